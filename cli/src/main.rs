@@ -1,0 +1,3 @@
+//! cairnctl: what an operator has in hand.
+
+fn main() {}

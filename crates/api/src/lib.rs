@@ -1,0 +1,1 @@
+//! The wire: protobuf services, conversion to the model, who may call what.

@@ -1,0 +1,1 @@
+//! DHCPv4 client and server without sockets or clock.

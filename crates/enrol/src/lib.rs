@@ -1,0 +1,1 @@
+//! Enrolment: what was found, what it means, the order of create. Pure.

@@ -1,0 +1,1 @@
+//! Bytes on disk against their meaning: GPT names, FAT places, dm-verity trees, PE images, strict protobuf.

@@ -1,0 +1,1 @@
+//! The key scheme: purposes, data header, seal file. Pure.

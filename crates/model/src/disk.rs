@@ -1,0 +1,77 @@
+//! The disk's plan: which partitions there are, how large, and how each is recognised.
+
+use crate::ids::Uuid;
+
+/// The ESP: 64 MiB.
+pub const ESP_BYTES: u64 = 64 << 20;
+/// Each system slot: 256 MiB.
+pub const SYSTEM_BYTES: u64 = 256 << 20;
+/// GPT name of the data partition.
+pub const DATA_NAME: &str = "cairn-data";
+
+/// What a partition is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PartitionKind {
+    /// Boot loader, kernels, seal, enrolment config.
+    Esp,
+    /// First system slot.
+    SystemA,
+    /// Second system slot.
+    SystemB,
+    /// The encrypted rest of the disk.
+    Data,
+}
+
+/// A row of the disk's plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Partition {
+    /// What it is for.
+    pub kind: PartitionKind,
+    /// GPT type GUID. The ESP has the firmware's (UEFI 2.10, table 5.7), or real firmware would not look at it.
+    pub type_guid: Uuid,
+    /// GPT name.
+    pub name: &'static str,
+}
+
+impl Partition {
+    /// All partitions in the order they lie on the disk.
+    pub const ALL: [Self; 4] = [
+        Self {
+            kind: PartitionKind::Esp,
+            type_guid: Uuid::constant("c12a7328-f81f-11d2-ba4b-00a0c93ec93b"),
+            name: "cairn-esp",
+        },
+        Self {
+            kind: PartitionKind::SystemA,
+            type_guid: Uuid::constant("7b0d44c6-9a0f-4c5e-8d5b-63a1f6ce0a01"),
+            name: "cairn-system-a",
+        },
+        Self {
+            kind: PartitionKind::SystemB,
+            type_guid: Uuid::constant("7b0d44c6-9a0f-4c5e-8d5b-63a1f6ce0a02"),
+            name: "cairn-system-b",
+        },
+        Self {
+            kind: PartitionKind::Data,
+            type_guid: Uuid::constant("7b0d44c6-9a0f-4c5e-8d5b-63a1f6ce0a03"),
+            name: DATA_NAME,
+        },
+    ];
+
+    /// The row of `kind`.
+    #[must_use]
+    pub const fn of(kind: PartitionKind) -> Self {
+        match kind {
+            PartitionKind::Esp => Self::ALL[0],
+            PartitionKind::SystemA => Self::ALL[1],
+            PartitionKind::SystemB => Self::ALL[2],
+            PartitionKind::Data => Self::ALL[3],
+        }
+    }
+
+    /// The row that a GPT type GUID means, if it is one of ours.
+    #[must_use]
+    pub fn by_type(type_guid: Uuid) -> Option<Self> {
+        Self::ALL.into_iter().find(|row| row.type_guid == type_guid)
+    }
+}

@@ -1,0 +1,19 @@
+//! The vocabulary: ids, roles, states, addresses, key newtypes. No I/O, no serialisation.
+//!
+//! Words are those of the product: machine, coordinator, node, peer, owner, seal, cap. Every other crate
+//! may use this one; this one uses none of them.
+
+mod disk;
+mod ids;
+mod machine;
+mod net;
+mod secret;
+
+pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
+pub use ids::{BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};
+pub use machine::{BootClass, ColdStart, Level, MachineState, Protection, Role};
+pub use net::{
+    BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, NetworkConfig, POD_PREFIX,
+    PUBLIC_API_PORT, SERVICE_PREFIX, VPN_API_PORT, VPN_PORT, VPN_PREFIX,
+};
+pub use secret::{ClusterKey, FirstContact, LocalKey, MasterSecret, SealRoot, Secret, VolumeKey, VpnPrivKey};

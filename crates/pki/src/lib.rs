@@ -1,0 +1,1 @@
+//! Certificates: issues and verifies, given the time.

@@ -1,0 +1,1 @@
+//! The only unsafe code: mounts, device-mapper, TPM device, processes, reboot.

@@ -1,0 +1,1 @@
+//! Test helpers for pure crates: a clock origin, fixtures.

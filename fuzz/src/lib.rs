@@ -1,0 +1,1 @@
+//! One plain function per parser of foreign bytes; the corpus replays on stable.

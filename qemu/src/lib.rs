@@ -1,0 +1,1 @@
+//! Virtual machines as data: arguments, TPM, QMP, console, test peer.

@@ -1,0 +1,1 @@
+//! System tests: the machine as a black box.

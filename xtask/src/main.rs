@@ -1,0 +1,3 @@
+//! What developers run: up, test, ci, image, bench, fuzz, tidy.
+
+fn main() {}
