@@ -1,1 +1,21 @@
-//! The only unsafe code: mounts, device-mapper, TPM device, processes, reboot.
+//! The only unsafe code of the project: device-mapper, partitions, children, keyring, packet sockets.
+//!
+//! What rustix offers safely (mounts, signals, reboot, limits) is used from there directly and does not pass
+//! through here. Each module wraps one kernel interface, names the kernel file it follows, and hands out owned
+//! descriptors only.
+
+#![expect(unsafe_code, reason = "the one crate that speaks to the kernel where no safe wrapper exists")]
+
+pub mod block;
+pub mod device_mapper;
+pub mod entropy;
+pub mod keyring;
+pub mod packet;
+pub mod process;
+
+use std::io;
+
+/// The result of a libc call that says -1 for "see errno".
+fn check(result: i64) -> io::Result<i64> {
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
