@@ -1,1 +1,39 @@
-//! The wire: protobuf services, conversion to the model, who may call what.
+//! The wire: protobuf services, their conversion to types of Rust, and who may call what.
+//!
+//! Wire types ([`wire`]) stop at this crate's border: whoever serves or calls converts at once, both ways:
+//!
+//! ```text
+//!   cairnctl ── Rust ──► wire ══ gRPC, TLS 1.3 ══► wire ── TryFrom ──► Rust ── init
+//!            ◄─ TryFrom ─ wire ◄════════════════ wire ◄── From ────── Rust
+//! ```
+//!
+//! No transport, no clock, no I/O here: a caller brings its own connection, so that the TLS session stays in its reach.
+
+pub mod access;
+mod condition;
+mod kubeconfig;
+pub mod limits;
+mod log;
+mod malformed;
+mod open;
+mod service;
+mod status;
+mod time;
+mod timeline;
+mod tunnel;
+pub mod wire;
+
+pub use condition::{Condition, ConditionName, Truth};
+pub use kubeconfig::ClientCertificate;
+pub use log::{LogEntry, LogQuery};
+pub use malformed::{Malformed, Problem};
+pub use open::{Claim, PublicState};
+pub use service::{Exit, Service, ServiceState};
+pub use status::{LevelInForce, MachineStatus, Profile};
+pub use time::UnixMillis;
+pub use timeline::{Milestone, MilestoneKind};
+pub use tunnel::{Target, TunnelPart};
+pub use wire::{debug_client, debug_server, public_client, public_server};
+
+/// All services and messages of this crate as an encoded `FileDescriptorSet`.
+pub const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));

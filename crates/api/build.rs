@@ -1,0 +1,22 @@
+//! Compiles the protobuf files to Rust and to a descriptor set, both in `OUT_DIR`. Needs no `protoc`.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::{env, fs};
+
+use prost::Message as _;
+
+const ROOT: &str = "proto";
+const FILES: [&str; 1] = ["proto/cairn/v1/public.proto"];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for file in FILES {
+        println!("cargo:rerun-if-changed={file}");
+    }
+    let descriptor = protox::compile(FILES, [ROOT])?;
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    fs::write(out.join("descriptor.bin"), descriptor.encode_to_vec())?;
+    // No transport: who listens and who connects brings its own, so that the TLS session stays in reach.
+    tonic_prost_build::configure().build_transport(false).compile_fds(descriptor)?;
+    Ok(())
+}

@@ -1,0 +1,245 @@
+//! Who may call what, and in which state of the machine: one row per method, decided here and nowhere else.
+//!
+//! The state is looked at before the caller: it is public anyway, and a machine without an owner refuses everybody for
+//! the reason that counts. Telling *who* a caller is, by certificate, is the server's work.
+
+use std::fmt;
+
+use model::MachineState;
+use model::MachineState::{AwaitingKeys, Enrolling, Failed, NeedsOwner, Running};
+
+use crate::Profile;
+
+/// Whom a method is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Permission {
+    /// No authentication.
+    Anyone,
+    /// The owner, by the pinned key of its client certificate.
+    Owner,
+}
+
+/// Who calls, as the TLS session proved it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// Showed no certificate.
+    Unknown,
+    /// Showed a certificate that is not the owner's.
+    Stranger,
+    /// Holds the owner's key.
+    Owner,
+}
+
+/// What one method asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// As in the request's path: `/package.Service/Method`.
+    pub path: &'static str,
+    /// Whom it is for.
+    pub permission: Permission,
+    /// The states it is answered in.
+    pub states: &'static [MachineState],
+    /// The least profile that has it: debug methods do not exist in a release.
+    pub profile: Profile,
+    /// Why the row is as it is.
+    pub because: &'static str,
+}
+
+/// Every state.
+const ANY: &[MachineState] = MachineState::ALL;
+/// States in which the machine may know an owner.
+const OWNED: &[MachineState] = &[Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
+/// States in which there may be an identity to prove: the data header is committed, or was.
+const CLAIMED: &[MachineState] = &[Enrolling, Running, Failed];
+/// States with services to speak of.
+const SERVING: &[MachineState] = &[Enrolling, Running, Failed];
+/// A member with its data open.
+const MEMBER: &[MachineState] = &[Running];
+
+/// The table, in the order of the `.proto` file.
+pub const TABLE: &[Row] = &[
+    anyone("/cairn.v1.Public/GetState", ANY, "says what a person in front of it can see anyway"),
+    anyone("/cairn.v1.Public/Claim", CLAIMED, "comes before the caller has a pin, so before either can authenticate"),
+    owner("/cairn.v1.Public/Status", OWNED, "names the machine, its cluster and its addresses"),
+    owner("/cairn.v1.Public/Timeline", OWNED, "tells what the machine runs"),
+    owner("/cairn.v1.Public/Services", OWNED, "tells what the machine runs"),
+    owner("/cairn.v1.Public/RestartService", SERVING, "interrupts work"),
+    owner("/cairn.v1.Public/Logs", OWNED, "logs hold whatever services write"),
+    owner("/cairn.v1.Public/Reboot", OWNED, "interrupts work"),
+    owner("/cairn.v1.Public/PowerOff", OWNED, "interrupts work, and takes a person to undo"),
+    owner("/cairn.v1.Public/Kubeconfig", MEMBER, "grants cluster-admin"),
+    owner("/cairn.v1.Public/Tunnel", MEMBER, "reaches ports that are closed to the world"),
+    owner("/cairn.v1.Public/Conditions", OWNED, "tells what the machine runs"),
+    owner("/cairn.v1.Public/WaitCondition", OWNED, "tells what the machine runs and holds a stream open"),
+    Row { profile: Profile::Debug, ..owner("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
+];
+
+/// Decides one call, before its body is read.
+///
+/// # Errors
+/// [`Refused`], which says what to tell the caller.
+pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller) -> Result<&'static Row, Refused> {
+    let row = TABLE.iter().find(|row| row.path == path).ok_or(Refused::NoSuchMethod)?;
+    match (row.profile, profile) {
+        (Profile::Debug, Profile::Release) => return Err(Refused::NoSuchMethod),
+        (Profile::Release, Profile::Release | Profile::Debug) | (Profile::Debug, Profile::Debug) => {}
+    }
+    if !row.states.contains(&state) {
+        return Err(Refused::State { is: state, answered_in: row.states });
+    }
+    match (row.permission, caller) {
+        (Permission::Anyone, Caller::Unknown | Caller::Stranger | Caller::Owner)
+        | (Permission::Owner, Caller::Owner) => Ok(row),
+        (Permission::Owner, Caller::Unknown) => Err(Refused::NoCertificate),
+        (Permission::Owner, Caller::Stranger) => Err(Refused::NotTheOwner),
+    }
+}
+
+/// Why a call is refused. Nothing was done then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// This version and profile has no such method.
+    NoSuchMethod,
+    /// Not in this state.
+    State {
+        /// The state the machine is in.
+        is: MachineState,
+        /// The states the method is answered in.
+        answered_in: &'static [MachineState],
+    },
+    /// The method is for the owner and the caller showed no certificate.
+    NoCertificate,
+    /// The method is for the owner and the caller is somebody else.
+    NotTheOwner,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchMethod => f.write_str("this machine has no such method"),
+            Self::State { is, answered_in } => {
+                write!(f, "not while the machine is {is}; nothing was done; answered in: ")?;
+                for (position, state) in answered_in.iter().enumerate() {
+                    write!(f, "{}{state}", if position == 0 { "" } else { ", " })?;
+                }
+                Ok(())
+            }
+            Self::NoCertificate => {
+                f.write_str("only for the owner; nothing was done; call with the owner's certificate")
+            }
+            Self::NotTheOwner => f.write_str("only for the owner, whose key this is not; nothing was done"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<Refused> for tonic::Status {
+    fn from(refused: Refused) -> Self {
+        let code = match refused {
+            Refused::NoSuchMethod => tonic::Code::Unimplemented,
+            Refused::State { .. } => tonic::Code::FailedPrecondition,
+            Refused::NoCertificate => tonic::Code::Unauthenticated,
+            Refused::NotTheOwner => tonic::Code::PermissionDenied,
+        };
+        Self::new(code, refused.to_string())
+    }
+}
+
+const fn anyone(path: &'static str, states: &'static [MachineState], because: &'static str) -> Row {
+    Row { path, permission: Permission::Anyone, states, profile: Profile::Release, because }
+}
+
+const fn owner(path: &'static str, states: &'static [MachineState], because: &'static str) -> Row {
+    Row { path, permission: Permission::Owner, states, profile: Profile::Release, because }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::DescriptorPool;
+    use tonic::Code;
+
+    use super::*;
+
+    const CALLERS: [Caller; 3] = [Caller::Unknown, Caller::Stranger, Caller::Owner];
+
+    fn code(path: &str, state: MachineState, caller: Caller) -> Code {
+        decide(path, Profile::Release, state, caller)
+            .map_or_else(|refused| tonic::Status::from(refused).code(), |_| Code::Ok)
+    }
+
+    /// A missing row, a row too many, or one out of order fails. Proves: Q1
+    #[test]
+    fn the_table_has_one_row_per_method_of_the_descriptor() {
+        let pool = DescriptorPool::decode(crate::DESCRIPTOR).expect("built beside this test");
+        let methods: Vec<String> = pool
+            .services()
+            .flat_map(|service| service.methods().collect::<Vec<_>>())
+            .map(|method| format!("/{}/{}", method.parent_service().full_name(), method.name()))
+            .collect();
+        let rows: Vec<&str> = TABLE.iter().map(|row| row.path).collect();
+        assert_eq!(rows, methods);
+    }
+
+    #[test]
+    fn every_row_says_why_and_where() {
+        for row in TABLE {
+            assert!(!row.because.is_empty() && !row.states.is_empty(), "{}", row.path);
+            assert_eq!(row.profile == Profile::Debug, row.path.starts_with("/cairn.v1.Debug/"), "{}", row.path);
+        }
+    }
+
+    /// Proves: Q1 A8
+    #[test]
+    fn without_authentication_there_are_get_state_and_claim() {
+        let open: Vec<&str> =
+            TABLE.iter().filter(|row| row.permission == Permission::Anyone).map(|row| row.path).collect();
+        assert_eq!(open, ["/cairn.v1.Public/GetState", "/cairn.v1.Public/Claim"]);
+        for row in TABLE.iter().filter(|row| row.permission == Permission::Owner) {
+            for &state in row.states {
+                let refused = |caller| decide(row.path, Profile::Debug, state, caller).err();
+                assert_eq!(refused(Caller::Unknown), Some(Refused::NoCertificate), "{}", row.path);
+                assert_eq!(refused(Caller::Stranger), Some(Refused::NotTheOwner), "{}", row.path);
+                assert_eq!(refused(Caller::Owner), None, "{}", row.path);
+            }
+        }
+    }
+
+    /// Proves: A1
+    #[test]
+    fn a_blank_machine_answers_get_state_and_refuses_the_rest_for_its_state() {
+        for row in TABLE.iter().filter(|row| row.profile == Profile::Release) {
+            let expected = if row.path.ends_with("/GetState") { Code::Ok } else { Code::FailedPrecondition };
+            for caller in CALLERS {
+                assert_eq!(code(row.path, MachineState::Blank, caller), expected, "{}", row.path);
+            }
+        }
+    }
+
+    #[test]
+    fn what_needs_a_member_is_refused_before() {
+        for state in [Enrolling, AwaitingKeys, NeedsOwner, Failed] {
+            assert_eq!(code("/cairn.v1.Public/Kubeconfig", state, Caller::Owner), Code::FailedPrecondition);
+            assert_eq!(code("/cairn.v1.Public/Tunnel", state, Caller::Owner), Code::FailedPrecondition);
+        }
+        assert_eq!(code("/cairn.v1.Public/Tunnel", Running, Caller::Owner), Code::Ok);
+    }
+
+    #[test]
+    fn the_release_has_no_debug_methods_and_nobody_has_unknown_ones() {
+        for caller in CALLERS {
+            assert_eq!(code("/cairn.v1.Debug/Inject", Running, caller), Code::Unimplemented);
+            assert_eq!(code("/cairn.v1.Public/Shell", Running, caller), Code::Unimplemented);
+            assert_eq!(code("", Running, caller), Code::Unimplemented);
+        }
+        assert!(decide("/cairn.v1.Debug/Inject", Profile::Debug, Running, Caller::Owner).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_says_what_was_wrong_and_what_was_left() {
+        let refused = decide("/cairn.v1.Public/Tunnel", Profile::Release, Enrolling, Caller::Owner).map(|row| row.path);
+        let text = refused.map_err(|refused| refused.to_string());
+        let expected = "not while the machine is Enrolling; nothing was done; answered in: Running";
+        assert_eq!(text, Err(expected.to_owned()));
+    }
+}

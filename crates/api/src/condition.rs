@@ -1,0 +1,146 @@
+//! Conditions: what holds on a machine, why not, and since when.
+
+use std::fmt;
+
+use crate::malformed::known;
+use crate::{Malformed, UnixMillis, wire};
+
+/// The conditions a machine of this version reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ConditionName {
+    /// The machine is a member with its data open.
+    Running,
+    /// etcd answers.
+    EtcdReady,
+    /// containerd's socket answers.
+    ContainerdReady,
+    /// The Kubernetes API answers `/readyz`.
+    KubernetesApiReady,
+    /// This boot's kubelet reports the node as Ready.
+    NodeReady,
+}
+
+impl ConditionName {
+    /// All of them, in the order they usually become true.
+    pub const ALL: [Self; 5] =
+        [Self::Running, Self::EtcdReady, Self::ContainerdReady, Self::KubernetesApiReady, Self::NodeReady];
+
+    /// The name on the wire and on the command line.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::EtcdReady => "EtcdReady",
+            Self::ContainerdReady => "ContainerdReady",
+            Self::KubernetesApiReady => "KubernetesApiReady",
+            Self::NodeReady => "NodeReady",
+        }
+    }
+
+    /// The inverse of [`Self::word`].
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|name| name.word() == word)
+    }
+}
+
+impl fmt::Display for ConditionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Whether a condition holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// Not determined yet in this boot.
+    Unknown,
+}
+
+impl fmt::Display for Truth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::True => "true",
+            Self::False => "false",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// One condition as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// A [`ConditionName`], or one that only a newer machine knows.
+    pub name: String,
+    /// Whether it holds.
+    pub truth: Truth,
+    /// Why it does not; may be empty.
+    pub reason: String,
+    /// Since when it is so.
+    pub since: UnixMillis,
+}
+
+impl From<Condition> for wire::Condition {
+    fn from(condition: Condition) -> Self {
+        Self {
+            name: condition.name,
+            status: wire::ConditionStatus::from(condition.truth).into(),
+            reason: condition.reason,
+            since_unix_ms: condition.since.0,
+        }
+    }
+}
+
+impl TryFrom<wire::Condition> for Condition {
+    type Error = Malformed;
+
+    fn try_from(condition: wire::Condition) -> Result<Self, Malformed> {
+        Ok(Self {
+            truth: known("status", condition.status().known())?,
+            name: condition.name,
+            reason: condition.reason,
+            since: UnixMillis(condition.since_unix_ms),
+        })
+    }
+}
+
+impl From<Vec<Condition>> for wire::ConditionsResponse {
+    fn from(conditions: Vec<Condition>) -> Self {
+        Self { conditions: conditions.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl TryFrom<wire::ConditionsResponse> for Vec<Condition> {
+    type Error = Malformed;
+
+    fn try_from(answer: wire::ConditionsResponse) -> Result<Self, Malformed> {
+        answer.conditions.into_iter().map(Condition::try_from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_cross_the_wire_and_keep_names_of_newer_machines() {
+        let names = ConditionName::ALL.map(ConditionName::word).into_iter().chain(["FromTheFuture"]);
+        let sent: Vec<Condition> = names
+            .zip([Truth::True, Truth::False, Truth::Unknown].into_iter().cycle())
+            .map(|(name, truth)| Condition {
+                name: name.to_owned(),
+                truth,
+                reason: "because".to_owned(),
+                since: UnixMillis(5),
+            })
+            .collect();
+        let answer = wire::ConditionsResponse::from(sent.clone());
+        assert_eq!(Vec::<Condition>::try_from(answer), Ok(sent));
+        assert_eq!(ConditionName::from_word("NodeReady"), Some(ConditionName::NodeReady));
+        assert_eq!(ConditionName::from_word("FromTheFuture"), None);
+    }
+}

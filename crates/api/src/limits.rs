@@ -1,0 +1,15 @@
+//! Sizes both ends hold each other to, in bytes unless said.
+
+/// The largest request a machine decodes: the largest there is carries [`TUNNEL_CHUNK`] or a certificate request.
+pub const REQUEST_BYTES: usize = 64 << 10;
+
+/// The largest answer a caller decodes: a timeline, a list of services, one log line.
+pub const RESPONSE_BYTES: usize = 1 << 20;
+
+/// The largest piece of a tunnel's bytes in one message; leaves room for the framing in [`REQUEST_BYTES`].
+pub const TUNNEL_CHUNK: usize = 32 << 10;
+
+/// The largest line of a log entry; longer ones are cut by the machine.
+pub const LOG_LINE_BYTES: usize = 8 << 10;
+
+const _: () = assert!(TUNNEL_CHUNK + 64 <= REQUEST_BYTES && LOG_LINE_BYTES + 1024 <= RESPONSE_BYTES);

@@ -1,0 +1,64 @@
+//! What is wrong with a message, field by field, and the small readers every conversion uses.
+
+/// A message whose field cannot be read. Unknown *fields* are ignored, as protobuf means it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("field `{field}` {problem}")]
+pub struct Malformed {
+    /// The field's name in the `.proto` file.
+    pub field: &'static str,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// A field that has to be there is not.
+    #[error("is missing")]
+    Missing,
+    /// Bytes of another length than the field's.
+    #[error("has {found} bytes instead of {expected}")]
+    Length {
+        /// As the `.proto` file says.
+        expected: usize,
+        /// As received.
+        found: usize,
+    },
+    /// An enum's zero value, or a number of a newer version.
+    #[error("has a value this version does not know")]
+    Unknown,
+    /// A number beyond what the field's meaning allows.
+    #[error("is out of range")]
+    Range,
+    /// A message that may only come first came later, or the other way round.
+    #[error("does not belong here in the stream")]
+    OutOfOrder,
+}
+
+impl Malformed {
+    pub(crate) const fn new(field: &'static str, problem: Problem) -> Self {
+        Self { field, problem }
+    }
+}
+
+impl From<Malformed> for tonic::Status {
+    /// For servers: the request was wrong, nothing was done.
+    fn from(malformed: Malformed) -> Self {
+        Self::invalid_argument(format!("{malformed}; nothing was done"))
+    }
+}
+
+/// Bytes of a fixed length.
+pub(crate) fn fixed<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], Malformed> {
+    bytes.try_into().map_err(|_| Malformed::new(field, Problem::Length { expected: N, found: bytes.len() }))
+}
+
+/// An enum value that this version knows.
+pub(crate) fn known<T>(field: &'static str, word: Option<T>) -> Result<T, Malformed> {
+    word.ok_or(Malformed::new(field, Problem::Unknown))
+}
+
+/// A field that has to be there.
+pub(crate) fn present<T>(field: &'static str, value: Option<T>) -> Result<T, Malformed> {
+    value.ok_or(Malformed::new(field, Problem::Missing))
+}

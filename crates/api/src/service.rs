@@ -1,0 +1,186 @@
+//! Supervised services as `Services` lists them.
+
+use std::fmt;
+
+use crate::malformed::{known, present};
+use crate::{Malformed, Problem, UnixMillis, wire};
+
+/// Where a service is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ServiceState {
+    /// For another service.
+    Waiting,
+    /// Started, not ready yet.
+    Starting,
+    /// Does its work.
+    Ready,
+    /// Asked to stop.
+    Stopping,
+    /// Exited; will be started again after a pause.
+    BackingOff,
+    /// Ended as it was meant to, or was stopped.
+    Stopped,
+    /// Given up.
+    Failed,
+}
+
+impl fmt::Display for ServiceState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Waiting => "waiting",
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Stopping => "stopping",
+            Self::BackingOff => "backing off",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// How a service ended last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Exit {
+    /// The process's exit code.
+    Code(u8),
+    /// The signal that killed it.
+    Signal(u8),
+    /// The panic's message, of a task of PID 1.
+    Panic(String),
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::Panic(message) => write!(f, "panic: {message}"),
+        }
+    }
+}
+
+/// One supervised service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// Dotted: `kube.apiserver`.
+    pub name: String,
+    /// Where it is in its life.
+    pub state: ServiceState,
+    /// Since when.
+    pub since: UnixMillis,
+    /// In this boot.
+    pub restarts: u32,
+    /// None where there is no process.
+    pub pid: Option<u32>,
+    /// Of its control group, in bytes.
+    pub memory: Option<u64>,
+    /// None before the first exit.
+    pub last_exit: Option<Exit>,
+}
+
+impl From<Exit> for wire::Exit {
+    fn from(exit: Exit) -> Self {
+        let how = match exit {
+            Exit::Code(code) => wire::exit::How::Code(code.into()),
+            Exit::Signal(signal) => wire::exit::How::Signal(signal.into()),
+            Exit::Panic(message) => wire::exit::How::Panic(message),
+        };
+        Self { how: Some(how) }
+    }
+}
+
+impl TryFrom<wire::Exit> for Exit {
+    type Error = Malformed;
+
+    fn try_from(exit: wire::Exit) -> Result<Self, Malformed> {
+        let byte = |field, value: u32| u8::try_from(value).map_err(|_| Malformed::new(field, Problem::Range));
+        match present("how", exit.how)? {
+            wire::exit::How::Code(code) => byte("code", code).map(Self::Code),
+            wire::exit::How::Signal(signal) => byte("signal", signal).map(Self::Signal),
+            wire::exit::How::Panic(message) => Ok(Self::Panic(message)),
+        }
+    }
+}
+
+impl From<Service> for wire::Service {
+    fn from(service: Service) -> Self {
+        Self {
+            name: service.name,
+            state: wire::ServiceState::from(service.state).into(),
+            since_unix_ms: service.since.0,
+            restarts: service.restarts,
+            pid: service.pid,
+            memory_bytes: service.memory,
+            last_exit: service.last_exit.map(Into::into),
+        }
+    }
+}
+
+impl TryFrom<wire::Service> for Service {
+    type Error = Malformed;
+
+    fn try_from(service: wire::Service) -> Result<Self, Malformed> {
+        Ok(Self {
+            state: known("state", service.state().known())?,
+            name: service.name,
+            since: UnixMillis(service.since_unix_ms),
+            restarts: service.restarts,
+            pid: service.pid,
+            memory: service.memory_bytes,
+            last_exit: service.last_exit.map(Exit::try_from).transpose()?,
+        })
+    }
+}
+
+impl From<Vec<Service>> for wire::ServicesResponse {
+    fn from(services: Vec<Service>) -> Self {
+        Self { services: services.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl TryFrom<wire::ServicesResponse> for Vec<Service> {
+    type Error = Malformed;
+
+    fn try_from(answer: wire::ServicesResponse) -> Result<Self, Malformed> {
+        answer.services.into_iter().map(Service::try_from).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(state: ServiceState, last_exit: Option<Exit>) -> Service {
+        Service {
+            name: "kube.apiserver".to_owned(),
+            state,
+            since: UnixMillis(9),
+            restarts: 2,
+            pid: Some(77),
+            memory: Some(301 << 20),
+            last_exit,
+        }
+    }
+
+    #[test]
+    fn services_cross_the_wire_with_every_state_and_exit() {
+        let sent = vec![
+            service(ServiceState::Waiting, None),
+            service(ServiceState::Starting, Some(Exit::Code(1))),
+            service(ServiceState::Ready, Some(Exit::Signal(9))),
+            service(ServiceState::Stopping, Some(Exit::Panic("gone".to_owned()))),
+            service(ServiceState::BackingOff, None),
+            service(ServiceState::Stopped, None),
+            service(ServiceState::Failed, None),
+        ];
+        let answer = wire::ServicesResponse::from(sent.clone());
+        assert_eq!(Vec::<Service>::try_from(answer), Ok(sent));
+    }
+
+    #[test]
+    fn an_exit_that_says_nothing_or_too_much_is_malformed() {
+        assert_eq!(Exit::try_from(wire::Exit { how: None }), Err(Malformed::new("how", Problem::Missing)));
+        let high = wire::Exit { how: Some(wire::exit::How::Code(256)) };
+        assert_eq!(Exit::try_from(high), Err(Malformed::new("code", Problem::Range)));
+    }
+}
