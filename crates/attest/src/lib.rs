@@ -1,1 +1,43 @@
-//! TPM 2.0 without a device: commands, sessions, policies, predicted PCRs.
+//! TPM 2.0 without a device: bytes ↔ meaning. The caller owns the device and lends it as a [`Transport`]; nothing
+//! here opens a file, a socket or a clock.
+//!
+//! What a machine does with its TPM, and nothing else of the TPM: random bytes, PCRs, a 32-byte secret sealed to
+//! them, and the cap that ends unsealing for this boot.
+//!
+//! ```text
+//!  Tpm (tpm.rs)          what the machine asks for: random, read_pcrs, seal, unseal, cap
+//!   └ Channel            storage key + the salted session that every exchange runs in; flushed when dropped
+//!      ├ Session         nonces, HMAC of command and answer, AES-128-CFB of the first parameter
+//!      │  └ kdf          KDFa, KDFe, ECDH, CFB
+//!      ├ command         bytes of a command          object    templates, names, sealed blobs
+//!      └ response        meaning of an answer        pcr       selections, values, policy digest, cap
+//!                        wire, code                  integers and sized buffers; commands and return codes
+//! ```
+//!
+//! The bus between processor and TPM is taken for hostile: what is read over it or sealed over it is covered by an
+//! HMAC under a salt that only the storage key can open, and that key's name is part of every sealed object.
+//! The one moment of trust is the first sealing, when no name is known yet.
+//!
+//! Section numbers are those of the "TPM 2.0 Library", revision 1.59. Randomness (nonces, ephemeral keys) is
+//! `aws_lc_rs::rand::SystemRandom`.
+
+mod channel;
+mod code;
+mod command;
+mod kdf;
+mod object;
+mod pcr;
+pub mod response;
+mod session;
+mod tpm;
+mod wire;
+
+pub use channel::{TpmError, Transport};
+pub use code::{CommandCode, ResponseCode};
+pub use kdf::CryptoFailed;
+pub use object::{BadName, Name, SealedObject};
+pub use pcr::{
+    BrokenFirmware, CAP_PCR, PcrDigest, PcrSelection, PcrValues, PolicyDigest, ReservedBootClass, check_firmware,
+};
+pub use tpm::{Tpm, UnsealError};
+pub use wire::Malformed;

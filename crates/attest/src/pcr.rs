@@ -1,0 +1,214 @@
+//! PCRs of the SHA-256 bank: which are selected for a boot class, what they hold, the policy that they make, and the
+//! value that the cap gives PCR 11. Talks to no TPM: everything here can be computed before or without one.
+
+use model::BootClass;
+
+use crate::code::{CommandCode, algorithm};
+use crate::kdf::sha256;
+use crate::wire::Writer;
+
+/// The PCR that holds the measured kernel image under UEFI, nothing otherwise, and that the cap closes.
+pub const CAP_PCR: u8 = 11;
+
+/// A PCR's value in the SHA-256 bank.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcrDigest(pub [u8; 32]);
+
+impl PcrDigest {
+    /// What a PCR holds after reset, when nothing was measured into it.
+    pub const ZERO: Self = Self([0; 32]);
+
+    /// The value after `digest` was extended into it: SHA-256(old ‖ digest) (part 1, section 17.3).
+    #[must_use]
+    pub fn extended(self, digest: &[u8; 32]) -> Self {
+        Self(sha256(&[&self.0, digest]))
+    }
+
+    /// The value of PCR 11 after the cap, if this is its value before.
+    #[must_use]
+    pub fn capped(self) -> Self {
+        self.extended(&cap_digest())
+    }
+}
+
+/// What the cap extends PCR 11 with.
+pub(crate) fn cap_digest() -> [u8; 32] {
+    sha256(&[b"cairn/v1/cap"])
+}
+
+/// A set of PCRs of the SHA-256 bank; bit n is PCR n.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcrSelection(u32);
+
+/// The boot class is reserved: nothing is sealed to it yet, and a seal that names it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("boot class uefi-sb is reserved until Secure Boot is supported")]
+pub struct ReservedBootClass;
+
+impl PcrSelection {
+    /// The PCRs that a seal of this boot class depends on.
+    ///
+    /// # Errors
+    /// [`ReservedBootClass`] for `uefi-sb`.
+    pub fn of(class: BootClass) -> Result<Self, ReservedBootClass> {
+        match class {
+            BootClass::Uefi => Ok(Self::new(&[0, 2, 4, 7, CAP_PCR, 12, 13])),
+            BootClass::Direct => Ok(Self::new(&[CAP_PCR])),
+            BootClass::UefiSecureBoot => Err(ReservedBootClass),
+        }
+    }
+
+    const fn new(pcrs: &[u8]) -> Self {
+        let mut bits = 0;
+        let mut index = 0;
+        while index < pcrs.len() {
+            bits |= 1 << pcrs[index];
+            index += 1;
+        }
+        Self(bits)
+    }
+
+    /// The set as a number: bit n is PCR n. For storing beside a seal.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The PCRs' numbers, ascending: the order in which they are read and hashed.
+    pub fn pcrs(self) -> impl Iterator<Item = u8> {
+        (0..PCRS).filter(move |pcr| self.0 & (1 << pcr) != 0)
+    }
+
+    /// `TPML_PCR_SELECTION` with one bank (part 2, section 10.9.7).
+    pub(crate) fn wire(self) -> Vec<u8> {
+        let [first, second, third, _] = self.0.to_le_bytes();
+        let selection = Writer::new().u32(1).u16(algorithm::SHA256).u8(3).bytes(&[first, second, third]);
+        selection.as_slice().to_vec()
+    }
+}
+
+/// A PC's TPM has 24 PCRs (PC Client Platform TPM Profile, section 4.6).
+const PCRS: u8 = 24;
+
+/// What the selected PCRs held when they were read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PcrValues {
+    selection: PcrSelection,
+    digests: Vec<PcrDigest>,
+}
+
+impl PcrValues {
+    /// Pairs a selection with one digest per PCR, ascending; none if their numbers differ.
+    pub fn new(selection: PcrSelection, digests: Vec<PcrDigest>) -> Option<Self> {
+        (selection.pcrs().count() == digests.len()).then_some(Self { selection, digests })
+    }
+
+    /// Which PCRs these are.
+    #[must_use]
+    pub const fn selection(&self) -> PcrSelection {
+        self.selection
+    }
+
+    /// Each PCR's number and value, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, PcrDigest)> {
+        self.selection.pcrs().zip(self.digests.iter().copied())
+    }
+
+    /// The policy that is satisfied while the PCRs hold these values: TPM2_PolicyPCR on a fresh session
+    /// (part 3, section 23.7).
+    #[must_use]
+    pub fn policy_digest(&self) -> PolicyDigest {
+        let digests: Vec<&[u8]> = self.digests.iter().map(|digest| &digest.0[..]).collect();
+        let fresh = [0; 32];
+        let command = CommandCode::PolicyPcr.value().to_be_bytes();
+        PolicyDigest(sha256(&[&fresh, &command, &self.selection.wire(), &sha256(&digests)]))
+    }
+}
+
+/// What a sealed object demands of whoever opens it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PolicyDigest(pub [u8; 32]);
+
+/// The firmware claims UEFI but did not measure what it must: sealing to it would protect nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the firmware is broken: it measured nothing into PCR {pcr}, so this TPM cannot tell what was booted")]
+pub struct BrokenFirmware {
+    /// The PCR that is still zero.
+    pub pcr: u8,
+}
+
+/// Refuses a UEFI machine whose firmware left PCR 4 (boot loader) or 7 (Secure Boot state) at zero.
+/// A machine started by a hypervisor measures nothing, and its status says so.
+///
+/// # Errors
+/// [`BrokenFirmware`] with the first such PCR.
+pub fn check_firmware(class: BootClass, values: &PcrValues) -> Result<(), BrokenFirmware> {
+    let measured: &[u8] = match class {
+        BootClass::Uefi | BootClass::UefiSecureBoot => &[4, 7],
+        BootClass::Direct => &[],
+    };
+    match values.iter().find(|(pcr, digest)| measured.contains(pcr) && *digest == PcrDigest::ZERO) {
+        Some((pcr, _)) => Err(BrokenFirmware { pcr }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use data_encoding::HEXLOWER;
+
+    use super::*;
+
+    fn values(class: BootClass, digest: impl Fn(u8) -> PcrDigest) -> PcrValues {
+        let selection = PcrSelection::of(class).expect("not reserved");
+        PcrValues::new(selection, selection.pcrs().map(digest).collect()).expect("one per PCR")
+    }
+
+    #[test]
+    fn each_boot_class_has_its_pcrs_and_the_reserved_one_is_refused() {
+        let of = |class| PcrSelection::of(class).map(|selection| selection.pcrs().collect::<Vec<_>>());
+        assert_eq!(of(BootClass::Uefi), Ok(vec![0, 2, 4, 7, 11, 12, 13]));
+        assert_eq!(of(BootClass::Direct), Ok(vec![11]));
+        assert_eq!(of(BootClass::UefiSecureBoot), Err(ReservedBootClass));
+    }
+
+    /// Computed with Python from part 3, section 23.7:
+    /// `sha256(bytes(32) + pack('>I', 0x17f) + selection + sha256(values))`.
+    #[test]
+    fn the_policy_digest_has_its_known_answers() {
+        let digest = |values: PcrValues| HEXLOWER.encode(&values.policy_digest().0);
+        let direct = values(BootClass::Direct, |_| PcrDigest::ZERO);
+        assert_eq!(HEXLOWER.encode(&direct.selection().wire()), "00000001000b03000800");
+        assert_eq!(digest(direct), "fd32fa22c52cfc8e1a0c29eb38519f87084cab0b04b0d8f020a4d38b2f4e223e");
+        let uefi = values(BootClass::Uefi, |pcr| PcrDigest([pcr; 32]));
+        assert_eq!(HEXLOWER.encode(&uefi.selection().wire()), "00000001000b03953800");
+        assert_eq!(digest(uefi), "39fb35a386469bacb2363914e35d85c1b771011d8751a01651810c3e3a1a1279");
+    }
+
+    /// Computed with Python: `sha256(bytes(32) + sha256(b'cairn/v1/cap'))`.
+    #[test]
+    fn the_capped_value_has_its_known_answer() {
+        assert_eq!(
+            HEXLOWER.encode(&PcrDigest::ZERO.capped().0),
+            "0ed60657a01ef30d9b9571878c260f82bf4d4964832289772e797526876bf353"
+        );
+    }
+
+    /// Proves: D5
+    #[test]
+    fn uefi_firmware_that_measured_nothing_is_refused() {
+        let silent = |zero| values(BootClass::Uefi, move |pcr| PcrDigest([u8::from(pcr != zero); 32]));
+        assert_eq!(check_firmware(BootClass::Uefi, &silent(4)), Err(BrokenFirmware { pcr: 4 }));
+        assert_eq!(check_firmware(BootClass::Uefi, &silent(7)), Err(BrokenFirmware { pcr: 7 }));
+        assert_eq!(check_firmware(BootClass::Uefi, &silent(13)), Ok(()), "nothing has to be measured there");
+        let direct = values(BootClass::Direct, |_| PcrDigest::ZERO);
+        assert_eq!(check_firmware(BootClass::Direct, &direct), Ok(()));
+    }
+
+    #[test]
+    fn values_are_as_many_as_their_selection() {
+        let selection = PcrSelection::of(BootClass::Direct).expect("not reserved");
+        assert_eq!(PcrValues::new(selection, vec![]), None);
+        assert_eq!(PcrValues::new(selection, vec![PcrDigest::ZERO; 2]), None);
+    }
+}
