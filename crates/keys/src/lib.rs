@@ -1,1 +1,35 @@
-//! The key scheme: purposes, data header, seal file. Pure.
+//! The key scheme: what is derived from what, and the bytes that hold it on the disk and the ESP.
+//!
+//! Bytes and keys in, bytes and keys out: no I/O, no clock. Random bytes are arguments, so that every format has
+//! known-answer vectors; the one exception is [`recovery`], where HPKE draws its ephemeral key itself.
+//!
+//! ```text
+//! master secret ─ cluster_key ─► cluster key ─┐
+//!                                             ├─► key that wraps ─► volume key ─► XTS, integrity, journal keys
+//! seal (ESP, TPM) ──────────────► local key ──┘     (header)        (DataKey)
+//! ```
+//!
+//! * [`purpose`]: every label there is; [`derive`](mod@derive): HKDF, AES-256-GCM, SHA-256 over them.
+//! * [`identity`]: machine and cluster ids, Ed25519.
+//! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
+//! * [`pair`]: the envelope of all paired files; [`seal`], [`share`], [`directory`], [`record`]: what is in them.
+//! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers.
+
+pub mod binding;
+pub mod data_key;
+pub mod derive;
+pub mod directory;
+pub mod first_contact;
+pub mod header;
+pub mod identity;
+pub mod network;
+pub mod numbers;
+pub mod pair;
+pub mod purpose;
+pub mod record;
+pub mod recovery;
+pub mod seal;
+pub mod share;
+
+#[cfg(test)]
+mod golden;

@@ -1,0 +1,176 @@
+//! What holds a 32-byte secret of the ESP: a TPM object, or nothing but the file itself. One form for seal and share.
+//!
+//! ```text
+//! message Tpm         { uint32 pcrs = 1; bytes storage_key_name = 2; bytes public = 3; bytes private = 4; }
+//! message Unprotected { bytes secret = 1; }
+//! ```
+
+use formats::strict::{Field, Kind, Message, Rule};
+use model::Secret;
+use zeroize::Zeroize;
+
+use crate::derive::secret;
+
+/// Who holds the secret.
+#[derive(Debug)]
+pub enum Binding {
+    /// A TPM releases it while its PCRs have the values of the sealing boot.
+    Tpm(TpmObject),
+    /// It lies in clear in the file: no protection, where the config says so.
+    Unprotected(Secret<32>),
+}
+
+/// A sealed object of a TPM 2.0, as its blobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TpmObject {
+    /// Which PCRs of the SHA-256 bank the policy names.
+    pub pcrs: PcrSelection,
+    /// Name of the storage key it was made under: `000b` and a SHA-256. Another one: another or a cleared TPM.
+    pub storage_key_name: [u8; 34],
+    /// TPM2B_PUBLIC as the TPM returned it.
+    pub public: Vec<u8>,
+    /// TPM2B_PRIVATE as the TPM returned it.
+    pub private: Vec<u8>,
+}
+
+/// A set of PCRs: bit n stands for PCR n, 0 to 23.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PcrSelection(u32);
+
+impl PcrSelection {
+    /// The selection of these PCRs.
+    ///
+    /// # Panics
+    /// When a constant names a PCR beyond 23: it fails to compile.
+    #[must_use]
+    pub const fn of(pcrs: &[u8]) -> Self {
+        let mut mask = 0;
+        let mut at = 0;
+        while at < pcrs.len() {
+            assert!(pcrs[at] < 24, "a TPM has PCRs 0 to 23");
+            mask |= 1 << pcrs[at];
+            at += 1;
+        }
+        Self(mask)
+    }
+
+    /// The selected PCRs, ascending.
+    pub fn pcrs(self) -> impl Iterator<Item = u8> {
+        (0..24).filter(move |pcr| self.0 >> pcr & 1 == 1)
+    }
+}
+
+/// Why a binding cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadBinding {
+    /// No PCR, or one beyond 23.
+    #[error("a PCR selection names one or more of PCR 0 to 23")]
+    Pcrs,
+    /// Not `000b` and 32 bytes.
+    #[error("a storage key's name is 34 bytes of a SHA-256 name")]
+    Name,
+    /// A blob of no or too many bytes.
+    #[error("a TPM object's blobs have 1 to 4096 bytes")]
+    Blob,
+    /// An unprotected secret is not 32 bytes.
+    #[error("an unprotected secret has 32 bytes")]
+    Secret,
+}
+
+pub(crate) const TPM: Message = Message {
+    name: "Tpm",
+    fields: &[
+        Field { number: 1, name: "pcrs", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 2, name: "storage_key_name", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 3, name: "public", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 4, name: "private", kind: Kind::Bytes, rule: Rule::Required },
+    ],
+};
+
+pub(crate) const UNPROTECTED: Message = Message {
+    name: "Unprotected",
+    fields: &[Field { number: 1, name: "secret", kind: Kind::Bytes, rule: Rule::Required }],
+};
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct TpmWire {
+    #[prost(uint32, required, tag = "1")]
+    pcrs: u32,
+    #[prost(bytes = "vec", required, tag = "2")]
+    storage_key_name: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "3")]
+    public: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "4")]
+    private: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+#[prost(skip_debug)]
+pub(crate) struct UnprotectedWire {
+    #[prost(bytes = "vec", required, tag = "1")]
+    secret: Vec<u8>,
+}
+
+impl std::fmt::Debug for UnprotectedWire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UnprotectedWire")
+    }
+}
+
+impl Drop for UnprotectedWire {
+    fn drop(&mut self) {
+        self.secret.zeroize();
+    }
+}
+
+/// The two arms, to be placed in a message's own oneof.
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum BindingWire {
+    #[prost(message, tag = "1")]
+    Tpm(TpmWire),
+    #[prost(message, tag = "2")]
+    Unprotected(UnprotectedWire),
+}
+
+const SHA256_NAME: [u8; 2] = [0x00, 0x0b]; // TPM_ALG_SHA256, TPM 2.0 part 2, section 6.3
+const MOST_BLOB_BYTES: usize = 4096;
+
+impl Binding {
+    pub(crate) fn to_wire(&self) -> BindingWire {
+        match self {
+            Self::Tpm(object) => BindingWire::Tpm(TpmWire {
+                pcrs: object.pcrs.0,
+                storage_key_name: object.storage_key_name.to_vec(),
+                public: object.public.clone(),
+                private: object.private.clone(),
+            }),
+            Self::Unprotected(secret) => BindingWire::Unprotected(UnprotectedWire { secret: secret.expose().to_vec() }),
+        }
+    }
+
+    pub(crate) fn from_wire(wire: &BindingWire) -> Result<Self, BadBinding> {
+        match wire {
+            BindingWire::Tpm(object) => {
+                if object.pcrs == 0 || object.pcrs >> 24 != 0 {
+                    return Err(BadBinding::Pcrs);
+                }
+                let storage_key_name: [u8; 34] =
+                    object.storage_key_name.as_slice().try_into().map_err(|_| BadBinding::Name)?;
+                if storage_key_name[..2] != SHA256_NAME {
+                    return Err(BadBinding::Name);
+                }
+                let blob = |bytes: &Vec<u8>| match bytes.len() {
+                    1..=MOST_BLOB_BYTES => Ok(bytes.clone()),
+                    _ => Err(BadBinding::Blob), // any other length
+                };
+                Ok(Self::Tpm(TpmObject {
+                    pcrs: PcrSelection(object.pcrs),
+                    storage_key_name,
+                    public: blob(&object.public)?,
+                    private: blob(&object.private)?,
+                }))
+            }
+            BindingWire::Unprotected(wire) => secret(&wire.secret).map(Self::Unprotected).ok_or(BadBinding::Secret),
+        }
+    }
+}

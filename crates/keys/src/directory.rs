@@ -1,0 +1,225 @@
+//! The directory: where the coordinators are, signed by the cluster CA, so that a machine finds its cluster before
+//! its data partition is open. A body that does not verify is never parsed.
+//!
+//! ```text
+//! message Signed      { bytes body = 1; bytes signature = 2; }        // ECDSA P-256, SHA-256, DER, by the CA
+//! message Directory   { bytes cluster_id = 1; uint64 version = 2; repeated Coordinator coordinators = 3; }
+//! message Coordinator { bytes machine_id = 1; repeated string endpoints = 2; }
+//! ```
+
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use model::{ClusterId, MachineId};
+use prost::Message as _;
+
+use crate::identity::cluster_id;
+use crate::pair::{self, File, TooLarge};
+use crate::purpose::Purpose;
+
+/// Who coordinates the cluster, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Counts changes.
+    pub version: u64,
+    /// The coordinators.
+    pub coordinators: Vec<Coordinator>,
+}
+
+/// One coordinator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coordinator {
+    /// Its identity.
+    pub machine: MachineId,
+    /// Where its public API may be reached, `host:port` or `address:port`, in order of preference.
+    pub endpoints: Vec<String>,
+}
+
+/// Why a directory is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryError {
+    /// Not the protobuf that it should be.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The cluster CA did not sign it.
+    #[error("the directory is not signed by this cluster")]
+    Signature,
+    /// It is signed by the CA that is asked about, but names another cluster.
+    #[error("the directory names another cluster")]
+    OtherCluster,
+    /// An id is not 16 bytes.
+    #[error("the directory holds an id of the wrong size")]
+    Size,
+    /// Older than the seal accepts.
+    #[error("the directory is older than the seal allows (version {found}, at least {minimum} expected)")]
+    Older {
+        /// What it has.
+        found: u64,
+        /// What the seal asks for.
+        minimum: u64,
+    },
+}
+
+/// A directory that is about to be signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsigned(Vec<u8>);
+
+impl Unsigned {
+    /// What the CA signs: the label and the body.
+    #[must_use]
+    pub fn to_sign(&self) -> Vec<u8> {
+        [Purpose::Directory.bytes(), &self.0].concat()
+    }
+
+    /// The bytes of a directory file, given the CA's signature (DER) over [`Self::to_sign`].
+    ///
+    /// # Errors
+    /// [`TooLarge`] when there are too many coordinators for the file.
+    pub fn emit(&self, generation: u64, signature: Vec<u8>) -> Result<Vec<u8>, TooLarge> {
+        let signed = SignedWire { body: self.0.clone(), signature };
+        pair::emit(File::Directory, generation, &signed.encode_to_vec(), None)
+    }
+}
+
+impl Directory {
+    /// Ready to be signed.
+    #[must_use]
+    pub fn unsigned(&self) -> Unsigned {
+        let coordinators = self.coordinators.iter().map(|coordinator| CoordinatorWire {
+            machine_id: coordinator.machine.0.to_vec(),
+            endpoints: coordinator.endpoints.clone(),
+        });
+        let wire = DirectoryWire {
+            cluster_id: self.cluster.0.to_vec(),
+            version: self.version,
+            coordinators: coordinators.collect(),
+        };
+        Unsigned(wire.encode_to_vec())
+    }
+
+    /// The directory in a slot's clear part, if the CA with this SubjectPublicKeyInfo (DER) signed it and it is not
+    /// below `minimum`.
+    ///
+    /// # Errors
+    /// [`DirectoryError`] says why it is not believed.
+    pub fn verify(clear: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Self, DirectoryError> {
+        strict::check(clear, &SIGNED)?;
+        let signed = SignedWire::decode(clear).map_err(|_| Malformed::Truncated(SIGNED.name))?;
+        let labelled = [Purpose::Directory.bytes(), &signed.body].concat();
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, ca_spki)
+            .verify(&labelled, &signed.signature)
+            .map_err(|_| DirectoryError::Signature)?;
+        let directory = Self::decode(&signed.body)?;
+        if directory.cluster != cluster_id(ca_spki) {
+            return Err(DirectoryError::OtherCluster);
+        }
+        if directory.version < minimum {
+            return Err(DirectoryError::Older { found: directory.version, minimum });
+        }
+        Ok(directory)
+    }
+
+    /// Reads a body, strictly. It is worth nothing until its signature was verified: see [`Self::verify`].
+    ///
+    /// # Errors
+    /// [`DirectoryError`] names what makes no sense.
+    pub fn decode(body: &[u8]) -> Result<Self, DirectoryError> {
+        strict::check(body, &DIRECTORY)?;
+        let wire = DirectoryWire::decode(body).map_err(|_| Malformed::Truncated(DIRECTORY.name))?;
+        let id = |bytes: &[u8]| bytes.try_into().map_err(|_| DirectoryError::Size);
+        let coordinators = wire.coordinators.iter().map(|coordinator| {
+            let endpoints = coordinator.endpoints.clone();
+            Ok(Coordinator { machine: MachineId(id(&coordinator.machine_id)?), endpoints })
+        });
+        Ok(Self {
+            cluster: ClusterId(id(&wire.cluster_id)?),
+            version: wire.version,
+            coordinators: coordinators.collect::<Result<_, DirectoryError>>()?,
+        })
+    }
+}
+
+const SIGNED: Message = Message {
+    name: "Signed",
+    fields: &[
+        Field { number: 1, name: "body", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "signature", kind: Kind::Bytes, rule: Rule::Required },
+    ],
+};
+
+const DIRECTORY: Message = Message {
+    name: "Directory",
+    fields: &[
+        Field { number: 1, name: "cluster_id", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "version", kind: Kind::U64, rule: Rule::Required },
+        Field { number: 3, name: "coordinators", kind: Kind::Message(&COORDINATOR), rule: Rule::Repeated },
+    ],
+};
+
+const COORDINATOR: Message = Message {
+    name: "Coordinator",
+    fields: &[
+        Field { number: 1, name: "machine_id", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "endpoints", kind: Kind::Text, rule: Rule::Repeated },
+    ],
+};
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SignedWire {
+    #[prost(bytes = "vec", required, tag = "1")]
+    body: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "2")]
+    signature: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct DirectoryWire {
+    #[prost(bytes = "vec", required, tag = "1")]
+    cluster_id: Vec<u8>,
+    #[prost(uint64, required, tag = "2")]
+    version: u64,
+    #[prost(message, repeated, tag = "3")]
+    coordinators: Vec<CoordinatorWire>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct CoordinatorWire {
+    #[prost(bytes = "vec", required, tag = "1")]
+    machine_id: Vec<u8>,
+    #[prost(string, repeated, tag = "2")]
+    endpoints: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::encoding::AsDer;
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+
+    use super::*;
+    use crate::pair::Slot;
+
+    #[test]
+    fn only_the_clusters_own_and_not_an_older_one_is_believed() {
+        let ca = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
+        let spki = ca.public_key().as_der().expect("encodes");
+        let coordinators = vec![Coordinator { machine: MachineId([1; 16]), endpoints: vec!["192.0.2.1:7836".into()] }];
+        let directory = Directory { cluster: cluster_id(spki.as_ref()), version: 3, coordinators };
+        let slot = |directory: &Directory| {
+            let unsigned = directory.unsigned();
+            let signature = ca.sign(&SystemRandom::new(), &unsigned.to_sign()).expect("signs");
+            let bytes = unsigned.emit(1, signature.as_ref().to_vec()).expect("fits");
+            Slot::read(File::Directory, &bytes).expect("reads").clear().to_vec()
+        };
+        let clear = slot(&directory);
+        assert_eq!(Directory::verify(&clear, spki.as_ref(), 3), Ok(directory.clone()));
+        let older = DirectoryError::Older { found: 3, minimum: 4 };
+        assert_eq!(Directory::verify(&clear, spki.as_ref(), 4), Err(older));
+        let mut changed = clear;
+        changed[4] ^= 1;
+        assert_eq!(Directory::verify(&changed, spki.as_ref(), 3), Err(DirectoryError::Signature));
+        let foreign = slot(&Directory { cluster: ClusterId([7; 16]), ..directory });
+        assert_eq!(Directory::verify(&foreign, spki.as_ref(), 3), Err(DirectoryError::OtherCluster));
+    }
+}

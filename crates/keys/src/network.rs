@@ -1,0 +1,230 @@
+//! Network settings as protobuf: one form for the seal's clear part and the enrolment config.
+//!
+//! ```text
+//! message Network { oneof way { Dhcp dhcp = 1; Static static = 2; } }
+//! message Static  { fixed32 address = 1; uint32 prefix_bits = 2; optional fixed32 gateway = 3; repeated Dns dns = 4; }
+//! message Dns     { fixed32 address = 1; }
+//! message Prefix  { fixed32 address = 1; uint32 bits = 2; }
+//! ```
+//! An address is its number (RFC 791: the first byte is the most significant), stored as protobuf stores a fixed32.
+
+use std::net::Ipv4Addr;
+
+use formats::strict::{Field, Kind, Message, Rule};
+use model::{Ipv4Prefix, NetworkConfig, POD_PREFIX, SERVICE_PREFIX};
+
+/// The table of `Network`.
+pub const NETWORK: Message = Message {
+    name: "Network",
+    fields: &[
+        Field { number: 1, name: "dhcp", kind: Kind::Message(&DHCP), rule: Rule::Arm("way") },
+        Field { number: 2, name: "static", kind: Kind::Message(&STATIC), rule: Rule::Arm("way") },
+    ],
+};
+
+/// The table of `Prefix`.
+pub const PREFIX: Message = Message {
+    name: "Prefix",
+    fields: &[
+        Field { number: 1, name: "address", kind: Kind::Fixed32, rule: Rule::Required },
+        Field { number: 2, name: "bits", kind: Kind::U32, rule: Rule::Required },
+    ],
+};
+
+const DHCP: Message = Message { name: "Dhcp", fields: &[] };
+const STATIC: Message = Message {
+    name: "Static",
+    fields: &[
+        Field { number: 1, name: "address", kind: Kind::Fixed32, rule: Rule::Required },
+        Field { number: 2, name: "prefix_bits", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 3, name: "gateway", kind: Kind::Fixed32, rule: Rule::Optional },
+        Field { number: 4, name: "dns", kind: Kind::Message(&DNS), rule: Rule::Repeated },
+    ],
+};
+const DNS: Message =
+    Message { name: "Dns", fields: &[Field { number: 1, name: "address", kind: Kind::Fixed32, rule: Rule::Required }] };
+
+/// How many resolvers a static config may name.
+pub const MOST_RESOLVERS: usize = 3;
+
+/// `Network` on the wire.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct NetworkWire {
+    #[prost(oneof = "Way", tags = "1, 2")]
+    way: Option<Way>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Way {
+    #[prost(message, tag = "1")]
+    Dhcp(Dhcp),
+    #[prost(message, tag = "2")]
+    Static(Static),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Dhcp {}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Static {
+    #[prost(fixed32, required, tag = "1")]
+    address: u32,
+    #[prost(uint32, required, tag = "2")]
+    prefix_bits: u32,
+    #[prost(fixed32, optional, tag = "3")]
+    gateway: Option<u32>,
+    #[prost(message, repeated, tag = "4")]
+    dns: Vec<Dns>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Dns {
+    #[prost(fixed32, required, tag = "1")]
+    address: u32,
+}
+
+/// `Prefix` on the wire.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PrefixWire {
+    #[prost(fixed32, required, tag = "1")]
+    address: u32,
+    #[prost(uint32, required, tag = "2")]
+    bits: u32,
+}
+
+/// Why network settings cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadNetwork {
+    /// Neither DHCP nor static.
+    #[error("the network is neither DHCP nor static")]
+    NoWay,
+    /// The machine's address is not one a machine can have.
+    #[error("{0} is not an address a machine can have")]
+    Address(Ipv4Addr),
+    /// Not between 1 and 32.
+    #[error("a static address has a prefix of 1 to 32 bits, not {0}")]
+    PrefixBits(u32),
+    /// The gateway is not a neighbour.
+    #[error("the gateway {0} is not a neighbour of the static address")]
+    Gateway(Ipv4Addr),
+    /// A resolver's address cannot be asked.
+    #[error("{0} is not an address a resolver can have")]
+    Resolver(Ipv4Addr),
+    /// Too many resolvers.
+    #[error("a static network names at most {MOST_RESOLVERS} resolvers")]
+    Resolvers,
+    /// The VPN prefix is no prefix.
+    #[error("the VPN prefix is not a prefix: {0}")]
+    VpnPrefix(model::BadPrefix),
+    /// The VPN prefix has no room, or too much.
+    #[error("the VPN prefix has 8 to 24 bits, not {0}")]
+    VpnBits(u8),
+    /// The VPN prefix is not one for private unicast addresses.
+    #[error("the VPN prefix {0} is not for ordinary unicast addresses")]
+    VpnRange(Ipv4Prefix),
+    /// The VPN prefix overlaps another one.
+    #[error("the VPN prefix {vpn} overlaps {other}, which is kept for {what}")]
+    VpnOverlaps {
+        /// The VPN prefix.
+        vpn: Ipv4Prefix,
+        /// The one it overlaps.
+        other: Ipv4Prefix,
+        /// What that is for.
+        what: &'static str,
+    },
+    /// The machine's public address lies in a prefix of the cluster.
+    #[error("the static address {address} lies in {prefix}, which is kept for {what}")]
+    AddressInside {
+        /// The address.
+        address: Ipv4Addr,
+        /// The prefix.
+        prefix: Ipv4Prefix,
+        /// What that is for.
+        what: &'static str,
+    },
+}
+
+/// The wire form of network settings.
+#[must_use]
+pub fn network_to_wire(network: &NetworkConfig) -> NetworkWire {
+    let way = match network {
+        NetworkConfig::Dhcp => Way::Dhcp(Dhcp {}),
+        NetworkConfig::Static { address, prefix_bits, gateway, dns } => Way::Static(Static {
+            address: (*address).into(),
+            prefix_bits: (*prefix_bits).into(),
+            gateway: gateway.map(Into::into),
+            dns: dns.iter().map(|address| Dns { address: (*address).into() }).collect(),
+        }),
+    };
+    NetworkWire { way: Some(way) }
+}
+
+/// The meaning of network settings.
+///
+/// # Errors
+/// [`BadNetwork`] when they cannot work.
+pub fn network_from_wire(wire: &NetworkWire) -> Result<NetworkConfig, BadNetwork> {
+    let given = match &wire.way {
+        None => return Err(BadNetwork::NoWay),
+        Some(Way::Dhcp(Dhcp {})) => return Ok(NetworkConfig::Dhcp),
+        Some(Way::Static(given)) => given,
+    };
+    let address = Ipv4Addr::from(given.address);
+    if !can_be_a_host(address) {
+        return Err(BadNetwork::Address(address));
+    }
+    let prefix_bits = u8::try_from(given.prefix_bits)
+        .ok()
+        .filter(|bits| (1..=32).contains(bits))
+        .ok_or(BadNetwork::PrefixBits(given.prefix_bits))?;
+    let near = Ipv4Prefix::around(address, prefix_bits).map_err(|_| BadNetwork::PrefixBits(given.prefix_bits))?;
+    let gateway = given.gateway.map(Ipv4Addr::from);
+    if let Some(gateway) = gateway.filter(|gateway| !near.contains(*gateway) || *gateway == address) {
+        return Err(BadNetwork::Gateway(gateway));
+    }
+    let dns: Vec<_> = given.dns.iter().map(|dns| Ipv4Addr::from(dns.address)).collect();
+    if let Some(bad) = dns.iter().find(|address| !can_be_a_host(**address)) {
+        return Err(BadNetwork::Resolver(*bad));
+    }
+    if dns.len() > MOST_RESOLVERS {
+        return Err(BadNetwork::Resolvers);
+    }
+    Ok(NetworkConfig::Static { address, prefix_bits, gateway, dns })
+}
+
+/// The wire form of a prefix.
+#[must_use]
+pub fn prefix_to_wire(prefix: Ipv4Prefix) -> PrefixWire {
+    PrefixWire { address: prefix.address().into(), bits: prefix.bits().into() }
+}
+
+/// The VPN prefix that is meant, if a cluster can use it beside `network`.
+///
+/// # Errors
+/// [`BadNetwork`] when it is none, has no room, or collides with another prefix or the machine's own address.
+pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Result<Ipv4Prefix, BadNetwork> {
+    let bits = u8::try_from(wire.bits).map_err(|_| BadNetwork::VpnPrefix(model::BadPrefix::Bits))?;
+    let vpn = Ipv4Prefix::new(wire.address.into(), bits).map_err(BadNetwork::VpnPrefix)?;
+    if !(8..=24).contains(&bits) {
+        return Err(BadNetwork::VpnBits(bits));
+    }
+    if !can_be_a_host(vpn.address()) {
+        return Err(BadNetwork::VpnRange(vpn));
+    }
+    let kept = [(POD_PREFIX, "pods"), (SERVICE_PREFIX, "services")];
+    if let Some((other, what)) = kept.into_iter().find(|(other, _)| vpn.overlaps(*other)) {
+        return Err(BadNetwork::VpnOverlaps { vpn, other, what });
+    }
+    if let NetworkConfig::Static { address, .. } = network {
+        let inside = kept.into_iter().chain([(vpn, "the VPN")]).find(|(prefix, _)| prefix.contains(*address));
+        if let Some((prefix, what)) = inside {
+            return Err(BadNetwork::AddressInside { address: *address, prefix, what });
+        }
+    }
+    Ok(vpn)
+}
+
+fn can_be_a_host(address: Ipv4Addr) -> bool {
+    // 0/8 is "this network" (RFC 1122), 240/4 is reserved (RFC 1112) and holds the broadcast address.
+    address.octets()[0] != 0 && address.octets()[0] < 240 && !address.is_loopback() && !address.is_multicast()
+}

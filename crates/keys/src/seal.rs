@@ -1,0 +1,425 @@
+//! The seal: what makes a machine a member at its next boot. The clear part says how to unseal and what is needed
+//! before or without that; the body holds the machine's secrets under a root that only the binding releases.
+//!
+//! ```text
+//! message SealClear {
+//!   oneof binding { Tpm tpm = 1; Unprotected unprotected = 2; }
+//!   uint32 boot_class = 3; bytes salt = 4; Network network = 5; Prefix vpn_prefix = 6; string node_name = 7;
+//!   uint64 sealed_at = 8;                                                      // seconds of Unix time
+//! }
+//! message SealBody {
+//!   bytes local_key = 1; bytes identity_seed = 2; bytes machine_certificate = 3; bytes ca_certificate = 4;
+//!   bytes owner_pub_key = 5; bytes owner_recovery_pub_key = 6; uint32 level = 7; uint32 cold_start = 8;
+//!   uint64 minimum_header = 9; uint64 minimum_directory = 10; bytes config_digest = 11; bytes disk = 12;
+//!   uint32 key_generation = 13; bytes cluster_id = 14;
+//! }
+//! ```
+
+use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use model::{
+    BootClass, ClusterId, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
+    SealRoot, Secret, Uuid,
+};
+use prost::Message as _;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
+use crate::data_key::{Expected, Holder};
+use crate::derive::{Unauthentic, hkdf, secret};
+use crate::identity::{SigningKey, machine_id};
+use crate::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
+use crate::numbers;
+use crate::pair::{self, File, Next, Pair, Slot, TooLarge};
+use crate::purpose::Purpose;
+use crate::recovery::{BadRecoveryKey, RecoveryPubKey};
+
+/// What can be read without unsealing.
+#[derive(Debug)]
+pub struct Clear {
+    /// What releases the seal root.
+    pub binding: Binding,
+    /// How the machine was started when it sealed.
+    pub boot_class: BootClass,
+    /// 32 random bytes, fresh for every seal.
+    pub salt: [u8; 32],
+    /// How the machine gets its public addresses.
+    pub network: NetworkConfig,
+    /// Where VPN addresses come from.
+    pub vpn_prefix: Ipv4Prefix,
+    /// Host and node name.
+    pub node_name: NodeName,
+    /// When it was written, in seconds of Unix time: the clock is never before this.
+    pub sealed_at: u64,
+}
+
+/// What only the seal root opens.
+#[derive(Debug)]
+pub struct Body {
+    /// The machine's half of the data key.
+    pub local_key: LocalKey,
+    /// The machine's identity.
+    pub identity: SigningKey,
+    /// The machine's certificate, DER.
+    pub machine_certificate: Vec<u8>,
+    /// The cluster CA's certificate, DER.
+    pub ca_certificate: Vec<u8>,
+    /// The cluster. It follows from the CA's public key; it is here so that no certificate is parsed to open a disk.
+    pub cluster: ClusterId,
+    /// The owner's Ed25519 public key, raw.
+    pub owner_pub_key: [u8; 32],
+    /// The owner's X25519 public key.
+    pub owner_recovery: RecoveryPubKey,
+    /// The level in force.
+    pub level: Level,
+    /// What gives the cluster key at a cold start.
+    pub cold_start: ColdStart,
+    /// The lowest header generation that is not a rollback.
+    pub minimum_header: u64,
+    /// The lowest directory version that is not a rollback.
+    pub minimum_directory: u64,
+    /// The config that enrolled the machine.
+    pub config: ConfigDigest,
+    /// The disk that the seal is for.
+    pub disk: DiskUuid,
+    /// The generation of that disk's cluster key when it was sealed.
+    pub key_generation: u32,
+}
+
+/// Why a seal cannot be read or opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SealError {
+    /// Not the protobuf that it should be.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The boot class is unknown, or reserved (`uefi-sb` until Secure Boot is built).
+    #[error("the seal names a boot class this version does not serve")]
+    BootClass,
+    /// A field of fixed size has another one.
+    #[error("field {0} of the seal has the wrong size")]
+    Size(&'static str),
+    /// A policy word this version does not know.
+    #[error("the seal names an unknown {0}")]
+    Policy(&'static str),
+    /// The binding.
+    #[error(transparent)]
+    Binding(#[from] BadBinding),
+    /// The network settings.
+    #[error(transparent)]
+    Network(#[from] BadNetwork),
+    /// The node name.
+    #[error(transparent)]
+    NodeName(#[from] model::BadNodeName),
+    /// The owner's recovery key.
+    #[error(transparent)]
+    OwnerRecovery(#[from] BadRecoveryKey),
+    /// The root does not open the body.
+    #[error("the seal's body does not open: {0}")]
+    Root(#[from] Unauthentic),
+}
+
+/// A seal whose checksum holds and whose clear part makes sense.
+#[derive(Debug)]
+pub struct Candidate {
+    /// The clear part.
+    pub clear: Clear,
+    slot: Slot,
+}
+
+/// What the two seal files hold.
+#[derive(Debug)]
+pub enum SealFiles {
+    /// No slot whose checksum holds.
+    None,
+    /// A newer Cairn wrote one of them.
+    Newer(u32),
+    /// A checksum holds, but the clear part makes no sense.
+    Malformed(SealError),
+    /// Seals to try in this order.
+    Candidates(Vec<Candidate>),
+}
+
+/// Reads the two files.
+#[must_use]
+pub fn read(slots: [&[u8]; 2]) -> (SealFiles, Next) {
+    let pair = Pair::read(File::Seal, slots);
+    if let Some(version) = pair.newer {
+        return (SealFiles::Newer(version), pair.next);
+    }
+    let mut malformed = None;
+    let mut candidates = Vec::new();
+    for slot in pair.newest_first {
+        match Clear::decode(slot.clear()) {
+            Ok(clear) => candidates.push(Candidate { clear, slot }),
+            Err(error) => {
+                malformed.get_or_insert(error);
+            }
+        }
+    }
+    let files = match (candidates.is_empty(), malformed) {
+        (false, _) => SealFiles::Candidates(candidates),
+        (true, Some(error)) => SealFiles::Malformed(error),
+        (true, None) => SealFiles::None,
+    };
+    (files, pair.next)
+}
+
+impl Candidate {
+    /// The body, for whoever has the root that the binding released.
+    ///
+    /// # Errors
+    /// [`SealError::Root`] for another root or a changed file; others when the body makes no sense.
+    pub fn open(&self, root: &SealRoot) -> Result<Body, SealError> {
+        Body::decode(&self.slot.open(&body_key(root, &self.clear.salt))?)
+    }
+
+    /// Counts seals of this machine.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.slot.generation
+    }
+}
+
+/// The bytes of a seal file. `nonce` is 12 random bytes.
+///
+/// # Errors
+/// [`TooLarge`] when the certificates do not fit.
+pub fn emit(
+    generation: u64,
+    clear: &Clear,
+    body: &Body,
+    root: &SealRoot,
+    nonce: [u8; 12],
+) -> Result<Vec<u8>, TooLarge> {
+    let key = body_key(root, &clear.salt);
+    let plain = body.encode();
+    let clear = Zeroizing::new(clear.to_wire().encode_to_vec());
+    pair::emit(File::Seal, generation, &clear, Some(&pair::Body { key: &key, nonce, plain: &plain }))
+}
+
+fn body_key(root: &SealRoot, salt: &[u8; 32]) -> Secret<32> {
+    hkdf(salt, root.expose(), Purpose::Seal, &[])
+}
+
+impl Body {
+    /// Whose disk the seal's is.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        Holder { cluster: self.cluster, machine: machine_id(&self.identity.public()) }
+    }
+
+    /// What the header of the seal's disk must say.
+    #[must_use]
+    pub fn expected(&self) -> Expected {
+        Expected { holder: self.holder(), disk: self.disk, level: self.level, minimum: self.minimum_header }
+    }
+
+    /// Reads a decrypted body, strictly.
+    ///
+    /// # Errors
+    /// [`SealError`] names what makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SealError> {
+        strict::check(bytes, &BODY)?;
+        let wire = BodyWire::decode(bytes).map_err(|_| Malformed::Truncated(BODY.name))?;
+        Ok(Self {
+            local_key: LocalKey(secret(&wire.local_key).ok_or(SealError::Size("local_key"))?),
+            identity: SigningKey::from_seed(secret(&wire.identity_seed).ok_or(SealError::Size("identity_seed"))?),
+            machine_certificate: wire.machine_certificate.clone(),
+            ca_certificate: wire.ca_certificate.clone(),
+            cluster: ClusterId(sized("cluster_id", &wire.cluster_id)?),
+            owner_pub_key: sized("owner_pub_key", &wire.owner_pub_key)?,
+            owner_recovery: RecoveryPubKey::new(sized("owner_recovery_pub_key", &wire.owner_recovery_pub_key)?)?,
+            level: numbers::level::of(wire.level).ok_or(SealError::Policy("level"))?,
+            cold_start: numbers::cold_start::of(wire.cold_start).ok_or(SealError::Policy("cold start"))?,
+            minimum_header: wire.minimum_header,
+            minimum_directory: wire.minimum_directory,
+            config: ConfigDigest(sized("config_digest", &wire.config_digest)?),
+            disk: DiskUuid(Uuid(sized("disk", &wire.disk)?)),
+            key_generation: wire.key_generation,
+        })
+    }
+
+    fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let wire = BodyWire {
+            local_key: self.local_key.expose().to_vec(),
+            identity_seed: self.identity.seed().expose().to_vec(),
+            machine_certificate: self.machine_certificate.clone(),
+            ca_certificate: self.ca_certificate.clone(),
+            owner_pub_key: self.owner_pub_key.to_vec(),
+            owner_recovery_pub_key: self.owner_recovery.bytes().to_vec(),
+            level: numbers::level::number(self.level),
+            cold_start: numbers::cold_start::number(self.cold_start),
+            minimum_header: self.minimum_header,
+            minimum_directory: self.minimum_directory,
+            config_digest: self.config.0.to_vec(),
+            disk: self.disk.0.0.to_vec(),
+            key_generation: self.key_generation,
+            cluster_id: self.cluster.0.to_vec(),
+        };
+        Zeroizing::new(wire.encode_to_vec())
+    }
+}
+
+impl Clear {
+    /// Reads a clear part, strictly.
+    ///
+    /// # Errors
+    /// [`SealError`] names what makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SealError> {
+        strict::check(bytes, &CLEAR)?;
+        let wire = ClearWire::decode(bytes).map_err(|_| Malformed::Truncated(CLEAR.name))?;
+        let no_binding = Malformed::NoArm { message: CLEAR.name, oneof: "binding" };
+        let network = network::network_from_wire(&wire.network)?;
+        Ok(Self {
+            binding: Binding::from_wire(wire.binding.as_ref().ok_or(no_binding)?)?,
+            boot_class: match numbers::boot_class::of(wire.boot_class) {
+                Some(class @ (BootClass::Uefi | BootClass::Direct)) => class,
+                Some(BootClass::UefiSecureBoot) | None => return Err(SealError::BootClass),
+            },
+            salt: sized("salt", &wire.salt)?,
+            vpn_prefix: network::vpn_prefix_from_wire(&wire.vpn_prefix, &network)?,
+            network,
+            node_name: NodeName::stored(&wire.node_name)?,
+            sealed_at: wire.sealed_at,
+        })
+    }
+
+    fn to_wire(&self) -> ClearWire {
+        ClearWire {
+            binding: Some(self.binding.to_wire()),
+            boot_class: numbers::boot_class::number(self.boot_class),
+            salt: self.salt.to_vec(),
+            network: network::network_to_wire(&self.network),
+            vpn_prefix: network::prefix_to_wire(self.vpn_prefix),
+            node_name: self.node_name.as_str().to_owned(),
+            sealed_at: self.sealed_at,
+        }
+    }
+}
+
+fn sized<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], SealError> {
+    bytes.try_into().map_err(|_| SealError::Size(field))
+}
+
+const CLEAR: Message = Message {
+    name: "SealClear",
+    fields: &[
+        Field { number: 1, name: "tpm", kind: Kind::Message(&TPM), rule: Rule::Arm("binding") },
+        Field { number: 2, name: "unprotected", kind: Kind::Message(&UNPROTECTED), rule: Rule::Arm("binding") },
+        Field { number: 3, name: "boot_class", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 4, name: "salt", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 5, name: "network", kind: Kind::Message(&NETWORK), rule: Rule::Required },
+        Field { number: 6, name: "vpn_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Required },
+        Field { number: 7, name: "node_name", kind: Kind::Text, rule: Rule::Required },
+        Field { number: 8, name: "sealed_at", kind: Kind::U64, rule: Rule::Required },
+    ],
+};
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ClearWire {
+    #[prost(oneof = "BindingWire", tags = "1, 2")]
+    binding: Option<BindingWire>,
+    #[prost(uint32, required, tag = "3")]
+    boot_class: u32,
+    #[prost(bytes = "vec", required, tag = "4")]
+    salt: Vec<u8>,
+    #[prost(message, required, tag = "5")]
+    network: NetworkWire,
+    #[prost(message, required, tag = "6")]
+    vpn_prefix: PrefixWire,
+    #[prost(string, required, tag = "7")]
+    node_name: String,
+    #[prost(uint64, required, tag = "8")]
+    sealed_at: u64,
+}
+
+const BODY: Message = Message {
+    name: "SealBody",
+    fields: &[
+        Field { number: 1, name: "local_key", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "identity_seed", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 3, name: "machine_certificate", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 4, name: "ca_certificate", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 5, name: "owner_pub_key", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 6, name: "owner_recovery_pub_key", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 7, name: "level", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 8, name: "cold_start", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 9, name: "minimum_header", kind: Kind::U64, rule: Rule::Required },
+        Field { number: 10, name: "minimum_directory", kind: Kind::U64, rule: Rule::Required },
+        Field { number: 11, name: "config_digest", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 12, name: "disk", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 13, name: "key_generation", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 14, name: "cluster_id", kind: Kind::Bytes, rule: Rule::Required },
+    ],
+};
+
+#[derive(Clone, PartialEq, prost::Message)]
+#[prost(skip_debug)]
+struct BodyWire {
+    #[prost(bytes = "vec", required, tag = "1")]
+    local_key: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "2")]
+    identity_seed: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "3")]
+    machine_certificate: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "4")]
+    ca_certificate: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "5")]
+    owner_pub_key: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "6")]
+    owner_recovery_pub_key: Vec<u8>,
+    #[prost(uint32, required, tag = "7")]
+    level: u32,
+    #[prost(uint32, required, tag = "8")]
+    cold_start: u32,
+    #[prost(uint64, required, tag = "9")]
+    minimum_header: u64,
+    #[prost(uint64, required, tag = "10")]
+    minimum_directory: u64,
+    #[prost(bytes = "vec", required, tag = "11")]
+    config_digest: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "12")]
+    disk: Vec<u8>,
+    #[prost(uint32, required, tag = "13")]
+    key_generation: u32,
+    #[prost(bytes = "vec", required, tag = "14")]
+    cluster_id: Vec<u8>,
+}
+
+impl std::fmt::Debug for BodyWire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BodyWire")
+    }
+}
+
+impl Drop for BodyWire {
+    fn drop(&mut self) {
+        self.local_key.zeroize();
+        self.identity_seed.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::golden::{bytes, expected, root, sealed};
+    use crate::pair::SLOT_BYTES;
+
+    /// Proves: D5
+    #[test]
+    fn a_seal_opens_with_its_root_only_and_says_the_same_again() {
+        let blank = vec![0; SLOT_BYTES];
+        let (files, next) = read([&sealed(), &blank]);
+        let SealFiles::Candidates(candidates) = files else { panic!("a seal: {files:?}") };
+        assert_eq!(next, Next { slot: 1, generation: 2 });
+        let [candidate] = &candidates[..] else { panic!("one seal") };
+        let opened = candidate.open(&root(0x0f)).expect("opens");
+        let again = emit(1, &candidate.clear, &opened, &root(0x0f), bytes(0xf0)).expect("fits");
+        assert!(again == sealed(), "a round trip keeps every byte");
+        assert_eq!(opened.expected(), expected());
+        assert!(matches!(candidate.open(&root(0x0e)), Err(SealError::Root(_))));
+        assert!(matches!(read([&blank, &blank]).0, SealFiles::None));
+        let mut newer = sealed();
+        newer[8] = 2;
+        assert!(matches!(read([&newer, &sealed()]).0, SealFiles::Newer(2)));
+    }
+}
