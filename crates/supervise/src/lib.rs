@@ -1,1 +1,33 @@
-//! The supervision tree as a pure machine: exits in, starts and stops out.
+//! The supervision tree as a pure machine: events and `now` in, effects and the next deadline out.
+//! It owns which service may run, when it is tried again and in which order all of it ends. It must never spawn,
+//! signal, probe, sleep or read a clock; a shell performs the effects and reports what came of them.
+//!
+//! One service:
+//! ```text
+//!               needs hold                spawned, ready
+//!    Waiting ───────────────► Starting ───────────────────► Ready
+//!       ▲                        │ │                         │ │
+//!       │ until                  │ └── exit, no spawn, late ─┼─┘──────────────┐
+//!       │                        └── restart, group, stop ───┤                ▼
+//!    BackingOff                                              ▼             Stopping ── kill, again and again
+//!       ▲                                                 Draining ──────►  (until its cgroup is empty)
+//!       │                                          (until what needs it       │
+//!       │                                           and also stops is gone)   │
+//!       └────────────────────────────────────────────────────────────────────┴──► Waiting, Stopped, Finished, Failed
+//! ```
+//! What a shell keeps to:
+//! - every event about an instance names the [`Instance`] of the [`Effect::Start`] that made it;
+//! - `Spawned` or `SpawnFailed` answers every `Start`; `Exited` and `CgroupEmpty` both follow every `Spawned`, in any
+//!   order; an instance counts as running until both have come (a task's shell reports both at once);
+//! - `Terminate`, `Kill` and `Probe` of an instance that has ended meanwhile do nothing;
+//! - it calls [`Tree::handle`] with [`Event::Tick`] when [`Tree::poll_timeout`] is due.
+
+mod event;
+mod spec;
+mod tree;
+mod unit;
+
+pub use event::{Effect, Event, Exit, Instance, Report, StopReason};
+pub use spec::{Backoff, Critical, InvalidTree, Name, Need, Readiness, Restart, Spec};
+pub use tree::Tree;
+pub use unit::{Blocker, Ending, State, Status};

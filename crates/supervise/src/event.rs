@@ -1,0 +1,157 @@
+//! The words between the machine and its shell: events in, effects out.
+//! It must never decide anything.
+
+use std::time::{Duration, Instant};
+
+use crate::{Ending, Name};
+
+/// One run of one service: no two of a service exist at a time, and none has the attempt of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Instance {
+    /// Whose run.
+    pub service: Name,
+    /// Which run since the tree began, from 1.
+    pub attempt: u64,
+}
+
+/// What happened in the world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The main process (or the task) exists.
+    Spawned(Instance),
+    /// It could not be made; nothing of it exists.
+    SpawnFailed {
+        /// Which run.
+        instance: Instance,
+        /// The system's error number.
+        errno: i32,
+    },
+    /// The probe succeeded.
+    Ready(Instance),
+    /// The main process was reaped, or the task returned.
+    Exited {
+        /// Which run.
+        instance: Instance,
+        /// How it ended.
+        exit: Exit,
+    },
+    /// No process of the run is left.
+    CgroupEmpty(Instance),
+    /// Somebody asks for a fresh run: of the service and its group; also ends waiting and failure.
+    RestartRequested(Name),
+    /// All services are to stop, in order, in at most this time. A second request can only make it shorter.
+    StopAll {
+        /// What for.
+        reason: StopReason,
+        /// Until [`Effect::AllStopped`]; the last part of it is kept for killing.
+        within: Duration,
+    },
+    /// A deadline is due.
+    Tick,
+}
+
+/// Why the whole tree stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopReason {
+    /// The machine starts again.
+    Reboot,
+    /// The machine is switched off.
+    PowerOff,
+    /// The policy above the tree gave up on this boot.
+    Fatal,
+}
+
+/// How a main process or a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this; 0 is success. For a task: 0 for `Ok`.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+    /// The task's panic was caught.
+    Panicked,
+}
+
+impl Exit {
+    /// Whether a task that may finish has finished.
+    #[must_use]
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Code(0))
+    }
+}
+
+/// What the shell is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Spawn it in a cgroup of its own.
+    Start(Instance),
+    /// Probe it until it is ready or has ended.
+    Probe(Instance),
+    /// SIGTERM to its main process; cancel a task.
+    Terminate(Instance),
+    /// SIGKILL to everything in its cgroup; abort a task.
+    Kill(Instance),
+    /// Tell the log.
+    Report(Report),
+    /// A critical service failed too often; it is not tried again unless asked. What follows is policy.
+    Escalate {
+        /// Which service.
+        service: Name,
+        /// So many failures
+        failures: u32,
+        /// in this time.
+        within: Duration,
+    },
+    /// Nothing is left running but what is listed; the machine has ended and only reports from now on.
+    AllStopped {
+        /// What it was for.
+        reason: StopReason,
+        /// Runs that survived SIGKILL until the overall deadline.
+        left: Vec<Instance>,
+    },
+}
+
+/// What the log should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Report {
+    /// A service failed.
+    Failed {
+        /// Which run.
+        instance: Instance,
+        /// How.
+        ending: Ending,
+        /// How many in a row now.
+        failures: u32,
+        /// How long it waits once its run is gone; `None`: it is not tried again.
+        retry: Option<Duration>,
+    },
+    /// A task did what it was for.
+    Finished(Instance),
+    /// Its failures are forgotten: it has been ready for long enough.
+    Stable(Instance),
+    /// Its stop deadline passed; everything in its cgroup is killed.
+    StopDeadline(Instance),
+    /// It survives SIGKILL; it is killed again.
+    Unkillable {
+        /// Which run.
+        instance: Instance,
+        /// Since when.
+        since: Instant,
+    },
+    /// The time for an ordered stop is over; all that is left is killed.
+    StopForced {
+        /// What is left.
+        left: Vec<Instance>,
+    },
+    /// The event names no service of this tree.
+    UnknownService(Event),
+    /// The event is about another run than the present one.
+    StaleInstance(Event),
+    /// The event does not fit the state.
+    DoesNotFit {
+        /// What came.
+        event: Event,
+        /// The state it met.
+        state: &'static str,
+    },
+}

@@ -1,0 +1,301 @@
+//! What a tree is made of: one `Spec` per service, and the refusal of tables that cannot work.
+//! It must never hold anything that changes while the tree runs.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// A service's name: unique in its tree, the same word in the log, the API and the cgroup.
+pub type Name = &'static str;
+
+/// A service or a task: what it waits for, how long it may take, what happens when it ends.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Its name.
+    pub name: Name,
+    /// What must hold before it is started. Losing a need later does not stop it.
+    pub needs: &'static [Need],
+    /// Members of one group are restarted together when one of them fails.
+    pub group: Option<&'static str>,
+    /// From [`Effect::Start`](crate::Effect::Start) to ready; afterwards it is stopped and counts as failed.
+    pub start_deadline: Duration,
+    /// From `Terminate` to `Kill`.
+    pub stop_deadline: Duration,
+    /// What happens when it ends.
+    pub restart: Restart,
+    /// When it counts as ready.
+    pub ready: Readiness,
+    /// When its failures are no longer its own matter.
+    pub critical: Option<Critical>,
+}
+
+/// What a service waits for before it is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// The named service is ready, or has finished with success.
+    Ready(Name),
+    /// The named service has been spawned; for those who retry by themselves.
+    Started(Name),
+}
+
+impl Need {
+    /// The service this need is about.
+    #[must_use]
+    pub const fn service(self) -> Name {
+        match self {
+            Self::Ready(name) | Self::Started(name) => name,
+        }
+    }
+}
+
+/// When a service counts as ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// As soon as it is spawned.
+    OnStart,
+    /// When the shell, asked by [`Effect::Probe`](crate::Effect::Probe), reports it.
+    Probe,
+}
+
+/// What happens when a service ends without having been told to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// It is to run for good: every end is a failure.
+    Always(Backoff),
+    /// A task that ends: code 0 finishes it, every other end is a failure and tried again.
+    UntilSuccess(Backoff),
+    /// A task that is tried once: code 0 finishes it, every other end leaves it failed.
+    Never,
+}
+
+/// How long to wait before trying again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backoff {
+    /// After the first failure; doubled for each further one in a row.
+    pub first: Duration,
+    /// Never longer than this.
+    pub cap: Duration,
+    /// A service that has been ready for this long has no failures any more.
+    pub stable: Duration,
+}
+
+impl Backoff {
+    /// The wait after so many failures in a row (the first one is 1).
+    #[must_use]
+    pub fn delay(&self, failures: u32) -> Duration {
+        let doublings = failures.saturating_sub(1).min(31);
+        self.first.saturating_mul(1 << doublings).min(self.cap)
+    }
+}
+
+/// So many failures within such a time are handed to the policy above the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Critical {
+    /// The failure that escalates, counted from 1.
+    pub failures: u32,
+    /// The window they have to fall into.
+    pub within: Duration,
+}
+
+/// Why a table of specs is no tree.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InvalidTree {
+    /// Two specs of one name.
+    #[error("two services are named `{0}`")]
+    Duplicate(Name),
+    /// A need names nobody.
+    #[error("service `{service}` needs `{need}`, which is not in the tree")]
+    UnknownNeed {
+        /// Who needs it.
+        service: Name,
+        /// What it names.
+        need: Name,
+    },
+    /// Needs that go round; each service needs the next, the last one the first.
+    #[error("services need each other in a circle: {}", .0.join(" → "))]
+    Circle(Vec<Name>),
+    /// A group is restarted together, so each member must be one that runs for good.
+    #[error("service `{service}` may finish, so it cannot be restarted together with group `{group}`")]
+    FinishesInGroup {
+        /// The member.
+        service: Name,
+        /// Its group.
+        group: &'static str,
+    },
+    /// A wait of no time is a tight loop; a cap below the first wait is no cap.
+    #[error("service `{0}` has a back-off of no time, or with a cap below its first wait")]
+    Backoff(Name),
+    /// Zero failures cannot escalate.
+    #[error("service `{0}` escalates after no failure or within no time")]
+    Critical(Name),
+}
+
+/// Who depends on whom, by index into the table, as far as the chains go.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// For each service the indices of its needs.
+    pub(crate) needs: Vec<Vec<usize>>,
+    /// For each service all that need it, directly or through others: they stop before it.
+    pub(crate) dependents: Vec<Vec<usize>>,
+}
+
+impl Order {
+    /// Reads the table's order.
+    ///
+    /// # Errors
+    /// [`InvalidTree`] names the first thing that cannot work.
+    pub(crate) fn of(specs: &[Spec]) -> Result<Self, InvalidTree> {
+        for (index, spec) in specs.iter().enumerate() {
+            check(spec)?;
+            if specs.iter().take(index).any(|earlier| earlier.name == spec.name) {
+                return Err(InvalidTree::Duplicate(spec.name));
+            }
+        }
+        let mut needs = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let mut indices = Vec::with_capacity(spec.needs.len());
+            for need in spec.needs {
+                let index = specs.iter().position(|other| other.name == need.service());
+                indices.push(index.ok_or(InvalidTree::UnknownNeed { service: spec.name, need: need.service() })?);
+            }
+            needs.push(indices);
+        }
+        let mut settled = vec![false; specs.len()];
+        for index in 0..specs.len() {
+            let mut path = Vec::new();
+            if let Some(circle) = find_circle(index, &needs, &mut settled, &mut path) {
+                return Err(InvalidTree::Circle(circle.into_iter().map(|index| specs[index].name).collect()));
+            }
+        }
+        let dependents = (0..specs.len()).map(|index| all_dependents(index, &needs)).collect();
+        Ok(Self { needs, dependents })
+    }
+}
+
+fn check(spec: &Spec) -> Result<(), InvalidTree> {
+    match spec.restart {
+        Restart::Always(backoff) | Restart::UntilSuccess(backoff) => {
+            if backoff.first.is_zero() || backoff.cap < backoff.first {
+                return Err(InvalidTree::Backoff(spec.name));
+            }
+        }
+        Restart::Never => {}
+    }
+    match (spec.group, spec.restart) {
+        (Some(group), Restart::Never | Restart::UntilSuccess(_)) => {
+            return Err(InvalidTree::FinishesInGroup { service: spec.name, group });
+        }
+        (Some(_), Restart::Always(_)) | (None, _) => {}
+    }
+    if spec.critical.is_some_and(|critical| critical.failures == 0 || critical.within.is_zero()) {
+        return Err(InvalidTree::Critical(spec.name));
+    }
+    Ok(())
+}
+
+/// Depth first; `path` is the chain from the start, `settled` are those known to lead into no circle.
+fn find_circle(index: usize, needs: &[Vec<usize>], settled: &mut [bool], path: &mut Vec<usize>) -> Option<Vec<usize>> {
+    if let Some(start) = path.iter().position(|&earlier| earlier == index) {
+        let mut circle = path.split_off(start);
+        circle.push(index);
+        return Some(circle);
+    }
+    if settled[index] {
+        return None;
+    }
+    path.push(index);
+    for &need in &needs[index] {
+        if let Some(circle) = find_circle(need, needs, settled, path) {
+            return Some(circle);
+        }
+    }
+    path.pop();
+    settled[index] = true;
+    None
+}
+
+fn all_dependents(index: usize, needs: &[Vec<usize>]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut open = vec![index];
+    while let Some(current) = open.pop() {
+        for (dependent, its_needs) in needs.iter().enumerate() {
+            if its_needs.contains(&current) && !found.contains(&dependent) {
+                found.push(dependent);
+                open.push(dependent);
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff =
+        Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60), stable: Duration::from_secs(300) };
+
+    fn spec(name: Name, needs: &'static [Need]) -> Spec {
+        Spec {
+            name,
+            needs,
+            group: None,
+            start_deadline: Duration::from_secs(10),
+            stop_deadline: Duration::from_secs(10),
+            restart: Restart::Always(BACKOFF),
+            ready: Readiness::OnStart,
+            critical: None,
+        }
+    }
+
+    #[test]
+    fn a_circle_is_refused_by_its_names() {
+        let specs = [
+            spec("outside", &[Need::Ready("api")]),
+            spec("etcd", &[Need::Started("mesh")]),
+            spec("api", &[Need::Ready("etcd")]),
+            spec("mesh", &[Need::Ready("api")]),
+        ];
+        let refused = Order::of(&specs).expect_err("a circle");
+        assert_eq!(refused.to_string(), "services need each other in a circle: api → etcd → mesh → api");
+    }
+
+    #[test]
+    fn tables_that_cannot_work_are_refused_by_name() {
+        let refuse = |specs: &[Spec]| Order::of(specs).expect_err("refused").to_string();
+        assert_eq!(
+            refuse(&[spec("api", &[Need::Ready("etdc")])]),
+            "service `api` needs `etdc`, which is not in the tree"
+        );
+        assert_eq!(refuse(&[spec("api", &[]), spec("api", &[])]), "two services are named `api`");
+        let selfish = spec("api", &[Need::Ready("api")]);
+        assert_eq!(refuse(&[selfish]), "services need each other in a circle: api → api");
+        let once = Spec { group: Some("pair"), restart: Restart::Never, ..spec("once", &[]) };
+        assert_eq!(refuse(&[once]), "service `once` may finish, so it cannot be restarted together with group `pair`");
+        let eager =
+            Spec { restart: Restart::Always(Backoff { first: Duration::ZERO, ..BACKOFF }), ..spec("eager", &[]) };
+        assert_eq!(refuse(&[eager]), "service `eager` has a back-off of no time, or with a cap below its first wait");
+        let touchy =
+            Spec { critical: Some(Critical { failures: 0, within: Duration::from_secs(1) }), ..spec("touchy", &[]) };
+        assert_eq!(refuse(&[touchy]), "service `touchy` escalates after no failure or within no time");
+    }
+
+    #[test]
+    fn dependents_reach_through_chains() {
+        let specs = [
+            spec("mesh", &[]),
+            spec("etcd", &[Need::Ready("mesh")]),
+            spec("api", &[Need::Started("etcd")]),
+            spec("log", &[]),
+        ];
+        let order = Order::of(&specs).expect("a tree");
+        assert_eq!(order.dependents, vec![vec![1, 2], vec![2], vec![], vec![]]);
+    }
+
+    #[test]
+    fn back_off_doubles_up_to_its_cap() {
+        let seconds: Vec<u64> = (1..=9).map(|failures| BACKOFF.delay(failures).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(BACKOFF.delay(u32::MAX), BACKOFF.cap);
+    }
+}

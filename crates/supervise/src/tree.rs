@@ -1,0 +1,535 @@
+//! The machine: which service starts, which stops, which waits, in what order all of it ends.
+//! It must never read a clock or do anything itself; see the crate's page for the picture and the shell's duties.
+//!
+//! The tree as a whole runs, stops in order, is killed, and is over:
+//! ```text
+//!    Running ── StopAll ──► Ordered ── the end is near ──► Forced
+//!                              └──── nothing left ────►  Over ◄── nothing left, or the end
+//! ```
+
+use std::time::{Duration, Instant};
+
+use crate::spec::Order;
+use crate::unit::{Phase, Run, Then, Unit};
+use crate::{
+    Blocker, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Readiness, Report, Restart, Spec, Status,
+    StopReason,
+};
+
+/// Between two kills of what survives them: a process in uninterruptible sleep may need that long.
+const KILL_REPEAT: Duration = Duration::from_secs(2);
+/// Of the time to stop everything, the end kept for killing: a quarter, but no more than this.
+const KILL_RESERVE: Duration = Duration::from_secs(5);
+
+/// The supervision tree.
+#[derive(Debug)]
+pub struct Tree {
+    units: Vec<Unit>,
+    order: Order,
+    course: Course,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Course {
+    Running,
+    Ordered { reason: StopReason, kill_at: Instant, end: Instant },
+    Forced { reason: StopReason, end: Instant },
+    Over,
+}
+
+/// Whether an event could be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Yes,
+    No,
+}
+
+impl Tree {
+    /// Takes the table and starts what needs nothing.
+    ///
+    /// # Errors
+    /// [`InvalidTree`] names the services of a table that cannot work.
+    pub fn start(specs: Vec<Spec>, now: Instant, out: &mut Vec<Effect>) -> Result<Self, InvalidTree> {
+        let order = Order::of(&specs)?;
+        let units = specs.into_iter().map(|spec| Unit::new(spec, now)).collect();
+        let mut tree = Self { units, order, course: Course::Running };
+        tree.settle(now, out);
+        Ok(tree)
+    }
+
+    /// Takes one event and appends what is to be done, in order.
+    pub fn handle(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
+        if matches!(self.course, Course::Over) {
+            if event != Event::Tick {
+                out.push(Effect::Report(Report::DoesNotFit { event, state: "all stopped" }));
+            }
+            return;
+        }
+        self.apply(event, now, out);
+        self.expire(now, out);
+        self.settle(now, out);
+    }
+
+    /// When [`Event::Tick`] is due next, and what for.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        let whole = match self.course {
+            Course::Running => None,
+            Course::Ordered { kill_at, .. } => Some((kill_at, "end of the ordered stop")),
+            Course::Forced { end, .. } => Some((end, "end of the stop")),
+            Course::Over => return None,
+        };
+        self.units.iter().filter_map(Unit::deadline).chain(whole).min_by_key(|&(at, _)| at)
+    }
+
+    /// Whether [`Effect::AllStopped`] has been given.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        matches!(self.course, Course::Over)
+    }
+
+    /// The tree's own word for a name that came from outside.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<Name> {
+        self.units.iter().map(|unit| unit.spec.name).find(|&known| known == name)
+    }
+
+    /// One service as the API shows it.
+    #[must_use]
+    pub fn status(&self, name: &str) -> Option<Status> {
+        let index = self.index(name)?;
+        Some(self.units[index].status(self.blockers(index)))
+    }
+
+    /// All services, in the order of the table.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<Status> {
+        self.units.iter().enumerate().map(|(index, unit)| unit.status(self.blockers(index))).collect()
+    }
+
+    fn index(&self, name: &str) -> Option<usize> {
+        self.units.iter().position(|unit| unit.spec.name == name)
+    }
+
+    fn apply(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
+        let name = match event {
+            Event::Tick => return,
+            Event::StopAll { reason, within } => {
+                if self.stop_all(reason, within, now) == Fit::No {
+                    out.push(Effect::Report(Report::DoesNotFit { event, state: "stopping all" }));
+                }
+                return;
+            }
+            Event::RestartRequested(name) => name,
+            Event::Spawned(instance)
+            | Event::SpawnFailed { instance, .. }
+            | Event::Ready(instance)
+            | Event::Exited { instance, .. }
+            | Event::CgroupEmpty(instance) => {
+                if self.index(instance.service).is_some_and(|index| self.units[index].attempts != instance.attempt) {
+                    out.push(Effect::Report(Report::StaleInstance(event)));
+                    return;
+                }
+                instance.service
+            }
+        };
+        let Some(index) = self.index(name) else {
+            out.push(Effect::Report(Report::UnknownService(event)));
+            return;
+        };
+        let state = self.units[index].phase_name();
+        let fit = match event {
+            Event::Spawned(_) => self.spawned(index, now, out),
+            Event::SpawnFailed { errno, .. } => self.spawn_failed(index, errno, now, out),
+            Event::Ready(_) => self.ready(index, now),
+            Event::Exited { exit, .. } => self.exited(index, exit, now, out),
+            Event::CgroupEmpty(_) => self.cgroup_empty(index, now),
+            Event::RestartRequested(_) => self.restart(index, now),
+            Event::StopAll { .. } | Event::Tick => Fit::Yes,
+        };
+        if fit == Fit::No {
+            out.push(Effect::Report(Report::DoesNotFit { event, state }));
+        }
+    }
+
+    fn spawned(&mut self, index: usize, now: Instant, out: &mut Vec<Effect>) -> Fit {
+        let unit = &mut self.units[index];
+        let instance = unit.instance();
+        match &mut unit.phase {
+            Phase::Starting { run: run @ Run::Launching, .. } => {
+                *run = Run::Whole;
+                match unit.spec.ready {
+                    Readiness::OnStart => enter_ready(unit, Run::Whole, now),
+                    Readiness::Probe => out.push(Effect::Probe(instance)),
+                }
+                Fit::Yes
+            }
+            Phase::Draining { run: run @ Run::Launching, .. } => {
+                *run = Run::Whole;
+                Fit::Yes
+            }
+            Phase::Stopping { run: run @ Run::Launching, kills, .. } => {
+                *run = Run::Whole;
+                out.push(if *kills == 0 { Effect::Terminate(instance) } else { Effect::Kill(instance) });
+                Fit::Yes
+            }
+            Phase::Starting { .. }
+            | Phase::Ready { .. }
+            | Phase::Draining { .. }
+            | Phase::Stopping { .. }
+            | Phase::Waiting
+            | Phase::BackingOff { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed => Fit::No,
+        }
+    }
+
+    fn spawn_failed(&mut self, index: usize, errno: i32, now: Instant, out: &mut Vec<Effect>) -> Fit {
+        let ending = Ending::SpawnFailed(errno);
+        match self.units[index].phase {
+            Phase::Starting { run: Run::Launching, .. } => {
+                let then = self.fail(index, ending, now, out);
+                self.gone(index, then, now);
+                Fit::Yes
+            }
+            Phase::Draining { run: Run::Launching, then } | Phase::Stopping { run: Run::Launching, then, .. } => {
+                self.note_ending(index, ending, then);
+                self.gone(index, then, now);
+                Fit::Yes
+            }
+            Phase::Starting { .. }
+            | Phase::Ready { .. }
+            | Phase::Draining { .. }
+            | Phase::Stopping { .. }
+            | Phase::Waiting
+            | Phase::BackingOff { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed => Fit::No,
+        }
+    }
+
+    fn ready(&mut self, index: usize, now: Instant) -> Fit {
+        let unit = &mut self.units[index];
+        match unit.phase {
+            Phase::Starting { run: run @ (Run::Whole | Run::Unreaped), .. } => {
+                enter_ready(unit, run, now);
+                Fit::Yes
+            }
+            Phase::Starting { .. }
+            | Phase::Ready { .. }
+            | Phase::Draining { .. }
+            | Phase::Stopping { .. }
+            | Phase::Waiting
+            | Phase::BackingOff { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed => Fit::No,
+        }
+    }
+
+    fn exited(&mut self, index: usize, exit: Exit, now: Instant, out: &mut Vec<Effect>) -> Fit {
+        let unit = &self.units[index];
+        let instance = unit.instance();
+        let Some(run) = unit.run() else { return Fit::No };
+        let fit = match run {
+            Run::Whole | Run::Unreaped => Fit::Yes,
+            // An exit is proof of a spawn: it is used, and the missing word is reported.
+            Run::Launching => Fit::No,
+            Run::Orphans => return Fit::No,
+        };
+        let ending = Ending::Exit(exit);
+        let then = match unit.phase {
+            Phase::Draining { then, .. } => {
+                self.note_ending(index, ending, then);
+                then
+            }
+            Phase::Stopping { then, .. } => {
+                self.note_ending(index, ending, then);
+                if run != Run::Unreaped {
+                    if let Some(run) = self.units[index].run_mut() {
+                        *run = Run::Orphans;
+                    }
+                    return fit;
+                }
+                then
+            }
+            Phase::Starting { .. } | Phase::Ready { .. } => match unit.spec.restart {
+                Restart::UntilSuccess(_) | Restart::Never if exit.is_success() => {
+                    self.units[index].last = Some(ending);
+                    out.push(Effect::Report(Report::Finished(instance)));
+                    Then::Finish
+                }
+                Restart::Always(_) | Restart::UntilSuccess(_) | Restart::Never => self.fail(index, ending, now, out),
+            },
+            Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {
+                return Fit::No;
+            }
+        };
+        if run == Run::Unreaped {
+            self.gone(index, then, now);
+        } else {
+            // What a dead main process leaves behind has nobody to end it in good order.
+            out.push(Effect::Kill(instance));
+            let phase = Phase::Stopping { run: Run::Orphans, then, kill_at: now + KILL_REPEAT, kills: 1 };
+            self.units[index].enter(phase, now);
+        }
+        fit
+    }
+
+    fn cgroup_empty(&mut self, index: usize, now: Instant) -> Fit {
+        let unit = &mut self.units[index];
+        if let Phase::Stopping { run: Run::Orphans, then, .. } = unit.phase {
+            self.gone(index, then, now);
+            return Fit::Yes;
+        }
+        match unit.run_mut() {
+            Some(run @ Run::Whole) => {
+                *run = Run::Unreaped;
+                Fit::Yes
+            }
+            Some(Run::Launching | Run::Orphans | Run::Unreaped) | None => Fit::No,
+        }
+    }
+
+    /// Restarts a service with its group; fits when any of them had something to do.
+    fn restart(&mut self, index: usize, now: Instant) -> Fit {
+        if !matches!(self.course, Course::Running) {
+            return Fit::No;
+        }
+        let mut fit = Fit::No;
+        for member in self.members(index) {
+            let unit = &mut self.units[member];
+            match &mut unit.phase {
+                Phase::Waiting => continue,
+                Phase::Draining { then, .. } | Phase::Stopping { then, .. } => *then = Then::Wait,
+                Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
+                    let run = *run;
+                    unit.enter(Phase::Draining { run, then: Then::Wait }, now);
+                }
+                Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {
+                    unit.enter(Phase::Waiting, now);
+                }
+            }
+            unit.forgive();
+            fit = Fit::Yes;
+        }
+        fit
+    }
+
+    fn stop_all(&mut self, reason: StopReason, within: Duration, now: Instant) -> Fit {
+        let end = now + within;
+        let kill_at = end - (within / 4).min(KILL_RESERVE);
+        match &mut self.course {
+            Course::Running => {}
+            Course::Ordered { kill_at: present_kill_at, end: present_end, .. } if end < *present_end => {
+                *present_end = end;
+                *present_kill_at = kill_at.min(*present_kill_at);
+                return Fit::Yes;
+            }
+            Course::Forced { end: present_end, .. } if end < *present_end => {
+                *present_end = end;
+                return Fit::Yes;
+            }
+            Course::Ordered { .. } | Course::Forced { .. } | Course::Over => return Fit::No,
+        }
+        self.course = Course::Ordered { reason, kill_at, end };
+        for unit in &mut self.units {
+            match unit.phase {
+                Phase::Waiting | Phase::BackingOff { .. } => unit.enter(Phase::Stopped, now),
+                Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
+                    unit.enter(Phase::Draining { run, then: Then::Wait }, now);
+                }
+                Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {}
+            }
+        }
+        Fit::Yes
+    }
+
+    /// Counts a failure of a running service and says what becomes of it; takes its group down with it.
+    fn fail(&mut self, index: usize, ending: Ending, now: Instant, out: &mut Vec<Effect>) -> Then {
+        let unit = &mut self.units[index];
+        let escalates = unit.count_failure(now);
+        unit.last = Some(ending);
+        let then = match unit.spec.restart {
+            Restart::Always(backoff) | Restart::UntilSuccess(backoff) if !escalates => {
+                Then::BackOff(backoff.delay(unit.failures))
+            }
+            Restart::Always(_) | Restart::UntilSuccess(_) | Restart::Never => Then::Fail,
+        };
+        let retry = if let Then::BackOff(delay) = then { Some(delay) } else { None };
+        let (instance, failures) = (unit.instance(), unit.failures);
+        out.push(Effect::Report(Report::Failed { instance, ending, failures, retry }));
+        if let Some(critical) = unit.spec.critical.filter(|_| escalates) {
+            let (failures, within) = (critical.failures, critical.within);
+            out.push(Effect::Escalate { service: instance.service, failures, within });
+        }
+        for member in self.members(index).into_iter().filter(|&member| member != index) {
+            let unit = &mut self.units[member];
+            if let Phase::Starting { run, .. } | Phase::Ready { run, .. } = unit.phase {
+                unit.enter(Phase::Draining { run, then: Then::Wait }, now);
+            }
+        }
+        then
+    }
+
+    /// The cause of a stop outlives the signal that ended it: only a stop without failure is remembered by its exit.
+    fn note_ending(&mut self, index: usize, ending: Ending, then: Then) {
+        match then {
+            Then::Wait => self.units[index].last = Some(ending),
+            Then::BackOff(_) | Then::Finish | Then::Fail => {}
+        }
+    }
+
+    /// Nothing of the run is left.
+    fn gone(&mut self, index: usize, then: Then, now: Instant) {
+        let running = matches!(self.course, Course::Running);
+        let phase = match then {
+            Then::Finish => Phase::Finished,
+            Then::Fail => Phase::Failed,
+            Then::Wait if running => Phase::Waiting,
+            Then::BackOff(delay) if running => Phase::BackingOff { until: now + delay },
+            Then::Wait | Then::BackOff(_) => Phase::Stopped,
+        };
+        self.units[index].enter(phase, now);
+    }
+
+    /// A service and those restarted with it, in the order of the table.
+    fn members(&self, index: usize) -> Vec<usize> {
+        match self.units[index].spec.group {
+            None => vec![index],
+            group @ Some(_) => (0..self.units.len()).filter(|&other| self.units[other].spec.group == group).collect(),
+        }
+    }
+
+    fn blockers(&self, index: usize) -> Vec<Blocker> {
+        let unit = &self.units[index];
+        let needs = self.order.needs[index].iter().zip(unit.spec.needs);
+        let unmet = needs.filter(|&(&other, &need)| !self.units[other].satisfies(need));
+        let mut blockers: Vec<Blocker> = unmet.map(|(_, &need)| Blocker::Need(need)).collect();
+        for member in self.members(index).into_iter().filter(|&member| member != index) {
+            let other = &self.units[member];
+            if other.is_ending() || matches!(other.phase, Phase::BackingOff { .. } | Phase::Failed) {
+                blockers.push(Blocker::Group(other.spec.name));
+            }
+        }
+        blockers
+    }
+
+    /// What is due by the clock alone.
+    fn expire(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        for index in 0..self.units.len() {
+            let unit = &mut self.units[index];
+            let instance = unit.instance();
+            let since = unit.since;
+            match &mut unit.phase {
+                Phase::Starting { run, deadline } if *deadline <= now => {
+                    let run = *run;
+                    let then = self.fail(index, Ending::StartDeadline, now, out);
+                    self.units[index].enter(Phase::Draining { run, then }, now);
+                }
+                Phase::Ready { stable_at, .. } if stable_at.is_some_and(|at| at <= now) => {
+                    *stable_at = None;
+                    unit.failures = 0;
+                    out.push(Effect::Report(Report::Stable(instance)));
+                }
+                Phase::Stopping { run, kill_at, kills, .. } if *kill_at <= now => {
+                    out.push(Effect::Report(if *kills == 0 {
+                        Report::StopDeadline(instance)
+                    } else {
+                        Report::Unkillable { instance, since }
+                    }));
+                    if *run != Run::Launching {
+                        out.push(Effect::Kill(instance));
+                    }
+                    *kills = kills.saturating_add(1);
+                    *kill_at = now + KILL_REPEAT;
+                }
+                Phase::BackingOff { until } if *until <= now => unit.enter(Phase::Waiting, now),
+                Phase::Starting { .. }
+                | Phase::Ready { .. }
+                | Phase::Stopping { .. }
+                | Phase::BackingOff { .. }
+                | Phase::Draining { .. }
+                | Phase::Waiting
+                | Phase::Stopped
+                | Phase::Finished
+                | Phase::Failed => {}
+            }
+        }
+        match self.course {
+            Course::Ordered { reason, kill_at, end } if kill_at <= now => self.force(reason, end, now, out),
+            Course::Forced { .. } | Course::Ordered { .. } | Course::Running | Course::Over => {}
+        }
+    }
+
+    /// The ordered stop took too long: everything left is killed at once.
+    fn force(&mut self, reason: StopReason, end: Instant, now: Instant, out: &mut Vec<Effect>) {
+        let left = self.left();
+        if !left.is_empty() {
+            out.push(Effect::Report(Report::StopForced { left }));
+        }
+        for unit in &mut self.units {
+            let instance = unit.instance();
+            if let Phase::Draining { run, then } | Phase::Stopping { run, then, .. } = unit.phase {
+                unit.phase = Phase::Stopping { run, then, kill_at: now + KILL_REPEAT, kills: 1 };
+                if run != Run::Launching {
+                    out.push(Effect::Kill(instance));
+                }
+            }
+        }
+        self.course = Course::Forced { reason, end };
+    }
+
+    fn left(&self) -> Vec<Instance> {
+        self.units.iter().filter(|unit| unit.run().is_some()).map(Unit::instance).collect()
+    }
+
+    /// What has become possible: stops whose dependents are gone, starts whose needs hold, the end of all.
+    fn settle(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        for index in 0..self.units.len() {
+            let free = !self.order.dependents[index].iter().any(|&other| self.units[other].is_ending());
+            let unit = &mut self.units[index];
+            let instance = unit.instance();
+            if let (true, Phase::Draining { run, then }) = (free, &unit.phase) {
+                let (run, then) = (*run, *then);
+                unit.phase = Phase::Stopping { run, then, kill_at: now + unit.spec.stop_deadline, kills: 0 };
+                if run != Run::Launching {
+                    out.push(Effect::Terminate(instance));
+                }
+            }
+        }
+        match self.course {
+            Course::Running => self.start_free(now, out),
+            Course::Ordered { reason, end, .. } | Course::Forced { reason, end } => {
+                let left = self.left();
+                if left.is_empty() || end <= now {
+                    self.course = Course::Over;
+                    out.push(Effect::AllStopped { reason, left });
+                }
+            }
+            Course::Over => {}
+        }
+    }
+
+    fn start_free(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        for index in 0..self.units.len() {
+            if matches!(self.units[index].phase, Phase::Waiting) && self.blockers(index).is_empty() {
+                let unit = &mut self.units[index];
+                unit.attempts += 1;
+                let deadline = now + unit.spec.start_deadline;
+                unit.enter(Phase::Starting { run: Run::Launching, deadline }, now);
+                out.push(Effect::Start(unit.instance()));
+            }
+        }
+    }
+}
+
+fn enter_ready(unit: &mut Unit, run: Run, now: Instant) {
+    let stable_at = match unit.spec.restart {
+        Restart::Always(backoff) | Restart::UntilSuccess(backoff) if unit.failures > 0 => Some(now + backoff.stable),
+        Restart::Always(_) | Restart::UntilSuccess(_) | Restart::Never => None,
+    };
+    unit.enter(Phase::Ready { run, stable_at }, now);
+}

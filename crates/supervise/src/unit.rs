@@ -1,0 +1,270 @@
+//! One service of the tree: its state by value, and how it looks from outside.
+//! It must never know another service; what concerns several is `tree`'s.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use crate::{Exit, Instance, Name, Need, Spec};
+
+/// So many failures in a row are called a crash loop.
+const CRASH_LOOP: u32 = 3;
+
+/// A service as the API shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Its name.
+    pub name: Name,
+    /// Where it is.
+    pub state: State,
+    /// Since when.
+    pub since: Instant,
+    /// How often it was started after the first time.
+    pub restarts: u64,
+    /// Failures in a row; forgotten after stable uptime.
+    pub failures: u32,
+    /// How its last run ended.
+    pub last: Option<Ending>,
+}
+
+impl Status {
+    /// Whether it fails again and again.
+    #[must_use]
+    pub const fn is_crash_looping(&self) -> bool {
+        self.failures >= CRASH_LOOP
+    }
+}
+
+/// Where a service is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It is to run as soon as nothing of this is in its way.
+    Waiting(Vec<Blocker>),
+    /// Started, not yet ready.
+    Starting,
+    /// Does its work.
+    Ready,
+    /// Failed, tried again then.
+    BackingOff {
+        /// When.
+        until: Instant,
+    },
+    /// To be stopped, or told to stop and not yet gone.
+    Stopping,
+    /// Stopped for good, with the whole tree.
+    Stopped,
+    /// A task that did what it was for.
+    Finished,
+    /// Not tried again unless asked.
+    Failed,
+}
+
+/// What keeps a service from being started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blocker {
+    /// This need does not hold.
+    Need(Need),
+    /// This member of its group is not ready to be restarted.
+    Group(Name),
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// By its exit.
+    Exit(Exit),
+    /// It never began: the system's error number.
+    SpawnFailed(i32),
+    /// It was not ready in time and stopped.
+    StartDeadline,
+}
+
+#[derive(Debug)]
+pub(crate) struct Unit {
+    pub(crate) spec: Spec,
+    pub(crate) phase: Phase,
+    pub(crate) since: Instant,
+    pub(crate) attempts: u64,
+    pub(crate) failures: u32,
+    pub(crate) last: Option<Ending>,
+    /// When a critical service failed, as far back as its window needs; empty for others.
+    history: VecDeque<Instant>,
+}
+
+/// Where the machine has the service.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Waiting,
+    Starting {
+        run: Run,
+        deadline: Instant,
+    },
+    Ready {
+        run: Run,
+        stable_at: Option<Instant>,
+    },
+    /// Still up: to be stopped once nothing that needs it and also stops is left.
+    Draining {
+        run: Run,
+        then: Then,
+    },
+    Stopping {
+        run: Run,
+        then: Then,
+        kill_at: Instant,
+        kills: u32,
+    },
+    BackingOff {
+        until: Instant,
+    },
+    Stopped,
+    Finished,
+    Failed,
+}
+
+/// What exists of an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// Asked for.
+    Launching,
+    /// Main process and cgroup.
+    Whole,
+    /// The main process is gone, others of its cgroup may be left.
+    Orphans,
+    /// The cgroup is empty, the exit status has not come.
+    Unreaped,
+}
+
+/// What becomes of a service once its run is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    Wait,
+    BackOff(Duration),
+    Finish,
+    Fail,
+}
+
+impl Unit {
+    pub(crate) fn new(spec: Spec, now: Instant) -> Self {
+        Self { spec, phase: Phase::Waiting, since: now, attempts: 0, failures: 0, last: None, history: VecDeque::new() }
+    }
+
+    pub(crate) fn enter(&mut self, phase: Phase, now: Instant) {
+        self.phase = phase;
+        self.since = now;
+    }
+
+    /// The present or last instance.
+    pub(crate) fn instance(&self) -> Instance {
+        Instance { service: self.spec.name, attempt: self.attempts }
+    }
+
+    pub(crate) fn run(&self) -> Option<Run> {
+        match self.phase {
+            Phase::Starting { run, .. }
+            | Phase::Ready { run, .. }
+            | Phase::Draining { run, .. }
+            | Phase::Stopping { run, .. } => Some(run),
+            Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => None,
+        }
+    }
+
+    pub(crate) fn run_mut(&mut self) -> Option<&mut Run> {
+        match &mut self.phase {
+            Phase::Starting { run, .. }
+            | Phase::Ready { run, .. }
+            | Phase::Draining { run, .. }
+            | Phase::Stopping { run, .. } => Some(run),
+            Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => None,
+        }
+    }
+
+    /// Told to end, or about to be.
+    pub(crate) const fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Draining { .. } | Phase::Stopping { .. })
+    }
+
+    /// Whether this service, as a need, holds.
+    pub(crate) const fn satisfies(&self, need: Need) -> bool {
+        match (need, &self.phase) {
+            (_, Phase::Ready { .. } | Phase::Finished) => true,
+            (Need::Started(_), Phase::Starting { run, .. }) => !matches!(run, Run::Launching),
+            (Need::Ready(_), Phase::Starting { .. })
+            | (
+                _,
+                Phase::Waiting
+                | Phase::Draining { .. }
+                | Phase::Stopping { .. }
+                | Phase::BackingOff { .. }
+                | Phase::Stopped
+                | Phase::Failed,
+            ) => false,
+        }
+    }
+
+    /// Counts a failure; true when it is the one that escalates.
+    pub(crate) fn count_failure(&mut self, now: Instant) -> bool {
+        self.failures = self.failures.saturating_add(1);
+        let Some(critical) = self.spec.critical else { return false };
+        self.history.retain(|&earlier| now.saturating_duration_since(earlier) <= critical.within);
+        self.history.push_back(now);
+        self.history.len() >= critical.failures as usize
+    }
+
+    /// Failures are forgotten: somebody who knows better asks for a fresh start.
+    pub(crate) fn forgive(&mut self) {
+        self.failures = 0;
+        self.history.clear();
+    }
+
+    pub(crate) const fn deadline(&self) -> Option<(Instant, &'static str)> {
+        match self.phase {
+            Phase::Starting { deadline, .. } => Some((deadline, "start deadline")),
+            Phase::Ready { stable_at: Some(at), .. } => Some((at, "stable uptime")),
+            Phase::Stopping { kill_at, kills: 0, .. } => Some((kill_at, "stop deadline")),
+            Phase::Stopping { kill_at, .. } => Some((kill_at, "kill again")),
+            Phase::BackingOff { until } => Some((until, "back-off")),
+            Phase::Waiting
+            | Phase::Ready { stable_at: None, .. }
+            | Phase::Draining { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed => None,
+        }
+    }
+
+    pub(crate) const fn phase_name(&self) -> &'static str {
+        match self.phase {
+            Phase::Waiting => "waiting",
+            Phase::Starting { .. } => "starting",
+            Phase::Ready { .. } => "ready",
+            Phase::Draining { .. } => "draining",
+            Phase::Stopping { .. } => "stopping",
+            Phase::BackingOff { .. } => "backing off",
+            Phase::Stopped => "stopped",
+            Phase::Finished => "finished",
+            Phase::Failed => "failed",
+        }
+    }
+
+    /// Its status, given what it waits for where it waits.
+    pub(crate) fn status(&self, blockers: Vec<Blocker>) -> Status {
+        let state = match self.phase {
+            Phase::Waiting => State::Waiting(blockers),
+            Phase::Starting { .. } => State::Starting,
+            Phase::Ready { .. } => State::Ready,
+            Phase::Draining { .. } | Phase::Stopping { .. } => State::Stopping,
+            Phase::BackingOff { until } => State::BackingOff { until },
+            Phase::Stopped => State::Stopped,
+            Phase::Finished => State::Finished,
+            Phase::Failed => State::Failed,
+        };
+        Status {
+            name: self.spec.name,
+            state,
+            since: self.since,
+            restarts: self.attempts.saturating_sub(1),
+            failures: self.failures,
+            last: self.last,
+        }
+    }
+}

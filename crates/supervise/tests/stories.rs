@@ -1,0 +1,285 @@
+//! The tree told as stories of single services, each step by hand.
+//! The random worlds of `world.rs` prove the rules; these show what a person sees.
+
+use std::time::{Duration, Instant};
+
+use supervise::{
+    Backoff, Blocker, Critical, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, Readiness, Report,
+    Restart, Spec, State, StopReason, Tree,
+};
+
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(8), stable: Duration::from_secs(60) };
+
+fn spec(name: Name, needs: &'static [Need]) -> Spec {
+    Spec {
+        name,
+        needs,
+        group: None,
+        start_deadline: Duration::from_secs(10),
+        stop_deadline: Duration::from_secs(5),
+        restart: Restart::Always(BACKOFF),
+        ready: Readiness::OnStart,
+        critical: None,
+    }
+}
+
+fn run(service: Name, attempt: u64) -> Instance {
+    Instance { service, attempt }
+}
+
+/// A tree and its clock.
+struct Story {
+    tree: Tree,
+    now: Instant,
+}
+
+impl Story {
+    fn begin(specs: Vec<Spec>) -> (Self, Vec<Effect>) {
+        let now = testkit::origin();
+        let mut out = Vec::new();
+        let tree = Tree::start(specs, now, &mut out).expect("a valid table");
+        (Self { tree, now }, out)
+    }
+
+    fn tell(&mut self, event: Event) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.tree.handle(event, self.now, &mut out);
+        out
+    }
+
+    /// Lets the time pass until the tree's next deadline, which must be for this.
+    fn wait_for(&mut self, why: &str) -> Vec<Effect> {
+        let (at, reason) = self.tree.poll_timeout().expect("a deadline");
+        assert_eq!(reason, why);
+        self.now = at;
+        self.tell(Event::Tick)
+    }
+
+    fn die(&mut self, instance: Instance, exit: Exit) -> Vec<Effect> {
+        let mut out = self.tell(Event::Exited { instance, exit });
+        out.extend(self.tell(Event::CgroupEmpty(instance)));
+        out
+    }
+
+    fn state(&self, name: &str) -> State {
+        self.tree.status(name).expect("a service of the tree").state
+    }
+}
+
+fn not_reports(effects: &[Effect]) -> Vec<Effect> {
+    effects.iter().filter(|effect| !matches!(effect, Effect::Report(_))).cloned().collect()
+}
+
+/// Proves: O2. Order by readiness or by start, each as asked.
+#[test]
+fn a_service_waits_for_what_it_needs_and_says_so() {
+    let etcd = Spec { ready: Readiness::Probe, ..spec("etcd", &[]) };
+    let specs = vec![etcd, spec("apiserver", &[Need::Started("etcd")]), spec("scheduler", &[Need::Ready("etcd")])];
+    let (mut story, out) = Story::begin(specs);
+    assert_eq!(out, [Effect::Start(run("etcd", 1))]);
+    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Need(Need::Started("etcd"))]));
+    let out = story.tell(Event::Spawned(run("etcd", 1)));
+    assert_eq!(out, [Effect::Probe(run("etcd", 1)), Effect::Start(run("apiserver", 1))]);
+    assert_eq!(story.state("scheduler"), State::Waiting(vec![Blocker::Need(Need::Ready("etcd"))]));
+    assert_eq!(story.tell(Event::Ready(run("etcd", 1))), [Effect::Start(run("scheduler", 1))]);
+}
+
+/// Proves: O2. A crash loop is seen, its waits grow to the cap, and only stable uptime ends it.
+#[test]
+fn a_crash_loop_is_visible_and_forgiven_after_stable_uptime() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    for (attempt, seconds) in (1..).zip([1, 2, 4, 8, 8]) {
+        story.tell(Event::Spawned(run("etcd", attempt)));
+        story.now += Duration::from_secs(59);
+        story.die(run("etcd", attempt), Exit::Signal(11));
+        let until = story.now + Duration::from_secs(seconds);
+        assert_eq!(story.state("etcd"), State::BackingOff { until });
+        assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", attempt + 1))]);
+    }
+    let status = story.tree.status("etcd").expect("there");
+    assert!(status.is_crash_looping());
+    assert_eq!((status.restarts, status.failures), (5, 5));
+    assert_eq!(status.last, Some(Ending::Exit(Exit::Signal(11))));
+    story.tell(Event::Spawned(run("etcd", 6)));
+    assert_eq!(story.wait_for("stable uptime"), [Effect::Report(Report::Stable(run("etcd", 6)))]);
+    assert!(!story.tree.status("etcd").expect("there").is_crash_looping());
+    story.die(run("etcd", 6), Exit::Code(1));
+    assert_eq!(story.state("etcd"), State::BackingOff { until: story.now + Duration::from_secs(1) });
+}
+
+/// Proves: O2. Not ready in time: stopped, failed, tried again.
+#[test]
+fn a_service_that_is_not_ready_in_time_is_stopped_and_tried_again() {
+    let (mut story, _) = Story::begin(vec![Spec { ready: Readiness::Probe, ..spec("etcd", &[]) }]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    let out = story.wait_for("start deadline");
+    assert_eq!(not_reports(&out), [Effect::Terminate(run("etcd", 1))]);
+    assert_eq!(story.state("etcd"), State::Stopping);
+    story.die(run("etcd", 1), Exit::Signal(15));
+    assert_eq!(story.tree.status("etcd").expect("there").last, Some(Ending::StartDeadline));
+    assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", 2))]);
+}
+
+/// Proves: O2. SIGTERM, deadline, whole cgroup; and again for what survives.
+#[test]
+fn who_ignores_sigterm_is_killed_with_its_cgroup() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    assert_eq!(story.tell(Event::RestartRequested("etcd")), [Effect::Terminate(run("etcd", 1))]);
+    let asked = story.now;
+    let out = story.wait_for("stop deadline");
+    assert_eq!(out, [Effect::Report(Report::StopDeadline(run("etcd", 1))), Effect::Kill(run("etcd", 1))]);
+    let out = story.wait_for("kill again");
+    let unkillable = Report::Unkillable { instance: run("etcd", 1), since: asked };
+    assert_eq!(out, [Effect::Report(unkillable), Effect::Kill(run("etcd", 1))]);
+    assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), [Effect::Start(run("etcd", 2))]);
+}
+
+/// Proves: O2. A dead main process whose children live on still counts as running.
+#[test]
+fn no_new_instance_while_the_old_cgroup_has_processes() {
+    let (mut story, _) = Story::begin(vec![spec("containerd", &[])]);
+    story.tell(Event::Spawned(run("containerd", 1)));
+    let out = story.tell(Event::Exited { instance: run("containerd", 1), exit: Exit::Code(0) });
+    assert_eq!(not_reports(&out), [Effect::Kill(run("containerd", 1))]);
+    assert_eq!(story.state("containerd"), State::Stopping);
+    story.tell(Event::CgroupEmpty(run("containerd", 1)));
+    assert_eq!(story.wait_for("back-off"), [Effect::Start(run("containerd", 2))]);
+}
+
+/// Proves: O2. One of a group fails: the others stop, dependents first, and all start together when all may.
+#[test]
+fn a_group_is_restarted_together() {
+    let member = |name, needs| Spec { group: Some("core"), ..spec(name, needs) };
+    let specs = vec![
+        member("etcd", &[]),
+        member("apiserver", &[Need::Started("etcd")]),
+        member("scheduler", &[Need::Started("apiserver")]),
+        spec("kubelet", &[Need::Started("apiserver")]),
+    ];
+    let (mut story, _) = Story::begin(specs);
+    for name in ["etcd", "apiserver", "scheduler", "kubelet"] {
+        story.tell(Event::Spawned(run(name, 1)));
+    }
+    let out = story.die(run("etcd", 1), Exit::Panicked);
+    assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 1)), Effect::Terminate(run("scheduler", 1))]);
+    let out = story.die(run("scheduler", 1), Exit::Signal(15));
+    assert_eq!(out, [Effect::Terminate(run("apiserver", 1))]);
+    assert_eq!(story.die(run("apiserver", 1), Exit::Signal(15)), []);
+    let waits = State::Waiting(vec![Blocker::Need(Need::Started("etcd")), Blocker::Group("etcd")]);
+    assert_eq!(story.state("apiserver"), waits);
+    assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", 2))]);
+    assert_eq!(story.tell(Event::Spawned(run("etcd", 2))), [Effect::Start(run("apiserver", 2))]);
+    assert_eq!(story.state("kubelet"), State::Ready);
+}
+
+/// Proves: O2. The failure that is one too many goes to the policy above, and nothing is tried again unasked.
+#[test]
+fn a_critical_service_escalates_after_its_failures_in_the_window() {
+    let critical = Critical { failures: 3, within: Duration::from_secs(20) };
+    let (mut story, _) = Story::begin(vec![Spec { critical: Some(critical), ..spec("etcd", &[]) }]);
+    story.tell(Event::SpawnFailed { instance: run("etcd", 1), errno: 11 });
+    story.wait_for("back-off");
+    // Too long ago to count when the third one comes.
+    story.now += Duration::from_secs(20);
+    for attempt in 2..4 {
+        let out = story.tell(Event::SpawnFailed { instance: run("etcd", attempt), errno: 11 });
+        assert_eq!(not_reports(&out), [], "attempt {attempt}");
+        story.wait_for("back-off");
+    }
+    let out = story.tell(Event::SpawnFailed { instance: run("etcd", 4), errno: 11 });
+    let escalation = Effect::Escalate { service: "etcd", failures: 3, within: critical.within };
+    assert_eq!(not_reports(&out), [escalation]);
+    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Failed, None));
+    assert_eq!(story.tell(Event::RestartRequested("etcd")), [Effect::Start(run("etcd", 5))]);
+}
+
+/// A task that may finish is finished, satisfies who waits for it, and fails for good when tried only once.
+#[test]
+fn a_task_may_finish() {
+    let once = || Spec { restart: Restart::Never, ready: Readiness::Probe, ..spec("import", &[]) };
+    let stubborn = Spec { restart: Restart::UntilSuccess(BACKOFF), ..once() };
+    for (spec_of_import, after_panic) in
+        [(once(), State::Failed), (stubborn, State::BackingOff { until: testkit::origin() })]
+    {
+        let (mut story, _) = Story::begin(vec![spec_of_import.clone(), spec("kubelet", &[Need::Ready("import")])]);
+        story.tell(Event::Spawned(run("import", 1)));
+        let out = story.die(run("import", 1), Exit::Code(0));
+        assert_eq!(out.last(), Some(&Effect::Start(run("kubelet", 1))));
+        assert_eq!(story.state("import"), State::Finished);
+
+        let (mut story, _) = Story::begin(vec![spec_of_import]);
+        story.tell(Event::Spawned(run("import", 1)));
+        story.die(run("import", 1), Exit::Panicked);
+        assert_eq!(std::mem::discriminant(&story.state("import")), std::mem::discriminant(&after_panic));
+    }
+}
+
+/// Proves: O12. Reverse order, then forced, then told what is left; nothing but reports afterwards.
+#[test]
+fn the_stop_is_ordered_then_forced_then_over() {
+    let specs = vec![
+        spec("etcd", &[]),
+        spec("apiserver", &[Need::Ready("etcd")]),
+        spec("kubelet", &[Need::Ready("apiserver")]),
+    ];
+    let (mut story, _) = Story::begin(specs);
+    for name in ["etcd", "apiserver", "kubelet"] {
+        story.tell(Event::Spawned(run(name, 1)));
+    }
+    let stop = Event::StopAll { reason: StopReason::Reboot, within: Duration::from_secs(8) };
+    assert_eq!(story.tell(stop.clone()), [Effect::Terminate(run("kubelet", 1))]);
+    assert_eq!(story.tell(stop.clone()), [Effect::Report(Report::DoesNotFit { event: stop, state: "stopping all" })]);
+    assert_eq!(story.die(run("kubelet", 1), Exit::Code(0)), [Effect::Terminate(run("apiserver", 1))]);
+    let kills = story.wait_for("stop deadline");
+    assert_eq!(not_reports(&kills), [Effect::Kill(run("apiserver", 1))]);
+    let left = vec![run("etcd", 1), run("apiserver", 1)];
+    let out = story.wait_for("end of the ordered stop");
+    assert_eq!(out[0], Effect::Report(Report::StopForced { left }));
+    assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 1)), Effect::Kill(run("apiserver", 1))]);
+    assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), []);
+    story.now += Duration::from_secs(2);
+    let out = story.tell(Event::Tick);
+    let over = Effect::AllStopped { reason: StopReason::Reboot, left: vec![run("apiserver", 1)] };
+    assert_eq!(not_reports(&out).last(), Some(&over));
+    assert_eq!(story.tree.poll_timeout(), None);
+    let late = Event::CgroupEmpty(run("apiserver", 1));
+    let report = Report::DoesNotFit { event: late.clone(), state: "all stopped" };
+    assert_eq!(story.tell(late), [Effect::Report(report)]);
+}
+
+/// A stop that comes between the start and its answer reaches the process as soon as it exists.
+#[test]
+fn a_stop_overtakes_a_spawn() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    let stop = Event::StopAll { reason: StopReason::PowerOff, within: Duration::from_secs(8) };
+    assert_eq!(story.tell(stop), []);
+    assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Terminate(run("etcd", 1))]);
+    let out = story.die(run("etcd", 1), Exit::Signal(15));
+    assert_eq!(out, [Effect::AllStopped { reason: StopReason::PowerOff, left: vec![] }]);
+}
+
+/// Events that fit nothing are told, each with its reason, and change nothing.
+#[test]
+fn what_does_not_fit_is_reported() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    let unknown = Event::RestartRequested("etdc");
+    assert_eq!(story.tell(unknown.clone()), [Effect::Report(Report::UnknownService(unknown))]);
+    let stale = Event::Ready(run("etcd", 7));
+    assert_eq!(story.tell(stale.clone()), [Effect::Report(Report::StaleInstance(stale))]);
+    let early = Event::CgroupEmpty(run("etcd", 1));
+    let report = Report::DoesNotFit { event: early.clone(), state: "starting" };
+    assert_eq!(story.tell(early), [Effect::Report(report)]);
+    assert_eq!(story.state("etcd"), State::Starting);
+}
+
+/// The table is judged before anything starts.
+#[test]
+fn an_invalid_table_starts_nothing() {
+    let mut out = Vec::new();
+    let circle = vec![spec("a", &[Need::Ready("b")]), spec("b", &[Need::Started("a")])];
+    let refused = Tree::start(circle, testkit::origin(), &mut out).expect_err("a circle");
+    assert_eq!(refused, InvalidTree::Circle(vec!["a", "b", "a"]));
+    assert!(out.is_empty());
+}

@@ -1,0 +1,563 @@
+//! The tree against a small model of the world, in virtual time: services that start slowly or never, die of
+//! anything at any moment, leave children behind, ignore SIGTERM, survive SIGKILL for a while.
+//! The model judges every effect; it must never look into the machine except through its public face.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use supervise::{
+    Backoff, Critical, Effect, Ending, Event, Exit, Instance, Name, Need, Readiness, Report, Restart, Spec, State,
+    StopReason, Tree,
+};
+
+const NAMES: [Name; 7] = ["kernel", "uplink", "mesh", "etcd", "containerd", "apiserver", "kubelet"];
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5), stable: Duration::from_secs(20) };
+
+/// How one run behaves; times in milliseconds after its spawn.
+#[derive(Debug, Clone, Copy)]
+struct Script {
+    spawn: Spawn,
+    ready_after: Option<u64>,
+    dies: Option<(u64, Exit)>,
+    /// `None`: SIGTERM is ignored.
+    obeys_after: Option<u64>,
+    orphans: Orphans,
+    kill_takes: u64,
+    /// The cgroup's event overtakes the exit status.
+    empty_first: Order,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    ExitFirst,
+    EmptyFirst,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Spawn {
+    Takes(u64),
+    Fails,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Orphans {
+    None,
+    EndAfter(u64),
+    StayUntilKilled,
+}
+
+/// What exists of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Alive {
+    attempt: u64,
+    spawned: bool,
+    main: bool,
+    children: bool,
+    ready: bool,
+    told_to_stop: bool,
+    killed: bool,
+    exit_seen: bool,
+    empty_seen: bool,
+    script: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Due {
+    Spawn,
+    BecomeReady,
+    MainDies(Exit),
+    ChildrenEnd,
+    ReportExit(Exit),
+    ReportEmpty,
+    Restart,
+    StopAll(Duration),
+}
+
+struct World {
+    now: Instant,
+    tree: Tree,
+    specs: Vec<Spec>,
+    scripts: Vec<Script>,
+    next_script: usize,
+    alive: BTreeMap<Name, Alive>,
+    /// Latest state of tasks that ended well.
+    finished: Vec<Name>,
+    agenda: BTreeMap<(Instant, u64), (Instance, Due)>,
+    sequence: u64,
+    waits: BTreeMap<Name, Vec<Duration>>,
+    stop_until: Option<Instant>,
+    /// Told to stop for reasons of their own before the stop of all, whose order does not bind them.
+    stopping_before: Vec<Name>,
+    forced: bool,
+    over: bool,
+    /// What survived the stop.
+    left: Vec<Name>,
+    escalated: Vec<Name>,
+}
+
+impl World {
+    fn new(specs: Vec<Spec>, scripts: Vec<Script>) -> Self {
+        let now = testkit::origin();
+        let mut out = Vec::new();
+        let tree = Tree::start(specs.clone(), now, &mut out).expect("needs name earlier services only");
+        let mut world = Self {
+            now,
+            tree,
+            specs,
+            scripts,
+            next_script: 0,
+            alive: BTreeMap::new(),
+            finished: Vec::new(),
+            agenda: BTreeMap::new(),
+            sequence: 0,
+            waits: BTreeMap::new(),
+            stop_until: None,
+            stopping_before: Vec::new(),
+            forced: false,
+            over: false,
+            left: Vec::new(),
+            escalated: Vec::new(),
+        };
+        world.perform(out);
+        world
+    }
+
+    fn plan(&mut self, after: u64, instance: Instance, due: Due) {
+        self.sequence += 1;
+        self.agenda.insert((self.now + Duration::from_millis(after), self.sequence), (instance, due));
+    }
+
+    /// Lets the next thing happen, whichever side it is on; false when neither has anything left to do.
+    fn step(&mut self) -> bool {
+        let own = self.agenda.first_key_value().map(|(&(at, _), _)| at);
+        let tree = self.tree.poll_timeout().map(|(at, _)| at);
+        match (own, tree) {
+            (None, None) => return false,
+            (own, Some(due)) if own.is_none_or(|at| due <= at) => {
+                self.now = self.now.max(due);
+                self.tell(Event::Tick);
+            }
+            (Some(_), _) | (None, Some(_)) => {
+                let ((at, _), (instance, due)) = self.agenda.pop_first().expect("looked at above");
+                self.now = self.now.max(at);
+                self.happen(instance, due);
+            }
+        }
+        true
+    }
+
+    fn tell(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.tree.handle(event, self.now, &mut out);
+        self.perform(out);
+    }
+
+    fn happen(&mut self, instance: Instance, due: Due) {
+        match due {
+            Due::Restart => return self.tell(Event::RestartRequested(instance.service)),
+            Due::StopAll(within) => {
+                let until = self.now + within;
+                if self.stop_until.is_none() {
+                    let stopping = self.tree.statuses().into_iter().filter(|status| status.state == State::Stopping);
+                    self.stopping_before = stopping.map(|status| status.name).collect();
+                }
+                self.stop_until = Some(self.stop_until.map_or(until, |earlier| earlier.min(until)));
+                return self.tell(Event::StopAll { reason: StopReason::PowerOff, within });
+            }
+            Due::Spawn
+            | Due::BecomeReady
+            | Due::MainDies(_)
+            | Due::ChildrenEnd
+            | Due::ReportExit(_)
+            | Due::ReportEmpty => {}
+        }
+        let Some(run) = self.alive.get_mut(instance.service).filter(|run| run.attempt == instance.attempt) else {
+            return;
+        };
+        let script = self.scripts[run.script];
+        match due {
+            Due::Spawn => match script.spawn {
+                Spawn::Fails => {
+                    self.alive.remove(instance.service);
+                    self.tell(Event::SpawnFailed { instance, errno: 12 });
+                }
+                Spawn::Takes(_) => {
+                    run.spawned = true;
+                    run.main = true;
+                    run.children = !matches!(script.orphans, Orphans::None);
+                    if let Some((after, exit)) = script.dies {
+                        self.plan(after, instance, Due::MainDies(exit));
+                    }
+                    self.tell(Event::Spawned(instance));
+                }
+            },
+            Due::BecomeReady => {
+                if run.main {
+                    run.ready = true;
+                    self.tell(Event::Ready(instance));
+                }
+            }
+            Due::MainDies(exit) => {
+                if !run.main {
+                    return;
+                }
+                run.main = false;
+                let empty = !run.children;
+                match script.empty_first {
+                    Order::EmptyFirst if empty => {
+                        self.plan(0, instance, Due::ReportEmpty);
+                        self.plan(3, instance, Due::ReportExit(exit));
+                    }
+                    Order::EmptyFirst | Order::ExitFirst => {
+                        self.plan(0, instance, Due::ReportExit(exit));
+                        if empty {
+                            self.plan(3, instance, Due::ReportEmpty);
+                        }
+                    }
+                }
+                match script.orphans {
+                    Orphans::EndAfter(after) => self.plan(after, instance, Due::ChildrenEnd),
+                    Orphans::None | Orphans::StayUntilKilled => {}
+                }
+            }
+            Due::ChildrenEnd => {
+                if run.children {
+                    run.children = false;
+                    if !run.main {
+                        self.plan(1, instance, Due::ReportEmpty);
+                    }
+                }
+            }
+            Due::ReportExit(exit) => {
+                run.exit_seen = true;
+                self.forget_if_gone(instance, Some(exit));
+                self.tell(Event::Exited { instance, exit });
+            }
+            Due::ReportEmpty => {
+                if !run.empty_seen {
+                    run.empty_seen = true;
+                    self.forget_if_gone(instance, None);
+                    self.tell(Event::CgroupEmpty(instance));
+                }
+            }
+            Due::Restart | Due::StopAll(_) => {}
+        }
+    }
+
+    fn forget_if_gone(&mut self, instance: Instance, exit: Option<Exit>) {
+        let run = self.alive[instance.service];
+        let may_finish = !matches!(self.spec(instance.service).restart, Restart::Always(_));
+        if may_finish && exit.is_some_and(Exit::is_success) && !run.told_to_stop {
+            self.finished.push(instance.service);
+        }
+        if run.exit_seen && run.empty_seen {
+            self.alive.remove(instance.service);
+        }
+    }
+
+    fn spec(&self, name: Name) -> &Spec {
+        self.specs.iter().find(|spec| spec.name == name).expect("a service of this tree")
+    }
+
+    /// All that `name` needs, through others too.
+    fn needs_of(&self, name: Name) -> Vec<Name> {
+        let mut found = Vec::new();
+        let mut open = vec![name];
+        while let Some(current) = open.pop() {
+            for need in self.spec(current).needs {
+                if !found.contains(&need.service()) {
+                    found.push(need.service());
+                    open.push(need.service());
+                }
+            }
+        }
+        found
+    }
+
+    fn perform(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            if self.over {
+                assert!(matches!(effect, Effect::Report(_)), "only reports after the end, not {effect:?}");
+                continue;
+            }
+            match effect {
+                Effect::Start(instance) => self.start(instance),
+                Effect::Probe(instance) => {
+                    let run = self.alive[instance.service];
+                    assert!(run.spawned && !run.ready, "probed once, after its spawn");
+                    if let Some(after) = self.scripts[run.script].ready_after {
+                        self.plan(after, instance, Due::BecomeReady);
+                    }
+                }
+                Effect::Terminate(instance) => self.terminate(instance),
+                Effect::Kill(instance) => self.kill(instance),
+                Effect::Escalate { service, .. } => {
+                    assert!(self.spec(service).critical.is_some(), "only critical services escalate");
+                    self.escalated.push(service);
+                }
+                Effect::Report(report) => self.note(report),
+                Effect::AllStopped { left, .. } => {
+                    let until = self.stop_until.expect("stopped because it was asked to");
+                    assert!(self.now <= until, "the stop ends in time");
+                    let alive: Vec<Name> = self.alive.keys().copied().collect();
+                    let mut listed: Vec<Name> = left.iter().map(|instance| instance.service).collect();
+                    listed.sort_unstable();
+                    assert_eq!(listed, alive, "what is left is told");
+                    assert!(left.is_empty() || self.now == until, "nothing is given up before the time is over");
+                    self.over = true;
+                    self.left = listed;
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, instance: Instance) {
+        let name = instance.service;
+        assert!(self.stop_until.is_none(), "{name} started during the stop");
+        assert!(!self.alive.contains_key(name), "two instances of {name}");
+        for need in self.spec(name).needs {
+            let other = need.service();
+            let finished = self.finished.contains(&other);
+            let run = self.alive.get(other).filter(|run| !run.told_to_stop && !run.exit_seen);
+            let holds = match (need, self.spec(other).ready) {
+                (Need::Ready(_), Readiness::Probe) => run.is_some_and(|run| run.ready),
+                (Need::Ready(_), Readiness::OnStart) | (Need::Started(_), _) => run.is_some_and(|run| run.spawned),
+            };
+            assert!(finished || holds, "{name} started although {need:?} does not hold");
+        }
+        if let Some(group) = self.spec(name).group {
+            for other in self.specs.iter().filter(|spec| spec.group == Some(group) && spec.name != name) {
+                let run = self.alive.get(other.name);
+                assert!(
+                    run.is_none_or(|run| !run.told_to_stop && !run.exit_seen),
+                    "{name} started while {} of its group is still ending",
+                    other.name
+                );
+            }
+        }
+        let script = self.next_script % self.scripts.len();
+        self.next_script += 1;
+        self.finished.retain(|&finished| finished != name);
+        self.alive.insert(
+            name,
+            Alive {
+                attempt: instance.attempt,
+                spawned: false,
+                main: false,
+                children: false,
+                ready: false,
+                told_to_stop: false,
+                killed: false,
+                exit_seen: false,
+                empty_seen: false,
+                script,
+            },
+        );
+        let after = match self.scripts[script].spawn {
+            Spawn::Takes(after) => after,
+            Spawn::Fails => 1,
+        };
+        self.plan(after, instance, Due::Spawn);
+    }
+
+    fn terminate(&mut self, instance: Instance) {
+        if self.stop_until.is_some() && !self.forced && !self.stopping_before.contains(&instance.service) {
+            let running: Vec<Name> = self.alive.keys().copied().collect();
+            for other in running {
+                let behind = self.needs_of(other).contains(&instance.service);
+                assert!(!behind, "{} told to stop before {other}, which needs it, was gone", instance.service);
+            }
+        }
+        let run = self.alive.get_mut(instance.service).expect("told to stop while it exists");
+        assert!(run.spawned && !run.told_to_stop, "told to stop once, after its spawn");
+        run.told_to_stop = true;
+        if let Some(after) = self.scripts[run.script].obeys_after {
+            self.plan(after, instance, Due::MainDies(Exit::Signal(15)));
+        }
+    }
+
+    fn kill(&mut self, instance: Instance) {
+        let run = self.alive.get_mut(instance.service).expect("killed while it exists");
+        assert!(run.spawned, "killed after its spawn");
+        run.told_to_stop = true;
+        if !std::mem::replace(&mut run.killed, true) {
+            let after = self.scripts[run.script].kill_takes;
+            self.plan(after, instance, Due::ChildrenEnd);
+            self.plan(after, instance, Due::MainDies(Exit::Signal(9)));
+        }
+    }
+
+    fn note(&mut self, report: Report) {
+        match report {
+            Report::Failed { instance, failures, retry: Some(delay), .. } => {
+                let waits = self.waits.entry(instance.service).or_default();
+                if failures == 1 {
+                    waits.clear();
+                }
+                waits.push(delay);
+                assert_eq!(waits.len(), failures as usize, "every failure in a row is counted");
+                assert!(waits.is_sorted(), "back-off never shrinks while it fails");
+                assert!(*waits.last().expect("just pushed") <= BACKOFF.cap, "back-off has a cap");
+                assert_eq!(delay, BACKOFF.delay(failures), "back-off is exponential");
+            }
+            Report::Stable(instance) => {
+                let status = self.tree.status(instance.service).expect("a service of this tree");
+                assert!(self.now >= status.since + BACKOFF.stable, "forgiven after stable uptime only");
+                self.waits.remove(instance.service);
+            }
+            Report::StopForced { .. } => self.forced = true,
+            Report::Failed { retry: None, .. }
+            | Report::Finished(_)
+            | Report::StopDeadline(_)
+            | Report::Unkillable { .. }
+            | Report::DoesNotFit { .. } => {}
+            Report::UnknownService(event) | Report::StaleInstance(event) => {
+                panic!("the world speaks only of what exists: {event:?}")
+            }
+        }
+    }
+}
+
+fn exit() -> impl Strategy<Value = Exit> {
+    prop_oneof![Just(Exit::Code(0)), Just(Exit::Code(1)), Just(Exit::Signal(11)), Just(Exit::Panicked)]
+}
+
+fn script() -> impl Strategy<Value = Script> {
+    let spawn = prop_oneof![8 => (0_u64..50).prop_map(Spawn::Takes), 1 => Just(Spawn::Fails), 1 => (500_u64..4000).prop_map(Spawn::Takes)];
+    let ready_after = prop_oneof![6 => (0_u64..1500).prop_map(Some), 1 => Just(None)];
+    let dies = prop_oneof![
+        2 => (0_u64..3000, exit()).prop_map(Some),
+        2 => (0_u64..60_000, exit()).prop_map(Some),
+        2 => Just(None)
+    ];
+    let obeys_after = prop_oneof![5 => (0_u64..2500).prop_map(Some), 1 => Just(None)];
+    let orphans = prop_oneof![
+        3 => Just(Orphans::None),
+        1 => (0_u64..3000).prop_map(Orphans::EndAfter),
+        1 => Just(Orphans::StayUntilKilled)
+    ];
+    let kill_takes = prop_oneof![6 => 0_u64..20, 1 => 1000_u64..15_000];
+    let empty_first = prop_oneof![Just(Order::ExitFirst), Just(Order::EmptyFirst)];
+    (spawn, ready_after, dies, obeys_after, orphans, kill_takes, empty_first).prop_map(
+        |(spawn, ready_after, dies, obeys_after, orphans, kill_takes, empty_first)| Script {
+            spawn,
+            ready_after,
+            dies,
+            obeys_after,
+            orphans,
+            kill_takes,
+            empty_first,
+        },
+    )
+}
+
+/// A service of a random tree; needs point to earlier services only.
+fn spec(index: usize) -> impl Strategy<Value = Spec> {
+    let needs = proptest::collection::btree_map(0..index.max(1), any::<bool>(), 0..=index.min(3));
+    let critical = prop_oneof![
+        3 => Just(None),
+        1 => Just(Some(Critical { failures: 4, within: Duration::from_secs(10) }))
+    ];
+    (needs, 0_u8..4, any::<bool>(), 0_u8..5, critical, 200_u64..3000).prop_map(
+        move |(needs, group, probe, restart, critical, stop)| {
+            let needs: Vec<Need> = needs
+                .into_iter()
+                .map(|(other, ready)| if ready { Need::Ready(NAMES[other]) } else { Need::Started(NAMES[other]) })
+                .collect();
+            let group = (group == 0).then_some("pair");
+            let restart = match (group, restart) {
+                (None, 0) => Restart::Never,
+                (None, 1) => Restart::UntilSuccess(BACKOFF),
+                (None | Some(_), _) => Restart::Always(BACKOFF),
+            };
+            Spec {
+                name: NAMES[index],
+                // Tests outlive nothing: a table of a few words per case.
+                needs: needs.leak(),
+                group,
+                start_deadline: Duration::from_secs(2),
+                stop_deadline: Duration::from_millis(stop),
+                restart,
+                ready: if probe { Readiness::Probe } else { Readiness::OnStart },
+                critical,
+            }
+        },
+    )
+}
+
+fn specs() -> impl Strategy<Value = Vec<Spec>> {
+    (1..=NAMES.len()).prop_flat_map(|count| (0..count).map(spec).collect::<Vec<_>>())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Proves: O2, O12. Whatever the world does: one instance at a time, no start before its needs hold, group members
+    /// start only when all are ready to, back-off grows and is forgiven by stable uptime only, the stop goes in
+    /// reverse order of needs, ends within its time and nothing but reports follows it.
+    #[test]
+    fn the_tree_keeps_its_rules_in_any_world(
+        specs in specs(),
+        scripts in proptest::collection::vec(script(), 1..24),
+        restarts in proptest::collection::vec((0_u64..60_000, 0..NAMES.len()), 0..4),
+        stop_at in 0_u64..90_000,
+        within in 100_u64..30_000,
+    ) {
+        let mut world = World::new(specs, scripts);
+        let nobody = Instance { service: "", attempt: 0 };
+        for (at, index) in restarts {
+            let service = world.specs[index % world.specs.len()].name;
+            world.plan(at, Instance { service, attempt: 0 }, Due::Restart);
+        }
+        world.plan(stop_at, nobody, Due::StopAll(Duration::from_millis(within)));
+        world.plan(stop_at + 50, nobody, Due::StopAll(Duration::from_millis(within * 2)));
+        let mut steps = 0;
+        while world.step() {
+            steps += 1;
+            prop_assert!(steps < 100_000, "the world comes to rest");
+        }
+        prop_assert!(world.over && world.tree.is_over());
+        prop_assert!(world.tree.poll_timeout().is_none());
+        for status in world.tree.statuses().into_iter().filter(|status| !world.left.contains(&status.name)) {
+            prop_assert!(matches!(status.state, State::Stopped | State::Finished | State::Failed), "{status:?}");
+        }
+    }
+
+    /// A world that stops misbehaving ends up with every service up: nothing is forgotten on the way.
+    #[test]
+    fn a_healthy_world_becomes_ready(
+        mut specs in specs(),
+        mut scripts in proptest::collection::vec(script(), 0..16),
+    ) {
+        for spec in &mut specs {
+            spec.restart = Restart::Always(BACKOFF);
+            spec.critical = None;
+        }
+        let bad = scripts.len();
+        let healthy = Script {
+            spawn: Spawn::Takes(1),
+            ready_after: Some(5),
+            dies: None,
+            obeys_after: Some(1),
+            orphans: Orphans::None,
+            kill_takes: 1,
+            empty_first: Order::ExitFirst,
+        };
+        // Later runs are healthy: the scripts are used round and round, so there are more of these than of runs.
+        scripts.extend(std::iter::repeat_n(healthy, 10_000));
+        let mut world = World::new(specs, scripts);
+        let mut steps = 0;
+        while world.step() {
+            steps += 1;
+            prop_assert!(steps < 50_000, "the world comes to rest");
+        }
+        prop_assert!(world.next_script < 10_000 + bad);
+        for status in world.tree.statuses() {
+            prop_assert_eq!(status.state, State::Ready, "{}", status.name);
+            prop_assert_eq!(status.failures, 0);
+            prop_assert!(!matches!(status.last, Some(Ending::StartDeadline)) || status.restarts > 0);
+        }
+    }
+}
