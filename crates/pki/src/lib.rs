@@ -1,1 +1,30 @@
-//! Certificates: issues and verifies, given the time.
+//! Certificates: issues and verifies them, given the time; and the TLS rules of the machine's own APIs.
+//!
+//! Owns which certificate says what (`profile`), the three authorities that share nothing (`authority`), and who is
+//! believed (`client_auth`, `server_auth`, `danger`). Never reads a clock, a file or a socket; never stores a key.
+//!
+//! ```text
+//!   Authority::create(kind, now) ── issue(profile, public key, now) ──► certificate ── verify(…, now) ──► accepted
+//!        │  to_pkcs8                     ▲
+//!        └─► data partition              └ PrivateKey (fresh, or the machine's seed), or CertificateRequest (owner)
+//! ```
+
+mod authority;
+pub mod client_auth;
+pub mod danger;
+mod key;
+mod pem;
+mod profile;
+mod request;
+pub mod server_auth;
+mod tls;
+mod verify;
+
+pub use authority::{Authority, AuthorityKind, IssueError, Issued, LoadError};
+pub use key::{KeyDer, KeyError, PrivateKey, PublicKey, SpkiPin};
+pub use pem::{certificate_pem, private_key_pem, public_key_pem};
+pub use profile::{APISERVERS, ETCD_PEER_NAME, Name, OBSERVERS, OWNERS, Profile, Row, Usage, machine_tls_name};
+pub use request::{BadRequest, accept_request, make_request};
+pub use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer, UnixTime};
+pub use tls::{Identity, TlsError};
+pub use verify::{Purpose, VerifyError, public_key_of, verify};

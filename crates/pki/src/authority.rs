@@ -1,0 +1,267 @@
+//! The three authorities. Each signs its own profiles and refuses the others'.
+//!
+//! An authority is a self-signed ECDSA P-256 certificate and its key, nothing else: no intermediates, no state.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyUsagePurpose, SanType, SerialNumber,
+};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use time::OffsetDateTime;
+
+use crate::key::{KeyDer, KeyError, PrivateKey, PublicKey};
+use crate::profile::{Name, Profile, Usage};
+
+/// Which of the three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthorityKind {
+    /// Machines and people.
+    Cairn,
+    /// etcd: servers, peers, clients.
+    Etcd,
+    /// Kubernetes: apiserver, kubelets, controllers, the owner's kubeconfig.
+    Kubernetes,
+}
+
+impl AuthorityKind {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Cairn, Self::Etcd, Self::Kubernetes];
+
+    /// The word for it, in file names and subjects.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cairn => "cairn",
+            Self::Etcd => "etcd",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
+impl fmt::Display for AuthorityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Clocks of two machines may differ: what is signed is good from an hour before it was signed.
+const BACKDATE: Duration = Duration::from_secs(3600);
+/// The life of an authority. The cluster's id derives from its key and nothing rotates it yet, so it outlives hardware.
+const AUTHORITY: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
+
+/// Why a certificate could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    /// A key could not be made or exported.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// No random bytes for the serial number.
+    #[error("draw a serial number")]
+    Random,
+    /// The time given lies outside what a certificate can say.
+    #[error("the time is outside what a certificate can say")]
+    Time,
+    /// The profile belongs to another authority.
+    #[error("the {asked} authority does not sign what belongs to {owner}")]
+    WrongAuthority {
+        /// The one that was asked.
+        asked: AuthorityKind,
+        /// The one whose profile it is.
+        owner: AuthorityKind,
+    },
+    /// The authority's own time is over.
+    #[error("the {0} authority has expired")]
+    Expired(AuthorityKind),
+    /// A name or the certificate could not be encoded.
+    #[error("encode a certificate")]
+    Encode(#[from] rcgen::Error),
+}
+
+/// Why a stored authority cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The key cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The certificate cannot be read, or is none of an authority.
+    #[error("the stored certificate is none of an authority")]
+    Certificate,
+    /// The certificate and the key are not of each other.
+    #[error("the stored certificate and key do not belong together")]
+    Mismatch,
+    /// It is another of the three.
+    #[error("the stored certificate is not the {0} authority's")]
+    WrongKind(AuthorityKind),
+}
+
+/// A key with the certificate made for it.
+#[derive(Debug)]
+pub struct Issued {
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+    /// Its private key.
+    pub key: PrivateKey,
+}
+
+/// An authority that can sign.
+#[derive(Debug)]
+pub struct Authority {
+    kind: AuthorityKind,
+    certificate: CertificateDer<'static>,
+    not_after: u64,
+    issuer: Issuer<'static, PrivateKey>,
+}
+
+impl Authority {
+    /// A new authority with a fresh ECDSA P-256 key.
+    ///
+    /// # Errors
+    /// [`IssueError`] when there is no randomness or `now` is out of range.
+    pub fn create(kind: AuthorityKind, now: UnixTime) -> Result<Self, IssueError> {
+        let key = PrivateKey::generate()?;
+        let not_after = now.as_secs() + AUTHORITY.as_secs();
+        let mut params = authority_params(kind, key.public());
+        (params.not_before, params.not_after) = (backdated(now)?, instant(not_after)?);
+        params.serial_number = Some(serial()?);
+        let certificate = params.self_signed(&key)?.into();
+        Ok(Self { kind, certificate, not_after, issuer: Issuer::new(params, key) })
+    }
+
+    /// Takes up a stored authority.
+    ///
+    /// # Errors
+    /// [`LoadError`] says what does not fit: the bytes, the pair, or the kind.
+    pub fn load(kind: AuthorityKind, certificate: &[u8], pkcs8: &[u8]) -> Result<Self, LoadError> {
+        let key = PrivateKey::from_pkcs8(pkcs8)?;
+        let (rest, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| LoadError::Certificate)?;
+        if !rest.is_empty() || !parsed.is_ca() {
+            return Err(LoadError::Certificate);
+        }
+        if parsed.public_key().raw != key.public().spki() {
+            return Err(LoadError::Mismatch);
+        }
+        let common_name = parsed.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+        if common_name != Some(subject(kind, key.public()).as_str()) {
+            return Err(LoadError::WrongKind(kind));
+        }
+        let not_after = u64::try_from(parsed.validity().not_after.timestamp()).map_err(|_| LoadError::Certificate)?;
+        let certificate = CertificateDer::from(certificate.to_vec());
+        let params = authority_params(kind, key.public());
+        Ok(Self { kind, certificate, not_after, issuer: Issuer::new(params, key) })
+    }
+
+    /// Which of the three it is.
+    #[must_use]
+    pub const fn kind(&self) -> AuthorityKind {
+        self.kind
+    }
+
+    /// Its certificate.
+    #[must_use]
+    pub const fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// Its public key: the cluster's id derives from that of [`AuthorityKind::Cairn`].
+    #[must_use]
+    pub fn public(&self) -> &PublicKey {
+        self.issuer.key().public()
+    }
+
+    /// Its private key, for the data partition.
+    ///
+    /// # Errors
+    /// [`KeyError::Export`].
+    pub fn export_key(&self) -> Result<KeyDer, KeyError> {
+        self.issuer.key().to_pkcs8()
+    }
+
+    /// A certificate of `profile` for a key that is already there.
+    ///
+    /// # Errors
+    /// [`IssueError`]; the profile of another authority is refused.
+    pub fn issue(
+        &self,
+        profile: &Profile<'_>,
+        key: &PublicKey,
+        now: UnixTime,
+    ) -> Result<CertificateDer<'static>, IssueError> {
+        let row = profile.row();
+        if row.authority != self.kind {
+            return Err(IssueError::WrongAuthority { asked: self.kind, owner: row.authority });
+        }
+        if now.as_secs() >= self.not_after {
+            return Err(IssueError::Expired(self.kind));
+        }
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(organisation) = row.organisation {
+            params.distinguished_name.push(DnType::OrganizationName, organisation);
+        }
+        params.distinguished_name.push(DnType::CommonName, row.common_name);
+        params.not_before = backdated(now)?;
+        params.not_after = instant((now.as_secs() + row.lifetime.as_secs()).min(self.not_after))?;
+        params.serial_number = Some(serial()?);
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = match row.usage {
+            Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            Usage::Both => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        };
+        params.use_authority_key_identifier_extension = true;
+        params.subject_alt_names = row.names.into_iter().map(alternative_name).collect::<Result<_, _>>()?;
+        Ok(params.signed_by(key, &self.issuer)?.into())
+    }
+
+    /// A fresh ECDSA P-256 key with a certificate of `profile`.
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn issue_with_key(&self, profile: &Profile<'_>, now: UnixTime) -> Result<Issued, IssueError> {
+        let key = PrivateKey::generate()?;
+        Ok(Issued { certificate: self.issue(profile, key.public(), now)?, key })
+    }
+}
+
+/// The subject names the key too, so that an authority made anew is never mistaken for its predecessor.
+fn subject(kind: AuthorityKind, key: &PublicKey) -> String {
+    format!("cairn {kind} authority {}", &key.pin().to_string()[..16])
+}
+
+fn authority_params(kind: AuthorityKind, key: &PublicKey) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, subject(kind, key));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+/// 128 random bits (RFC 5280, section 4.1.2.2, allows 160).
+fn serial() -> Result<SerialNumber, IssueError> {
+    let mut bytes = [0; 16];
+    rand::fill(&mut bytes).map_err(|_| IssueError::Random)?;
+    Ok(SerialNumber::from_slice(&bytes))
+}
+
+fn backdated(now: UnixTime) -> Result<OffsetDateTime, IssueError> {
+    instant(now.as_secs().saturating_sub(BACKDATE.as_secs()))
+}
+
+fn instant(seconds: u64) -> Result<OffsetDateTime, IssueError> {
+    let seconds = i64::try_from(seconds).map_err(|_| IssueError::Time)?;
+    OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| IssueError::Time)
+}
+
+fn alternative_name(name: Name) -> Result<SanType, rcgen::Error> {
+    Ok(match name {
+        Name::Dns(name) => SanType::DnsName(name.try_into()?),
+        Name::Ip(address) => SanType::IpAddress(address.into()),
+        Name::Uri(uri) => SanType::URI(uri.try_into()?),
+    })
+}

@@ -1,0 +1,142 @@
+//! The server's side of the public API: the owner by key, everybody else anonymous.
+//!
+//! A client that shows no certificate is anonymous and gets what the permission table gives to anybody. One that
+//! shows a certificate must be an owner: another key ends the handshake, so no request of it is ever read.
+
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::verify_tls13_signature;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::time_provider::TimeProvider;
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName as RootName, Error, ServerConfig};
+use rustls::{PeerIncompatible, SignatureScheme};
+
+use crate::authority::IssueError;
+use crate::key::{PrivateKey, PublicKey};
+use crate::tls::{self, Identity, SIGNATURES, TlsError};
+use crate::verify::public_key_of;
+
+/// Who is on the other end of a connection that has finished its handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Caller {
+    /// Showed no certificate.
+    Anonymous,
+    /// Proved to hold this owner's key.
+    Owner(PublicKey),
+}
+
+/// The owners a machine knows: their public keys, from the signed config. None on a blank machine.
+#[derive(Debug, Clone, Default)]
+pub struct Owners(Vec<PublicKey>);
+
+impl Owners {
+    /// These owners; an empty list lets everybody in as anonymous and nobody as an owner.
+    #[must_use]
+    pub const fn new(keys: Vec<PublicKey>) -> Self {
+        Self(keys)
+    }
+
+    /// Who a finished handshake's certificates stand for (`None` or empty: no certificate).
+    ///
+    /// # Errors
+    /// A certificate that is none of these owners': it comes from a handshake that another list let in.
+    pub fn caller(&self, certificates: Option<&[CertificateDer<'_>]>) -> Result<Caller, NotAnOwner> {
+        match certificates {
+            None | Some([]) => Ok(Caller::Anonymous),
+            Some([leaf]) => self.owner(leaf).cloned().map(Caller::Owner).ok_or(NotAnOwner),
+            Some(_) => Err(NotAnOwner),
+        }
+    }
+
+    /// The certificate's own dates and names are not looked at: it is self-signed, so they prove nothing. The key
+    /// does, and the handshake's signature proves that the client holds it.
+    fn owner(&self, leaf: &CertificateDer<'_>) -> Option<&PublicKey> {
+        let key = public_key_of(leaf).ok()?;
+        self.0.iter().find(|owner| **owner == key)
+    }
+}
+
+/// The certificate is of no owner of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate is of no owner of this machine")]
+pub struct NotAnOwner;
+
+/// The public API's TLS: `identity` to everybody, `owners` by their keys.
+///
+/// # Errors
+/// [`TlsError`] when certificate and key do not fit.
+pub fn server_config(
+    identity: Identity<'_>,
+    owners: Owners,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ServerConfig, TlsError> {
+    tls::server(identity, Arc::new(PinnedOwners(owners)), time)
+}
+
+/// The certificate an owner shows: self-signed, for any of its machines, without an end (RFC 5280, section 4.1.2.5).
+///
+/// # Errors
+/// [`IssueError::Encode`].
+pub fn owner_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "cairn owner");
+    params.not_before = time::OffsetDateTime::UNIX_EPOCH;
+    params.not_after = rcgen::date_time_ymd(9999, 12, 31);
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    Ok(params.self_signed(key)?.into())
+}
+
+#[derive(Debug)]
+struct PinnedOwners(Owners);
+
+impl ClientCertVerifier for PinnedOwners {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    /// Nothing that names the cluster is said before authentication.
+    fn root_hint_subjects(&self) -> &[RootName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if intermediates.is_empty() && self.0.owner(end_entity).is_some() {
+            Ok(ClientCertVerified::assertion())
+        } else {
+            Err(CertificateError::ApplicationVerificationFailure.into())
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, cert, signature, &SIGNATURES)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        SIGNATURES.supported_schemes()
+    }
+}

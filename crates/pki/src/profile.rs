@@ -1,0 +1,283 @@
+//! Which certificate says what: one row per profile. The table is the whole policy; the authority only signs it.
+//!
+//! No profile lets its holder sign certificates, and none but the bootstrap one carries a group that RBAC cannot
+//! take away again.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use model::{ClusterId, MachineId, NodeName, Role};
+
+use crate::authority::AuthorityKind;
+
+/// For whom a certificate is, with what distinguishes one holder from another.
+#[derive(Debug, Clone, Copy)]
+pub enum Profile<'a> {
+    /// A machine towards its owner, its cluster and other machines; for its Ed25519 identity key.
+    Machine {
+        /// Who it is.
+        machine: MachineId,
+        /// Where it belongs.
+        cluster: ClusterId,
+        /// What it may do.
+        roles: &'a [Role],
+    },
+    /// etcd towards its clients.
+    EtcdServer {
+        /// The machine's name.
+        node: &'a NodeName,
+        /// Its VPN address.
+        vpn: Ipv4Addr,
+    },
+    /// etcd towards other members, both ways.
+    EtcdPeer {
+        /// The machine's name.
+        node: &'a NodeName,
+        /// Its VPN address.
+        vpn: Ipv4Addr,
+    },
+    /// PID 1 as a client of etcd.
+    EtcdMachineClient,
+    /// The apiserver as a client of etcd.
+    EtcdApiserverClient,
+    /// The apiserver towards its clients.
+    Apiserver {
+        /// The machine's VPN address.
+        vpn: Ipv4Addr,
+        /// The address of the `kubernetes` service: the first of the service prefix.
+        service: Ipv4Addr,
+    },
+    /// The apiserver as a client of kubelets.
+    ApiserverKubeletClient,
+    /// The controller-manager as a client of the apiserver.
+    ControllerManager,
+    /// The scheduler as a client of the apiserver.
+    Scheduler,
+    /// A kubelet as a client of the apiserver.
+    KubeletClient {
+        /// The node it is.
+        node: &'a NodeName,
+    },
+    /// A kubelet towards the apiserver.
+    KubeletServer {
+        /// The node it is.
+        node: &'a NodeName,
+        /// The node's VPN address.
+        vpn: Ipv4Addr,
+    },
+    /// PID 1 while it creates the bindings of the other two cairn groups; never leaves memory.
+    KubeBootstrap,
+    /// PID 1 while it watches its node and pods.
+    KubeObserver,
+    /// The owner, by `kubectl`.
+    KubeOwner,
+    /// A component that serves its probe on loopback only: controller-manager, scheduler.
+    LoopbackServer {
+        /// Which one.
+        component: &'a str,
+    },
+}
+
+/// What a certificate may be used for (extended key usage).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Usage {
+    /// TLS server.
+    Server,
+    /// TLS client.
+    Client,
+    /// Both.
+    Both,
+}
+
+/// A subject alternative name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Name {
+    /// A DNS name.
+    Dns(String),
+    /// An IPv4 address.
+    Ip(Ipv4Addr),
+    /// A URI.
+    Uri(String),
+}
+
+/// What a profile's certificate contains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// Who signs it.
+    pub authority: AuthorityKind,
+    /// What it is for.
+    pub usage: Usage,
+    /// From now on; the authority's own end comes first.
+    pub lifetime: Duration,
+    /// CN: to Kubernetes, the user.
+    pub common_name: String,
+    /// O: to Kubernetes, the group.
+    pub organisation: Option<&'static str>,
+    /// Subject alternative names.
+    pub names: Vec<Name>,
+    /// Why it is so.
+    pub because: &'static str,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// A machine's own certificate is in its seal. Nothing renews it yet, and an expired one would lock the owner out of
+/// a healthy machine, so it ends with its authority; membership, not expiry, is what a machine loses.
+const MACHINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Certificates of services are made anew at each boot and live in memory: longer than any uptime between updates.
+const SERVICE: Duration = YEAR;
+/// Long enough for a working day, short enough that nobody has to revoke it.
+const OWNER: Duration = Duration::from_secs(24 * 3600);
+
+/// The group the owner's kubeconfig is in; bound to `cluster-admin` by a ClusterRoleBinding that can be deleted.
+pub const OWNERS: &str = "cairn:owners";
+/// The group PID 1 observes as; bound to read nodes, leases and pods.
+pub const OBSERVERS: &str = "cairn:observers";
+/// The group the apiserver is in towards kubelets; bound to `system:kubelet-api-admin`.
+pub const APISERVERS: &str = "cairn:apiservers";
+/// The one name all etcd peers share, so that a client certificate of the same authority is no peer.
+pub const ETCD_PEER_NAME: &str = "peer.etcd.cairn.internal";
+
+/// The TLS name of a machine: `<machine_id>.<cluster_id>.cairn.internal`.
+#[must_use]
+pub fn machine_tls_name(machine: MachineId, cluster: ClusterId) -> String {
+    format!("{machine}.{cluster}.cairn.internal")
+}
+
+impl Profile<'_> {
+    /// The profile's row.
+    #[must_use]
+    pub fn row(&self) -> Row {
+        use AuthorityKind::{Cairn, Etcd, Kubernetes};
+        use Usage::{Both, Client, Server};
+        let client = |authority, common_name: &str, organisation, because| Row {
+            authority,
+            usage: Client,
+            lifetime: SERVICE,
+            common_name: common_name.to_owned(),
+            organisation,
+            names: Vec::new(),
+            because,
+        };
+        let server = |authority, common_name: String, names, because| Row {
+            authority,
+            usage: Server,
+            lifetime: SERVICE,
+            common_name,
+            organisation: None,
+            names,
+            because,
+        };
+        match *self {
+            Self::Machine { machine, cluster, roles } => Row {
+                usage: Both,
+                lifetime: MACHINE,
+                ..server(
+                    Cairn,
+                    machine.to_string(),
+                    std::iter::once(Name::Dns(machine_tls_name(machine, cluster)))
+                        .chain(roles.iter().map(|role| Name::Uri(format!("cairn://{cluster}/{role}"))))
+                        .collect(),
+                    "serves its APIs and calls those of others as the same machine",
+                )
+            },
+            Self::EtcdServer { node, vpn } => server(
+                Etcd,
+                node.to_string(),
+                vec![dns("localhost"), Name::Ip(Ipv4Addr::LOCALHOST), Name::Ip(vpn)],
+                "clients on the machine use loopback, those of other coordinators the VPN",
+            ),
+            Self::EtcdPeer { node, vpn } => Row {
+                usage: Both,
+                ..server(
+                    Etcd,
+                    node.to_string(),
+                    vec![dns(ETCD_PEER_NAME), Name::Ip(vpn)],
+                    "each member dials each other; the remote address must be in the certificate",
+                )
+            },
+            Self::EtcdMachineClient => client(Etcd, "cairn:machine", None, "PID 1 keeps the cluster's records in etcd"),
+            Self::EtcdApiserverClient => {
+                client(Etcd, "kube-apiserver", None, "the apiserver keeps its objects in etcd")
+            }
+            Self::Apiserver { vpn, service } => server(
+                Kubernetes,
+                "kube-apiserver".to_owned(),
+                vec![
+                    dns("kubernetes"),
+                    dns("kubernetes.default"),
+                    dns("kubernetes.default.svc"),
+                    dns("kubernetes.default.svc.cluster.local"),
+                    dns("localhost"),
+                    Name::Ip(Ipv4Addr::LOCALHOST),
+                    Name::Ip(vpn),
+                    Name::Ip(service),
+                ],
+                "every name a client on the machine, in a pod or behind the owner's tunnel uses",
+            ),
+            Self::ApiserverKubeletClient => client(
+                Kubernetes,
+                "kube-apiserver-kubelet-client",
+                Some(APISERVERS),
+                "logs and exec; bound to system:kubelet-api-admin and nothing more",
+            ),
+            Self::ControllerManager => client(
+                Kubernetes,
+                "system:kube-controller-manager",
+                None,
+                "the user that Kubernetes' own ClusterRoleBinding names",
+            ),
+            Self::Scheduler => client(
+                Kubernetes,
+                "system:kube-scheduler",
+                None,
+                "the user that Kubernetes' own ClusterRoleBinding names",
+            ),
+            // With a name of 63 characters the CN is longer than X.520's 64; Kubernetes asks for it, nobody checks.
+            Self::KubeletClient { node } => client(
+                Kubernetes,
+                &format!("system:node:{node}"),
+                Some("system:nodes"),
+                "the form the Node authorizer and NodeRestriction know a node by",
+            ),
+            Self::KubeletServer { node, vpn } => server(
+                Kubernetes,
+                format!("system:node:{node}"),
+                vec![dns(node.as_str()), Name::Ip(vpn)],
+                "the apiserver reaches a kubelet by the node's internal address or host name",
+            ),
+            Self::KubeBootstrap => Row {
+                lifetime: HOUR,
+                ..client(
+                    Kubernetes,
+                    "cairn:bootstrap",
+                    Some("system:masters"),
+                    "someone has to bind the first groups, and only this group is above RBAC; one hour, in memory",
+                )
+            },
+            Self::KubeObserver => {
+                client(Kubernetes, "cairn:observer", Some(OBSERVERS), "PID 1 reads nodes, leases and pods, no more")
+            }
+            Self::KubeOwner => Row {
+                lifetime: OWNER,
+                ..client(
+                    Kubernetes,
+                    "cairn:owner",
+                    Some(OWNERS),
+                    "full rights by a binding that can be taken away, not by system:masters",
+                )
+            },
+            Self::LoopbackServer { component } => server(
+                Kubernetes,
+                component.to_owned(),
+                vec![dns("localhost"), Name::Ip(Ipv4Addr::LOCALHOST)],
+                "its probe is asked over TLS, on loopback only",
+            ),
+        }
+    }
+}
+
+fn dns(name: &str) -> Name {
+    Name::Dns(name.to_owned())
+}

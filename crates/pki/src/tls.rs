@@ -1,0 +1,91 @@
+//! The TLS rules of every connection of ours: 1.3 only, X25519MLKEM768 first, no tickets, no resumption, no 0-RTT.
+//!
+//! Resumption would skip the verifier on the second connection, so both sides have it off. Time is asked from the
+//! caller's provider; the process-wide default provider of rustls is never used.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::time_provider::TimeProvider;
+use rustls::{ClientConfig, ServerConfig, SignatureScheme, version};
+
+use crate::key::{KeyError, PrivateKey};
+
+/// Who one side of a connection says it is: certificates, leaf first, and the leaf's key.
+#[derive(Debug)]
+pub struct Identity<'a> {
+    /// The leaf, then its authority where the other side pins that by its key.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The leaf's private key.
+    pub key: &'a PrivateKey,
+}
+
+/// Why a configuration cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The private key cannot be handed to the TLS library.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The certificate and the key do not fit, or the provider lacks something.
+    #[error("configure TLS")]
+    Config(#[from] rustls::Error),
+}
+
+/// The signatures accepted in handshakes and certificates: the two kinds of keys in use.
+pub(crate) static SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
+    all: &[webpki::aws_lc_rs::ED25519, webpki::aws_lc_rs::ECDSA_P256_SHA256],
+    mapping: &[
+        (SignatureScheme::ED25519, &[webpki::aws_lc_rs::ED25519]),
+        (SignatureScheme::ECDSA_NISTP256_SHA256, &[webpki::aws_lc_rs::ECDSA_P256_SHA256]),
+    ],
+};
+
+pub(crate) fn server(
+    identity: Identity<'_>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ServerConfig, TlsError> {
+    let mut config = ServerConfig::builder_with_details(provider(), time)
+        .with_protocol_versions(&[&version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(identity.chain, exported(identity.key)?)?;
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.max_early_data_size = 0;
+    Ok(config)
+}
+
+pub(crate) fn client(
+    identity: Option<Identity<'_>>,
+    verifier: Arc<dyn ServerCertVerifier>,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ClientConfig, TlsError> {
+    let builder = ClientConfig::builder_with_details(provider(), time)
+        .with_protocol_versions(&[&version::TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match identity {
+        Some(identity) => builder.with_client_auth_cert(identity.chain, exported(identity.key)?)?,
+        None => builder.with_no_client_auth(),
+    };
+    config.resumption = Resumption::disabled();
+    config.enable_early_data = false;
+    Ok(config)
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        kx_groups: vec![aws_lc_rs::kx_group::X25519MLKEM768, aws_lc_rs::kx_group::X25519],
+        signature_verification_algorithms: SIGNATURES,
+        ..aws_lc_rs::default_provider()
+    })
+}
+
+fn exported(key: &PrivateKey) -> Result<PrivateKeyDer<'static>, KeyError> {
+    Ok(PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_pkcs8()?.expose().to_vec())))
+}
