@@ -1,1 +1,26 @@
-//! Virtual machines as data: arguments, TPM, QMP, console, test peer.
+//! Virtual machines on this host: what one is (data), how QEMU is told, how a running one is watched and steered.
+//!
+//! ```text
+//!   Machine ──► argv ──► Vm ──┬─ qmp      monitor: events, reset, power button, counters
+//!    (data)    (text)         ├─ console  serial.log, line by line
+//!                             ├─ swtpm    the TPM beside it
+//!                             └─ process  pid and start time, CPU seconds, death
+//!   Peer: a host of our own at the other end of a virtual network card
+//! ```
+//! It knows nothing of what runs inside a machine and never reaches out of the host: user networking is restricted,
+//! all else are unix sockets. No step needs root.
+
+pub mod argv;
+pub mod console;
+pub mod deadline;
+pub mod host;
+pub mod machine;
+pub mod peer;
+pub mod process;
+pub mod qmp;
+pub mod run;
+pub mod swtpm;
+
+pub use deadline::Deadline;
+pub use machine::Machine;
+pub use run::Vm;

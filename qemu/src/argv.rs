@@ -1,0 +1,282 @@
+//! A [`Machine`] in QEMU's words. Pure: the same machine on the same host gives the same arguments.
+//!
+//! Written for QEMU 7.2. The machine starts paused (`-S`), so that monitor and console are there before its first byte.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::host::Acceleration;
+use crate::machine::{
+    Boot, Cache, Content, Disk, Forward, FwCfg, Link, Machine, Nic, OnReset, Protocol, Tpm, Watchdog,
+};
+
+/// Files of one run that QEMU is told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFiles {
+    /// Monitor socket; QEMU listens.
+    pub qmp: PathBuf,
+    /// Serial port's socket; QEMU listens, for a person who wants to type.
+    pub serial: PathBuf,
+    /// Everything the serial port ever said; QEMU appends.
+    pub serial_log: PathBuf,
+    /// Control socket of the TPM; swtpm listens.
+    pub tpm: PathBuf,
+}
+
+impl Machine {
+    /// The arguments behind the program's name.
+    #[must_use]
+    pub fn argv(&self, files: &RunFiles, acceleration: Acceleration) -> Vec<String> {
+        let mut argv = Argv(Vec::new());
+        argv.pair("-name", escape(&self.name));
+        for flag in ["-nodefaults", "-no-user-config", "-S"] {
+            argv.0.push(flag.into());
+        }
+        argv.pair("-display", "none");
+        argv.pair("-machine", self.board());
+        match acceleration {
+            Acceleration::Kvm => argv.pair("-accel", "kvm").pair("-cpu", "host"),
+            Acceleration::Tcg => argv.pair("-accel", "tcg,thread=multi").pair("-cpu", "max"),
+        };
+        argv.pair("-smp", self.cpus.to_string());
+        argv.pair("-m", format!("{}M", self.memory_mib));
+        argv.pair("-action", self.actions());
+        argv.listener("qmp", &files.qmp, "").pair("-mon", "chardev=qmp,mode=control");
+        argv.listener("serial", &files.serial, &format!(",logfile={},logappend=on", escape_path(&files.serial_log)));
+        argv.pair("-serial", "chardev:serial");
+        argv.pair("-object", "rng-builtin,id=rng");
+        argv.pair("-device", format!("{},rng=rng", self.virtio("virtio-rng")));
+        self.load(&mut argv);
+        for (index, disk) in self.disks.iter().enumerate() {
+            self.disk(&mut argv, index, disk);
+        }
+        for (index, nic) in self.nics.iter().enumerate() {
+            self.nic(&mut argv, index, nic);
+        }
+        for FwCfg { name, path } in &self.fw_cfg {
+            argv.pair("-fw_cfg", format!("name={},file={}", escape(name), escape_path(path)));
+        }
+        if let Some(Tpm { .. }) = self.tpm {
+            argv.pair("-chardev", format!("socket,id=tpm,path={}", escape_path(&files.tpm)));
+            argv.pair("-tpmdev", "emulator,id=tpm,chardev=tpm");
+            argv.pair("-device", if self.is_microvm() { "tpm-tis,tpmdev=tpm" } else { "tpm-crb,tpmdev=tpm" });
+        }
+        match self.watchdog {
+            Watchdog::Absent => {}
+            Watchdog::I6300esb => {
+                argv.pair("-device", "i6300esb");
+            }
+        }
+        argv.0
+    }
+
+    fn is_microvm(&self) -> bool {
+        matches!(self.boot, Boot::Microvm(_))
+    }
+
+    fn board(&self) -> &'static str {
+        match (&self.boot, self.watchdog) {
+            (Boot::Direct(_) | Boot::Uefi(_), _) => "q35",
+            (Boot::Microvm(_), Watchdog::Absent) => "microvm,acpi=on,rtc=on",
+            // The watchdog is a PCI device.
+            (Boot::Microvm(_), Watchdog::I6300esb) => "microvm,acpi=on,rtc=on,pcie=on",
+        }
+    }
+
+    /// A panicking guest restarts by itself (`panic=` on its command line): QEMU must not stop it before that.
+    fn actions(&self) -> &'static str {
+        match self.on_reset {
+            OnReset::Restart => "reboot=reset,shutdown=poweroff,panic=none,watchdog=reset",
+            OnReset::Exit => "reboot=shutdown,shutdown=poweroff,panic=none,watchdog=reset",
+        }
+    }
+
+    /// Name of a virtio device on this board's bus.
+    fn virtio(&self, kind: &str) -> String {
+        format!("{kind}-{}", if self.is_microvm() { "device" } else { "pci" })
+    }
+
+    fn load(&self, argv: &mut Argv) {
+        match &self.boot {
+            Boot::Direct(kernel) | Boot::Microvm(kernel) => {
+                argv.pair("-kernel", kernel.image.display().to_string());
+                argv.pair("-initrd", kernel.initrd.display().to_string());
+                argv.pair("-append", kernel.cmdline.clone());
+            }
+            Boot::Uefi(firmware) => {
+                let flash = |unit: u8, access: &str, file: &Path| {
+                    format!("if=pflash,unit={unit},format=raw,{access},file={}", escape_path(file))
+                };
+                argv.pair("-drive", flash(0, "readonly=on", &firmware.code));
+                argv.pair("-drive", flash(1, "readonly=off", &firmware.vars));
+            }
+        }
+    }
+
+    fn disk(&self, argv: &mut Argv, index: usize, disk: &Disk) {
+        let (driver, file) = match &disk.content {
+            Content::Raw(file) => ("raw", file),
+            Content::Overlay { file, .. } => ("qcow2", file),
+        };
+        let cache = json!({ "direct": false, "no-flush": matches!(disk.cache, Cache::Unsafe) });
+        let blockdev = json!({
+            "driver": driver,
+            "node-name": format!("disk{index}"),
+            "discard": "unmap",
+            "cache": cache,
+            "file": { "driver": "file", "filename": file, "cache": cache },
+        });
+        argv.pair("-blockdev", blockdev.to_string());
+        let device = self.virtio("virtio-blk");
+        let boot = if matches!(self.boot, Boot::Uefi(_)) { format!(",bootindex={index}") } else { String::new() };
+        argv.pair(
+            "-device",
+            format!("{device},drive=disk{index},id=disk{index},serial={}{boot}", escape(&disk.serial)),
+        );
+    }
+
+    fn nic(&self, argv: &mut Argv, index: usize, nic: &Nic) {
+        let netdev = match &nic.link {
+            Link::User(forwards) => {
+                let forwards: String = forwards.iter().map(forward).collect();
+                format!("user,id=nic{index},restrict=on{forwards}")
+            }
+            Link::Stream(socket) => {
+                format!("stream,id=nic{index},server=off,addr.type=unix,addr.path={}", escape_path(socket))
+            }
+        };
+        argv.pair("-netdev", netdev);
+        // An option ROM would change PCR 2 and can boot what nobody asked for.
+        let rom = if self.is_microvm() { "" } else { ",romfile=" };
+        argv.pair("-device", format!("{},netdev=nic{index},mac={}{rom}", self.virtio("virtio-net"), nic.mac));
+    }
+}
+
+fn forward(forward: &Forward) -> String {
+    let protocol = match forward.protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+    };
+    // Port 0: the host chooses, `info usernet` tells.
+    format!(",hostfwd={protocol}:127.0.0.1:{}-:{}", forward.host.unwrap_or(0), forward.guest)
+}
+
+struct Argv(Vec<String>);
+
+impl Argv {
+    fn pair(&mut self, option: &str, value: impl Into<String>) -> &mut Self {
+        self.0.extend([option.into(), value.into()]);
+        self
+    }
+
+    fn listener(&mut self, id: &str, socket: &Path, more: &str) -> &mut Self {
+        self.pair("-chardev", format!("socket,id={id},path={},server=on,wait=off{more}", escape_path(socket)))
+    }
+}
+
+/// QEMU splits option values at commas; a doubled comma stands for one.
+fn escape(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+fn escape_path(path: &Path) -> String {
+    escape(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Firmware, Kernel, Mac};
+
+    fn kernel() -> Kernel {
+        Kernel { image: "/i/bzImage".into(), initrd: "/i/initramfs".into(), cmdline: "console=ttyS0 quiet".into() }
+    }
+
+    fn overlay() -> Disk {
+        let content = Content::Overlay { base: "/i/disk.img".into(), file: "/m/disk.qcow2".into(), bytes: 8 << 30 };
+        Disk { content, serial: "m1-0".into(), cache: Cache::Unsafe }
+    }
+
+    fn machine(boot: Boot) -> Machine {
+        Machine {
+            name: "m1".into(),
+            boot,
+            cpus: 2,
+            memory_mib: 1024,
+            disks: vec![overlay()],
+            tpm: Some(Tpm { state: "/m/tpm".into() }),
+            nics: vec![Nic { mac: Mac::numbered(1), link: Link::User(vec![Forward::tcp(7836), Forward::udp(7838)]) }],
+            fw_cfg: vec![],
+            watchdog: Watchdog::Absent,
+            on_reset: OnReset::Restart,
+        }
+    }
+
+    fn files() -> RunFiles {
+        RunFiles {
+            qmp: "/r/qmp".into(),
+            serial: "/r/serial".into(),
+            serial_log: "/m/serial.log".into(),
+            tpm: "/r/tpm".into(),
+        }
+    }
+
+    /// Each option begins a line.
+    fn line(arg: &String) -> String {
+        if arg.starts_with('-') { format!("\n{arg}") } else { format!(" {arg}") }
+    }
+
+    /// Compares with `golden/<name>.argv`; `CAIRN_REWRITE_GOLDEN=1` writes it anew.
+    fn golden(name: &str, machine: &Machine, acceleration: Acceleration) {
+        let lines: Vec<String> = machine.argv(&files(), acceleration).iter().map(line).collect();
+        let text = lines.concat().trim_start().to_owned() + "\n";
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.argv"));
+        if std::env::var_os("CAIRN_REWRITE_GOLDEN").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        assert_eq!(text, std::fs::read_to_string(&path).unwrap(), "{}", path.display());
+    }
+
+    #[test]
+    fn direct_boot() {
+        golden("direct", &machine(Boot::Direct(kernel())), Acceleration::Tcg);
+    }
+
+    #[test]
+    fn accelerated() {
+        golden("kvm", &machine(Boot::Direct(kernel())), Acceleration::Kvm);
+    }
+
+    #[test]
+    fn microvm() {
+        golden("microvm", &machine(Boot::Microvm(kernel())), Acceleration::Tcg);
+    }
+
+    #[test]
+    fn uefi() {
+        golden("uefi", &machine(Boot::Uefi(Firmware::debian("/m/vars.fd".into()))), Acceleration::Tcg);
+    }
+
+    #[test]
+    fn everything_else() {
+        let mut all = machine(Boot::Microvm(kernel()));
+        all.name = "a,b".into();
+        all.nics.push(Nic { mac: Mac::numbered(2), link: Link::Stream("/p/peer".into()) });
+        all.disks.push(Disk {
+            content: Content::Raw("/m/second, with comma.img".into()),
+            serial: "m1-1".into(),
+            cache: Cache::Writeback,
+        });
+        all.fw_cfg.push(FwCfg { name: "opt/org.cairn/enrolment".into(), path: "/m/enrolment.pb".into() });
+        all.watchdog = Watchdog::I6300esb;
+        all.on_reset = OnReset::Exit;
+        golden("everything", &all, Acceleration::Tcg);
+    }
+
+    #[test]
+    fn user_networking_is_always_restricted() {
+        let argv = machine(Boot::Direct(kernel())).argv(&files(), Acceleration::Tcg);
+        assert!(argv.iter().filter(|arg| arg.starts_with("user,")).all(|arg| arg.contains(",restrict=on")));
+    }
+}

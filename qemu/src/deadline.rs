@@ -1,0 +1,67 @@
+//! Deadlines: the one place of this crate that asks the clock.
+//!
+//! Whoever waits takes a [`Deadline`]; nobody sleeps for a fixed time.
+
+use std::time::{Duration, Instant};
+
+/// A stretch of time that began when it was made.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    clock: Stopwatch,
+    length: Duration,
+}
+
+impl Deadline {
+    /// Ends `length` from now.
+    #[must_use]
+    pub fn after(length: Duration) -> Self {
+        Self { clock: Stopwatch::start(), length }
+    }
+
+    /// What is left of it; none when it has passed.
+    #[must_use]
+    pub fn left(&self) -> Option<Duration> {
+        self.length.checked_sub(self.clock.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    /// How long it was from the start, for messages.
+    #[must_use]
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+}
+
+/// Time since something began.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Begins now.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
+    pub fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Time since it was started.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_of_no_length_has_passed() {
+        assert_eq!(Deadline::after(Duration::ZERO).left(), None);
+    }
+
+    #[test]
+    fn a_long_deadline_has_not_passed() {
+        let deadline = Deadline::after(Duration::from_secs(3600));
+        assert!(deadline.left().is_some_and(|left| left <= deadline.length()));
+    }
+}

@@ -1,0 +1,223 @@
+//! A virtual machine as data. It says what there is; [`crate::argv`] says it to QEMU, [`crate::run`] makes it run.
+
+use std::path::PathBuf;
+
+/// One virtual machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// Shown in process lists and messages.
+    pub name: String,
+    /// Board and way of loading the kernel.
+    pub boot: Boot,
+    /// Virtual processors.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Disks in the order the guest sees them; QEMU calls them `disk0`, `disk1`, …
+    pub disks: Vec<Disk>,
+    /// TPM 2.0, if there is one.
+    pub tpm: Option<Tpm>,
+    /// Network cards in the order the guest sees them.
+    pub nics: Vec<Nic>,
+    /// Files handed to the guest by the firmware configuration device.
+    pub fw_cfg: Vec<FwCfg>,
+    /// Hardware watchdog.
+    pub watchdog: Watchdog,
+    /// What a reset by the guest does.
+    pub on_reset: OnReset,
+}
+
+/// Board and way of loading the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Boot {
+    /// q35; QEMU loads the kernel.
+    Direct(Kernel),
+    /// microvm with ACPI (without it a guest cannot power off); QEMU loads the kernel. A guest with a TPM needs
+    /// `tpm_tis.force=1` on its command line.
+    Microvm(Kernel),
+    /// q35 with UEFI firmware that boots from the first disk.
+    Uefi(Firmware),
+}
+
+/// What QEMU loads by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kernel {
+    /// bzImage.
+    pub image: PathBuf,
+    /// Initramfs, compressed or not.
+    pub initrd: PathBuf,
+    /// Kernel command line.
+    pub cmdline: String,
+}
+
+/// UEFI firmware: code shared by all, variables of this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Firmware {
+    /// Code, read-only.
+    pub code: PathBuf,
+    /// Template that `vars` is copied from where there is none yet.
+    pub template: PathBuf,
+    /// This machine's variables; kept over runs.
+    pub vars: PathBuf,
+}
+
+impl Firmware {
+    /// Debian's OVMF with this machine's variables in `vars`.
+    #[must_use]
+    pub fn debian(vars: PathBuf) -> Self {
+        Self { code: crate::host::OVMF_CODE.file.into(), template: crate::host::OVMF_VARS.file.into(), vars }
+    }
+}
+
+/// A virtio disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Disk {
+    /// Where its bytes are.
+    pub content: Content,
+    /// Serial number that the guest sees (at most 20 bytes).
+    pub serial: String,
+    /// What a flush by the guest means.
+    pub cache: Cache,
+}
+
+/// Where a disk's bytes are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// A raw image, written in place.
+    Raw(PathBuf),
+    /// A qcow2 file over a raw image that is never written; made where there is none yet, then kept over runs.
+    Overlay {
+        /// The raw image below.
+        base: PathBuf,
+        /// The qcow2 file.
+        file: PathBuf,
+        /// Size that the guest sees, in bytes; at least that of `base`.
+        bytes: u64,
+    },
+}
+
+/// What a flush by the guest means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cache {
+    /// Flushes reach the host's disk.
+    Writeback,
+    /// Flushes end in the host's page cache: faster, and still safe against the death of QEMU (not of the host).
+    Unsafe,
+}
+
+/// A TPM 2.0: tpm-crb on q35, tpm-tis on microvm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tpm {
+    /// Directory of its state; an empty or absent one is a new TPM.
+    pub state: PathBuf,
+}
+
+/// A virtio network card.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nic {
+    /// Hardware address.
+    pub mac: Mac,
+    /// What its cable leads to.
+    pub link: Link,
+}
+
+/// A hardware address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// The `number`th address under QEMU's prefix 52:54:00; numbers repeat after 2^24.
+    #[must_use]
+    pub const fn numbered(number: u32) -> Self {
+        let [_, a, b, c] = number.to_be_bytes();
+        Self([0x52, 0x54, 0x00, a, b, c])
+    }
+}
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// What a network card's cable leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// QEMU's user network, always restricted: it gives an address by DHCP and forwards ports, and nothing gets out.
+    User(Vec<Forward>),
+    /// Ethernet frames over a unix socket on which somebody (a [`crate::peer::Peer`]) listens.
+    Stream(PathBuf),
+}
+
+/// A port of the host's loopback address that leads to a port of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forward {
+    /// Which protocol.
+    pub protocol: Protocol,
+    /// Port on 127.0.0.1; none lets the host choose a free one (ask [`crate::Vm::forward`]).
+    pub host: Option<u16>,
+    /// Port in the guest.
+    pub guest: u16,
+}
+
+impl Forward {
+    /// A free TCP port of the host to the guest's port `guest`.
+    #[must_use]
+    pub const fn tcp(guest: u16) -> Self {
+        Self { protocol: Protocol::Tcp, host: None, guest }
+    }
+
+    /// The same for UDP.
+    #[must_use]
+    pub const fn udp(guest: u16) -> Self {
+        Self { protocol: Protocol::Udp, host: None, guest }
+    }
+}
+
+/// Protocol of a [`Forward`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// A file that the guest finds under `/sys/firmware/qemu_fw_cfg/by_name`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FwCfg {
+    /// Name, by convention `opt/<reversed domain>/…`.
+    pub name: String,
+    /// File on the host.
+    pub path: PathBuf,
+}
+
+/// Hardware watchdog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watchdog {
+    /// None.
+    Absent,
+    /// Intel 6300ESB; when it bites the machine is reset.
+    I6300esb,
+}
+
+/// What a reset by the guest does (a reboot, a triple fault, the watchdog).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnReset {
+    /// The machine starts again.
+    Restart,
+    /// QEMU ends.
+    Exit,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hardware_addresses_differ_by_number() {
+        assert_eq!(Mac::numbered(0x01_02_03).to_string(), "52:54:00:01:02:03");
+        assert_ne!(Mac::numbered(1), Mac::numbered(2));
+    }
+}

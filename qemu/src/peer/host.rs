@@ -1,0 +1,400 @@
+//! The peer as a host on its Ethernet: ARP, static routes, scans. Pure: frames and `now` in, frames out.
+//!
+//! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
+//! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's.
+
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use smoltcp::iface::{Config, Interface, Route, SocketHandle, SocketSet};
+use smoltcp::phy::{self, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
+use smoltcp::socket::raw;
+use smoltcp::time::Instant;
+use smoltcp::wire::{
+    EthernetAddress, Icmpv4Packet, Icmpv4Repr, IpCidr, IpProtocol, IpVersion, Ipv4Cidr, Ipv4Packet, Ipv4Repr,
+    TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
+};
+
+use super::scan::{Answer, Question, Report, Scan};
+use crate::machine::Mac;
+
+/// Who the peer is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// Its hardware address.
+    pub mac: Mac,
+    /// Its addresses with their prefix lengths (at most 4).
+    pub addresses: Vec<(Ipv4Addr, u8)>,
+    /// Where it sends what is not on its link (at most 8).
+    pub routes: Vec<StaticRoute>,
+}
+
+/// A route of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StaticRoute {
+    /// Destination prefix.
+    pub to: Ipv4Addr,
+    /// Its length.
+    pub prefix: u8,
+    /// Next hop, on the peer's link.
+    pub via: Ipv4Addr,
+}
+
+/// More addresses or routes than [`Setup`] allows, or a prefix length over 32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("peer with too many addresses or routes, or an impossible prefix")]
+pub struct BadSetup;
+
+/// Nobody answers for the next hop's address: no question of the scan has left the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no way to {0}: no route, or the next hop does not answer ARP")]
+pub struct NoNextHop(pub Ipv4Addr);
+
+/// The peer without its socket.
+pub(super) struct Host {
+    interface: Interface,
+    wire: Wire,
+    sockets: SocketSet<'static>,
+    probes: [SocketHandle; 2],
+    errors: SocketHandle,
+    scan: Option<Running>,
+}
+
+struct Running {
+    scan: Scan,
+    /// When the first question was put; it has to leave within [`ARP`].
+    began: Option<Duration>,
+    something_left: bool,
+}
+
+/// Probes come from this port and are known by it.
+const SOURCE_PORT: u16 = 40_000;
+/// Sequence number of every SYN; answers acknowledge it.
+const SEQUENCE: TcpSeqNumber = TcpSeqNumber(0x0ca1_0000);
+/// Time for the next hop to answer ARP, which smoltcp asks once per second; a machine under emulation is slow.
+const ARP: Duration = Duration::from_secs(10);
+/// Frames that wait for the stream before probes have to wait, too.
+const OUTGOING: usize = 256;
+/// Bytes of probes that are made in advance; the sockets' buffers are four times as large.
+const QUEUED: usize = 32 * 1024;
+
+impl Host {
+    pub(super) fn new(setup: &Setup) -> Result<Self, BadSetup> {
+        let mut wire = Wire::default();
+        let config = Config::new(EthernetAddress(setup.mac.0).into());
+        let mut interface = Interface::new(config, &mut wire, instant(Duration::ZERO));
+        let cidr = |address, prefix: u8| match prefix {
+            0..=32 => Ok(IpCidr::from(Ipv4Cidr::new(address, prefix))),
+            _ => Err(BadSetup),
+        };
+        for (address, prefix) in &setup.addresses {
+            let cidr = cidr(*address, *prefix)?;
+            let mut fits = false;
+            interface.update_ip_addrs(|all| fits = all.push(cidr).is_ok());
+            fits.then_some(()).ok_or(BadSetup)?;
+        }
+        for route in &setup.routes {
+            let cidr = cidr(route.to, route.prefix)?;
+            let route = Route { cidr, via_router: route.via.into(), preferred_until: None, expires_at: None };
+            let mut fits = false;
+            interface.routes_mut().update(|all| fits = all.push(route).is_ok());
+            fits.then_some(()).ok_or(BadSetup)?;
+        }
+        let mut sockets = SocketSet::new(vec![]);
+        let mut add = |protocol| sockets.add(raw_socket(protocol));
+        let probes = [add(IpProtocol::Tcp), add(IpProtocol::Udp)];
+        let errors = add(IpProtocol::Icmp);
+        Ok(Self { interface, wire, sockets, probes, errors, scan: None })
+    }
+
+    /// Takes a frame from the link.
+    pub(super) fn receive(&mut self, frame: Vec<u8>) {
+        self.wire.incoming.push_back(frame);
+    }
+
+    /// The next frame for the link.
+    pub(super) fn send(&mut self) -> Option<Vec<u8>> {
+        self.wire.outgoing.pop_front()
+    }
+
+    /// Forgets frames that were meant for a link that is gone.
+    pub(super) fn link_changed(&mut self) {
+        self.wire = Wire::default();
+    }
+
+    /// Begins a scan; one that still runs is forgotten.
+    pub(super) fn start(&mut self, scan: Scan) {
+        self.scan = Some(Running { scan, began: None, something_left: false });
+    }
+
+    /// Does what there is to do now; the result of a scan that has ended.
+    pub(super) fn poll(&mut self, now: Duration) -> Option<Result<Report, NoNextHop>> {
+        let left_before = self.exchange(now);
+        let mut running = self.scan.take()?;
+        let began = *running.began.get_or_insert(now);
+        self.put_questions(&mut running.scan);
+        self.scan = Some(running);
+        let left = self.exchange(now) || left_before;
+        let waiting = self.waiting();
+        let mut running = self.scan.take()?;
+        running.something_left |= left;
+        if !running.something_left && now >= began + ARP {
+            return Some(Err(NoNextHop(running.scan.target)));
+        }
+        match running.scan.poll(waiting == 0, now) {
+            Some(report) => Some(Ok(report)),
+            None => {
+                self.scan = Some(running);
+                None
+            }
+        }
+    }
+
+    /// Time until [`Self::poll`] has to be called even if no frame comes.
+    pub(super) fn poll_delay(&mut self, now: Duration) -> Option<Duration> {
+        let stack = self.interface.poll_delay(instant(now), &self.sockets).map(Duration::from);
+        let scan = self.scan.as_ref().map(|running| match running.scan.poll_timeout() {
+            Some(end) => end.saturating_sub(now),
+            // Questions wait for the stream or for ARP: look again soon.
+            None => Duration::from_millis(10),
+        });
+        stack.into_iter().chain(scan).min()
+    }
+
+    /// Lets smoltcp work and takes the answers it has for us; whether any of our packets has left.
+    fn exchange(&mut self, now: Duration) -> bool {
+        let before = self.waiting();
+        let _changed = self.interface.poll(instant(now), &mut self.wire, &mut self.sockets);
+        let left = self.waiting() < before;
+        if self.take_answers() == AnswersTaken::Some {
+            // They may have been answered themselves.
+            let _changed = self.interface.poll(instant(now), &mut self.wire, &mut self.sockets);
+        }
+        left
+    }
+
+    /// Bytes of probes that wait for ARP or for the stream.
+    fn waiting(&mut self) -> usize {
+        self.probes.iter().map(|probe| self.sockets.get_mut::<raw::Socket<'_>>(*probe).send_queue()).sum()
+    }
+
+    fn put_questions(&mut self, scan: &mut Scan) {
+        let Some(source) = self.interface.get_source_address_ipv4(&scan.target) else { return };
+        let handle = match scan.question {
+            Question::Tcp => self.probes[0],
+            Question::Udp(_) => self.probes[1],
+        };
+        while self.raw(handle).can_send()
+            && self.raw(handle).send_queue() < QUEUED
+            && self.wire.outgoing.len() < OUTGOING
+        {
+            let Some(port) = scan.ask() else { return };
+            let packet = match &scan.question {
+                Question::Tcp => tcp(source, scan.target, port, TcpControl::Syn, SEQUENCE),
+                Question::Udp(payload) => udp(source, scan.target, port, payload),
+            };
+            // There was room, and the packet is shorter than the buffer.
+            let sent = self.raw(handle).send_slice(&packet);
+            debug_assert_eq!(sent, Ok(()));
+        }
+    }
+
+    /// Reads what the raw sockets have.
+    fn take_answers(&mut self) -> AnswersTaken {
+        let mut taken = AnswersTaken::None;
+        for handle in [self.probes[0], self.probes[1], self.errors] {
+            while let Ok(packet) = self.raw(handle).recv().map(<[u8]>::to_vec) {
+                taken = AnswersTaken::Some;
+                if let Some(heard) = hear(&packet) {
+                    self.note(heard);
+                }
+            }
+        }
+        taken
+    }
+
+    fn note(&mut self, heard: Heard) {
+        let Some(running) = &mut self.scan else { return };
+        let (Heard::Granted { from, .. } | Heard::Said { from, .. }) = heard;
+        if from != running.scan.target {
+            return;
+        }
+        running.something_left = true;
+        match heard {
+            Heard::Said { port, answer, .. } => {
+                running.scan.answered(port, answer);
+            }
+            Heard::Granted { port, to, .. } => {
+                if running.scan.answered(port, Answer::Open) {
+                    // A half-open connection would stay with the machine for a minute.
+                    let reset = tcp(to, from, port, TcpControl::Rst, SEQUENCE + 1);
+                    // Without room it stays with the machine; the answer counts all the same.
+                    let _sent = self.raw(self.probes[0]).send_slice(&reset);
+                }
+            }
+        }
+    }
+
+    fn raw(&mut self, handle: SocketHandle) -> &mut raw::Socket<'static> {
+        self.sockets.get_mut(handle)
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum AnswersTaken {
+    None,
+    Some,
+}
+
+/// A packet that answers a probe.
+#[derive(Clone, Copy)]
+enum Heard {
+    Granted { from: Ipv4Addr, to: Ipv4Addr, port: u16 },
+    Said { from: Ipv4Addr, port: u16, answer: Answer },
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the raw sockets take these three protocols only")]
+fn hear(packet: &[u8]) -> Option<Heard> {
+    let checks = ChecksumCapabilities::default();
+    let ip = Ipv4Packet::new_checked(packet).ok()?;
+    let (from, to) = (ip.src_addr(), ip.dst_addr());
+    match ip.next_header() {
+        IpProtocol::Tcp => {
+            let tcp = TcpPacket::new_checked(ip.payload()).ok()?;
+            let ours = tcp.dst_port() == SOURCE_PORT && tcp.ack() && tcp.ack_number() == SEQUENCE + 1;
+            let port = tcp.src_port();
+            match (ours && tcp.verify_checksum(&from.into(), &to.into()), tcp.syn(), tcp.rst()) {
+                (true, true, false) => Some(Heard::Granted { from, to, port }),
+                (true, _, true) => Some(Heard::Said { from, port, answer: Answer::Closed }),
+                (true, false, false) | (false, _, _) => None,
+            }
+        }
+        IpProtocol::Udp => {
+            let udp = UdpPacket::new_checked(ip.payload()).ok()?;
+            let ours = udp.dst_port() == SOURCE_PORT;
+            ours.then(|| Heard::Said { from, port: udp.src_port(), answer: Answer::Open })
+        }
+        IpProtocol::Icmp => {
+            let icmp = Icmpv4Packet::new_checked(ip.payload()).ok()?;
+            let Ok(Icmpv4Repr::DstUnreachable { header, data, .. } | Icmpv4Repr::TimeExceeded { header, data, .. }) =
+                Icmpv4Repr::parse(&icmp, &checks)
+            else {
+                return None;
+            };
+            // The quoted packet begins with source and destination port, TCP and UDP alike. Who reports counts less
+            // than what it is about.
+            let (source, rest) = data.split_first_chunk::<2>()?;
+            let (port, _) = rest.split_first_chunk::<2>()?;
+            let ours = u16::from_be_bytes(*source) == SOURCE_PORT;
+            let port = u16::from_be_bytes(*port);
+            ours.then_some(Heard::Said { from: header.dst_addr, port, answer: Answer::Unreachable })
+        }
+        _ => None,
+    }
+}
+
+fn tcp(source: Ipv4Addr, target: Ipv4Addr, port: u16, control: TcpControl, seq_number: TcpSeqNumber) -> Vec<u8> {
+    let tcp = TcpRepr {
+        src_port: SOURCE_PORT,
+        dst_port: port,
+        control,
+        seq_number,
+        ack_number: None,
+        window_len: 1024,
+        window_scale: None,
+        max_seg_size: (control == TcpControl::Syn).then_some(1460),
+        sack_permitted: false,
+        sack_ranges: [None; 3],
+        timestamp: None,
+        payload: &[],
+    };
+    ip(source, target, IpProtocol::Tcp, tcp.buffer_len(), |bytes, checks| {
+        tcp.emit(&mut TcpPacket::new_unchecked(bytes), &source.into(), &target.into(), checks);
+    })
+}
+
+fn udp(source: Ipv4Addr, target: Ipv4Addr, port: u16, payload: &[u8]) -> Vec<u8> {
+    let udp = UdpRepr { src_port: SOURCE_PORT, dst_port: port };
+    ip(source, target, IpProtocol::Udp, udp.header_len() + payload.len(), |bytes, checks| {
+        let mut packet = UdpPacket::new_unchecked(bytes);
+        let (source, target) = (source.into(), target.into());
+        udp.emit(&mut packet, &source, &target, payload.len(), |into| into.copy_from_slice(payload), checks);
+    })
+}
+
+fn ip(
+    src_addr: Ipv4Addr,
+    dst_addr: Ipv4Addr,
+    next_header: IpProtocol,
+    payload_len: usize,
+    fill: impl FnOnce(&mut [u8], &ChecksumCapabilities),
+) -> Vec<u8> {
+    let checks = ChecksumCapabilities::default();
+    let ip = Ipv4Repr { src_addr, dst_addr, next_header, payload_len, hop_limit: 64 };
+    let mut bytes = vec![0; ip.buffer_len() + payload_len];
+    let mut packet = Ipv4Packet::new_unchecked(bytes.as_mut_slice());
+    ip.emit(&mut packet, &checks);
+    fill(packet.payload_mut(), &checks);
+    bytes
+}
+
+fn raw_socket(protocol: IpProtocol) -> raw::Socket<'static> {
+    // Packets wait here for ARP or for the stream; answers only until the next look.
+    let buffer = || raw::PacketBuffer::new(vec![raw::PacketMetadata::EMPTY; 1024], vec![0; 128 * 1024]);
+    raw::Socket::new(Some(IpVersion::Ipv4), Some(protocol), buffer(), buffer())
+}
+
+fn instant(now: Duration) -> Instant {
+    Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// Frames between the stack and the link.
+#[derive(Default)]
+struct Wire {
+    incoming: VecDeque<Vec<u8>>,
+    outgoing: VecDeque<Vec<u8>>,
+}
+
+impl Device for Wire {
+    type RxToken<'a> = Received;
+    type TxToken<'a> = Room<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Received, Room<'_>)> {
+        let frame = self.incoming.pop_front()?;
+        Some((Received(frame), Room(&mut self.outgoing)))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
+        (self.outgoing.len() < OUTGOING).then_some(Room(&mut self.outgoing))
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = 1514;
+        capabilities
+    }
+}
+
+struct Received(Vec<u8>);
+
+impl phy::RxToken for Received {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, look: F) -> R {
+        look(&self.0)
+    }
+}
+
+struct Room<'a>(&'a mut VecDeque<Vec<u8>>);
+
+impl phy::TxToken for Room<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
+        let mut frame = vec![0; length];
+        let result = fill(&mut frame);
+        self.0.push_back(frame);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! The peer's host against another smoltcp host, on a wire of vectors and in virtual time.
+
+use smoltcp::socket::tcp as stream;
+
+use super::*;
+
+const PEER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
+const TARGET: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
+const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 118, 0, 1);
+const PATIENCE: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_millis(20);
+
+/// A host with some TCP ports open.
+struct Target {
+    interface: Interface,
+    wire: Wire,
+    sockets: SocketSet<'static>,
+}
+
+impl Target {
+    fn new(addresses: &[Ipv4Addr], open: &[u16]) -> Self {
+        let mut wire = Wire::default();
+        let config = Config::new(EthernetAddress(Mac::numbered(2).0).into());
+        let mut interface = Interface::new(config, &mut wire, instant(Duration::ZERO));
+        interface.update_ip_addrs(|all| {
+            for address in addresses {
+                all.push(IpCidr::new((*address).into(), 24)).unwrap();
+            }
+        });
+        let mut sockets = SocketSet::new(vec![]);
+        for port in open {
+            let buffer = || stream::SocketBuffer::new(vec![0; 1024]);
+            let mut socket = stream::Socket::new(buffer(), buffer());
+            socket.listen(*port).unwrap();
+            sockets.add(socket);
+        }
+        Self { interface, wire, sockets }
+    }
+}
+
+fn peer() -> Host {
+    let routes = vec![StaticRoute { to: BEHIND, prefix: 16, via: TARGET }];
+    Host::new(&Setup { mac: Mac::numbered(1), addresses: vec![(PEER, 24)], routes }).unwrap()
+}
+
+/// Runs both until the scan ends; drops every `lost`th frame to the target (0: none).
+fn run(host: &mut Host, target: &mut Target, scan: Scan, lost: usize) -> Result<Report, NoNextHop> {
+    host.start(scan);
+    let (mut now, mut frames) = (Duration::ZERO, 0);
+    loop {
+        if let Some(result) = host.poll(now) {
+            return result;
+        }
+        while let Some(frame) = host.send() {
+            frames += 1;
+            if lost == 0 || frames % lost != 0 {
+                target.wire.incoming.push_back(frame);
+            }
+        }
+        target.interface.poll(instant(now), &mut target.wire, &mut target.sockets);
+        while let Some(frame) = target.wire.outgoing.pop_front() {
+            host.receive(frame);
+        }
+        now += host.poll_delay(now).unwrap_or(STEP).clamp(Duration::from_millis(1), STEP);
+        assert!(now < Duration::from_secs(600), "the scan does not end");
+    }
+}
+
+fn tcp_scan(target: Ipv4Addr, ports: std::ops::RangeInclusive<u16>) -> Scan {
+    Scan::new(Question::Tcp, target, ports, PATIENCE)
+}
+
+#[test]
+fn open_and_closed_ports_are_told_apart_and_open_ones_freed() {
+    let mut target = Target::new(&[TARGET], &[22, 7836]);
+    let mut host = peer();
+    for _ in 0..2 {
+        let report = run(&mut host, &mut target, tcp_scan(TARGET, 1..=8000), 0).unwrap();
+        assert_eq!(report.ports(Answer::Open), [22, 7836]);
+        assert_eq!(report.ports(Answer::Closed).len(), 7998);
+        // The reset of the granted ones freed the listeners for the second turn.
+        let now = instant(Duration::from_secs(601));
+        while let Some(frame) = host.send() {
+            target.wire.incoming.push_back(frame);
+        }
+        target.interface.poll(now, &mut target.wire, &mut target.sockets);
+    }
+}
+
+#[test]
+fn lost_packets_do_not_make_a_port_silent() {
+    let mut target = Target::new(&[TARGET], &[22]);
+    let report = run(&mut peer(), &mut target, tcp_scan(TARGET, 20..=25), 3).unwrap();
+    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 6));
+}
+
+/// What tests of A7 rely on: an address behind a machine is asked through it, and is heard when it answers.
+#[test]
+fn an_address_behind_the_target_is_reached_by_the_route() {
+    let ports = 7834..=7836;
+    let mut forwarding = Target::new(&[TARGET, BEHIND], &[7835]);
+    // It answers from its other address by way of its default route, as Linux would.
+    forwarding.interface.routes_mut().add_default_ipv4_route(PEER).unwrap();
+    let report = run(&mut peer(), &mut forwarding, tcp_scan(BEHIND, ports.clone()), 0).unwrap();
+    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![7835], 3));
+
+    let mut deaf = Target::new(&[TARGET], &[7835]);
+    let report = run(&mut peer(), &mut deaf, tcp_scan(BEHIND, ports.clone()), 0).unwrap();
+    assert_eq!(report.ports(Answer::Silent), ports.collect::<Vec<_>>());
+}
+
+#[test]
+fn udp_errors_are_heard() {
+    let mut target = Target::new(&[TARGET], &[]);
+    let question = Question::Udp(b"hello".to_vec());
+    let report = run(&mut peer(), &mut target, Scan::new(question, TARGET, [7838], PATIENCE), 0).unwrap();
+    assert_eq!(report.ports(Answer::Unreachable), [7838]);
+}
+
+#[test]
+fn nobody_there_is_an_error_and_not_silence() {
+    let mut nobody = Target::new(&[Ipv4Addr::new(192, 168, 7, 99)], &[]);
+    let mut host = peer();
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(TARGET, 1..=10), 0), Err(NoNextHop(TARGET)));
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(BEHIND, 1..=10), 0), Err(NoNextHop(BEHIND)));
+    let unroutable = Ipv4Addr::new(203, 0, 113, 1);
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(unroutable, 1..=10), 0), Err(NoNextHop(unroutable)));
+}
+
+#[test]
+fn a_setup_that_does_not_fit_is_refused() {
+    let setup = |addresses| Setup { mac: Mac::numbered(1), addresses, routes: vec![] };
+    assert!(Host::new(&setup(vec![(PEER, 33)])).is_err());
+    assert!(Host::new(&setup(vec![(PEER, 24); 5])).is_err());
+}
+
+#[test]
+fn foreign_packets_are_no_answers() {
+    assert!(hear(&[]).is_none() && hear(&[0x45; 20]).is_none());
+    let to_another_port = udp(TARGET, PEER, 9, b"x");
+    assert!(hear(&to_another_port).is_none());
+    let mut syn = tcp(TARGET, PEER, SOURCE_PORT, TcpControl::Syn, SEQUENCE);
+    assert!(hear(&syn).is_none(), "acknowledges nothing");
+    syn.truncate(30);
+    assert!(hear(&syn).is_none());
+}

@@ -1,0 +1,473 @@
+//! A running machine: started, watched, steered, ended; or found again by its directory.
+//!
+//! ```text
+//!   launch ──► Vm (tied to its launcher: dropped means killed)
+//!          └─► Vm (detached) ──drop──► goes on ──attach──► Vm (detached)
+//! ```
+//! The directory of a machine holds what a run leaves behind: `serial.log`, `qmp.log`, `qemu.log`, `swtpm.log`,
+//! `argv`, `timeline`, and `run.json` while it runs. Only processes started here, or proven by pid and start time to
+//! have been, are ever signalled.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::console::{Console, Line, Silent};
+use crate::deadline::Deadline;
+use crate::host::Acceleration;
+use crate::machine::{Machine, Protocol};
+use crate::process::{Process, ProcessError, Waited};
+use crate::qmp::{Event, Qmp, QmpError};
+use crate::swtpm::{Swtpm, SwtpmError, SwtpmFiles};
+
+mod prepare;
+mod record;
+mod timeline;
+
+pub use prepare::PrepareError;
+use record::Record;
+pub use timeline::Milestone;
+use timeline::Timeline;
+
+/// A running machine.
+#[derive(Debug)]
+pub struct Vm {
+    dir: PathBuf,
+    record: Record,
+    qmp: Qmp,
+    console: Console,
+    process: Process,
+    timeline: Timeline,
+    forwards: Vec<(Protocol, u16, SocketAddr)>,
+    /// Children of this process; none where the machine was found again.
+    children: Option<Children>,
+    tie: Tie,
+}
+
+/// How long a machine lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tie {
+    /// No longer than the [`Vm`] that holds it.
+    Launcher,
+    /// Until somebody ends it.
+    Detached,
+}
+
+#[derive(Debug)]
+struct Children {
+    qemu: Child,
+    swtpm: Option<Swtpm>,
+}
+
+/// Why a machine did not start, or could not be found again.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Its files could not be made.
+    #[error("prepare the machine's files")]
+    Prepare(#[from] PrepareError),
+    /// It runs already.
+    #[error("a machine already runs in `{0}`")]
+    Running(PathBuf),
+    /// Its TPM did not start.
+    #[error("start the machine's TPM")]
+    Tpm(#[from] SwtpmError),
+    /// QEMU cannot be started.
+    #[error("start qemu-system-x86_64 (Debian package qemu-system-x86)")]
+    Spawn(#[source] io::Error),
+    /// A process cannot be watched.
+    #[error("watch QEMU")]
+    Watch(#[from] ProcessError),
+    /// QEMU did not come up.
+    #[error("QEMU did not come up; it says:\n{output}")]
+    Start {
+        /// The end of `qemu.log`.
+        output: String,
+        /// What happened instead.
+        source: Waited,
+    },
+    /// The monitor failed.
+    #[error("use the machine's monitor")]
+    Monitor(#[from] QmpError),
+}
+
+/// Why a machine did not end as it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// The monitor failed.
+    #[error("use the machine's monitor")]
+    Monitor(#[from] QmpError),
+    /// It still ran when the deadline passed.
+    #[error("the machine still runs after {after:?}; its last lines:\n{tail}")]
+    StillRuns {
+        /// How long it had.
+        after: Duration,
+        /// The end of its console.
+        tail: String,
+    },
+    /// It ended, but not by its own doing.
+    #[error("the machine was ended by `{0}`, not by itself")]
+    NotByItself(String),
+}
+
+/// Programs and sockets on the host come up within this, however busy it is; it only bounds a wait for what is broken.
+const HOST: Duration = Duration::from_secs(60);
+
+impl Vm {
+    /// Starts `machine` with its run's files in `dir`.
+    ///
+    /// # Errors
+    /// [`RunError`]; nothing is left running then.
+    pub fn launch(machine: &Machine, dir: &Path, tie: Tie) -> Result<Self, RunError> {
+        let at = PrepareError::at;
+        fs::create_dir_all(dir).map_err(at(dir))?;
+        // QEMU appends the console's log by this name wherever it runs.
+        let dir = fs::canonicalize(dir).map_err(at(dir))?;
+        if let Some(found) = running(&dir)? {
+            return Err(RunError::Running(found.dir));
+        }
+        prepare::prepare(machine)?;
+        let sockets = tempfile::Builder::new().prefix("cairn-").tempdir().map_err(at(Path::new("sockets")))?;
+        let files = record::files(&dir, sockets.path());
+        let serial =
+            File::options().create(true).append(true).open(&files.serial_log).map_err(at(&files.serial_log))?;
+        let serial_from = serial.metadata().map_err(at(&files.serial_log))?.len();
+
+        let swtpm = match &machine.tpm {
+            None => None,
+            Some(tpm) => {
+                let log = dir.join("swtpm.log");
+                let files = SwtpmFiles { state: &tpm.state, control: &files.tpm, log: &log };
+                Some(Swtpm::start(&files, tie == Tie::Detached, Deadline::after(HOST))?)
+            }
+        };
+        let argv = machine.argv(&files, Acceleration::of_this_host());
+        let started = Started::spawn(&argv, &dir, tie, swtpm)?;
+        let process = Process::of_child(started.pid())?;
+        let deadline = Deadline::after(HOST);
+        let monitor = process.until(deadline, || {
+            let log = File::options().create(true).append(true).open(dir.join("qmp.log")).ok()?;
+            match Qmp::connect(&files.qmp, log, deadline) {
+                Err(QmpError::Connect(_)) => None,
+                other => Some(other),
+            }
+        });
+        let output = || fs::read_to_string(dir.join("qemu.log")).unwrap_or_default();
+        let mut qmp = monitor.map_err(|source| RunError::Start { output: output(), source })??;
+        let forwards = forwards(&qmp.human("info usernet", deadline)?);
+        let end = process.end().map_err(at(&dir))?;
+        let console = Console::follow(&files.serial_log, serial_from, end).map_err(at(&files.serial_log))?;
+        let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
+        let record = Record { qemu: process.identity(), sockets: sockets.path().to_owned(), serial_from };
+        record.write(&dir).map_err(at(&dir))?;
+        qmp.resume(deadline)?;
+
+        // From here on the record removes the sockets.
+        let _kept = sockets.keep();
+        let children = Some(started.into_children());
+        let mut vm = Self { dir, record, qmp, console, process, timeline, forwards, children, tie };
+        vm.mark("started");
+        Ok(vm)
+    }
+
+    /// The machine that runs detached with its files in `dir`, if one does.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn attach(dir: &Path) -> Result<Option<Self>, RunError> {
+        let Some(Running { dir, record, process }) = running(dir)? else { return Ok(None) };
+        let at = PrepareError::at;
+        let files = record::files(&dir, &record.sockets);
+        let log = File::options().create(true).append(true).open(dir.join("qmp.log")).map_err(at(&dir))?;
+        let deadline = Deadline::after(HOST);
+        let mut qmp = Qmp::connect(&files.qmp, log, deadline)?;
+        let forwards = forwards(&qmp.human("info usernet", deadline)?);
+        let end = process.end().map_err(at(&dir))?;
+        let console = Console::follow(&files.serial_log, record.serial_from, end).map_err(at(&dir))?;
+        let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
+        let tie = Tie::Detached;
+        let mut vm = Self { dir, record, qmp, console, process, timeline, forwards, children: None, tie };
+        vm.mark("found again");
+        Ok(Some(vm))
+    }
+
+    /// Where the run's files are.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The serial port's socket, for a person who wants to type.
+    #[must_use]
+    pub fn serial_socket(&self) -> PathBuf {
+        record::files(&self.dir, &self.record.sockets).serial
+    }
+
+    /// The monitor.
+    pub fn qmp(&mut self) -> &mut Qmp {
+        &mut self.qmp
+    }
+
+    /// The serial console.
+    pub fn console(&mut self) -> &mut Console {
+        &mut self.console
+    }
+
+    /// Waits for a console line and marks it in the timeline.
+    ///
+    /// # Errors
+    /// [`Silent`]
+    pub fn wait_for(&mut self, text: &str, deadline: Deadline) -> Result<Line, Silent> {
+        let line = self.console.wait_for(text, deadline)?;
+        self.mark(text);
+        Ok(line)
+    }
+
+    /// Marks a point in the timeline, with the CPU time used so far.
+    pub fn mark(&mut self, what: &str) -> Milestone {
+        self.timeline.note(what, self.cpu_time())
+    }
+
+    /// The timeline so far.
+    #[must_use]
+    pub fn timeline(&self) -> &[Milestone] {
+        self.timeline.milestones()
+    }
+
+    /// CPU time that QEMU has used so far; zero once it has ended.
+    #[must_use]
+    pub fn cpu_time(&self) -> Duration {
+        self.process.cpu_time().unwrap_or_default()
+    }
+
+    /// Where the host's side of a forwarded TCP port is.
+    #[must_use]
+    pub fn forward(&self, guest: u16) -> Option<SocketAddr> {
+        self.forward_of(Protocol::Tcp, guest)
+    }
+
+    /// Where the host's side of a forwarded port is.
+    #[must_use]
+    pub fn forward_of(&self, protocol: Protocol, guest: u16) -> Option<SocketAddr> {
+        self.forwards.iter().find(|row| (row.0, row.1) == (protocol, guest)).map(|row| row.2)
+    }
+
+    /// Waits until `look` sees something outside of the machine's console: a port that answers, a file.
+    ///
+    /// # Errors
+    /// [`Waited`]; at once when the machine ends.
+    pub fn until<T>(&self, deadline: Deadline, look: impl FnMut() -> Option<T>) -> Result<T, Waited> {
+        self.process.until(deadline, look)
+    }
+
+    /// Whether QEMU still runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        !self.process.has_exited()
+    }
+
+    /// Pulls the reset line.
+    ///
+    /// # Errors
+    /// [`QmpError`]
+    pub fn reset(&mut self, deadline: Deadline) -> Result<(), QmpError> {
+        self.qmp.reset(deadline)?;
+        self.mark("reset");
+        Ok(())
+    }
+
+    /// Waits until the machine restarts, by whoever's doing; QEMU's word for the cause.
+    ///
+    /// # Errors
+    /// [`QmpError`]
+    pub fn wait_reset(&mut self, deadline: Deadline) -> Result<String, QmpError> {
+        self.qmp.wait_event("a reset", deadline, |event| match event {
+            Event::Reset { reason, .. } => Some(reason.clone()),
+            Event::Shutdown { .. } | Event::GuestPanicked | Event::Powerdown | Event::Watchdog | Event::Other(_) => {
+                None
+            }
+        })
+    }
+
+    /// Presses the power button and waits until the guest has shut itself down.
+    ///
+    /// # Errors
+    /// [`EndError`]; the machine is killed then, as it is when this succeeds.
+    pub fn power_off(mut self, deadline: Deadline) -> Result<(), EndError> {
+        self.qmp.press_power_button(deadline)?;
+        self.mark("power button");
+        self.wait_shutdown(deadline)
+    }
+
+    /// Waits until the guest has shut itself down.
+    ///
+    /// # Errors
+    /// [`EndError`]; the machine is killed then.
+    pub fn wait_shutdown(mut self, deadline: Deadline) -> Result<(), EndError> {
+        let shutdown = self.qmp.wait_event("a shutdown", deadline, |event| match event {
+            Event::Shutdown { guest, reason } => Some((*guest, reason.clone())),
+            Event::Reset { .. } | Event::GuestPanicked | Event::Powerdown | Event::Watchdog | Event::Other(_) => None,
+        });
+        let ended = match shutdown {
+            Ok((true, _)) => Ok(()),
+            Ok((false, reason)) => Err(EndError::NotByItself(reason)),
+            Err(QmpError::Silent(_)) => {
+                Err(EndError::StillRuns { after: deadline.length(), tail: self.console.tail() })
+            }
+            Err(other) => Err(EndError::Monitor(other)),
+        };
+        // On its way out by itself; its death is what frees its files.
+        let _gone = ended.is_ok() && self.process.wait(Deadline::after(HOST));
+        self.mark("ended");
+        self.end();
+        ended
+    }
+
+    /// Ends it at once, as a crash of the host's QEMU would: what the guest flushed is on its disks.
+    pub fn kill(mut self) {
+        self.mark("killed");
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // It is a child or was found by identity: the only failure is that it has ended.
+        let _killed = self.process.kill();
+        if let Some(Children { mut qemu, swtpm }) = self.children.take() {
+            let _reaped = qemu.wait();
+            if let Some(swtpm) = swtpm {
+                swtpm.finish(Deadline::after(HOST));
+            }
+        } else {
+            let _gone = self.process.wait(Deadline::after(HOST));
+        }
+        self.record.remove(&self.dir);
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        match (self.tie, self.process.has_exited()) {
+            (Tie::Launcher, _) | (Tie::Detached, true) => self.end(),
+            (Tie::Detached, false) => {
+                if let Some(Children { swtpm: Some(swtpm), .. }) = self.children.take() {
+                    swtpm.detach();
+                }
+            }
+        }
+    }
+}
+
+/// QEMU and its TPM between their start and the moment a [`Vm`] owns them: killed if that moment does not come.
+struct Started(Option<Children>);
+
+impl Started {
+    fn spawn(argv: &[String], dir: &Path, tie: Tie, swtpm: Option<Swtpm>) -> Result<Self, RunError> {
+        let at = PrepareError::at;
+        fs::write(dir.join("argv"), argv.join("\n") + "\n").map_err(at(dir))?;
+        let log = File::create(dir.join("qemu.log")).map_err(at(dir))?;
+        let mut command = Command::new("qemu-system-x86_64");
+        command.args(argv).stdin(Stdio::null()).stdout(log.try_clone().map_err(at(dir))?).stderr(log);
+        if tie == Tie::Detached {
+            // Ctrl-C at the launcher's terminal is not meant for it.
+            command.process_group(0);
+        }
+        match command.spawn() {
+            Ok(qemu) => Ok(Self(Some(Children { qemu, swtpm }))),
+            Err(error) => {
+                if let Some(swtpm) = swtpm {
+                    swtpm.kill();
+                }
+                Err(RunError::Spawn(error))
+            }
+        }
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.as_ref().map_or(0, |children| children.qemu.id())
+    }
+
+    fn into_children(mut self) -> Children {
+        self.0.take().expect("taken only here, by value")
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let Some(mut children) = self.0.take() else { return };
+        // Fails only if it has ended.
+        let (_killed, _reaped) = (children.qemu.kill(), children.qemu.wait());
+        if let Some(swtpm) = children.swtpm.take() {
+            swtpm.kill();
+        }
+    }
+}
+
+struct Running {
+    dir: PathBuf,
+    record: Record,
+    process: Process,
+}
+
+/// The process that the record in `dir` names, if it runs; a record of one that does not is removed.
+fn running(dir: &Path) -> Result<Option<Running>, RunError> {
+    let record = Record::read(dir).map_err(PrepareError::at(dir))?;
+    let Some(record) = record else { return Ok(None) };
+    match Process::find(record.qemu)? {
+        Some(process) => {
+            let dir = fs::canonicalize(dir).map_err(PrepareError::at(dir))?;
+            Ok(Some(Running { dir, record, process }))
+        }
+        None => {
+            record.remove(dir);
+            Ok(None)
+        }
+    }
+}
+
+/// Forwards in what `info usernet` prints: protocol, guest's port, host's address.
+fn forwards(usernet: &str) -> Vec<(Protocol, u16, SocketAddr)> {
+    let row = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let protocol = match fields.next()? {
+            "TCP[HOST_FORWARD]" => Protocol::Tcp,
+            "UDP[HOST_FORWARD]" => Protocol::Udp,
+            // Headings and connections.
+            _ => return None,
+        };
+        let host: Ipv4Addr = fields.nth(1)?.parse().ok()?;
+        let port: u16 = fields.next()?.parse().ok()?;
+        let guest: u16 = fields.nth(1)?.parse().ok()?;
+        Some((protocol, guest, SocketAddr::from((host, port))))
+    };
+    usernet.lines().filter_map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwards_are_read_from_what_qemu_prints() {
+        let text = "Hub -1 (nic0):\r\n  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ\r\n  \
+                    TCP[ESTABLISHED]   11       127.0.0.1 40000       10.0.2.15  7836     0     0\r\n  \
+                    TCP[HOST_FORWARD]   9       127.0.0.1 35099       10.0.2.15  7836     0     0\r\n  \
+                    UDP[HOST_FORWARD]   8       127.0.0.1 43923       10.0.2.15  7838     0     0\r\n";
+        let host = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        assert_eq!(forwards(text), [(Protocol::Tcp, 7836, host(35099)), (Protocol::Udp, 7838, host(43923))]);
+        assert_eq!(forwards("Hub -1 (nic0):\r\nTCP[HOST_FORWARD] 9 127.0.0.1"), []);
+    }
+
+    #[test]
+    fn a_record_of_a_process_that_is_gone_is_no_machine() {
+        let dir = tempfile::tempdir().unwrap();
+        let qemu = crate::process::Identity { pid: i32::MAX, started: 1 };
+        let sockets = dir.path().join("sockets");
+        fs::create_dir(&sockets).unwrap();
+        Record { qemu, sockets: sockets.clone(), serial_from: 0 }.write(dir.path()).unwrap();
+        assert!(Vm::attach(dir.path()).unwrap().is_none());
+        assert!(!sockets.exists() && Record::read(dir.path()).unwrap().is_none());
+    }
+}

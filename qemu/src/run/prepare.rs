@@ -1,0 +1,81 @@
+//! Files that have to be there before QEMU starts: overlays of disk images, firmware variables.
+//!
+//! What is there is never made anew: it is the machine's memory over runs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::machine::{Boot, Content, Machine};
+
+/// Why a machine's files could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// A file or directory.
+    #[error("prepare `{path}`")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The overlay tool cannot be started.
+    #[error("start qemu-img (Debian package qemu-utils)")]
+    Tool(#[source] io::Error),
+    /// The overlay tool refused.
+    #[error("make overlay `{file}`: {output}")]
+    Overlay {
+        /// The overlay.
+        file: PathBuf,
+        /// What the tool said.
+        output: String,
+    },
+}
+
+impl PrepareError {
+    /// For `map_err` on something done to `path`.
+    pub(super) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+}
+
+/// Makes what `machine` needs and does not have.
+pub(super) fn prepare(machine: &Machine) -> Result<(), PrepareError> {
+    for disk in &machine.disks {
+        if let Content::Overlay { base, file, bytes } = &disk.content
+            && !file.exists()
+        {
+            overlay(base, file, *bytes)?;
+        }
+    }
+    if let Boot::Uefi(firmware) = &machine.boot
+        && !firmware.vars.exists()
+    {
+        make_parent(&firmware.vars)?;
+        fs::copy(&firmware.template, &firmware.vars).map_err(PrepareError::at(&firmware.template))?;
+    }
+    Ok(())
+}
+
+fn overlay(base: &Path, file: &Path, bytes: u64) -> Result<(), PrepareError> {
+    make_parent(file)?;
+    // A relative base would be looked up from the overlay's directory.
+    let base = fs::canonicalize(base).map_err(PrepareError::at(base))?;
+    let mut command = Command::new("qemu-img");
+    command.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(base).arg(file).arg(bytes.to_string());
+    let output = command.output().map_err(PrepareError::Tool)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(PrepareError::Overlay {
+        file: file.to_owned(),
+        output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+fn make_parent(file: &Path) -> Result<(), PrepareError> {
+    let parent = file.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(parent).map_err(PrepareError::at(parent))
+}
