@@ -1,0 +1,118 @@
+//! containerd: one runtime (runc), one snapshotter (overlayfs), one network, no registry.
+//! Configuration: version 3 as v2.4 reads it (cmd/containerd/server/config, internal/cri/config).
+
+use model::Ipv4Prefix;
+use serde_json::json;
+
+use crate::images::PAUSE;
+use crate::plan::Plan;
+use crate::service::{File, Probe, ServiceSpec};
+use crate::{CONTAINERD_SOCKET, SHIM_CGROUP};
+
+pub(crate) const NAME: &str = "containerd";
+
+const CONFIG: &str = "/run/cairn/kube/containerd.toml";
+const NETWORKS: &str = "/run/cairn/kube/net.d";
+const NETWORK: &str = "/run/cairn/kube/net.d/10-pods.conflist";
+
+/// Largest packet in a pod: WireGuard's over an IPv6 path of 1500 (1500 - 40 - 8 - 32).
+const MTU: u16 = 1420;
+
+/// What is compiled in and not used here: each costs memory, a probe of the kernel at start, or an open door.
+const DISABLED: &[&str] = &[
+    "io.containerd.snapshotter.v1.blockfile",
+    "io.containerd.snapshotter.v1.btrfs",
+    "io.containerd.snapshotter.v1.devmapper",
+    "io.containerd.snapshotter.v1.erofs",
+    "io.containerd.snapshotter.v1.native",
+    "io.containerd.snapshotter.v1.zfs",
+    "io.containerd.differ.v1.erofs",
+    "io.containerd.mount-handler.v1.erofs",
+    // Runs what lies in a directory to judge an image.
+    "io.containerd.image-verifier.v1.bindir",
+    // Lets whoever reaches its socket change containers.
+    "io.containerd.nri.v1.nri",
+    "io.containerd.internal.v1.tracing",
+    "io.containerd.tracing.processor.v1.otlp",
+    "io.containerd.ttrpc.v1.otelttrpc",
+];
+
+pub(crate) fn service(plan: &Plan) -> ServiceSpec {
+    ServiceSpec {
+        name: NAME,
+        argv: vec![plan.program("containerd"), format!("--config={CONFIG}")],
+        // It looks for its shim, and the shim for runc, by name.
+        environment: vec![("PATH", plan.bin.to_owned())],
+        files: [CONFIG, NETWORK, "/data/containerd"].map(str::to_owned).to_vec(),
+        probe: Probe::UnixSocket { path: CONTAINERD_SOCKET },
+        needs: Vec::new(),
+    }
+}
+
+pub(crate) fn files(plan: &Plan) -> Vec<File> {
+    vec![File { path: CONFIG, contents: configuration(plan) }, File { path: NETWORK, contents: network(plan.pods) }]
+}
+
+fn configuration(plan: &Plan) -> String {
+    let disabled = DISABLED.iter().map(|plugin| format!("  \"{plugin}\",\n")).collect::<String>();
+    let bin = plan.bin;
+    format!(
+        r#"version = 3
+root = "/data/containerd"
+state = "/run/containerd"
+disabled_plugins = [
+{disabled}]
+
+[grpc]
+  address = "{CONTAINERD_SOCKET}"
+
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "overlayfs"
+  [plugins."io.containerd.cri.v1.images".pinned_images]
+    sandbox = "{PAUSE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  disable_apparmor = true
+  enable_criu = false
+  netns_mounts_under_state_dir = true
+  cdi_spec_dirs = []
+  [plugins."io.containerd.cri.v1.runtime".cni]
+    bin_dirs = ["{bin}"]
+    conf_dir = "{NETWORKS}"
+    use_internal_loopback = true
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+        ShimCgroup = "{SHIM_CGROUP}"
+
+[plugins."io.containerd.grpc.v1.cri"]
+  disable_tcp_service = true
+  stream_server_address = "127.0.0.1"
+"#
+    )
+}
+
+/// Point-to-point links to the pods, addresses from the machine's own prefix. No masquerading: pods do not leave the
+/// cluster yet. The loopback link of a pod is containerd's own doing.
+fn network(pods: Ipv4Prefix) -> String {
+    let list = json!({
+        "cniVersion": "1.0.0",
+        "name": "pods",
+        "plugins": [{
+            "type": "ptp",
+            "ipMasq": false,
+            "mtu": MTU,
+            "ipam": {
+                "type": "host-local",
+                "subnet": pods.to_string(),
+                // In memory: addresses of pods that a reboot has ended are free again.
+                "dataDir": "/run/cairn/kube/addresses",
+                "routes": [{ "dst": "0.0.0.0/0" }],
+            },
+        }],
+    });
+    format!("{list:#}\n")
+}

@@ -1,0 +1,120 @@
+//! Which certificates the services need, and where they look for them. Made anew at each boot, in memory.
+//!
+//! The authorities' keys are not among them: the controller-manager signs nothing, PID 1 does.
+
+use pki::{AuthorityKind, Profile};
+
+use crate::plan::{Plan, kubernetes_service};
+
+/// A key and its certificate, as two PEM files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Credential {
+    /// etcd's towards clients.
+    EtcdServer,
+    /// etcd's towards members.
+    EtcdPeer,
+    /// PID 1's towards etcd; for its probe too.
+    EtcdMachineClient,
+    /// The apiserver's towards etcd.
+    EtcdApiserverClient,
+    /// The apiserver's towards its clients.
+    Apiserver,
+    /// The apiserver's towards kubelets.
+    ApiserverKubeletClient,
+    /// The controller-manager's towards the apiserver.
+    ControllerManager,
+    /// The controller-manager's towards its probe.
+    ControllerManagerServer,
+    /// The scheduler's towards the apiserver.
+    Scheduler,
+    /// The scheduler's towards its probe.
+    SchedulerServer,
+    /// The kubelet's towards the apiserver.
+    KubeletClient,
+    /// The kubelet's towards the apiserver as its client.
+    KubeletServer,
+    /// PID 1's towards the apiserver, to probe it and to read the node's state.
+    Observer,
+}
+
+impl Credential {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::EtcdServer,
+        Self::EtcdPeer,
+        Self::EtcdMachineClient,
+        Self::EtcdApiserverClient,
+        Self::Apiserver,
+        Self::ApiserverKubeletClient,
+        Self::ControllerManager,
+        Self::ControllerManagerServer,
+        Self::Scheduler,
+        Self::SchedulerServer,
+        Self::KubeletClient,
+        Self::KubeletServer,
+        Self::Observer,
+    ];
+
+    /// The profile its certificate follows; the profile says which authority signs it.
+    #[must_use]
+    pub fn profile(self, plan: &Plan) -> Profile<'_> {
+        let (node, vpn) = (&plan.node, plan.vpn);
+        match self {
+            Self::EtcdServer => Profile::EtcdServer { node, vpn },
+            Self::EtcdPeer => Profile::EtcdPeer { node, vpn },
+            Self::EtcdMachineClient => Profile::EtcdMachineClient,
+            Self::EtcdApiserverClient => Profile::EtcdApiserverClient,
+            Self::Apiserver => Profile::Apiserver { vpn, service: kubernetes_service() },
+            Self::ApiserverKubeletClient => Profile::ApiserverKubeletClient,
+            Self::ControllerManager => Profile::ControllerManager,
+            Self::ControllerManagerServer => Profile::LoopbackServer { component: "kube-controller-manager" },
+            Self::Scheduler => Profile::Scheduler,
+            Self::SchedulerServer => Profile::LoopbackServer { component: "kube-scheduler" },
+            Self::KubeletClient => Profile::KubeletClient { node },
+            Self::KubeletServer => Profile::KubeletServer { node, vpn },
+            Self::Observer => Profile::KubeObserver,
+        }
+    }
+
+    /// Where the certificate goes (PEM, mode 0644).
+    #[must_use]
+    pub fn certificate_path(self) -> String {
+        format!("/run/cairn/pki/{}.crt", self.stem())
+    }
+
+    /// Where the private key goes (PKCS#8 PEM, secret, mode 0600).
+    #[must_use]
+    pub fn key_path(self) -> String {
+        format!("/run/cairn/pki/{}.key", self.stem())
+    }
+
+    /// Whether a service reads it from its files. Those that only PID 1 uses stay in its memory.
+    #[must_use]
+    pub const fn is_written(self) -> bool {
+        !matches!(self, Self::EtcdMachineClient | Self::Observer)
+    }
+
+    const fn stem(self) -> &'static str {
+        match self {
+            Self::EtcdServer => "etcd-server",
+            Self::EtcdPeer => "etcd-peer",
+            Self::EtcdMachineClient => "etcd-machine-client",
+            Self::EtcdApiserverClient => "etcd-apiserver-client",
+            Self::Apiserver => "apiserver",
+            Self::ApiserverKubeletClient => "apiserver-kubelet-client",
+            Self::ControllerManager => "controller-manager",
+            Self::ControllerManagerServer => "controller-manager-server",
+            Self::Scheduler => "scheduler",
+            Self::SchedulerServer => "scheduler-server",
+            Self::KubeletClient => "kubelet-client",
+            Self::KubeletServer => "kubelet-server",
+            Self::Observer => "observer",
+        }
+    }
+}
+
+/// Where an authority's certificate goes (PEM, mode 0644). Services need those of etcd and Kubernetes.
+#[must_use]
+pub fn authority_path(kind: AuthorityKind) -> String {
+    format!("/run/cairn/pki/{kind}-ca.crt")
+}

@@ -1,0 +1,57 @@
+//! etcd: TLS both ways for clients and for members, on the VPN address and loopback only.
+//! Flags: `etcd --help` of v3.7 (server/etcdmain/help.go).
+
+use model::{ETCD_CLIENT_PORT, ETCD_PEER_PORT};
+use pki::{AuthorityKind, ETCD_PEER_NAME};
+
+use crate::credential::{Credential, authority_path};
+use crate::plan::Plan;
+use crate::service::{Probe, ServiceSpec, loopback, paths};
+
+pub(crate) const NAME: &str = "etcd";
+
+pub(crate) fn service(plan: &Plan) -> ServiceSpec {
+    let (node, vpn, cluster) = (&plan.node, plan.vpn, plan.cluster);
+    let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
+    let authority = authority_path(AuthorityKind::Etcd);
+    let peer_url = format!("https://{vpn}:{ETCD_PEER_PORT}");
+    ServiceSpec {
+        name: NAME,
+        argv: vec![
+            plan.program("etcd"),
+            format!("--name={node}"),
+            "--data-dir=/data/etcd".to_owned(),
+            format!("--listen-client-urls=https://127.0.0.1:{ETCD_CLIENT_PORT},https://{vpn}:{ETCD_CLIENT_PORT}"),
+            format!("--advertise-client-urls=https://{vpn}:{ETCD_CLIENT_PORT}"),
+            format!("--listen-peer-urls={peer_url}"),
+            // Read only while the data directory is empty.
+            format!("--initial-advertise-peer-urls={peer_url}"),
+            format!("--initial-cluster={node}={peer_url}"),
+            format!("--initial-cluster-token={cluster}"),
+            "--initial-cluster-state=new".to_owned(),
+            "--client-cert-auth=true".to_owned(),
+            format!("--trusted-ca-file={authority}"),
+            format!("--cert-file={}", server.certificate_path()),
+            format!("--key-file={}", server.key_path()),
+            "--peer-client-cert-auth=true".to_owned(),
+            format!("--peer-trusted-ca-file={authority}"),
+            format!("--peer-cert-file={}", peer.certificate_path()),
+            format!("--peer-key-file={}", peer.key_path()),
+            // A client's certificate of the same authority is no member's.
+            format!("--peer-cert-allowed-hostname={ETCD_PEER_NAME}"),
+            "--tls-min-version=TLS1.3".to_owned(),
+            // A second, HTTP way to the same keys that nobody uses.
+            "--enable-grpc-gateway=false".to_owned(),
+            "--log-outputs=stderr".to_owned(),
+        ],
+        environment: Vec::new(),
+        files: [paths(&[server, peer], &[AuthorityKind::Etcd]), vec!["/data/etcd".to_owned()]].concat(),
+        probe: Probe::HttpsGet {
+            address: loopback(ETCD_CLIENT_PORT),
+            path: "/readyz",
+            authority: AuthorityKind::Etcd,
+            client: Some(Credential::EtcdMachineClient),
+        },
+        needs: Vec::new(),
+    }
+}

@@ -1,0 +1,24 @@
+//! The images a machine brings along: OCI archives in the root, imported into containerd at start.
+
+/// The pause image's reference: what containerd starts every pod with.
+pub const PAUSE: &str = "cairn.local/pause:1";
+
+/// An image in the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Image {
+    /// Its reference in containerd.
+    pub reference: &'static str,
+    /// Where its OCI archive is.
+    pub archive: &'static str,
+    /// What it is for.
+    pub because: &'static str,
+}
+
+/// All images of the root.
+pub const IMAGES: &[Image] = &[
+    Image { reference: PAUSE, archive: "/images/pause.tar", because: "holds the namespaces of each pod" },
+    Image { reference: "cairn.local/web:1", archive: "/images/web.tar", because: "the pod that shows that pods run" },
+];
+
+/// A label that keeps containerd's images from being thrown away when the disk fills up.
+pub const PINNED_LABEL: (&str, &str) = ("io.cri-containerd.pinned", "pinned");

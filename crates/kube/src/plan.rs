@@ -1,0 +1,70 @@
+//! What distinguishes one machine's Kubernetes from another's. All else is the same everywhere and stands in the code.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, SERVICE_PREFIX};
+
+/// Where the key that signs service account tokens is (PEM, secret, mode 0600).
+pub const SERVICE_ACCOUNT_KEY: &str = "/run/cairn/pki/service-account.key";
+/// Where its public half is (PEM).
+pub const SERVICE_ACCOUNT_PUBLIC: &str = "/run/cairn/pki/service-account.pub";
+
+/// Directories that have to exist before the first service starts, all owned by root; the first two are memory.
+pub const DIRECTORIES: &[&str] = &[
+    "/run/cairn/kube",
+    "/run/cairn/pki",
+    "/data/etcd",
+    "/data/containerd",
+    "/data/kubelet",
+    "/data/kubelet/volume-plugins",
+    "/data/var/log/pods",
+];
+
+/// Whether others share the work of the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ControlPlane {
+    /// This coordinator is the only one.
+    Lone,
+    /// There are several.
+    Replicated,
+}
+
+/// One machine that is coordinator and node.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Its name, also in Kubernetes and etcd.
+    pub node: NodeName,
+    /// Its cluster: keeps etcd members of different clusters apart.
+    pub cluster: ClusterId,
+    /// Its VPN address: where etcd, the apiserver and the kubelet are bound.
+    pub vpn: Ipv4Addr,
+    /// The addresses of its pods, a /24 given by the cluster.
+    pub pods: Ipv4Prefix,
+    /// Whether leaders have to be elected.
+    pub control_plane: ControlPlane,
+    /// Where the components are in the image: all in one directory, CNI plugins too.
+    pub bin: &'static str,
+}
+
+impl Plan {
+    /// A component's path in the image.
+    pub(crate) fn program(&self, name: &str) -> String {
+        format!("{}/{name}", self.bin)
+    }
+
+    /// `--leader-elect`: an election costs a lone coordinator seconds at each start and decides nothing.
+    pub(crate) const fn elect_leader(&self) -> &'static str {
+        match self.control_plane {
+            ControlPlane::Lone => "--leader-elect=false",
+            ControlPlane::Replicated => "--leader-elect=true",
+        }
+    }
+}
+
+/// The apiserver as clients on the machine reach it: a balancer of PID 1 over the coordinators.
+pub(crate) const LOCAL_API: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, KUBERNETES_API_PORT);
+
+/// The first address of the service prefix: the `kubernetes` service (fixed by the apiserver).
+pub(crate) fn kubernetes_service() -> Ipv4Addr {
+    SERVICE_PREFIX.nth(1).expect("the service prefix has 65 536 addresses")
+}

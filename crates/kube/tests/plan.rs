@@ -1,0 +1,220 @@
+//! What every plan's services keep to, and one plan spelled out in golden files.
+//!
+//! The golden files are rewritten by running the tests with `CAIRN_REWRITE_GOLDEN=1`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use kube::{
+    ControlPlane, Credential, DIRECTORIES, Plan, Probe, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until,
+    authority_path, bootstrap, files, services,
+};
+use model::{ClusterId, Ipv4Prefix, NodeName};
+use pki::{AuthorityKind, Usage};
+use proptest::prelude::*;
+
+fn plan() -> Plan {
+    Plan {
+        node: NodeName::chosen("node-1").unwrap(),
+        cluster: ClusterId([0xcd; 16]),
+        vpn: Ipv4Addr::new(10, 118, 0, 1),
+        pods: "10.244.0.0/24".parse().unwrap(),
+        control_plane: ControlPlane::Lone,
+        bin: "/usr/bin",
+    }
+}
+
+fn plans() -> impl Strategy<Value = Plan> {
+    ("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>())
+        .prop_filter_map("a name kept for derived ones", |(name, cluster, [c, d], pods, lone)| {
+            Some(Plan {
+                node: NodeName::chosen(&name).ok()?,
+                cluster: ClusterId(cluster),
+                vpn: Ipv4Addr::new(10, 118, c, d),
+                pods: Ipv4Prefix::new(Ipv4Addr::new(10, 244, pods, 0), 24).ok()?,
+                control_plane: if lone { ControlPlane::Lone } else { ControlPlane::Replicated },
+                bin: "/usr/bin",
+            })
+        })
+}
+
+/// Everything that exists before the first service starts, besides the image.
+fn provided(plan: &Plan) -> BTreeSet<String> {
+    let credentials = Credential::ALL.into_iter().filter(|credential| credential.is_written());
+    files(plan)
+        .into_iter()
+        .map(|file| file.path.to_owned())
+        .chain(credentials.flat_map(|credential| [credential.certificate_path(), credential.key_path()]))
+        .chain([AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(authority_path))
+        .chain([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC].map(str::to_owned))
+        .chain(DIRECTORIES.iter().map(|&directory| directory.to_owned()))
+        .collect()
+}
+
+/// All that a service is told: its arguments and the files it reads.
+fn texts(plan: &Plan) -> Vec<(String, String)> {
+    let arguments = services(plan).into_iter().map(|service| (service.name.to_owned(), service.argv.join("\n")));
+    arguments.chain(files(plan).into_iter().map(|file| (file.path.to_owned(), file.contents))).collect()
+}
+
+proptest! {
+    /// Proves: F7
+    #[test]
+    fn nothing_listens_on_an_address_that_is_not_the_vpns_or_loopback(plan in plans()) {
+        let vpn = plan.vpn.to_string();
+        for service in services(&plan) {
+            for argument in &service.argv {
+                let Some((flag, value)) = argument.split_once('=') else { continue };
+                let listens = flag.contains("listen") || flag.contains("bind") || flag.contains("advertise");
+                if listens && !flag.contains("port") {
+                    for address in value.split(',') {
+                        let host = address.trim_start_matches("https://").split(':').next().unwrap_or_default();
+                        prop_assert!(host == vpn || host == "127.0.0.1", "{argument}");
+                    }
+                }
+            }
+        }
+        for (name, text) in texts(&plan) {
+            // The one 0.0.0.0 is a route in the pods' network.
+            let text = text.replace(r#""dst": "0.0.0.0/0""#, "");
+            prop_assert!(!text.contains("0.0.0.0") && !text.contains("::"), "{name}");
+            prop_assert!(!text.contains("http://"), "{name}");
+        }
+        for servant in ["kube.apiserver", "kube.controller-manager", "kube.scheduler"] {
+            let service = services(&plan).into_iter().find(|service| service.name == servant).expect("there");
+            prop_assert!(service.argv.iter().any(|argument| argument.starts_with("--bind-address=")), "{servant}");
+        }
+    }
+
+    /// Proves: W3
+    #[test]
+    fn each_path_a_service_names_is_provided_and_each_file_provided_is_named(plan in plans()) {
+        let provided = provided(&plan);
+        let mut named = BTreeSet::new();
+        for service in services(&plan) {
+            for path in &service.files {
+                prop_assert!(provided.contains(path), "{}: {path}", service.name);
+            }
+            named.extend(service.files);
+        }
+        for (name, text) in texts(&plan) {
+            for path in text.split(['=', '"', '\n', ',', ' ']).filter(|word| word.starts_with("/run/cairn/pki/")) {
+                prop_assert!(provided.contains(path) && named.contains(path), "{name}: {path}");
+            }
+        }
+        for path in &provided {
+            prop_assert!(named.contains(path) || path.starts_with("/run/cairn/") && !path.contains('.'), "{path}");
+        }
+    }
+
+    /// Proves: W7
+    #[test]
+    fn no_argument_and_no_file_holds_a_secret_or_an_authoritys_key(plan in plans()) {
+        for (name, text) in texts(&plan) {
+            prop_assert!(!text.contains("PRIVATE KEY") && !text.contains("key-data"), "{name}");
+            prop_assert!(!text.contains("ca.key") && !text.contains("cluster-signing"), "{name}");
+        }
+    }
+
+    #[test]
+    fn each_need_names_a_service_before_it(plan in plans()) {
+        let services = services(&plan);
+        for (index, service) in services.iter().enumerate() {
+            for need in &service.needs {
+                prop_assert!(services[..index].iter().any(|other| other.name == need.service), "{}", service.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_lone_coordinator_elects_nobody(plan in plans()) {
+        let electing = services(&plan)
+            .iter()
+            .filter(|service| service.argv.iter().any(|argument| argument == "--leader-elect=true"))
+            .count();
+        prop_assert_eq!(electing, if plan.control_plane == ControlPlane::Lone { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn each_probe_shows_a_client_certificate_of_the_authority_it_meets() {
+    let plan = plan();
+    for service in services(&plan) {
+        if let Probe::HttpsGet { authority, client: Some(client), .. } = service.probe {
+            let row = client.profile(&plan).row();
+            assert_eq!((row.authority, row.usage), (authority, Usage::Client), "{}", service.name);
+            assert!(!client.is_written(), "{}: PID 1 keeps its own in memory", service.name);
+        }
+    }
+}
+
+/// Proves: W7
+#[test]
+fn pod_security_is_baseline_and_exempts_nobody() {
+    let admission = files(&plan()).into_iter().find(|file| file.path.ends_with("admission.json")).unwrap();
+    let read: serde_json::Value = serde_json::from_str(&admission.contents).unwrap();
+    let configuration = &read["plugins"][0]["configuration"];
+    assert_eq!(configuration["defaults"]["enforce"], "baseline");
+    for exempt in ["usernames", "runtimeClasses", "namespaces"] {
+        assert_eq!(configuration["exemptions"][exempt], serde_json::json!([]));
+    }
+}
+
+/// Proves: W7
+#[test]
+fn nobody_gets_rights_in_a_new_cluster_but_our_three_groups() {
+    for object in bootstrap::objects() {
+        let read: serde_json::Value = serde_json::from_str(&object.body).unwrap();
+        assert_eq!(read["metadata"]["name"], object.name);
+        for subject in read["subjects"].as_array().into_iter().flatten() {
+            assert_eq!(subject["kind"], "Group");
+            assert!(subject["name"].as_str().unwrap().starts_with("cairn:"));
+        }
+    }
+}
+
+/// Proves: W1
+#[test]
+fn one_plan_is_what_its_golden_files_say() {
+    let plan = plan();
+    let mut spelled = String::new();
+    for service in services(&plan) {
+        writeln!(spelled, "{}", service.name).unwrap();
+        for argument in &service.argv {
+            writeln!(spelled, "    {argument}").unwrap();
+        }
+        for (name, value) in &service.environment {
+            writeln!(spelled, "  env {name}={value}").unwrap();
+        }
+        for need in &service.needs {
+            let until = match need.until {
+                Until::Started => "started",
+                Until::Ready => "ready",
+            };
+            writeln!(spelled, "  needs {} {until}: {}", need.service, need.because).unwrap();
+        }
+        writeln!(spelled, "  ready when {:?}\n", service.probe).unwrap();
+    }
+    golden("services.txt", &spelled);
+    for file in files(&plan) {
+        golden(file.path.rsplit('/').next().unwrap(), &file.contents);
+    }
+    let objects: String = bootstrap::objects()
+        .iter()
+        .map(|object| format!("POST {} ({})\n{}\n", object.path, object.because, object.body))
+        .collect();
+    golden("bootstrap.txt", &objects);
+}
+
+fn golden(name: &str, actual: &str) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if std::env::var_os("CAIRN_REWRITE_GOLDEN").is_some() {
+        std::fs::write(&path, actual).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(actual, expected, "{name} differs from its golden file");
+}
