@@ -1,3 +1,7 @@
 //! Bytes on disk against their meaning: GPT names, FAT places, dm-verity trees, PE images, strict protobuf.
 
+pub mod fat;
+pub mod pe;
 pub mod strict;
+pub mod uki;
+pub mod verity;
