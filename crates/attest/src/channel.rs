@@ -9,12 +9,14 @@
 
 use std::error::Error;
 
+use zeroize::Zeroizing;
+
 use crate::code::{CommandCode, ResponseCode, handle};
 use crate::command::{Authorisation, Entity, frame};
 use crate::kdf::CryptoFailed;
 use crate::object::{Name, StorageKeyPublic};
-use crate::response::{self, Answer, Frame, Verified};
-use crate::session::{Disbelief, Purpose, Request, Session, UNBOUND};
+use crate::response::{self, Answer, Frame};
+use crate::session::{Disbelief, Purpose, Request, Session};
 use crate::wire::{Malformed, Writer};
 
 /// The way to a TPM: a device file or an emulator's socket.
@@ -22,7 +24,8 @@ pub trait Transport {
     /// Why an exchange failed.
     type Error: Error + 'static;
 
-    /// Sends one whole command and returns the whole answer, at most 4096 bytes.
+    /// Sends one whole command and returns the whole answer, at most 4096 bytes. A TPM that answers "busy, again" is
+    /// asked again here, with the pauses it needs; Linux does so for both its device files.
     ///
     /// # Errors
     /// When the device cannot be written or read. An answer that says "refused" is not an error here.
@@ -85,15 +88,15 @@ impl<E: Error> TpmError<E> {
     }
 }
 
-/// Sends a command without the salted session and takes the answer apart.
+/// Sends a command as it is and takes the answer apart, believing nothing yet.
 pub(crate) fn exchange<'a, T: Transport>(
     transport: &mut T,
     command: CommandCode,
     bytes: &[u8],
     sessions: usize,
-    answer: &'a mut Vec<u8>,
+    answer: &'a mut Zeroizing<Vec<u8>>,
 ) -> Result<Frame<'a>, TpmError<T::Error>> {
-    *answer = transport.transact(bytes).map_err(|source| TpmError::Transport { command, source })?;
+    **answer = transport.transact(bytes).map_err(|source| TpmError::Transport { command, source })?;
     match response::answer(command, sessions, answer) {
         Ok(Answer::Done(frame)) => Ok(frame),
         Ok(Answer::Refused(code)) => Err(TpmError::Refused { command, code }),
@@ -105,20 +108,20 @@ pub(crate) fn exchange<'a, T: Transport>(
 pub(crate) fn flush<T: Transport>(transport: &mut T, handle: u32) -> Result<(), TpmError<T::Error>> {
     let command = CommandCode::FlushContext;
     let bytes = frame(command, &[], &[], &handle.to_be_bytes());
-    let mut answer = Vec::new();
+    let mut answer = Zeroizing::default();
     let done = exchange(transport, command, &bytes, 0, &mut answer)?;
     response::nothing(done.parameters).map_err(|source| TpmError::Malformed { command, source })
 }
 
-/// Starts a session and returns its handle and the TPM's nonce.
+/// Starts a session, bound to no object, and returns its handle and the TPM's nonce.
 fn start<T: Transport>(
     transport: &mut T,
-    storage_key: u32,
+    salted_to: u32,
     request: &Request,
 ) -> Result<(u32, [u8; 32]), TpmError<T::Error>> {
     let command = CommandCode::StartAuthSession;
-    let bytes = frame(command, &[storage_key, UNBOUND], &[], request.parameters.as_slice());
-    let mut answer = Vec::new();
+    let bytes = frame(command, &[salted_to, handle::NULL], &[], request.parameters.as_slice());
+    let mut answer = Zeroizing::default();
     let done = exchange(transport, command, &bytes, 0, &mut answer)?;
     let handle = new_handle(command, &done)?;
     let nonce = response::start_auth_session(done.parameters).map_err(|source| TpmError::Malformed { command, source });
@@ -156,6 +159,12 @@ pub(crate) struct Call<'a> {
     pub(crate) policy: Option<u32>,
     pub(crate) purpose: Purpose,
     pub(crate) parameters: Writer,
+}
+
+/// Parameters that the session verified and, where they were encrypted, decrypted.
+pub(crate) struct Verified {
+    pub(crate) handle: Option<u32>,
+    pub(crate) parameters: Zeroizing<Vec<u8>>,
 }
 
 /// A storage key with a salted session to it.
@@ -204,13 +213,17 @@ impl Channel {
         let authorisations: Vec<_> = policy.map(Authorisation::policy).into_iter().chain([salted]).collect();
         let handles: Vec<u32> = entities.iter().map(|entity| entity.handle()).collect();
         let bytes = frame(command, &handles, &authorisations, parameters.as_slice());
-        let mut answer = Vec::new();
+        let mut answer = Zeroizing::default();
         let done = exchange(transport, command, &bytes, authorisations.len(), &mut answer)?;
         let signed = done.sessions.last().ok_or(TpmError::Forged { command })?;
-        let (session, parameters) = pending.verify(done.parameters, signed).map_err(|why| match why {
+        let verified = pending.verify(done.parameters, signed).map_err(|why| match why {
             Disbelief::Forged => TpmError::Forged { command },
             Disbelief::Crypto(failed) => TpmError::Crypto(failed),
-        })?;
+        });
+        let (session, parameters) = match done.handle {
+            Some(handle) => flushed_on_error(transport, handle, verified)?,
+            None => verified?,
+        };
         self.session = Some(session);
         Ok(Verified { handle: done.handle, parameters })
     }
@@ -231,7 +244,7 @@ fn create_primary<T: Transport>(transport: &mut T) -> Result<(u32, StorageKeyPub
         .sized(&[]) // outside info
         .u32(0); // creation PCRs
     let bytes = frame(command, &[handle::OWNER], &[Authorisation::EMPTY_PASSWORD], parameters.as_slice());
-    let mut answer = Vec::new();
+    let mut answer = Zeroizing::default();
     let done = exchange(transport, command, &bytes, 1, &mut answer)?;
     let handle = new_handle(command, &done)?;
     let key = response::storage_key(done.parameters).map_err(|source| TpmError::Malformed { command, source });

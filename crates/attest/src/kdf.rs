@@ -1,4 +1,5 @@
-//! Key derivation and parameter encryption as the TPM does them (part 1, sections 11.4.10 and 11.4.9, annex C.6.1).
+//! Key derivation and parameter encryption as the TPM does them (part 1, sections 11.4.10.2,
+//! 11.4.10.3 and 21.3, annex C).
 //!
 //! Pure functions over bytes, SHA-256 and AES-128 only. Never keeps a key: what it derives it hands out as [`Secret`].
 
@@ -57,7 +58,7 @@ pub(crate) fn kdfe(z: &[u8], label: &str, party_u: &[u8; 32], party_v: &[u8; 32]
 /// Everything derived here is as long as one round: a session key, or an AES-128 key and its IV.
 const BITS: [u8; 4] = 256u32.to_be_bytes();
 
-/// A salt that only the holder of `storage_key` can find out, and the point to send it (part 1, annex C.6.3).
+/// A salt that only the holder of `storage_key` can find out, and the point to send it (part 1, annex C).
 pub(crate) fn salt_for(storage_key: Point) -> Result<(Secret<32>, Point), CryptoFailed> {
     let ours = PrivateKey::generate(&ECDH_P256).map_err(|_| CryptoFailed)?;
     let public = ours.compute_public_key().map_err(|_| CryptoFailed)?;
@@ -145,6 +146,11 @@ mod tests {
         assert_eq!(HEXLOWER.encode(&data), "3b3fd92eb72dad20333449f8e83cfb4ac8a64537a0b3a93fcde3cdad9f1ce58b26751f67");
         decrypt(&key, &mut data).expect("decrypt");
         assert_eq!(data, plain);
+    }
+
+    #[test]
+    fn no_nonce_is_used_twice() {
+        assert_ne!(nonce(), nonce());
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl PcrDigest {
     /// What a PCR holds after reset, when nothing was measured into it.
     pub const ZERO: Self = Self([0; 32]);
 
-    /// The value after `digest` was extended into it: SHA-256(old ‖ digest) (part 1, section 17.3).
+    /// The value after `digest` was extended into it: SHA-256(old ‖ digest) (part 1, section 17).
     #[must_use]
     pub fn extended(self, digest: &[u8; 32]) -> Self {
         Self(sha256(&[&self.0, digest]))
@@ -109,6 +109,12 @@ impl PcrValues {
         self.selection
     }
 
+    /// The value of `pcr`, if it was selected.
+    #[must_use]
+    pub fn value(&self, pcr: u8) -> Option<PcrDigest> {
+        self.iter().find_map(|(selected, digest)| (selected == pcr).then_some(digest))
+    }
+
     /// Each PCR's number and value, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u8, PcrDigest)> {
         self.selection.pcrs().zip(self.digests.iter().copied())
@@ -133,7 +139,7 @@ pub struct PolicyDigest(pub [u8; 32]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the firmware is broken: it measured nothing into PCR {pcr}, so this TPM cannot tell what was booted")]
 pub struct BrokenFirmware {
-    /// The PCR that is still zero.
+    /// The PCR that is still zero, or was not read.
     pub pcr: u8,
 }
 
@@ -147,8 +153,8 @@ pub fn check_firmware(class: BootClass, values: &PcrValues) -> Result<(), Broken
         BootClass::Uefi | BootClass::UefiSecureBoot => &[4, 7],
         BootClass::Direct => &[],
     };
-    match values.iter().find(|(pcr, digest)| measured.contains(pcr) && *digest == PcrDigest::ZERO) {
-        Some((pcr, _)) => Err(BrokenFirmware { pcr }),
+    match measured.iter().find(|pcr| values.value(**pcr).is_none_or(|digest| digest == PcrDigest::ZERO)) {
+        Some(pcr) => Err(BrokenFirmware { pcr: *pcr }),
         None => Ok(()),
     }
 }
@@ -203,6 +209,7 @@ mod tests {
         assert_eq!(check_firmware(BootClass::Uefi, &silent(13)), Ok(()), "nothing has to be measured there");
         let direct = values(BootClass::Direct, |_| PcrDigest::ZERO);
         assert_eq!(check_firmware(BootClass::Direct, &direct), Ok(()));
+        assert!(check_firmware(BootClass::Uefi, &direct).is_err(), "what was not read is not trusted");
     }
 
     #[test]

@@ -6,7 +6,6 @@
 use std::fmt;
 
 use model::Secret;
-use zeroize::Zeroizing;
 
 use crate::code::{CommandCode, ResponseCode, tag};
 use crate::object::{Name, StorageKeyPublic};
@@ -22,8 +21,7 @@ pub enum Answer<'a> {
     Done(Frame<'a>),
 }
 
-/// The parts of a successful answer.
-#[derive(Debug)]
+/// The parts of a successful answer. `Debug` shows sizes only: parameters may be a secret in clear.
 pub struct Frame<'a> {
     /// Of the new key, object or session, for the commands that make one.
     pub handle: Option<u32>,
@@ -31,6 +29,12 @@ pub struct Frame<'a> {
     pub parameters: &'a [u8],
     /// One per session of the command.
     pub sessions: Vec<SessionAnswer<'a>>,
+}
+
+impl fmt::Debug for Frame<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Frame({} bytes of parameters, {} sessions)", self.parameters.len(), self.sessions.len())
+    }
 }
 
 /// What a session adds to an answer (part 2, section 10.13.3).
@@ -197,18 +201,6 @@ pub fn start_auth_session(parameters: &[u8]) -> Result<[u8; 32], Malformed> {
     let nonce = reader.sized_array("nonce")?;
     reader.finish()?;
     Ok(nonce)
-}
-
-/// Parameters that a session verified and, where they were encrypted, decrypted; wiped when dropped.
-pub(crate) struct Verified {
-    pub(crate) handle: Option<u32>,
-    pub(crate) parameters: Zeroizing<Vec<u8>>,
-}
-
-impl fmt::Debug for Verified {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Verified({} bytes)", self.parameters.len())
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The salted session: HMAC over every command and answer, AES-128-CFB over their first parameter
-//! (part 1, sections 19.4 to 19.6 and 21).
+//! (part 1, sections 19.6 and 21).
 //!
 //! ```text
 //!  start ──▶ Session{nonce_tpm} ── authorise ──▶ Pending{nonce_caller} ── verify ──▶ Session{next nonce_tpm}
@@ -11,7 +11,7 @@
 use model::Secret;
 use zeroize::Zeroizing;
 
-use crate::code::{CommandCode, algorithm, handle};
+use crate::code::{CommandCode, algorithm};
 use crate::command::{CONTINUE_SESSION, Entity};
 use crate::kdf::{self, CryptoFailed, Point, hmac_matches, hmac_sha256, kdfa, sha256};
 use crate::response::SessionAnswer;
@@ -172,6 +172,3 @@ fn first_sized(parameters: &mut [u8]) -> Option<&mut [u8]> {
     let (size, rest) = parameters.split_first_chunk_mut()?;
     rest.get_mut(..usize::from(u16::from_be_bytes(*size)))
 }
-
-/// Neither key nor object stands behind a policy session, and nothing is bound to a session of ours.
-pub(crate) const UNBOUND: u32 = handle::NULL;

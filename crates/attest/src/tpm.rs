@@ -7,6 +7,7 @@ use std::error::Error;
 use std::fmt;
 
 use model::Secret;
+use zeroize::Zeroizing;
 
 use crate::channel::{Call, Channel, TpmError, Transport, exchange, flush, start_policy};
 use crate::code::{CommandCode, ResponseCode, algorithm};
@@ -62,7 +63,7 @@ impl<T: Transport> Tpm<T> {
     pub fn random(&mut self) -> Result<Secret<32>, TpmError<T::Error>> {
         let command = CommandCode::GetRandom;
         let bytes = frame(command, &[], &[], &32u16.to_be_bytes());
-        let mut answer = Vec::new();
+        let mut answer = Zeroizing::default();
         let done = exchange(&mut self.transport, command, &bytes, 0, &mut answer)?;
         response::get_random(done.parameters).map_err(|source| TpmError::Malformed { command, source })
     }

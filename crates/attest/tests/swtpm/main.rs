@@ -138,6 +138,21 @@ fn a_flipped_bit_in_either_blob_is_damage() {
     assert!(tpm.unseal(&sealed, uefi()).is_ok(), "every refusal left the TPM usable");
 }
 
+/// A lockout by something else, and PCRs that change between policy and opening.
+#[test]
+fn a_refusal_is_told_by_its_meaning() {
+    let (mut board, sealed) = sealed_board();
+    let mut refused = |code: u16| {
+        let answer = [&[0x80, 1, 0, 0, 0, 10, 0, 0][..], &code.to_be_bytes()].concat();
+        let mut tpm = Tpm::new(Replayer { inner: board.power_on(), code: 0x15e, answer });
+        tpm.unseal(&sealed, uefi()).expect_err("refused")
+    };
+    assert!(matches!(refused(0x921), UnsealError::Lockout));
+    assert!(matches!(refused(0x128), UnsealError::PcrMismatch));
+    let other = refused(0x101);
+    assert_eq!(other.to_string(), "the TPM refuses TPM2_Unseal: failure mode (0x101)");
+}
+
 /// Proves: D5
 #[test]
 fn another_tpm_is_told_from_a_changed_boot() {
@@ -147,7 +162,7 @@ fn another_tpm_is_told_from_a_changed_boot() {
     assert!(matches!(opened, Err(UnsealError::OtherTpm)), "{opened:?}");
 }
 
-/// A TPM counts a cut right after the use of a lockable object as an attack; three lock it.
+/// A TPM counts a cut after the use of a lockable key as an attack, and three of them lock it.
 #[test]
 fn power_cuts_do_not_lock_the_tpm() {
     let (mut board, sealed) = sealed_board();
