@@ -1,3 +1,108 @@
-//! What developers run: up, test, ci, image, bench, fuzz, tidy.
+//! What developers run: `cargo xtask …`. This file is the list of commands; each lives in a module of its own.
 
-fn main() {}
+mod cache;
+mod ci;
+mod components;
+mod digest;
+mod init_binary;
+mod kernel;
+mod notices;
+mod packages;
+mod process;
+mod progress;
+mod tidy;
+mod tools;
+mod verdict;
+mod workspace;
+mod xfsprogs;
+
+use std::{
+    io::{Write, stdout},
+    path::PathBuf,
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use crate::{cache::Cache, ci::Failed, progress::say, workspace::Workspace};
+
+/// Builds, runs and checks Cairn. What takes minutes is cached in ~/.cache/cairn.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run all tests; the last line is `N passed, N failed, N skipped`
+    Test,
+    /// Run all that must hold before a change lands: format, lints, dependencies, tests
+    Ci,
+    /// Check the house rules: directions of dependencies, names, length of files
+    Tidy,
+    /// Install the Debian packages that building and testing need, after naming them
+    Packages,
+    /// Build the kernel, or find it in the cache, and print where it is
+    Kernel {
+        /// Source of the kernel (a tarball); without it, Debian's linux-source-6.12
+        #[arg(long, value_name = "TARBALL")]
+        source: Option<PathBuf>,
+    },
+    /// Build the upstream components, or find them in the cache, and print where they are
+    Components,
+    /// Build the machine's program, static, and print where it is
+    Init {
+        /// How to build it
+        #[arg(long, value_enum, default_value = "release")]
+        profile: init_binary::Profile,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Failed>() => ExitCode::FAILURE, // its last line on the terminal is the counts
+        Err(error) => {
+            say(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    let workspace = Workspace::of_cargo()?;
+    let cache = Cache::of_user()?;
+    match command {
+        Command::Test => ci::test(&workspace, &cache),
+        Command::Ci => ci::ci(&workspace, &cache),
+        Command::Tidy => tidy::check(&workspace),
+        Command::Packages => packages::install(),
+        Command::Kernel { source } => {
+            let kernel = kernel::build(&cache, source.as_deref())?;
+            let head = format!("version {}\nsource-sha256 {}", kernel.version, kernel.source_sha256);
+            let paths = [("bzImage", kernel.bzimage), ("config", kernel.config), ("notices", kernel.notices)];
+            print(&head, paths)
+        }
+        Command::Components => {
+            let components = components::build(&workspace, &cache)?;
+            for component in components.of_image().into_iter().chain([&components.kubectl]) {
+                let paths = component.files().chain([("notices", component.notices())]);
+                print(&format!("{} {}", component.name, component.version), paths)?;
+            }
+            Ok(())
+        }
+        Command::Init { profile } => {
+            let built = init_binary::build(&workspace, profile)?;
+            print("init", [("init", built.path), ("notices", built.notices)])
+        }
+    }
+}
+
+/// Prints a result that programs may read: a line of its own for each path.
+fn print<'a>(head: &str, paths: impl IntoIterator<Item = (&'a str, PathBuf)>) -> Result<()> {
+    let lines: String = paths.into_iter().map(|(name, path)| format!("  {name} {}\n", path.display())).collect();
+    write!(stdout(), "{head}\n{lines}").context("print the result")
+}

@@ -1,0 +1,122 @@
+//! All that must hold before a change lands: form, lints, dependencies, tests; and where the time went. It must never stop
+//! at the first thing that fails: one run shows all of them.
+
+use std::{
+    io::{Write, stdout},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{
+    cache::Cache,
+    components, kernel, packages,
+    process::shown,
+    progress::{clock_text, say, timed},
+    tools,
+    verdict::{self, Counts},
+    workspace::Workspace,
+};
+
+/// What ran, in order, with the time it took.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    rows: Vec<Row>,
+    counts: Counts,
+}
+
+#[derive(Debug)]
+struct Row {
+    name: &'static str,
+    took: Duration,
+    good: bool,
+}
+
+/// `cargo xtask ci`: everything.
+///
+/// # Errors
+/// Something failed; the report has been printed.
+pub(crate) fn ci(workspace: &Workspace, cache: &Cache) -> Result<()> {
+    let mut report = Report::default();
+    let cargo = |arguments: &[&str]| {
+        let mut command = Command::new("cargo");
+        command.args(arguments).current_dir(workspace.root());
+        command
+    };
+    report.run("packages", packages::install);
+    report.run("format", || shown(&mut cargo(&["fmt", "--all", "--check"])));
+    let lints = ["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"];
+    report.run("lints", || shown(&mut cargo(&lints)));
+    report.run("dependencies", || {
+        let mut deny = Command::new(tools::cargo_deny(cache)?);
+        shown(deny.args(["check", "bans", "licenses", "sources"]).current_dir(workspace.root()))
+    });
+    report.tests(workspace, cache);
+    report.finish()
+}
+
+/// `cargo xtask test`: all tests, with what they need built before.
+///
+/// # Errors
+/// Something failed; the report has been printed.
+pub(crate) fn test(workspace: &Workspace, cache: &Cache) -> Result<()> {
+    let mut report = Report::default();
+    report.run("packages", packages::install);
+    report.tests(workspace, cache);
+    report.finish()
+}
+
+impl Report {
+    fn tests(&mut self, workspace: &Workspace, cache: &Cache) {
+        self.run("kernel", || kernel::build(cache, None).map(drop));
+        self.run("components", || components::build(workspace, cache).map(drop));
+        let cargo_test = |arguments: &[&str]| {
+            let mut command = Command::new("cargo");
+            command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).current_dir(workspace.root());
+            command
+        };
+        self.count("host tests", &mut cargo_test(&["--workspace", "--exclude", "tests"]));
+        self.count("machine tests", &mut cargo_test(&["--package", "tests"]));
+    }
+
+    fn run(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {
+        let (result, took) = timed(run);
+        if let Err(error) = &result {
+            say(format_args!("✗ {name}: {error:#}"));
+        }
+        self.rows.push(Row { name, took, good: result.is_ok() });
+    }
+
+    fn count(&mut self, name: &'static str, cargo_test: &mut Command) {
+        let mut counts = Counts::default();
+        self.run(name, || {
+            counts = verdict::of(cargo_test)?;
+            if counts.failed > 0 { bail!("{counts}") } else { Ok(()) }
+        });
+        self.counts += counts;
+    }
+
+    /// Prints the table and, as the very last line, the counts.
+    fn finish(self) -> Result<()> {
+        let mut out = stdout();
+        let total = self.rows.iter().map(|row| row.took).sum();
+        let mut text = format!("\n{:<16} {:>14}\n", "step", "time");
+        for row in &self.rows {
+            text +=
+                &format!("{:<16} {:>14}{}\n", row.name, clock_text(row.took), if row.good { "" } else { "  failed" });
+        }
+        text += &format!("{:<16} {:>14}\n", "all", clock_text(total));
+        let failed: Vec<&str> = self.rows.iter().filter(|row| !row.good).map(|row| row.name).collect();
+        if !failed.is_empty() {
+            text += &format!("failed: {}\n", failed.join(", "));
+        }
+        writeln!(out, "{text}{}", self.counts).context("print the report")?;
+        if failed.is_empty() { Ok(()) } else { Err(Failed.into()) }
+    }
+}
+
+/// The run failed and has said so: nothing more is to be printed.
+#[derive(Debug, thiserror::Error)]
+#[error("something failed; the report above says what")]
+pub(crate) struct Failed;

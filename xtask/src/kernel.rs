@@ -1,0 +1,156 @@
+//! The kernel: tinyconfig, our fragments over it, the check of what the kernel's tools made of them, one bzImage.
+//! It must never build a kernel whose final config was not checked against the table.
+//!
+//! ```text
+//! source ──unpack──► tinyconfig + fragments ──olddefconfig──► final .config ──check──► bzImage, config, version, notices
+//! ```
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+};
+
+use anyhow::{Context, Result, bail};
+use kernel_config::{Config, FRAGMENTS, NEEDS};
+
+use crate::{
+    cache::{Cache, Key, Room},
+    digest::{self, Inputs},
+    process::{answer, logged},
+    progress::step,
+};
+
+/// Debian's source package, where `packages` puts it.
+const DEBIAN_SOURCE: &str = "/usr/src/linux-source-6.12.tar.xz";
+/// Raised when this file builds differently from the same inputs.
+const RECIPE: &str = "1";
+/// The kernel names its builder and the time of its build; both are fixed, so that the same source gives the same bytes.
+const FIXED: &[(&str, &str)] = &[
+    ("KBUILD_BUILD_USER", "cairn"),
+    ("KBUILD_BUILD_HOST", "cairn"),
+    ("KBUILD_BUILD_TIMESTAMP", "Thu Jan  1 00:00:00 UTC 1970"),
+    ("KBUILD_BUILD_VERSION", "1"),
+    ("LC_ALL", "C"),
+    ("TZ", "UTC"),
+];
+/// ≤ 9 MiB is promised in SPECIFICATION.md.
+const BZIMAGE_LIMIT: u64 = 9 << 20;
+
+/// A built kernel: paths into the cache.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    /// The kernel itself, also an EFI program.
+    pub(crate) bzimage: PathBuf,
+    /// The final config, checked against the table.
+    pub(crate) config: PathBuf,
+    /// The kernel's licence.
+    pub(crate) notices: PathBuf,
+    /// The release, for example `6.12.117`.
+    pub(crate) version: String,
+    /// SHA-256 of the source tarball, in hexadecimal.
+    pub(crate) source_sha256: String,
+}
+
+/// Builds the kernel, or takes it from the cache. `source` is a tarball of the kernel's source; without one it is Debian's.
+///
+/// # Errors
+/// No source, a tool that fails, an option of the table that the final config does not fulfil (all of them are named),
+/// a kernel over its size.
+pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
+    let source = source.unwrap_or(Path::new(DEBIAN_SOURCE));
+    let source_sha256 = digest::of_file(source)
+        .with_context(|| {
+            format!("read the kernel's source `{}` (`cargo xtask packages` installs it)", source.display())
+        })?
+        .to_string();
+    let asked = kernel_config::merge(FRAGMENTS).context("merge the fragments")?;
+
+    let mut inputs = Inputs::new("kernel").text("recipe", RECIPE).text("source", &source_sha256);
+    inputs = inputs.text("asked", &asked.to_string()).text("needs", &format!("{NEEDS:?}"));
+    for tool in ["gcc", "ld", "flex", "bison", "zstd"] {
+        inputs = inputs.text(tool, &answer(Command::new(tool).arg("--version"))?);
+    }
+    let key = Key { kind: "kernel", inputs: inputs.finish() };
+    let entry = cache.entry(&key, |room| {
+        step("kernel", "building (6 to 9 minutes on two cores)", || compile(room, source, &asked))
+    })?;
+
+    let version = fs::read_to_string(entry.join("version")).context("read the kernel's version")?;
+    Ok(Kernel {
+        bzimage: entry.join("bzImage"),
+        config: entry.join("config"),
+        notices: entry.join("NOTICES.txt"),
+        version: version.trim_end().to_owned(),
+        source_sha256,
+    })
+}
+
+fn compile(room: &Room<'_>, source: &Path, asked: &Config) -> Result<()> {
+    let unpack = ["--extract", "--strip-components=1", "--file"];
+    logged(Command::new("tar").args(unpack).arg(source).arg("--directory").arg(room.work), room.log)?;
+    logged(&mut make(room.work, "tinyconfig"), room.log)?;
+    let dot_config = room.work.join(".config");
+    let tiny = fs::read_to_string(&dot_config).context("read tinyconfig")?;
+    fs::write(&dot_config, overlay(&tiny, asked)?).context("write the merged config")?;
+    logged(&mut make(room.work, "olddefconfig"), room.log)?;
+
+    let text = fs::read_to_string(&dot_config).context("read the final config")?;
+    let config = Config::parse(&text).context("parse the final config")?;
+    if let Err(violations) = kernel_config::check(&config, NEEDS) {
+        let lines: Vec<String> = violations.iter().map(|violation| format!("  {violation}")).collect();
+        bail!("the final kernel config is not what it must be:\n{}", lines.join("\n"));
+    }
+
+    logged(&mut make(room.work, "bzImage"), room.log)?;
+    let version = answer(make(room.work, "kernelrelease").arg("--silent"))?;
+    fs::write(room.out.join("version"), version + "\n").context("write the version")?;
+    fs::write(room.out.join("config"), text).context("write the final config")?;
+    let notices = ["COPYING", "LICENSES/preferred/GPL-2.0", "LICENSES/exceptions/Linux-syscall-note"];
+    let notices: Result<Vec<_>> = notices.iter().map(|path| read(&room.work.join(path))).collect();
+    fs::write(room.out.join("NOTICES.txt"), notices?.join("\n\n")).context("write the notices")?;
+    let size = fs::copy(room.work.join("arch/x86/boot/bzImage"), room.out.join("bzImage")).context("copy bzImage")?;
+    if size > BZIMAGE_LIMIT {
+        bail!("bzImage has {size} bytes; its limit is {BZIMAGE_LIMIT}");
+    }
+    Ok(())
+}
+
+/// Our options over another config's: its lines about them go, ours come behind the rest.
+fn overlay(base: &str, asked: &Config) -> Result<String> {
+    let mut text = String::new();
+    for line in base.lines() {
+        let config = Config::parse(line).context("parse tinyconfig")?;
+        if !config.options().any(|option| asked.get(option).is_some()) {
+            text.push_str(line);
+            text.push('\n');
+        }
+    }
+    Ok(text + &asked.to_string())
+}
+
+fn make(tree: &Path, goal: &str) -> Command {
+    let mut command = Command::new("make");
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    command.arg("--directory").arg(tree).arg(format!("--jobs={jobs}")).arg(goal);
+    command.envs(FIXED.iter().copied()).env_remove("MAKEFLAGS").env_remove("ARCH").env_remove("CROSS_COMPILE");
+    command
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_options_replace_those_below() {
+        let asked = Config::parse("CONFIG_A=y\n# CONFIG_B is not set\n").expect("a config");
+        let text = overlay("# head\n# CONFIG_A is not set\nCONFIG_B=y\nCONFIG_C=1\n", &asked).expect("merged");
+        assert_eq!(text, "# head\nCONFIG_C=1\nCONFIG_A=y\n# CONFIG_B is not set\n");
+        Config::parse(&text).expect("no option twice");
+    }
+}

@@ -1,0 +1,92 @@
+//! The house rules that no compiler knows: which crate may name which, how files begin, how long they are, what they are
+//! called. It reads the checkout and reports; it must never change a file.
+
+mod directions;
+mod text;
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{Metadata, MetadataCommand};
+
+use crate::{progress::say, workspace::Workspace};
+
+/// One broken rule: where, and which.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    place: String,
+    rule: String,
+}
+
+/// `cargo xtask tidy`: prints every broken rule.
+///
+/// # Errors
+/// At least one rule is broken, or the checkout cannot be read.
+pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    let findings = findings(workspace)?;
+    for finding in &findings {
+        say(format_args!("{}: {}", finding.place, finding.rule));
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => bail!("{count} house rules are broken"),
+    }
+}
+
+fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
+    let metadata =
+        MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec().context("cargo metadata")?;
+    let mut findings = directions::findings(&metadata);
+    for folder in members(&metadata) {
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
+        let name = shown(workspace, &folder.join("Cargo.toml"));
+        if !manifest.contains("\n[lints]\nworkspace = true\n") {
+            findings.push(Finding { place: name, rule: "does not take the workspace's lints".to_owned() });
+        }
+        for file in sources(&folder)? {
+            let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
+            findings.extend(text::findings(&shown(workspace, &file), &source));
+        }
+    }
+    findings.sort();
+    Ok(findings)
+}
+
+fn members(metadata: &Metadata) -> Vec<std::path::PathBuf> {
+    let manifests = metadata.workspace_packages().into_iter().map(|package| package.manifest_path.clone());
+    manifests.filter_map(|path| path.parent().map(|folder| folder.to_owned().into_std_path_buf())).collect()
+}
+
+/// All Rust files of a member.
+fn sources(member: &Path) -> Result<Vec<std::path::PathBuf>> {
+    let mut found = Vec::new();
+    let mut left = vec![member.to_owned()];
+    while let Some(folder) = left.pop() {
+        for item in fs::read_dir(&folder).with_context(|| format!("list `{}`", folder.display()))? {
+            let path = item.with_context(|| format!("list `{}`", folder.display()))?.path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn shown(workspace: &Workspace, path: &Path) -> String {
+    path.strip_prefix(workspace.root()).unwrap_or(path).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves: A3. And the other house rules: dependency directions, file heads, names, lengths, banned words.
+    #[test]
+    fn the_house_is_in_order() {
+        let workspace = Workspace::of_cargo().expect("run by cargo");
+        let findings = findings(&workspace).expect("the checkout is readable");
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+}

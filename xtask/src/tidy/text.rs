@@ -1,0 +1,128 @@
+//! Rules about the text of one Rust file: its head, its length, its name, and words that must not be in its code. Comments
+//! and strings are not code, nor are other people's names: identifiers are judged only where they are declared.
+
+use super::Finding;
+
+/// A file is read in one go; past this it hides two things.
+const LINES: usize = 800;
+/// File names that say nothing about what is in the file.
+const EMPTY_NAMES: &[&str] = &["common", "util", "utils", "helper", "helpers", "types", "manager", "misc"];
+/// What may not stand in code, and why.
+const BANNED: &[(&str, &str)] = &[
+    ("#[ignore", "a test runs, or says at run time why it is skipped"),
+    ("todo!", "no stubs"),
+    ("unimplemented!", "no stubs"),
+    ("#[allow(", "use expect with a reason: it fails when it is no longer needed"),
+    ("#![allow(", "use expect with a reason: it fails when it is no longer needed"),
+];
+/// Parts of declared names that the naming rule forbids, and what to write instead.
+const PARTS: &[(&str, &str)] = &[
+    ("pubkey", "pub_key"),
+    ("privkey", "priv_key"),
+    ("ip_addr", "ip (numeric), host (ip or name) or endpoint (host and port)"),
+    ("public_coordinator", "coordinator_public: entity, interface, kind"),
+    ("public_node", "node_public: entity, interface, kind"),
+    ("public_peer", "peer_public: entity, interface, kind"),
+    ("vpn_coordinator", "coordinator_vpn: entity, interface, kind"),
+    ("vpn_node", "node_vpn: entity, interface, kind"),
+    ("vpn_peer", "peer_vpn: entity, interface, kind"),
+];
+/// Names that others gave, and that ours follow.
+const FOREIGN: &[(&str, &str)] = &[
+    ("get_state", "GetState is a method of the public API"),
+    ("get_random", "TPM2_GetRandom is a command of the TPM"),
+];
+/// What stands before the name in a declaration.
+const DECLARING: &[&str] = &["fn", "let", "mut", "const", "static", "mod"];
+
+/// Every broken rule of one file.
+pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut report = |line: usize, rule: String| findings.push(Finding { place: format!("{file}:{line}"), rule });
+    if !source.starts_with("//!") {
+        report(1, "does not open with `//!` and what it owns".to_owned());
+    }
+    let lines = source.lines().count();
+    if lines > LINES {
+        report(lines, format!("has {lines} lines; split it before {LINES}"));
+    }
+    let stem = file.rsplit('/').next().and_then(|name| name.strip_suffix(".rs")).unwrap_or(file);
+    if EMPTY_NAMES.contains(&stem) {
+        report(1, format!("`{stem}` names no purpose"));
+    }
+    for (index, line) in source.lines().enumerate() {
+        let code = code(line);
+        for (banned, because) in BANNED.iter().filter(|(banned, _)| code.contains(banned)) {
+            report(index + 1, format!("`{banned}`: {because}"));
+        }
+        for name in declared(&code) {
+            let foreign = FOREIGN.iter().any(|(foreign, _)| name.starts_with(foreign));
+            if name.starts_with("get_") && !foreign {
+                report(index + 1, format!("`{name}`: a getter is named for what it returns"));
+            }
+            for (part, instead) in PARTS.iter().filter(|(part, _)| name.contains(part)) {
+                report(index + 1, format!("`{name}` has `{part}`: write {instead}"));
+            }
+        }
+    }
+    findings
+}
+
+/// A line without its comment and without what stands in its strings.
+fn code(line: &str) -> String {
+    let mut kept = String::new();
+    let mut letters = line.chars().peekable();
+    let mut quoted = false;
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' if quoted => drop(letters.next()),
+            '"' => quoted = !quoted,
+            '/' if !quoted && letters.peek() == Some(&'/') => break,
+            _ if quoted => {}
+            _ => kept.push(letter),
+        }
+    }
+    kept
+}
+
+/// Names that a line declares.
+fn declared(code: &str) -> Vec<&str> {
+    let words: Vec<&str> = code.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+    words.windows(2).filter(|pair| DECLARING.contains(&pair[0])).map(|pair| pair[1]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(file: &str, body: &str) -> Vec<String> {
+        findings(file, &format!("//! Owns x.\n{body}")).into_iter().map(|finding| finding.rule).collect()
+    }
+
+    #[test]
+    fn a_good_file_is_good() {
+        let body = "// todo! in a comment\nfn node_vpn_ip() { say(\"#[ignore] get_x\"); rcgen.get_pubkey(); }\nfn get_state() {}\n";
+        assert_eq!(rules("a/b.rs", body), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_banned_word_is_found() {
+        for (banned, because) in BANNED {
+            assert_eq!(rules("a/b.rs", &format!("{banned}x)]\n")), [format!("`{banned}`: {because}")]);
+        }
+    }
+
+    #[test]
+    fn names_are_judged_where_they_are_declared() {
+        for body in ["fn get_ip() {}", "let node_pubkey = 1;", "let mut vpn_node_ip = 1;"] {
+            assert_eq!(rules("a/b.rs", body).len(), 1, "{body}");
+        }
+    }
+
+    #[test]
+    fn heads_names_and_lengths_are_judged() {
+        assert_eq!(findings("a.rs", "fn main() {}\n").len(), 1);
+        assert_eq!(rules("a/util.rs", "").len(), 1);
+        assert_eq!(rules("a/b.rs", &"\n".repeat(LINES)).len(), 1);
+    }
+}

@@ -1,0 +1,86 @@
+//! Runs tests through cargo, shows their output as it comes, and counts what passed, failed and was skipped. It must never
+//! call a run good that could not be counted.
+
+use std::{
+    fmt,
+    io::{BufRead, BufReader, Write, stdout},
+    ops::AddAssign,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+
+/// How many tests ended how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    /// Not run, with a reason that the output shows.
+    pub(crate) skipped: usize,
+}
+
+/// Runs one `cargo test …`. A run that ends badly without a failed test (it did not compile, a test program crashed)
+/// counts as one failure.
+///
+/// # Errors
+/// Cargo cannot be started, or its output cannot be read or shown.
+pub(crate) fn of(cargo_test: &mut Command) -> Result<Counts> {
+    let mut child = cargo_test.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo")?;
+    let mut counts = Counts::default();
+    for line in BufReader::new(child.stdout.take().context("cargo's output is a pipe")?).lines() {
+        let line = line.context("read the tests' output")?;
+        writeln!(stdout(), "{line}").context("show the tests' output")?;
+        if let Some(more) = result_line(&line) {
+            counts += more;
+        }
+    }
+    let status = child.wait().context("wait for cargo")?;
+    if !status.success() && counts.failed == 0 {
+        counts.failed = 1;
+    }
+    Ok(counts)
+}
+
+/// Reads the line with which Rust's test programs end: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+fn result_line(line: &str) -> Option<Counts> {
+    let (_verdict, numbers) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let number =
+        |word: &str| numbers.split(';').find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok());
+    Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped: number("ignored")? })
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+        self.skipped += more.skipped;
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_read() {
+        let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 5 filtered out; finished in 0.1s";
+        assert_eq!(result_line(line), Some(Counts { passed: 12, failed: 2, skipped: 1 }));
+        assert_eq!(result_line("test result_is_kept ... ok"), None);
+    }
+
+    #[test]
+    fn a_run_that_ends_badly_without_a_failed_test_is_a_failure() {
+        assert_eq!(of(&mut Command::new("false")).expect("ran"), Counts { passed: 0, failed: 1, skipped: 0 });
+    }
+
+    #[test]
+    fn the_closing_line_has_its_form() {
+        assert_eq!(Counts { passed: 3, failed: 0, skipped: 1 }.to_string(), "3 passed, 0 failed, 1 skipped");
+    }
+}

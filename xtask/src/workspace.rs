@@ -1,0 +1,41 @@
+//! Where things are in the checkout. It must never look outside of it.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result};
+
+/// The root of the checkout this tool was started in.
+#[derive(Debug, Clone)]
+pub(crate) struct Workspace {
+    root: PathBuf,
+}
+
+impl Workspace {
+    /// The checkout that cargo runs this tool from; not the one it was compiled in, which may have moved.
+    ///
+    /// # Errors
+    /// Not started by cargo.
+    pub(crate) fn of_cargo() -> Result<Self> {
+        let manifest = env::var_os("CARGO_MANIFEST_DIR").context("run this tool as `cargo xtask`")?;
+        let root = Path::new(&manifest).parent().context("the tool's folder has a parent")?;
+        Ok(Self { root: root.to_owned() })
+    }
+
+    /// A path in the checkout.
+    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// The root itself.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where cargo builds: `$CARGO_TARGET_DIR`, or `target`.
+    pub(crate) fn target(&self) -> PathBuf {
+        env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.path("target"), |target| self.root.join(target))
+    }
+}
