@@ -24,7 +24,7 @@ mod service;
 
 pub use credential::{Credential, authority_path};
 pub use kubeconfig::{OwnerKubeconfig, owner_kubeconfig};
-pub use plan::{ControlPlane, DIRECTORIES, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
+pub use plan::{ControlPlane, DIRECTORIES, Directory, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
 pub use service::{File, Need, Probe, ServiceSpec, Until, files, services};
 
 /// The cgroup all pods run under. It has to exist, with every controller of the root in its `subtree_control`.

@@ -9,15 +9,26 @@ pub const SERVICE_ACCOUNT_KEY: &str = "/run/cairn/pki/service-account.key";
 /// Where its public half is (PEM).
 pub const SERVICE_ACCOUNT_PUBLIC: &str = "/run/cairn/pki/service-account.pub";
 
-/// Directories that have to exist before the first service starts, all owned by root; the first two are memory.
-pub const DIRECTORIES: &[&str] = &[
-    "/run/cairn/kube",
-    "/run/cairn/pki",
-    "/data/etcd",
-    "/data/containerd",
-    "/data/kubelet",
-    "/data/kubelet/volume-plugins",
-    "/data/var/log/pods",
+/// A directory that has to exist before the first service starts, owned by root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Directory {
+    /// Where.
+    pub path: &'static str,
+    /// Its permissions.
+    pub mode: u32,
+}
+
+/// All of them, parents first. What is under /run is memory.
+pub const DIRECTORIES: &[Directory] = &[
+    Directory { path: "/run/cairn/kube", mode: 0o755 },
+    Directory { path: "/run/cairn/kube/net.d", mode: 0o755 },
+    Directory { path: "/run/cairn/pki", mode: 0o700 },
+    // etcd complains about anything wider.
+    Directory { path: "/data/etcd", mode: 0o700 },
+    Directory { path: "/data/containerd", mode: 0o711 },
+    Directory { path: "/data/kubelet", mode: 0o750 },
+    Directory { path: "/data/kubelet/volume-plugins", mode: 0o755 },
+    Directory { path: "/data/var/log/pods", mode: 0o755 },
 ];
 
 /// Whether others share the work of the control plane.

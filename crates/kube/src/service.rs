@@ -73,7 +73,8 @@ pub enum Probe {
     },
 }
 
-/// A file to be written before its service starts: mode 0644, nothing secret.
+/// A file to be written before its service starts: mode 0644, nothing secret. Its directory is in
+/// [`crate::DIRECTORIES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
     /// Where it goes.

@@ -51,7 +51,7 @@ fn provided(plan: &Plan) -> BTreeSet<String> {
         .chain(credentials.flat_map(|credential| [credential.certificate_path(), credential.key_path()]))
         .chain([AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(authority_path))
         .chain([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC].map(str::to_owned))
-        .chain(DIRECTORIES.iter().map(|&directory| directory.to_owned()))
+        .chain(DIRECTORIES.iter().map(|directory| directory.path.to_owned()))
         .collect()
 }
 
@@ -107,7 +107,8 @@ proptest! {
             }
         }
         for path in &provided {
-            prop_assert!(named.contains(path) || path.starts_with("/run/cairn/") && !path.contains('.'), "{path}");
+            let directory = DIRECTORIES.iter().any(|made| made.path == path);
+            prop_assert!(named.contains(path) || directory, "{path}");
         }
     }
 
@@ -137,6 +138,14 @@ proptest! {
             .filter(|service| service.argv.iter().any(|argument| argument == "--leader-elect=true"))
             .count();
         prop_assert_eq!(electing, if plan.control_plane == ControlPlane::Lone { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn each_file_has_its_directory() {
+    for file in files(&plan()) {
+        let (directory, _) = file.path.rsplit_once('/').unwrap();
+        assert!(DIRECTORIES.iter().any(|made| made.path == directory), "{}", file.path);
     }
 }
 
