@@ -2,7 +2,7 @@
 //! module without a licence file stops the build.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -14,7 +14,7 @@ use cargo_metadata::{DependencyKind, Metadata, PackageId};
 use crate::process::answer;
 
 /// Raised when the texts change for the same parts; goes into the keys of the cache.
-pub(crate) const RECIPE: &str = "1";
+pub(crate) const RECIPE: &str = "2";
 /// How licence files begin, in capitals.
 const NAMES: &[&str] = &["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "PATENTS", "UNLICENSE"];
 const RULE: &str = "================================================================================";
@@ -120,24 +120,26 @@ fn is_licence(path: &Path) -> bool {
     !source && NAMES.iter().any(|start| name.starts_with(start))
 }
 
-/// One text: each part's name, then its files, equal texts of a part once. Paths are left out but for the file's name:
+/// One text: each licence once, under the names of all parts that carry it. Paths are left out but for the file's name:
 /// they differ between machines.
 fn render(parts: &BTreeMap<String, BTreeMap<PathBuf, String>>) -> Result<String> {
-    let mut text = String::new();
+    let mut licences: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (part, files) in parts {
         if files.is_empty() {
             bail!("{part} has no licence file");
         }
-        let mut seen: Vec<&str> = Vec::new();
         for (path, content) in files {
-            if !seen.contains(&content.as_str()) {
-                let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-                text += &format!("{RULE}\n{part}: {name}\n{RULE}\n{}\n\n", content.trim_end());
-                seen.push(content);
-            }
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            licences.entry(content.trim_end()).or_default().insert(format!("{part}: {name}"));
         }
     }
-    Ok(text)
+    let mut texts: Vec<String> = Vec::new();
+    for (content, carriers) in licences {
+        let carriers: Vec<String> = carriers.into_iter().collect();
+        texts.push(format!("{RULE}\n{}\n{RULE}\n{content}\n\n", carriers.join("\n")));
+    }
+    texts.sort(); // by the first part's name
+    Ok(texts.concat())
 }
 
 #[cfg(test)]
@@ -161,9 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn the_same_text_stands_once_and_without_its_folder() {
-        let files = ["/a/LICENSE", "/a/b/LICENSE"].map(|path| (PathBuf::from(path), "text\n".to_owned()));
-        let text = render(&BTreeMap::from([("x 1".to_owned(), BTreeMap::from(files))])).expect("rendered");
-        assert_eq!(text, format!("{RULE}\nx 1: LICENSE\n{RULE}\ntext\n\n"));
+    fn the_same_text_stands_once_under_all_that_carry_it() {
+        let part = |path: &str| BTreeMap::from([(PathBuf::from(path), "text\n".to_owned())]);
+        let parts = BTreeMap::from([("x 1".to_owned(), part("/a/LICENSE")), ("y 2".to_owned(), part("/b/COPYING"))]);
+        let text = render(&parts).expect("rendered");
+        assert_eq!(text, format!("{RULE}\nx 1: LICENSE\ny 2: COPYING\n{RULE}\ntext\n\n"));
     }
 }
