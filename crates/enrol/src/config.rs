@@ -1,0 +1,426 @@
+//! The enrolment config: what the owner signed for one machine. Read strictly, refused by name, never half believed.
+//!
+//! ```text
+//! message Signed { bytes body = 1; bytes signature = 2; }     // Ed25519 of the owner that Create names, purpose enrol
+//! message EnrolmentConfig {
+//!   bytes golden_ticket = 1; string node_id = 2; uint32 version = 3; bytes first_contact = 4; Network network = 5;
+//!   oneof intent { Create create = 6; Redeem redeem = 7; Register register = 8; }
+//! }
+//! message Create {
+//!   bytes owner_pub_key = 1; bytes owner_recovery_pub_key = 2; uint32 level = 3; uint32 cold_start = 4;
+//!   bool unprotected = 5; Prefix vpn_prefix = 6; repeated uint32 kubernetes_roles = 7 [packed = false];
+//! }
+//! ```
+//! The version is looked at first, so that a newer config is called newer and not malformed. The signature is verified
+//! before anything is believed but the key that must have made it.
+
+use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use keys::derive::{secret, sha256};
+use keys::identity::{SigningKey, verify};
+use keys::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
+use keys::numbers;
+use keys::purpose::Purpose;
+use keys::recovery::RecoveryPubKey;
+use model::{BadNodeName, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, Level, NetworkConfig, NodeName, Role};
+use prost::Message as _;
+use zeroize::{Zeroize, Zeroizing};
+
+/// Where the config lies on the ESP.
+pub const CONFIG_PATH: &str = "cairn/enrolment.pb";
+/// Its name among QEMU's fw_cfg items; it wins over the file.
+pub const CONFIG_FW_CFG: &str = "opt/org.cairn/enrolment";
+/// A config is small; a larger file is something else.
+pub const MOST_CONFIG_BYTES: usize = 64 << 10;
+
+const VERSION: u32 = 1;
+
+/// What the owner wants of a machine.
+#[derive(Debug)]
+pub struct EnrolmentConfig {
+    /// The machine's name, unless it is to be derived from its identity.
+    pub node: Option<NodeName>,
+    /// What proves the machine to the CLI that made the config.
+    pub first_contact: FirstContact,
+    /// How the machine gets its public addresses.
+    pub network: NetworkConfig,
+    /// The cluster to create: the one intent this version serves.
+    pub create: Create,
+}
+
+/// A cluster to create, with this machine as its first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Create {
+    /// The owner's Ed25519 public key: who may talk to the machine, and who signed the config.
+    pub owner_pub_key: [u8; 32],
+    /// The owner's X25519 public key: who can recover the disk.
+    pub owner_recovery: RecoveryPubKey,
+    /// How data is protected.
+    pub level: Level,
+    /// What gives the cluster key at a cold start.
+    pub cold_start: ColdStart,
+    /// Whether a machine without a TPM may keep its seal root in clear.
+    pub without_tpm: WithoutTpm,
+    /// Where VPN addresses come from.
+    pub vpn_prefix: Ipv4Prefix,
+    /// What the machine does in Kubernetes; nothing when empty. Each role at most once.
+    pub kubernetes_roles: Vec<Role>,
+}
+
+/// What the owner says about a machine without a TPM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WithoutTpm {
+    /// It must not enrol.
+    Refuse,
+    /// `unprotected: true`: its seal root lies in clear on the ESP.
+    Unprotected,
+}
+
+/// A config that reads, verifies and can be served.
+#[derive(Debug)]
+pub struct Verified {
+    /// What it says.
+    pub config: EnrolmentConfig,
+    /// SHA-256 of its bytes.
+    pub digest: ConfigDigest,
+}
+
+/// Why a config is refused. The disk is untouched in every case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// More than [`MOST_CONFIG_BYTES`].
+    #[error("the enrolment config has {0} bytes, at most {MOST_CONFIG_BYTES} are read")]
+    TooLarge(usize),
+    /// Not the protobuf that it should be.
+    #[error("the enrolment config is malformed: {0}")]
+    Malformed(#[from] Malformed),
+    /// A later version.
+    #[error("the enrolment config was written by a newer Cairn (version {0})")]
+    Newer(u64),
+    /// A version that never was.
+    #[error("the enrolment config has the unknown version 0")]
+    Version,
+    /// A signature of another size.
+    #[error("the enrolment config's signature has {0} bytes instead of 64")]
+    SignatureSize(usize),
+    /// An owner key of another size.
+    #[error("the enrolment config's owner key has {0} bytes instead of 32")]
+    OwnerKeySize(usize),
+    /// Not signed by the owner it names.
+    #[error("the enrolment config is not signed by the owner it names, or was changed since")]
+    Signature,
+    /// A recovery key of another size.
+    #[error("the enrolment config's recovery key has {0} bytes instead of 32")]
+    RecoveryKeySize(usize),
+    /// A recovery key that everybody could open.
+    #[error("the enrolment config's recovery key is not a usable X25519 public key")]
+    RecoveryKey,
+    /// A first contact secret of another size.
+    #[error("the enrolment config's first contact secret has {0} bytes instead of 32")]
+    FirstContactSize(usize),
+    /// A first contact secret that everybody knows.
+    #[error("the enrolment config's first contact secret is all zeros")]
+    FirstContactZero,
+    /// A name that is none.
+    #[error("the enrolment config's node_id cannot be used: {0}")]
+    NodeName(#[from] BadNodeName),
+    /// Network settings that cannot work.
+    #[error("the enrolment config's network cannot be used: {0}")]
+    Network(#[from] BadNetwork),
+    /// A level this version does not know.
+    #[error("the enrolment config asks for the unknown level {0}")]
+    Level(u32),
+    /// A cold start policy this version does not know.
+    #[error("the enrolment config asks for the unknown cold start policy {0}")]
+    ColdStart(u32),
+    /// A role this version does not know.
+    #[error("the enrolment config names the unknown Kubernetes role {0}")]
+    Role(u32),
+    /// A role named twice.
+    #[error("the enrolment config names the Kubernetes role {0} twice")]
+    RoleTwice(Role),
+    /// Well formed, but beyond this version.
+    #[error("this version of Cairn cannot serve the enrolment config: {0}")]
+    Unserved(#[from] Unserved),
+}
+
+/// What this version cannot serve yet, or this machine cannot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unserved {
+    /// To join a cluster by ticket.
+    #[error("it holds a golden ticket, and machines cannot join by ticket yet")]
+    GoldenTicket,
+    /// To join a cluster by ticket.
+    #[error("it asks to redeem a ticket, and machines cannot join by ticket yet")]
+    Redeem,
+    /// To ask for approval.
+    #[error("it asks to register, and machines cannot join by approval yet")]
+    Register,
+    /// A cold start by the owner.
+    #[error("it asks for cold start manual, and the owner's recovery is not built yet; use automatic")]
+    ManualColdStart,
+    /// A cold start by the TPM, without one.
+    #[error(
+        "it asks for cold start automatic, and this machine has no TPM; add one, or sign a config with unprotected"
+    )]
+    NoTpm,
+    /// A TPM that a broken firmware does not use.
+    #[error("this machine's firmware measures nothing into PCR {0}: it is broken, and sealing to it protects nothing")]
+    ZeroPcr(u8),
+}
+
+/// The machine's TPM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Tpm {
+    /// It answers.
+    Present,
+    /// There is none.
+    Absent,
+    /// It answers, but under UEFI this PCR, 4 or 7, is zero.
+    ZeroPcr(u8),
+}
+
+/// The digest by which a seal remembers the config that made it.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> ConfigDigest {
+    ConfigDigest(sha256(&[bytes]))
+}
+
+/// Reads a config, strictly.
+///
+/// # Errors
+/// [`ConfigError`] names the first thing that is wrong with it.
+pub fn read(bytes: &[u8]) -> Result<Verified, ConfigError> {
+    if bytes.len() > MOST_CONFIG_BYTES {
+        return Err(ConfigError::TooLarge(bytes.len()));
+    }
+    strict::check(bytes, &SIGNED)?;
+    let signed = SignedWire::decode(bytes).map_err(|_| Malformed::Truncated(SIGNED.name))?;
+    let signature: [u8; 64] =
+        signed.signature.as_slice().try_into().map_err(|_| ConfigError::SignatureSize(signed.signature.len()))?;
+    match strict::version(&signed.body, &CONFIG, "version", 3)? {
+        Some(0) => return Err(ConfigError::Version),
+        Some(newer) if newer > u64::from(VERSION) => return Err(ConfigError::Newer(newer)),
+        Some(_) | None => strict::check(&signed.body, &CONFIG)?,
+    }
+    let wire = ConfigWire::decode(signed.body.as_slice()).map_err(|_| Malformed::Truncated(CONFIG.name))?;
+    let create = match &wire.intent {
+        Some(IntentWire::Create(create)) => create,
+        Some(IntentWire::Redeem(_)) => return Err(Unserved::Redeem.into()),
+        Some(IntentWire::Register(_)) => return Err(Unserved::Register.into()),
+        None => return Err(Malformed::NoArm { message: CONFIG.name, oneof: "intent" }.into()),
+    };
+    let owner_pub_key: [u8; 32] = create
+        .owner_pub_key
+        .as_slice()
+        .try_into()
+        .map_err(|_| ConfigError::OwnerKeySize(create.owner_pub_key.len()))?;
+    verify(&owner_pub_key, Purpose::Enrol, &signed.body, &signature).map_err(|_| ConfigError::Signature)?;
+    Ok(Verified { config: EnrolmentConfig::believe(&wire, create, owner_pub_key)?, digest: digest(bytes) })
+}
+
+impl EnrolmentConfig {
+    /// The bytes of a config, signed by the owner. What comes out was read back, so a machine will take it, given
+    /// a TPM or `unprotected`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for whatever a machine would refuse; [`ConfigError::Signature`] for another owner's key.
+    pub fn sign(&self, owner: &SigningKey) -> Result<Zeroizing<Vec<u8>>, ConfigError> {
+        let bytes = self.to_wire().sign(owner);
+        read(&bytes).map(|_| bytes)
+    }
+
+    /// Whether a machine with this TPM can serve the config.
+    ///
+    /// # Errors
+    /// [`Unserved::NoTpm`] when a TPM is needed and not there, [`Unserved::ZeroPcr`] when there is a useless one.
+    pub fn fits(&self, tpm: Tpm) -> Result<(), Unserved> {
+        match (tpm, self.create.without_tpm) {
+            (Tpm::Absent, WithoutTpm::Refuse) => Err(Unserved::NoTpm),
+            (Tpm::ZeroPcr(pcr), _) => Err(Unserved::ZeroPcr(pcr)),
+            (Tpm::Present, _) | (Tpm::Absent, WithoutTpm::Unprotected) => Ok(()),
+        }
+    }
+
+    /// The meaning of a body whose signature was verified.
+    fn believe(wire: &ConfigWire, create: &CreateWire, owner_pub_key: [u8; 32]) -> Result<Self, ConfigError> {
+        if wire.golden_ticket.is_some() {
+            return Err(Unserved::GoldenTicket.into());
+        }
+        let first_contact = secret(&wire.first_contact)
+            .map(FirstContact)
+            .ok_or(ConfigError::FirstContactSize(wire.first_contact.len()))?;
+        if *first_contact.expose() == [0; 32] {
+            return Err(ConfigError::FirstContactZero);
+        }
+        let network = network::network_from_wire(&wire.network)?;
+        Ok(Self {
+            node: wire.node_id.as_deref().map(NodeName::chosen).transpose()?,
+            first_contact,
+            create: Create::believe(create, owner_pub_key, &network)?,
+            network,
+        })
+    }
+
+    pub(crate) fn to_wire(&self) -> ConfigWire {
+        let create = &self.create;
+        ConfigWire {
+            golden_ticket: None,
+            node_id: self.node.as_ref().map(|node| node.as_str().to_owned()),
+            version: VERSION,
+            first_contact: self.first_contact.expose().to_vec(),
+            network: network::network_to_wire(&self.network),
+            intent: Some(IntentWire::Create(CreateWire {
+                owner_pub_key: create.owner_pub_key.to_vec(),
+                owner_recovery_pub_key: create.owner_recovery.bytes().to_vec(),
+                level: numbers::level::number(create.level),
+                cold_start: numbers::cold_start::number(create.cold_start),
+                unprotected: create.without_tpm == WithoutTpm::Unprotected,
+                vpn_prefix: network::prefix_to_wire(create.vpn_prefix),
+                kubernetes_roles: create.kubernetes_roles.iter().map(|role| numbers::role::number(*role)).collect(),
+            })),
+        }
+    }
+}
+
+impl Create {
+    fn believe(wire: &CreateWire, owner_pub_key: [u8; 32], network: &NetworkConfig) -> Result<Self, ConfigError> {
+        let recovery = &wire.owner_recovery_pub_key;
+        let recovery = recovery.as_slice().try_into().map_err(|_| ConfigError::RecoveryKeySize(recovery.len()))?;
+        let mut kubernetes_roles = Vec::new();
+        for number in &wire.kubernetes_roles {
+            let role = numbers::role::of(*number).ok_or(ConfigError::Role(*number))?;
+            if kubernetes_roles.contains(&role) {
+                return Err(ConfigError::RoleTwice(role));
+            }
+            kubernetes_roles.push(role);
+        }
+        Ok(Self {
+            owner_pub_key,
+            owner_recovery: RecoveryPubKey::new(recovery).map_err(|_| ConfigError::RecoveryKey)?,
+            level: numbers::level::of(wire.level).ok_or(ConfigError::Level(wire.level))?,
+            cold_start: match numbers::cold_start::of(wire.cold_start) {
+                Some(ColdStart::Automatic) => ColdStart::Automatic,
+                Some(ColdStart::Manual) => return Err(Unserved::ManualColdStart.into()),
+                None => return Err(ConfigError::ColdStart(wire.cold_start)),
+            },
+            without_tpm: if wire.unprotected { WithoutTpm::Unprotected } else { WithoutTpm::Refuse },
+            vpn_prefix: network::vpn_prefix_from_wire(&wire.vpn_prefix, network)?,
+            kubernetes_roles,
+        })
+    }
+}
+
+const SIGNED: Message = Message {
+    name: "Signed",
+    fields: &[
+        Field { number: 1, name: "body", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "signature", kind: Kind::Bytes, rule: Rule::Required },
+    ],
+};
+
+const CONFIG: Message = Message {
+    name: "EnrolmentConfig",
+    fields: &[
+        Field { number: 1, name: "golden_ticket", kind: Kind::Bytes, rule: Rule::Optional },
+        Field { number: 2, name: "node_id", kind: Kind::Text, rule: Rule::Optional },
+        Field { number: 3, name: "version", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 4, name: "first_contact", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 5, name: "network", kind: Kind::Message(&NETWORK), rule: Rule::Required },
+        Field { number: 6, name: "create", kind: Kind::Message(&CREATE), rule: Rule::Arm("intent") },
+        // What these hold is not fixed yet; they are refused as a whole.
+        Field { number: 7, name: "redeem", kind: Kind::Bytes, rule: Rule::Arm("intent") },
+        Field { number: 8, name: "register", kind: Kind::Bytes, rule: Rule::Arm("intent") },
+    ],
+};
+
+const CREATE: Message = Message {
+    name: "Create",
+    fields: &[
+        Field { number: 1, name: "owner_pub_key", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "owner_recovery_pub_key", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 3, name: "level", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 4, name: "cold_start", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 5, name: "unprotected", kind: Kind::Bool, rule: Rule::Required },
+        Field { number: 6, name: "vpn_prefix", kind: Kind::Message(&PREFIX), rule: Rule::Required },
+        Field { number: 7, name: "kubernetes_roles", kind: Kind::U32, rule: Rule::Repeated },
+    ],
+};
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SignedWire {
+    #[prost(bytes = "vec", required, tag = "1")]
+    pub(crate) body: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "2")]
+    pub(crate) signature: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+#[prost(skip_debug)]
+pub(crate) struct ConfigWire {
+    #[prost(bytes = "vec", optional, tag = "1")]
+    pub(crate) golden_ticket: Option<Vec<u8>>,
+    #[prost(string, optional, tag = "2")]
+    pub(crate) node_id: Option<String>,
+    #[prost(uint32, required, tag = "3")]
+    pub(crate) version: u32,
+    #[prost(bytes = "vec", required, tag = "4")]
+    pub(crate) first_contact: Vec<u8>,
+    #[prost(message, required, tag = "5")]
+    pub(crate) network: NetworkWire,
+    #[prost(oneof = "IntentWire", tags = "6, 7, 8")]
+    pub(crate) intent: Option<IntentWire>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+pub(crate) enum IntentWire {
+    #[prost(message, tag = "6")]
+    Create(CreateWire),
+    #[prost(bytes = "vec", tag = "7")]
+    Redeem(Vec<u8>),
+    #[prost(bytes = "vec", tag = "8")]
+    Register(Vec<u8>),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct CreateWire {
+    #[prost(bytes = "vec", required, tag = "1")]
+    pub(crate) owner_pub_key: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "2")]
+    pub(crate) owner_recovery_pub_key: Vec<u8>,
+    #[prost(uint32, required, tag = "3")]
+    pub(crate) level: u32,
+    #[prost(uint32, required, tag = "4")]
+    pub(crate) cold_start: u32,
+    #[prost(bool, required, tag = "5")]
+    pub(crate) unprotected: bool,
+    #[prost(message, required, tag = "6")]
+    pub(crate) vpn_prefix: PrefixWire,
+    #[prost(uint32, repeated, packed = "false", tag = "7")]
+    pub(crate) kubernetes_roles: Vec<u32>,
+}
+
+impl ConfigWire {
+    pub(crate) fn sign(&self, owner: &SigningKey) -> Zeroizing<Vec<u8>> {
+        sign_body(self.encode_to_vec(), owner)
+    }
+}
+
+pub(crate) fn sign_body(body: Vec<u8>, owner: &SigningKey) -> Zeroizing<Vec<u8>> {
+    let signature = owner.sign(Purpose::Enrol, &body).to_vec();
+    let mut signed = SignedWire { body, signature };
+    let bytes = Zeroizing::new(signed.encode_to_vec());
+    signed.body.zeroize();
+    bytes
+}
+
+impl std::fmt::Debug for ConfigWire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ConfigWire")
+    }
+}
+
+impl Drop for ConfigWire {
+    fn drop(&mut self) {
+        self.first_contact.zeroize();
+    }
+}
