@@ -4,11 +4,11 @@ mod cache;
 mod ci;
 mod components;
 mod digest;
-mod init_binary;
 mod kernel;
 mod notices;
 mod packages;
 mod process;
+mod programs;
 mod progress;
 mod tidy;
 mod tools;
@@ -53,11 +53,11 @@ enum Command {
     },
     /// Build the upstream components, or find them in the cache, and print where they are
     Components,
-    /// Build the machine's program, static, and print where it is
-    Init {
-        /// How to build it
+    /// Build the machine's own programs, static, and print where they are
+    Programs {
+        /// How to compile them
         #[arg(long, value_enum, default_value = "release")]
-        profile: init_binary::Profile,
+        build: programs::Build,
     },
 }
 
@@ -94,9 +94,10 @@ fn run(command: Command) -> Result<()> {
             }
             Ok(())
         }
-        Command::Init { profile } => {
-            let built = init_binary::build(&workspace, profile)?;
-            print("init", [("init", built.path), ("notices", built.notices)])
+        Command::Programs { build } => {
+            let built = programs::build(&workspace, build)?;
+            let paths = [("init", built.init), ("pause", built.pause), ("web", built.web), ("notices", built.notices)];
+            print("programs", paths)
         }
     }
 }

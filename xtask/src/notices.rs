@@ -57,28 +57,27 @@ pub(crate) fn of_debian(packages: &[&str]) -> Result<String> {
     render(&parts)
 }
 
-/// The notices of all crates that a workspace member links, itself and other members left out. A crate that ships no
+/// The notices of all crates that workspace members link, the members themselves left out. A crate that ships no
 /// licence file is named with the licence that its manifest declares.
 ///
 /// # Errors
-/// The member is not in the metadata, a crate declares no licence at all.
-pub(crate) fn of_rust(metadata: &Metadata, member: &str) -> Result<String> {
-    let package = metadata.workspace_packages().into_iter().find(|package| package.name == member);
-    let package = package.with_context(|| format!("find the member `{member}`"))?;
+/// A member is not in the metadata, a crate declares no licence at all.
+pub(crate) fn of_rust(metadata: &Metadata, members: &[&str]) -> Result<String> {
     let mut parts = BTreeMap::new();
-    for id in linked(metadata, &package.id)? {
-        let package = &metadata[&id];
-        if metadata.workspace_members.contains(&id) {
-            continue;
+    for member in members {
+        let package = metadata.workspace_packages().into_iter().find(|package| package.name == *member);
+        let package = package.with_context(|| format!("find the member `{member}`"))?;
+        for id in linked(metadata, &package.id)?.iter().filter(|id| !metadata.workspace_members.contains(id)) {
+            let package = &metadata[id];
+            let folder = package.manifest_path.parent().context("a manifest has a folder")?;
+            let mut files = licence_files(folder.as_std_path())?;
+            let name = format!("{} {}", package.name, package.version);
+            if files.is_empty() {
+                let licence = package.license.as_ref().with_context(|| format!("{name} declares no licence"))?;
+                files.insert(PathBuf::from("Cargo.toml"), format!("licensed under {licence}"));
+            }
+            parts.insert(name, files);
         }
-        let folder = package.manifest_path.parent().context("a manifest has a folder")?;
-        let mut files = licence_files(folder.as_std_path())?;
-        let name = format!("{} {}", package.name, package.version);
-        if files.is_empty() {
-            let licence = package.license.as_ref().with_context(|| format!("{name} declares no licence"))?;
-            files.insert(PathBuf::from("Cargo.toml"), format!("licensed under {licence}"));
-        }
-        parts.insert(name, files);
     }
     render(&parts)
 }

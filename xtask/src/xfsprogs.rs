@@ -17,7 +17,7 @@ use crate::{
     digest::{self, Inputs},
     notices,
     process::{answer, logged},
-    progress::step,
+    progress::{say, step},
 };
 
 /// Raised when this file builds differently from the same inputs.
@@ -99,7 +99,10 @@ fn fetch(room: &Room<'_>) -> Result<PathBuf> {
         command.env("APT_CONFIG", apt.join("apt.conf")).current_dir(apt.join("source"));
         command
     };
-    logged(apt_get().args(["--quiet", "update"]), room.log)?;
+    // A foreign list without sources makes the update fail, and does no harm: what counts is whether the source comes.
+    if logged(apt_get().args(["--quiet", "update"]), room.log).is_err() {
+        say(format_args!("! {PACKAGE}: a package list has no sources; trying with the others"));
+    }
     logged(apt_get().args(["--quiet", "--download-only", "source", PACKAGE]), room.log)?;
 
     let tarball = apt.join("source").join(format!("{PACKAGE}_{VERSION}.orig.tar.xz"));

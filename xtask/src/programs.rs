@@ -1,0 +1,87 @@
+//! The machine's own programs, static and the same bytes wherever they are built: `init`, and the two small programs of
+//! the container images. It must never let a folder of this machine into them: each is mapped to a fixed name.
+
+use std::{env, fs, path::PathBuf, process::Command};
+
+use anyhow::{Context, Result};
+use cargo_metadata::MetadataCommand;
+
+use crate::{
+    notices,
+    process::{answer, shown},
+    progress::step,
+    workspace::Workspace,
+};
+
+/// The only target; named explicitly, for static linking breaks procedural macros otherwise.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+/// The packages; each makes one program of its own name.
+const PACKAGES: [&str; 3] = ["init", "guest-pause", "guest-web"];
+
+/// How they are compiled: which of Cargo.toml's profiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Build {
+    /// Small and reproducible: what is shipped.
+    Release,
+    /// Without link-time optimisation: seconds to build, while one works on `init`.
+    Quick,
+}
+
+/// Paths of what was built.
+#[derive(Debug, Clone)]
+pub(crate) struct Programs {
+    /// PID 1.
+    pub(crate) init: PathBuf,
+    /// The pause container's program.
+    pub(crate) pause: PathBuf,
+    /// The web container's program.
+    pub(crate) web: PathBuf,
+    /// The licences of all crates linked into them.
+    pub(crate) notices: PathBuf,
+}
+
+/// Builds the programs, and collects the licences of what is linked into them.
+///
+/// # Errors
+/// One does not compile, cargo cannot be run, a crate has no licence.
+pub(crate) fn build(workspace: &Workspace, build: Build) -> Result<Programs> {
+    // A folder of its own: other flags would rebuild everything in the common one, and its lock would stop other work.
+    let target = workspace.target().join("image");
+    let profile = match build {
+        Build::Release => "release",
+        Build::Quick => "quick",
+    };
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--locked", "--bins", "--profile", profile, "--target", TARGET, "--target-dir"]).arg(&target);
+    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    let (rust_flags, c_flags) = flags(workspace, &target)?;
+    cargo.env("CARGO_ENCODED_RUSTFLAGS", rust_flags).env_remove("RUSTFLAGS");
+    cargo.env("CFLAGS_x86_64_unknown_linux_gnu", c_flags).env_remove("CFLAGS").current_dir(workspace.root());
+    step("programs", &format!("building (profile {profile})"), || shown(&mut cargo))?;
+
+    let folder = target.join(TARGET).join(profile);
+    let notices = folder.join("NOTICES.txt");
+    let mut metadata = MetadataCommand::new();
+    metadata.manifest_path(workspace.path("Cargo.toml")).other_options(vec!["--filter-platform".into(), TARGET.into()]);
+    let metadata = metadata.exec().context("cargo metadata")?;
+    fs::write(&notices, notices::of_rust(&metadata, &PACKAGES)?).context("write the notices of the programs")?;
+    let [init, pause, web] = PACKAGES.map(|package| folder.join(package));
+    Ok(Programs { init, pause, web, notices })
+}
+
+/// Flags for rustc and for the C compiler: static, and with the machine's folders mapped to fixed names.
+fn flags(workspace: &Workspace, target: &std::path::Path) -> Result<(String, String)> {
+    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
+    let cargo_home = cargo_home.context("find cargo's home: neither CARGO_HOME nor HOME is set")?;
+    let sysroot = PathBuf::from(answer(Command::new("rustc").args(["--print", "sysroot"]))?);
+    // The last match wins, so the target folder comes behind the workspace it may lie in.
+    let folders = [(workspace.root(), "/cairn"), (&cargo_home, "/cargo"), (&sysroot, "/rust"), (target, "/target")];
+    let mut rust_flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
+    let mut c_flags = Vec::new();
+    for (folder, name) in folders {
+        rust_flags.push(format!("--remap-path-prefix={}={name}", folder.display()));
+        c_flags.push(format!("-ffile-prefix-map={}={name}", folder.display()));
+    }
+    Ok((rust_flags.join("\x1f"), c_flags.join(" ")))
+}
