@@ -10,11 +10,14 @@ use pki::client_auth::{Caller, NotAnOwner, Owners, owner_certificate, server_con
 use pki::danger::first_contact;
 use pki::server_auth::{pinned, under_authority};
 use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, UnixTime, machine_tls_name};
-use rustls::pki_types::ServerName;
+use rustls::client::ResolvesClientCert;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
     AlertDescription, CertificateError, ClientConfig, ClientConnection, Error, HandshakeKind, NamedGroup,
-    ProtocolVersion, ServerConfig, ServerConnection,
+    ProtocolVersion, ServerConfig, ServerConnection, SignatureScheme,
 };
 
 const NOW: u64 = 1_795_000_000;
@@ -145,15 +148,30 @@ fn another_owner_does_not_get_past_the_handshake() {
 #[test]
 fn the_owners_certificate_without_the_owners_key_is_worth_nothing() {
     let (cluster, right, wrong) = (Cluster::create(), key(2), key(4));
-    // rustls will not pair a certificate with another key, so the thief shows the right key in a certificate he signed.
-    let forged = {
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        let issuer = rcgen::Issuer::new(params.clone(), &wrong);
-        params.signed_by(right.public(), &issuer).unwrap()
+    let mut thief = cluster.client(None);
+    let signer = {
+        let der = wrong.to_pkcs8().unwrap();
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.expose().to_vec()));
+        any_supported_type(&der).unwrap()
     };
-    let identity = Identity { chain: vec![forged.into()], key: &wrong };
-    assert!(pinned(cluster.authority.public().pin(), Some(identity), clock(NOW)).is_err());
+    let shown = CertifiedKey::new(vec![owner_certificate(&right).unwrap()], signer);
+    thief.client_auth_cert_resolver = Arc::new(Shows(Arc::new(shown)));
+    let refused = handshake(thief, cluster.server(&[&right]), &name()).err();
+    assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::BadSignature)));
+}
+
+/// Shows one certificate whatever the server asks for, and signs with whatever key it was given.
+#[derive(Debug)]
+struct Shows(Arc<CertifiedKey>);
+
+impl ResolvesClientCert for Shows {
+    fn resolve(&self, _hints: &[&[u8]], _schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 /// Proves: S6

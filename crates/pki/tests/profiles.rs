@@ -281,6 +281,28 @@ fn time_use_and_name_are_checked() {
 }
 
 #[test]
+fn a_certificate_that_does_not_say_what_it_is_for_is_good_for_nothing() {
+    let authority = Authority::create(AuthorityKind::Etcd, at(NOW)).unwrap();
+    let signer = PrivateKey::from_pkcs8(authority.export_key().unwrap().expose()).unwrap();
+    let mut of_authority = rcgen::CertificateParams::default();
+    of_authority.distinguished_name = rcgen::DistinguishedName::new();
+    let subject = parse(authority.certificate()).subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned();
+    of_authority.distinguished_name.push(rcgen::DnType::CommonName, subject);
+    let issuer = rcgen::Issuer::new(of_authority, &signer);
+    let key = PrivateKey::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let mut signed = |usages: &[rcgen::ExtendedKeyUsagePurpose]| {
+        params.extended_key_usages = usages.to_vec();
+        CertificateDer::from(params.signed_by(key.public(), &issuer).unwrap())
+    };
+    let (silent, told) = (signed(&[]), signed(&[rcgen::ExtendedKeyUsagePurpose::ClientAuth]));
+    let check = |leaf, purpose| verify(leaf, authority.certificate(), purpose, at(NOW));
+    assert!(check(&told, Purpose::Client).is_ok());
+    assert!(matches!(check(&silent, Purpose::Client), Err(VerifyError::Path(_))));
+    assert!(matches!(check(&silent, Purpose::Server("localhost")), Err(VerifyError::Path(_))));
+}
+
+#[test]
 fn no_certificate_outlives_its_authority() {
     let authority = Authority::create(AuthorityKind::Kubernetes, at(NOW)).unwrap();
     let end = parse(authority.certificate()).validity().not_after.timestamp();
