@@ -1,0 +1,545 @@
+//! Clients against the server on a link that loses, repeats, delays and damages, in virtual time.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use dhcp::client::{Client, Destination, Effect, Event, Ignored, Lease, Report, Term};
+use dhcp::server::{Config, InvalidConfig, Server};
+use dhcp::wire::{Message, MessageType};
+use dhcp::{Mac, Prefix};
+use proptest::prelude::*;
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+const LEASE: u32 = 60;
+
+fn config() -> Config {
+    Config {
+        address: SERVER,
+        prefix: Prefix::new(24).expect("up to 32"),
+        first: Ipv4Addr::new(10, 0, 2, 10),
+        last: Ipv4Addr::new(10, 0, 2, 19),
+        routers: vec![SERVER],
+        dns: vec![Ipv4Addr::new(10, 0, 2, 3)],
+        lease_seconds: LEASE,
+    }
+}
+
+fn server() -> Server {
+    Server::new(config()).expect("a pool in its network")
+}
+
+fn mac(last: u8) -> Mac {
+    Mac([2, 0, 0, 0, 0, last])
+}
+
+/// One client by hand: what it sent last and what it says.
+struct Desk {
+    client: Client,
+    now: Instant,
+    begin: Instant,
+}
+
+impl Desk {
+    fn open() -> (Self, Vec<Effect>) {
+        let begin = testkit::origin();
+        let mut out = Vec::new();
+        let client = Client::start(mac(1), 7, begin, &mut out);
+        (Self { client, now: begin, begin }, out)
+    }
+
+    /// A client that has just been given its lease.
+    fn bound() -> (Self, Server, Lease) {
+        let (mut desk, out) = Self::open();
+        let mut server = server();
+        let request = desk.answer(&mut server, &out);
+        let out = desk.answer(&mut server, &request);
+        let [Effect::Configure(lease)] = &out[..] else { panic!("configured, not {out:?}") };
+        let lease = lease.clone();
+        (desk, server, lease)
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.client.handle(Event::Received(bytes), self.now, &mut out);
+        out
+    }
+
+    fn answer(&mut self, server: &mut Server, out: &[Effect]) -> Vec<Effect> {
+        let reply = server.handle(&sent(out).1, self.now).expect("an answer");
+        self.receive(&reply.bytes)
+    }
+
+    fn wait_for(&mut self, why: &str) -> Vec<Effect> {
+        let (at, reason) = self.client.poll_timeout().expect("a deadline");
+        assert_eq!(reason, why);
+        assert!(at > self.now, "a deadline lies ahead");
+        self.now = at;
+        let mut out = Vec::new();
+        self.client.handle(Event::Tick, self.now, &mut out);
+        out
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.now - self.begin
+    }
+}
+
+/// The one message among the effects.
+fn sent(out: &[Effect]) -> (Destination, Vec<u8>) {
+    let mut sent = out.iter().filter_map(|effect| match effect {
+        Effect::Send { to, bytes } => Some((*to, bytes.clone())),
+        Effect::Configure(_) | Effect::Deconfigure | Effect::Report(_) => None,
+    });
+    let first = sent.next().expect("a message");
+    assert!(sent.next().is_none(), "one message at a time");
+    first
+}
+
+fn message(out: &[Effect]) -> Message {
+    Message::parse(&sent(out).1).expect("our own message")
+}
+
+fn ignored(why: Ignored) -> Vec<Effect> {
+    vec![Effect::Report(Report::Ignored(why))]
+}
+
+#[test]
+fn four_messages_make_a_lease() {
+    let (mut desk, out) = Desk::open();
+    let mut server = server();
+    assert_eq!(sent(&out).0, Destination::Broadcast { from: Ipv4Addr::UNSPECIFIED });
+    let request = desk.answer(&mut server, &out);
+    let asked = message(&request);
+    assert_eq!(asked.message_type, MessageType::Request);
+    assert_eq!((asked.requested_ip, asked.server_id), (Some(config().first), Some(SERVER)));
+    let expected = Lease {
+        address: config().first,
+        prefix: config().prefix,
+        router: Some(SERVER),
+        dns: config().dns,
+        server_id: SERVER,
+        term: Term::Limited {
+            renew_after: Duration::from_secs(30),
+            rebind_after: Duration::from_secs(52),
+            lasts: Duration::from_secs(60),
+        },
+    };
+    assert_eq!(desk.answer(&mut server, &request), [Effect::Configure(expected.clone())]);
+    assert_eq!(desk.client.lease(), Some(&expected));
+    assert_eq!(server.leases().collect::<Vec<_>>(), [(config().first, mac(1))]);
+}
+
+#[test]
+fn a_lease_is_renewed_at_its_server_and_counts_from_the_question() {
+    let (mut desk, mut server, lease) = Desk::bound();
+    let out = desk.wait_for("renewal time");
+    assert_eq!(desk.elapsed(), Duration::from_secs(30));
+    assert_eq!(sent(&out).0, Destination::Unicast { from: lease.address, to: SERVER });
+    let asked = message(&out);
+    assert_eq!((asked.ciaddr, asked.requested_ip, asked.server_id), (lease.address, None, None));
+    let reply = server.handle(&sent(&out).1, desk.now).expect("an answer");
+    assert_eq!((reply.destination, reply.mac), (lease.address, mac(1)));
+    desk.now += Duration::from_secs(5);
+    assert_eq!(desk.receive(&reply.bytes), [Effect::Configure(lease)]);
+    desk.wait_for("renewal time");
+    assert_eq!(desk.elapsed(), Duration::from_secs(60));
+}
+
+#[test]
+fn a_silent_server_costs_the_lease_at_its_end_and_not_before() {
+    let (mut desk, _, lease) = Desk::bound();
+    let mut messages = 0;
+    while desk.client.lease().is_some() {
+        assert!(desk.elapsed() < Duration::from_secs(60), "the lease is over");
+        let (at, _) = desk.client.poll_timeout().expect("a deadline");
+        desk.now = at;
+        let mut out = Vec::new();
+        desk.client.handle(Event::Tick, desk.now, &mut out);
+        if desk.client.lease().is_none() {
+            assert_eq!(desk.elapsed(), Duration::from_secs(60));
+            assert_eq!(out[..2], [Effect::Report(Report::Expired), Effect::Deconfigure]);
+            assert_eq!(message(&out).message_type, MessageType::Discover);
+            continue;
+        }
+        let expected = if desk.elapsed() < Duration::from_secs(52) {
+            Destination::Unicast { from: lease.address, to: SERVER }
+        } else {
+            Destination::Broadcast { from: lease.address }
+        };
+        if out.is_empty() {
+            continue;
+        }
+        assert_eq!(sent(&out).0, expected);
+        messages += 1;
+    }
+    assert!((2..=8).contains(&messages), "{messages} messages in half a minute");
+}
+
+#[test]
+fn any_server_may_answer_when_rebinding() {
+    let (mut desk, _, lease) = Desk::bound();
+    let mut out = Vec::new();
+    desk.now += Duration::from_secs(53);
+    desk.client.handle(Event::Tick, desk.now, &mut out);
+    let mut other =
+        Server::new(Config { address: Ipv4Addr::new(10, 0, 2, 5), ..config() }).expect("a pool in its network");
+    let out = desk.answer(&mut other, &out);
+    assert_eq!(out, [Effect::Configure(Lease { server_id: Ipv4Addr::new(10, 0, 2, 5), ..lease })]);
+}
+
+#[test]
+fn a_machine_that_slept_through_its_lease_gives_it_up_first() {
+    let (mut desk, mut server, _) = Desk::bound();
+    let renewal = desk.wait_for("renewal time");
+    let late = server.handle(&sent(&renewal).1, desk.now).expect("an answer");
+    desk.now += Duration::from_secs(1000);
+    let out = desk.receive(&late.bytes);
+    assert_eq!(out[..2], [Effect::Report(Report::Expired), Effect::Deconfigure]);
+    assert_eq!(out.last(), Some(&Effect::Report(Report::Ignored(Ignored::NotOurs))));
+}
+
+#[test]
+fn a_refused_renewal_takes_the_address_away_and_begins_again() {
+    let (mut desk, _, _) = Desk::bound();
+    let renewal = desk.wait_for("renewal time");
+    let mut nak = Message::new(MessageType::Nak, message(&renewal).xid, mac(1));
+    nak.server_id = Some(Ipv4Addr::new(10, 0, 2, 66));
+    assert_eq!(desk.receive(&nak.emit()), ignored(Ignored::ForeignServer));
+    assert!(desk.client.lease().is_some());
+    nak.server_id = Some(SERVER);
+    let out = desk.receive(&nak.emit());
+    assert_eq!(out[..2], [Effect::Report(Report::Refused), Effect::Deconfigure]);
+    assert_eq!(message(&out).message_type, MessageType::Discover);
+}
+
+#[test]
+fn a_server_that_refuses_its_own_offers_is_not_asked_in_a_tight_loop() {
+    let (mut desk, mut out) = Desk::open();
+    let mut server = server();
+    for refusals in 0..5_u32 {
+        let request = desk.answer(&mut server, &out);
+        let mut nak = Message::new(MessageType::Nak, message(&request).xid, mac(1));
+        nak.server_id = Some(SERVER);
+        assert_eq!(desk.receive(&nak.emit()), [Effect::Report(Report::Refused)]);
+        let before = desk.now;
+        out = desk.wait_for("discover");
+        assert!(desk.now - before >= Duration::from_millis(750) * (1 << refusals));
+    }
+}
+
+#[test]
+fn discovery_backs_off_with_jitter_and_an_offer_without_acknowledgement_is_dropped() {
+    let (mut desk, first) = Desk::open();
+    let mut before = desk.now;
+    for tries in 1..10_u32 {
+        let out = desk.wait_for("discover");
+        assert_eq!(out[0], Effect::Report(Report::NoAnswer { tries }));
+        assert_eq!(message(&out).xid, message(&first).xid);
+        let wait = Duration::from_secs(1 << (tries - 1)).min(Duration::from_secs(64));
+        assert!((wait * 3 / 4..=wait * 5 / 4).contains(&(desk.now - before)), "try {tries}");
+        before = desk.now;
+    }
+    desk.answer(&mut server(), &first);
+    for _ in 1..4 {
+        assert_eq!(message(&desk.wait_for("request")).message_type, MessageType::Request);
+    }
+    let out = desk.wait_for("request");
+    assert_eq!(out[0], Effect::Report(Report::OfferLost(SERVER)));
+    assert_eq!(message(&out).message_type, MessageType::Discover);
+    assert_ne!(message(&out).xid, message(&first).xid);
+}
+
+#[test]
+fn answers_that_do_not_belong_are_ignored_by_name() {
+    type Edit = fn(&mut Message);
+    let (mut desk, out) = Desk::open();
+    let offer = Message::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
+    let table: [(Edit, Ignored); 9] = [
+        (|offer| offer.xid ^= 1, Ignored::NotOurs),
+        (|offer| offer.chaddr = mac(9), Ignored::NotOurs),
+        (|offer| offer.server_id = None, Ignored::NoServer),
+        (|offer| offer.message_type = MessageType::Ack, Ignored::Unexpected(MessageType::Ack)),
+        (|offer| offer.message_type = MessageType::Nak, Ignored::Unexpected(MessageType::Nak)),
+        (|offer| offer.prefix = None, Ignored::Unusable),
+        (|offer| offer.lease_time = Some(0), Ignored::Unusable),
+        (|offer| offer.yiaddr = Ipv4Addr::new(10, 0, 2, 255), Ignored::Unusable),
+        (|offer| offer.yiaddr = Ipv4Addr::LOCALHOST, Ignored::Unusable),
+    ];
+    for (index, (edit, why)) in table.into_iter().enumerate() {
+        let mut wrong = offer.clone();
+        edit(&mut wrong);
+        assert_eq!(desk.receive(&wrong.emit()), ignored(why), "row {index}");
+    }
+    let request = desk.receive(&offer.emit());
+    let mut ack = Message { message_type: MessageType::Ack, ..offer };
+    ack.server_id = Some(Ipv4Addr::new(10, 0, 2, 66));
+    assert_eq!(desk.receive(&ack.emit()), ignored(Ignored::ForeignServer));
+    ack.server_id = message(&request).server_id;
+    ack.yiaddr = Ipv4Addr::new(10, 0, 2, 77);
+    assert_eq!(desk.receive(&ack.emit()), ignored(Ignored::OtherAddress(ack.yiaddr)));
+    assert!(desk.client.lease().is_none());
+}
+
+#[test]
+fn odd_times_give_way_and_a_lease_for_ever_has_no_deadline() {
+    for (lease, t1, t2, renew_after) in
+        [(80, 70, 60, Some(40)), (80, 0, 60, Some(40)), (80, 10, 80, Some(40)), (80, 10, 20, Some(10))]
+            .into_iter()
+            .chain([(u32::MAX, 10, 20, None)])
+    {
+        let (mut desk, out) = Desk::open();
+        let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
+        let mut offer = Message::parse(&bytes).expect("an offer");
+        (offer.lease_time, offer.renewal_time, offer.rebinding_time) = (Some(lease), Some(t1), Some(t2));
+        desk.receive(&offer.emit());
+        offer.message_type = MessageType::Ack;
+        desk.receive(&offer.emit());
+        let due = desk.client.poll_timeout().map(|(at, _)| (at - desk.now).as_secs());
+        assert_eq!(due, renew_after, "{lease} {t1} {t2}");
+    }
+}
+
+#[test]
+fn the_server_keeps_its_pool_and_its_word() {
+    let now = testkit::origin();
+    let mut server = Server::new(Config { last: config().first, ..config() }).expect("a pool of one");
+    let discover = |last| Message::new(MessageType::Discover, 1, mac(last)).emit();
+    assert!(server.handle(&discover(1), now).is_some());
+    assert_eq!(server.handle(&discover(2), now), None, "the only address is offered");
+    assert!(server.handle(&discover(2), now + Duration::from_secs(10)).is_some(), "the offer was not taken");
+    let mut elsewhere = Message::new(MessageType::Request, 1, mac(2));
+    elsewhere.requested_ip = Some(config().first);
+    elsewhere.server_id = Some(Ipv4Addr::new(10, 0, 2, 66));
+    assert_eq!(server.handle(&elsewhere.emit(), now), None, "another server's offer was taken");
+    assert_eq!(server.leases().count(), 0);
+    let mut foreign = Message::new(MessageType::Request, 1, mac(3));
+    foreign.ciaddr = Ipv4Addr::new(192, 168, 0, 9);
+    let nak = server.handle(&foreign.emit(), now).expect("a refusal");
+    assert_eq!(nak.destination, Ipv4Addr::BROADCAST);
+    assert_eq!(Message::parse(&nak.bytes).expect("a refusal").message_type, MessageType::Nak);
+
+    let outside = Config { last: Ipv4Addr::new(10, 0, 3, 9), ..config() };
+    assert!(matches!(Server::new(outside), Err(InvalidConfig::Pool { .. })));
+    let nobody = Config { address: Ipv4Addr::new(10, 0, 2, 0), ..config() };
+    assert_eq!(Server::new(nobody).err(), Some(InvalidConfig::Address(Ipv4Addr::new(10, 0, 2, 0))));
+}
+
+/// What the link does to one message.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Arrives(u64),
+    Lost,
+    Twice(u64, u64),
+    Damaged(usize),
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        4 => (0_u64..3000).prop_map(Fate::Arrives),
+        3 => Just(Fate::Lost),
+        2 => (0_u64..3000, 0_u64..9000).prop_map(|(one, other)| Fate::Twice(one, other)),
+        1 => (0_usize..300).prop_map(Fate::Damaged),
+    ]
+}
+
+#[derive(Debug, Clone)]
+enum Packet {
+    ToServer(Vec<u8>),
+    ToClient(usize, Vec<u8>),
+}
+
+struct Link {
+    now: Instant,
+    server: Server,
+    /// The server does not answer from here to there, and has forgotten all leases when it comes back.
+    away: (Instant, Instant),
+    clients: Vec<Client>,
+    configured: Vec<Option<(Lease, Instant)>>,
+    agenda: BTreeMap<(Instant, u64), Packet>,
+    sequence: u64,
+    fates: Vec<Fate>,
+    calm_from: Instant,
+}
+
+impl Link {
+    fn carry(&mut self, packet: Packet) {
+        self.sequence += 1;
+        let index = usize::try_from(self.sequence).expect("few packets");
+        let fate = if self.now >= self.calm_from { Fate::Arrives(1) } else { self.fates[index % self.fates.len()] };
+        let mut put = |after: u64, packet: Packet| {
+            self.sequence += 1;
+            self.agenda.insert((self.now + Duration::from_millis(after), self.sequence), packet);
+        };
+        match fate {
+            Fate::Lost => {}
+            Fate::Arrives(after) => put(after, packet),
+            Fate::Twice(one, other) => {
+                put(one, packet.clone());
+                put(other, packet);
+            }
+            Fate::Damaged(at) => put(
+                1,
+                match packet {
+                    Packet::ToServer(bytes) => Packet::ToServer(damage(bytes, at)),
+                    Packet::ToClient(index, bytes) => Packet::ToClient(index, damage(bytes, at)),
+                },
+            ),
+        }
+    }
+
+    fn run(&mut self, until: Instant) {
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            assert!(steps < 100_000, "no tight loop");
+            let due =
+                self.clients.iter().enumerate().filter_map(|(index, client)| Some((client.poll_timeout()?.0, index)));
+            let due = due.min();
+            let packet = self.agenda.first_key_value().map(|(&(at, _), _)| at);
+            match (packet, due) {
+                (Some(at), due) if due.is_none_or(|(due, _)| at < due) => {
+                    if at > until {
+                        return;
+                    }
+                    self.now = at;
+                    let (_, packet) = self.agenda.pop_first().expect("looked at above");
+                    self.arrive(packet);
+                }
+                (_, Some((at, index))) => {
+                    if at > until {
+                        return;
+                    }
+                    self.now = at;
+                    self.tell(index, Event::Tick);
+                }
+                (_, None) => return,
+            }
+        }
+    }
+
+    fn arrive(&mut self, packet: Packet) {
+        match packet {
+            Packet::ToServer(bytes) => {
+                if self.now >= self.away.0 && self.now < self.away.1 {
+                    self.server = server();
+                    return;
+                }
+                if let Some(reply) = self.server.handle(&bytes, self.now) {
+                    let receivers = (0..self.clients.len())
+                        .filter(|&index| reply.mac == Mac::BROADCAST || reply.mac == station(index));
+                    for index in receivers {
+                        self.carry(Packet::ToClient(index, reply.bytes.clone()));
+                    }
+                }
+            }
+            Packet::ToClient(index, bytes) => self.tell(index, Event::Received(&bytes)),
+        }
+    }
+
+    fn tell(&mut self, index: usize, event: Event<'_>) {
+        let mut out = Vec::new();
+        self.clients[index].handle(event, self.now, &mut out);
+        self.perform(index, out);
+    }
+
+    fn perform(&mut self, index: usize, out: Vec<Effect>) {
+        for effect in out {
+            match effect {
+                Effect::Send { to, bytes } => {
+                    let from = match to {
+                        Destination::Broadcast { from } | Destination::Unicast { from, .. } => from,
+                    };
+                    let own = self.configured[index].as_ref().map_or(Ipv4Addr::UNSPECIFIED, |(lease, _)| lease.address);
+                    assert_eq!(from, own, "sent from the address it has");
+                    self.carry(Packet::ToServer(bytes));
+                }
+                Effect::Configure(lease) => self.configured[index] = Some((lease, self.now)),
+                Effect::Deconfigure => {
+                    assert!(self.configured[index].take().is_some(), "only what was given is taken away");
+                }
+                Effect::Report(_) => {}
+            }
+        }
+        let present = self.configured[index].as_ref().map(|(lease, _)| lease);
+        assert_eq!(present, self.clients[index].lease(), "the link has what the client says");
+        if let Some((Lease { term: Term::Limited { lasts, .. }, .. }, since)) = &self.configured[index] {
+            assert!(self.now < *since + *lasts, "a lease is never used after its end");
+        }
+    }
+}
+
+fn damage(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
+    // Only where a wrong byte is seen: the fixed fields up to the client's address, or the magic number.
+    let at = [0, 1, 2, 5, 28, 33, 236, 238][at % 8];
+    bytes[at] ^= 0x55;
+    bytes
+}
+
+fn station(index: usize) -> Mac {
+    mac(u8::try_from(index + 1).expect("few clients"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Whatever the link and the server do, a lease is not used after its end and no two clients have one address
+    /// while the server remembers; when they behave again, every client has a lease soon and keeps it.
+    #[test]
+    fn clients_keep_to_their_leases_on_a_bad_link(
+        seed: u64,
+        count in 1_usize..5,
+        fates in proptest::collection::vec(fate(), 1..60),
+        away in (0_u64..200, 0_u64..200),
+        forgets: bool,
+    ) {
+        let begin = testkit::origin();
+        let seconds = Duration::from_secs;
+        let away = if forgets { (begin + seconds(away.0), begin + seconds(away.0 + away.1)) } else { (begin, begin) };
+        let mut link = Link {
+            now: begin,
+            server: server(),
+            away,
+            clients: Vec::new(),
+            configured: vec![None; count],
+            agenda: BTreeMap::new(),
+            sequence: 0,
+            fates,
+            calm_from: begin + seconds(400),
+        };
+        for index in 0..count {
+            let mut out = Vec::new();
+            link.clients.push(Client::start(station(index), seed.wrapping_add(index as u64), begin, &mut out));
+            link.perform(index, out);
+        }
+        let distinct = |link: &Link| {
+            let mut addresses: Vec<Ipv4Addr> =
+                link.configured.iter().flatten().map(|(lease, _)| lease.address).collect();
+            addresses.sort_unstable();
+            addresses.windows(2).all(|pair| pair[0] != pair[1])
+        };
+        for second in (0..400).step_by(5) {
+            link.run(begin + seconds(second));
+            prop_assert!(forgets || distinct(&link), "two clients with one address");
+        }
+        // The longest wait of a client that has been alone for long, and a lease's length for what was forgotten.
+        link.run(begin + seconds(400 + 80 + u64::from(LEASE) + 20));
+        let after: Vec<_> = link.configured.iter().map(|given| given.as_ref().map(|(lease, _)| lease.clone())).collect();
+        prop_assert!(after.iter().all(Option::is_some), "every client has a lease: {after:?}");
+        prop_assert!(distinct(&link));
+        link.run(begin + seconds(2000));
+        let later: Vec<_> = link.configured.iter().map(|given| given.as_ref().map(|(lease, _)| lease.clone())).collect();
+        prop_assert_eq!(after, later, "kept by renewing");
+    }
+
+    /// Garbage changes nothing: the client's next step is the one it had planned.
+    #[test]
+    fn garbage_moves_no_client(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let (mut desk, _) = Desk::open();
+        let before = desk.client.poll_timeout();
+        let out = desk.receive(&bytes);
+        prop_assert!(matches!(out[..], [Effect::Report(Report::Ignored(_))]));
+        prop_assert_eq!(desk.client.poll_timeout(), before);
+        prop_assert_eq!(server().handle(&bytes, desk.now), None);
+    }
+}
