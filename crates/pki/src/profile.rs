@@ -124,7 +124,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A machine's own certificate is in its seal. Nothing renews it yet, and an expired one would lock the owner out of
 /// a healthy machine, so it ends with its authority; membership, not expiry, is what a machine loses.
-const MACHINE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const MACHINE: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
 /// Certificates of services are made anew at each boot and live in memory: longer than any uptime between updates.
 const SERVICE: Duration = YEAR;
 /// Long enough for a working day, short enough that nobody has to revoke it.

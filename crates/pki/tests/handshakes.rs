@@ -226,7 +226,7 @@ fn the_name_dialled_is_the_name_in_the_certificate() {
 #[test]
 fn an_expired_machine_is_refused() {
     let cluster = Cluster::create();
-    let late = pinned(cluster.authority.public().pin(), None, clock(NOW + 11 * 365 * 24 * 3600)).unwrap();
+    let late = pinned(cluster.authority.public().pin(), None, clock(NOW + 21 * 365 * 24 * 3600)).unwrap();
     let refused = handshake(late, cluster.server(&[]), &name()).err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::Expired)));
 }

@@ -68,7 +68,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
                 "uri:cairn://cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/coordinator",
                 "uri:cairn://cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/node",
             ],
-            10 * year,
+            20 * year,
         ),
         row(
             Profile::EtcdServer { node, vpn: VPN },
@@ -286,7 +286,8 @@ fn a_certificate_that_does_not_say_what_it_is_for_is_good_for_nothing() {
     let signer = PrivateKey::from_pkcs8(authority.export_key().unwrap().expose()).unwrap();
     let mut of_authority = rcgen::CertificateParams::default();
     of_authority.distinguished_name = rcgen::DistinguishedName::new();
-    let subject = parse(authority.certificate()).subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned();
+    let subject =
+        parse(authority.certificate()).subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned();
     of_authority.distinguished_name.push(rcgen::DnType::CommonName, subject);
     let issuer = rcgen::Issuer::new(of_authority, &signer);
     let key = PrivateKey::generate().unwrap();
