@@ -1,1 +1,234 @@
-//! One plain function per parser of foreign bytes; the corpus replays on stable.
+//! One plain function per parser of foreign bytes, and the table of them. A function returns whether the bytes meant
+//! something; it fails by panicking, which no bytes may bring about.
+//!
+//! `tests/replay.rs` replays `corpus/` and thousands of seeded mutations of it on every run. To add a parser: a
+//! function, a row in [`TARGETS`], a folder `corpus/<name>/` with a seed that is accepted (`good-*`) and some that
+//! are not (`bad-*`).
+
+use attest::{CommandCode, PcrSelection, response};
+use formats::strict::{self, Field, Kind, Message, Rule};
+use keys::header::{Copy, HEADER_BYTES};
+use keys::identity::SigningKey;
+use keys::pair::{self, File, SLOT_BYTES, Slot};
+use keys::purpose::Purpose;
+use model::{BootClass, Secret};
+
+/// A parser of foreign bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Its name, and that of its folder in `corpus/`.
+    pub name: &'static str,
+    /// Parses, checks what must hold of every result, and says whether the bytes were accepted.
+    pub run: fn(&[u8]) -> Outcome,
+    /// Whose bytes they are.
+    pub because: &'static str,
+}
+
+/// What became of the bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// They meant something.
+    Accepted,
+    /// They were refused with an error.
+    Refused,
+}
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    Target { name: "strict", run: strict, because: "every stored protobuf goes through it first" },
+    Target { name: "enrolment", run: enrolment, because: "anyone who holds the disk can write the ESP" },
+    Target { name: "enrolment_body", run: enrolment_body, because: "a signed body may come from another version" },
+    Target { name: "header", run: header, because: "anyone who holds the disk can write the data partition" },
+    Target { name: "slot", run: slot, because: "anyone who holds the disk can write the ESP" },
+    Target { name: "seal_clear", run: seal_clear, because: "read before anything is authenticated" },
+    Target { name: "seal_body", run: seal_body, because: "a sealed body may come from another version" },
+    Target { name: "share", run: share, because: "read before anything is authenticated" },
+    Target { name: "directory", run: directory, because: "a signed directory may come from another version" },
+    Target { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
+    Target { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
+    Target { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
+    Target { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
+    Target { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
+];
+
+fn outcome<T, E>(result: &Result<T, E>) -> Outcome {
+    if result.is_ok() { Outcome::Accepted } else { Outcome::Refused }
+}
+
+/// The strict pass over a message that has every kind of field.
+pub fn strict(bytes: &[u8]) -> Outcome {
+    const INNER: Message = Message {
+        name: "Inner",
+        fields: &[
+            Field { number: 1, name: "text", kind: Kind::Text, rule: Rule::Optional },
+            Field { number: 2, name: "inner", kind: Kind::Bytes, rule: Rule::Repeated },
+        ],
+    };
+    const OUTER: Message = Message {
+        name: "Outer",
+        fields: &[
+            Field { number: 1, name: "version", kind: Kind::U32, rule: Rule::Required },
+            Field { number: 2, name: "flag", kind: Kind::Bool, rule: Rule::Optional },
+            Field { number: 3, name: "list", kind: Kind::U64, rule: Rule::Repeated },
+            Field { number: 4, name: "left", kind: Kind::Message(&INNER), rule: Rule::Arm("side") },
+            Field { number: 5, name: "right", kind: Kind::Bytes, rule: Rule::Arm("side") },
+            Field { number: 6, name: "address", kind: Kind::Fixed32, rule: Rule::Optional },
+        ],
+    };
+    let checked = strict::check(bytes, &OUTER);
+    let version = strict::version(bytes, &OUTER, "version", 1);
+    assert!(checked.is_err() || matches!(version, Ok(Some(_))), "what passes has the version that is required");
+    outcome(&checked)
+}
+
+/// An enrolment config as it lies on the ESP.
+pub fn enrolment(bytes: &[u8]) -> Outcome {
+    outcome(&enrol::config::read(bytes))
+}
+
+/// The body of an enrolment config, signed by the owner with the seed 01…01, so that mutations get past the signature.
+pub fn enrolment_body(bytes: &[u8]) -> Outcome {
+    let owner = SigningKey::from_seed(Secret::take(&mut [1; 32]));
+    let signature = owner.sign(Purpose::Enrol, bytes);
+    let signed = [&[0x0a], &varint(bytes.len())[..], bytes, &[0x12, 64], &signature].concat();
+    let read = enrol::config::read(&signed);
+    if let Ok(verified) = &read {
+        verified.config.sign(&owner).expect("what a machine takes, the tool can write");
+    }
+    outcome(&read)
+}
+
+/// A copy of the data header: as it is, and with its checksum made right.
+pub fn header(bytes: &[u8]) -> Outcome {
+    let mut bytes = padded(bytes, HEADER_BYTES);
+    let read = |bytes: &[u8]| match Copy::read(bytes) {
+        Copy::Valid(header) => {
+            assert_eq!(header.to_bytes()[..], *bytes, "a header has one form only");
+            Outcome::Accepted
+        }
+        Copy::Blank | Copy::Refused(_) => Outcome::Refused,
+    };
+    let outcome = read(&bytes);
+    let checksum = keys::derive::sha256(&[&bytes[..480]]);
+    bytes[480..512].copy_from_slice(&checksum);
+    read(&bytes);
+    outcome
+}
+
+/// A slot of a paired file, and what the clear part means to each of them. The bytes are also put into a slot as its
+/// clear part, so that mutations get past the checksum.
+pub fn slot(bytes: &[u8]) -> Outcome {
+    for file in File::ALL {
+        let around = pair::emit(*file, 1, &bytes[..bytes.len().min(SLOT_BYTES / 2)], None).expect("half a slot fits");
+        Slot::read(*file, &around).expect("our own");
+        let _ = keys::seal::read([&around, &around]);
+    }
+    let bytes = padded(bytes, SLOT_BYTES);
+    let mut outcome = Outcome::Refused;
+    for file in File::ALL {
+        if let Ok(slot) = Slot::read(*file, &bytes) {
+            seal_clear(slot.clear());
+            share(slot.clear());
+            directory(slot.clear());
+            record(slot.clear());
+            outcome = Outcome::Accepted;
+        }
+    }
+    let _ = keys::seal::read([&bytes, &bytes]);
+    outcome
+}
+
+/// The clear part of a seal.
+pub fn seal_clear(bytes: &[u8]) -> Outcome {
+    outcome(&keys::seal::Clear::decode(bytes))
+}
+
+/// The decrypted body of a seal.
+pub fn seal_body(bytes: &[u8]) -> Outcome {
+    outcome(&keys::seal::Body::decode(bytes))
+}
+
+/// A share.
+pub fn share(bytes: &[u8]) -> Outcome {
+    let decoded = keys::share::Share::decode(bytes);
+    if let Ok(share) = &decoded {
+        share.emit(1).expect("a share's blobs have bounds that fit");
+    }
+    outcome(&decoded)
+}
+
+/// The body of a directory, and the whole of it under a CA that did not sign it.
+pub fn directory(bytes: &[u8]) -> Outcome {
+    let verified = keys::directory::Directory::verify(bytes, b"no CA", 0);
+    assert!(verified.is_err(), "a directory without a CA is believed");
+    outcome(&keys::directory::Directory::decode(bytes))
+}
+
+/// A recovery record.
+pub fn record(bytes: &[u8]) -> Outcome {
+    let decoded = keys::record::Record::decode(bytes);
+    if let Ok(record) = decoded {
+        let slot = Slot::read(File::Record, &record.emit(1).expect("a record fits")).expect("our own");
+        assert_eq!(keys::record::Record::decode(slot.clear()), Ok(record), "a record says the same again");
+    }
+    outcome(&decoded)
+}
+
+/// A DHCP message: the payload of a datagram.
+pub fn dhcp_message(bytes: &[u8]) -> Outcome {
+    outcome(&dhcp::wire::Message::parse(bytes))
+}
+
+/// An Ethernet frame that may hold one.
+pub fn dhcp_frame(bytes: &[u8]) -> Outcome {
+    outcome(&dhcp::frame::parse(bytes))
+}
+
+/// A TPM's answer: the frame to every command, and the parameters of each.
+pub fn tpm_answer(bytes: &[u8]) -> Outcome {
+    let codes = [CommandCode::GetRandom, CommandCode::StartAuthSession, CommandCode::Create, CommandCode::Unseal];
+    let mut accepted = Outcome::Refused;
+    for code in codes {
+        for sessions in 0..3 {
+            if response::answer(code, sessions, bytes).is_ok() {
+                accepted = Outcome::Accepted;
+            }
+        }
+    }
+    let parameters = bytes.get(10..).unwrap_or(bytes);
+    let selection = PcrSelection::of(BootClass::Uefi).expect("served");
+    let _ = response::get_random(parameters);
+    let _ = response::unseal(parameters);
+    let _ = response::pcr_read(selection, parameters);
+    let _ = response::create_primary(parameters);
+    let _ = response::create(parameters);
+    let _ = response::load(parameters);
+    let _ = response::start_auth_session(parameters);
+    accepted
+}
+
+/// A PE image, and a unified kernel image.
+pub fn pe(bytes: &[u8]) -> Outcome {
+    let _ = formats::uki::Uki::read(bytes);
+    let parsed = formats::pe::Pe::parse(bytes);
+    if let Ok(pe) = &parsed {
+        let _ = pe.append(&[(".fuzz", b"content")]);
+    }
+    outcome(&parsed)
+}
+
+fn padded(bytes: &[u8], length: usize) -> Vec<u8> {
+    let mut padded = bytes[..bytes.len().min(length)].to_vec();
+    padded.resize(length, 0);
+    padded
+}
+
+fn varint(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number > 0x7f {
+        bytes.push(u8::try_from(number & 0x7f).expect("seven bits") | 0x80);
+        number >>= 7;
+    }
+    bytes.push(u8::try_from(number).expect("seven bits"));
+    bytes
+}
