@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use crate::host::Acceleration;
+use crate::host::{Acceleration, Host};
 use crate::machine::{
     Boot, Cache, Content, Disk, Forward, FwCfg, Link, Machine, Nic, OnReset, Protocol, Tpm, Watchdog,
 };
@@ -27,7 +27,7 @@ pub struct RunFiles {
 impl Machine {
     /// The arguments behind the program's name.
     #[must_use]
-    pub fn argv(&self, files: &RunFiles, acceleration: Acceleration) -> Vec<String> {
+    pub fn argv(&self, files: &RunFiles, host: &Host) -> Vec<String> {
         let mut argv = Argv(Vec::new());
         argv.pair("-name", escape(&self.name));
         for flag in ["-nodefaults", "-no-user-config", "-S"] {
@@ -35,7 +35,7 @@ impl Machine {
         }
         argv.pair("-display", "none");
         argv.pair("-machine", self.board());
-        match acceleration {
+        match host.acceleration {
             Acceleration::Kvm => argv.pair("-accel", "kvm").pair("-cpu", "host"),
             Acceleration::Tcg => argv.pair("-accel", "tcg,thread=multi").pair("-cpu", "max"),
         };
@@ -47,7 +47,7 @@ impl Machine {
         argv.pair("-serial", "chardev:serial");
         argv.pair("-object", "rng-builtin,id=rng");
         argv.pair("-device", format!("{},rng=rng", self.virtio("virtio-rng")));
-        self.load(&mut argv);
+        self.load(&mut argv, host);
         for (index, disk) in self.disks.iter().enumerate() {
             self.disk(&mut argv, index, disk);
         }
@@ -97,12 +97,12 @@ impl Machine {
         format!("{kind}-{}", if self.is_microvm() { "device" } else { "pci" })
     }
 
-    fn load(&self, argv: &mut Argv) {
+    fn load(&self, argv: &mut Argv, host: &Host) {
         match &self.boot {
             Boot::Direct(kernel) | Boot::Microvm(kernel) => {
                 argv.pair("-kernel", kernel.image.display().to_string());
                 argv.pair("-initrd", kernel.initrd.display().to_string());
-                argv.pair("-append", kernel.cmdline.clone());
+                argv.pair("-append", format!("{}{}", kernel.cmdline, self.counter_rate(host)));
             }
             Boot::Uefi(firmware) => {
                 let flash = |unit: u8, access: &str, file: &Path| {
@@ -111,6 +111,15 @@ impl Machine {
                 argv.pair("-drive", flash(0, "readonly=on", &firmware.code));
                 argv.pair("-drive", flash(1, "readonly=off", &firmware.vars));
             }
+        }
+    }
+
+    /// microvm has no timer but the PIT to measure the time stamp counter against. Under emulation on a busy host that
+    /// fails, and the kernel then hangs for ever: it is told instead (kernel-parameters.txt).
+    fn counter_rate(&self, host: &Host) -> String {
+        match (self.is_microvm(), host) {
+            (true, Host { acceleration: Acceleration::Tcg, tsc_khz: Some(khz) }) => format!(" tsc_early_khz={khz}"),
+            (_, Host { acceleration: Acceleration::Tcg | Acceleration::Kvm, .. }) => String::new(),
         }
     }
 
@@ -229,7 +238,8 @@ mod tests {
 
     /// Compares with `golden/<name>.argv`; `CAIRN_REWRITE_GOLDEN=1` writes it anew.
     fn golden(name: &str, machine: &Machine, acceleration: Acceleration) {
-        let lines: Vec<String> = machine.argv(&files(), acceleration).iter().map(line).collect();
+        let host = Host { acceleration, tsc_khz: Some(2_500_000) };
+        let lines: Vec<String> = machine.argv(&files(), &host).iter().map(line).collect();
         let text = lines.concat().trim_start().to_owned() + "\n";
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.argv"));
         if std::env::var_os("CAIRN_REWRITE_GOLDEN").is_some() {
@@ -276,7 +286,8 @@ mod tests {
 
     #[test]
     fn user_networking_is_always_restricted() {
-        let argv = machine(Boot::Direct(kernel())).argv(&files(), Acceleration::Tcg);
+        let host = Host { acceleration: Acceleration::Tcg, tsc_khz: None };
+        let argv = machine(Boot::Direct(kernel())).argv(&files(), &host);
         assert!(argv.iter().filter(|arg| arg.starts_with("user,")).all(|arg| arg.contains(",restrict=on")));
     }
 }

@@ -1,6 +1,6 @@
 //! What this host can do for a virtual machine: hardware acceleration, and which programs are there.
 //!
-//! Deciding is pure; only [`Acceleration::of_this_host`] and [`missing`] look.
+//! Deciding is pure; only [`Host::look`] and [`missing`] look.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,23 +14,44 @@ pub enum Acceleration {
     Tcg,
 }
 
-impl Acceleration {
+/// What matters of a host to the machines on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// How guest instructions are executed.
+    pub acceleration: Acceleration,
+    /// Rate of the time stamp counter in kHz, where it is known. An emulated machine has the host's counter.
+    pub tsc_khz: Option<u32>,
+}
+
+impl Host {
     /// Looks at `/dev/kvm` and `/proc/cpuinfo`.
     #[must_use]
-    pub fn of_this_host() -> Self {
+    pub fn look() -> Self {
         let opens = File::options().read(true).write(true).open("/dev/kvm").is_ok();
         Self::decide(opens, &fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
     }
 
     /// `/dev/kvm` may open and still be unable to boot a stock kernel: the processor must name `svm` or `vmx` too.
+    /// The processor's frequency is the counter's where the host is a virtual machine itself, whose clock nobody scales.
     #[must_use]
     pub fn decide(kvm_opens: bool, cpuinfo: &str) -> Self {
-        let virtualises = cpuinfo
-            .lines()
-            .filter_map(|line| line.strip_prefix("flags"))
-            .any(|flags| flags.split_whitespace().any(|flag| flag == "svm" || flag == "vmx"));
-        if kvm_opens && virtualises { Self::Kvm } else { Self::Tcg }
+        let has = |wanted: &str| {
+            let flags = cpuinfo.lines().filter_map(|line| line.strip_prefix("flags"));
+            flags.flat_map(str::split_whitespace).any(|flag| flag == wanted)
+        };
+        let virtualises = has("svm") || has("vmx");
+        let acceleration = if kvm_opens && virtualises { Acceleration::Kvm } else { Acceleration::Tcg };
+        let steady = has("constant_tsc") && has("hypervisor");
+        Self { acceleration, tsc_khz: steady.then(|| processor_khz(cpuinfo)).flatten() }
     }
+}
+
+/// From a line like `cpu MHz : 2596.122`.
+fn processor_khz(cpuinfo: &str) -> Option<u32> {
+    let (_, megahertz) = cpuinfo.lines().find(|line| line.starts_with("cpu MHz"))?.split_once(':')?;
+    let (whole, thousandths) = megahertz.trim().split_once('.')?;
+    let thousandths: u32 = thousandths.get(..3)?.parse().ok()?;
+    whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(thousandths).filter(|khz| *khz > 0)
 }
 
 /// A program or file that virtual machines need, and the Debian package that has it.
@@ -73,11 +94,24 @@ mod tests {
         let intel = "processor\t: 0\nflags\t\t: fpu vmx sse2\n";
         let amd = "flags\t\t: fpu svm\n";
         let guest = "model name\t: svm vmx\nflags\t\t: fpu svm_lock vmxoff\n";
-        assert_eq!(Acceleration::decide(true, intel), Acceleration::Kvm);
-        assert_eq!(Acceleration::decide(true, amd), Acceleration::Kvm);
-        assert_eq!(Acceleration::decide(false, intel), Acceleration::Tcg);
-        assert_eq!(Acceleration::decide(true, guest), Acceleration::Tcg);
-        assert_eq!(Acceleration::decide(true, ""), Acceleration::Tcg);
+        let acceleration = |opens, cpuinfo| Host::decide(opens, cpuinfo).acceleration;
+        assert_eq!(acceleration(true, intel), Acceleration::Kvm);
+        assert_eq!(acceleration(true, amd), Acceleration::Kvm);
+        assert_eq!(acceleration(false, intel), Acceleration::Tcg);
+        assert_eq!(acceleration(true, guest), Acceleration::Tcg);
+        assert_eq!(acceleration(true, ""), Acceleration::Tcg);
+    }
+
+    #[test]
+    fn the_counters_rate_is_known_only_where_nobody_scales_it() {
+        let cpuinfo = |flags: &str, mhz: &str| format!("cpu MHz\t\t: {mhz}\nflags\t\t: {flags}\n");
+        let rate = |flags, mhz| Host::decide(false, &cpuinfo(flags, mhz)).tsc_khz;
+        assert_eq!(rate("constant_tsc hypervisor", "2596.122"), Some(2_596_122));
+        assert_eq!(rate("constant_tsc", "800.000"), None);
+        assert_eq!(rate("hypervisor", "2596.122"), None);
+        for nonsense in ["", "fast", "1", "1.2", "0.000", "99999999.000"] {
+            assert_eq!(rate("constant_tsc hypervisor", nonsense), None, "{nonsense}");
+        }
     }
 
     #[test]

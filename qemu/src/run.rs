@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use crate::console::{Console, Line, Silent};
 use crate::deadline::Deadline;
-use crate::host::Acceleration;
+use crate::host::Host;
 use crate::machine::{Machine, Protocol};
 use crate::process::{Process, ProcessError, Waited};
 use crate::qmp::{Event, Qmp, QmpError};
@@ -144,7 +144,7 @@ impl Vm {
                 Some(Swtpm::start(&files, tie == Tie::Detached, Deadline::after(HOST))?)
             }
         };
-        let argv = machine.argv(&files, Acceleration::of_this_host());
+        let argv = machine.argv(&files, &Host::look());
         let started = Started::spawn(&argv, &dir, tie, swtpm)?;
         let process = Process::of_child(started.pid())?;
         let deadline = Deadline::after(HOST);

@@ -78,10 +78,11 @@ impl Swtpm {
             std::os::unix::process::CommandExt::process_group(&mut command, 0);
         }
         let mut child = command.spawn().map_err(SwtpmError::Spawn)?;
+        let pid = child.id().to_string();
         let started = Process::of_child(child.id()).map_err(SwtpmError::from).and_then(|process| {
             // Its pid file is written when it already listens; connecting to look would be taken for the client.
             process
-                .until(deadline, || fs::read(&pid_file).is_ok_and(|text| text.ends_with(b"\n")).then_some(()))
+                .until(deadline, || (fs::read(&pid_file).ok()? == pid.as_bytes()).then_some(()))
                 .map_err(|source| SwtpmError::Start { log: files.log.into(), source })?;
             Ok(process)
         });
