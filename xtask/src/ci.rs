@@ -7,12 +7,16 @@ use std::{
     time::Duration,
 };
 
+use ::image::Profile;
 use anyhow::{Context, Result, bail};
 
 use crate::{
     cache::Cache,
-    components, kernel, packages,
+    components,
+    image::{self, Wanted},
+    kernel, packages,
     process::shown,
+    programs::Build,
     progress::{clock_text, say, timed},
     tools,
     verdict::{self, Counts},
@@ -71,13 +75,16 @@ impl Report {
     fn tests(&mut self, workspace: &Workspace, cache: &Cache) {
         self.run("kernel", || kernel::build(cache, None).map(drop));
         self.run("components", || components::build(workspace, cache).map(drop));
+        let folder = workspace.target().join("image-under-test");
+        let wanted = Wanted { profile: Profile::Release, build: Build::Release, kernel_source: None };
+        self.run("image", || image::build(workspace, cache, &wanted, &folder).map(drop));
         let cargo_test = |arguments: &[&str]| {
             let mut command = Command::new("cargo");
             command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).current_dir(workspace.root());
             command
         };
         self.count("host tests", &mut cargo_test(&["--workspace", "--exclude", "tests"]));
-        self.count("machine tests", &mut cargo_test(&["--package", "tests"]));
+        self.count("machine tests", cargo_test(&["--package", "tests"]).env("CAIRN_IMAGE_DIR", &folder));
     }
 
     fn run(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {

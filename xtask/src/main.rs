@@ -4,6 +4,7 @@ mod cache;
 mod ci;
 mod components;
 mod digest;
+mod image;
 mod kernel;
 mod notices;
 mod packages;
@@ -53,6 +54,21 @@ enum Command {
     },
     /// Build the upstream components, or find them in the cache, and print where they are
     Components,
+    /// Build an image: kernel, components, programs, root, disk
+    Image {
+        /// Where it goes
+        #[arg(long, value_name = "DIR", default_value = "out/image")]
+        out: PathBuf,
+        /// How to compile the machine's own programs
+        #[arg(long, value_enum, default_value = "release")]
+        build: programs::Build,
+        /// With fault injection, for tests
+        #[arg(long)]
+        debug: bool,
+        /// Source of the kernel (a tarball); without it, Debian's linux-source-6.12
+        #[arg(long, value_name = "TARBALL")]
+        kernel_source: Option<PathBuf>,
+    },
     /// Build the machine's own programs, static, and print where they are
     Programs {
         /// How to compile them
@@ -93,6 +109,12 @@ fn run(command: Command) -> Result<()> {
                 print(&format!("{} {}", component.name, component.version), paths)?;
             }
             Ok(())
+        }
+        Command::Image { out, build, debug, kernel_source } => {
+            let profile = if debug { ::image::Profile::Debug } else { ::image::Profile::Release };
+            let manifest = image::build(&workspace, &cache, &image::Wanted { profile, build, kernel_source }, &out)?;
+            let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
+            print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
         Command::Programs { build } => {
             let built = programs::build(&workspace, build)?;
