@@ -1,1 +1,46 @@
 //! The image: root, initramfs, UKI, ESP, GPT disk and manifest, from files. No root, no loop device.
+//!
+//! ```text
+//!   programs ─┐
+//!   OCI images├─► root (tree) ─► erofs ─► + verity tree ─► root.img ───────────────┐
+//!   licences ─┘                              │ root hash                           ├─► disk.img
+//!   init ───────────────────────────► initramfs ─┬─► cairn.efi (UKI) ─► esp ───────┘
+//!   kernel ───────────────────────────────────────┘      └─ PCR 11 ─► manifest.json
+//! ```
+//! The same inputs give the same bytes, wherever and whenever: nothing here may ask for the time, a random number, the
+//! order of a directory on disk, or who is asking. It builds no program itself; finished files come in.
+
+mod build;
+pub mod cmdline;
+pub mod disk;
+pub mod esp;
+mod files;
+mod initrd;
+pub mod inspect;
+mod inspect_text;
+mod manifest;
+mod oci;
+mod root;
+
+pub use build::{BuildError, DEBIAN_BOOT_LOADER, DEBIAN_STUB, Inputs, Kernel, Licence, Program, build};
+pub use disk::{DiskError, instantiate};
+pub use esp::put_enrolment;
+pub use files::FileError;
+pub use manifest::{Entry, KernelOrigin, Manifest, Profile, VerityPlace};
+pub use root::{Content, Row, TABLE};
+
+/// Names of the artefacts in an image's directory.
+pub mod names {
+    /// The kernel.
+    pub const KERNEL: &str = "bzImage";
+    /// The initramfs.
+    pub const INITRAMFS: &str = "initramfs.cpio.zst";
+    /// erofs followed by its verity tree.
+    pub const ROOT: &str = "root.img";
+    /// The unified kernel image.
+    pub const UKI: &str = "cairn.efi";
+    /// The GPT disk, sparse.
+    pub const DISK: &str = "disk.img";
+    /// What all of it is.
+    pub const MANIFEST: &str = "manifest.json";
+}

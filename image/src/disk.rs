@@ -1,0 +1,326 @@
+//! The GPT disk: where partitions lie, reading and writing them inside an image file, copies for machines.
+//!
+//! ```text
+//! 1 MiB | ESP 64 MiB | SYSTEM-A 256 MiB | SYSTEM-B 256 MiB | DATA 2 MiB | backup GPT in the last MiB
+//! ```
+//! DATA only marks where the data will be: the machine grows it to the end of its disk at create. Every GUID follows
+//! from the root hash, so that the same root gives the same disk.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use gpt::disk::LogicalBlockSize;
+use gpt::mbr::ProtectiveMBR;
+use gpt::partition_types::{OperatingSystem, Type};
+use gpt::{GptConfig, GptError};
+use model::{ESP_BYTES, Partition, PartitionKind, RootHash, SYSTEM_BYTES, Uuid};
+
+use crate::files::{FileError, sha256};
+use crate::names;
+
+/// Start and size of each partition are multiples of this: no real disk has larger physical blocks.
+const ALIGNMENT: u64 = 1 << 20;
+/// Room for both copies of the data header and the alignment behind them.
+const DATA_BYTES: u64 = 2 << 20;
+const SECTOR: u64 = 512;
+
+/// Why a disk image could not be made, read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// The image file itself.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The partition table.
+    #[error("partition table of the disk image")]
+    Gpt(#[from] GptError),
+    /// The protective MBR.
+    #[error("protective MBR of the disk image")]
+    Mbr(#[from] gpt::mbr::MBRError),
+    /// A partition of the plan is not there.
+    #[error("the disk image has no partition of kind {0:?}")]
+    NoPartition(PartitionKind),
+    /// The file system of the ESP.
+    #[error("file system of the ESP")]
+    Esp(#[source] io::Error),
+    /// The content is larger than its partition.
+    #[error("{kind:?} holds {room} bytes, {size} do not fit")]
+    Full {
+        /// Which partition.
+        kind: PartitionKind,
+        /// Its size in bytes.
+        room: u64,
+        /// What should go in.
+        size: u64,
+    },
+    /// A copy that is smaller than the image.
+    #[error("a disk takes at least {least} bytes, {asked} were asked for")]
+    TooSmall {
+        /// Size of the image.
+        least: u64,
+        /// What was asked for.
+        asked: u64,
+    },
+}
+
+/// A partition found on a disk image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// What it is for; none for a type that is not ours.
+    pub kind: Option<PartitionKind>,
+    /// Its name in the table.
+    pub name: String,
+    /// Its own GUID.
+    pub guid: Uuid,
+    /// Where it begins, in bytes.
+    pub start: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// A sparse disk of the least size at `path`: the ESP, and `root` with its tree in slot A.
+pub(crate) fn make(path: &Path, esp: &[u8], root: &[u8], hash: RootHash) -> Result<(), DiskError> {
+    let wrong = |action| FileError::new(action, path);
+    // The table is read back while it is written.
+    let mut options = File::options();
+    let mut file = options.read(true).write(true).create(true).truncate(true).open(path).map_err(wrong("create"))?;
+    let plan = plan(hash);
+    let size = plan.values().map(|part| (part.last_lba + 1) * SECTOR).max().unwrap_or(0) + ALIGNMENT;
+    file.set_len(size).map_err(wrong("set length of"))?;
+    let sectors = u32::try_from(size / SECTOR - 1).expect("less than 2 TiB: a few hundred MiB");
+    ProtectiveMBR::with_lb_size(sectors).overwrite_lba0(&mut file)?;
+    let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
+    let mut table = config.create_from_device(file, Some(gpt_guid(derived(hash, "disk"))))?;
+    table.update_partitions(plan)?;
+    drop(table.write()?);
+    for (kind, content) in [(PartitionKind::Esp, esp), (PartitionKind::SystemA, root)] {
+        // Blocks of zeros stay holes.
+        let blocks = content.chunks(4096).zip((0..).step_by(4096));
+        let written = blocks.filter(|(block, _)| block.iter().any(|&byte| byte != 0)).map(|(block, at)| (at, block));
+        check_room(path, kind, content.len() as u64)?;
+        write_partition(path, kind, written)?;
+    }
+    Ok(())
+}
+
+/// A sparse copy of the image's disk for one machine, `size` bytes long.
+///
+/// The partition table still ends where the image ended: the machine moves its backup and grows DATA at create.
+///
+/// # Errors
+/// [`DiskError`] when a file cannot be read or written or `size` is less than the image's.
+pub fn instantiate(image_dir: &Path, target: &Path, size: u64) -> Result<(), DiskError> {
+    let path = image_dir.join(names::DISK);
+    let source = File::open(&path).map_err(FileError::new("open", &path))?;
+    let least = source.metadata().map_err(FileError::new("read", &path))?.len();
+    if size < least {
+        return Err(DiskError::TooSmall { least, asked: size });
+    }
+    let copy = File::create(target).map_err(FileError::new("create", target))?;
+    copy.set_len(size).map_err(FileError::new("set length of", target))?;
+    copy_data(&source, &copy, least).map_err(FileError::new("copy the disk image to", target))?;
+    Ok(())
+}
+
+/// The partitions of a disk image, in the order of their numbers. The primary table must hold.
+///
+/// # Errors
+/// [`DiskError`] when there is no partition table.
+pub fn partitions(disk: &Path) -> Result<Vec<Found>, DiskError> {
+    let file = File::open(disk).map_err(FileError::new("open", disk))?;
+    let table = GptConfig::new().writable(false).open_from_device(file)?;
+    Ok(table.partitions().values().filter(|part| part.is_used()).map(found).collect())
+}
+
+/// The GUID of a disk image.
+pub(crate) fn guid(disk: &Path) -> Result<Uuid, DiskError> {
+    let file = File::open(disk).map_err(FileError::new("open", disk))?;
+    Ok(Uuid(*GptConfig::new().writable(false).open_from_device(file)?.guid().as_bytes()))
+}
+
+/// All bytes of a partition.
+pub(crate) fn read_partition(disk: &Path, kind: PartitionKind) -> Result<Vec<u8>, DiskError> {
+    let place = find(disk, kind)?;
+    let mut file = File::open(disk).map_err(FileError::new("open", disk))?;
+    let mut bytes = Vec::new();
+    let read = file.seek(SeekFrom::Start(place.start)).and_then(|_| file.take(place.length).read_to_end(&mut bytes));
+    read.map_err(FileError::new("read", disk))?;
+    Ok(bytes)
+}
+
+/// Writes `pieces`, each at its offset from the partition's start, and syncs.
+pub(crate) fn write_partition<'a>(
+    disk: &Path,
+    kind: PartitionKind,
+    pieces: impl Iterator<Item = (u64, &'a [u8])>,
+) -> Result<(), DiskError> {
+    let place = find(disk, kind)?;
+    let wrong = |action| FileError::new(action, disk);
+    let mut file = File::options().write(true).open(disk).map_err(wrong("open"))?;
+    for (at, piece) in pieces {
+        let end = at + piece.len() as u64;
+        if end > place.length {
+            return Err(DiskError::Full { kind, room: place.length, size: end });
+        }
+        file.seek(SeekFrom::Start(place.start + at)).and_then(|_| file.write_all(piece)).map_err(wrong("write"))?;
+    }
+    Ok(())
+}
+
+fn find(disk: &Path, kind: PartitionKind) -> Result<Found, DiskError> {
+    let found = partitions(disk)?.into_iter().find(|part| part.kind == Some(kind));
+    found.ok_or(DiskError::NoPartition(kind))
+}
+
+fn check_room(disk: &Path, kind: PartitionKind, size: u64) -> Result<(), DiskError> {
+    let room = find(disk, kind)?.length;
+    if size <= room { Ok(()) } else { Err(DiskError::Full { kind, room, size }) }
+}
+
+fn found(part: &gpt::partition::Partition) -> Found {
+    let kind = Partition::by_type(Uuid(*part.part_type_guid.guid.as_bytes())).map(|row| row.kind);
+    Found {
+        kind,
+        name: part.name.clone(),
+        guid: Uuid(*part.part_guid.as_bytes()),
+        start: part.first_lba * SECTOR,
+        length: (part.last_lba + 1).saturating_sub(part.first_lba) * SECTOR,
+    }
+}
+
+/// The entries of the table, one behind the other.
+fn plan(hash: RootHash) -> BTreeMap<u32, gpt::partition::Partition> {
+    let mut start = ALIGNMENT;
+    let mut entries = BTreeMap::new();
+    for (row, number) in Partition::ALL.into_iter().zip(1..) {
+        let (length, guid) = match row.kind {
+            PartitionKind::Esp => (ESP_BYTES, derived(hash, row.name)),
+            PartitionKind::SystemA => (SYSTEM_BYTES, hash.partition_uuid()),
+            PartitionKind::SystemB => (SYSTEM_BYTES, derived(hash, row.name)),
+            PartitionKind::Data => (DATA_BYTES, derived(hash, row.name)),
+        };
+        let entry = gpt::partition::Partition {
+            part_type_guid: Type { guid: gpt_guid(row.type_guid), os: OperatingSystem::None },
+            part_guid: gpt_guid(guid),
+            first_lba: start / SECTOR,
+            last_lba: (start + length) / SECTOR - 1,
+            flags: 0,
+            name: row.name.to_owned(),
+        };
+        entries.insert(number, entry);
+        start += length;
+    }
+    entries
+}
+
+/// A GUID that names `what` of the disk with this root, in the form of RFC 9562, version 8.
+fn derived(hash: RootHash, what: &str) -> Uuid {
+    let digest = sha256(&[b"cairn/v1/gpt", what.as_bytes(), &hash.0].concat());
+    let mut guid = *digest.first_chunk::<16>().expect("32 bytes");
+    guid[6] = guid[6] & 0x0f | 0x80;
+    guid[8] = guid[8] & 0x3f | 0x80;
+    Uuid(guid)
+}
+
+/// The crate writes its GUIDs mixed-endian from the printed order, as [`Uuid::to_gpt`] does.
+fn gpt_guid(guid: Uuid) -> uuid::Uuid {
+    uuid::Uuid::from_bytes(guid.0)
+}
+
+/// Copies what is not a hole.
+fn copy_data(source: &File, target: &File, length: u64) -> io::Result<()> {
+    use rustix::fs::SeekFrom as Place;
+    let mut at = 0;
+    while at < length {
+        let start = match rustix::fs::seek(source, Place::Data(at)) {
+            Ok(start) => start,
+            Err(rustix::io::Errno::NXIO) => return Ok(()), // only a hole is left
+            Err(error) => return Err(error.into()),
+        };
+        let end = rustix::fs::seek(source, Place::Hole(start))?;
+        (&*source).seek(SeekFrom::Start(start))?;
+        (&*target).seek(SeekFrom::Start(start))?;
+        io::copy(&mut source.take(end - start), &mut &*target)?;
+        at = end;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    const HASH: RootHash = RootHash([
+        0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29,
+        30, 31,
+    ]);
+
+    fn disk() -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("room for temporary files");
+        let esp = crate::esp::make(b"loader", b"kernel").expect("room");
+        make(&dir.path().join(names::DISK), &esp, &[7; 8192], HASH).expect("room");
+        dir
+    }
+
+    #[test]
+    fn the_slot_is_named_by_its_root_hash_mixed_endian_in_both_tables() {
+        let dir = disk();
+        let bytes = std::fs::read(dir.path().join(names::DISK)).expect("just made");
+        let guid = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
+        // Second entry of the primary array at LBA 2 and of the backup array 33 sectors before the end.
+        for array in [1024, bytes.len() - 33 * 512] {
+            assert_eq!(bytes[array + 128 + 16..][..16], guid);
+        }
+        assert_eq!(bytes.len() % (1 << 20), 0);
+    }
+
+    #[test]
+    fn partitions_follow_the_plan() {
+        let dir = disk();
+        let found = partitions(&dir.path().join(names::DISK)).expect("just made");
+        let places: Vec<_> = found.iter().map(|part| (part.kind, part.start >> 20, part.length >> 20)).collect();
+        let kinds = [PartitionKind::Esp, PartitionKind::SystemA, PartitionKind::SystemB, PartitionKind::Data].map(Some);
+        let [esp, system_a, system_b, data] = kinds;
+        assert_eq!(places, [(esp, 1, 64), (system_a, 65, 256), (system_b, 321, 256), (data, 577, 2)]);
+        assert!(found.iter().all(|part| part.start % ALIGNMENT == 0 && part.length % ALIGNMENT == 0));
+        assert_eq!(found[1].guid, HASH.partition_uuid());
+    }
+
+    #[test]
+    fn a_machines_disk_is_a_sparse_copy_of_its_own_size() {
+        let dir = disk();
+        let copy = dir.path().join("machine.img");
+        instantiate(dir.path(), &copy, 8 << 30).expect("sparse");
+        let metadata = std::fs::metadata(&copy).expect("just made");
+        assert_eq!(metadata.len(), 8 << 30);
+        assert!(metadata.blocks() * 512 < 16 << 20, "{} blocks", metadata.blocks());
+        let original = read_partition(&dir.path().join(names::DISK), PartitionKind::SystemA).expect("there");
+        assert_eq!(original[..8192], [7; 8192]);
+        assert!(read_partition(&copy, PartitionKind::SystemA).expect("there") == original);
+        assert!(read_partition(&copy, PartitionKind::Esp).expect("there") == crate::esp::read(&copy).expect("there"));
+        let refused = instantiate(dir.path(), &copy, 1 << 20);
+        assert!(matches!(refused, Err(DiskError::TooSmall { asked: 0x10_0000, .. })));
+    }
+
+    /// Proves: S11
+    #[test]
+    fn an_enrolment_config_is_put_replaced_and_changes_nothing_else() {
+        let dir = disk();
+        let path = dir.path().join(names::DISK);
+        let pairs = || {
+            crate::esp::PAIRS
+                .map(|name| formats::fat::place(&crate::esp::read(&path).expect("there"), &format!("{name}.1")))
+        };
+        let (files, places) = (crate::esp::list(&path).expect("sound"), pairs());
+        for config in [&[1; 3000][..], &[2; 10]] {
+            crate::esp::put_enrolment(&path, config).expect("room");
+            assert_eq!(crate::esp::read_file(&path, crate::esp::ENROLMENT).expect("there"), config);
+        }
+        let mut after = crate::esp::list(&path).expect("sound");
+        after.retain(|(name, _)| name != crate::esp::ENROLMENT);
+        assert_eq!((after, pairs()), (files, places));
+    }
+}

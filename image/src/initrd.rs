@@ -1,0 +1,43 @@
+//! What lies in the initramfs: stage 0, and what it must know of the root before it trusts anything.
+
+use std::collections::BTreeMap;
+
+use formats::verity::Verity;
+use initramfs::{BadPath, Node, Tree};
+
+use crate::cmdline;
+use crate::manifest::Entry;
+
+/// Where stage 0 finds how its root verifies; text of [`Verity`].
+pub(crate) const VERITY: &str = "cairn/verity";
+/// Where it finds the only command line it may run under.
+pub(crate) const COMMAND_LINE: &str = "cairn/cmdline";
+
+/// The tree, with `init` as stage 0.
+pub(crate) fn tree(init: Vec<u8>, verity: &Verity) -> Result<Tree, BadPath> {
+    let mut tree = Tree::default();
+    // Mount points, and /root for the verified root before it becomes /.
+    for directory in ["cairn", "dev", "proc", "root", "run", "sys"] {
+        tree.add(directory, Node::Directory { mode: 0o755 })?;
+    }
+    // The kernel opens it for PID 1 before anything is mounted; without it a failing stage 0 is silent.
+    tree.add("dev/console", Node::CharacterDevice { mode: 0o600, major: 5, minor: 1 })?;
+    tree.add("init", Node::File { mode: 0o555, bytes: init })?;
+    tree.add(VERITY, text(&verity.to_string()))?;
+    tree.add(COMMAND_LINE, text(&cmdline::text()))?;
+    Ok(tree)
+}
+
+/// What is in a tree, by absolute path.
+pub(crate) fn list(tree: &Tree) -> BTreeMap<String, Entry> {
+    let entry = |node: &Node| match node {
+        Node::Directory { .. } => Entry::Directory,
+        Node::File { bytes, .. } => Entry::file(bytes),
+        Node::CharacterDevice { .. } => Entry::Device,
+    };
+    tree.iter().map(|(path, node)| (format!("/{path}"), entry(node))).collect()
+}
+
+fn text(line: &str) -> Node {
+    Node::File { mode: 0o444, bytes: format!("{line}\n").into_bytes() }
+}

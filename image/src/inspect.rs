@@ -1,0 +1,329 @@
+//! What a finished file is, told from its bytes alone: kernel, initramfs, unified kernel, root, disk, image directory.
+//!
+//! It believes nothing that it can check: hash trees are computed anew, a slot must have the root hash its partition is
+//! named by, a directory's files must be those of its manifest. It must never write.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use formats::pe::Pe;
+use formats::uki::{NotUki, Uki};
+use formats::verity::{self, Verity};
+use initramfs::Tree;
+use model::{Partition, PartitionKind, RootHash};
+use serde::Serialize;
+
+use crate::disk::{self, DiskError};
+use crate::files::{self, FileError, hex, sha256};
+use crate::manifest::{Entry, Manifest, VerityPlace};
+use crate::{esp, initrd, names};
+
+/// What was found; its `Display` is for people, its serialisation for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum Report {
+    /// A bzImage.
+    Kernel(KernelReport),
+    /// A compressed initramfs of ours.
+    Initramfs(InitramfsReport),
+    /// A unified kernel image of ours.
+    Uki(Box<UkiReport>),
+    /// A root with its verity tree.
+    Root(RootReport),
+    /// A GPT disk image.
+    Disk(DiskReport),
+    /// A directory with a manifest, all of whose artefacts are as it says.
+    Image(Box<Manifest>),
+}
+
+/// A bzImage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct KernelReport {
+    /// What it will print as its version.
+    pub version: String,
+    /// Length in bytes.
+    pub size: u64,
+    /// SHA-256 in hex.
+    pub sha256: String,
+}
+
+/// An initramfs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InitramfsReport {
+    /// Length in bytes, compressed.
+    pub size: u64,
+    /// SHA-256 in hex.
+    pub sha256: String,
+    /// The root it boots into.
+    pub verity: VerityPlace,
+    /// The command line it accepts under UEFI.
+    pub cmdline: String,
+    /// Its files by path.
+    pub files: BTreeMap<String, Entry>,
+}
+
+/// A unified kernel image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UkiReport {
+    /// Length in bytes.
+    pub size: u64,
+    /// SHA-256 in hex.
+    pub sha256: String,
+    /// Name, address and length of each section.
+    pub sections: Vec<(String, u32, u64)>,
+    /// The os-release it shows.
+    pub os_release: String,
+    /// The command line it passes.
+    pub cmdline: String,
+    /// Its kernel.
+    pub kernel: KernelReport,
+    /// Its initramfs.
+    pub initramfs: InitramfsReport,
+    /// SHA-256 PCR 11 after the stub measured it, in hex.
+    pub pcr11: String,
+}
+
+/// A root, verified block by block.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RootReport {
+    /// How it verifies.
+    pub verity: VerityPlace,
+    /// The PARTUUID of the slot that may hold it.
+    pub partition_uuid: String,
+    /// Length of root and tree in bytes.
+    pub size: u64,
+    /// SHA-256 of root and tree, in hex.
+    pub sha256: String,
+}
+
+/// A disk image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DiskReport {
+    /// Its GUID.
+    pub guid: String,
+    /// Its partitions in order.
+    pub partitions: Vec<PartitionReport>,
+    /// The files of its ESP.
+    pub esp: BTreeMap<String, Entry>,
+    /// The unified kernels on its ESP, by path.
+    pub kernels: BTreeMap<String, UkiReport>,
+    /// The system slots that are not empty, by name.
+    pub slots: BTreeMap<String, RootReport>,
+}
+
+/// A partition.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PartitionReport {
+    /// Its name.
+    pub name: String,
+    /// Its GUID.
+    pub guid: String,
+    /// Where it begins, in bytes.
+    pub start: u64,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// Why a file cannot be explained.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// It cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It begins like nothing that is known here.
+    #[error("`{0}` is no kernel, initramfs, unified kernel, root, disk or image directory")]
+    Unknown(PathBuf),
+    /// The initramfs does not unpack.
+    #[error("unpack the initramfs")]
+    Unpack(#[source] io::Error),
+    /// The initramfs is not one of ours.
+    #[error("read the initramfs")]
+    Archive(#[from] initramfs::BadArchive),
+    /// The initramfs lacks a text or holds one that is none.
+    #[error("the initramfs has no `{0}`")]
+    InInitramfs(&'static str),
+    /// The initramfs describes its root wrongly.
+    #[error("read the root's description in the initramfs")]
+    Verity(#[from] verity::BadVerity),
+    /// It begins like a unified kernel and is none.
+    #[error("read the unified kernel image")]
+    Uki(#[from] NotUki),
+    /// It has no kernel where one should be.
+    #[error("the unified kernel image holds no Linux kernel")]
+    NoKernel,
+    /// The erofs superblock is damaged or longer than the file.
+    #[error("the root's superblock is damaged")]
+    Superblock,
+    /// A hash of the root's tree is wrong.
+    #[error("the root or its verity tree is damaged")]
+    Corrupt(#[from] verity::Corrupt),
+    /// A slot holds another root than its name says.
+    #[error("slot `{slot}` holds the root {root}, which is not the one it is named by")]
+    WrongSlot {
+        /// Name of the slot.
+        slot: String,
+        /// What it holds.
+        root: RootHash,
+    },
+    /// The disk image.
+    #[error("read the disk image")]
+    Disk(#[from] DiskError),
+    /// The manifest is none.
+    #[error("read the manifest")]
+    Manifest(#[from] serde_json::Error),
+    /// A file is not the one that the manifest lists.
+    #[error("`{0}` is not the file that the manifest lists")]
+    Changed(String),
+}
+
+/// Explains `path`: one of the files of [`names`], or a directory that holds them.
+///
+/// # Errors
+/// [`InspectError`] says what it is not, or what is damaged.
+pub fn inspect(path: &Path) -> Result<Report, InspectError> {
+    if path.is_dir() {
+        return image(path).map(|manifest| Report::Image(Box::new(manifest)));
+    }
+    if path.file_name().is_some_and(|name| name == names::MANIFEST) {
+        return image(path.parent().unwrap_or(Path::new("."))).map(|manifest| Report::Image(Box::new(manifest)));
+    }
+    let mut start = Vec::new();
+    let file = File::open(path).map_err(FileError::new("open", path))?;
+    file.take(4096).read_to_end(&mut start).map_err(FileError::new("read", path))?;
+    let at = |offset: usize, magic: &[u8]| start.get(offset..offset + magic.len()) == Some(magic);
+    if at(512, b"EFI PART") {
+        disk(path).map(Report::Disk)
+    } else if at(KERNEL_HEADER, b"HdrS") {
+        Ok(Report::Kernel(kernel(&files::read(path)?).ok_or_else(|| InspectError::Unknown(path.to_owned()))?))
+    } else if at(0, b"MZ") {
+        uki(&files::read(path)?).map(|report| Report::Uki(Box::new(report)))
+    } else if at(EROFS_SUPERBLOCK, &EROFS_MAGIC) {
+        root(&files::read(path)?).map(|(report, _)| Report::Root(report))
+    } else if at(0, &ZSTD_MAGIC) {
+        initramfs(&files::read(path)?).map(Report::Initramfs)
+    } else {
+        Err(InspectError::Unknown(path.to_owned()))
+    }
+}
+
+/// Where a bzImage has the mark of its setup header (Documentation/arch/x86/boot.rst).
+const KERNEL_HEADER: usize = 0x202;
+/// fs/erofs/erofs_fs.h.
+const EROFS_SUPERBLOCK: usize = 1024;
+const EROFS_MAGIC: [u8; 4] = [0xe2, 0xe1, 0xf5, 0xe0];
+/// RFC 8878, section 3.1.1.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// An initramfs larger than this is not ours; bounds what a hostile file can make us unpack.
+const LARGEST_INITRAMFS: usize = 256 << 20;
+
+fn image(dir: &Path) -> Result<Manifest, InspectError> {
+    let manifest: Manifest = serde_json::from_slice(&files::read(&dir.join(names::MANIFEST))?)?;
+    for (name, entry) in &manifest.artefacts {
+        if name.contains('/') || Entry::of_file(&dir.join(name))? != *entry {
+            return Err(InspectError::Changed(name.clone()));
+        }
+    }
+    Ok(manifest)
+}
+
+fn kernel(bytes: &[u8]) -> Option<KernelReport> {
+    if bytes.get(KERNEL_HEADER..KERNEL_HEADER + 4)? != b"HdrS" {
+        return None;
+    }
+    let pointer = u16::from_le_bytes(*bytes.get(0x20e..)?.first_chunk()?);
+    let text = bytes.get(usize::from(pointer) + 0x200..)?.split(|&byte| byte == 0).next()?;
+    let version = std::str::from_utf8(text).ok()?.to_owned();
+    Some(KernelReport { version, size: bytes.len() as u64, sha256: hex(&sha256(bytes)) })
+}
+
+fn initramfs(bytes: &[u8]) -> Result<InitramfsReport, InspectError> {
+    let archive = initramfs::decompress(bytes, LARGEST_INITRAMFS).map_err(InspectError::Unpack)?;
+    let tree = Tree::read(&archive)?;
+    let text = |path| {
+        let text = tree.file(path).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        text.ok_or(InspectError::InInitramfs(path))
+    };
+    let verity: Verity = text(initrd::VERITY)?.parse()?;
+    Ok(InitramfsReport {
+        size: bytes.len() as u64,
+        sha256: hex(&sha256(bytes)),
+        verity: VerityPlace::from(&verity),
+        cmdline: text(initrd::COMMAND_LINE)?.trim_end().to_owned(),
+        files: initrd::list(&tree),
+    })
+}
+
+fn uki(bytes: &[u8]) -> Result<UkiReport, InspectError> {
+    let parts = Uki::read(bytes)?;
+    let pe = Pe::parse(bytes).map_err(NotUki::from)?;
+    let sections = pe.sections().iter();
+    Ok(UkiReport {
+        size: bytes.len() as u64,
+        sha256: hex(&sha256(bytes)),
+        sections: sections.map(|part| (part.name.to_owned(), part.address, part.data.len() as u64)).collect(),
+        os_release: String::from_utf8_lossy(parts.os_release).into_owned(),
+        cmdline: String::from_utf8_lossy(parts.command_line).into_owned(),
+        kernel: kernel(parts.linux).ok_or(InspectError::NoKernel)?,
+        initramfs: initramfs(parts.initrd)?,
+        pcr11: hex(&parts.pcr11()),
+    })
+}
+
+/// A root at the start of `bytes`; what lies behind its tree is not looked at.
+fn root(bytes: &[u8]) -> Result<(RootReport, RootHash), InspectError> {
+    let length = erofs_length(bytes).ok_or(InspectError::Superblock)?;
+    let data = bytes.get(..length).ok_or(InspectError::Superblock)?;
+    let (tree, verity) = verity::tree(data).map_err(|_| InspectError::Superblock)?;
+    verity::check(bytes, &verity)?;
+    let whole = &bytes[..length + tree.len()];
+    let report = RootReport {
+        verity: VerityPlace::from(&verity),
+        partition_uuid: verity.root.partition_uuid().to_string(),
+        size: whole.len() as u64,
+        sha256: hex(&sha256(whole)),
+    };
+    Ok((report, verity.root))
+}
+
+/// The length of an erofs image by its superblock: block size as a power of two at +12, count of blocks at +36.
+fn erofs_length(bytes: &[u8]) -> Option<usize> {
+    let superblock: &[u8; 128] = bytes.get(EROFS_SUPERBLOCK..)?.first_chunk()?;
+    let blocks = u32::from_le_bytes(*superblock[36..].first_chunk()?);
+    let is_ours = superblock[..4] == EROFS_MAGIC && superblock[12] == 12;
+    is_ours.then(|| usize::try_from(blocks).ok()?.checked_mul(verity::BLOCK)).flatten()
+}
+
+fn disk(path: &Path) -> Result<DiskReport, InspectError> {
+    let mut report = DiskReport {
+        guid: disk::guid(path)?.to_string(),
+        partitions: Vec::new(),
+        esp: BTreeMap::new(),
+        kernels: BTreeMap::new(),
+        slots: BTreeMap::new(),
+    };
+    for found in disk::partitions(path)? {
+        if let Some(slot @ (PartitionKind::SystemA | PartitionKind::SystemB)) = found.kind {
+            let content = disk::read_partition(path, slot)?;
+            let empty = content.iter().take(verity::BLOCK).all(|&byte| byte == 0);
+            if !empty {
+                let (root, hash) = root(&content)?;
+                let slot = Partition::of(slot).name.to_owned();
+                if hash.partition_uuid() != found.guid {
+                    return Err(InspectError::WrongSlot { slot, root: hash });
+                }
+                report.slots.insert(slot, root);
+            }
+        }
+        let (guid, start, length) = (found.guid.to_string(), found.start, found.length);
+        report.partitions.push(PartitionReport { name: found.name, guid, start, length });
+    }
+    for (file, bytes) in esp::list(path)? {
+        if file.starts_with("EFI/Linux/") {
+            report.kernels.insert(format!("/{file}"), uki(&bytes)?);
+        }
+        report.esp.insert(format!("/{file}"), Entry::file(&bytes));
+    }
+    Ok(report)
+}

@@ -1,0 +1,121 @@
+//! `manifest.json`: what an image is made of. Public values only; written by the build, read by people and tools.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use formats::verity::Verity;
+use serde::{Deserialize, Serialize};
+
+use crate::files::{self, FileError, hex, sha256};
+
+/// Which set of services an image starts; `init` is the same binary in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Profile {
+    /// What users have.
+    Release,
+    /// With fault injection and test services; shows itself as such everywhere.
+    Debug,
+}
+
+impl Profile {
+    /// The word that `/etc/cairn/profile` holds.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+/// All that is known of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// Version of Cairn.
+    pub version: String,
+    /// Profile of the root.
+    pub profile: Profile,
+    /// Where the kernel comes from.
+    pub kernel: KernelOrigin,
+    /// The command line of every way of boot.
+    pub cmdline: String,
+    /// Root hash and the shape of `root.img`.
+    pub verity: VerityPlace,
+    /// SHA-256 PCR 11 after systemd's stub measured the UKI, in hex.
+    pub pcr11: String,
+    /// Upstream components and their versions.
+    pub components: BTreeMap<String, String>,
+    /// The artefacts in the image's directory, except the manifest itself.
+    pub artefacts: BTreeMap<String, Entry>,
+    /// Files of the initramfs, by path.
+    pub initramfs: BTreeMap<String, Entry>,
+    /// Files of the ESP, by path.
+    pub esp: BTreeMap<String, Entry>,
+    /// Everything in the root, by path.
+    pub root: BTreeMap<String, Entry>,
+}
+
+/// Where the kernel comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelOrigin {
+    /// Version of the source.
+    pub version: String,
+    /// SHA-256 of the source's archive, in hex.
+    pub source_sha256: String,
+}
+
+/// The parameters of dm-verity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VerityPlace {
+    /// Root hash in hex; its first 16 bytes are the slot's PARTUUID.
+    pub root_hash: String,
+    /// Where the tree begins in `root.img`, in bytes.
+    pub hash_offset: u64,
+    /// Count of 4096-byte data blocks.
+    pub data_blocks: u64,
+}
+
+impl From<&Verity> for VerityPlace {
+    fn from(verity: &Verity) -> Self {
+        let Verity { root, hash_offset, data_blocks } = *verity;
+        Self { root_hash: root.to_string(), hash_offset, data_blocks }
+    }
+}
+
+/// One path of the image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind", deny_unknown_fields)]
+pub enum Entry {
+    /// A file.
+    File {
+        /// Length in bytes.
+        size: u64,
+        /// SHA-256 of the content, in hex.
+        sha256: String,
+    },
+    /// A symbolic link.
+    Link {
+        /// What it points to.
+        target: String,
+    },
+    /// A directory.
+    Directory,
+    /// A device node.
+    Device,
+}
+
+impl Entry {
+    pub(crate) fn file(bytes: &[u8]) -> Self {
+        Self::File { size: bytes.len() as u64, sha256: hex(&sha256(bytes)) }
+    }
+
+    /// The file at `path`, read piece by piece.
+    pub(crate) fn of_file(path: &Path) -> Result<Self, FileError> {
+        let (size, hash) = files::measure(path)?;
+        Ok(Self::File { size, sha256: hex(&hash) })
+    }
+}

@@ -1,0 +1,170 @@
+//! The whole image from small stand-ins for its programs, with the tools a build host has.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use image::inspect::{InspectError, Report, inspect};
+use image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Profile, Program, build, names};
+
+/// Inputs in `dir`: each program is text, the kernel only has the marks of one.
+fn inputs(dir: &Path) -> Inputs {
+    fs::create_dir_all(dir).expect("room for temporary files");
+    let put = |name: &str, bytes: &[u8]| -> PathBuf {
+        let path = dir.join(name);
+        fs::write(&path, bytes).expect("room for temporary files");
+        // Whatever modes files come with, also setuid, the image has its own.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o4700)).expect("our own file");
+        path
+    };
+    let mut kernel = vec![0; 2048];
+    kernel[..2].copy_from_slice(b"MZ");
+    kernel[0x202..0x206].copy_from_slice(b"HdrS");
+    kernel[0x20e..0x210].copy_from_slice(&0x400u16.to_le_bytes());
+    kernel[0x600..0x606].copy_from_slice(b"6.12.0");
+    let program = |program: Program| (program, put(program.file_name(), program.file_name().repeat(9000).as_bytes()));
+    Inputs {
+        version: "0.1.0".to_owned(),
+        profile: Profile::Release,
+        kernel: Kernel {
+            bzimage: put("bzImage", &kernel),
+            origin: KernelOrigin { version: "6.12.0".to_owned(), source_sha256: "00".repeat(32) },
+        },
+        programs: Program::ALL.into_iter().rev().map(program).collect(),
+        components: BTreeMap::from([("etcd".to_owned(), "v3".to_owned())]),
+        licences: vec![Licence { name: "etcd".to_owned(), text: put("LICENCE", b"do as you like\n") }],
+        stub: image::DEBIAN_STUB.into(),
+        boot_loader: image::DEBIAN_BOOT_LOADER.into(),
+    }
+}
+
+fn built() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("room for temporary files");
+    build(&inputs(&dir.path().join("in")), dir.path()).expect("an image");
+    dir
+}
+
+/// Proves: O5
+#[test]
+fn two_builds_in_different_places_give_the_same_bytes() {
+    let (first, second) = (built(), tempfile::tempdir().expect("room for temporary files"));
+    let elsewhere = second.path().join("a/longer/path");
+    build(&inputs(&elsewhere.join("inputs")), &elsewhere).expect("an image");
+    for name in [names::KERNEL, names::INITRAMFS, names::ROOT, names::UKI, names::DISK, names::MANIFEST] {
+        let same = fs::read(first.path().join(name)).expect("made") == fs::read(elsewhere.join(name)).expect("made");
+        assert!(same, "{name} differs");
+    }
+}
+
+/// Proves: O5
+#[test]
+fn the_manifest_lists_what_the_root_really_holds() {
+    let dir = built();
+    let Report::Image(manifest) = inspect(dir.path()).expect("sound") else { panic!("not an image") };
+    let unpacked = dir.path().join("unpacked");
+    let extracted = Command::new("fsck.erofs")
+        .arg(format!("--extract={}", unpacked.display()))
+        .arg(dir.path().join(names::ROOT))
+        .output();
+    assert!(extracted.expect("erofs-utils").status.success());
+    assert_eq!(manifest.root.len(), image::TABLE.len() + 1, "the table and one licence");
+    let mut found = 0;
+    let mut open = vec![unpacked.clone()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).expect("extracted") {
+            let entry = entry.expect("extracted");
+            let (path, kind) = (entry.path(), entry.file_type().expect("extracted"));
+            let listed = &manifest.root[&format!("/{}", path.strip_prefix(&unpacked).expect("below").display())];
+            let mode = fs::symlink_metadata(&path).expect("extracted").permissions().mode() & 0o7777;
+            match listed {
+                Entry::File { size, .. } => {
+                    assert_eq!(*size, fs::read(&path).expect("extracted").len() as u64);
+                    assert!(mode == 0o555 || mode == 0o444, "{} has mode {mode:o}", path.display());
+                }
+                Entry::Link { target } => {
+                    assert_eq!(fs::read_link(&path).expect("a link").display().to_string(), *target)
+                }
+                Entry::Directory => assert!(kind.is_dir() && mode == 0o755, "{} {mode:o}", path.display()),
+                Entry::Device => panic!("no devices in the root"),
+            }
+            if kind.is_dir() {
+                open.push(path);
+            }
+            found += 1;
+        }
+    }
+    assert_eq!(found, manifest.root.len());
+}
+
+/// Proves: O6
+#[test]
+fn every_artefact_tells_the_same_story() {
+    let dir = built();
+    let at = |name| inspect(&dir.path().join(name)).expect("sound");
+    let Report::Image(manifest) = at(names::MANIFEST) else { panic!("not an image") };
+    let Report::Kernel(kernel) = at(names::KERNEL) else { panic!("not a kernel") };
+    let Report::Initramfs(initramfs) = at(names::INITRAMFS) else { panic!("not an initramfs") };
+    let Report::Uki(uki) = at(names::UKI) else { panic!("not a unified kernel") };
+    let Report::Root(root) = at(names::ROOT) else { panic!("not a root") };
+    let Report::Disk(disk) = at(names::DISK) else { panic!("not a disk") };
+    assert_eq!(kernel.version, "6.12.0");
+    assert_eq!((&initramfs.verity, &root.verity), (&manifest.verity, &manifest.verity));
+    assert_eq!((&initramfs.cmdline, &uki.cmdline), (&manifest.cmdline, &manifest.cmdline));
+    assert_eq!((&uki.kernel, &uki.initramfs, &uki.pcr11), (&kernel, &initramfs, &manifest.pcr11));
+    assert_eq!(disk.kernels, BTreeMap::from([("/EFI/Linux/cairn-a.efi".to_owned(), *uki)]));
+    assert_eq!(disk.slots, BTreeMap::from([("cairn-system-a".to_owned(), root)]));
+    assert_eq!((&disk.esp, &initramfs.files), (&manifest.esp, &manifest.initramfs));
+    let text = at(names::DISK).to_string();
+    assert!(text.contains("cairn-system-a") && text.contains(&manifest.pcr11), "{text}");
+}
+
+/// Proves: O3
+#[test]
+fn damage_and_garbage_are_told_apart_from_images() {
+    let dir = built();
+    let damaged = |name: &str, at: usize| {
+        let mut bytes = fs::read(dir.path().join(name)).expect("made");
+        bytes[at] ^= 1;
+        let path = dir.path().join("damaged");
+        fs::write(&path, bytes).expect("room for temporary files");
+        inspect(&path)
+    };
+    let root = fs::metadata(dir.path().join(names::ROOT)).expect("made").len();
+    let last = usize::try_from(root).expect("small") - 4096;
+    assert!(matches!(damaged(names::ROOT, last), Err(InspectError::Corrupt(_))), "hash tree");
+    assert!(matches!(damaged(names::DISK, (65 << 20) + 5000), Err(InspectError::Corrupt(_))), "slot A");
+    let initramfs = fs::read(dir.path().join(names::INITRAMFS)).expect("made");
+    fs::write(dir.path().join("cut"), &initramfs[..initramfs.len() - 1]).expect("room for temporary files");
+    assert!(matches!(inspect(&dir.path().join("cut")), Err(InspectError::Unpack(_))), "initramfs");
+    fs::write(dir.path().join("garbage"), [7; 9000]).expect("room for temporary files");
+    assert!(matches!(inspect(&dir.path().join("garbage")), Err(InspectError::Unknown(_))));
+    assert!(matches!(inspect(&dir.path().join("nothing")), Err(InspectError::File(_))));
+    fs::write(dir.path().join(names::KERNEL), b"another").expect("room for temporary files");
+    assert!(matches!(inspect(dir.path()), Err(InspectError::Changed(name)) if name == names::KERNEL));
+}
+
+#[test]
+fn without_a_program_there_is_no_image() {
+    let dir = tempfile::tempdir().expect("room for temporary files");
+    let mut inputs = inputs(&dir.path().join("in"));
+    inputs.programs.remove(&Program::Runc);
+    let error = build(&inputs, dir.path()).expect_err("runc is missing");
+    assert_eq!(error.to_string(), "the image needs the program `runc`, which was not given");
+    assert!(!dir.path().join(names::MANIFEST).exists());
+}
+
+/// The file systems stand up to the checkers of others.
+///
+/// Proves: O6
+#[test]
+fn the_esp_is_clean_for_fsck() {
+    let dir = built();
+    let esp = dir.path().join("esp");
+    fs::write(&esp, image::esp::read(&dir.path().join(names::DISK)).expect("there")).expect("room for temporary files");
+    let checked = Command::new("fsck.fat").arg("-n").arg(&esp).output().expect("dosfstools");
+    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
