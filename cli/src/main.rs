@@ -1,3 +1,47 @@
-//! cairnctl: what an operator has in hand.
+//! `cairnctl`: what an operator has in hand. Reads like a table of contents; each command has its file in `commands/`.
+//!
+//! ```text
+//!   args ──► commands ──┬─ store    keys and pins in the user's data directory
+//!                       ├─ machine  first contact, pinned sessions, tunnels
+//!                       ├─ virtual_machine  a cluster's machine on this host
+//!                       └─ screen   tables, JSON, progress
+//!   failure: exit codes and errors, printed here and nowhere else
+//! ```
 
-fn main() {}
+mod args;
+mod clock;
+mod commands;
+mod enrolment;
+mod failure;
+mod length;
+mod machine;
+mod quantity;
+mod screen;
+mod store;
+mod virtual_machine;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use failure::Code;
+
+fn main() -> ExitCode {
+    let cli = match args::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to the standard output, errors to the other; if neither can be written nobody is there.
+            let _written = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Code::Usage as u8));
+        }
+    };
+    match commands::run(cli) {
+        Ok(code) => code,
+        // `cairnctl … | head` has shown all that somebody wanted to see.
+        Err(failure) if failure.is_closed_output() => ExitCode::from(Code::Done as u8),
+        Err(failure) => {
+            // As above.
+            let _written = failure.print(&mut std::io::stderr()).and_then(|()| std::io::stderr().flush());
+            ExitCode::from(failure.code() as u8)
+        }
+    }
+}

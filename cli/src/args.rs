@@ -1,0 +1,133 @@
+//! The command line as a whole. Each command's own arguments are beside what it does.
+
+use std::ffi::OsString;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::{cluster, condition, enrol, image, kubeconfig, kubectl, machine};
+use crate::failure::EXIT_CODES;
+use crate::machine::Address;
+use crate::screen::Format;
+use crate::store::ClusterName;
+
+const EXAMPLES: &str = "\
+Examples:
+  cairnctl cluster create --wait          one virtual machine, one cluster
+  cairnctl kubectl get nodes              kubectl, through a tunnel
+  cairnctl machine logs -f kube           follow the logs of Kubernetes
+  cairnctl condition wait NodeReady       wait until pods can run
+  cairnctl enrol config --out config.pb   a config for hardware
+
+Keys and pins are kept in $XDG_DATA_HOME/cairn. Keep a copy of owner.keys there:
+who has it is the owner; without it a machine cannot be steered or recovered.";
+
+/// Makes, watches and steers Cairn clusters.
+#[derive(Debug, Parser)]
+#[command(name = "cairnctl", version, max_term_width = 80, after_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const HEADING: &str = "Options of every command";
+
+/// What every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The cluster that is meant; not needed while there is only one
+    #[arg(long, short, global = true, value_name = "NAME", help_heading = HEADING)]
+    pub cluster: Option<ClusterName>,
+
+    /// Where the machine's public API is, when it is elsewhere than last seen
+    #[arg(long, global = true, value_name = "HOST[:PORT]", help_heading = HEADING)]
+    pub address: Option<Address>,
+
+    /// How answers are written: table, for people, or json, for programs
+    #[arg(
+        long, short, global = true, value_enum, default_value_t, value_name = "FORMAT", help_heading = HEADING,
+        hide_possible_values = true,
+    )]
+    pub output: Format,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Clusters: make, list, look at, destroy
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// One machine: status, logs, services, reboot, power
+    #[command(subcommand)]
+    Machine(machine::Command),
+    /// Conditions: what holds, and waiting for it
+    #[command(subcommand)]
+    Condition(condition::Command),
+    /// Write a kubeconfig and keep its tunnel open
+    Kubeconfig(kubeconfig::Arguments),
+    /// Run kubectl through a tunnel to the cluster's Kubernetes API
+    Kubectl(kubectl::Arguments),
+    /// Enrolment configs for hardware
+    #[command(subcommand)]
+    Enrol(enrol::Command),
+    /// Images and the files of a build
+    #[command(subcommand)]
+    Image(image::Command),
+}
+
+/// Reads a command line whose first word is the program's name.
+pub(crate) fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    /// Every command's help is as in `help/`, and no line is longer than 80 columns. `CAIRN_REWRITE_GOLDEN=1` writes
+    /// the files anew. Proves: Q6
+    #[test]
+    fn help_reads_well_in_80_columns() {
+        let mut command = Cli::command().term_width(80);
+        command.build();
+        check_help(&mut command, "cairnctl");
+    }
+
+    fn check_help(command: &mut clap::Command, name: &str) {
+        // The version of the build is none of the help's business.
+        let help = command.render_long_help().to_string();
+        for line in help.lines() {
+            assert!(line.chars().count() <= 80, "{name}: {line}");
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("help").join(format!("{name}.txt"));
+        if std::env::var_os("CAIRN_REWRITE_GOLDEN").is_some() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &help).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&path).unwrap_or_default(), help, "{}", path.display());
+        for inner in command.get_subcommands_mut() {
+            if inner.get_name() != "help" {
+                let name = format!("{name}-{}", inner.get_name());
+                check_help(inner, &name);
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_a_usage_error_with_code_2() {
+        for line in [&["cairnctl"][..], &["cairnctl", "nonsense"], &["cairnctl", "-c", "A B", "cluster", "list"]] {
+            let error = parse(line.iter().map(OsString::from)).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line:?}");
+        }
+        assert_eq!(parse(["cairnctl", "--help"].map(OsString::from)).unwrap_err().exit_code(), 0);
+    }
+}

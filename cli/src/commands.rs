@@ -1,0 +1,315 @@
+//! What each command does: one file each. What they share is the way to a cluster and its machine.
+
+pub(crate) mod cluster;
+pub(crate) mod condition;
+pub(crate) mod enrol;
+pub(crate) mod image;
+pub(crate) mod kubeconfig;
+pub(crate) mod kubectl;
+pub(crate) mod machine;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::args::{Cli, Command, Global};
+use crate::clock::{self, Deadline};
+use crate::failure::{Advice, Code, Failure};
+use crate::machine::{Address, BadAddress, CallError, ContactError, Expected, Session, SessionError, meet};
+use crate::screen::Format;
+use crate::store::{BadClusterName, ClusterName, ClusterRecord, Contact, Pins, Store, StoreError};
+
+/// A machine that does not answer is asked again after this: often enough for a person, too seldom to cost anything.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// Runs one command to its end.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let Cli { global, command } = cli;
+    let mut out = io::stdout().lock();
+    let out: &mut dyn Write = &mut out;
+    match command {
+        // Needs neither keys nor a machine, so no data directory is made for it.
+        Command::Image(command) => image::run(&command, global.output, out).map(done),
+        Command::Enrol(command) => enrol::run(&command, &Context::of_user(global)?, out).map(done),
+        Command::Cluster(command) => wait(cluster::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Machine(command) => wait(machine::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Condition(command) => wait(condition::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Kubeconfig(arguments) => wait(kubeconfig::run(&arguments, &Context::of_user(global)?, out)).map(done),
+        Command::Kubectl(arguments) => wait(kubectl::run(&arguments, &Context::of_user(global)?)),
+    }
+}
+
+/// One thread: a command waits for one machine at a time.
+fn wait<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
+fn done((): ()) -> ExitCode {
+    ExitCode::from(Code::Done as u8)
+}
+
+/// What every command is given.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Keys and clusters.
+    pub store: Store,
+    /// The cluster named on the command line.
+    pub cluster: Option<ClusterName>,
+    /// The address named on the command line.
+    pub address: Option<Address>,
+    /// How answers are written.
+    pub format: Format,
+}
+
+/// Why a cluster's machine cannot be spoken to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OpenError {
+    /// Keys and records.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nobody knows where the machine is.
+    #[error("where the machine of cluster `{name}` is, is not known")]
+    NoAddress {
+        /// The cluster.
+        name: ClusterName,
+    },
+    /// The address that was kept makes no sense.
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    /// First contact.
+    #[error(transparent)]
+    Contact(#[from] ContactError),
+    /// The session.
+    #[error(transparent)]
+    Session(#[from] SessionError),
+    /// The first call.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+impl OpenError {
+    /// Whether trying again later can help.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Contact(error) => error.may_pass(),
+            Self::Session(SessionError::Dial(_)) => self.code() == Code::Unreachable,
+            Self::Call(error) => error.may_pass(),
+            Self::Store(_) | Self::NoAddress { .. } | Self::Address(_) | Self::Session(_) => false,
+        }
+    }
+
+    fn inner(&self) -> Option<&dyn Advice> {
+        match self {
+            Self::Store(error) => Some(error),
+            Self::Address(error) => Some(error),
+            Self::Contact(error) => Some(error),
+            Self::Session(error) => Some(error),
+            Self::Call(error) => Some(error),
+            Self::NoAddress { .. } => None,
+        }
+    }
+}
+
+impl Advice for OpenError {
+    fn code(&self) -> Code {
+        self.inner().map_or(Code::Usage, Advice::code)
+    }
+
+    fn unchanged(&self) -> &'static str {
+        self.inner().map_or("nothing was sent", Advice::unchanged)
+    }
+
+    fn next(&self) -> Option<String> {
+        match self.inner() {
+            Some(inner) => inner.next(),
+            None => Some("say where it is: --address HOST (the machine's screen shows its addresses)".to_owned()),
+        }
+    }
+}
+
+impl Context {
+    /// That of the person whose environment this is.
+    fn of_user(global: Global) -> Result<Self, StoreError> {
+        let store = Store::of_user(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))?;
+        Ok(Self { store, cluster: global.cluster, address: global.address, format: global.output })
+    }
+
+    /// The cluster that is meant.
+    pub(crate) fn cluster(&self) -> Result<ClusterRecord, StoreError> {
+        let name = self.cluster.clone().map_or_else(|| self.store.only(), Ok)?;
+        self.store.load(&name)
+    }
+
+    /// The name of a cluster to be made: the command's own, else the one every command takes, else the usual one.
+    pub(crate) fn new_name(&self, named: Option<&ClusterName>, usual: &str) -> Result<ClusterName, BadClusterName> {
+        named.or(self.cluster.as_ref()).cloned().map_or_else(|| usual.parse(), Ok)
+    }
+
+    /// Where its machine is: as said on the command line, else as last seen.
+    pub(crate) fn address(&self, record: &ClusterRecord) -> Result<Address, OpenError> {
+        match (&self.address, &record.address) {
+            (Some(address), _) => Ok(address.clone()),
+            (None, Some(address)) => Ok(address.parse()?),
+            (None, None) => Err(OpenError::NoAddress { name: record.name.clone() }),
+        }
+    }
+
+    /// The session a command works with. Makes first contact if it was not made yet.
+    pub(crate) async fn open(&self) -> Result<(Session, ClusterRecord), OpenError> {
+        let mut record = self.cluster()?;
+        let address = self.address(&record)?;
+        let pins = match record.contact {
+            Contact::Pinned(pins) => pins,
+            Contact::Awaiting => self.contact(&mut record, &address).await?,
+        };
+        let owner = self.store.owner()?;
+        let mut session = Session::open(&address, &pins, &owner).await?;
+        if self.store.first_contact(&record.name).is_ok() {
+            // The first authenticated call: with it the machine drops its copy of the secret, then we ours.
+            session.status().await?;
+            let lock = self.store.lock(&record.name)?;
+            self.store.forget_first_contact(&record.name, &lock)?;
+        }
+        if self.address.is_some() && record.address.as_deref() != Some(address.to_string().as_str()) {
+            let lock = self.store.lock(&record.name)?;
+            record = self.store.load(&record.name)?;
+            record.address = Some(address.to_string());
+            self.store.save(&record, &lock)?;
+        }
+        Ok((session, record))
+    }
+
+    /// The same, asked again until the machine answers or the deadline passes.
+    pub(crate) async fn open_until(
+        &self,
+        deadline: &Deadline,
+        mut waiting: impl FnMut(&OpenError),
+    ) -> Result<(Session, ClusterRecord), OpenError> {
+        loop {
+            match self.open().await {
+                Err(error) if error.may_pass() && deadline.left().is_some() => {
+                    waiting(&error);
+                    sleep(ASK_AGAIN).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// First contact; when this returns the pins are on the disk.
+    async fn contact(&self, record: &mut ClusterRecord, address: &Address) -> Result<Pins, OpenError> {
+        let secret = self.store.first_contact(&record.name)?;
+        let pins = meet(address, &Expected { secret, config: record.config }, clock::now()).await?;
+        let lock = self.store.lock(&record.name)?;
+        *record = self.store.load(&record.name)?;
+        match record.contact {
+            // Another command was faster; it can only have met the same machine, and if not, its word counts.
+            Contact::Pinned(pins) => Ok(pins),
+            Contact::Awaiting => {
+                record.contact = Contact::Pinned(pins);
+                record.address = Some(address.to_string());
+                self.store.save(record, &lock)?;
+                Ok(pins)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::{ConfigDigest, FirstContact, Secret};
+
+    use super::*;
+    use crate::machine::fake::{Answer, Fake};
+    use crate::screen::Progress;
+
+    const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
+
+    /// A store with one cluster that awaits the machine which `answer` makes of its secret.
+    async fn awaiting(answer: impl FnOnce(FirstContact) -> Answer) -> (tempfile::TempDir, Context, Fake) {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::at(root.path().join("cairn")).unwrap();
+        let name: ClusterName = "home".parse().unwrap();
+        let lock = store.lock(&name).unwrap();
+        let secret = store.begin(&name, &lock).unwrap();
+        let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+        let fake = Fake::start(1, owner, answer(secret)).await;
+        let mut record = ClusterRecord::new(name, CONFIG);
+        record.address = Some(fake.address.to_string());
+        store.save(&record, &lock).unwrap();
+        (root, Context { store, cluster: None, address: None, format: Format::Table }, fake)
+    }
+
+    fn genuine(secret: FirstContact) -> Answer {
+        Answer::Genuine { secret, config: CONFIG }
+    }
+
+    /// Proves: S12
+    #[tokio::test]
+    async fn the_first_command_pins_the_machine_and_the_secret_is_gone_after_it() {
+        let (_root, context, fake) = awaiting(genuine).await;
+        let (mut session, record) = context.open().await.unwrap();
+        assert!(matches!(record.contact, Contact::Pinned(pins) if pins.machine == fake.machine));
+        assert!(context.store.first_contact(&record.name).is_err());
+        session.services().await.unwrap();
+        // The next command knows the machine and claims nothing.
+        context.open().await.unwrap().0.services().await.unwrap();
+        assert_eq!(fake.calls(), ["Claim", "Status", "Services", "Services"]);
+    }
+
+    /// Proves: S12
+    #[tokio::test]
+    async fn an_impostor_leaves_no_trace_and_the_machine_can_still_be_met() {
+        let wrong = |_| genuine(FirstContact(Secret::take(&mut [1; 32])));
+        let (_root, context, impostor) = awaiting(wrong).await;
+        let refused = context.open().await.unwrap_err();
+        assert_eq!((refused.code(), refused.may_pass()), (Code::Refused, false));
+        assert_eq!(refused.unchanged(), "nothing was sent but the empty claim, and nobody was pinned");
+        assert_eq!(context.cluster().unwrap().contact, Contact::Awaiting);
+        assert_eq!(impostor.calls(), ["Claim"]);
+
+        let name: ClusterName = "home".parse().unwrap();
+        let owner = context.store.owner().unwrap().tls_key().unwrap().public().clone();
+        let machine = Fake::start(2, owner, genuine(context.store.first_contact(&name).unwrap())).await;
+        let context = Context { address: Some(machine.address.clone()), ..context };
+        assert!(context.open().await.is_ok());
+        // And is found where it was seen.
+        let kept = context.cluster().unwrap().address;
+        assert_eq!(kept, Some(machine.address.to_string()));
+    }
+
+    #[tokio::test]
+    async fn a_machine_that_is_not_ready_is_asked_until_the_deadline() {
+        let (_root, context, fake) = awaiting(|_| Answer::NotYet).await;
+        let mut asked = 0;
+        let early = context.open_until(&Deadline::after(Duration::from_millis(1)), |_| asked += 1).await.unwrap_err();
+        assert!(early.may_pass());
+        assert_eq!(fake.calls().len(), asked + 1);
+    }
+
+    #[tokio::test]
+    async fn conditions_are_waited_for_and_unknown_ones_named() {
+        let (_root, context, _fake) = awaiting(genuine).await;
+        let deadline = Deadline::after(Duration::from_secs(60));
+        let mut progress = Progress::start();
+        let held = condition::until_true(&context, "NodeReady", &deadline, &mut progress).await.unwrap();
+        assert_eq!(held.name, "NodeReady");
+        let unknown = condition::until_true(&context, "Nonsense", &deadline, &mut progress).await.unwrap_err();
+        assert_eq!(unknown.code(), Code::NotFound);
+    }
+
+    #[tokio::test]
+    async fn without_an_address_the_way_out_is_named() {
+        let (_root, context, _fake) = awaiting(genuine).await;
+        let name: ClusterName = "hardware".parse().unwrap();
+        let lock = context.store.lock(&name).unwrap();
+        context.store.begin(&name, &lock).unwrap();
+        context.store.save(&ClusterRecord::new(name.clone(), CONFIG), &lock).unwrap();
+        let context = Context { cluster: Some(name), ..context };
+        let lost = context.open().await.unwrap_err();
+        assert_eq!(lost.code(), Code::Usage);
+        assert!(lost.next().unwrap().contains("--address"));
+    }
+}

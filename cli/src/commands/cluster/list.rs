@@ -1,0 +1,86 @@
+//! `cluster list`: what this host knows, and what each machine says without being asked for more.
+
+use std::io::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::timeout;
+
+use crate::commands::Context;
+use crate::failure::Failure;
+use crate::machine::public_state;
+use crate::screen::{self, Format, Table};
+use crate::store::{ClusterRecord, Contact};
+
+/// A list must not hang on a machine that is gone.
+const ANSWER: Duration = Duration::from_secs(3);
+
+#[derive(Debug, Serialize)]
+struct ClusterOut {
+    name: String,
+    cluster_id: Option<String>,
+    machine_id: Option<String>,
+    address: Option<String>,
+    kind: &'static str,
+    state: String,
+}
+
+pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let mut clusters = Vec::new();
+    for name in context.store.clusters()? {
+        let record = context.store.load(&name)?;
+        let state = state(&record).await;
+        clusters.push(describe(&record, state));
+    }
+    match context.format {
+        Format::Json => screen::json(out, &clusters)?,
+        Format::Table => table(&clusters).print(out)?,
+    }
+    Ok(())
+}
+
+/// The machine's word, or that there is none.
+async fn state(record: &ClusterRecord) -> String {
+    let Some(Ok(address)) = record.address.as_deref().map(str::parse) else {
+        return "not seen yet".to_owned();
+    };
+    let pins = match &record.contact {
+        Contact::Pinned(pins) => Some(pins),
+        Contact::Awaiting => None,
+    };
+    match timeout(ANSWER, public_state(&address, pins)).await {
+        Ok(Ok(public)) => public.state.to_string(),
+        Ok(Err(error)) if error.may_pass() => "no answer".to_owned(),
+        Ok(Err(_)) => "somebody else answers".to_owned(),
+        Err(_) => "no answer".to_owned(),
+    }
+}
+
+fn describe(record: &ClusterRecord, state: String) -> ClusterOut {
+    let pins = match &record.contact {
+        Contact::Pinned(pins) => Some(pins),
+        Contact::Awaiting => None,
+    };
+    ClusterOut {
+        name: record.name.to_string(),
+        cluster_id: pins.map(|pins| pins.cluster.to_string()),
+        machine_id: pins.map(|pins| pins.machine.to_string()),
+        address: record.address.clone(),
+        kind: if record.virtual_machine.is_some() { "virtual" } else { "hardware" },
+        state,
+    }
+}
+
+fn table(clusters: &[ClusterOut]) -> Table<5> {
+    let mut table = Table::new(["NAME", "STATE", "KIND", "ADDRESS", "CLUSTER ID"]);
+    for cluster in clusters {
+        table.row([
+            cluster.name.clone(),
+            cluster.state.clone(),
+            cluster.kind.to_owned(),
+            cluster.address.clone().unwrap_or_else(|| "-".to_owned()),
+            cluster.cluster_id.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    table
+}

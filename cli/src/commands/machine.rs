@@ -1,0 +1,46 @@
+//! `machine …`: one machine of the cluster, by its public API.
+
+mod logs;
+mod reboot;
+mod services;
+mod status;
+mod timeline;
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use super::Context;
+use crate::failure::Failure;
+use crate::screen;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// All that is known about the machine
+    Status,
+    /// Log entries of services, oldest first
+    Logs(logs::Arguments),
+    /// The supervised services; restart one
+    Services(services::Arguments),
+    /// When this boot reached what
+    Timeline,
+    /// Stop pods and services in order, then boot again
+    Reboot(reboot::Arguments),
+    /// Stop pods and services in order, then power off
+    Poweroff,
+}
+
+pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    match command {
+        Command::Status => status::run(context, out).await,
+        Command::Logs(arguments) => logs::run(arguments, context, out).await,
+        Command::Services(arguments) => services::run(arguments, context, out).await,
+        Command::Timeline => timeline::run(context, out).await,
+        Command::Reboot(arguments) => reboot::run(arguments, context, out).await,
+        Command::Poweroff => {
+            let (mut session, record) = context.open().await?;
+            session.power_off().await?;
+            Ok(screen::did(context.format, out, &format!("the machine of `{}` powers off", record.name))?)
+        }
+    }
+}

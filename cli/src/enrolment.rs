@@ -1,0 +1,200 @@
+//! Enrolment configs: what a person asks for on the command line, signed as the owner. For virtual machines and hardware
+//! alike; a config that a machine would refuse is refused here.
+
+use std::net::Ipv4Addr;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use enrol::config::{ConfigError, Create, EnrolmentConfig, WithoutTpm};
+use model::{
+    BadNodeName, BadPrefix, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, Level, NetworkConfig, NodeName, Role,
+    VPN_PREFIX,
+};
+use zeroize::Zeroizing;
+
+use crate::failure::{Advice, Code};
+use crate::store::Owner;
+
+/// What can be chosen for a machine that creates a cluster.
+#[derive(Debug, Args)]
+pub(crate) struct Choices {
+    /// How data on the disk is protected
+    #[arg(long, value_name = "LEVEL", default_value = Level::Authenticated.word(), value_parser = level())]
+    level: Level,
+    /// Let a machine without a TPM keep its key in clear on its disk
+    ///
+    /// Whoever has the disk then has the data. For tests, and for machines whose disk nobody can take.
+    #[arg(long)]
+    pub unprotected: bool,
+    /// The machine's host and node name; made from its id without it
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    node_name: Option<NodeName>,
+    /// Where VPN addresses come from
+    #[arg(long, value_name = "PREFIX", default_value_t = VPN_PREFIX, value_parser = prefix)]
+    vpn_prefix: Ipv4Prefix,
+    /// Only etcd and the cluster's own API: no Kubernetes, up in seconds
+    #[arg(long)]
+    no_kubernetes: bool,
+}
+
+/// A static address instead of DHCP; for hardware.
+#[derive(Debug, Args)]
+pub(crate) struct StaticNetwork {
+    /// A static address with its prefix length, instead of DHCP
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    static_address: Option<String>,
+    /// The default route that goes with it
+    #[arg(long, value_name = "ADDRESS", requires = "static_address")]
+    gateway: Option<Ipv4Addr>,
+    /// A resolver; may be given several times
+    #[arg(long, value_name = "ADDRESS", requires = "static_address")]
+    dns: Vec<Ipv4Addr>,
+}
+
+/// A signed config and its digest.
+#[derive(Debug)]
+pub(crate) struct SignedConfig {
+    /// The file's bytes. They hold the first-contact secret.
+    pub bytes: Zeroizing<Vec<u8>>,
+    /// Names it.
+    pub digest: ConfigDigest,
+}
+
+/// Why there is no config.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EnrolmentError {
+    /// A machine would refuse it.
+    #[error("make an enrolment config")]
+    Config(#[from] ConfigError),
+    /// A static address that is none.
+    #[error("`{0}` is no static address: write it like 192.0.2.10/24")]
+    StaticAddress(String),
+}
+
+impl Advice for EnrolmentError {
+    fn code(&self) -> Code {
+        Code::Usage
+    }
+
+    fn unchanged(&self) -> &'static str {
+        "no config was written"
+    }
+}
+
+impl StaticNetwork {
+    fn read(&self) -> Result<NetworkConfig, EnrolmentError> {
+        let Some(text) = &self.static_address else { return Ok(NetworkConfig::Dhcp) };
+        let bad = || EnrolmentError::StaticAddress(text.clone());
+        let (address, bits) = text.split_once('/').ok_or_else(bad)?;
+        Ok(NetworkConfig::Static {
+            address: address.parse().map_err(|_| bad())?,
+            prefix_bits: bits.parse().ok().filter(|bits| *bits <= 32).ok_or_else(bad)?,
+            gateway: self.gateway,
+            dns: self.dns.clone(),
+        })
+    }
+}
+
+/// A config for a machine that creates a cluster of `owner`'s.
+pub(crate) fn sign(
+    choices: &Choices,
+    network: Option<&StaticNetwork>,
+    first_contact: FirstContact,
+    owner: &Owner,
+) -> Result<SignedConfig, EnrolmentError> {
+    let key = owner.signing_key();
+    let config = EnrolmentConfig {
+        node: choices.node_name.clone(),
+        first_contact,
+        network: network.map_or(Ok(NetworkConfig::Dhcp), StaticNetwork::read)?,
+        create: Create {
+            owner_pub_key: key.public(),
+            owner_recovery: owner.recovery_pub_key(),
+            level: choices.level,
+            cold_start: ColdStart::Automatic,
+            without_tpm: if choices.unprotected { WithoutTpm::Unprotected } else { WithoutTpm::Refuse },
+            vpn_prefix: choices.vpn_prefix,
+            kubernetes_roles: if choices.no_kubernetes { vec![] } else { vec![Role::Coordinator, Role::Node] },
+        },
+    };
+    let bytes = config.sign(&key)?;
+    let digest = enrol::config::digest(&bytes);
+    Ok(SignedConfig { bytes, digest })
+}
+
+impl Choices {
+    /// Whether pods will run.
+    pub(crate) const fn kubernetes(&self) -> bool {
+        !self.no_kubernetes
+    }
+}
+
+fn level() -> impl TypedValueParser<Value = Level> {
+    PossibleValuesParser::new(Level::ALL.iter().map(|level| level.word()))
+        .map(|word| Level::from_word(&word).unwrap_or(Level::Authenticated))
+}
+
+fn node_name(text: &str) -> Result<NodeName, BadNodeName> {
+    NodeName::chosen(text)
+}
+
+fn prefix(text: &str) -> Result<Ipv4Prefix, BadPrefix> {
+    text.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use model::Secret;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        choices: Choices,
+        #[command(flatten)]
+        network: StaticNetwork,
+    }
+
+    fn signed(line: &[&str]) -> Result<EnrolmentConfig, EnrolmentError> {
+        let line = Line::try_parse_from([&["x"], line].concat()).unwrap();
+        let owner = Owner::generate().unwrap();
+        let secret = FirstContact(Secret::take(&mut [7; 32]));
+        let signed = sign(&line.choices, Some(&line.network), secret, &owner)?;
+        let read = enrol::config::read(&signed.bytes)?;
+        assert_eq!(read.digest, signed.digest);
+        assert_eq!(read.config.create.owner_pub_key, owner.signing_key().public());
+        assert_eq!(read.config.first_contact.expose(), &[7; 32]);
+        Ok(read.config)
+    }
+
+    /// Proves: S1 S11
+    #[test]
+    fn what_is_signed_reads_back_as_it_was_chosen() {
+        let plain = signed(&[]).unwrap();
+        assert_eq!((plain.create.level, plain.create.without_tpm), (Level::Authenticated, WithoutTpm::Refuse));
+        assert_eq!((plain.network, plain.node), (NetworkConfig::Dhcp, None));
+        assert_eq!(plain.create.kubernetes_roles, [Role::Coordinator, Role::Node]);
+
+        let line = "--level encrypted --unprotected --node-name one --vpn-prefix 10.0.0.0/16 --no-kubernetes \
+                    --static-address 192.0.2.10/24 --gateway 192.0.2.1 --dns 192.0.2.2";
+        let chosen = signed(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
+        assert_eq!((chosen.create.level, chosen.create.without_tpm), (Level::Encrypted, WithoutTpm::Unprotected));
+        assert_eq!(chosen.node, Some(NodeName::chosen("one").unwrap()));
+        assert_eq!(chosen.create.vpn_prefix.to_string(), "10.0.0.0/16");
+        assert!(chosen.create.kubernetes_roles.is_empty());
+        assert!(matches!(chosen.network, NetworkConfig::Static { prefix_bits: 24, gateway: Some(_), .. }));
+    }
+
+    #[test]
+    fn what_a_machine_would_refuse_is_refused_here() {
+        for bad in ["192.0.2.10", "192.0.2.10/33", "host/24"] {
+            assert!(matches!(signed(&["--static-address", bad]), Err(EnrolmentError::StaticAddress(_))), "{bad}");
+        }
+        assert!(matches!(signed(&["--vpn-prefix", "10.244.0.0/16"]), Err(EnrolmentError::Config(_))));
+        for line in [&["--level", "none"][..], &["--node-name", "A"], &["--vpn-prefix", "10.0.0.1/16"]] {
+            assert!(Line::try_parse_from([&["x"], line].concat()).is_err(), "{line:?}");
+        }
+    }
+}

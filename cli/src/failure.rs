@@ -1,0 +1,155 @@
+//! How a command ends: exit codes, and errors that say what was wrong, what was left unchanged, and what to do next.
+//!
+//! Every module has its own error type; each says the three things by [`Advice`]. Nothing else prints errors.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, Write};
+
+/// The exit codes of every command but `kubectl`, which ends with the code of the program it ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Done as asked.
+    Done = 0,
+    /// Failed for a reason that has no code of its own.
+    Failed = 1,
+    /// The command line makes no sense.
+    Usage = 2,
+    /// The machine does not answer.
+    Unreachable = 3,
+    /// A proof did not hold, or the machine refused the call.
+    Refused = 4,
+    /// It did not happen in time.
+    Timeout = 5,
+    /// There is no such cluster, service, condition or file.
+    NotFound = 6,
+}
+
+/// The codes as the help shows them.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  the command line makes no sense
+  3  the machine does not answer
+  4  refused: a proof did not hold, or the machine said no
+  5  it did not happen in time
+  6  no such cluster, service, condition or file
+  kubectl ends with the code of the program it runs";
+
+/// What an error tells a person beside its text.
+pub(crate) trait Advice: Error + 'static {
+    /// The exit code.
+    fn code(&self) -> Code {
+        Code::Failed
+    }
+
+    /// What was left as it was.
+    fn unchanged(&self) -> &'static str {
+        "nothing was changed"
+    }
+
+    /// What to do next: a command that exists, or a thing to look at.
+    fn next(&self) -> Option<String> {
+        None
+    }
+}
+
+/// An error on its way to the person.
+#[derive(Debug)]
+pub(crate) struct Failure(Box<dyn Advice>);
+
+impl Failure {
+    /// The exit code.
+    pub(crate) fn code(&self) -> Code {
+        self.0.code()
+    }
+
+    /// Whether the reader of the standard output went away.
+    pub(crate) fn is_closed_output(&self) -> bool {
+        let error: &(dyn Error + 'static) = &*self.0;
+        error.downcast_ref::<WriteError>().is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Prints the three things, the chain of causes in the first.
+    pub(crate) fn print(&self, to: &mut dyn Write) -> io::Result<()> {
+        write!(to, "error: {}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(to, ": {error}")?;
+            cause = error.source();
+        }
+        writeln!(to, "\n  {}", self.0.unchanged())?;
+        match self.0.next() {
+            Some(next) => writeln!(to, "  next: {next}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl<E: Advice> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The terminal or pipe a command writes to is gone.
+#[derive(Debug, thiserror::Error)]
+#[error("write the answer")]
+pub(crate) struct WriteError(#[source] pub io::Error);
+
+impl Advice for WriteError {}
+
+impl From<io::Error> for Failure {
+    /// The only bare I/O error a command meets is that of its own output; files have errors that name them.
+    fn from(error: io::Error) -> Self {
+        WriteError(error).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("open `door`")]
+    struct Locked(#[source] io::Error);
+
+    impl Advice for Locked {
+        fn code(&self) -> Code {
+            Code::Refused
+        }
+
+        fn next(&self) -> Option<String> {
+            Some("find the key".to_owned())
+        }
+    }
+
+    /// Proves: Q6
+    #[test]
+    fn an_error_says_what_was_wrong_what_was_left_and_what_to_do() {
+        let failure = Failure::from(Locked(io::Error::other("no key")));
+        let mut text = Vec::new();
+        failure.print(&mut text).unwrap();
+        assert_eq!(
+            String::from_utf8(text).unwrap(),
+            "error: open `door`: no key\n  nothing was changed\n  next: find the key\n"
+        );
+        assert_eq!(failure.code(), Code::Refused);
+    }
+
+    #[test]
+    fn the_help_lists_every_code() {
+        for code in
+            [Code::Done, Code::Failed, Code::Usage, Code::Unreachable, Code::Refused, Code::Timeout, Code::NotFound]
+        {
+            assert!(EXIT_CODES.contains(&format!("\n  {}  ", code as u8)), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Speaking with a machine: the first call, which trusts nobody, and every later one, which trusts one key.
+//!
+//! ```text
+//!   dial ──► TLS session ──► channel (one connection, never re-made behind anybody's back)
+//!    │
+//!    ├─ contact: any leaf, Claim, proof verified ──► Pins
+//!    └─ session: pinned leaf, owner's certificate ──► every other call
+//! ```
+
+mod call;
+mod contact;
+mod dial;
+#[cfg(test)]
+pub(crate) mod fake;
+mod session;
+#[cfg(test)]
+mod tests;
+mod tunnel;
+
+pub(crate) use call::CallError;
+pub(crate) use contact::{ContactError, Expected, meet};
+pub(crate) use dial::{Address, BadAddress};
+pub(crate) use session::{Session, SessionError, public_state};
+pub(crate) use tunnel::{Listener, TunnelError};

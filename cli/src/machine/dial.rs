@@ -1,0 +1,231 @@
+//! One TCP connection, one TLS session, one gRPC channel over it. Nothing here reconnects: a second connection would
+//! be one whose session nobody has looked at.
+
+use std::fmt;
+use std::future::{Ready, ready};
+use std::io;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tower::service_fn;
+
+use crate::failure::{Advice, Code};
+
+/// A machine that does not finish a handshake within this is not there: one under emulation takes a tenth of it.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How long we let the server speak first. In TLS 1.3 a server looks at our certificate after we have finished: one that
+/// accepts it sends its HTTP/2 settings at once, one that does not sends an alert. A server that keeps silent is spoken
+/// to after this; its refusal would then come with the first call.
+const GREETING: Duration = Duration::from_secs(3);
+
+/// An open TLS session whose server has spoken first.
+pub(crate) type Stream = BufReader<TlsStream<TcpStream>>;
+
+/// Where a machine's public API is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    host: String,
+    port: u16,
+}
+
+/// A text that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no address: HOST, HOST:PORT or [IPv6]:PORT")]
+pub(crate) struct BadAddress(String);
+
+impl Advice for BadAddress {
+    fn code(&self) -> Code {
+        Code::Usage
+    }
+}
+
+impl FromStr for Address {
+    type Err = BadAddress;
+
+    fn from_str(text: &str) -> Result<Self, BadAddress> {
+        let bad = || BadAddress(text.to_owned());
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or_else(bad)?,
+            // More than one colon: a bare IPv6 address.
+            None if text.matches(':').count() > 1 => (text, ""),
+            None => text.find(':').map_or((text, ""), |colon| text.split_at(colon)),
+        };
+        let port = match port.strip_prefix(':') {
+            Some(port) => port.parse().map_err(|_| bad())?,
+            None if port.is_empty() => model::PUBLIC_API_PORT,
+            None => return Err(bad()),
+        };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'%');
+        if host.is_empty() || !host.bytes().all(plain) {
+            return Err(bad());
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// Nobody listens, or nothing leads there.
+    #[error("connect to {address}")]
+    Connect {
+        /// Where.
+        address: Address,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Nobody answered.
+    #[error("{address} does not answer within {} s", HANDSHAKE.as_secs())]
+    Silent {
+        /// Where.
+        address: Address,
+    },
+    /// Whoever listens could not prove to be the machine, or did not accept who we are.
+    #[error("{address} is not the machine it should be, or does not know this owner")]
+    Refused {
+        /// Where.
+        address: Address,
+        /// What TLS says.
+        source: rustls::Error,
+    },
+    /// What listens speaks no TLS, or the connection broke.
+    #[error("speak TLS with {address}")]
+    Broken {
+        /// Where.
+        address: Address,
+        /// What happened.
+        source: io::Error,
+    },
+    /// The channel over an open session could not be made.
+    #[error("open a channel to {address}")]
+    Channel {
+        /// Where.
+        address: Address,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+}
+
+impl Advice for DialError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Connect { .. } | Self::Silent { .. } | Self::Broken { .. } | Self::Channel { .. } => {
+                Code::Unreachable
+            }
+            Self::Refused { .. } => Code::Refused,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        "nothing was sent"
+    }
+
+    fn next(&self) -> Option<String> {
+        Some(match self {
+            Self::Connect { .. } | Self::Silent { .. } | Self::Broken { .. } | Self::Channel { .. } => {
+                "see whether the machine runs and the address is right: cairnctl cluster list".to_owned()
+            }
+            Self::Refused { .. } => {
+                "somebody else answers at this address, or the machine belongs to another owner: check --address"
+                    .to_owned()
+            }
+        })
+    }
+}
+
+/// A TLS session with whoever `tls` accepts under `name`, and who accepts us. Nothing but the handshake was sent.
+pub(crate) async fn dial(address: &Address, tls: ClientConfig, name: &str) -> Result<Stream, DialError> {
+    let silent = || DialError::Silent { address: address.clone() };
+    let connect = TcpStream::connect((address.host.as_str(), address.port));
+    let tcp = timeout(HANDSHAKE, connect)
+        .await
+        .map_err(|_| silent())?
+        .map_err(|source| DialError::Connect { address: address.clone(), source })?;
+    // Requests are small and answered one by one: waiting to fill a segment only adds delay. Optional, so not fatal.
+    let _immediate = tcp.set_nodelay(true);
+    let name = ServerName::try_from(name.to_owned()).map_err(|error| DialError::Broken {
+        address: address.clone(),
+        source: io::Error::new(io::ErrorKind::InvalidInput, error),
+    })?;
+    let mut tls = tls;
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let handshake = TlsConnector::from(Arc::new(tls)).connect(name, tcp);
+    let session = timeout(HANDSHAKE, handshake).await.map_err(|_| silent())?;
+    let mut session = BufReader::new(session.map_err(|error| tls_error(address, error))?);
+    if let Ok(greeting) = timeout(GREETING, session.fill_buf()).await
+        && greeting.map_err(|error| tls_error(address, error))?.is_empty()
+    {
+        return Err(tls_error(address, io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(session)
+}
+
+/// gRPC over this one session. When it ends, calls fail; the channel never dials again.
+pub(crate) async fn channel(address: &Address, session: Stream) -> Result<Channel, DialError> {
+    let session = Mutex::new(Some(session));
+    let once = service_fn(move |_: Uri| -> Ready<io::Result<TokioIo<Stream>>> {
+        let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();
+        ready(session.map(TokioIo::new).ok_or_else(|| io::ErrorKind::NotConnected.into()))
+    });
+    // The authority of requests says nothing about the machine: TLS has said it.
+    Endpoint::from_static("https://machine.cairn.internal")
+        .connect_with_connector(once)
+        .await
+        .map_err(|source| DialError::Channel { address: address.clone(), source })
+}
+
+/// rustls hides its errors in I/O errors; a refusal is told from a broken wire here.
+fn tls_error(address: &Address, error: io::Error) -> DialError {
+    let address = address.clone();
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(refused @ (rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_))) => {
+            DialError::Refused { address, source: refused.clone() }
+        }
+        // All other errors of TLS are of a server that is none of ours, or of a broken connection.
+        Some(_) | None => DialError::Broken { address, source: error },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_hosts_with_or_without_a_port() {
+        for (text, shown) in [
+            ("192.0.2.1", "192.0.2.1:7836"),
+            ("host.example:1", "host.example:1"),
+            ("2001:db8::1", "[2001:db8::1]:7836"),
+            ("[2001:db8::1]", "[2001:db8::1]:7836"),
+            ("[2001:db8::1]:7", "[2001:db8::1]:7"),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.to_string(), shown);
+            assert_eq!(shown.parse(), Ok(address));
+        }
+        for bad in ["", ":1", "host:", "host:x", "host:65536", "[::1", "[::1]x", "a b", "https://host"] {
+            assert_eq!(bad.parse::<Address>(), Err(BadAddress(bad.to_owned())), "{bad}");
+        }
+    }
+}

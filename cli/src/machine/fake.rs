@@ -1,0 +1,290 @@
+//! A machine's public API on loopback, with real TLS and real proofs, for tests: genuine, impostor or relay as asked.
+//!
+//! It stands for the server side of `proto/`; it decides nothing that a test did not tell it.
+
+use std::net::Ipv4Addr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use api::wire::*;
+use api::{Claim, Condition, MachineStatus, PublicState, Truth, UnixMillis, public_client, public_server};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
+use keys::identity::{self, SigningKey};
+use model::{BootClass, ConfigDigest, FirstContact, MachineId, MachineState, Protection, Role, RootHash, Secret};
+use pki::client_auth::{Owners, server_config};
+use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey};
+use rustls::time_provider::DefaultTimeProvider;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::dial::Address;
+use crate::clock;
+
+/// How the fake answers `Claim`.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// As a machine does that read the config.
+    Genuine {
+        /// The secret of the config it read.
+        secret: FirstContact,
+        /// The digest of the config it read.
+        config: ConfigDigest,
+    },
+    /// As a machine does whose header is not committed yet.
+    NotYet,
+    /// Whatever the genuine machine at this address answers.
+    Relayed(Address),
+    /// Genuine in all but the machine's id.
+    OtherId {
+        /// The secret of the config it read.
+        secret: FirstContact,
+        /// The digest of the config it read.
+        config: ConfigDigest,
+    },
+}
+
+/// A fake that listens until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Fake {
+    /// Where.
+    pub(crate) address: Address,
+    /// Who it is.
+    pub(crate) machine: MachineId,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+    _server: JoinSet<()>,
+}
+
+struct Api {
+    answer: Arc<Answer>,
+    machine: MachineId,
+    leaf: CertificateDer<'static>,
+    authority: CertificateDer<'static>,
+    exporter: [u8; 32],
+    owner: bool,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Fake {
+    /// A machine with keys made from `seed`, owned by `owner`.
+    pub(crate) async fn start(seed: u8, owner: PublicKey, answer: Answer) -> Self {
+        let signing = SigningKey::from_seed(Secret::take(&mut [seed; 32]));
+        let machine = identity::machine_id(&signing.public());
+        let key = PrivateKey::ed25519(signing.seed()).unwrap();
+        let authority = Authority::create(AuthorityKind::Cairn, clock::now()).unwrap();
+        let cluster = identity::cluster_id(&authority.public().spki());
+        let profile = Profile::Machine { machine, cluster, roles: &[Role::Coordinator] };
+        let leaf = authority.issue(&profile, key.public(), clock::now()).unwrap();
+        let authority = authority.certificate().clone();
+        let owners = Owners::new(vec![owner]);
+        let identity = Identity { chain: vec![leaf.clone(), authority.clone()], key: &key };
+        let mut tls = server_config(identity, owners.clone(), Arc::new(DefaultTimeProvider)).unwrap();
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let calls = Arc::new(Mutex::new(Vec::new()));
+        let (answer, seen) = (Arc::new(answer), Arc::clone(&calls));
+        let mut server = JoinSet::new();
+        server.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (tcp, _) = listener.accept().await.unwrap();
+                let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
+                let (leaf, authority) = (leaf.clone(), authority.clone());
+                connections.spawn(async move {
+                    // A caller that is refused ends here.
+                    let Ok(session) = acceptor.accept(tcp).await else { return };
+                    let (_, connection) = session.get_ref();
+                    let mut exporter = [0; 32];
+                    connection.export_keying_material(&mut exporter, EXPORTER_LABEL, None).unwrap();
+                    let owner = connection.peer_certificates().is_some();
+                    let api = Api { answer, machine, leaf, authority, exporter, owner, calls };
+                    let service = TowerToHyperService::new(public_server::PublicServer::new(api));
+                    let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+                    // Ends when the caller goes.
+                    let _ended = http.serve_connection(TokioIo::new(session), service).await;
+                });
+            }
+        });
+        Self { address, machine, calls, _server: server }
+    }
+
+    /// The methods called so far.
+    pub(crate) fn calls(&self) -> Vec<&'static str> {
+        self.calls.lock().unwrap().clone()
+    }
+}
+
+impl Api {
+    fn called(&self, method: &'static str) {
+        self.calls.lock().unwrap().push(method);
+    }
+
+    fn owners_call(&self, method: &'static str) -> Result<(), Status> {
+        self.called(method);
+        if self.owner { Ok(()) } else { Err(api::access::Refused::NoCertificate.into()) }
+    }
+
+    fn proven(&self, machine: MachineId, secret: &FirstContact, config: ConfigDigest) -> ClaimResponse {
+        let spki = |certificate| pki::public_key_of(certificate).unwrap().pin().0;
+        let transcript = Transcript {
+            exporter: self.exporter,
+            leaf_spki: spki(&self.leaf),
+            ca_spki: spki(&self.authority),
+            machine,
+            config,
+        };
+        Claim {
+            machine_id: machine,
+            leaf_certificate: self.leaf.to_vec(),
+            ca_certificate: self.authority.to_vec(),
+            proof: prove(secret, &transcript),
+        }
+        .into()
+    }
+}
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl public_server::Public for Api {
+    type LogsStream = Answers<LogEntry>;
+    type TunnelStream = Answers<TunnelResponse>;
+    type WaitConditionStream = Answers<api::wire::Condition>;
+
+    async fn get_state(&self, _: Request<GetStateRequest>) -> Result<Response<GetStateResponse>, Status> {
+        self.called("GetState");
+        let state = PublicState { version: "0.1.0".into(), state: MachineState::Running, nonce: [1; 32] };
+        Ok(Response::new(state.into()))
+    }
+
+    async fn claim(&self, _: Request<ClaimRequest>) -> Result<Response<ClaimResponse>, Status> {
+        self.called("Claim");
+        match &*self.answer {
+            Answer::Genuine { secret, config } => Ok(Response::new(self.proven(self.machine, secret, *config))),
+            Answer::OtherId { secret, config } => Ok(Response::new(self.proven(MachineId([9; 16]), secret, *config))),
+            Answer::NotYet => Err(Status::failed_precondition("the data header is not committed yet")),
+            Answer::Relayed(address) => {
+                let tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider)).unwrap();
+                let session = super::dial::dial(address, tls, "machine.cairn.internal").await.unwrap();
+                let channel = super::dial::channel(address, session).await.unwrap();
+                public_client::PublicClient::new(channel).claim(ClaimRequest {}).await
+            }
+        }
+    }
+
+    async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
+        self.owners_call("Status")?;
+        let status = MachineStatus {
+            name: "fake".into(),
+            machine_id: self.machine,
+            cluster_id: None,
+            version: "0.1.0".into(),
+            profile: api::Profile::Debug,
+            root_hash: RootHash([0; 32]),
+            boot_id: String::new(),
+            now: UnixMillis(1),
+            uptime: std::time::Duration::ZERO,
+            state: MachineState::Running,
+            step: String::new(),
+            reason: String::new(),
+            state_since: UnixMillis(0),
+            level: None,
+            protection: Protection::None,
+            boot_class: BootClass::Direct,
+            cold_start: None,
+            public_addresses: vec![],
+            vpn_addresses: vec![],
+            conditions: vec![],
+            waits_for: vec![],
+            last_error: String::new(),
+        };
+        Ok(Response::new(status.into()))
+    }
+
+    async fn timeline(&self, _: Request<TimelineRequest>) -> Result<Response<TimelineResponse>, Status> {
+        self.owners_call("Timeline")?;
+        Ok(Response::new(TimelineResponse::default()))
+    }
+
+    async fn services(&self, _: Request<ServicesRequest>) -> Result<Response<ServicesResponse>, Status> {
+        self.owners_call("Services")?;
+        Ok(Response::new(ServicesResponse::default()))
+    }
+
+    async fn restart_service(
+        &self,
+        request: Request<RestartServiceRequest>,
+    ) -> Result<Response<RestartServiceResponse>, Status> {
+        self.owners_call("RestartService")?;
+        Err(Status::not_found(format!("no service `{}`", request.into_inner().name)))
+    }
+
+    async fn logs(&self, _: Request<LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
+        self.owners_call("Logs")?;
+        let entry = api::LogEntry { time: UnixMillis(1), service: "etcd".into(), line: "ready".into(), lost: 0 };
+        Ok(Response::new(Box::pin(tokio_stream::iter([Ok(entry.into())]))))
+    }
+
+    async fn reboot(&self, _: Request<RebootRequest>) -> Result<Response<RebootResponse>, Status> {
+        self.owners_call("Reboot")?;
+        Ok(Response::new(RebootResponse {}))
+    }
+
+    async fn power_off(&self, _: Request<PowerOffRequest>) -> Result<Response<PowerOffResponse>, Status> {
+        self.owners_call("PowerOff")?;
+        Ok(Response::new(PowerOffResponse {}))
+    }
+
+    async fn kubeconfig(&self, request: Request<KubeconfigRequest>) -> Result<Response<KubeconfigResponse>, Status> {
+        self.owners_call("Kubeconfig")?;
+        pki::accept_request(&request.into_inner().certificate_request)
+            .map_err(|error| Status::invalid_argument(error.to_string()))?;
+        Ok(Response::new(KubeconfigResponse { tls_server_name: "kubernetes".into(), ..Default::default() }))
+    }
+
+    /// The target is an echo that ends when its input does.
+    async fn tunnel(&self, request: Request<Streaming<TunnelRequest>>) -> Result<Response<Self::TunnelStream>, Status> {
+        use tokio_stream::StreamExt;
+        self.owners_call("Tunnel")?;
+        let mut parts = request.into_inner();
+        let first = parts.message().await?.ok_or(Status::invalid_argument("no first message"))?;
+        match api::TunnelPart::try_from(first)? {
+            api::TunnelPart::Open(api::Target::KubernetesApi) => {}
+            api::TunnelPart::Data(_) => return Err(Status::invalid_argument("data before open")),
+        }
+        let echo = parts.map(|part| match api::TunnelPart::try_from(part?)? {
+            api::TunnelPart::Data(data) => Ok(TunnelResponse { data }),
+            api::TunnelPart::Open(_) => Err(Status::invalid_argument("opened twice")),
+        });
+        Ok(Response::new(Box::pin(echo)))
+    }
+
+    async fn conditions(&self, _: Request<ConditionsRequest>) -> Result<Response<ConditionsResponse>, Status> {
+        self.owners_call("Conditions")?;
+        Ok(Response::new(ConditionsResponse::default()))
+    }
+
+    /// False, then true.
+    async fn wait_condition(
+        &self,
+        request: Request<WaitConditionRequest>,
+    ) -> Result<Response<Self::WaitConditionStream>, Status> {
+        self.owners_call("WaitCondition")?;
+        let name = request.into_inner().name;
+        if api::ConditionName::from_word(&name).is_none() {
+            return Err(Status::not_found(format!("no condition `{name}`")));
+        }
+        let change = |truth| {
+            let condition = Condition { name: name.clone(), truth, reason: "because".into(), since: UnixMillis(1) };
+            Ok(condition.into())
+        };
+        Ok(Response::new(Box::pin(tokio_stream::iter([change(Truth::False), change(Truth::True)]))))
+    }
+}

@@ -1,0 +1,179 @@
+//! The owner's calls to a machine that is pinned. The server proves to be exactly that machine before anything is sent;
+//! we prove to be the owner by the key in the config.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::public_client::PublicClient;
+use api::wire::{
+    ConditionsRequest, GetStateRequest, KubeconfigRequest, PowerOffRequest, RebootRequest, RestartServiceRequest,
+    ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+};
+use api::{ClientCertificate, Condition, LogEntry, LogQuery, MachineStatus, Milestone, PublicState, Service, limits};
+use pki::{Identity, IssueError, KeyError, TlsError};
+use rustls::time_provider::DefaultTimeProvider;
+use tokio::time::timeout;
+use tokio_stream::{Stream, StreamExt};
+use tonic::transport::Channel;
+
+use super::call::CallError;
+use super::contact::ContactError;
+use super::dial::{Address, DialError, channel, dial};
+use super::tunnel::Tunnel;
+use crate::failure::{Advice, Code};
+use crate::store::{Owner, Pins};
+
+/// A call that answers at once is given this long: a busy machine under emulation takes seconds.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// An authenticated connection to one machine.
+#[derive(Debug)]
+pub(crate) struct Session {
+    client: PublicClient<Channel>,
+}
+
+/// Why there is no session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SessionError {
+    /// The owner's key cannot be used.
+    #[error("use the owner's key")]
+    Key(#[from] KeyError),
+    /// The owner's certificate cannot be made.
+    #[error("make the owner's certificate")]
+    Certificate(#[from] IssueError),
+    /// TLS cannot be set up on this side.
+    #[error("prepare TLS")]
+    Tls(#[from] TlsError),
+    /// No connection, or not to the pinned machine.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+}
+
+impl Advice for SessionError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Dial(error) => error.code(),
+            Self::Key(_) | Self::Certificate(_) | Self::Tls(_) => Code::Failed,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        "nothing was sent"
+    }
+
+    fn next(&self) -> Option<String> {
+        match self {
+            Self::Dial(error) => error.next(),
+            Self::Key(_) | Self::Certificate(_) | Self::Tls(_) => None,
+        }
+    }
+}
+
+/// What the machine at `address` tells anybody, without our proving anything. Without pins it is anybody's word.
+pub(crate) async fn public_state(address: &Address, pins: Option<&Pins>) -> Result<PublicState, ContactError> {
+    let time = Arc::new(DefaultTimeProvider);
+    let (tls, name) = match pins {
+        Some(pins) => (pki::server_auth::pinned(pins.authority, None, time)?, pins.tls_name()),
+        None => (pki::danger::first_contact(time)?, "machine.cairn.internal".to_owned()),
+    };
+    let session = dial(address, tls, &name).await?;
+    let mut client = PublicClient::new(channel(address, session).await?);
+    let answer = client.get_state(GetStateRequest {}).await.map_err(CallError::of("GetState"))?;
+    Ok(PublicState::try_from(answer.into_inner()).map_err(CallError::answer("GetState"))?)
+}
+
+impl Session {
+    /// Dials the machine that `pins` describe, as `owner`.
+    pub(crate) async fn open(address: &Address, pins: &Pins, owner: &Owner) -> Result<Self, SessionError> {
+        let key = owner.tls_key()?;
+        let identity = Identity { chain: vec![pki::client_auth::owner_certificate(&key)?], key: &key };
+        let tls = pki::server_auth::pinned(pins.authority, Some(identity), Arc::new(DefaultTimeProvider))?;
+        let session = dial(address, tls, &pins.tls_name()).await?;
+        let channel = channel(address, session).await?;
+        Ok(Self { client: PublicClient::new(channel).max_decoding_message_size(limits::RESPONSE_BYTES) })
+    }
+
+    /// All about the machine.
+    pub(crate) async fn status(&mut self) -> Result<MachineStatus, CallError> {
+        let answer = soon("Status", self.client.status(StatusRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("Status"))
+    }
+
+    /// When this boot reached what.
+    pub(crate) async fn timeline(&mut self) -> Result<Vec<Milestone>, CallError> {
+        let answer = soon("Timeline", self.client.timeline(TimelineRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("Timeline"))
+    }
+
+    /// The supervised services.
+    pub(crate) async fn services(&mut self) -> Result<Vec<Service>, CallError> {
+        let answer = soon("Services", self.client.services(ServicesRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("Services"))
+    }
+
+    /// Starts a service anew.
+    pub(crate) async fn restart_service(&mut self, name: &str) -> Result<(), CallError> {
+        let request = RestartServiceRequest { name: name.to_owned() };
+        soon("RestartService", self.client.restart_service(request)).await.map(drop)
+    }
+
+    /// Log entries until the stream ends, for ever when the query follows.
+    pub(crate) async fn logs(
+        &mut self,
+        query: LogQuery,
+    ) -> Result<impl Stream<Item = Result<LogEntry, CallError>> + use<>, CallError> {
+        let request: api::wire::LogsRequest = query.into();
+        let entries = soon("Logs", self.client.logs(request)).await?;
+        Ok(entries.map(|entry| entry.map(LogEntry::from).map_err(CallError::of("Logs"))))
+    }
+
+    /// Stops everything and boots again.
+    pub(crate) async fn reboot(&mut self) -> Result<(), CallError> {
+        soon("Reboot", self.client.reboot(RebootRequest {})).await.map(drop)
+    }
+
+    /// Stops everything and powers off.
+    pub(crate) async fn power_off(&mut self) -> Result<(), CallError> {
+        soon("PowerOff", self.client.power_off(PowerOffRequest {})).await.map(drop)
+    }
+
+    /// A Kubernetes client certificate for the key that signed `certificate_request`.
+    pub(crate) async fn kubeconfig(&mut self, certificate_request: Vec<u8>) -> Result<ClientCertificate, CallError> {
+        let request = KubeconfigRequest { certificate_request };
+        Ok(soon("Kubeconfig", self.client.kubeconfig(request)).await?.into())
+    }
+
+    /// What holds now.
+    pub(crate) async fn conditions(&mut self) -> Result<Vec<Condition>, CallError> {
+        let answer = soon("Conditions", self.client.conditions(ConditionsRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("Conditions"))
+    }
+
+    /// A condition and its changes, until it is true.
+    pub(crate) async fn wait_condition(
+        &mut self,
+        name: &str,
+    ) -> Result<impl Stream<Item = Result<Condition, CallError>> + use<>, CallError> {
+        let method = "WaitCondition";
+        let request = WaitConditionRequest { name: name.to_owned() };
+        let changes = soon(method, self.client.wait_condition(request)).await?;
+        Ok(changes
+            .map(move |change| change.map_err(CallError::of(method))?.try_into().map_err(CallError::answer(method))))
+    }
+
+    /// A way to carry connections through this session.
+    pub(crate) fn tunnel(&self) -> Tunnel {
+        Tunnel::new(self.client.clone())
+    }
+}
+
+/// A call whose answer, or the start of it, comes soon or not at all.
+async fn soon<T>(
+    method: &'static str,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, CallError> {
+    match timeout(ANSWER, call).await {
+        Ok(answer) => answer.map(tonic::Response::into_inner).map_err(CallError::of(method)),
+        Err(_) => Err(CallError::Late { method }),
+    }
+}

@@ -1,0 +1,165 @@
+//! Files only their owner may read: written whole or not at all, and on the disk before anybody relies on them.
+//!
+//! A file or directory that others can read is refused, not mended: who knows who has read it by then.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use crate::failure::{Advice, Code};
+
+/// No file of ours is larger; what is, is none of ours.
+const LARGEST: u64 = 1 << 20;
+/// Permission bits of everybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// Why a private file or directory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FileError {
+    /// The operation failed.
+    #[error("{doing} `{path}`")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Others may read or write it.
+    #[error("`{path}` is open to others (mode {mode:03o})")]
+    Open {
+        /// The file or directory.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Larger than anything of ours.
+    #[error("`{path}` is larger than any file of cairnctl")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Advice for FileError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+            Self::Io { .. } | Self::Open { .. } | Self::TooLarge { .. } => Code::Failed,
+        }
+    }
+
+    fn next(&self) -> Option<String> {
+        match self {
+            Self::Open { path, .. } => Some(format!("if nobody else can have used it: chmod go= {}", path.display())),
+            Self::Io { .. } | Self::TooLarge { .. } => None,
+        }
+    }
+}
+
+impl FileError {
+    /// For `map_err` on something done to `path`.
+    pub(crate) fn at(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { doing, path, source }
+    }
+}
+
+/// Makes a directory with mode 0700, or checks that the one there is closed to others.
+pub(crate) fn directory(path: &Path) -> Result<(), FileError> {
+    match DirBuilder::new().recursive(true).mode(0o700).create(path) {
+        Ok(()) => closed(path, &fs::metadata(path).map_err(FileError::at("look at", path))?),
+        Err(error) => Err(FileError::at("make the directory", path)(error)),
+    }
+}
+
+/// Writes a file with mode 0600: after this returns, the file has these bytes for good; before, it is as it was.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut fresh = tempfile::Builder::new()
+        .prefix(".new-")
+        .permissions(fs::Permissions::from_mode(0o600))
+        .tempfile_in(directory)
+        .map_err(FileError::at("write in", directory))?;
+    fresh.write_all(bytes).and_then(|()| fresh.as_file().sync_all()).map_err(FileError::at("write", path))?;
+    fresh.persist(path).map_err(|error| FileError::at("replace", path)(error.error))?;
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(FileError::at("sync", directory))
+}
+
+/// Reads a file of ours; none where there is none. The bytes are wiped when dropped.
+pub(crate) fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, FileError> {
+    let file = match OpenOptions::new().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(FileError::at("open", path)(error)),
+    };
+    let metadata = file.metadata().map_err(FileError::at("look at", path))?;
+    closed(path, &metadata)?;
+    if metadata.len() > LARGEST {
+        return Err(FileError::TooLarge { path: path.to_owned() });
+    }
+    // The whole length at once: a vector that grows would leave pieces behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default()));
+    file.take(LARGEST).read_to_end(&mut bytes).map_err(FileError::at("read", path))?;
+    Ok(Some(bytes))
+}
+
+/// Removes a file and makes that last; one that is gone already is not missed.
+pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Ok(()) => {
+            let directory = path.parent().unwrap_or(Path::new("."));
+            File::open(directory).and_then(|file| file.sync_all()).map_err(FileError::at("sync", directory))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(FileError::at("remove", path)(error)),
+    }
+}
+
+fn closed(path: &Path, metadata: &fs::Metadata) -> Result<(), FileError> {
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & OTHERS == 0 { Ok(()) } else { Err(FileError::Open { path: path.to_owned(), mode }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn what_is_written_is_private_and_read_back() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("a/b");
+        super::directory(&directory).unwrap();
+        let file = directory.join("key");
+        assert_eq!(read(&file).unwrap(), None);
+        write(&file, b"one").unwrap();
+        write(&file, b"two").unwrap();
+        assert_eq!(read(&file).unwrap().unwrap().as_slice(), b"two");
+        assert_eq!((mode(&directory), mode(&file)), (0o700, 0o600));
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1, "no temporary file is left");
+        remove(&file).unwrap();
+        remove(&file).unwrap();
+        assert_eq!(read(&file).unwrap(), None);
+    }
+
+    #[test]
+    fn what_others_can_read_is_refused_with_the_way_out() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("key");
+        write(&file, b"secret").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let refused = read(&file).unwrap_err();
+        assert!(matches!(refused, FileError::Open { mode: 0o644, .. }));
+        assert!(refused.next().unwrap().starts_with("if nobody else can have used it: chmod go= "));
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(directory(root.path()), Err(FileError::Open { mode: 0o755, .. })));
+    }
+}
