@@ -3,6 +3,7 @@
 
 use std::{
     io::{Write, stdout},
+    path::PathBuf,
     process::Command,
     time::Duration,
 };
@@ -18,7 +19,7 @@ use crate::{
     process::shown,
     programs::Build,
     progress::{clock_text, say, timed},
-    tools,
+    reproducible, tools,
     verdict::{self, Counts},
     workspace::Workspace,
 };
@@ -71,13 +72,33 @@ pub(crate) fn test(workspace: &Workspace, cache: &Cache) -> Result<()> {
     report.finish()
 }
 
+/// `cargo xtask reproducible`: only that part of the tests.
+///
+/// # Errors
+/// Two builds differ, or one fails.
+pub(crate) fn reproducible(workspace: &Workspace, cache: &Cache) -> Result<()> {
+    let folder = image_under_test(workspace, cache)?;
+    reproducible::check(workspace, cache, &folder)
+}
+
+/// Builds what the tests of machines run, and returns its folder.
+fn image_under_test(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
+    let folder = workspace.target().join("image-under-test");
+    let wanted = Wanted { profile: Profile::Release, build: Build::Release, kernel_source: None };
+    image::build(workspace, cache, &wanted, &folder)?;
+    Ok(folder)
+}
+
 impl Report {
     fn tests(&mut self, workspace: &Workspace, cache: &Cache) {
         self.run("kernel", || kernel::build(cache, None).map(drop));
         self.run("components", || components::build(workspace, cache).map(drop));
-        let folder = workspace.target().join("image-under-test");
-        let wanted = Wanted { profile: Profile::Release, build: Build::Release, kernel_source: None };
-        self.run("image", || image::build(workspace, cache, &wanted, &folder).map(drop));
+        let mut folder = PathBuf::new();
+        self.run("image", || {
+            folder = image_under_test(workspace, cache)?;
+            Ok(())
+        });
+        self.count_one("reproducible", || reproducible::check(workspace, cache, &folder));
         let cargo_test = |arguments: &[&str]| {
             let mut command = Command::new("cargo");
             command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).current_dir(workspace.root());
@@ -102,6 +123,13 @@ impl Report {
             if counts.failed > 0 { bail!("{counts}") } else { Ok(()) }
         });
         self.counts += counts;
+    }
+
+    /// A step that is one test.
+    fn count_one(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {
+        self.run(name, run);
+        let good = self.rows.last().is_some_and(|row| row.good);
+        self.counts += Counts { passed: usize::from(good), failed: usize::from(!good), skipped: 0 };
     }
 
     /// Prints the table and, as the very last line, the counts.

@@ -11,6 +11,7 @@ mod packages;
 mod process;
 mod programs;
 mod progress;
+mod reproducible;
 mod tidy;
 mod tools;
 mod verdict;
@@ -69,6 +70,8 @@ enum Command {
         #[arg(long, value_name = "TARBALL")]
         kernel_source: Option<PathBuf>,
     },
+    /// Build an image twice, the second time elsewhere, and compare every byte
+    Reproducible,
     /// Build the machine's own programs, static, and print where they are
     Programs {
         /// How to compile them
@@ -116,6 +119,7 @@ fn run(command: Command) -> Result<()> {
             let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
+        Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
             let built = programs::build(&workspace, build)?;
             let paths = [("init", built.init), ("pause", built.pause), ("web", built.web), ("notices", built.notices)];

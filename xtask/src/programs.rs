@@ -1,7 +1,11 @@
 //! The machine's own programs, static and the same bytes wherever they are built: `init`, and the two small programs of
 //! the container images. It must never let a folder of this machine into them: each is mapped to a fixed name.
 
-use std::{env, fs, path::PathBuf, process::Command};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
@@ -69,11 +73,19 @@ pub(crate) fn build(workspace: &Workspace, build: Build) -> Result<Programs> {
     Ok(Programs { init, pause, web, notices })
 }
 
+/// Cargo's home: `$CARGO_HOME`, or `~/.cargo`.
+///
+/// # Errors
+/// Neither variable is set.
+pub(crate) fn cargo_home() -> Result<PathBuf> {
+    let named = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = || env::home_dir().map(|home| home.join(".cargo"));
+    named.or_else(home).context("find cargo's home: neither CARGO_HOME nor HOME is set")
+}
+
 /// Flags for rustc and for the C compiler: static, and with the machine's folders mapped to fixed names.
-fn flags(workspace: &Workspace, target: &std::path::Path) -> Result<(String, String)> {
-    let cargo_home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let cargo_home = cargo_home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
-    let cargo_home = cargo_home.context("find cargo's home: neither CARGO_HOME nor HOME is set")?;
+fn flags(workspace: &Workspace, target: &Path) -> Result<(String, String)> {
+    let cargo_home = cargo_home()?;
     let sysroot = PathBuf::from(answer(Command::new("rustc").args(["--print", "sysroot"]))?);
     // The last match wins, so the target folder comes behind the workspace it may lie in.
     let folders = [(workspace.root(), "/cairn"), (&cargo_home, "/cargo"), (&sysroot, "/rust"), (target, "/target")];
