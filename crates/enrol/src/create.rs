@@ -22,7 +22,7 @@ use keys::seal::{self, Body, Clear};
 use keys::share::Share;
 use model::{
     BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, Level, LocalKey, MasterSecret, NodeName,
-    Role, SealRoot, Secret, Uuid, VolumeKey,
+    SealRoot, Secret, Uuid, VolumeKey,
 };
 use zeroize::Zeroizing;
 
@@ -166,12 +166,6 @@ impl Draft {
         Self { config: verified.config, digest: verified.digest, material, issued, holder }
     }
 
-    /// What the owner wants.
-    #[must_use]
-    pub fn config(&self) -> &EnrolmentConfig {
-        &self.config
-    }
-
     /// Machine and cluster.
     #[must_use]
     pub fn holder(&self) -> Holder {
@@ -279,11 +273,7 @@ impl Draft {
             Some(Suite::Encrypted) => Volume::Encrypted(key),
             Some(Suite::Authenticated) => Volume::Authenticated(key),
         };
-        let data = NewData {
-            master_secret: material.master_secret,
-            first_contact: config.first_contact,
-            kubernetes_roles: config.create.kubernetes_roles,
-        };
+        let data = NewData { master_secret: material.master_secret, first_contact: config.first_contact };
 
         let mut effects = VecDeque::from([
             Effect::GrowData,
@@ -439,8 +429,6 @@ pub struct NewData {
     pub master_secret: MasterSecret,
     /// Until the owner's first authenticated call.
     pub first_contact: FirstContact,
-    /// What the machine does in Kubernetes; nothing when empty.
-    pub kubernetes_roles: Vec<Role>,
 }
 
 /// What an effect is, without what it carries.

@@ -12,17 +12,16 @@
 //! | good | does not open | `NeedsOwner`: says which half is wrong, or that the header is damaged |
 //! | good | opens, but a layer above refuses | `Failed` (the shell says so when it happens) |
 
-use keys::binding::Binding;
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
-use keys::seal::{Body, SealError, SealFiles};
-use model::{BootClass, MachineState, SealRoot};
+use keys::seal::{Body, SealError};
+use model::{BootClass, MachineState};
 
 use crate::config::{self, ConfigError, Tpm, Verified};
 
-/// What came of the seal files.
+/// What was read of the seal.
 #[derive(Debug)]
-pub enum FoundSeal {
+pub enum FoundSeal<'a> {
     /// No slot whose checksum holds; a torn first seal is none.
     None,
     /// A newer Cairn wrote it.
@@ -32,40 +31,7 @@ pub enum FoundSeal {
     /// It is there and does not unseal.
     Locked(Locked),
     /// It opened.
-    Open(Box<Body>),
-}
-
-impl FoundSeal {
-    /// Opens the newest seal that opens. `now` is how this boot was started; `release` asks the TPM for what a binding
-    /// keeps, or takes it from an unprotected one.
-    #[must_use]
-    pub fn unseal(
-        files: &SealFiles,
-        now: BootClass,
-        mut release: impl FnMut(&Binding) -> Result<SealRoot, Locked>,
-    ) -> Self {
-        let candidates = match files {
-            SealFiles::None => return Self::None,
-            SealFiles::Newer(version) => return Self::Newer(*version),
-            SealFiles::Malformed(error) => return Self::Malformed(*error),
-            SealFiles::Candidates(candidates) => candidates,
-        };
-        let mut newest = None;
-        for candidate in candidates {
-            let sealed = candidate.clear.boot_class;
-            let opened = match sealed == now {
-                true => release(&candidate.clear.binding).and_then(|root| candidate.open(&root).map_err(Locked::Body)),
-                false => Err(Locked::BootClass { sealed, now }),
-            };
-            match opened {
-                Ok(body) => return Self::Open(Box::new(body)),
-                Err(locked) => {
-                    newest.get_or_insert(locked);
-                }
-            }
-        }
-        newest.map_or(Self::None, Self::Locked)
-    }
+    Open(&'a Body),
 }
 
 /// Why a seal does not unseal.
@@ -88,15 +54,6 @@ pub enum Locked {
     /// PCRs have other values: firmware, boot loader, kernel or their order changed.
     #[error("the machine's firmware, boot loader or kernel is not what it was sealed with (PCR policy)")]
     Pcrs,
-    /// The sealed object is not what a TPM made.
-    #[error("the seal's TPM object is damaged")]
-    Damaged,
-    /// Something else failed to authorise too often.
-    #[error("the machine's TPM is locked out after failed authorisations")]
-    Lockout,
-    /// It did not answer, or not as a TPM does.
-    #[error("the machine's TPM does not answer as it should")]
-    TpmFailed,
     /// The firmware does not measure.
     #[error("the machine's firmware measures nothing into PCR {0}: it is broken")]
     ZeroPcr(u8),
@@ -132,7 +89,7 @@ impl FoundConfig {
 #[derive(Debug)]
 pub struct Found<'a> {
     /// The seal.
-    pub seal: &'a FoundSeal,
+    pub seal: FoundSeal<'a>,
     /// Both places of the data header.
     pub header: &'a Copies,
     /// The cluster's half of the key, where a share or the cluster gave it.
@@ -221,9 +178,9 @@ pub enum Layer {
 pub fn decide(found: Found<'_>) -> Verdict {
     match found.seal {
         FoundSeal::None => unsealed(found.header, found.config, found.tpm),
-        FoundSeal::Newer(version) => Verdict::NeedsOwner(Reason::Newer { what: "seal", version: *version }),
-        FoundSeal::Malformed(error) => Verdict::NeedsOwner(Reason::Seal(*error)),
-        FoundSeal::Locked(locked) => Verdict::NeedsOwner(Reason::Locked(*locked)),
+        FoundSeal::Newer(version) => Verdict::NeedsOwner(Reason::Newer { what: "seal", version }),
+        FoundSeal::Malformed(error) => Verdict::NeedsOwner(Reason::Seal(error)),
+        FoundSeal::Locked(locked) => Verdict::NeedsOwner(Reason::Locked(locked)),
         FoundSeal::Open(body) => sealed(body, found.header, found.cluster),
     }
 }
@@ -320,10 +277,8 @@ impl Locked {
             }
             Self::NoTpm => "Turn the TPM on in the firmware settings, or put the disk back into its machine",
             Self::OtherTpm => "Put the disk back into the machine it was sealed in",
-            Self::Lockout => "Leave the machine on for some hours, or until its TPM forgets, and start it again",
-            Self::TpmFailed => "Turn the machine off and on again; `cairnctl machine logs` has what the TPM said",
             Self::ZeroPcr(_) => "Update the firmware, or turn its measurements on",
-            Self::Damaged | Self::Body(_) => "Put back the ESP that belongs to this disk",
+            Self::Body(_) => "Put back the ESP that belongs to this disk",
         }
     }
 }

@@ -6,8 +6,8 @@ use keys::data_key::{ClusterHalf, Volume};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
 use keys::identity::cluster_id;
 use keys::pair::{File, Next, Pair, SLOT_BYTES};
-use keys::seal::{self, Body};
-use keys::share::{self, Share};
+use keys::seal::{self, Body, SealFiles};
+use keys::share;
 use model::{BootClass, ClusterId, ClusterKey, DiskUuid, Level, SealRoot, Secret};
 
 use crate::config::{Tpm, WithoutTpm};
@@ -23,7 +23,6 @@ const SECTOR: usize = 512;
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) tpm: Tpm,
-    pub(crate) class: BootClass,
     pub(crate) headers: [Vec<u8>; 2],
     pub(crate) esp: [[Vec<u8>; 2]; 4],
     pub(crate) config: Option<Vec<u8>>,
@@ -73,7 +72,6 @@ impl World {
         let bytes = config(level, WithoutTpm::Unprotected).sign(&owner()).expect("a good config");
         Self {
             tpm,
-            class: BootClass::Direct,
             headers: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]],
             esp: std::array::from_fn(|_| blank()),
             config: Some(bytes.to_vec()),
@@ -96,16 +94,29 @@ impl World {
         let copies = Copies::read(&self.headers[0], &self.headers[1]);
         let config = FoundConfig::read(None, self.config.as_deref());
         let (files, _) = seal::read(self.slots(File::Seal));
-        let seal = FoundSeal::unseal(&files, self.class, |binding| {
-            self.released(binding).map(SealRoot).ok_or(Locked::OtherTpm)
-        });
-        let body = match &seal {
-            FoundSeal::Open(body) => Some(&**body),
-            FoundSeal::None | FoundSeal::Newer(_) | FoundSeal::Malformed(_) | FoundSeal::Locked(_) => None,
+        let mut body = None;
+        let mut locked = None;
+        if let SealFiles::Candidates(candidates) = &files {
+            for candidate in candidates {
+                match self.released(&candidate.clear.binding).map(SealRoot) {
+                    None => locked = Some(Locked::OtherTpm),
+                    Some(root) => match candidate.open(&root) {
+                        Ok(opened) => body = body.or(Some(opened)),
+                        Err(error) => locked = Some(Locked::Body(error)),
+                    },
+                }
+            }
+        }
+        let half = body.as_ref().and_then(|body| self.half(body.disk));
+        let seal = match (&files, &body, locked) {
+            (SealFiles::None, ..) => FoundSeal::None,
+            (SealFiles::Newer(version), ..) => FoundSeal::Newer(*version),
+            (SealFiles::Malformed(error), ..) => FoundSeal::Malformed(*error),
+            (SealFiles::Candidates(_), Some(body), _) => FoundSeal::Open(body),
+            (SealFiles::Candidates(_), None, locked) => FoundSeal::Locked(locked.expect("none opened")),
         };
-        let half = body.and_then(|body| self.half(body.disk));
-        let verdict = decide(Found { seal: &seal, header: &copies, cluster: half.as_ref(), config, tpm: self.tpm });
-        then(verdict, body, half.as_ref())
+        let verdict = decide(Found { seal, header: &copies, cluster: half.as_ref(), config, tpm: self.tpm });
+        then(verdict, body.as_ref(), half.as_ref())
     }
 
     fn half(&self, disk: DiskUuid) -> Option<ClusterHalf> {
@@ -206,7 +217,7 @@ impl World {
         let draft = Draft::new(verified, material, issued);
         let next = |file| Pair::read(file, self.slots(file)).next;
         let situation = Situation {
-            boot_class: self.class,
+            boot_class: BootClass::Direct,
             now: 1_790_000_000,
             next: NextWrites {
                 seal: next(File::Seal),
@@ -326,9 +337,9 @@ pub(crate) fn finished(level: Level, tpm: Tpm) -> (World, ClusterId) {
     }
 }
 
-/// A share of the right name that holds another cluster's key.
-pub(crate) fn wrong_share(disk: DiskUuid) -> Vec<u8> {
-    Share { binding: Binding::Unprotected(secret(0x99)), disk, key_generation: 1 }.emit(1).expect("fits")
+/// Another cluster's half of the right name.
+pub(crate) fn wrong_half(disk: DiskUuid) -> ClusterHalf {
+    ClusterHalf { key: ClusterKey(secret(0x99)), disk, generation: 1 }
 }
 
 /// The first write of a pair goes to its first slot.
