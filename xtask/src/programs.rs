@@ -13,7 +13,7 @@ use cargo_metadata::MetadataCommand;
 use crate::{
     notices,
     process::{answer, shown},
-    progress::step,
+    progress::talking_step,
     workspace::Workspace,
 };
 
@@ -61,7 +61,7 @@ pub(crate) fn build(workspace: &Workspace, build: Build) -> Result<Programs> {
     let (rust_flags, c_flags) = flags(workspace, &target)?;
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust_flags).env_remove("RUSTFLAGS");
     cargo.env("CFLAGS_x86_64_unknown_linux_gnu", c_flags).env_remove("CFLAGS").current_dir(workspace.root());
-    step("programs", &format!("building (profile {profile})"), || shown(&mut cargo))?;
+    talking_step("programs", &format!("building (profile {profile})"), || shown(&mut cargo))?;
 
     let folder = target.join(TARGET).join(profile);
     let notices = folder.join("NOTICES.txt");

@@ -16,20 +16,30 @@ pub(crate) fn say(line: impl Display) {
     let _gone = writeln!(stderr(), "{line}");
 }
 
-/// Runs a step that takes a while, and says how long it took. `what` says what is being done, for example "building".
+/// Runs a step that takes a while and prints nothing itself, under a running clock, and says how long it took. `what`
+/// says what is being done, for example "building".
 ///
 /// # Errors
 /// Those of the step, with its name.
 pub(crate) fn step<T>(name: &str, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    let style = ProgressStyle::with_template("  {spinner} {elapsed} {msg}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()); // the form above is a constant
+    talking_step(name, what, || {
+        let clock = ProgressBar::new_spinner().with_style(style).with_message(name.to_owned());
+        clock.enable_steady_tick(Duration::from_secs(1));
+        let result = run();
+        clock.finish_and_clear();
+        result
+    })
+}
+
+/// The same for a step that prints on its own, so that no clock runs through its lines.
+///
+/// # Errors
+/// Those of the step, with its name.
+pub(crate) fn talking_step<T>(name: &str, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
     say(format_args!("▸ {name}: {what}"));
-    let clock = ProgressBar::new_spinner().with_style(
-        ProgressStyle::with_template("  {spinner} {elapsed} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    clock.set_message(name.to_owned());
-    clock.enable_steady_tick(Duration::from_secs(1));
     let (result, took) = timed(run);
-    clock.finish_and_clear();
     match &result {
         Ok(_) => say(format_args!("✓ {name}: {}", clock_text(took))),
         Err(_) => say(format_args!("✗ {name}: failed after {}", clock_text(took))),

@@ -4,10 +4,13 @@
 mod directions;
 mod text;
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::{Metadata, MetadataCommand};
+use cargo_metadata::{Metadata, MetadataCommand, Package};
 
 use crate::{progress::say, workspace::Workspace};
 
@@ -37,7 +40,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
     let metadata =
         MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec().context("cargo metadata")?;
     let mut findings = directions::findings(&metadata);
-    for folder in members(&metadata) {
+    for (member, folder) in members(&metadata) {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
         let name = shown(workspace, &folder.join("Cargo.toml"));
         if !manifest.contains("\n[lints]\nworkspace = true\n") {
@@ -46,19 +49,25 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
         for file in sources(&folder)? {
             let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
             findings.extend(text::findings(&shown(workspace, &file), &source));
+            if directions::PURE.contains(&member.as_str()) && file.starts_with(folder.join("src")) {
+                findings.extend(text::world(&shown(workspace, &file), &source));
+            }
         }
     }
     findings.sort();
     Ok(findings)
 }
 
-fn members(metadata: &Metadata) -> Vec<std::path::PathBuf> {
-    let manifests = metadata.workspace_packages().into_iter().map(|package| package.manifest_path.clone());
-    manifests.filter_map(|path| path.parent().map(|folder| folder.to_owned().into_std_path_buf())).collect()
+/// Name and folder of every member.
+fn members(metadata: &Metadata) -> Vec<(String, PathBuf)> {
+    let folder =
+        |package: &Package| package.manifest_path.parent().map(|folder| folder.to_path_buf().into_std_path_buf());
+    let packages = metadata.workspace_packages().into_iter();
+    packages.filter_map(|package| Some((package.name.to_string(), folder(package)?))).collect()
 }
 
 /// All Rust files of a member.
-fn sources(member: &Path) -> Result<Vec<std::path::PathBuf>> {
+fn sources(member: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut left = vec![member.to_owned()];
     while let Some(folder) = left.pop() {

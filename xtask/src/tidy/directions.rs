@@ -10,7 +10,7 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 use super::Finding;
 
 /// Protocols, policies and formats: no I/O, no clock, no async.
-const PURE: &[&str] = &["model", "formats", "keys", "enrol", "supervise", "dhcp", "attest", "pki"];
+pub(super) const PURE: &[&str] = &["model", "formats", "keys", "enrol", "supervise", "dhcp", "attest", "pki", "kube"];
 /// What moves bytes: none of it may be below a pure crate, at any depth.
 const TRANSPORT: &[&str] = &[
     "tokio",

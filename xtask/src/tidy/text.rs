@@ -68,6 +68,37 @@ pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
+/// What may not stand in the code of a pure crate: it reaches for the world.
+const WORLD: &[&str] = &[
+    "std::fs",
+    "std::process",
+    "std::thread",
+    "std::env",
+    "std::net::Tcp",
+    "std::net::Udp",
+    "std::os::unix::net",
+    "Instant::now",
+    "SystemTime::now",
+];
+
+/// Every place where one file of a pure crate reaches for the world. Tests may: they read golden files.
+pub(super) fn world(file: &str, source: &str) -> Vec<Finding> {
+    let judged = match source.split_once("#[cfg(test)]") {
+        Some((before, _tests)) => before,
+        None if source.contains("#[test]") => "", // a file of tests alone
+        None => source,
+    };
+    let mut findings = Vec::new();
+    for (index, line) in judged.lines().enumerate() {
+        let code = code(line);
+        for word in WORLD.iter().filter(|word| code.contains(*word)) {
+            let rule = format!("`{word}` in a pure crate: what it needs comes in as an argument");
+            findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
+        }
+    }
+    findings
+}
+
 /// A line without its comment and without what stands in its strings.
 fn code(line: &str) -> String {
     let mut kept = String::new();
@@ -117,6 +148,14 @@ mod tests {
         for body in ["fn get_ip() {}", "let node_pubkey = 1;", "let mut vpn_node_ip = 1;"] {
             assert_eq!(rules("a/b.rs", body).len(), 1, "{body}");
         }
+    }
+
+    #[test]
+    fn pure_code_does_not_reach_for_the_world_but_its_tests_may() {
+        let reaches = "fn read() { std::fs::read(path) }\n";
+        assert_eq!(world("a.rs", reaches).len(), 1);
+        assert_eq!(world("a.rs", &format!("#[cfg(test)]\nmod tests {{\n{reaches}}}\n")), []);
+        assert_eq!(world("a.rs", &format!("#[test]\n{reaches}")), []);
     }
 
     #[test]
