@@ -13,6 +13,7 @@
 //! * [`identity`]: machine and cluster ids, Ed25519.
 //! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
 //! * [`pair`]: the envelope of all paired files; [`seal`], [`share`], [`directory`], [`record`]: what is in them.
+//! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
 //! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers.
 
 pub mod binding;
