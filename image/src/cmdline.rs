@@ -1,7 +1,9 @@
 //! The kernel's command line, fixed when the image is built.
 //!
 //! It stands in the UKI, in the initramfs (stage 0 compares under UEFI) and in the manifest, from where whoever boots
-//! the kernel directly takes it. Must never hold a secret or anything that differs between machines.
+//! the kernel directly takes it. Direct boot measures nothing and compares nothing, so who starts a microvm may append what
+//! that board needs (its TPM is in no table: `tpm_tis.force=1`); elsewhere that would make the driver poke a CRB TPM's
+//! registers. Must never hold a secret or anything that differs between machines.
 
 /// A parameter and its reason.
 #[derive(Debug, Clone, Copy)]
@@ -23,12 +25,6 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter { text: "rdinit=/init", because: "a missing stage 0 panics instead of searching for another root" },
 ];
-
-/// What only microvm gets, appended by whoever starts it: its TPM is in no table, so the driver must be told to look.
-///
-/// Direct boot measures nothing and stage 0 compares the line only under UEFI, so this weakens no check. Elsewhere the
-/// parameter would make the driver poke an address that a CRB TPM answers on.
-pub const MICROVM_TPM: &str = "tpm_tis.force=1";
 
 /// The command line, one space between parameters, no line feed.
 #[must_use]

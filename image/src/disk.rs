@@ -149,7 +149,7 @@ pub(crate) fn read_partition(disk: &Path, kind: PartitionKind) -> Result<Vec<u8>
     Ok(bytes)
 }
 
-/// Writes `pieces`, each at its offset from the partition's start, and syncs.
+/// Writes `pieces`, each at its offset from the partition's start.
 pub(crate) fn write_partition<'a>(
     disk: &Path,
     kind: PartitionKind,
@@ -184,8 +184,9 @@ fn found(part: &gpt::partition::Partition) -> Found {
         kind,
         name: part.name.clone(),
         guid: Uuid(*part.part_guid.as_bytes()),
-        start: part.first_lba * SECTOR,
-        length: (part.last_lba + 1).saturating_sub(part.first_lba) * SECTOR,
+        // A table from elsewhere may say anything; what lies beyond the file reads as nothing.
+        start: part.first_lba.saturating_mul(SECTOR),
+        length: part.last_lba.saturating_add(1).saturating_sub(part.first_lba).saturating_mul(SECTOR),
     }
 }
 

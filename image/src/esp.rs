@@ -28,7 +28,7 @@ pub const PAIR_BYTES: usize = 64 << 10;
 
 /// No menu to wait for, and no editing of the command line by who stands in front of the machine.
 const LOADER_TEXT: &[u8] = b"timeout 0\neditor no\n";
-const DIRECTORIES: [&str; 6] = ["cairn", "EFI", "EFI/BOOT", "EFI/Linux", "EFI/systemd", "loader"];
+const DIRECTORIES: [&str; 5] = ["cairn", "EFI", "EFI/BOOT", "EFI/Linux", "loader"];
 /// Any constant does; a random one would make each build another image.
 const VOLUME_ID: u32 = 0x000c_a124;
 const VOLUME_LABEL: [u8; 11] = *b"CAIRN-ESP  ";

@@ -163,7 +163,7 @@ fn the_esp_is_clean_for_fsck() {
     let dir = built();
     let esp = dir.path().join("esp");
     fs::write(&esp, image::esp::read(&dir.path().join(names::DISK)).expect("there")).expect("room for temporary files");
-    let checked = Command::new("fsck.fat").arg("-n").arg(&esp).output().expect("dosfstools");
+    let checked = Command::new("/usr/sbin/fsck.fat").arg("-n").arg(&esp).output().expect("dosfstools");
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{text}");
     assert_eq!(text.lines().count(), 2, "{text}");
