@@ -43,6 +43,11 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
+    /// The instant it was started.
+    pub(crate) fn began(&self) -> Instant {
+        self.0
+    }
+
     /// Time since it was started.
     #[must_use]
     pub fn elapsed(&self) -> Duration {

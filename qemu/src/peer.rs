@@ -18,10 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
 use crate::deadline::{Deadline, Stopwatch};
-use crate::machine::Link;
+use crate::machine::{Link, Mac};
 
 mod frames;
 mod host;
+mod leases;
 mod scan;
 
 pub use host::{BadSetup, NoNextHop, Setup, StaticRoute};
@@ -62,9 +63,9 @@ pub enum ScanError {
     Late(Duration),
 }
 
-struct Command {
-    scan: Scan,
-    result: Sender<Result<Report, NoNextHop>>,
+enum Command {
+    Scan { scan: Scan, result: Sender<Result<Report, NoNextHop>> },
+    Lease { mac: Mac, result: Sender<Option<Ipv4Addr>> },
 }
 
 /// How long a port may take to answer: a machine under emulation that is asked 65 535 things at once is slow.
@@ -76,7 +77,8 @@ impl Peer {
     /// # Errors
     /// [`StartError`]
     pub fn start(setup: &Setup) -> Result<Self, StartError> {
-        let host = Host::new(setup)?;
+        let clock = Stopwatch::start();
+        let host = Host::new(setup, clock.began())?;
         let dir = tempfile::Builder::new().prefix("cairn-peer-").tempdir()?;
         let listener = UnixListener::bind(socket(&dir))?;
         listener.set_nonblocking(true)?;
@@ -85,8 +87,7 @@ impl Peer {
             end.set_nonblocking(true)?;
         }
         let (commands, queue) = channel();
-        let shell =
-            Shell { host, listener, woken, commands: queue, asker: None, link: None, clock: Stopwatch::start() };
+        let shell = Shell { host, listener, woken, commands: queue, asker: None, link: None, clock };
         let thread = thread::Builder::new().name("peer".into()).spawn(move || shell.run())?;
         Ok(Self { dir, commands: Some(commands), wake, thread: Some(thread) })
     }
@@ -127,11 +128,26 @@ impl Peer {
     fn scan(&self, scan: Scan, deadline: Deadline) -> Result<Report, ScanError> {
         let late = || ScanError::Late(deadline.length());
         let (result, answer) = channel();
-        let commands = self.commands.as_ref().ok_or_else(late)?;
-        commands.send(Command { scan, result }).map_err(|_| late())?;
-        self.wake();
+        self.send(Command::Scan { scan, result });
         let report = answer.recv_timeout(deadline.left().unwrap_or_default()).map_err(|_| late())??;
         Ok(report)
+    }
+
+    /// The address that the card `mac` holds of the peer's DHCP server, or has been offered.
+    #[must_use]
+    pub fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {
+        let (result, answer) = channel();
+        self.send(Command::Lease { mac, result });
+        // The peer always answers; if it has ended nobody holds anything of it.
+        answer.recv().ok().flatten()
+    }
+
+    /// A command to a peer that has ended is dropped, and with it the other end of its result.
+    fn send(&self, command: Command) {
+        if let Some(commands) = &self.commands {
+            let _sent = commands.send(command);
+        }
+        self.wake();
     }
 
     fn wake(&self) {
@@ -204,9 +220,13 @@ impl Shell {
         use std::sync::mpsc::TryRecvError;
         loop {
             match self.commands.try_recv() {
-                Ok(Command { scan, result }) => {
+                Ok(Command::Scan { scan, result }) => {
                     self.host.start(scan);
                     self.asker = Some(result);
+                }
+                Ok(Command::Lease { mac, result }) => {
+                    // Who asked waits for it.
+                    let _told = result.send(self.host.lease(mac));
                 }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
@@ -239,7 +259,7 @@ impl Shell {
     /// Takes what is there, at most 64 KiB before the host gets its turn.
     fn read(&mut self) {
         let Some(link) = &mut self.link else { return };
-        let alive = link.read(&mut self.host).and_then(|()| link.write());
+        let alive = link.read(&mut self.host, self.clock.elapsed()).and_then(|()| link.write());
         if alive.is_err() {
             // QEMU has ended, or is out of step; it may come back.
             self.link = None;
@@ -248,7 +268,7 @@ impl Shell {
 }
 
 impl LinkUp {
-    fn read(&mut self, host: &mut Host) -> io::Result<()> {
+    fn read(&mut self, host: &mut Host, now: Duration) -> io::Result<()> {
         let mut buffer = [0; 65536];
         match self.stream.read(&mut buffer) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -257,7 +277,7 @@ impl LinkUp {
             Err(error) => return Err(error),
         }
         while let Some(frame) = self.incoming.next().map_err(io::Error::other)? {
-            host.receive(frame);
+            host.receive(frame, now);
         }
         Ok(())
     }
@@ -277,13 +297,12 @@ impl LinkUp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Mac;
 
     const PEER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
 
     fn peer() -> Peer {
         let addresses = vec![(PEER, 24)];
-        Peer::start(&Setup { mac: Mac::numbered(1), addresses, routes: vec![] }).unwrap()
+        Peer::start(&Setup { mac: Mac::numbered(1), addresses, routes: vec![], dhcp: None }).unwrap()
     }
 
     /// An ARP request for the peer's address, and the frame that must come back (RFC 826).

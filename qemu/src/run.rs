@@ -194,6 +194,29 @@ impl Vm {
         Ok(Some(vm))
     }
 
+    /// Whether a machine runs detached with its files in `dir`. Asks the host only, not the machine's monitor.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn runs(dir: &Path) -> Result<bool, RunError> {
+        Ok(running(dir)?.is_some())
+    }
+
+    /// Ends the machine that runs detached with its files in `dir`, if one does. Without its monitor, so that one that
+    /// hangs or is on its way out is ended too.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn end_detached(dir: &Path) -> Result<(), RunError> {
+        if let Some(Running { dir, record, process }) = running(dir)? {
+            // Found by identity: the only failure is that it has ended.
+            let _killed = process.kill();
+            let _gone = process.wait(Deadline::after(HOST));
+            record.remove(&dir);
+        }
+        Ok(())
+    }
+
     /// Where the run's files are.
     #[must_use]
     pub fn dir(&self) -> &Path {
@@ -467,6 +490,8 @@ mod tests {
         let sockets = dir.path().join("sockets");
         fs::create_dir(&sockets).unwrap();
         Record { qemu, sockets: sockets.clone(), serial_from: 0 }.write(dir.path()).unwrap();
+        assert!(!Vm::runs(dir.path()).unwrap());
+        Vm::end_detached(dir.path()).unwrap();
         assert!(Vm::attach(dir.path()).unwrap().is_none());
         assert!(!sockets.exists() && Record::read(dir.path()).unwrap().is_none());
     }

@@ -1,4 +1,4 @@
-//! The peer as a host on its Ethernet: ARP, static routes, scans. Pure: frames and `now` in, frames out.
+//! The peer as a host on its Ethernet: ARP, static routes, scans, leases. Pure: frames and `now` in, frames out.
 //!
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
 //! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's.
@@ -16,6 +16,7 @@ use smoltcp::wire::{
     TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
 };
 
+use super::leases::Leases;
 use super::scan::{Answer, Question, Report, Scan};
 use crate::machine::Mac;
 
@@ -28,6 +29,8 @@ pub struct Setup {
     pub addresses: Vec<(Ipv4Addr, u8)>,
     /// Where it sends what is not on its link (at most 8).
     pub routes: Vec<StaticRoute>,
+    /// The leases it gives as a DHCP server, if it is one.
+    pub dhcp: Option<dhcp::server::Config>,
 }
 
 /// A route of the peer.
@@ -41,10 +44,19 @@ pub struct StaticRoute {
     pub via: Ipv4Addr,
 }
 
-/// More addresses or routes than [`Setup`] allows, or a prefix length over 32.
+/// What a peer cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("peer with too many addresses or routes, or an impossible prefix")]
-pub struct BadSetup;
+pub enum BadSetup {
+    /// More addresses or routes than [`Setup`] allows.
+    #[error("a peer with too many addresses or routes")]
+    TooMany,
+    /// A prefix is at most 32 bits long.
+    #[error("a peer with a prefix of {0} bits")]
+    Prefix(u8),
+    /// Its DHCP server cannot be.
+    #[error("a peer with such a DHCP server")]
+    Dhcp(#[from] dhcp::server::InvalidConfig),
+}
 
 /// Nobody answers for the next hop's address: no question of the scan has left the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +71,7 @@ pub(super) struct Host {
     probes: [SocketHandle; 2],
     errors: SocketHandle,
     scan: Option<Running>,
+    leases: Option<Leases>,
 }
 
 struct Running {
@@ -80,37 +93,47 @@ const OUTGOING: usize = 256;
 const QUEUED: usize = 32 * 1024;
 
 impl Host {
-    pub(super) fn new(setup: &Setup) -> Result<Self, BadSetup> {
+    /// `epoch` is the instant that every `now` counts from.
+    pub(super) fn new(setup: &Setup, epoch: std::time::Instant) -> Result<Self, BadSetup> {
         let mut wire = Wire::default();
         let config = Config::new(EthernetAddress(setup.mac.0).into());
         let mut interface = Interface::new(config, &mut wire, instant(Duration::ZERO));
         let cidr = |address, prefix: u8| match prefix {
             0..=32 => Ok(IpCidr::from(Ipv4Cidr::new(address, prefix))),
-            _ => Err(BadSetup),
+            _ => Err(BadSetup::Prefix(prefix)),
         };
         for (address, prefix) in &setup.addresses {
             let cidr = cidr(*address, *prefix)?;
             let mut fits = false;
             interface.update_ip_addrs(|all| fits = all.push(cidr).is_ok());
-            fits.then_some(()).ok_or(BadSetup)?;
+            fits.then_some(()).ok_or(BadSetup::TooMany)?;
         }
         for route in &setup.routes {
             let cidr = cidr(route.to, route.prefix)?;
             let route = Route { cidr, via_router: route.via.into(), preferred_until: None, expires_at: None };
             let mut fits = false;
             interface.routes_mut().update(|all| fits = all.push(route).is_ok());
-            fits.then_some(()).ok_or(BadSetup)?;
+            fits.then_some(()).ok_or(BadSetup::TooMany)?;
         }
         let mut sockets = SocketSet::new(vec![]);
         let mut add = |protocol| sockets.add(raw_socket(protocol));
         let probes = [add(IpProtocol::Tcp), add(IpProtocol::Udp)];
         let errors = add(IpProtocol::Icmp);
-        Ok(Self { interface, wire, sockets, probes, errors, scan: None })
+        let leases = setup.dhcp.clone().map(|config| Leases::new(config, setup.mac, epoch)).transpose()?;
+        Ok(Self { interface, wire, sockets, probes, errors, scan: None, leases })
     }
 
     /// Takes a frame from the link.
-    pub(super) fn receive(&mut self, frame: Vec<u8>) {
-        self.wire.incoming.push_back(frame);
+    pub(super) fn receive(&mut self, frame: Vec<u8>, now: Duration) {
+        match self.leases.as_mut().and_then(|leases| leases.handle(&frame, now)) {
+            Some(answer) => self.wire.outgoing.extend(answer),
+            None => self.wire.incoming.push_back(frame),
+        }
+    }
+
+    /// The address that the card `mac` holds of this peer, or has been offered.
+    pub(super) fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {
+        self.leases.as_ref()?.of(mac)
     }
 
     /// The next frame for the link.

@@ -38,9 +38,13 @@ impl Target {
     }
 }
 
+fn host(setup: &Setup) -> Result<Host, BadSetup> {
+    Host::new(setup, crate::deadline::Stopwatch::start().began())
+}
+
 fn peer() -> Host {
     let routes = vec![StaticRoute { to: BEHIND, prefix: 16, via: TARGET }];
-    Host::new(&Setup { mac: Mac::numbered(1), addresses: vec![(PEER, 24)], routes }).unwrap()
+    host(&Setup { mac: Mac::numbered(1), addresses: vec![(PEER, 24)], routes, dhcp: None }).unwrap()
 }
 
 /// Runs both until the scan ends; drops every `lost`th frame to the target (0: none).
@@ -59,7 +63,7 @@ fn run(host: &mut Host, target: &mut Target, scan: Scan, lost: usize) -> Result<
         }
         target.interface.poll(instant(now), &mut target.wire, &mut target.sockets);
         while let Some(frame) = target.wire.outgoing.pop_front() {
-            host.receive(frame);
+            host.receive(frame, now);
         }
         now += host.poll_delay(now).unwrap_or(STEP).clamp(Duration::from_millis(1), STEP);
         assert!(now < Duration::from_secs(600), "the scan does not end");
@@ -129,9 +133,9 @@ fn nobody_there_is_an_error_and_not_silence() {
 
 #[test]
 fn a_setup_that_does_not_fit_is_refused() {
-    let setup = |addresses| Setup { mac: Mac::numbered(1), addresses, routes: vec![] };
-    assert!(Host::new(&setup(vec![(PEER, 33)])).is_err());
-    assert!(Host::new(&setup(vec![(PEER, 24); 5])).is_err());
+    let setup = |addresses| Setup { mac: Mac::numbered(1), addresses, routes: vec![], dhcp: None };
+    assert_eq!(host(&setup(vec![(PEER, 33)])).err(), Some(BadSetup::Prefix(33)));
+    assert_eq!(host(&setup(vec![(PEER, 24); 5])).err(), Some(BadSetup::TooMany));
 }
 
 #[test]
