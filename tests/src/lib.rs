@@ -1,1 +1,175 @@
-//! System tests: the machine as a black box.
+//! System tests: the machine as a black box, seen by console, API, monitor, network and disk. Never names `init`.
+//!
+//! ```text
+//!   cargo xtask image --out DIR
+//!   CAIRN_IMAGE_DIR=DIR cargo test -p tests [--test vm -- [FILTER] [--list] [--test-threads N]]
+//! ```
+//! # Adding a case
+//! A case is a function and a row. In a file of `tests/cases/` (a new one is named in `main.rs`, twice):
+//! ```
+//! use tests::{Case, Context, Need};
+//!
+//! pub const CASES: &[Case] =
+//!     &[Case { name: "reboot keeps the seal", proves: &["D5"], needs: &[Need::Swtpm], run: reboot_keeps_the_seal }];
+//!
+//! fn reboot_keeps_the_seal(t: &Context) -> anyhow::Result<()> {
+//!     let plan = t.machine("m1").tpm().config(b"...")?;
+//!     let mut vm = plan.start()?;
+//!     vm.wait_for("state: Running", t.within(10))?;
+//!     vm.power_off(t.within(10))?;
+//!     let mut again = plan.start()?; // the same disk, TPM and firmware variables
+//!     again.wait_for("state: Running", t.within(10))?;
+//!     Ok(())
+//! }
+//! ```
+//! - A [`Plan`] has an answer for everything; say only what the case is about. [`Plan::start`] gives a [`qemu::Vm`].
+//! - [`Context::within`] takes seconds as a host with KVM needs them, generously; elsewhere they are stretched.
+//! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps.
+//! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Need`].
+//! - Machines that take minutes to come up are built once, by [`Context::shared`].
+//! - All of a case's files lie in [`Context::dir`]: removed when it passes, kept and named when it fails.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
+
+mod context;
+mod image;
+mod pace;
+mod plan;
+mod session;
+
+pub use context::Context;
+pub use image::{Image, ImageError};
+pub use pace::Pace;
+pub use plan::{Plan, Via};
+
+use session::Session;
+
+/// A row of a table of cases.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// What holds when it passes, in a few words; unique.
+    pub name: &'static str,
+    /// Requirements it proves (`D2`, `O11`, …); shown by `--list` and understood by the filter.
+    pub proves: &'static [&'static str],
+    /// What it needs besides QEMU and an image.
+    pub needs: &'static [Need],
+    /// The case.
+    pub run: fn(&Context) -> anyhow::Result<()>,
+}
+
+/// What a case needs of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Hardware acceleration; without it the case is skipped.
+    Kvm,
+    /// A software TPM.
+    Swtpm,
+    /// UEFI firmware.
+    Ovmf,
+}
+
+/// The case cannot be run on this host, and why. Counted and shown, never silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("skipped: {0}")]
+pub struct Skipped(pub &'static str);
+
+/// Runs the cases of `tables` as the command line asks; files go below `out`.
+#[expect(clippy::print_stderr, reason = "what a person and xtask read")]
+#[must_use]
+pub fn run(tables: &[&[Case]], out: &Path) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    let cases: Vec<Case> = tables.concat();
+    if let Err(fault) = check(&cases) {
+        eprintln!("error: {fault}");
+        return ExitCode::FAILURE;
+    }
+    if arguments.list {
+        let unrunnable = |case: &Case| trial(case, || Ok(Completion::Completed));
+        return libtest_mimic::run(&arguments, cases.iter().map(unrunnable).collect()).exit_code();
+    }
+    let session = match Session::open(out) {
+        Ok(session) => Arc::new(session),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    arguments.test_threads.get_or_insert_with(|| session.pace().machines_at_once());
+    let trials = cases.into_iter().map(|case| {
+        let session = Arc::clone(&session);
+        trial(&case, move || session.run(&case))
+    });
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    eprint!("{}", session.close(conclusion.has_failed()));
+    eprintln!("{}", closing_line(&conclusion));
+    conclusion.exit_code()
+}
+
+/// The last line a run prints; what xtask adds up.
+fn closing_line(conclusion: &Conclusion) -> String {
+    let Conclusion { num_passed, num_failed, num_ignored, .. } = conclusion;
+    format!("{num_passed} passed, {num_failed} failed, {num_ignored} skipped")
+}
+
+fn trial(case: &Case, run: impl FnOnce() -> Result<Completion, Failed> + Send + 'static) -> Trial {
+    Trial::ignorable_test(case.name, run).with_kind(case.proves.join(" "))
+}
+
+/// A table that does not say what it should.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Fault {
+    #[error("two cases are named `{0}`")]
+    SameName(&'static str),
+    #[error("case `{case}` proves `{id}`, which is no requirement's id")]
+    NoId { case: &'static str, id: &'static str },
+}
+
+fn check(cases: &[Case]) -> Result<(), Fault> {
+    for (index, case) in cases.iter().enumerate() {
+        if cases[..index].iter().any(|other| other.name == case.name) {
+            return Err(Fault::SameName(case.name));
+        }
+        for id in case.proves {
+            let number = id.strip_prefix(|letter: char| letter.is_ascii_uppercase());
+            let digits = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            if !number.is_some_and(digits) {
+                return Err(Fault::NoId { case: case.name, id });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CASE: Case = Case { name: "a", proves: &["D2", "O11"], needs: &[], run: |_| Ok(()) };
+
+    #[test]
+    fn a_table_with_a_wrong_id_or_a_name_twice_is_refused() {
+        assert_eq!(check(&[CASE, Case { name: "b", ..CASE }]), Ok(()));
+        assert_eq!(check(&[CASE, CASE]), Err(Fault::SameName("a")));
+        for id in ["D", "2", "d2", "D2x", ""] {
+            let proves: &'static [&'static str] = Vec::leak(vec![id]);
+            assert_eq!(check(&[Case { proves, ..CASE }]), Err(Fault::NoId { case: "a", id }));
+        }
+    }
+
+    #[test]
+    fn the_list_shows_what_a_case_proves() {
+        let listed = trial(&CASE, || Ok(Completion::Completed));
+        assert_eq!((listed.kind(), listed.name()), ("D2 O11", "a"));
+    }
+
+    #[test]
+    fn the_closing_line_has_the_counts() {
+        let conclusion =
+            Conclusion { num_filtered_out: 9, num_passed: 3, num_failed: 2, num_ignored: 1, num_measured: 0 };
+        assert_eq!(closing_line(&conclusion), "3 passed, 2 failed, 1 skipped");
+    }
+}

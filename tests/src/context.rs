@@ -1,0 +1,70 @@
+//! What a case gets: its directory, its deadlines, its machines.
+
+use std::any::Any;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use anyhow::anyhow;
+use qemu::Deadline;
+
+use crate::image::Image;
+use crate::plan::Plan;
+use crate::session::Session;
+
+/// What a case gets.
+#[derive(Debug)]
+pub struct Context {
+    session: Arc<Session>,
+    dir: PathBuf,
+}
+
+impl Context {
+    pub(crate) fn new(session: Arc<Session>, dir: PathBuf) -> Self {
+        Self { session, dir }
+    }
+
+    /// Where the case's files lie: removed when it passes.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The image under test.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        self.session.image()
+    }
+
+    /// A deadline of `seconds` on a host with KVM, stretched elsewhere.
+    #[must_use]
+    pub fn within(&self, seconds: u64) -> Deadline {
+        Deadline::after(self.session.pace().stretch(seconds))
+    }
+
+    /// The usual machine, to be changed and started; `name` is its directory.
+    #[must_use]
+    pub fn machine(&self, name: &str) -> Plan {
+        Plan::new(name, self.image(), self.dir.join(name))
+    }
+
+    /// Something costly that cases share: built by the first that asks, ended with the run. Only one case at a time
+    /// can hold it, and should leave it as the next expects it. Where building failed, each case that asks fails.
+    ///
+    /// # Errors
+    /// What `build` said; another type under the same name.
+    pub fn shared<T: Any + Send>(
+        &self,
+        name: &'static str,
+        build: impl FnOnce(&Self) -> anyhow::Result<T>,
+    ) -> anyhow::Result<Arc<Mutex<T>>> {
+        let slot = self.session.shared(name);
+        let built = slot.get_or_init(|| {
+            let context = Self::new(Arc::clone(&self.session), self.session.dir_of(&format!("shared {name}")));
+            build(&context).map(|value| Arc::new(Mutex::new(value)) as Arc<dyn Any + Send + Sync>)
+        });
+        match built {
+            Ok(value) => Arc::clone(value).downcast().map_err(|_| anyhow!("`{name}` is shared as another type")),
+            Err(error) => Err(anyhow!("build what is shared as `{name}`: {error:#}")),
+        }
+    }
+}

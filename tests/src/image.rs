@@ -1,0 +1,111 @@
+//! The image under test: a directory that `cargo xtask image` made. Only looked at, never built or changed here.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use qemu::machine::Kernel;
+use serde::Deserialize;
+
+/// The environment variable that names the image directory.
+pub(crate) const VARIABLE: &str = "CAIRN_IMAGE_DIR";
+
+/// An image directory whose files are there.
+#[derive(Debug, Clone)]
+pub struct Image {
+    dir: PathBuf,
+    cmdline: String,
+}
+
+/// Why there is no image to test.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// Nobody said where.
+    #[error(
+        "no image to test: run `cargo xtask image --out DIR`, then set {VARIABLE}=DIR (`cargo xtask test` does both)"
+    )]
+    Unset,
+    /// The directory lacks a file.
+    #[error("no image in `{dir}`, `{file}` is missing: run `cargo xtask image --out {dir}`")]
+    Missing {
+        /// Where it was looked for.
+        dir: PathBuf,
+        /// Which file.
+        file: &'static str,
+    },
+    /// Its manifest cannot be read.
+    #[error("read `{0}`")]
+    Read(PathBuf, #[source] io::Error),
+    /// Its manifest is not one.
+    #[error("parse `{0}`: run `cargo xtask image` again")]
+    Manifest(PathBuf, #[source] serde_json::Error),
+}
+
+/// What is read of `manifest.json`; the rest is the image's business.
+#[derive(Deserialize)]
+struct Manifest {
+    cmdline: String,
+}
+
+const KERNEL: &str = "bzImage";
+const INITRAMFS: &str = "initramfs.cpio.zst";
+const DISK: &str = "disk.img";
+const MANIFEST: &str = "manifest.json";
+
+impl Image {
+    /// The one that the environment names.
+    ///
+    /// # Errors
+    /// [`ImageError`]
+    pub fn of_environment() -> Result<Self, ImageError> {
+        Self::open(Path::new(&std::env::var_os(VARIABLE).ok_or(ImageError::Unset)?))
+    }
+
+    /// The one in `dir`.
+    ///
+    /// # Errors
+    /// [`ImageError`]
+    pub fn open(dir: &Path) -> Result<Self, ImageError> {
+        let dir = fs::canonicalize(dir).map_err(|error| ImageError::Read(dir.to_owned(), error))?;
+        for file in [KERNEL, INITRAMFS, DISK, MANIFEST] {
+            if !dir.join(file).is_file() {
+                return Err(ImageError::Missing { dir, file });
+            }
+        }
+        let path = dir.join(MANIFEST);
+        let text = fs::read(&path).map_err(|error| ImageError::Read(path.clone(), error))?;
+        let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| ImageError::Manifest(path, error))?;
+        Ok(Self { dir, cmdline: manifest.cmdline })
+    }
+
+    /// What QEMU loads by itself, as the image means it.
+    #[must_use]
+    pub fn kernel(&self) -> Kernel {
+        Kernel { image: self.dir.join(KERNEL), initrd: self.dir.join(INITRAMFS), cmdline: self.cmdline.clone() }
+    }
+
+    /// The disk; never written, machines get overlays.
+    #[must_use]
+    pub fn disk(&self) -> PathBuf {
+        self.dir.join(DISK)
+    }
+
+    /// Another file of the directory.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_is_missing_and_what_to_run() {
+        let dir = std::env::temp_dir();
+        let error = Image::open(&dir).unwrap_err().to_string();
+        assert!(error.contains(KERNEL) && error.contains("cargo xtask image"), "{error}");
+        assert!(ImageError::Unset.to_string().contains("cargo xtask image"));
+    }
+}

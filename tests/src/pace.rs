@@ -1,0 +1,58 @@
+//! How fast machines are on this host, and so how long to wait and how many to run at once. Pure but for [`Pace::here`].
+
+use std::num::NonZero;
+use std::thread;
+use std::time::Duration;
+
+use qemu::host::{Acceleration, Host};
+
+/// The host's speed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// How guests are executed.
+    pub acceleration: Acceleration,
+    /// Processors of the host.
+    pub processors: usize,
+}
+
+impl Pace {
+    /// Of this host.
+    #[must_use]
+    pub fn here() -> Self {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        Self { acceleration: Host::look().acceleration, processors }
+    }
+
+    /// What takes `seconds` with acceleration may take this long. Emulation is about five times slower, and a busy host
+    /// three times slower than itself (identical boots differed by that much).
+    #[must_use]
+    pub fn stretch(self, seconds: u64) -> Duration {
+        Duration::from_secs(match self.acceleration {
+            Acceleration::Kvm => seconds,
+            Acceleration::Tcg => seconds * 15,
+        })
+    }
+
+    /// Machines have two processors; emulated ones use them fully.
+    #[must_use]
+    pub fn machines_at_once(self) -> usize {
+        match self.acceleration {
+            Acceleration::Kvm => self.processors,
+            Acceleration::Tcg => (self.processors / 2).max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn emulation_gets_more_time_and_fewer_machines() {
+        let fast = Pace { acceleration: Acceleration::Kvm, processors: 2 };
+        let slow = Pace { acceleration: Acceleration::Tcg, processors: 2 };
+        assert_eq!((fast.stretch(2), fast.machines_at_once()), (Duration::from_secs(2), 2));
+        assert_eq!((slow.stretch(2), slow.machines_at_once()), (Duration::from_secs(30), 1));
+        assert_eq!(Pace { processors: 1, ..slow }.machines_at_once(), 1);
+    }
+}

@@ -1,0 +1,184 @@
+//! A machine that a case wants: the usual one, changed where the case says so. Starts it as often as asked, with the
+//! same disk, TPM and firmware variables.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use qemu::Vm;
+use qemu::machine::{
+    Boot, Cache, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Tpm, Watchdog,
+};
+use qemu::run::Tie;
+
+use crate::image::Image;
+
+/// A machine to be.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    machine: Machine,
+    image: Image,
+    dir: PathBuf,
+}
+
+/// How a machine gets its kernel; the disk is the same in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// QEMU loads it, on q35.
+    Direct,
+    /// QEMU loads it, on microvm.
+    Microvm,
+    /// UEFI firmware and the boot loader on the disk's ESP.
+    Uefi,
+}
+
+impl Plan {
+    /// Two processors, 1 GiB, the image's disk grown to 4 GiB, a user network with the public ports forwarded
+    /// from free ports of the host ([`Vm::forward`]); no TPM.
+    pub(crate) fn new(name: &str, image: &Image, dir: PathBuf) -> Self {
+        let forwards = vec![Forward::tcp(model::PUBLIC_API_PORT), Forward::udp(model::VPN_PORT)];
+        let machine = Machine {
+            name: name.into(),
+            boot: Boot::Direct(image.kernel()),
+            cpus: 2,
+            memory_mib: 1024,
+            disks: vec![],
+            tpm: None,
+            nics: vec![Nic { mac: Mac::numbered(1), link: Link::User(forwards) }],
+            fw_cfg: vec![],
+            watchdog: Watchdog::Absent,
+            on_reset: OnReset::Restart,
+        };
+        Self { machine, image: image.clone(), dir }.disk_gib(4)
+    }
+
+    /// Boots in this way.
+    #[must_use]
+    pub fn boot(mut self, via: Via) -> Self {
+        let mut kernel = self.image.kernel();
+        self.machine.boot = match via {
+            Via::Direct => Boot::Direct(kernel),
+            Via::Microvm => {
+                // There, the TPM is at a fixed address that nothing announces.
+                kernel.cmdline += " tpm_tis.force=1";
+                Boot::Microvm(kernel)
+            }
+            Via::Uefi => Boot::Uefi(Firmware::debian(self.dir.join("vars.fd"))),
+        };
+        self
+    }
+
+    /// This many virtual processors.
+    #[must_use]
+    pub fn cpus(mut self, cpus: u32) -> Self {
+        self.machine.cpus = cpus;
+        self
+    }
+
+    /// This much memory.
+    #[must_use]
+    pub fn memory_mib(mut self, mib: u32) -> Self {
+        self.machine.memory_mib = mib;
+        self
+    }
+
+    /// The image's disk, seen as this large (sparse on the host).
+    #[must_use]
+    pub fn disk_gib(mut self, gib: u64) -> Self {
+        let (base, file) = (self.image.disk(), self.disk());
+        let content = Content::Overlay { base, file, bytes: gib << 30 };
+        self.machine.disks = vec![Disk { content, serial: "cairn-0".into(), cache: Cache::Unsafe }];
+        self
+    }
+
+    /// Another disk in its place (for a case that has changed one from outside).
+    #[must_use]
+    pub fn disk_of(mut self, content: Content) -> Self {
+        self.machine.disks = vec![Disk { content, serial: "cairn-0".into(), cache: Cache::Unsafe }];
+        self
+    }
+
+    /// No disk at all.
+    #[must_use]
+    pub fn diskless(mut self) -> Self {
+        self.machine.disks.clear();
+        self
+    }
+
+    /// A TPM, new at the first start.
+    #[must_use]
+    pub fn tpm(mut self) -> Self {
+        self.machine.tpm = Some(Tpm { state: self.dir.join("tpm") });
+        self
+    }
+
+    /// A hardware watchdog.
+    #[must_use]
+    pub fn watchdog(mut self) -> Self {
+        self.machine.watchdog = Watchdog::I6300esb;
+        self
+    }
+
+    /// One more network card, with this at the other end of its cable.
+    #[must_use]
+    pub fn nic(mut self, link: Link) -> Self {
+        let number = u32::try_from(self.machine.nics.len()).expect("a machine has a few cards") + 1;
+        self.machine.nics.push(Nic { mac: Mac::numbered(number), link });
+        self
+    }
+
+    /// No network card; [`Self::nic`] adds.
+    #[must_use]
+    pub fn without_nics(mut self) -> Self {
+        self.machine.nics.clear();
+        self
+    }
+
+    /// An enrolment config by the firmware configuration device.
+    ///
+    /// # Errors
+    /// When it cannot be written to the case's directory.
+    pub fn config(self, bytes: &[u8]) -> anyhow::Result<Self> {
+        self.fw_cfg("opt/org.cairn/enrolment", bytes)
+    }
+
+    /// A file by the firmware configuration device.
+    ///
+    /// # Errors
+    /// When it cannot be written to the case's directory.
+    pub fn fw_cfg(mut self, name: &str, bytes: &[u8]) -> anyhow::Result<Self> {
+        let path = self.dir.join(name.replace('/', "-"));
+        fs::create_dir_all(&self.dir).and_then(|()| fs::write(&path, bytes)).context("write a fw_cfg file")?;
+        self.machine.fw_cfg.push(FwCfg { name: name.into(), path });
+        Ok(self)
+    }
+
+    /// Words added to the kernel's command line (not by UEFI, where it is part of what is measured).
+    #[must_use]
+    pub fn cmdline(mut self, words: &str) -> Self {
+        match &mut self.machine.boot {
+            Boot::Direct(kernel) | Boot::Microvm(kernel) => kernel.cmdline = format!("{} {words}", kernel.cmdline),
+            Boot::Uefi(_) => {}
+        }
+        self
+    }
+
+    /// What the machine is, for a case that wants something of it that nobody wanted before.
+    pub fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
+
+    /// The overlay that is this machine's disk.
+    #[must_use]
+    pub fn disk(&self) -> PathBuf {
+        self.dir.join("disk.qcow2")
+    }
+
+    /// Starts it, for the first time or again.
+    ///
+    /// # Errors
+    /// When it does not start; what the guest does is not looked at.
+    pub fn start(&self) -> anyhow::Result<Vm> {
+        Vm::launch(&self.machine, &self.dir, Tie::Launcher).with_context(|| format!("start `{}`", self.machine.name))
+    }
+}

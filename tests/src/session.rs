@@ -1,0 +1,159 @@
+//! One run of the tests: the image, the directory of artefacts, what cases share, and what is told at the end.
+//!
+//! A session owns its directory by a lock. Machines that an earlier session left behind there (it was killed) are
+//! ended, and only those: each is proven by pid and start time.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use anyhow::{Context as _, anyhow, bail};
+use libtest_mimic::{Completion, Failed};
+use qemu::Vm;
+use qemu::host::{self, Acceleration, Requirement};
+
+use crate::context::Context;
+use crate::image::Image;
+use crate::pace::Pace;
+use crate::{Case, Need, Skipped};
+
+/// What cases share under one name.
+pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
+
+#[derive(Debug)]
+pub(crate) struct Session {
+    image: Image,
+    pace: Pace,
+    dir: PathBuf,
+    shared: Mutex<HashMap<&'static str, Slot>>,
+    told: Mutex<String>,
+    _lock: File,
+}
+
+impl Session {
+    pub(crate) fn open(out: &Path) -> anyhow::Result<Self> {
+        let image = Image::of_environment()?;
+        require(&[host::QEMU, host::QEMU_IMG])?;
+        fs::create_dir_all(out).with_context(|| format!("make `{}`", out.display()))?;
+        let lock = File::create(out.join("lock")).context("make the lock of the artefacts' directory")?;
+        lock.try_lock().with_context(|| format!("another run of the tests uses `{}`", out.display()))?;
+        let dir = out.join("cases");
+        end_leftovers(&dir)?;
+        let (shared, told) = (Mutex::default(), Mutex::default());
+        Ok(Self { image, pace: Pace::here(), dir, shared, told, _lock: lock })
+    }
+
+    pub(crate) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub(crate) fn pace(&self) -> Pace {
+        self.pace
+    }
+
+    /// Runs one case and keeps or removes its files.
+    pub(crate) fn run(self: &Arc<Self>, case: &Case) -> Result<Completion, Failed> {
+        let dir = self.dir_of(case.name);
+        let context = Context::new(Arc::clone(self), dir.clone());
+        let result = self.meet(case.needs).and_then(|()| {
+            // Failed assertions keep their artefacts like any other failure.
+            catch_unwind(AssertUnwindSafe(|| (case.run)(&context))).unwrap_or_else(|panic| Err(message(&*panic)))
+        });
+        match result {
+            Ok(()) => {
+                // What cannot be removed now is when the next session begins.
+                let _removed = fs::remove_dir_all(&dir);
+                Ok(Completion::Completed)
+            }
+            Err(error) => match error.downcast_ref::<Skipped>() {
+                Some(Skipped(reason)) => {
+                    self.tell(&format!("skipped: {}: {reason}", case.name));
+                    Ok(Completion::ignored_with(reason))
+                }
+                None => {
+                    self.tell(&format!("failed: {}: see {}", case.name, dir.display()));
+                    Err(Failed::from(format!("{error:#}\nartefacts: {}", dir.display())))
+                }
+            },
+        }
+    }
+
+    /// Ends what was shared; what is to be told about the run.
+    pub(crate) fn close(&self, failed: bool) -> String {
+        let shared: Vec<_> = lock(&self.shared).drain().collect();
+        for (name, slot) in shared {
+            drop(slot);
+            if !failed {
+                // What cannot be removed now is when the next session begins.
+                let _removed = fs::remove_dir_all(self.dir_of(&format!("shared {name}")));
+            }
+        }
+        std::mem::take(&mut lock(&self.told))
+    }
+
+    pub(crate) fn shared(&self, name: &'static str) -> Slot {
+        Arc::clone(lock(&self.shared).entry(name).or_default())
+    }
+
+    /// Directory of the case, or of the shared thing, of this name.
+    pub(crate) fn dir_of(&self, name: &str) -> PathBuf {
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        self.dir.join(name.chars().map(plain).collect::<String>())
+    }
+
+    /// A missing package is a failure that says so; only what no package brings is a reason to skip.
+    fn meet(&self, needs: &[Need]) -> anyhow::Result<()> {
+        for need in needs {
+            match need {
+                Need::Kvm if self.pace.acceleration == Acceleration::Tcg => bail!(Skipped("no usable KVM")),
+                Need::Kvm => {}
+                Need::Swtpm => require(&[host::SWTPM])?,
+                Need::Ovmf => require(&[host::OVMF_CODE, host::OVMF_VARS])?,
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, line: &str) {
+        // Writing to a string cannot fail.
+        let _written = writeln!(lock(&self.told), "{line}");
+    }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> anyhow::Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    anyhow!("panicked: {}", text.unwrap_or("without a message"))
+}
+
+fn require(wanted: &[Requirement]) -> anyhow::Result<()> {
+    match host::missing(wanted).first() {
+        None => Ok(()),
+        Some(Requirement { file, package }) => bail!("`{file}` is not there: install the Debian package {package}"),
+    }
+}
+
+/// Ends machines below `dir` and removes it.
+fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
+    let entries = |dir: &Path| -> Vec<PathBuf> {
+        fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    for machine in entries(dir).iter().flat_map(|case| entries(case)) {
+        if let Some(vm) = Vm::attach(&machine).context("find a machine that an earlier run left")? {
+            vm.kill();
+        }
+    }
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove old artefacts"),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// A case that panicked has failed; what it shares is as good as before.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
