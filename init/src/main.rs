@@ -1,3 +1,66 @@
-//! PID 1.
+//! PID 1. This file decides which of its names it was called by, and what happens when nothing else can: the panic
+//! hook and the power policy. What a boot does is `boot`.
 
-fn main() {}
+mod applet;
+mod board;
+mod boot;
+mod child;
+mod clock;
+mod control;
+mod enrolment;
+mod esp;
+mod mesh;
+mod public_api;
+mod serve;
+mod storage;
+mod tls;
+mod tpm;
+mod console;
+mod disk;
+mod http;
+mod kernel;
+mod log;
+mod power;
+mod probe;
+mod rpc;
+mod services;
+mod stage0;
+mod tasks;
+mod uplink;
+
+use std::process::ExitCode;
+
+/// Semantic version of this build.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The version as the API says it: the debug profile carries its mark.
+pub(crate) fn version(profile: api::Profile) -> String {
+    match profile {
+        api::Profile::Release => VERSION.to_owned(),
+        api::Profile::Debug => format!("{VERSION}+debug"),
+    }
+}
+
+fn main() -> ExitCode {
+    if std::process::id() != 1 {
+        return applet::run(std::env::args_os());
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        log::console(&format!("PID 1: a task panicked at {place}\n"));
+        tracing::error!(place, "panic");
+    }));
+    // A panic that reaches here is as fatal as an error: shown, then a reboot by policy.
+    let end = std::panic::catch_unwind(|| {
+        if stage0::is_stage0() {
+            let Err(error) = stage0::run();
+            return power::Fatal::new(&error);
+        }
+        let Err(fatal) = boot::run();
+        fatal
+    });
+    match end {
+        Ok(fatal) => power::fatal(&fatal),
+        Err(_panic) => power::fatal(&power::Fatal::panicked()),
+    }
+}

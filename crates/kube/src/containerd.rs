@@ -15,6 +15,9 @@ const CONFIG: &str = "/run/cairn/kube/containerd.toml";
 const NETWORKS: &str = "/run/cairn/kube/net.d";
 const NETWORK: &str = "/run/cairn/kube/net.d/10-pods.conflist";
 
+/// Where the image has the CNI plugins.
+const CNI_PLUGINS: &str = "/opt/cni/bin";
+
 /// Largest packet in a pod: WireGuard's over an IPv6 path of 1500 (1500 - 40 - 8 - 32).
 const MTU: u16 = 1420;
 
@@ -50,12 +53,11 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
 }
 
 pub(crate) fn files(plan: &Plan) -> Vec<File> {
-    vec![File { path: CONFIG, contents: configuration(plan) }, File { path: NETWORK, contents: network(plan.pods) }]
+    vec![File { path: CONFIG, contents: configuration() }, File { path: NETWORK, contents: network(plan.pods) }]
 }
 
-fn configuration(plan: &Plan) -> String {
+fn configuration() -> String {
     let disabled = DISABLED.iter().map(|plugin| format!("  \"{plugin}\",\n")).collect::<String>();
-    let bin = plan.bin;
     format!(
         r#"version = 3
 root = "/data/containerd"
@@ -77,7 +79,7 @@ disabled_plugins = [
   netns_mounts_under_state_dir = true
   cdi_spec_dirs = []
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["{bin}"]
+    bin_dirs = ["{CNI_PLUGINS}"]
     conf_dir = "{NETWORKS}"
     use_internal_loopback = true
   [plugins."io.containerd.cri.v1.runtime".containerd]

@@ -12,6 +12,7 @@ pub mod entropy;
 pub mod keyring;
 pub mod packet;
 pub mod process;
+pub mod readiness;
 
 use std::io;
 

@@ -88,6 +88,16 @@ fn prepare(cgroup: libc::c_int, fixed: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Becomes another program: same pid, `environment` instead of the present one. Returns only on failure.
+#[must_use]
+pub fn execute(path: &str, argv: &[&str], environment: &[(&str, String)]) -> io::Error {
+    let mut command = Command::new(path);
+    if let Some((name, arguments)) = argv.split_first() {
+        command.arg0(name).args(arguments);
+    }
+    command.env_clear().envs(environment.iter().map(|(name, value)| (name, value))).exec()
+}
+
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {

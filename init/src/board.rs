@@ -1,0 +1,164 @@
+//! The board: what the machine knows about itself, in one place that console, API and tests read.
+//!
+//! Steps and services write to it; nothing decides by it. Readers wait on its changes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Condition, ConditionName, LevelInForce, Milestone, MilestoneKind, Profile, Truth, UnixMillis};
+use model::{BootClass, ClusterId, ColdStart, MachineId, MachineState, Protection, RootHash};
+use tokio::sync::watch;
+
+use crate::clock;
+
+/// What never changes during a boot.
+#[derive(Debug, Clone)]
+pub(crate) struct Boot {
+    /// Which root it runs.
+    pub(crate) profile: Profile,
+    /// Names the image.
+    pub(crate) root_hash: RootHash,
+    /// The kernel's random id of this boot.
+    pub(crate) boot_id: String,
+    /// How the machine was started.
+    pub(crate) class: BootClass,
+}
+
+/// What changes.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    pub(crate) state: MachineState,
+    pub(crate) step: &'static str,
+    pub(crate) reason: String,
+    pub(crate) state_since: UnixMillis,
+    pub(crate) name: String,
+    pub(crate) machine: Option<MachineId>,
+    pub(crate) cluster: Option<ClusterId>,
+    pub(crate) level: Option<LevelInForce>,
+    pub(crate) protection: Protection,
+    pub(crate) cold_start: Option<ColdStart>,
+    pub(crate) public_addresses: Vec<String>,
+    pub(crate) vpn_addresses: Vec<String>,
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) waits_for: Vec<String>,
+    pub(crate) last_error: String,
+    pub(crate) timeline: Vec<Milestone>,
+}
+
+/// The board; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Board {
+    boot: Arc<Boot>,
+    view: Arc<watch::Sender<View>>,
+}
+
+impl Board {
+    /// A board for a machine about which nothing is decided yet.
+    pub(crate) fn new(boot: Boot) -> Self {
+        let now = clock::unix_millis();
+        let unknown = |name: ConditionName| Condition {
+            name: name.word().to_owned(),
+            truth: Truth::Unknown,
+            reason: String::new(),
+            since: now,
+        };
+        let view = View {
+            state: MachineState::Enrolling,
+            step: "start",
+            reason: String::new(),
+            state_since: now,
+            name: String::new(),
+            machine: None,
+            cluster: None,
+            level: None,
+            protection: Protection::None,
+            cold_start: None,
+            public_addresses: Vec::new(),
+            vpn_addresses: Vec::new(),
+            conditions: ConditionName::ALL.map(unknown).to_vec(),
+            waits_for: Vec::new(),
+            last_error: String::new(),
+            timeline: Vec::new(),
+        };
+        Self { boot: Arc::new(boot), view: Arc::new(watch::Sender::new(view)) }
+    }
+
+    /// What never changes.
+    pub(crate) fn boot(&self) -> &Boot {
+        &self.boot
+    }
+
+    /// What is on it now.
+    pub(crate) fn view(&self) -> View {
+        self.view.borrow().clone()
+    }
+
+    /// Its changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<View> {
+        self.view.subscribe()
+    }
+
+    /// Changes what is on it.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut View)) {
+        self.view.send_modify(change);
+    }
+
+    /// The machine is now in `state`, because of `reason`.
+    pub(crate) fn state(&self, state: MachineState, reason: &str) {
+        self.update(|view| {
+            view.state = state;
+            view.step = "";
+            reason.clone_into(&mut view.reason);
+            view.state_since = clock::unix_millis();
+        });
+        tracing::info!(%state, reason, "machine state");
+    }
+
+    /// A step of the boot list begins.
+    pub(crate) fn step(&self, step: &'static str) {
+        self.update(|view| view.step = step);
+    }
+
+    /// A step is done, a service ready: the timeline keeps it, with the uptime.
+    pub(crate) fn reached(&self, name: &str, kind: MilestoneKind) {
+        self.reached_at(name, kind, clock::uptime());
+    }
+
+    /// As [`Self::reached`], for what happened before PID 1 could record it.
+    pub(crate) fn reached_at(&self, name: &str, kind: MilestoneKind, uptime: Duration) {
+        let milestone = Milestone { name: name.to_owned(), uptime, kind };
+        self.update(|view| view.timeline.push(milestone));
+        tracing::debug!(name, ?uptime, "reached");
+    }
+
+    /// An error that the person in front of the machine should see.
+    pub(crate) fn error(&self, error: &str) {
+        self.update(|view| error.clone_into(&mut view.last_error));
+        tracing::error!(error, "error");
+    }
+
+    /// A condition is now so. The first time it is true goes to the timeline.
+    pub(crate) fn condition(&self, name: ConditionName, truth: Truth, reason: &str) {
+        let mut first_true = false;
+        self.view.send_if_modified(|view| {
+            let Some(condition) = view.conditions.iter_mut().find(|condition| condition.name == name.word()) else {
+                return false;
+            };
+            if condition.truth == truth && condition.reason == reason {
+                return false;
+            }
+            if condition.truth != truth {
+                condition.since = clock::unix_millis();
+            }
+            condition.truth = truth;
+            reason.clone_into(&mut condition.reason);
+            let known = |milestone: &Milestone| milestone.kind == MilestoneKind::Condition && milestone.name == name.word();
+            first_true = truth == Truth::True && !view.timeline.iter().any(known);
+            true
+        });
+        if first_true {
+            self.reached(name.word(), MilestoneKind::Condition);
+            tracing::info!(condition = %name, "now true");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The boot, as a list of values: a step takes what the step before it returned, so none can be skipped.
+//!
+//! ```text
+//!   kernel ─ disk ─ found ─ uplink ─ public API ─ enrol ─ mesh ─ control ─ serve
+//!                                       └ answers GetState from here on, whatever happens below
+//! ```
+
+use std::convert::Infallible;
+
+use api::MilestoneKind;
+
+use crate::board::Board;
+use crate::child::Children;
+use crate::disk::Disk;
+use crate::enrolment::{self, Outcome};
+use crate::kernel::{self, Kernel};
+use crate::mesh::Mesh;
+use crate::power::Fatal;
+use crate::public_api::PublicApi;
+use crate::serve::{self, Machine};
+use crate::uplink::Uplink;
+use crate::{console, log, tasks};
+
+/// Runs the whole boot, then serves; returns only what nothing below it could handle.
+pub(crate) fn run() -> Result<Infallible, Fatal> {
+    // One thread: PID 1 waits much more than it works, and one thread is one stack and no locks contended. What blocks
+    // (disk, TPM, key derivation) goes to tokio's blocking pool, which ends its threads when idle.
+    tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?.block_on(boot())
+}
+
+async fn boot() -> Result<Infallible, Fatal> {
+    log::install(console::open().ok());
+    let kernel = Kernel::mount()?;
+    let board = Board::new(kernel.boot);
+    let _screen = tasks::spawn(console::show(board.clone()));
+    let (children, _reaper) = Children::new()?;
+    board.reached("kernel", MilestoneKind::Step);
+    let disk = Disk::find(board.boot().root_hash.partition_uuid())?;
+    let found = enrolment::read(&disk, board.boot()).await?;
+    board.reached("found", MilestoneKind::Step);
+    let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
+    board.reached("uplink", MilestoneKind::Step);
+    let api = PublicApi::open(&board, &children, uplink.clients.as_ref())?;
+    board.reached("public api", MilestoneKind::Step);
+    let member = match enrolment::act(found, &disk, &board, &children).await? {
+        Outcome::Member(member) => member,
+        Outcome::Stays { state, reason } => {
+            board.state(state, &reason);
+            return serve::waiting(api).await;
+        }
+    };
+    kernel::name(&member.name, member.machine)?;
+    api.admit(&member)?;
+    let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;
+    board.reached("mesh", MilestoneKind::Step);
+    serve::machine(Machine { board, children, api, member, mesh }).await
+}

@@ -1,0 +1,34 @@
+//! The one place of PID 1 that asks a clock. Everything below takes what it returns.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use api::UnixMillis;
+
+/// Now, for deadlines.
+#[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Now, for people and certificates; may be years off before a time source corrects it.
+#[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
+pub(crate) fn unix() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
+}
+
+/// [`unix`] as the API counts it.
+pub(crate) fn unix_millis() -> UnixMillis {
+    UnixMillis(u64::try_from(unix().as_millis()).unwrap_or(u64::MAX))
+}
+
+/// When `then` was, as the API counts it.
+pub(crate) fn unix_millis_at(then: Instant) -> UnixMillis {
+    let ago = u64::try_from(now().saturating_duration_since(then).as_millis()).unwrap_or(u64::MAX);
+    UnixMillis(unix_millis().0.saturating_sub(ago))
+}
+
+/// Time since the kernel started, by the clock that also counts suspension.
+pub(crate) fn uptime() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,68 @@
+//! The console: stdin, stdout and stderr of PID 1, and the screen a person in front of the machine reads.
+
+use std::fmt::Write;
+use std::fs::File;
+
+use api::{Condition, Truth};
+
+use crate::board::{Board, View};
+use crate::log;
+
+/// Makes /dev/console this process's standard streams, if there is one: a panic message then has a place to go.
+pub(crate) fn attach() {
+    if let Ok(console) = open() {
+        let _as_good_as_before = rustix::stdio::dup2_stdin(&console);
+        let _as_good_as_before = rustix::stdio::dup2_stdout(&console);
+        let _as_good_as_before = rustix::stdio::dup2_stderr(&console);
+    }
+}
+
+/// Opens the kernel's console device.
+///
+/// # Errors
+/// When there is none.
+pub(crate) fn open() -> std::io::Result<File> {
+    File::options().read(true).write(true).open("/dev/console")
+}
+
+/// Shows the board whenever what a person would read on it changes. Runs for good.
+pub(crate) async fn show(board: Board) {
+    let mut changes = board.watch();
+    let mut shown = String::new();
+    loop {
+        let text = screen(&board, &changes.borrow_and_update());
+        if text != shown {
+            log::console(&text);
+            shown = text;
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn screen(board: &Board, view: &View) -> String {
+    let boot = board.boot();
+    let mut text = String::from("\n");
+    let mut line = |label: &str, value: &str| {
+        if !value.is_empty() {
+            writeln!(text, "  {label:<10} {value}").expect("writing to a String does not fail");
+        }
+    };
+    line("Cairn", &format!("{} {} · image {:.12}", crate::VERSION, boot.profile, boot.root_hash.to_string()));
+    line("name", &view.name);
+    let step = if view.step.is_empty() { String::new() } else { format!(" ({})", view.step) };
+    line("state", &format!("{}{step}", view.state));
+    line("reason", &view.reason);
+    line("address", &view.public_addresses.join(" "));
+    line("vpn", &view.vpn_addresses.join(" "));
+    let level = view.level.map(|level| format!("{level}, ")).unwrap_or_default();
+    line("protection", &format!("{level}{} · booted {}", view.protection, boot.class));
+    let holds = |condition: &&Condition| condition.truth == Truth::True;
+    let held: Vec<&str> = view.conditions.iter().filter(holds).map(|condition| condition.name.as_str()).collect();
+    line("holds", &held.join(" "));
+    line("waits for", &view.waits_for.join(", "));
+    line("last error", &view.last_error);
+    text.push('\n');
+    text
+}

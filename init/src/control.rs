@@ -1,0 +1,301 @@
+//! The control plane and the node's agent on this machine: from the pure specs of `kube` to units of a tree.
+//!
+//! It writes what they read (below /run: memory, gone with the boot), issues their certificates, and adds the tasks
+//! that belong to them: the local balancer, image import, bootstrap objects, the observer, the end of pods.
+
+mod balancer;
+mod images;
+mod node;
+mod pods;
+
+use std::fs;
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ConditionName, MilestoneKind, Truth};
+use kube::{Credential, Plan, ServiceSpec, Until};
+use pki::{AuthorityKind, Identity, Issued, UnixTime};
+use rustls::pki_types::ServerName;
+use supervise::{Backoff, Need, Readiness, Restart, Spec};
+use sys::process::Privileges;
+
+use crate::board::Board;
+use crate::child::{Command, Limits};
+use crate::clock;
+use crate::enrolment::Authorities;
+use crate::http::Endpoint;
+use crate::probe::Probe;
+use crate::services::{Run, Services, Unit};
+use crate::tls::Clock;
+
+/// Which step failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A directory could not be made.
+    #[error("make directory `{0}`")]
+    Directory(&'static str, #[source] io::Error),
+    /// A file could not be written.
+    #[error("write `{0}`")]
+    File(String, #[source] io::Error),
+    /// A certificate could not be issued.
+    #[error("issue a certificate")]
+    Issue(#[from] pki::IssueError),
+    /// A key could not be made or exported.
+    #[error("make a key")]
+    Key(#[from] pki::KeyError),
+    /// A TLS client could not be configured.
+    #[error("configure a client")]
+    Tls(#[from] pki::TlsError),
+}
+
+/// Memory and processes a service may have at most. Far above what they need: a leak ends in a restart, not in a
+/// machine without memory.
+const LIMITS: &[(&str, Limits)] = &[
+    ("etcd", Limits { memory: 1 << 30, pids: 1024 }),
+    // With the shims of all pods.
+    ("containerd", Limits { memory: 2 << 30, pids: 16 << 10 }),
+    ("kube.apiserver", Limits { memory: 3 << 30, pids: 1024 }),
+    ("kube.controller-manager", Limits { memory: 1 << 30, pids: 1024 }),
+    ("kube.scheduler", Limits { memory: 1 << 30, pids: 1024 }),
+    ("kube.kubelet", Limits { memory: 1 << 30, pids: 4096 }),
+];
+const OTHER: Limits = Limits { memory: 256 << 20, pids: 256 };
+
+/// Under emulation on a busy host the apiserver needed 73 s; three times that is broken, not slow.
+const START: Duration = Duration::from_secs(240);
+/// etcd and the apiserver finish what they began.
+const STOP: Duration = Duration::from_secs(15);
+/// A service that fails is tried again soon, and never more often than twice a minute for long.
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30), stable: Duration::from_secs(60) };
+
+/// All units of a machine with both roles.
+///
+/// # Errors
+/// [`Error`] names the first thing that could not be prepared.
+pub(crate) fn units(board: &Board, plan: &Plan, authorities: &Authorities) -> Result<Vec<Unit>, Error> {
+    for directory in kube::DIRECTORIES {
+        let failed = |error| Error::Directory(directory.path, error);
+        fs::create_dir_all(directory.path).map_err(failed)?;
+        fs::set_permissions(directory.path, fs::Permissions::from_mode(directory.mode)).map_err(failed)?;
+    }
+    for file in kube::files(plan) {
+        write(file.path, file.contents.as_bytes(), 0o644)?;
+    }
+    let clients = Clients::issue(plan, authorities)?;
+    let mut units: Vec<Unit> = kube::services(plan).into_iter().map(|spec| unit(spec, &clients)).collect();
+    let api = clients.kubernetes.clone();
+    let bootstrap = clients.bootstrap.clone();
+    let (node, boot_id) = (plan.node.clone(), board.boot().boot_id.clone());
+    let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
+    let vpn = plan.vpn;
+    let observed = board.clone();
+    units.extend([
+        Unit {
+            spec: task("kube.balancer", &[], Restart::Always(BACKOFF)),
+            run: Run::task(move || balancer::serve(vec![SocketAddrV4::new(vpn, model::KUBERNETES_API_PORT)])),
+            probe: None,
+        },
+        Unit {
+            spec: task("images", &[Need::Ready("containerd")], Restart::UntilSuccess(BACKOFF)),
+            run: Run::task(images::import),
+            probe: None,
+        },
+        Unit {
+            spec: task("kube.bootstrap", &[Need::Ready("kube.apiserver")], Restart::UntilSuccess(BACKOFF)),
+            run: Run::task(move || node::bootstrap(bootstrap.clone())),
+            probe: None,
+        },
+        Unit {
+            spec: task("kube.observer", &[Need::Ready("kube.bootstrap")], Restart::Always(BACKOFF)),
+            run: Run::task(move || {
+                node::observe(observed.clone(), api.clone(), node.clone(), boot_id.clone(), began)
+            }),
+            probe: None,
+        },
+        Unit {
+            spec: Spec { stop_deadline: Duration::from_secs(40), ..task("pods", &[Need::Ready("containerd")], Restart::Always(BACKOFF)) },
+            run: Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
+            probe: None,
+        },
+    ]);
+    Ok(units)
+}
+
+/// Keeps conditions and timeline in step with the services; a task for good.
+pub(crate) async fn report(board: Board, services: Services) {
+    const CONDITIONS: &[(&str, ConditionName)] = &[
+        ("etcd", ConditionName::EtcdReady),
+        ("containerd", ConditionName::ContainerdReady),
+        ("kube.apiserver", ConditionName::KubernetesApiReady),
+    ];
+    let mut changes = services.watch();
+    let mut seen = std::collections::HashSet::new();
+    loop {
+        let snapshots = changes.borrow_and_update().clone();
+        let mut waits = Vec::new();
+        for status in snapshots.into_iter().map(|snapshot| snapshot.status) {
+            let ready = matches!(status.state, supervise::State::Ready | supervise::State::Finished);
+            if ready && seen.insert(status.name) {
+                board.reached(status.name, MilestoneKind::Service);
+            }
+            if let Some((_, condition)) = CONDITIONS.iter().find(|(name, _)| *name == status.name) {
+                let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
+                board.condition(*condition, truth, reason);
+            }
+            if !ready && status.is_crash_looping() {
+                waits.push(format!("{} (failed {} times)", status.name, status.failures));
+            }
+        }
+        board.update(|view| view.waits_for = waits);
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+const fn word(state: &supervise::State) -> &'static str {
+    match state {
+        supervise::State::Waiting(_) => "waits for another service",
+        supervise::State::Starting => "is starting",
+        supervise::State::Ready | supervise::State::Finished => "",
+        supervise::State::BackingOff { .. } => "failed, is tried again",
+        supervise::State::Stopping => "is stopping",
+        supervise::State::Stopped => "is stopped",
+        supervise::State::Failed => "failed",
+    }
+}
+
+fn task(name: &'static str, needs: &'static [Need], restart: Restart) -> Spec {
+    Spec {
+        name,
+        needs,
+        group: None,
+        start_deadline: START,
+        stop_deadline: STOP,
+        restart,
+        ready: Readiness::OnStart,
+        critical: None,
+    }
+}
+
+fn unit(spec: ServiceSpec, clients: &Clients) -> Unit {
+    let mut needs: Vec<Need> = spec
+        .needs
+        .iter()
+        .map(|need| match need.until {
+            Until::Started => Need::Started(need.service),
+            Until::Ready => Need::Ready(need.service),
+        })
+        .collect();
+    if spec.name == "kube.kubelet" {
+        // So that at the end kubelet is gone before pods are told to end: it would start them again.
+        needs.push(Need::Started("pods"));
+    }
+    let limits = LIMITS.iter().find(|(name, _)| *name == spec.name).map_or(OTHER, |(_, limits)| *limits);
+    let (path, argv) = program(spec.argv);
+    Unit {
+        spec: Spec {
+            ready: Readiness::Probe,
+            // The table is made once per boot and lives as long as the boot.
+            ..task(spec.name, needs.leak(), Restart::Always(BACKOFF))
+        },
+        run: Run::Child(Command {
+            path,
+            argv,
+            environment: spec.environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            // containerd and kubelet start programs for others; those decide for themselves.
+            privileges: match spec.name {
+                "containerd" | "kube.kubelet" => Privileges::MayGrow,
+                _ => Privileges::Fixed,
+            },
+            limits,
+        }),
+        probe: Some(match spec.probe {
+            kube::Probe::UnixSocket { path } => Probe::UnixSocket(path.into()),
+            kube::Probe::HttpGet { address, path } => Probe::Http(address.into(), path.to_owned()),
+            kube::Probe::HttpsGet { address, path, authority, client } => {
+                Probe::Https(Arc::new(clients.endpoint(address, authority, client)), path.to_owned())
+            }
+        }),
+    }
+}
+
+/// Path and argv of a program; the multicall goes by the last part of argv[0].
+fn program(argv: Vec<String>) -> (&'static str, Vec<String>) {
+    // As with the table: once per boot.
+    let path: &'static str = argv.first().cloned().unwrap_or_default().leak();
+    (path, argv)
+}
+
+/// What PID 1 itself shows to the services.
+struct Clients {
+    etcd: Arc<rustls::ClientConfig>,
+    observer: Arc<rustls::ClientConfig>,
+    anonymous: Arc<rustls::ClientConfig>,
+    kubernetes: Arc<Endpoint>,
+    bootstrap: Arc<Endpoint>,
+}
+
+impl Clients {
+    /// Issues all certificates: services find theirs in files, PID 1 keeps its own.
+    fn issue(plan: &Plan, authorities: &Authorities) -> Result<Self, Error> {
+        let now = UnixTime::since_unix_epoch(clock::unix());
+        let issue = |profile: &pki::Profile<'_>| match profile.row().authority {
+            AuthorityKind::Cairn => authorities.cairn.issue_with_key(profile, now),
+            AuthorityKind::Etcd => authorities.etcd.issue_with_key(profile, now),
+            AuthorityKind::Kubernetes => authorities.kubernetes.issue_with_key(profile, now),
+        };
+        for authority in [&authorities.etcd, &authorities.kubernetes] {
+            let pem = pki::certificate_pem(authority.certificate());
+            write(&kube::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
+        }
+        for credential in Credential::ALL.into_iter().filter(|credential| credential.is_written()) {
+            let Issued { certificate, key } = issue(&credential.profile(plan))?;
+            write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
+            write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
+        }
+        let accounts = &authorities.service_accounts;
+        write(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
+        write(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
+
+        let client = |authority: &pki::Authority, issued: Option<&Issued>| {
+            let identity =
+                issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
+            let ca = authority.certificate().clone();
+            Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
+        };
+        let api = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
+        let observer = client(&authorities.kubernetes, Some(&issue(&Credential::Observer.profile(plan))?))?;
+        let bootstrap = client(&authorities.kubernetes, Some(&issue(&pki::Profile::KubeBootstrap)?))?;
+        Ok(Self {
+            etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
+            anonymous: client(&authorities.kubernetes, None)?,
+            kubernetes: Arc::new(endpoint(api, observer.clone())),
+            bootstrap: Arc::new(endpoint(api, bootstrap)),
+            observer,
+        })
+    }
+
+    fn endpoint(&self, address: SocketAddrV4, authority: AuthorityKind, client: Option<Credential>) -> Endpoint {
+        let tls = match (authority, client) {
+            (AuthorityKind::Etcd, _) => &self.etcd,
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => &self.observer,
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => &self.anonymous,
+        };
+        endpoint(address, tls.clone())
+    }
+}
+
+fn endpoint(address: SocketAddrV4, tls: Arc<rustls::ClientConfig>) -> Endpoint {
+    Endpoint { address: address.into(), name: ServerName::from(std::net::IpAddr::from(*address.ip())), tls }
+}
+
+fn write(path: &str, contents: &[u8], mode: u32) -> Result<(), Error> {
+    let failed = |error| Error::File(path.to_owned(), error);
+    let mut file = fs::File::options().write(true).create(true).truncate(true).mode(mode).open(path).map_err(failed)?;
+    io::Write::write_all(&mut file, contents).map_err(failed)
+}

@@ -1,0 +1,78 @@
+//! This machine as Kubernetes sees it: the first objects of a new cluster, and whether the node is Ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ConditionName, Truth};
+use kube::node_status::{self, Readiness, ThisBoot};
+use model::NodeName;
+
+use crate::board::Board;
+use crate::http::{self, Endpoint};
+
+/// Why a look or an object failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The apiserver does not answer.
+    #[error("ask the Kubernetes API")]
+    Http(#[from] http::Error),
+    /// It refuses an object.
+    #[error("create `{name}`: the Kubernetes API answers {status}")]
+    Refused {
+        /// Which object.
+        name: &'static str,
+        /// HTTP status code.
+        status: u16,
+    },
+}
+
+/// Creates the objects a new cluster starts with; one that is there already is left alone.
+pub(super) async fn bootstrap(api: Arc<Endpoint>) -> Result<(), Error> {
+    for object in kube::bootstrap::objects() {
+        let answer = api.post(object.path, object.body.into()).await?;
+        match answer.status {
+            201 | 409 => {}
+            status => return Err(Error::Refused { name: object.name, status }),
+        }
+    }
+    Ok(())
+}
+
+/// While the node is not Ready, a look costs little and the sooner it is seen the better.
+const SOON: Duration = Duration::from_millis(250);
+/// Later, as often as kubelet renews its lease.
+const LATER: Duration = Duration::from_secs(10);
+
+/// Keeps the condition NodeReady; a task for good.
+pub(super) async fn observe(
+    board: Board,
+    api: Arc<Endpoint>,
+    node: NodeName,
+    boot_id: String,
+    began: i64,
+) -> Result<(), Error> {
+    let boot = ThisBoot { id: &boot_id, since: began };
+    loop {
+        let (truth, reason) = match look(&api, &node, boot).await {
+            Ok(Readiness::Ready) => (Truth::True, String::new()),
+            Ok(Readiness::EarlierBoot) => (Truth::False, String::from("the node's record is of an earlier boot")),
+            Ok(Readiness::LeaseNotRenewed) => (Truth::False, String::from("kubelet has not renewed its lease yet")),
+            Ok(Readiness::NotReady) => (Truth::False, String::from("kubelet says it is not ready yet")),
+            Err(reason) => (Truth::False, reason),
+        };
+        board.condition(ConditionName::NodeReady, truth, &reason);
+        tokio::time::sleep(if truth == Truth::True { LATER } else { SOON }).await;
+    }
+}
+
+async fn look(api: &Endpoint, node: &NodeName, boot: ThisBoot<'_>) -> Result<Readiness, String> {
+    let silent = |error: http::Error| format!("the Kubernetes API does not answer: {error}");
+    let answer = api.get(&node_status::node_path(node)).await.map_err(silent)?;
+    let lease = api.get(&node_status::lease_path(node)).await.map_err(silent)?;
+    match (answer.status, lease.status) {
+        (200, 200) => node_status::readiness(&answer.body, &lease.body, boot).map_err(|error| error.to_string()),
+        (404, _) => Err(String::from("the node is not registered yet")),
+        (200, 404) => Ok(Readiness::LeaseNotRenewed),
+        (status, _) => Err(format!("the Kubernetes API answers {status}")),
+    }
+}

@@ -1,0 +1,256 @@
+//! Enrolment: reads what a boot decides by, then performs what `enrol` decided. Decides nothing itself.
+//!
+//! ```text
+//!   read ─► Found ───────────────── uplink, public API ───────────────► act ─► Outcome
+//!    ESP, header, TPM, unseal;       (network, VPN prefix and name       effects in the order of the plan;
+//!    writes nothing anywhere          come from Found)                   Member, or a state to stay in
+//! ```
+//! Whatever fails leaves the machine up, with console and API, in a state that says why.
+
+mod found;
+mod member;
+mod newborn;
+mod perform;
+mod vault;
+
+use std::io;
+
+use enrol::create::{Plan, State};
+use enrol::found::Verdict;
+use model::{Ipv4Prefix, MachineState, NetworkConfig, NodeName};
+
+use crate::board::{Board, Boot};
+use crate::child::Children;
+use crate::disk::Disk;
+use crate::esp::{self, Esp};
+use crate::services::Chain;
+use crate::storage::{self, CloseError, Mounted};
+use crate::tpm::Tpm;
+use crate::{clock, tasks};
+
+pub(crate) use member::{Authorities, Member};
+use member::{Membership, Opening};
+use newborn::Newborn;
+use perform::{Performer, StepError};
+
+/// Why nothing can be decided: what was there could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// The ESP.
+    #[error("read the ESP")]
+    Esp(#[from] esp::Error),
+    /// The data header.
+    #[error("read the data partition")]
+    Header(#[from] storage::HeaderError),
+}
+
+/// What was found on this machine, and what it means.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// How the machine gets its public addresses.
+    pub(crate) network: NetworkConfig,
+    /// Where VPN addresses come from.
+    pub(crate) vpn_prefix: Ipv4Prefix,
+    /// Host and node name, where it is known already.
+    pub(crate) node_name: Option<NodeName>,
+    /// When the seal was written, in seconds of Unix time: it is no earlier than that now.
+    pub(crate) sealed_at: Option<u64>,
+    decision: Decision,
+    tpm: Option<Tpm>,
+    esp: Esp,
+}
+
+/// What this boot does, with what it needs to do it.
+#[derive(Debug)]
+enum Decision {
+    /// Makes a cluster.
+    Create(Box<newborn::Order>),
+    /// Opens what is there.
+    Open(Box<Opening>),
+    /// Waits.
+    Stays(MachineState, String),
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// A member with its data open. The TPM is capped; services may start.
+    Member(Box<Member>),
+    /// The machine stays in this state.
+    Stays {
+        /// The state.
+        state: MachineState,
+        /// One paragraph: what is wrong, what was left alone, what to do.
+        reason: String,
+    },
+}
+
+/// What effects are performed on.
+struct Site<'a> {
+    disk: &'a Disk,
+    esp: Esp,
+    board: &'a Board,
+    children: &'a Children,
+}
+
+/// Mounts the ESP, reads everything and decides. Writes nothing, but for the TPM's random bytes in the kernel's pool.
+///
+/// # Errors
+/// [`ReadError`] when ESP or data header are there but cannot be read.
+pub(crate) async fn read(disk: &Disk, boot: &Boot) -> Result<Found, ReadError> {
+    let (disk, class) = (disk.clone(), boot.class);
+    let found = tasks::blocking(move || {
+        let esp = Esp::mount(&disk.esp)?;
+        let files = esp.read()?;
+        let header = storage::read_header(&disk.data)?;
+        Ok(found::decide(esp, &files, &header, class))
+    });
+    found.await
+}
+
+/// Does what was decided.
+///
+/// # Errors
+/// [`CloseError`] when something failed and the data partition could not be closed again: then only a restart makes sure
+/// that its key is gone. Everything else that fails is a state to stay in.
+pub(crate) async fn act(found: Found, disk: &Disk, board: &Board, children: &Children) -> Result<Outcome, CloseError> {
+    let Found { decision, tpm, esp, .. } = found;
+    let site = Site { disk, esp, board, children };
+    match decision {
+        Decision::Stays(state, reason) => Ok(Outcome::Stays { state, reason }),
+        Decision::Create(order) => create(*order, tpm, &site).await,
+        Decision::Open(opening) => open(*opening, tpm, &site).await,
+    }
+}
+
+async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) -> Result<Outcome, CloseError> {
+    site.board.state(MachineState::Enrolling, "creating a cluster");
+    site.board.step("keys");
+    let class = site.board.boot().class;
+    let endpoints = endpoints(&site.board.view().public_addresses);
+    let now = clock::unix();
+    let made = tasks::blocking(move || {
+        let made = Newborn::make(order, tpm.as_mut(), class, endpoints, now);
+        (made, tpm)
+    });
+    let (made, tpm) = made.await;
+    let newborn = match made {
+        Ok(newborn) => newborn,
+        Err(error) => return Ok(failed("could not make the cluster's keys", &error, "Nothing was written")),
+    };
+    let Newborn { plan, membership, keys } = newborn;
+    membership.show(site.board);
+    let mut performer = Performer::new(membership.disk, tpm, Some(keys));
+    match drive(&mut performer, plan, site).await {
+        Ok(data) => member(membership, data, site.board).await,
+        Err((step, error)) => {
+            performer.undo().await?;
+            let left = "The machine goes on, or starts over, when it is restarted";
+            Ok(failed(&format!("could not {step}"), &error, left))
+        }
+    }
+}
+
+async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Outcome, CloseError> {
+    let (plan, membership) = match opening.plan() {
+        Ok(plan) => plan,
+        Err(error) => return Ok(failed("could not make ready to open the data", &error, "Nothing was written")),
+    };
+    membership.show(site.board);
+    let mut performer = Performer::new(membership.disk, tpm, None);
+    match drive(&mut performer, plan, site).await {
+        Ok(data) => member(membership, data, site.board).await,
+        Err((step, error)) => {
+            performer.undo().await?;
+            Ok(match &error {
+                StepError::Map(refused) => refuses(refused.layer(), &error),
+                StepError::Mount(_) => refuses(enrol::found::Layer::Filesystem, &error),
+                _ => failed(&format!("could not {step}"), &error, "The data was left as it was"), // no layer's refusal
+            })
+        }
+    }
+}
+
+/// Performs a plan up to the point where services may start; what follows is the boot's.
+async fn drive(
+    performer: &mut Performer,
+    plan: Plan,
+    site: &Site<'_>,
+) -> Result<Mounted, (enrol::create::Step, StepError)> {
+    use enrol::create::{Effect, Event, Step};
+    let mut effects = Vec::new();
+    let mut state = State::start(plan, &mut effects);
+    while let Some(effect) = effects.pop() {
+        let step = effect.step();
+        match effect {
+            Effect::StartServices | Effect::Announce => break,
+            Effect::Report(unexpected) => tracing::error!(%unexpected, "enrolment"),
+            effect => {
+                let name = perform::name(step);
+                site.board.step(name);
+                if let Err(error) = performer.perform(effect, site).await {
+                    let _the_next_boot_decides_anew = state.handle(Event::Failed(step), &mut effects);
+                    return Err((step, error));
+                }
+                site.board.reached(name, api::MilestoneKind::Step);
+                state = state.handle(Event::Done(step), &mut effects);
+            }
+        }
+    }
+    performer.take_mounted().ok_or((Step::Mount, StepError::OutOfOrder))
+}
+
+/// Reads what the data partition keeps: the same way after create as at every later boot.
+async fn member(membership: Membership, data: Mounted, board: &Board) -> Result<Outcome, CloseError> {
+    let level = data.level();
+    let loaded = tasks::blocking(|| vault::load(vault::ROOT)).await;
+    let error: Box<dyn std::error::Error + Send> = match (loaded, level) {
+        (Ok(kept), Ok(level)) => {
+            board.update(|view| view.level = Some(level));
+            return Ok(Outcome::Member(Box::new(membership.complete(kept, data))));
+        }
+        (Err(error), _) => Box::new(error),
+        (_, Err(error)) => Box::new(error),
+    };
+    let outcome = failed("could not read the cluster's keys", &*error, "The data was left as it was");
+    drop(error);
+    tasks::blocking(move || storage::close(&data)).await?;
+    Ok(outcome)
+}
+
+/// Deletes the first-contact secret: the owner has called. To be told by `Context::claimed`.
+///
+/// # Errors
+/// When the file is there and cannot be removed; the secret in memory is gone all the same.
+pub(crate) async fn forget_first_contact() -> io::Result<()> {
+    tasks::blocking(|| vault::forget_first_contact(vault::ROOT)).await
+}
+
+fn refuses(layer: enrol::found::Layer, error: &StepError) -> Outcome {
+    let verdict = Verdict::Failed(layer);
+    Outcome::Stays { state: verdict.state(), reason: format!("{} ({})", verdict.message(), Chain(error)) }
+}
+
+fn failed(what: &str, error: &(dyn std::error::Error + 'static), left: &str) -> Outcome {
+    let reason = format!("{what}: {}. {left}", Chain(error));
+    Outcome::Stays { state: MachineState::Failed, reason }
+}
+
+/// Where other machines will find this one: its public addresses, as the board shows them (`address/bits …`).
+fn endpoints(public_addresses: &[String]) -> Vec<String> {
+    let address =
+        |shown: &String| shown.split('/').next().map(|address| format!("{address}:{}", model::PUBLIC_API_PORT));
+    public_addresses.iter().filter_map(address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_the_addresses_that_the_board_shows() {
+        let shown = ["192.0.2.10/24 (eth0)".to_owned(), "198.51.100.7/32 (eth1)".to_owned()];
+        assert_eq!(endpoints(&shown), ["192.0.2.10:7836", "198.51.100.7:7836"]);
+        assert!(endpoints(&[]).is_empty());
+    }
+}

@@ -1,0 +1,263 @@
+//! What a coordinator keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once at
+//! create, read at every start, never changed but for the first-contact secret, which is deleted.
+//!
+//! | file | content |
+//! |---|---|
+//! | `{cairn,etcd,kubernetes}.crt`, `….key` | an authority: certificate DER, key PKCS#8 DER |
+//! | `service-account.key` | PKCS#8 DER |
+//! | `vpn.key`, `master-secret`, `first-contact` | 32 bytes |
+//! | `roles` | what the machine does in Kubernetes: a word per line |
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use enrol::create::NewData;
+use model::{FirstContact, Role, Secret, VpnPrivKey};
+use pki::{Authority, AuthorityKind, PrivateKey};
+use zeroize::Zeroizing;
+
+use super::member::Authorities;
+
+/// Where it is.
+pub(super) const ROOT: &str = "/data/cairn";
+
+const SERVICE_ACCOUNT: &str = "service-account.key";
+const VPN: &str = "vpn.key";
+const MASTER_SECRET: &str = "master-secret";
+const FIRST_CONTACT: &str = "first-contact";
+const ROLES: &str = "roles";
+/// No file of these has more; a larger one is not ours.
+const MOST_BYTES: usize = 16 << 10;
+
+/// Why something is not on the data partition.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The directory cannot be made.
+    #[error("make the directory for the cluster's keys")]
+    Directory(#[source] io::Error),
+    /// A key cannot be exported.
+    #[error("export a key")]
+    Export(#[from] pki::KeyError),
+    /// A file cannot be written, or not be made durable.
+    #[error("write `{0}`")]
+    File(String, #[source] io::Error),
+    /// The file system cannot be made durable.
+    #[error("sync the data partition")]
+    Sync(#[source] io::Error),
+}
+
+/// Why what should be there cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LoadError {
+    /// A file cannot be read.
+    #[error("read `{0}`")]
+    File(String, #[source] io::Error),
+    /// It has another size than it was written with.
+    #[error("`{0}` does not have its size")]
+    Size(String),
+    /// An authority's files are none.
+    #[error("load the {0} authority")]
+    Authority(AuthorityKind, #[source] pki::LoadError),
+    /// A key is none.
+    #[error("load `{0}`")]
+    Key(&'static str, #[source] pki::KeyError),
+    /// It names something that is no role.
+    #[error("`{ROLES}` names an unknown role")]
+    Role,
+}
+
+/// Keys of a coordinator, made at create.
+#[derive(Debug)]
+pub(super) struct Keys {
+    pub(super) authorities: Authorities,
+    pub(super) vpn: VpnPrivKey,
+    pub(super) roles: Vec<Role>,
+}
+
+/// What is kept.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) keys: Keys,
+    /// Until the owner called.
+    pub(super) first_contact: Option<FirstContact>,
+}
+
+/// Writes all of it, durably.
+///
+/// # Errors
+/// [`WriteError`] names the file.
+pub(super) fn write(root: &str, keys: &Keys, data: &NewData) -> Result<(), WriteError> {
+    let root = Path::new(root);
+    DirBuilder::new().mode(0o700).create(root).map_err(WriteError::Directory)?;
+    let Authorities { cairn, etcd, kubernetes, service_accounts } = &keys.authorities;
+    for authority in [cairn, etcd, &**kubernetes] {
+        let kind = authority.kind();
+        put(root, &format!("{kind}.crt"), authority.certificate())?;
+        put(root, &format!("{kind}.key"), authority.export_key()?.expose())?;
+    }
+    put(root, SERVICE_ACCOUNT, service_accounts.to_pkcs8()?.expose())?;
+    put(root, VPN, keys.vpn.expose())?;
+    put(root, MASTER_SECRET, data.master_secret.expose())?;
+    put(root, FIRST_CONTACT, data.first_contact.expose())?;
+    let roles: String = keys.roles.iter().map(|role| format!("{role}\n")).collect();
+    put(root, ROLES, roles.as_bytes())?;
+    let directory = File::open(root).map_err(WriteError::Sync)?;
+    directory.sync_all().and_then(|()| Ok(rustix::fs::syncfs(&directory)?)).map_err(WriteError::Sync)
+}
+
+/// Reads all of it but the master secret, which nobody needs yet.
+///
+/// # Errors
+/// [`LoadError`] names the file.
+pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
+    let root = Path::new(root);
+    let authority = |kind: AuthorityKind| {
+        let (certificate, key) = (take(root, &format!("{kind}.crt"))?, take(root, &format!("{kind}.key"))?);
+        Authority::load(kind, &certificate, &key).map_err(|error| LoadError::Authority(kind, error))
+    };
+    let service_accounts = PrivateKey::from_pkcs8(&take(root, SERVICE_ACCOUNT)?);
+    let authorities = Authorities {
+        cairn: authority(AuthorityKind::Cairn)?,
+        etcd: authority(AuthorityKind::Etcd)?,
+        kubernetes: authority(AuthorityKind::Kubernetes)?.into(),
+        service_accounts: service_accounts.map_err(|error| LoadError::Key(SERVICE_ACCOUNT, error))?,
+    };
+    let first_contact = match root.join(FIRST_CONTACT).exists() {
+        true => Some(FirstContact(secret(root, FIRST_CONTACT)?)),
+        false => None,
+    };
+    let keys = Keys { authorities, vpn: VpnPrivKey(secret(root, VPN)?), roles: roles(&take(root, ROLES)?)? };
+    Ok(Kept { keys, first_contact })
+}
+
+/// Deletes the first-contact secret, durably. Nothing to do when it is gone.
+///
+/// # Errors
+/// When it is there and cannot be removed.
+pub(super) fn forget_first_contact(root: &str) -> io::Result<()> {
+    match fs::remove_file(Path::new(root).join(FIRST_CONTACT)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| File::open(root)?.sync_all()),
+    }
+}
+
+fn put(root: &Path, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
+    let written =
+        File::options().write(true).create_new(true).mode(0o600).open(root.join(name)).and_then(|mut file| {
+            file.write_all(bytes)?;
+            file.sync_all()
+        });
+    written.map_err(|error| WriteError::File(name.to_owned(), error))
+}
+
+fn take(root: &Path, name: &str) -> Result<Zeroizing<Vec<u8>>, LoadError> {
+    let failed = |error| LoadError::File(name.to_owned(), error);
+    // Room for all of it at once: a buffer that grew would leave copies behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MOST_BYTES + 32));
+    let file = File::open(root.join(name)).map_err(failed)?;
+    file.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > MOST_BYTES { Err(LoadError::Size(name.to_owned())) } else { Ok(bytes) }
+}
+
+fn secret(root: &Path, name: &str) -> Result<Secret<32>, LoadError> {
+    keys::derive::secret(&take(root, name)?).ok_or_else(|| LoadError::Size(name.to_owned()))
+}
+
+fn roles(text: &[u8]) -> Result<Vec<Role>, LoadError> {
+    let text = std::str::from_utf8(text).map_err(|_| LoadError::Role)?;
+    text.lines().map(|word| Role::from_word(word).ok_or(LoadError::Role)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use model::MasterSecret;
+    use pki::UnixTime;
+
+    use super::*;
+
+    fn keys(roles: Vec<Role>) -> Keys {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+        let authority = |kind| Authority::create(kind, now).expect("made");
+        Keys {
+            authorities: Authorities {
+                cairn: authority(AuthorityKind::Cairn),
+                etcd: authority(AuthorityKind::Etcd),
+                kubernetes: authority(AuthorityKind::Kubernetes).into(),
+                service_accounts: PrivateKey::generate().expect("made"),
+            },
+            vpn: VpnPrivKey(Secret::take(&mut [1; 32])),
+            roles,
+        }
+    }
+
+    fn data() -> NewData {
+        NewData {
+            master_secret: MasterSecret(Secret::take(&mut [2; 32])),
+            first_contact: FirstContact(Secret::take(&mut [3; 32])),
+        }
+    }
+
+    #[test]
+    fn what_is_written_at_create_is_read_at_every_start() {
+        let place = tempfile::tempdir().expect("a place for files");
+        let root = place.path().join("cairn");
+        let root = root.to_str().expect("a plain path");
+        for wanted in [vec![Role::Coordinator, Role::Node], vec![]] {
+            let keys = keys(wanted.clone());
+            write(root, &keys, &data()).expect("writes");
+            let kept = load(root).expect("loads");
+            assert_eq!(kept.keys.roles, wanted);
+            assert_eq!(kept.keys.vpn.expose(), &[1; 32]);
+            assert_eq!(kept.keys.authorities.etcd.certificate(), keys.authorities.etcd.certificate());
+            let spki = |keys: &Keys| keys.authorities.service_accounts.public().spki();
+            assert_eq!(spki(&kept.keys), spki(&keys));
+            assert_eq!(kept.first_contact.expect("not claimed yet").expose(), &[3; 32]);
+            fs::remove_dir_all(root).expect("a scratch directory");
+        }
+    }
+
+    /// Proves: D8
+    #[test]
+    fn nobody_else_reads_them() {
+        let place = tempfile::tempdir().expect("a place for files");
+        let root = place.path().join("cairn");
+        write(root.to_str().expect("a plain path"), &keys(vec![]), &data()).expect("writes");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&root), 0o700);
+        for entry in fs::read_dir(&root).expect("readable") {
+            let path = entry.expect("readable").path();
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn the_first_contact_secret_is_forgotten_once_and_for_all() {
+        let place = tempfile::tempdir().expect("a place for files");
+        let root = place.path().join("cairn");
+        let root = root.to_str().expect("a plain path");
+        write(root, &keys(vec![]), &data()).expect("writes");
+        forget_first_contact(root).expect("removed");
+        forget_first_contact(root).expect("nothing left to do");
+        assert!(load(root).expect("loads").first_contact.is_none());
+    }
+
+    #[test]
+    fn damaged_files_are_named() {
+        let place = tempfile::tempdir().expect("a place for files");
+        let root = place.path().join("cairn");
+        let text = root.to_str().expect("a plain path");
+        write(text, &keys(vec![]), &data()).expect("writes");
+        fs::write(root.join(VPN), [0; 31]).expect("writable");
+        assert!(matches!(load(text), Err(LoadError::Size(name)) if name == VPN));
+        fs::write(root.join(VPN), [0; 32]).expect("writable");
+        fs::write(root.join(ROLES), "king\n").expect("writable");
+        assert!(matches!(load(text), Err(LoadError::Role)));
+        fs::copy(root.join("etcd.key"), root.join("cairn.key")).expect("writable");
+        assert!(matches!(load(text), Err(LoadError::Authority(AuthorityKind::Cairn, _))));
+    }
+}

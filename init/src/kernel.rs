@@ -1,0 +1,198 @@
+//! The kernel's file systems, cgroups and settings: what every later step stands on.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use api::Profile;
+use model::{BootClass, MachineId, NodeName, RootHash};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+
+use crate::board::Boot;
+
+/// Which step failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// A file system could not be mounted.
+    #[error("mount `{0}`")]
+    Mount(&'static str, #[source] io::Error),
+    /// A cgroup could not be made or entered.
+    #[error("set up cgroup `{0}`")]
+    Cgroup(&'static str, #[source] io::Error),
+    /// A fact about this boot could not be read.
+    #[error("read `{0}`")]
+    Read(&'static str, #[source] io::Error),
+    /// The machine's name could not be set.
+    #[error("set {0}")]
+    Name(&'static str, #[source] io::Error),
+    /// Stage 0 did not say which root it verified.
+    #[error("read the root hash that stage 0 passed on")]
+    RootHash,
+}
+
+/// A file system to mount, and why with these flags.
+struct Row {
+    target: &'static str,
+    kind: &'static str,
+    flags: MountFlags,
+    options: &'static str,
+    presence: Presence,
+}
+
+#[derive(PartialEq, Eq)]
+enum Presence {
+    Required,
+    /// Not every machine has it.
+    WhereThere,
+}
+
+const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+
+/// In this order. /run holds only sockets, configs and certificates, so nothing runs from it; pods get their own
+/// mounts below it from containerd, with flags of their own.
+const MOUNTS: &[Row] = &[
+    row("/run", "tmpfs", QUIET.difference(MountFlags::NODEV), "mode=0755,size=20%"),
+    row("/tmp", "tmpfs", QUIET, "mode=1777,size=5%"),
+    row("/dev/shm", "tmpfs", QUIET, "mode=1777,size=20%"),
+    row("/dev/pts", "devpts", MountFlags::NOSUID.union(MountFlags::NOEXEC), "mode=0620,ptmxmode=0666"),
+    row("/dev/mqueue", "mqueue", QUIET, ""),
+    row("/sys/fs/cgroup", "cgroup2", QUIET, "nsdelegate,memory_recursiveprot"),
+    row("/sys/kernel/security", "securityfs", QUIET, ""),
+    Row { presence: Presence::WhereThere, ..row("/sys/fs/bpf", "bpf", QUIET, "mode=0700") },
+    Row { presence: Presence::WhereThere, ..row("/sys/fs/pstore", "pstore", QUIET, "") },
+    Row { presence: Presence::WhereThere, ..row("/sys/firmware/efi/efivars", "efivarfs", QUIET, "") },
+];
+
+const fn row(target: &'static str, kind: &'static str, flags: MountFlags, options: &'static str) -> Row {
+    Row { target, kind, flags, options, presence: Presence::Required }
+}
+
+/// Settings under /proc/sys, each with its reason.
+const SYSCTLS: &[(&str, &str, &str)] = &[
+    ("net/ipv4/ip_forward", "1", "the machine routes for its pods; what may pass is decided by routing rules"),
+    ("net/ipv4/conf/all/rp_filter", "1", "answers leave where the question came from"),
+    ("net/ipv4/conf/default/rp_filter", "1", "as above, for links to come"),
+    ("net/ipv4/conf/all/accept_redirects", "0", "nobody on the link changes our routes"),
+    ("net/ipv4/conf/default/accept_redirects", "0", "as above, for links to come"),
+    ("net/ipv4/conf/all/send_redirects", "0", "we are no router for strangers"),
+    ("net/ipv4/tcp_syncookies", "1", "the public port survives a SYN flood"),
+    ("net/ipv6/conf/all/accept_redirects", "0", "as for IPv4"),
+    ("net/ipv6/conf/default/accept_redirects", "0", "as for IPv4"),
+    ("net/ipv6/conf/all/disable_ipv6", "1", "no IPv6 before its routing rules are there"),
+    ("net/ipv6/conf/default/disable_ipv6", "1", "as above, for links to come"),
+    ("net/ipv6/conf/lo/disable_ipv6", "0", "::1 is used by upstream components"),
+    ("kernel/kptr_restrict", "2", "no kernel addresses to anyone"),
+    ("kernel/dmesg_restrict", "1", "no kernel log to pods"),
+    ("kernel/unprivileged_bpf_disabled", "1", "no bpf for pods"),
+    ("kernel/yama/ptrace_scope", "2", "no tracing without privilege"),
+    ("kernel/panic", "10", "a person can read the screen before the machine starts again"),
+    ("kernel/panic_on_oops", "1", "kubelet checks it; a broken kernel is not trusted with data"),
+    ("vm/overcommit_memory", "1", "kubelet checks it"),
+    ("fs/protected_hardlinks", "1", "classic /tmp races"),
+    ("fs/protected_symlinks", "1", "classic /tmp races"),
+    ("fs/protected_fifos", "2", "classic /tmp races"),
+    ("fs/protected_regular", "2", "classic /tmp races"),
+    ("fs/suid_dumpable", "0", "no core of a program that changed its rights"),
+    ("fs/inotify/max_user_instances", "8192", "containerd and kubelet watch every pod"),
+    ("fs/inotify/max_user_watches", "524288", "as above"),
+    ("vm/max_map_count", "262144", "what databases in pods ask for"),
+];
+
+/// Proof that the kernel's file systems and settings are in place.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    /// Facts about this boot.
+    pub(crate) boot: Boot,
+}
+
+impl Kernel {
+    /// Mounts what is missing behind stage 0, enters PID 1's own cgroup, applies the settings, reads facts.
+    ///
+    /// # Errors
+    /// [`Error`] names the first thing that failed; without any of them the machine is not what it promises.
+    pub(crate) fn mount() -> Result<Self, Error> {
+        for row in MOUNTS {
+            if row.presence == Presence::WhereThere && !Path::new(row.target).exists() {
+                continue;
+            }
+            match fs::create_dir(row.target) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::Mount(row.target, error)),
+                Ok(()) | Err(_) => {}
+            }
+            let options = std::ffi::CString::new(row.options).expect("no NUL in the table");
+            match mount(row.kind, row.target, row.kind, row.flags, Some(options.as_c_str())) {
+                Err(error) if row.presence == Presence::Required => return Err(Error::Mount(row.target, error.into())),
+                Err(error) => tracing::debug!(target = row.target, %error, "not mounted"),
+                Ok(()) => {}
+            }
+        }
+        // Mounts that kubelet and containerd make for pods must reach those who share them.
+        let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+        mount_change("/", shared).map_err(|error| Error::Mount("/", error.into()))?;
+        cgroups()?;
+        for (key, value, _because) in SYSCTLS {
+            if let Err(error) = fs::write(Path::new("/proc/sys").join(key), value) {
+                tracing::debug!(key, %error, "the kernel has no such setting");
+            }
+        }
+        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
+        let debug = fs::read_to_string("/etc/cairn/profile").map_err(|error| Error::Read("/etc/cairn/profile", error))?;
+        Ok(Self {
+            boot: Boot {
+                profile: if debug.trim() == "debug" { Profile::Debug } else { Profile::Release },
+                root_hash: root_hash().ok_or(Error::RootHash)?,
+                boot_id: boot_id.trim().to_owned(),
+                class: boot_class(),
+            },
+        })
+    }
+}
+
+/// Gives the running system the machine's name and id: host name, and what /etc/machine-id links to.
+///
+/// # Errors
+/// [`Error::Read`] when the kernel refuses.
+pub(crate) fn name(name: &NodeName, machine: MachineId) -> Result<(), Error> {
+    rustix::system::sethostname(name.as_str().as_bytes()).map_err(|error| Error::Name("host name", error.into()))?;
+    fs::write("/run/machine-id", format!("{machine}\n")).map_err(|error| Error::Name("/run/machine-id", error))
+}
+
+/// How this machine was started: with EFI there is `/sys/firmware/efi`.
+pub(crate) fn boot_class() -> BootClass {
+    if Path::new("/sys/firmware/efi").exists() { BootClass::Uefi } else { BootClass::Direct }
+}
+
+/// The root hash that stage 0 verified the root with. Stage 0 clears its environment first, so the text is its own.
+fn root_hash() -> Option<RootHash> {
+    let text = std::env::var(crate::stage0::ROOT_HASH).ok()?;
+    let mut hash = [0; 32];
+    if text.len() != 64 {
+        return None;
+    }
+    for (index, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(RootHash(hash))
+}
+
+/// How long stage 0 needed, as it passed it on.
+pub(crate) fn stage0_began() -> Option<Duration> {
+    std::env::var(crate::stage0::BEGAN).ok()?.parse().ok().map(Duration::from_micros)
+}
+
+/// PID 1 in a leaf of its own, services below a node of their own: the rule "no processes in inner nodes".
+fn cgroups() -> Result<(), Error> {
+    const CONTROLLERS: &str = "+cpu +memory +pids +cpuset +io +hugetlb";
+    const ROOT: &str = "/sys/fs/cgroup";
+    let wrong = |path| move |error| Error::Cgroup(path, error);
+    fs::create_dir_all("/sys/fs/cgroup/init").map_err(wrong("init"))?;
+    fs::write("/sys/fs/cgroup/init/cgroup.procs", "1").map_err(wrong("init"))?;
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", CONTROLLERS).map_err(wrong("/"))?;
+    fs::create_dir_all("/sys/fs/cgroup/services").map_err(wrong("services"))?;
+    fs::write("/sys/fs/cgroup/services/cgroup.subtree_control", "+cpu +memory +pids +io").map_err(wrong("services"))?;
+    // kubelet manages pods in one of these, containerd puts the pods' shims into the other.
+    fs::create_dir_all(format!("{ROOT}{}", kube::POD_CGROUP)).map_err(wrong("pods"))?;
+    fs::write(format!("{ROOT}{}/cgroup.subtree_control", kube::POD_CGROUP), CONTROLLERS).map_err(wrong("pods"))?;
+    fs::create_dir_all(format!("{ROOT}{}", kube::SHIM_CGROUP)).map_err(wrong("shims"))
+}

@@ -1,0 +1,137 @@
+//! The log: one ring per service, PID 1's own among them, and the console that shows what wakes someone.
+//!
+//! The logger is the only global of this program. It never blocks on a reader, never grows beyond its rings, and
+//! never holds a secret: values come in as fields, keys have no `Display`.
+
+mod ring;
+mod subscriber;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use api::{LogEntry, LogQuery, UnixMillis};
+use ring::Ring;
+use tokio::sync::watch;
+
+use crate::clock;
+
+/// The name under which PID 1 itself logs.
+pub(crate) const OWN: &str = "init";
+/// Bytes kept per service: about 3 000 lines; with a dozen services the logs stay below 4 MiB.
+const RING_BYTES: usize = 320 << 10;
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+#[derive(Debug)]
+struct Log {
+    rings: Mutex<Rings>,
+    /// Counts entries; followers wait on it.
+    written: watch::Sender<u64>,
+    console: Option<Mutex<File>>,
+}
+
+#[derive(Debug, Default)]
+struct Rings {
+    by_service: BTreeMap<&'static str, Ring>,
+    next: u64,
+}
+
+/// Installs the logger. Called once, before anything logs; a second call changes nothing.
+pub(crate) fn install(console: Option<File>) {
+    let log = Log { rings: Mutex::default(), written: watch::Sender::new(0), console: console.map(Mutex::new) };
+    if LOG.set(log).is_ok() {
+        subscriber::install();
+    }
+}
+
+/// Keeps one line of `service`. Longer than the API carries, it is cut.
+pub(crate) fn write(service: &'static str, line: &[u8]) {
+    let Some(log) = LOG.get() else { return };
+    let line = &line[..line.len().min(api::limits::LOG_LINE_BYTES)];
+    let written = {
+        let mut rings = lock(&log.rings);
+        let number = rings.next;
+        rings.next += 1;
+        let ring = rings.by_service.entry(service).or_insert_with(|| Ring::new(RING_BYTES));
+        ring.push(number, clock::unix_millis(), line);
+        rings.next
+    };
+    log.written.send_replace(written);
+}
+
+/// Shows `text` on the console, whatever state the rest is in.
+pub(crate) fn console(text: &str) {
+    if let Some(console) = LOG.get().and_then(|log| log.console.as_ref()) {
+        let _there_is_nowhere_to_report_it = lock(console).write_all(text.as_bytes());
+    }
+}
+
+/// A reader of the log: what is kept and fits the query, then, if it follows, what comes.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    query: LogQuery,
+    /// The first entry number not read yet.
+    next: u64,
+    /// How many of the first batch are wanted.
+    tail: Option<usize>,
+    written: watch::Receiver<u64>,
+}
+
+/// Entries handed out at a time, so that one slow reader holds little.
+const BATCH: usize = 256;
+
+impl Reader {
+    /// A reader for `query`; `None` before the logger is installed.
+    pub(crate) fn new(query: LogQuery) -> Option<Self> {
+        let tail = query.tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
+        Some(Self { next: 0, tail, written: LOG.get()?.written.subscribe(), query })
+    }
+
+    /// The next entries, oldest first. Empty: there are no more, and the reader does not follow.
+    pub(crate) async fn next(&mut self) -> Vec<LogEntry> {
+        loop {
+            self.written.mark_unchanged();
+            let batch = self.batch();
+            if !batch.is_empty() || !self.query.follow {
+                return batch;
+            }
+            if self.written.changed().await.is_err() {
+                return Vec::new();
+            }
+        }
+    }
+
+    fn batch(&mut self) -> Vec<LogEntry> {
+        let Some(log) = LOG.get() else { return Vec::new() };
+        let rings = lock(&log.rings);
+        let since = self.query.since.unwrap_or(UnixMillis(0));
+        let taken = || rings.by_service.iter().filter(|(service, _)| self.query.takes(service));
+        if let Some(tail) = self.tail.take() {
+            let mut numbers: Vec<u64> =
+                taken().flat_map(|(_, ring)| ring.numbers_since(self.next, since)).collect();
+            numbers.sort_unstable();
+            let skip = numbers.len().saturating_sub(tail);
+            self.next = numbers.get(skip).copied().unwrap_or(rings.next);
+        }
+        let mut entries = Vec::new();
+        for (service, ring) in taken() {
+            let lost = ring.lost_since(self.next);
+            entries.extend(ring.entries_since(self.next, BATCH).enumerate().map(|(index, entry)| {
+                let lost = if index == 0 && self.next > 0 { lost } else { 0 };
+                let line = String::from_utf8_lossy(&entry.line).into_owned();
+                (entry.number, LogEntry { time: entry.time, service: (*service).to_owned(), line, lost })
+            }));
+        }
+        entries.sort_by_key(|(number, _)| *number);
+        entries.truncate(BATCH);
+        self.next = entries.last().map_or(rings.next, |(number, _)| number + 1);
+        entries.into_iter().map(|(_, entry)| entry).filter(|entry| entry.time >= since).collect()
+    }
+}
+
+/// A poisoned lock is a panicked task; the rings are whole after every statement, so the log goes on.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

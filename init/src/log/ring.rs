@@ -1,0 +1,130 @@
+//! One service's newest lines in a fixed number of bytes. Knows nothing of other services or of readers.
+
+use std::collections::VecDeque;
+
+use api::UnixMillis;
+
+/// Entry number, time and length, little-endian, before each line.
+const HEADER: usize = 8 + 8 + 4;
+
+/// A byte ring of lines; the oldest make room for the newest.
+#[derive(Debug)]
+pub(super) struct Ring {
+    bytes: VecDeque<u8>,
+    capacity: usize,
+    /// How many entries were overwritten, and the number of the last of them.
+    overwritten: u64,
+    last_overwritten: Option<u64>,
+}
+
+/// A line as it is kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) number: u64,
+    pub(super) time: UnixMillis,
+    pub(super) line: Vec<u8>,
+}
+
+struct Header {
+    number: u64,
+    time: UnixMillis,
+    length: usize,
+}
+
+impl Ring {
+    pub(super) const fn new(capacity: usize) -> Self {
+        Self { bytes: VecDeque::new(), capacity, overwritten: 0, last_overwritten: None }
+    }
+
+    /// Keeps `line` under `number`, which grows from call to call.
+    pub(super) fn push(&mut self, number: u64, time: UnixMillis, line: &[u8]) {
+        let line = &line[..line.len().min(self.capacity.saturating_sub(HEADER))];
+        while self.bytes.len() + HEADER + line.len() > self.capacity {
+            let Some(oldest) = self.header_at(0) else { break };
+            self.bytes.drain(..HEADER + oldest.length);
+            self.overwritten += 1;
+            self.last_overwritten = Some(oldest.number);
+        }
+        self.bytes.extend(number.to_le_bytes());
+        self.bytes.extend(time.0.to_le_bytes());
+        self.bytes.extend(u32::try_from(line.len()).expect("lines are cut to a few KiB").to_le_bytes());
+        self.bytes.extend(line);
+    }
+
+    /// At most `most` entries from number `from` on, oldest first.
+    pub(super) fn entries_since(&self, from: u64, most: usize) -> impl Iterator<Item = Entry> {
+        self.headers().filter(move |(_, header)| header.number >= from).take(most).map(|(at, header)| Entry {
+            number: header.number,
+            time: header.time,
+            line: self.bytes.range(at + HEADER..at + HEADER + header.length).copied().collect(),
+        })
+    }
+
+    /// Numbers of the entries from `from` on that are not older than `since`.
+    pub(super) fn numbers_since(&self, from: u64, since: UnixMillis) -> impl Iterator<Item = u64> {
+        let wanted = move |header: &Header| header.number >= from && header.time >= since;
+        self.headers().map(|(_, header)| header).filter(wanted).map(|header| header.number)
+    }
+
+    /// How many entries were overwritten by now, if a reader at `from` missed the last of them.
+    pub(super) fn lost_since(&self, from: u64) -> u64 {
+        if self.last_overwritten.is_some_and(|last| last >= from) { self.overwritten } else { 0 }
+    }
+
+    fn headers(&self) -> impl Iterator<Item = (usize, Header)> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let header = self.header_at(at)?;
+            let here = at;
+            at += HEADER + header.length;
+            Some((here, header))
+        })
+    }
+
+    fn header_at(&self, at: usize) -> Option<Header> {
+        if at + HEADER > self.bytes.len() {
+            return None;
+        }
+        let mut raw = [0; HEADER];
+        raw.iter_mut().zip(self.bytes.range(at..at + HEADER)).for_each(|(to, from)| *to = *from);
+        let length = u32::from_le_bytes(raw[16..].try_into().expect("4 bytes"));
+        Some(Header {
+            number: u64::from_le_bytes(raw[..8].try_into().expect("8 bytes")),
+            time: UnixMillis(u64::from_le_bytes(raw[8..16].try_into().expect("8 bytes"))),
+            length: usize::try_from(length).expect("32 bits fit in usize"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(ring: &Ring, from: u64) -> Vec<(u64, String)> {
+        let text = |entry: Entry| (entry.number, String::from_utf8(entry.line).expect("text"));
+        ring.entries_since(from, 100).map(text).collect()
+    }
+
+    /// Proves: Q2
+    #[test]
+    fn the_newest_lines_are_kept_in_order_and_within_the_bytes() {
+        let mut ring = Ring::new(100);
+        for number in 0..1000u64 {
+            ring.push(number, UnixMillis(number), format!("line {number}").as_bytes());
+            assert!(ring.bytes.len() <= 100);
+        }
+        assert_eq!(lines(&ring, 0), [(997, "line 997".into()), (998, "line 998".into()), (999, "line 999".into())]);
+        assert_eq!(lines(&ring, 999), [(999, "line 999".into())]);
+        assert_eq!(ring.numbers_since(0, UnixMillis(998)).collect::<Vec<_>>(), [998, 999]);
+        assert_eq!((ring.lost_since(990), ring.lost_since(997)), (997, 0));
+    }
+
+    /// Proves: Q2
+    #[test]
+    fn a_line_longer_than_the_ring_is_cut_and_an_empty_one_kept() {
+        let mut ring = Ring::new(64);
+        ring.push(0, UnixMillis(1), &[b'x'; 1000]);
+        ring.push(1, UnixMillis(2), b"");
+        assert_eq!(lines(&ring, 0), [(1, String::new())]);
+    }
+}

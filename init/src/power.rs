@@ -1,0 +1,108 @@
+//! The end of a boot: power-off, reboot, and what happens after an error nothing else can handle.
+//!
+//! Policy: a fatal error is shown, waits until a person could read it, and ends in a reboot. The wait also keeps a
+//! machine that fails at every boot from a tight loop.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use rustix::system::RebootCommand;
+use tokio::io::Interest;
+
+use crate::services::Chain;
+use crate::{console, log};
+
+/// As the kernel waits after a panic (`panic=10`).
+const READING_TIME: Duration = Duration::from_secs(10);
+
+/// An error that ends this boot, as text for the console.
+#[derive(Debug)]
+pub(crate) struct Fatal(String);
+
+impl Fatal {
+    /// `error` with its sources.
+    pub(crate) fn new(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self(Chain(error).to_string())
+    }
+
+    /// A panic outside every task.
+    pub(crate) fn panicked() -> Self {
+        Self(String::from("PID 1 panicked"))
+    }
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<E: std::error::Error + 'static> From<E> for Fatal {
+    fn from(error: E) -> Self {
+        Self::new(&error)
+    }
+}
+
+/// Shows `error`, waits, reboots.
+pub(crate) fn fatal(error: &Fatal) -> ! {
+    let text = format!("\nCairn cannot go on: {error}\nThe machine reboots in {} s.\n", READING_TIME.as_secs());
+    match console::open() {
+        Ok(mut console) => {
+            let _there_is_nowhere_to_report_it = std::io::Write::write_all(&mut console, text.as_bytes());
+        }
+        Err(_no_console) => log::console(&text),
+    }
+    wait(READING_TIME);
+    end(RebootCommand::Restart)
+}
+
+/// Ends this boot now. What should be stopped and unmounted has been.
+pub(crate) fn end(how: RebootCommand) -> ! {
+    rustix::fs::sync();
+    loop {
+        let _refused_only_without_privilege = rustix::system::reboot(how);
+        wait(READING_TIME);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the runtime is gone: there is no state left to wait on but time")]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Waits until the power button is pressed; for ever on a machine without one.
+pub(crate) async fn button() {
+    let devices = std::fs::read_dir("/dev/input").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    let events = devices.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("event")));
+    let mut buttons: tokio::task::JoinSet<io::Result<()>> = events.map(pressed).collect();
+    while let Some(ended) = buttons.join_next().await {
+        if matches!(ended, Ok(Ok(()))) {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Waits for KEY_POWER on one input device (evdev; `include/uapi/linux/input.h`).
+async fn pressed(device: PathBuf) -> io::Result<()> {
+    const EVENT_BYTES: usize = 24;
+    const EV_KEY: u16 = 1;
+    const KEY_POWER: u16 = 116;
+    const DOWN: u8 = 1;
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let device = File::options().read(true).custom_flags(nonblocking).open(device)?;
+    let device = sys::readiness::watch(device.into(), Interest::READABLE)?;
+    let mut event = [0; EVENT_BYTES];
+    loop {
+        let mut ready = device.readable().await?;
+        let Ok(read) = ready.try_io(|device| Ok(rustix::io::read(device.get_ref(), &mut event)?)) else { continue };
+        let word = |at: usize| u16::from_ne_bytes([event[at], event[at + 1]]);
+        if read? == EVENT_BYTES && word(16) == EV_KEY && word(18) == KEY_POWER && event[20] == DOWN {
+            return Ok(());
+        }
+    }
+}

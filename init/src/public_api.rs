@@ -1,0 +1,141 @@
+//! The public API of this boot: opened with a certificate that says nothing, given the machine's own once there is one.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use pki::client_auth::{Owners, server_config};
+use pki::{Identity, PrivateKey, PublicKey};
+use supervise::{Backoff, Critical, InvalidTree, Readiness, Restart, Spec};
+use tokio::sync::{mpsc, watch};
+
+use crate::board::Board;
+use crate::child::Children;
+use crate::enrolment::Member;
+use crate::rpc::{self, ClaimSecret, Context, Front, MemberAuthorities, PowerRequest};
+use crate::services::{Run, Services, Unit};
+use crate::tls::Clock;
+
+/// Which step failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No key for this boot.
+    #[error("make a key for the public API")]
+    Key(#[from] pki::KeyError),
+    /// No certificate for this boot.
+    #[error("make a certificate for the public API")]
+    Certificate(#[from] pki::IssueError),
+    /// Certificate and key do not fit.
+    #[error("configure the public API")]
+    Tls(#[from] pki::TlsError),
+    /// The table of tasks is no tree.
+    #[error("start the public API")]
+    Tree(#[from] InvalidTree),
+}
+
+/// The API, answering.
+#[derive(Debug)]
+pub(crate) struct PublicApi {
+    /// What its methods read.
+    pub(crate) context: Arc<Context>,
+    /// Reboots and power-offs that were asked for.
+    pub(crate) power: mpsc::Receiver<PowerRequest>,
+    /// The task that serves.
+    pub(crate) tree: Services,
+    front: watch::Sender<Front>,
+}
+
+impl PublicApi {
+    /// Opens the port. Until [`Self::admit`] everybody is anonymous, and the certificate is one of this boot only.
+    ///
+    /// # Errors
+    /// [`Error`] names the step.
+    pub(crate) fn open(board: &Board, children: &Children, uplink: Option<&Services>) -> Result<Self, Error> {
+        let key = PrivateKey::generate()?;
+        let certificate = pki::client_auth::owner_certificate(&key)?;
+        let (front, present) = watch::channel(front(vec![certificate], &key, Owners::default())?);
+        let (asked, power) = mpsc::channel(1);
+        let context = Arc::new(Context {
+            board: board.clone(),
+            trees: Mutex::new(uplink.into_iter().cloned().collect()),
+            claim: Mutex::new(None),
+            claimed: tokio::sync::Notify::new(),
+            member: OnceLock::new(),
+            power: asked,
+        });
+        let served = context.clone();
+        let unit = Unit {
+            spec: Spec {
+                name: "api",
+                needs: &[],
+                group: None,
+                start_deadline: Duration::from_secs(10),
+                stop_deadline: Duration::from_secs(1),
+                restart: Restart::Always(Backoff {
+                    first: Duration::from_millis(200),
+                    cap: Duration::from_secs(5),
+                    stable: Duration::from_secs(60),
+                }),
+                ready: Readiness::OnStart,
+                // The API is the only way in: a machine that cannot serve it for a minute starts again.
+                critical: Some(Critical { failures: 12, within: Duration::from_secs(60) }),
+            },
+            run: Run::task(move || rpc::serve(served.clone(), present.clone())),
+            probe: None,
+        };
+        let tree = Services::start(children, vec![unit])?;
+        lock(&context.trees).push(tree.clone());
+        Ok(Self { context, power, tree, front })
+    }
+
+    /// Takes on the machine's identity: from now on it proves itself, and knows its owners.
+    ///
+    /// # Errors
+    /// [`Error`] when the member's certificate and key do not fit.
+    pub(crate) fn admit(&self, member: &Member) -> Result<(), Error> {
+        let key = PrivateKey::ed25519(member.identity.seed())?;
+        let owners = member.owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
+        let chain = vec![member.certificate.clone(), member.authorities.cairn.certificate().clone()];
+        let front = front(chain, &key, Owners::new(owners))?;
+        self.front.send_replace(front);
+        let board = &self.context.board;
+        board.update(|view| {
+            view.name = member.name.to_string();
+            view.machine = Some(member.machine);
+            view.cluster = Some(member.cluster);
+            view.protection = member.protection;
+            view.cold_start = Some(member.cold_start);
+            view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
+        });
+        if let Some((secret, config)) = &member.first_contact {
+            *lock(&self.context.claim) = Some(ClaimSecret {
+                secret: model::FirstContact(secret.0.duplicate()),
+                config: *config,
+                machine: member.machine,
+                ca_certificate: member.authorities.cairn.certificate().to_vec(),
+            });
+        }
+        let kubernetes = member.authorities.kubernetes.clone();
+        let _admitted_once = self.context.member.set(MemberAuthorities { kubernetes, vpn_ip: member.vpn_ip });
+        Ok(())
+    }
+
+    /// Shows a further tree through the API.
+    pub(crate) fn show(&self, tree: &Services) {
+        lock(&self.context.trees).push(tree.clone());
+    }
+}
+
+fn front(
+    chain: Vec<pki::CertificateDer<'static>>,
+    key: &PrivateKey,
+    owners: Owners,
+) -> Result<Front, pki::TlsError> {
+    let leaf = chain.first().map(|leaf| leaf.to_vec()).unwrap_or_default().into();
+    let mut tls = server_config(Identity { chain, key }, owners.clone(), Arc::new(Clock))?;
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Front { tls: Arc::new(tls), owners, leaf })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

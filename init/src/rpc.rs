@@ -1,0 +1,192 @@
+//! The public API's port: accepts, shakes hands, says who calls, and hands requests to `public`.
+//!
+//! ```text
+//!   TCP 7836 ─► per-source bound ─► TLS 1.3 within 5 s ─► HTTP/2 ─► access table ─► public
+//! ```
+//! Bounded in everything a stranger can cause: connections, handshakes, request sizes, log lines.
+
+mod access;
+mod public;
+mod session;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use api::public_server::PublicServer;
+use pki::client_auth::Owners;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+
+pub(crate) use public::{ClaimSecret, Context, MemberAuthorities, PowerRequest};
+use session::{Origin, Session};
+
+use crate::clock;
+use crate::tasks;
+
+/// Connections at a time, from all sources: 64 KiB each at worst, so 16 MiB is never reached by far.
+const CONNECTIONS: u32 = 128;
+/// Connections at a time from one address: a CLI needs two, a person with a few windows ten.
+const PER_SOURCE: u32 = 32;
+/// From connection to finished handshake; under emulation one takes 60 ms.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// A peer that does not answer HTTP/2 pings is gone.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// One log line per source and refusal in this time.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Why the port cannot be opened or served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The port cannot be bound.
+    #[error("listen on TCP {}", model::PUBLIC_API_PORT)]
+    Listen(#[source] io::Error),
+    /// HTTP/2 over the accepted connections ended.
+    #[error("serve the public API")]
+    Serve(#[source] tonic::transport::Error),
+}
+
+/// What connections are answered with: certificate, accepted owners. Replaced when the machine gets its identity.
+#[derive(Debug, Clone)]
+pub(crate) struct Front {
+    /// TLS with the present certificate.
+    pub(crate) tls: Arc<ServerConfig>,
+    /// Who an owner is.
+    pub(crate) owners: Owners,
+    /// The certificate in `tls`, DER.
+    pub(crate) leaf: Arc<[u8]>,
+}
+
+/// Serves the public API until it fails; run as a task of the tree.
+pub(crate) async fn serve(context: Arc<Context>, front: watch::Receiver<Front>) -> Result<(), Error> {
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
+    let listener = TcpListener::bind(address).await.map_err(Error::Listen)?;
+    let (accepted, sessions) = mpsc::channel(1);
+    let _accepting = tasks::spawn(accept(listener, front, accepted));
+    let service = PublicServer::new(public::Public(context.clone()))
+        .max_decoding_message_size(api::limits::REQUEST_BYTES)
+        .max_encoding_message_size(api::limits::RESPONSE_BYTES);
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .max_concurrent_streams(32)
+        .initial_stream_window_size(64 << 10)
+        .initial_connection_window_size(256 << 10)
+        .layer(access::Layer(context))
+        .add_service(service)
+        .serve_with_incoming(ReceiverStream::new(sessions))
+        .await
+        .map_err(Error::Serve)
+}
+
+async fn accept(listener: TcpListener, front: watch::Receiver<Front>, accepted: mpsc::Sender<io::Result<Session>>) {
+    let sources = Sources::default();
+    loop {
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors or a peer that left already: the next one may work, and a short wait keeps it cool.
+                tracing::debug!(%error, "accept failed");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Some(place) = sources.admit(peer.ip()) else { continue };
+        let (front, accepted, sources) = (front.borrow().clone(), accepted.clone(), sources.clone());
+        handshaking(async move {
+            match tokio::time::timeout(HANDSHAKE, shake_hands(stream, peer, &front, place)).await {
+                Ok(Ok(session)) => {
+                    let _server_ended = accepted.send(Ok(session)).await;
+                }
+                Ok(Err(error)) => sources.tell(peer.ip(), &format!("handshake failed: {error}")),
+                Err(_elapsed) => sources.tell(peer.ip(), "handshake took longer than 5 s"),
+            }
+        });
+    }
+}
+
+/// A handshake runs beside the others and ends by itself within [`HANDSHAKE`]; [`Sources`] bounds how many there are.
+#[expect(clippy::disallowed_methods, reason = "bounded in time and number, and nobody waits for one")]
+fn handshaking(future: impl Future<Output = ()> + Send + 'static) {
+    drop(tokio::spawn(future));
+}
+
+async fn shake_hands(stream: TcpStream, peer: SocketAddr, front: &Front, place: Place) -> io::Result<Session> {
+    stream.set_nodelay(true)?;
+    let stream = TlsAcceptor::from(front.tls.clone()).accept(stream).await?;
+    let origin = Origin::of(stream.get_ref().1, peer, front).map_err(io::Error::other)?;
+    Ok(Session::new(stream, origin, place))
+}
+
+/// Who is connected, and who was already told off this minute.
+#[derive(Debug, Clone, Default)]
+struct Sources(Arc<Mutex<HashMap<IpAddr, Source>>>);
+
+#[derive(Debug, Default)]
+struct Source {
+    connections: u32,
+    told: Option<Instant>,
+}
+
+/// A connection's place among the bounded number; given back when dropped.
+#[derive(Debug)]
+struct Place {
+    source: IpAddr,
+    sources: Sources,
+}
+
+impl Sources {
+    fn admit(&self, source: IpAddr) -> Option<Place> {
+        let admitted = {
+            let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let all: u32 = sources.values().map(|source| source.connections).sum();
+            let entry = sources.entry(source).or_default();
+            let room = all < CONNECTIONS && entry.connections < PER_SOURCE;
+            entry.connections += u32::from(room);
+            room
+        };
+        if admitted {
+            return Some(Place { source, sources: self.clone() });
+        }
+        self.tell(source, "too many connections");
+        None
+    }
+
+    /// Logs what a source did, once a minute.
+    fn tell(&self, source: IpAddr, what: &str) {
+        let now = clock::now();
+        let told = {
+            let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let recent = |told: Instant| now.duration_since(told) < QUIET;
+            // Sources that are gone and were not told off lately are forgotten: the map stays as small as the network.
+            sources.retain(|_, source| source.connections > 0 || source.told.is_some_and(recent));
+            if sources.len() > 1024 {
+                return;
+            }
+            let entry = sources.entry(source).or_default();
+            let told = entry.told.is_some_and(recent);
+            if !told {
+                entry.told = Some(now);
+            }
+            told
+        };
+        if !told {
+            tracing::info!(%source, what, "connection refused");
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut sources = self.sources.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(source) = sources.get_mut(&self.source) {
+            source.connections = source.connections.saturating_sub(1);
+        }
+    }
+}

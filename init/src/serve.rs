@@ -1,0 +1,130 @@
+//! Serving: everything has been decided, services run until somebody asks for the end. Then the end, in order.
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use kube::{ControlPlane, Plan};
+use model::{Ipv4Prefix, MachineState, POD_PREFIX};
+use rustix::system::RebootCommand;
+use supervise::StopReason;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::board::Board;
+use crate::child::Children;
+use crate::control;
+use crate::enrolment::{self, Member};
+use crate::mesh::Mesh;
+use crate::power::{self, Fatal};
+use crate::public_api::PublicApi;
+use crate::rpc::PowerRequest;
+use crate::services::Services;
+use crate::{storage, tasks};
+
+/// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
+const STOP_WITHIN: Duration = Duration::from_secs(75);
+
+/// What the boot made.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) board: Board,
+    pub(crate) children: Children,
+    pub(crate) api: PublicApi,
+    pub(crate) member: Box<Member>,
+    pub(crate) mesh: Mesh,
+}
+
+/// Serves a member until it is asked to end.
+///
+/// # Errors
+/// What could not be started; and what could not be mended: the machine then starts again.
+pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
+    let Machine { board, children, mut api, member, mesh } = machine;
+    let plan = Plan {
+        node: member.name.clone(),
+        cluster: member.cluster,
+        vpn: mesh.vpn_ip,
+        pods: pod_prefix(mesh.vpn_ip),
+        control_plane: ControlPlane::Lone,
+        bin: "/bin",
+    };
+    let mut services = Services::start(&children, control::units(&board, &plan, &member.authorities)?)?;
+    api.show(&services);
+    let _reporting = tasks::spawn(control::report(board.clone(), services.clone()));
+    let _measuring = tasks::spawn(storage::report(board.clone(), member.data.clone()));
+    board.state(MachineState::Running, "");
+    board.condition(api::ConditionName::Running, api::Truth::True, "");
+    let context = api.context.clone();
+    let how = loop {
+        tokio::select! {
+            how = asked(&mut api) => break how,
+            () = context.claimed.notified() => enrolment::forget_first_contact().await?,
+            escalation = services.escalated() => {
+                board.error(&format!("service {} failed too often: the machine starts again", escalation.service));
+                break PowerRequest::Reboot;
+            }
+        }
+    };
+    tracing::info!(?how, "stopping");
+    board.step("stopping");
+    let reason = match how {
+        PowerRequest::Reboot => StopReason::Reboot,
+        PowerRequest::PowerOff => StopReason::PowerOff,
+    };
+    let left = services.stop(reason, STOP_WITHIN).await;
+    for service in left {
+        tracing::error!(service, "still running, left behind");
+    }
+    let data = member.data.clone();
+    if let Err(error) = tasks::blocking(move || storage::close(&data)).await {
+        tracing::error!(error = %crate::services::Chain(&error), "data partition not closed");
+    }
+    end(&api, how, reason).await
+}
+
+/// Keeps console and API up on a machine that waits for its owner or its first config.
+///
+/// # Errors
+/// None but the end of the runtime.
+pub(crate) async fn waiting(mut api: PublicApi) -> Result<Infallible, Fatal> {
+    let how = asked(&mut api).await;
+    let reason = match how {
+        PowerRequest::Reboot => StopReason::Reboot,
+        PowerRequest::PowerOff => StopReason::PowerOff,
+    };
+    end(&api, how, reason).await
+}
+
+/// Waits for a reason to end: the API, the power button, Ctrl-Alt-Del, or an API that cannot be served.
+async fn asked(api: &mut PublicApi) -> PowerRequest {
+    let mut keys = signal(SignalKind::interrupt()).ok();
+    let pressed = async {
+        match keys.as_mut() {
+            Some(keys) => keys.recv().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        Some(request) = api.power.recv() => request,
+        _ctrl_alt_del = pressed => PowerRequest::Reboot,
+        () = power::button() => PowerRequest::PowerOff,
+        _escalation = api.tree.escalated() => PowerRequest::Reboot,
+    }
+}
+
+/// Lets the API finish its answers, then ends this boot.
+async fn end(api: &PublicApi, how: PowerRequest, reason: StopReason) -> Result<Infallible, Fatal> {
+    let _nothing_survives_the_end = api.tree.stop(reason, Duration::from_secs(2)).await;
+    power::end(match how {
+        PowerRequest::Reboot => RebootCommand::Restart,
+        PowerRequest::PowerOff => RebootCommand::PowerOff,
+    })
+}
+
+/// The machine's pods: the /24 of the pod prefix with the same last byte as its VPN address. The cluster will assign
+/// them; the first machine is 0, as its VPN address is the first.
+fn pod_prefix(vpn: Ipv4Addr) -> Ipv4Prefix {
+    let machine = u32::from(vpn.octets()[3].saturating_sub(1));
+    let address = POD_PREFIX.nth(machine << 8).expect("the prefix has 256 of them");
+    Ipv4Prefix::new(address, 24).expect("a multiple of 256")
+}

@@ -1,0 +1,182 @@
+//! The data partition: its header, the block layers over it, the file system on top. Formats and opens when told,
+//! decides nothing, and keeps no key longer than one call.
+//!
+//! ```text
+//!   header copy 1 │ header copy 2 │ from +1 MiB: [dm-integrity ▸] dm-crypt ▸ XFS     (insecure: dm-linear ▸ XFS)
+//!
+//!   Mapped::new ──► Mapped ──mount──► Mounted ──close──► unmounted, layers removed from the top
+//! ```
+
+mod filesystem;
+mod layers;
+mod table;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use enrol::create::HeaderCopy;
+use keys::header::{Copies, HEADER_BYTES, HEADER_OFFSETS};
+
+use crate::board::Board;
+use crate::child::Children;
+use crate::services::Chain;
+
+pub(crate) use filesystem::{MakeError, MountError};
+pub(crate) use layers::{MapError, Mapped, StatusError};
+
+/// Where the file system is mounted.
+pub(crate) const DATA: &str = "/data";
+
+/// Why the data header cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HeaderError {
+    /// The partition does not open.
+    #[error("open `{0}`")]
+    Open(PathBuf, #[source] io::Error),
+    /// A copy cannot be read.
+    #[error("read the data header")]
+    Read(#[source] io::Error),
+    /// A copy cannot be written, or not be made durable.
+    #[error("write the data header")]
+    Write(#[source] io::Error),
+}
+
+/// Reads both places of the data header.
+///
+/// # Errors
+/// [`HeaderError`]: what cannot be read is not taken for blank.
+pub(crate) fn read_header(data: &Path) -> Result<Copies, HeaderError> {
+    let device = File::open(data).map_err(|error| HeaderError::Open(data.to_owned(), error))?;
+    let mut copies = [[0; HEADER_BYTES]; 2];
+    for (copy, offset) in copies.iter_mut().zip(HEADER_OFFSETS) {
+        device.read_exact_at(copy, offset).map_err(HeaderError::Read)?;
+    }
+    Ok(Copies::read(&copies[0], &copies[1]))
+}
+
+/// Writes one copy of the data header and flushes the disk's cache.
+///
+/// # Errors
+/// [`HeaderError`]; the other copy is untouched.
+pub(crate) fn write_header(data: &Path, copy: HeaderCopy, bytes: &[u8; HEADER_BYTES]) -> Result<(), HeaderError> {
+    let offset = match copy {
+        HeaderCopy::First => HEADER_OFFSETS[0],
+        HeaderCopy::Second => HEADER_OFFSETS[1],
+    };
+    let device = File::options().write(true).open(data).map_err(|error| HeaderError::Open(data.to_owned(), error))?;
+    device.write_all_at(bytes, offset).and_then(|()| device.sync_all()).map_err(HeaderError::Write)
+}
+
+/// The mounted data partition; clones share it. Closing it is a step of shutdown; dropping it leaves it mounted.
+#[derive(Debug, Clone)]
+pub(crate) struct Mounted(Arc<Mapped>);
+
+/// Why the data partition could not be closed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CloseError {
+    /// Something still uses it.
+    #[error("unmount `{DATA}`")]
+    Unmount(#[source] io::Error),
+    /// A block layer stays.
+    #[error("remove a block layer")]
+    Layer(#[source] sys::device_mapper::Error),
+}
+
+impl Mapped {
+    /// Makes the file system. Whatever was there is gone.
+    ///
+    /// # Errors
+    /// [`MakeError`] names the step.
+    pub(crate) async fn make_filesystem(&self, children: &Children) -> Result<(), MakeError> {
+        filesystem::make(self.top(), children).await
+    }
+
+    /// Mounts the file system.
+    ///
+    /// # Errors
+    /// [`MountError`], with the layers to be closed by the caller.
+    pub(crate) fn mount(self) -> Result<Mounted, (Self, MountError)> {
+        match filesystem::mount(&self.top()) {
+            Ok(()) => Ok(Mounted(Arc::new(self))),
+            Err(error) => Err((self, error)),
+        }
+    }
+}
+
+impl Mounted {
+    /// How the data is protected right now.
+    ///
+    /// # Errors
+    /// [`StatusError`] when the kernel does not say.
+    pub(crate) fn level(&self) -> Result<api::LevelInForce, StatusError> {
+        self.0.level()
+    }
+}
+
+/// Unmounts, then removes the layers from the top. Blocks. Whoever used it has been stopped.
+///
+/// # Errors
+/// [`CloseError`]; what is above the layer it names is gone.
+pub(crate) fn close(data: &Mounted) -> Result<(), CloseError> {
+    filesystem::unmount().map_err(CloseError::Unmount)?;
+    data.0.close().map_err(CloseError::Layer)
+}
+
+/// Often enough for a person who watches a percentage.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Keeps the board's level true until every block has its tag. Run as a task; it ends at once at other levels.
+pub(crate) async fn report(board: Board, data: Mounted) {
+    loop {
+        match data.level() {
+            Ok(level) => {
+                if board.view().level != Some(level) {
+                    board.update(|view| view.level = Some(level));
+                }
+                if !matches!(level, api::LevelInForce::Tagging { .. }) {
+                    return;
+                }
+            }
+            Err(error) => {
+                // The layers are gone: the machine shuts down.
+                tracing::debug!(error = %Chain(&error), "tagging can no longer be followed");
+                return;
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::header::{Copy, Header, State};
+    use model::{DiskUuid, Uuid};
+
+    use super::*;
+
+    #[test]
+    fn each_copy_of_the_header_is_written_to_its_own_place() {
+        let file = tempfile::NamedTempFile::new().expect("a place for a disk");
+        file.as_file().set_len(2 << 20).expect("sparse");
+        assert!(read_header(file.path()).expect("reads").is_blank());
+        let header = Header { state: State::Provisional, generation: 1, disk: DiskUuid(Uuid([7; 16])), lock: None };
+        write_header(file.path(), HeaderCopy::Second, &header.to_bytes()).expect("writes");
+        let read = read_header(file.path()).expect("reads");
+        assert_eq!(read, Copies([Copy::Blank, Copy::Valid(header.clone())]));
+        write_header(file.path(), HeaderCopy::First, &header.to_bytes()).expect("writes");
+        assert_eq!(read_header(file.path()).expect("reads").0[0], Copy::Valid(header));
+    }
+
+    /// Proves: D14
+    #[test]
+    fn a_partition_that_cannot_be_read_is_not_blank() {
+        let file = tempfile::NamedTempFile::new().expect("a place for a disk");
+        file.as_file().set_len(4096).expect("sparse");
+        assert!(matches!(read_header(file.path()), Err(HeaderError::Read(_))));
+        assert!(matches!(read_header(Path::new("/nonexistent")), Err(HeaderError::Open(..))));
+    }
+}

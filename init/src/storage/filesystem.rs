@@ -1,0 +1,123 @@
+//! XFS on the uppermost layer: made by `mkfs.xfs`, mounted, unmounted.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags, mount as mount_at, unmount as unmount_at};
+use sys::process::{Exit, Privileges};
+
+use super::DATA;
+use crate::child::{Children, Command, Limits};
+use crate::tasks;
+
+/// The program, as the image has it.
+const PROGRAM: &str = "/bin/mkfs.xfs";
+/// The name its lines have in the log.
+const SERVICE: &str = "mkfs";
+/// It needs some 10 MiB for 64 TiB; the rest is room.
+const LIMITS: Limits = Limits { memory: 256 << 20, pids: 8 };
+
+/// Why there is no new file system.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MakeError {
+    /// The first block cannot be written.
+    #[error("clear the first block of `{0}`")]
+    Clear(PathBuf, #[source] io::Error),
+    /// The program cannot be run.
+    #[error("run `{PROGRAM}`")]
+    Run(#[source] io::Error),
+    /// It says no; its words are in the log.
+    #[error("`{PROGRAM}` ended with {0:?}; its words are in the log of `{SERVICE}`")]
+    Refused(Exit),
+}
+
+/// Why the file system does not mount.
+#[derive(Debug, thiserror::Error)]
+#[error("mount `{DATA}`")]
+pub(crate) struct MountError(#[source] io::Error);
+
+/// Makes a file system on `device`.
+pub(super) async fn make(device: PathBuf, children: &Children) -> Result<(), MakeError> {
+    let cleared = device.clone();
+    let bytes =
+        tasks::blocking(move || clear(&cleared)).await.map_err(|error| MakeError::Clear(device.clone(), error))?;
+    let command = Command {
+        path: PROGRAM,
+        argv: argv(&device, bytes),
+        environment: Vec::new(),
+        privileges: Privileges::Fixed,
+        limits: LIMITS,
+    };
+    let mut running = children.spawn(SERVICE, &command).map_err(MakeError::Run)?;
+    match running.exited().await {
+        Exit::Code(0) => Ok(()),
+        exit @ (Exit::Code(_) | Exit::Signal(_)) => Err(MakeError::Refused(exit)),
+    }
+}
+
+/// mkfs.xfs looks for other file systems before it writes: what it reads first has been written once. Returns the size.
+fn clear(device: &Path) -> io::Result<u64> {
+    let device = File::options().write(true).open(device)?;
+    device.write_all_at(&[0; 4096], 0)?;
+    device.sync_all()?;
+    sys::block::size(&device)
+}
+
+/// `-K`: no discards. Log and allocation groups are fixed per size class, so that a first boot writes the same bytes on
+/// every disk of the class. The log's 64 MiB are what mkfs.xfs itself takes for all but the smallest disks.
+fn argv(device: &Path, bytes: u64) -> Vec<String> {
+    let groups = format!("agcount={}", allocation_groups(bytes));
+    let device = device.display().to_string();
+    let words = ["mkfs.xfs", "-q", "-f", "-K", "-l", "size=64m", "-d", &groups, &device];
+    words.map(str::to_owned).to_vec()
+}
+
+/// An allocation group has at most 1 TiB (`XFS_AG_MAX_BYTES`).
+const GROUP: u64 = 1 << 40;
+
+/// Four are enough parallelism below 4 TiB; 32 serve up to 32 TiB; beyond that as many as there must be.
+fn allocation_groups(bytes: u64) -> u64 {
+    match bytes.div_ceil(GROUP) {
+        0..=4 => 4,
+        5..=32 => 32,
+        needed => needed,
+    }
+}
+
+/// Mounts it. What is written by others is neither device nor setuid; pods' images run from here, so `noexec` is not
+/// possible.
+pub(super) fn mount(device: &Path) -> Result<(), MountError> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    mount_at(device, DATA, "xfs", flags, Some(c"prjquota")).map_err(|error| MountError(error.into()))
+}
+
+/// Unmounts it.
+pub(super) fn unmount() -> io::Result<()> {
+    Ok(unmount_at(DATA, UnmountFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Proves: D4
+    #[test]
+    fn disks_of_a_size_class_are_formatted_alike() {
+        let expected = ["mkfs.xfs", "-q", "-f", "-K", "-l", "size=64m", "-d", "agcount=4", "/dev/dm-0"];
+        for gibibytes in [1, 8, 200, 4096] {
+            assert_eq!(argv(Path::new("/dev/dm-0"), gibibytes << 30), expected);
+        }
+        assert_eq!(argv(Path::new("/dev/dm-0"), (4096 << 30) + 4096)[7], "agcount=32");
+    }
+
+    proptest! {
+        #[test]
+        fn no_allocation_group_is_larger_than_xfs_allows(bytes: u64) {
+            prop_assert!(bytes.div_ceil(allocation_groups(bytes)) <= GROUP);
+        }
+    }
+}

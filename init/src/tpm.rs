@@ -1,0 +1,178 @@
+//! The machine's TPM 2.0: the device file under `attest`, what was measured into it, seals to that, and the cap.
+//!
+//! A machine without a TPM is a value (`None`), not an error. The PCRs are read once, before the cap, and every seal of
+//! this boot is made for that reading.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+use attest::{BrokenFirmware, Name, PcrSelection, PcrValues, SealedObject, check_firmware};
+use enrol::config;
+use enrol::found::Locked;
+use keys::binding::{self, Binding, TpmObject};
+use keys::derive::Unauthentic;
+use keys::seal::SealError;
+use model::{BootClass, Secret};
+
+/// The kernel's resource manager (`drivers/char/tpm/tpm2-space.c`). Only a TPM 2.0 has one, so a TPM 1.2 is none here.
+const DEVICE: &str = "/dev/tpmrm0";
+/// No answer is longer (`TPM_BUFSIZE` of `drivers/char/tpm/tpm.h`).
+const MOST_ANSWER_BYTES: usize = 4096;
+
+/// What the TPM or the way to it says.
+pub(crate) type TpmError = attest::TpmError<io::Error>;
+
+/// Why a TPM that is there cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The device does not open.
+    #[error("open `{DEVICE}`")]
+    Open(#[source] io::Error),
+    /// It gives no random bytes.
+    #[error("ask the TPM for random bytes")]
+    Random(#[source] TpmError),
+    /// The kernel did not take them.
+    #[error("mix the TPM's random bytes into the kernel's pool")]
+    Mix(#[source] io::Error),
+    /// The boot class has no PCRs.
+    #[error(transparent)]
+    Class(#[from] attest::ReservedBootClass),
+    /// The PCRs cannot be read.
+    #[error("read the TPM's PCRs")]
+    Pcrs(#[source] TpmError),
+    /// A secret could not be sealed.
+    #[error("seal to the TPM")]
+    Seal(#[source] TpmError),
+    /// A secret could not be unsealed, for no reason that the seal's state explains.
+    #[error("unseal with the TPM")]
+    Unseal(#[source] attest::UnsealError<io::Error>),
+    /// PCR 11 was not extended: whatever runs later could unseal.
+    #[error("cap the TPM")]
+    Cap(#[source] TpmError),
+}
+
+/// Why a secret was not released.
+#[derive(Debug)]
+pub(crate) enum NotReleased {
+    /// It is not for this TPM, or not for what was booted.
+    Locked(Locked),
+    /// The TPM failed.
+    Failed(Error),
+}
+
+/// A TPM and what this boot measured into it.
+pub(crate) struct Tpm {
+    tpm: attest::Tpm<Device>,
+    measured: PcrValues,
+    firmware: Result<(), BrokenFirmware>,
+}
+
+impl fmt::Debug for Tpm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tpm").field("firmware", &self.firmware).finish_non_exhaustive()
+    }
+}
+
+/// The device file: one write is a command, one read its answer.
+struct Device(File);
+
+impl attest::Transport for Device {
+    type Error = io::Error;
+
+    fn transact(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
+        let written = self.0.write(command)?;
+        if written != command.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let mut answer = vec![0; MOST_ANSWER_BYTES];
+        let read = self.0.read(&mut answer)?;
+        answer.truncate(read);
+        Ok(answer)
+    }
+}
+
+impl Tpm {
+    /// Finds the TPM, mixes its random bytes into the kernel's pool, reads the PCRs of the boot class.
+    ///
+    /// # Errors
+    /// [`Error`] when there is one that does not do so.
+    pub(crate) fn find(class: BootClass) -> Result<Option<Self>, Error> {
+        let device = match File::options().read(true).write(true).open(DEVICE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => Device(opened.map_err(Error::Open)?),
+        };
+        let mut tpm = attest::Tpm::new(device);
+        // First, since the session that everything else runs in draws on the pool.
+        let random = tpm.random().map_err(Error::Random)?;
+        sys::entropy::add(random.expose()).map_err(Error::Mix)?;
+        let measured = tpm.read_pcrs(PcrSelection::of(class)?).map_err(Error::Pcrs)?;
+        let firmware = check_firmware(class, &measured);
+        Ok(Some(Self { tpm, measured, firmware }))
+    }
+
+    /// What a decision needs to know of it.
+    pub(crate) fn state(tpm: Option<&Self>) -> config::Tpm {
+        match tpm.map(|tpm| tpm.firmware) {
+            None => config::Tpm::Absent,
+            Some(Ok(())) => config::Tpm::Present,
+            Some(Err(BrokenFirmware { pcr })) => config::Tpm::ZeroPcr(pcr),
+        }
+    }
+
+    /// Seals `secret` to what this boot measured.
+    ///
+    /// # Errors
+    /// [`Error::Seal`].
+    pub(crate) fn seal(&mut self, secret: &Secret<32>) -> Result<Binding, Error> {
+        let sealed = self.tpm.seal(secret, self.measured.policy_digest()).map_err(Error::Seal)?;
+        Ok(Binding::Tpm(TpmObject {
+            pcrs: selection(&self.measured),
+            storage_key_name: *sealed.storage_key.as_bytes(),
+            public: sealed.public,
+            private: sealed.private,
+        }))
+    }
+
+    /// Opens what [`Self::seal`] made, in this boot or an earlier one like it.
+    ///
+    /// # Errors
+    /// [`NotReleased`] says whether the secret is for something else, or the TPM failed.
+    pub(crate) fn unseal(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased> {
+        use attest::UnsealError;
+        if let Err(BrokenFirmware { pcr }) = self.firmware {
+            return Err(NotReleased::Locked(Locked::ZeroPcr(pcr)));
+        }
+        if object.pcrs != selection(&self.measured) {
+            return Err(NotReleased::Locked(Locked::Pcrs));
+        }
+        let Ok(storage_key) = Name::try_from(&object.storage_key_name[..]) else { return Err(damaged()) };
+        let (public, private) = (object.public.clone(), object.private.clone());
+        let sealed = SealedObject { public, private, storage_key };
+        self.tpm.unseal(&sealed, self.measured.selection()).map_err(|error| match error {
+            UnsealError::PcrMismatch => NotReleased::Locked(Locked::Pcrs),
+            UnsealError::OtherTpm => NotReleased::Locked(Locked::OtherTpm),
+            UnsealError::Damaged => damaged(),
+            UnsealError::Lockout | UnsealError::Tpm(_) => NotReleased::Failed(Error::Unseal(error)),
+        })
+    }
+
+    /// The cap: whatever runs later in this boot cannot unseal.
+    ///
+    /// # Errors
+    /// [`Error::Cap`]; then nothing else may run.
+    pub(crate) fn cap(&mut self) -> Result<(), Error> {
+        self.tpm.cap().map_err(Error::Cap)
+    }
+}
+
+/// A blob that no TPM made is told like a body that does not open: somebody changed the file.
+fn damaged() -> NotReleased {
+    NotReleased::Locked(Locked::Body(SealError::Root(Unauthentic)))
+}
+
+/// The selection as it is stored beside a sealed object.
+fn selection(measured: &PcrValues) -> binding::PcrSelection {
+    let pcrs: Vec<u8> = measured.selection().pcrs().collect();
+    binding::PcrSelection::of(&pcrs)
+}

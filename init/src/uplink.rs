@@ -1,0 +1,234 @@
+//! The uplink: every Ethernet link up, with an address by DHCP or from the config, behind routing rules that were
+//! there before the first link.
+//!
+//! It knows nothing of the mesh: VPN and pod prefixes are only names of what an uplink must never reach.
+
+mod dhcp;
+mod rules;
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::{Ipv4Prefix, NetworkConfig};
+use rtnetlink::packet_route::AddressFamily;
+use rtnetlink::packet_route::address::AddressAttribute;
+use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+
+use crate::board::Board;
+use crate::child::Children;
+use crate::services::Services;
+use crate::tasks::{self, Task};
+
+/// Where resolvers are written; /etc/resolv.conf is a link to it.
+const RESOLV_CONF: &str = "/run/resolv.conf";
+
+/// Which step failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The kernel's routing socket does not open.
+    #[error("open the kernel's routing socket")]
+    Socket(#[source] io::Error),
+    /// A rule was refused: without all of them no link goes up.
+    #[error("set routing rule {0}")]
+    Rule(u32, #[source] rtnetlink::Error),
+    /// A link did not come up.
+    #[error("bring link `{0}` up")]
+    Link(String, #[source] rtnetlink::Error),
+    /// An address or route was refused.
+    #[error("set {0} on link `{1}`")]
+    Address(&'static str, String, #[source] rtnetlink::Error),
+    /// Links or addresses could not be listed.
+    #[error("list {0}")]
+    List(&'static str, #[source] io::Error),
+    /// Resolvers could not be written.
+    #[error("write {RESOLV_CONF}")]
+    Resolvers(#[source] io::Error),
+    /// The table of tasks is no tree.
+    #[error("start the DHCP clients")]
+    Tree(#[from] supervise::InvalidTree),
+    /// A DHCP client cannot use its link.
+    #[error("open a packet socket on link `{0}`")]
+    Packet(String, #[source] io::Error),
+}
+
+/// An Ethernet link of this machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Link {
+    /// The kernel's name.
+    name: String,
+    /// The kernel's index.
+    index: u32,
+    /// Its Ethernet address.
+    mac: [u8; 6],
+}
+
+/// The network as seen by the kernel: what links have, and how to change it.
+#[derive(Debug, Clone)]
+pub(crate) struct Network {
+    /// The routing socket.
+    pub(crate) handle: Handle,
+    board: Board,
+    /// Resolvers by link, so that one lease does not wipe another's.
+    resolvers: Arc<Mutex<Vec<(u32, Vec<Ipv4Addr>)>>>,
+    _carrying: Arc<Task<()>>,
+}
+
+/// Links that are up; the DHCP clients, if there are any, run as a tree of their own.
+#[derive(Debug)]
+pub(crate) struct Uplink {
+    /// The network.
+    pub(crate) network: Network,
+    /// The DHCP clients.
+    pub(crate) clients: Option<Services>,
+}
+
+impl Uplink {
+    /// Sets the rules, then brings all links up and gives them addresses as `config` says. Does not wait for a lease.
+    ///
+    /// # Errors
+    /// [`Error`] names the step; a machine without its routing rules stays off the network.
+    pub(crate) async fn up(
+        board: &Board,
+        children: &Children,
+        config: &NetworkConfig,
+        vpn_prefix: Ipv4Prefix,
+    ) -> Result<Self, Error> {
+        let network = Network::open(board)?;
+        rules::before_links(&network.handle, vpn_prefix).await?;
+        let loopback = LinkUnspec::new_with_name("lo").up().build();
+        network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
+        let links = links().map_err(|error| Error::List("links", error))?;
+        for link in &links {
+            rules::before_link(&network.handle, &link.name).await?;
+            network.up(link).await?;
+        }
+        let clients = match config {
+            NetworkConfig::Dhcp => Some(Services::start(children, dhcp::clients(&network, links))?),
+            NetworkConfig::Static { address, prefix_bits, gateway, dns } => {
+                if let Some(link) = links.into_iter().next() {
+                    let lease = Lease {
+                        address: *address,
+                        prefix_bits: *prefix_bits,
+                        gateway: *gateway,
+                        resolvers: dns.clone(),
+                    };
+                    network.configure(&link, &lease).await?;
+                }
+                None
+            }
+        };
+        Ok(Self { network, clients })
+    }
+}
+
+/// What a link gets, by DHCP or from the config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lease {
+    address: Ipv4Addr,
+    prefix_bits: u8,
+    gateway: Option<Ipv4Addr>,
+    resolvers: Vec<Ipv4Addr>,
+}
+
+impl Network {
+    fn open(board: &Board) -> Result<Self, Error> {
+        let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(Error::Socket)?;
+        let carrying = tasks::spawn(connection);
+        Ok(Self { handle, board: board.clone(), resolvers: Arc::default(), _carrying: Arc::new(carrying) })
+    }
+
+    async fn up(&self, link: &Link) -> Result<(), Error> {
+        let message = LinkUnspec::new_with_index(link.index).up().build();
+        self.handle.link().set(message).execute().await.map_err(|error| Error::Link(link.name.clone(), error))
+    }
+
+    /// Gives `link` the address, route and resolvers of `lease`; the same again changes nothing.
+    async fn configure(&self, link: &Link, lease: &Lease) -> Result<(), Error> {
+        let failed = |what| move |error| Error::Address(what, link.name.clone(), error);
+        let address = self.handle.address().add(link.index, lease.address.into(), lease.prefix_bits);
+        address.replace().execute().await.map_err(failed("the address"))?;
+        if let Some(gateway) = lease.gateway {
+            let route = RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).output_interface(link.index);
+            let route = self.handle.route().add(route.priority(100 + link.index).build());
+            route.replace().execute().await.map_err(failed("the default route"))?;
+        }
+        self.resolve(link.index, lease.resolvers.clone()).map_err(Error::Resolvers)?;
+        self.show(link, Some(lease));
+        Ok(())
+    }
+
+    /// Takes back what [`Self::configure`] gave.
+    async fn deconfigure(&self, link: &Link, lease: &Lease) -> Result<(), Error> {
+        let failed = |error| Error::Address("nothing", link.name.clone(), error);
+        let mut given = self.handle.address().get().set_link_index_filter(link.index).execute();
+        // Removing the address removes the routes through it.
+        while let Some(Ok(message)) = tokio_stream::StreamExt::next(&mut given).await {
+            let ours = AddressAttribute::Local(lease.address.into());
+            if message.header.family == AddressFamily::Inet && message.attributes.contains(&ours) {
+                self.handle.address().del(message).execute().await.map_err(failed)?;
+            }
+        }
+        self.resolve(link.index, Vec::new()).map_err(Error::Resolvers)?;
+        self.show(link, None);
+        Ok(())
+    }
+
+    fn resolve(&self, link: u32, servers: Vec<Ipv4Addr>) -> io::Result<()> {
+        let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
+        resolvers.retain(|(index, _)| *index != link);
+        resolvers.push((link, servers));
+        resolvers.sort_unstable();
+        let lines = resolvers.iter().flat_map(|(_, servers)| servers).map(|server| format!("nameserver {server}\n"));
+        fs::write(RESOLV_CONF, lines.collect::<String>())
+    }
+
+    fn show(&self, link: &Link, lease: Option<&Lease>) {
+        let suffix = format!(" ({})", link.name);
+        self.board.update(|view| {
+            view.public_addresses.retain(|address| !address.ends_with(&suffix));
+            view.public_addresses.extend(lease.map(|lease| format!("{}/{}{suffix}", lease.address, lease.prefix_bits)));
+        });
+    }
+}
+
+/// Ethernet links with a device behind them: not loopback, not WireGuard, not a pod's.
+fn links() -> io::Result<Vec<Link>> {
+    const ETHERNET: &str = "1"; // ARPHRD_ETHER
+    let mut links = Vec::new();
+    for entry in fs::read_dir("/sys/class/net")? {
+        let path = entry?.path();
+        let read = |file: &str| fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned());
+        if !path.join("device").exists() || read("type")? != ETHERNET {
+            continue;
+        }
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        let (Ok(index), Some(mac)) = (read("ifindex")?.parse(), parse_mac(&read("address")?)) else { continue };
+        links.push(Link { name: name.to_owned(), index, mac });
+    }
+    links.sort_by_key(|link| link.index);
+    Ok(links)
+}
+
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
+    }
+    parts.next().is_none().then_some(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ethernet_addresses_are_read_strictly() {
+        assert_eq!(parse_mac("52:54:00:12:34:56"), Some([0x52, 0x54, 0, 0x12, 0x34, 0x56]));
+        for bad in ["", "52:54:00:12:34", "52:54:00:12:34:56:78", "52:54:00:12:34:xx"] {
+            assert_eq!(parse_mac(bad), None, "{bad}");
+        }
+    }
+}
