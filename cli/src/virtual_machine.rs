@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use image::cmdline::MICROVM_TPM;
 use image::{DiskError, Manifest, names};
 use model::PUBLIC_API_PORT;
 use qemu::Vm;
@@ -18,6 +17,10 @@ use qemu::run::{RunError, Tie};
 use crate::failure::{Advice, Code};
 use crate::machine::Address;
 use crate::store::{BootWay, ClusterName, FileError, VirtualMachine};
+
+/// What a microvm's kernel is told beside the image's command line: its TPM is in no table. Elsewhere it would make the
+/// driver poke the place of another TPM.
+const MICROVM_TPM: &str = "tpm_tis.force=1";
 
 /// Why there is no virtual machine.
 #[derive(Debug, thiserror::Error)]
@@ -168,8 +171,10 @@ impl VirtualMachine {
 
 /// Ends the machine whose files are in `directory`, if it runs; only one started from there is ever touched.
 pub(crate) fn end(directory: &Path) -> Result<(), VirtualMachineError> {
-    if let Some(vm) = directory.exists().then(|| Vm::attach(directory)).transpose()?.flatten() {
-        vm.kill();
-    }
-    Ok(())
+    Ok(Vm::end_detached(directory)?)
+}
+
+/// Whether the machine whose files are in `directory` runs.
+pub(crate) fn runs(directory: &Path) -> Result<bool, VirtualMachineError> {
+    Ok(Vm::runs(directory)?)
 }

@@ -90,7 +90,17 @@ impl Advice for ContactError {
     }
 
     fn unchanged(&self) -> &'static str {
-        "nothing was sent but the empty claim, and nobody was pinned"
+        match self {
+            Self::Dial(error) => error.unchanged(),
+            Self::Tls(_) => "nothing was sent",
+            Self::Call(_)
+            | Self::Session
+            | Self::Certificate(_)
+            | Self::OtherLeaf
+            | Self::Proof(_)
+            | Self::Membership(_)
+            | Self::Identity => "nothing was sent but the empty claim, and nobody was pinned",
+        }
     }
 
     fn next(&self) -> Option<String> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use api::MachineStatus;
 use clap::Args;
 use model::{BootClass, MachineState};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::status;
 use crate::clock::Deadline;
@@ -20,10 +20,15 @@ use crate::commands::{ASK_AGAIN, Context, OpenError, condition};
 use crate::enrolment::{self, Choices};
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
+use crate::machine::Session;
 use crate::quantity;
 use crate::screen::{self, Format, Progress};
 use crate::store::{BootWay, ClusterName, ClusterRecord, VirtualMachine};
 use crate::virtual_machine;
+
+/// QEMU takes a connection before there is a guest to take it, and asks the guest again only after seconds: an attempt is
+/// given up early while the machine boots. It doubles, so that a host that is merely slow is met as well.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -79,6 +84,12 @@ pub(crate) enum CreateError {
         /// The console's log.
         console: PathBuf,
     },
+    /// It is off.
+    #[error("the machine has powered itself off")]
+    Off {
+        /// The console's log.
+        console: PathBuf,
+    },
     /// It did not answer, or not in time.
     #[error("the machine does not run after {} s", after.as_secs())]
     Late {
@@ -95,17 +106,22 @@ pub(crate) enum CreateError {
 impl Advice for CreateError {
     fn code(&self) -> Code {
         match self {
-            Self::Stopped { .. } => Code::Failed,
+            Self::Stopped { .. } | Self::Off { .. } => Code::Failed,
             Self::Late { .. } => Code::Timeout,
         }
     }
 
     fn unchanged(&self) -> &'static str {
-        "the machine goes on running, and what was made stays for a look"
+        match self {
+            Self::Off { .. } => "what was made stays for a look",
+            Self::Stopped { .. } | Self::Late { .. } => {
+                "the machine goes on running, and what was made stays for a look"
+            }
+        }
     }
 
     fn next(&self) -> Option<String> {
-        let (Self::Stopped { console, .. } | Self::Late { console, .. }) = self;
+        let (Self::Stopped { console, .. } | Self::Off { console } | Self::Late { console, .. }) = self;
         Some(format!("read {}; cairnctl cluster destroy takes it all away", console.display()))
     }
 }
@@ -118,7 +134,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
 
     let context =
         Context { store: context.store.clone(), cluster: Some(name.clone()), address: None, format: context.format };
-    let mut status = until_running(&context, &deadline, &mut progress).await?;
+    let mut status = until_running(&context, name, &deadline, &mut progress).await?;
     progress.done(&format!("{} runs, level {}", status.name, level(&status)));
     if arguments.wait && arguments.choices.kubernetes() {
         condition::until_true(&context, "NodeReady", &deadline, &mut progress).await?;
@@ -165,24 +181,13 @@ fn make(name: &ClusterName, arguments: &Arguments, context: &Context, progress: 
 /// First contact, then status by status until the machine is a running member.
 async fn until_running(
     context: &Context,
+    name: &ClusterName,
     deadline: &Deadline,
     progress: &mut Progress,
 ) -> Result<MachineStatus, Failure> {
-    let console = || context.cluster.as_ref().map_or_else(PathBuf::new, |name| console(context, name));
-    let opened = context.open_until(deadline, |error| progress.show(&waiting(error))).await;
-    let (mut session, _) = match opened {
-        Ok(opened) => opened,
-        Err(error) if error.may_pass() => {
-            return Err(CreateError::Late {
-                after: deadline.length(),
-                last: Some(Box::new(error)),
-                console: console(),
-            }
-            .into());
-        }
-        Err(error) => return Err(error.into()),
-    };
+    let mut session = until_open(context, name, deadline, progress).await?;
     progress.done("first contact: the machine proved itself and is pinned");
+    let console = || console(context, name);
     loop {
         let status = session.status().await?;
         match status.state {
@@ -202,12 +207,40 @@ async fn until_running(
     }
 }
 
-fn console(context: &Context, name: &ClusterName) -> PathBuf {
-    context.store.machine_directory(name).join("serial.log")
+/// Asks until the machine answers, is off, or the deadline passes.
+async fn until_open(
+    context: &Context,
+    name: &ClusterName,
+    deadline: &Deadline,
+    progress: &mut Progress,
+) -> Result<Session, Failure> {
+    let console = || console(context, name);
+    let mut patience = PATIENCE;
+    loop {
+        let last = match timeout(patience, context.open()).await {
+            Ok(Ok((session, _))) => return Ok(session),
+            Ok(Err(error)) if error.may_pass() => {
+                progress.show(&format!("wait for the machine: {error}"));
+                Some(Box::new(error))
+            }
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => {
+                patience *= 2;
+                None
+            }
+        };
+        if !virtual_machine::runs(&context.store.machine_directory(name))? {
+            return Err(CreateError::Off { console: console() }.into());
+        }
+        if deadline.left().is_none() {
+            return Err(CreateError::Late { after: deadline.length(), last, console: console() }.into());
+        }
+        sleep(ASK_AGAIN).await;
+    }
 }
 
-fn waiting(error: &OpenError) -> String {
-    format!("wait for the machine: {error}")
+fn console(context: &Context, name: &ClusterName) -> PathBuf {
+    context.store.machine_directory(name).join("serial.log")
 }
 
 fn level(status: &MachineStatus) -> String {
