@@ -6,6 +6,8 @@ use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
 
+use crate::screen::printable;
+
 /// The exit codes of every command but `kubectl`, which ends with the code of the program it ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -73,15 +75,19 @@ impl Failure {
 
     /// Prints the three things, the chain of causes in the first.
     pub(crate) fn print(&self, to: &mut dyn Write) -> io::Result<()> {
-        write!(to, "error: {}", self.0)?;
+        let mut text = self.0.to_string();
         let mut cause = self.0.source();
         while let Some(error) = cause {
-            write!(to, ": {error}")?;
+            text = format!("{text}: {error}");
             cause = error.source();
         }
-        writeln!(to, "\n  {}", self.0.unchanged())?;
+        // A machine's words may be among them: none of them steers the terminal, and each line stays a line.
+        for (number, line) in text.lines().enumerate() {
+            writeln!(to, "{}{}", if number == 0 { "error: " } else { "  " }, printable(line))?;
+        }
+        writeln!(to, "  {}", self.0.unchanged())?;
         match self.0.next() {
-            Some(next) => writeln!(to, "  next: {next}"),
+            Some(next) => writeln!(to, "  next: {}", printable(&next)),
             None => Ok(()),
         }
     }

@@ -128,9 +128,17 @@ pub(crate) async fn until_true(
     let mut last = None;
     let waited = async {
         loop {
-            let (mut session, _) = context.open_until(deadline, |error| progress.show(&error.to_string())).await?;
+            let opened = context.open_until(deadline, |error| progress.show(&error.to_string())).await;
+            let mut session = match opened {
+                Ok((session, _)) => session,
+                Err(error) if error.may_pass() => {
+                    last = Some(error.to_string());
+                    return Ok(None);
+                }
+                Err(error) => return Err(Failure::from(error)),
+            };
             match watch(&mut session, name, progress, &mut last).await {
-                Ok(condition) => return Ok(condition),
+                Ok(condition) => return Ok(Some(condition)),
                 // The machine reboots or the connection broke: the same question, to the next session.
                 Err(CallError::Gone { .. }) => {}
                 Err(other) => return Err(Failure::from(other)),
@@ -138,8 +146,10 @@ pub(crate) async fn until_true(
         }
     };
     let left = deadline.left().unwrap_or_default();
-    let outcome = timeout(left, waited).await;
-    outcome.unwrap_or_else(|_| Err(StillWaiting { name: name.to_owned(), after: deadline.length(), last }.into()))
+    match timeout(left, waited).await.unwrap_or(Ok(None))? {
+        Some(condition) => Ok(condition),
+        None => Err(StillWaiting { name: name.to_owned(), after: deadline.length(), last }.into()),
+    }
 }
 
 async fn watch(

@@ -29,6 +29,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// to after this; its refusal would then come with the first call.
 const GREETING: Duration = Duration::from_secs(3);
 
+/// A machine that vanishes without a word (a cable, a power cut) is noticed after twice this, also by who only listens.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
 /// An open TLS session whose server has spoken first.
 pub(crate) type Stream = BufReader<TlsStream<TcpStream>>;
 
@@ -190,6 +193,9 @@ pub(crate) async fn channel(address: &Address, session: Stream) -> Result<Channe
     });
     // The authority of requests says nothing about the machine: TLS has said it.
     Endpoint::from_static("https://machine.cairn.internal")
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE)
+        .keep_alive_while_idle(true)
         .connect_with_connector(once)
         .await
         .map_err(|source| DialError::Channel { address: address.clone(), source })

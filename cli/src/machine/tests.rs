@@ -162,6 +162,25 @@ async fn calls_give_answers_and_refusals_their_codes() {
     assert!(granted.is_ok());
 }
 
+#[tokio::test]
+async fn a_machine_that_goes_away_is_unreachable_and_ends_the_tunnel() {
+    let owner = Owner::generate().unwrap();
+    let fake = machine(1, &owner, genuine(7)).await;
+    let pins = contact(&fake.address, 7, CONFIG).await.unwrap();
+    let mut session = Session::open(&fake.address, &pins, &owner).await.unwrap();
+    session.status().await.unwrap();
+    let listener = Listener::bind(0).await.unwrap();
+    let (local, tunnel) = (listener.address(), session.tunnel());
+    drop(fake);
+    let gone = session.status().await.unwrap_err();
+    assert!(matches!(gone, CallError::Gone { .. }), "{gone}");
+    assert_eq!((gone.code(), gone.may_pass()), (Code::Unreachable, true));
+    let (ended, connection) =
+        tokio::join!(tunnel.serve(&listener, api::Target::KubernetesApi), TcpStream::connect(local),);
+    assert!(connection.is_ok());
+    assert_eq!(ended.unwrap_err().code(), Code::Unreachable);
+}
+
 /// Proves: S8
 #[tokio::test]
 async fn a_tunnel_carries_several_connections_and_half_closes() {

@@ -189,7 +189,18 @@ async fn until_running(
     progress.done("first contact: the machine proved itself and is pinned");
     let console = || console(context, name);
     loop {
-        let status = session.status().await?;
+        if deadline.left().is_none() {
+            return Err(CreateError::Late { after: deadline.length(), last: None, console: console() }.into());
+        }
+        let status = match session.status().await {
+            Ok(status) => status,
+            // It may start anew on its way; who answers then proves itself again.
+            Err(error) if error.may_pass() => {
+                session = until_open(context, name, deadline, progress).await?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         match status.state {
             MachineState::Running => return Ok(status),
             MachineState::NeedsOwner | MachineState::Failed => {
@@ -199,9 +210,6 @@ async fn until_running(
             MachineState::Blank | MachineState::Enrolling | MachineState::AwaitingKeys => {
                 progress.show(&format!("{}: {}", status.state, status.step));
             }
-        }
-        if deadline.left().is_none() {
-            return Err(CreateError::Late { after: deadline.length(), last: None, console: console() }.into());
         }
         sleep(ASK_AGAIN).await;
     }

@@ -61,7 +61,13 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
 async fn next_boot(context: &Context, before: &str, deadline: &Deadline) -> Result<(), Failure> {
     let mut progress = Progress::start();
     loop {
-        let (mut session, _) = context.open_until(deadline, |error| progress.show(&error.to_string())).await?;
+        let not_back = |last| NotBack { after: deadline.length(), last };
+        let opened = context.open_until(deadline, |error| progress.show(&error.to_string())).await;
+        let mut session = match opened {
+            Ok((session, _)) => session,
+            Err(error) if error.may_pass() => return Err(not_back(error.to_string()).into()),
+            Err(error) => return Err(error.into()),
+        };
         let last = match session.status().await {
             Ok(status) if status.boot_id != before && status.state == MachineState::Running => return Ok(()),
             Ok(status) if status.boot_id == before => "it goes down".to_owned(),
@@ -71,7 +77,7 @@ async fn next_boot(context: &Context, before: &str, deadline: &Deadline) -> Resu
         };
         progress.show(&last);
         if deadline.left().is_none() {
-            return Err(NotBack { after: deadline.length(), last }.into());
+            return Err(not_back(last).into());
         }
         sleep(ASK_AGAIN).await;
     }
