@@ -17,7 +17,7 @@ use std::io;
 
 use enrol::create::{Plan, State};
 use enrol::found::Verdict;
-use model::{Ipv4Prefix, MachineState, NetworkConfig, NodeName};
+use model::{Ipv4Prefix, MachineState, NetworkConfig};
 
 use crate::board::{Board, Boot};
 use crate::child::Children;
@@ -51,10 +51,6 @@ pub(crate) struct Found {
     pub(crate) network: NetworkConfig,
     /// Where VPN addresses come from.
     pub(crate) vpn_prefix: Ipv4Prefix,
-    /// Host and node name, where it is known already.
-    pub(crate) node_name: Option<NodeName>,
-    /// When the seal was written, in seconds of Unix time: it is no earlier than that now.
-    pub(crate) sealed_at: Option<u64>,
     decision: Decision,
     tpm: Option<Tpm>,
     esp: Esp,
@@ -165,7 +161,13 @@ async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Out
             Ok(match &error {
                 StepError::Map(refused) => refuses(refused.layer(), &error),
                 StepError::Mount(_) => refuses(enrol::found::Layer::Filesystem, &error),
-                _ => failed(&format!("could not {step}"), &error, "The data was left as it was"), // no layer's refusal
+                StepError::Disk(_)
+                | StepError::Header(_)
+                | StepError::Make(_)
+                | StepError::Vault(_)
+                | StepError::Esp(_)
+                | StepError::Tpm(_)
+                | StepError::OutOfOrder => failed(&format!("could not {step}"), &error, "The data was left as it was"),
             })
         }
     }
@@ -182,20 +184,21 @@ async fn drive(
     let mut state = State::start(plan, &mut effects);
     while let Some(effect) = effects.pop() {
         let step = effect.step();
-        match effect {
-            Effect::StartServices | Effect::Announce => break,
-            Effect::Report(unexpected) => tracing::error!(%unexpected, "enrolment"),
-            effect => {
-                let name = perform::name(step);
-                site.board.step(name);
-                if let Err(error) = performer.perform(effect, site).await {
-                    let _the_next_boot_decides_anew = state.handle(Event::Failed(step), &mut effects);
-                    return Err((step, error));
-                }
-                site.board.reached(name, api::MilestoneKind::Step);
-                state = state.handle(Event::Done(step), &mut effects);
-            }
+        if let Effect::Report(unexpected) = effect {
+            tracing::error!(%unexpected, "enrolment");
+            continue;
         }
+        if matches!(effect, Effect::StartServices | Effect::Announce) {
+            break;
+        }
+        let name = perform::name(step);
+        site.board.step(name);
+        if let Err(error) = performer.perform(effect, site).await {
+            let _the_next_boot_decides_anew = state.handle(Event::Failed(step), &mut effects);
+            return Err((step, error));
+        }
+        site.board.reached(name, api::MilestoneKind::Step);
+        state = state.handle(Event::Done(step), &mut effects);
     }
     performer.take_mounted().ok_or((Step::Mount, StepError::OutOfOrder))
 }

@@ -8,7 +8,9 @@ use keys::header::Copies;
 use keys::pair::{File, Pair};
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
 use keys::share;
-use model::{BootClass, ClusterKey, Ipv4Prefix, MachineState, NetworkConfig, NodeName, SealRoot, Secret, VPN_PREFIX};
+use model::{BootClass, ClusterKey, Ipv4Prefix, MachineState, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
+
+use rustix::time::{ClockId, Timespec, clock_settime};
 
 use super::newborn::Order;
 use super::{Decision, Found, Opening};
@@ -52,35 +54,26 @@ fn broken(esp: Esp, error: &tpm::Error) -> Found {
 struct Basics {
     network: NetworkConfig,
     vpn_prefix: Option<Ipv4Prefix>,
-    node_name: Option<NodeName>,
-    sealed_at: Option<u64>,
 }
 
 impl Basics {
     /// From the seal, which says it in clear; from the config before there is one.
     fn of(unsealed: &Unsealed, config: &FoundConfig) -> Self {
         match (unsealed, config) {
-            (Unsealed::Locked(clear, _) | Unsealed::Open(clear, _), _) => Self {
-                network: clear.network.clone(),
-                vpn_prefix: Some(clear.vpn_prefix),
-                node_name: Some(clear.node_name.clone()),
-                sealed_at: Some(clear.sealed_at),
-            },
-            (Unsealed::None, FoundConfig::Good(verified)) => Self {
-                network: verified.config.network.clone(),
-                vpn_prefix: Some(verified.config.create.vpn_prefix),
-                node_name: verified.config.node.clone(),
-                sealed_at: None,
-            },
+            (Unsealed::Locked(clear, _) | Unsealed::Open(clear, _), _) => {
+                Self { network: clear.network.clone(), vpn_prefix: Some(clear.vpn_prefix) }
+            }
+            (Unsealed::None, FoundConfig::Good(verified)) => {
+                Self { network: verified.config.network.clone(), vpn_prefix: Some(verified.config.create.vpn_prefix) }
+            }
             (Unsealed::None, FoundConfig::Absent | FoundConfig::Refused(_))
             | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => Self::default(),
         }
     }
 
     fn found(self, decision: Decision, tpm: Option<Tpm>, esp: Esp) -> Found {
-        let Self { network, vpn_prefix, node_name, sealed_at } = self;
-        let vpn_prefix = vpn_prefix.unwrap_or(VPN_PREFIX);
-        Found { network, vpn_prefix, node_name, sealed_at, decision, tpm, esp }
+        let Self { network, vpn_prefix } = self;
+        Found { network, vpn_prefix: vpn_prefix.unwrap_or(VPN_PREFIX), decision, tpm, esp }
     }
 }
 
@@ -113,11 +106,26 @@ fn with_seal(esp: Esp, files: &Files, header: &Copies, unsealed: Unsealed, mut t
         (Verdict::Create(verified), _) => Decision::Create(Box::new(Order { verified: *verified, next })),
         (Verdict::Open(opened) | Verdict::CommitThenOpen(opened), Unsealed::Open(clear, body)) => {
             let leftover = leftover(files, &body);
+            no_earlier_than(clear.sealed_at);
             Decision::Open(Box::new(Opening { opened, clear, body: *body, half, leftover }))
         }
         (verdict, _) => Decision::Stays(verdict.state(), verdict.message()), // the rest are states to stay in
     };
     basics.found(decision, tpm, esp)
+}
+
+/// A clock without a battery may be years behind; it is not earlier than when the seal was written, which only an opened
+/// seal says.
+fn no_earlier_than(sealed_at: u64) {
+    let Ok(seconds) = i64::try_from(sealed_at) else { return };
+    if crate::clock::unix().as_secs() >= sealed_at {
+        return;
+    }
+    let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
+    match clock_settime(ClockId::Realtime, time) {
+        Ok(()) => tracing::info!(sealed_at, "the clock was before the last seal: set to that"),
+        Err(error) => tracing::warn!(%error, "the clock is before the last seal and cannot be set"),
+    }
 }
 
 /// A sealed machine takes no config any more: one line in the log says so.

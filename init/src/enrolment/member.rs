@@ -57,8 +57,6 @@ pub(crate) struct Member {
     pub(crate) vpn_ip: Ipv4Addr,
     /// Where VPN addresses come from.
     pub(crate) vpn_prefix: Ipv4Prefix,
-    /// The policy; what is in force right now is on the board.
-    pub(crate) level: Level,
     /// What stands between a thief and the data.
     pub(crate) protection: Protection,
     /// What gives it its cluster key at a cold start.
@@ -80,7 +78,6 @@ pub(super) struct Membership {
     pub(super) certificate: CertificateDer<'static>,
     pub(super) owner: [u8; 32],
     pub(super) vpn_prefix: Ipv4Prefix,
-    pub(super) policy: Level,
     pub(super) protection: Protection,
     pub(super) cold_start: ColdStart,
     pub(super) config: ConfigDigest,
@@ -114,7 +111,6 @@ impl Membership {
             // The first machine of a cluster has its first address; the others get theirs from the cluster.
             vpn_ip: self.vpn_prefix.nth(1).expect("a VPN prefix has 8 to 24 bits"),
             vpn_prefix: self.vpn_prefix,
-            level: self.policy,
             protection: self.protection,
             cold_start: self.cold_start,
             roles: keys.roles,
@@ -176,7 +172,6 @@ impl Opening {
             certificate: body.machine_certificate.into(),
             owner: body.owner_pub_key,
             vpn_prefix: clear.vpn_prefix,
-            policy: body.level,
             protection: protection(&clear.binding, body.level, body.cold_start),
             cold_start: body.cold_start,
             config: body.config,

@@ -109,7 +109,6 @@ impl Newborn {
             certificate,
             owner: create.owner_pub_key,
             vpn_prefix: create.vpn_prefix,
-            policy: create.level,
             protection: protection(&seal, create.level, create.cold_start),
             cold_start: create.cold_start,
             config,
