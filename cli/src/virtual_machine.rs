@@ -178,3 +178,55 @@ pub(crate) fn end(directory: &Path) -> Result<(), VirtualMachineError> {
 pub(crate) fn runs(directory: &Path) -> Result<bool, VirtualMachineError> {
     Ok(Vm::runs(directory)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(boot: BootWay, tpm: bool) -> Machine {
+        let machine = VirtualMachine { boot, cpus: 2, memory_mib: 512, tpm, cmdline: "console=ttyS0".into() };
+        machine.machine(&"home".parse().unwrap(), Path::new("/d"))
+    }
+
+    #[test]
+    fn each_way_of_boot_gets_what_it_needs() {
+        let line = |machine: Machine| match machine.boot {
+            Boot::Direct(kernel) | Boot::Microvm(kernel) => Some(kernel.cmdline),
+            Boot::Uefi(_) => None,
+        };
+        assert_eq!(line(machine(BootWay::Direct, true)).as_deref(), Some("console=ttyS0"));
+        assert_eq!(line(machine(BootWay::Microvm, true)).as_deref(), Some("console=ttyS0 tpm_tis.force=1"));
+        assert_eq!(line(machine(BootWay::Microvm, false)).as_deref(), Some("console=ttyS0"));
+        assert_eq!(line(machine(BootWay::Uefi, true)), None);
+        assert_eq!(machine(BootWay::Uefi, false).tpm, None);
+    }
+
+    /// The config travels on the ESP, as on hardware, and only the public API is forwarded.
+    #[test]
+    fn nothing_but_the_disk_and_the_public_api_connects_host_and_machine() {
+        let machine = machine(BootWay::Direct, true);
+        assert_eq!(machine.fw_cfg, []);
+        assert_eq!(machine.nics.len(), 1);
+        assert_eq!(machine.nics[0].link, Link::User(vec![Forward::tcp(PUBLIC_API_PORT)]));
+        assert!(
+            matches!(&machine.disks[..], [Disk { content: Content::Raw(file), .. }] if file == Path::new("/d/disk.img"))
+        );
+    }
+
+    #[test]
+    fn without_an_image_the_way_to_one_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let missing = cmdline(root.path()).unwrap_err();
+        assert!(matches!(missing, VirtualMachineError::NoImage { .. }));
+        assert!(missing.next().unwrap().contains("cargo xtask image"));
+        fs::write(root.path().join(names::MANIFEST), "{}").unwrap();
+        assert!(matches!(cmdline(root.path()), Err(VirtualMachineError::Manifest { .. })));
+    }
+
+    #[test]
+    fn ending_what_never_ran_is_no_error() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(end(root.path()).is_ok() && end(&root.path().join("absent")).is_ok());
+        assert!(!runs(root.path()).unwrap());
+    }
+}
