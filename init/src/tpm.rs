@@ -4,7 +4,7 @@
 //! this boot is made for that reading.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 
 use attest::{BrokenFirmware, Name, PcrSelection, PcrValues, SealedObject, check_firmware};
@@ -15,8 +15,11 @@ use keys::derive::Unauthentic;
 use keys::seal::SealError;
 use model::{BootClass, Secret};
 
-/// The kernel's resource manager (`drivers/char/tpm/tpm2-space.c`). Only a TPM 2.0 has one, so a TPM 1.2 is none here.
-const DEVICE: &str = "/dev/tpmrm0";
+/// The TPM itself, not the kernel's resource manager over it (`/dev/tpmrm0`): nobody shares it with PID 1, and the manager
+/// saves and loads every context around every command.
+const DEVICE: &str = "/dev/tpm0";
+/// Says which TPM it is (`drivers/char/tpm/tpm-sysfs.c`). A TPM 1.2 is none here.
+const VERSION: &str = "/sys/class/tpm/tpm0/tpm_version_major";
 /// No answer is longer (`TPM_BUFSIZE` of `drivers/char/tpm/tpm.h`).
 const MOST_ANSWER_BYTES: usize = 4096;
 
@@ -98,10 +101,10 @@ impl Tpm {
     /// # Errors
     /// [`Error`] when there is one that does not do so.
     pub(crate) fn find(class: BootClass) -> Result<Option<Self>, Error> {
-        let device = match File::options().read(true).write(true).open(DEVICE) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => Device(opened.map_err(Error::Open)?),
-        };
+        if fs::read_to_string(VERSION).ok().is_none_or(|version| version.trim() != "2") {
+            return Ok(None);
+        }
+        let device = Device(File::options().read(true).write(true).open(DEVICE).map_err(Error::Open)?);
         let mut tpm = attest::Tpm::new(device);
         // First, since the session that everything else runs in draws on the pool.
         let random = tpm.random().map_err(Error::Random)?;
