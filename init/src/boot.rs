@@ -29,11 +29,14 @@ pub(crate) fn run() -> Result<Infallible, Fatal> {
 }
 
 async fn boot() -> Result<Infallible, Fatal> {
-    log::install(console::open().ok());
+    log::install(console::open_all());
     let kernel = Kernel::mount()?;
     let board = Board::new(kernel.boot);
     let _screen = tasks::spawn(console::show(board.clone()));
     let (children, _reaper) = Children::new()?;
+    if let Some(began) = kernel::stage0_began() {
+        board.reached_at("stage 0", MilestoneKind::Kernel, began);
+    }
     board.reached("kernel", MilestoneKind::Step);
     let disk = Disk::find(board.boot().root_hash.partition_uuid())?;
     let found = enrolment::read(&disk, board.boot()).await?;

@@ -17,12 +17,19 @@ pub(crate) fn attach() {
     }
 }
 
-/// Opens the kernel's console device.
+/// Opens the kernel's console device, the last of its consoles.
 ///
 /// # Errors
 /// When there is none.
 pub(crate) fn open() -> std::io::Result<File> {
     File::options().read(true).write(true).open("/dev/console")
+}
+
+/// Opens all of the kernel's consoles: serial line and screen, so that a person finds it wherever they stand.
+pub(crate) fn open_all() -> Vec<File> {
+    let active = std::fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
+    let device = |name: &str| File::options().write(true).open(format!("/dev/{name}")).ok();
+    active.split_whitespace().filter_map(device).collect()
 }
 
 /// Shows the board whenever what a person would read on it changes. Runs for good.

@@ -72,11 +72,25 @@ const STOP: Duration = Duration::from_secs(15);
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30), stable: Duration::from_secs(60) };
 
-/// All units of a machine with both roles.
+/// Which of the services a machine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// etcd: a coordinator without Kubernetes.
+    Consensus,
+    /// All of them: control plane and node.
+    Kubernetes,
+}
+
+/// The units of a machine.
 ///
 /// # Errors
 /// [`Error`] names the first thing that could not be prepared.
-pub(crate) fn units(board: &Board, plan: &Plan, authorities: &Authorities) -> Result<Vec<Unit>, Error> {
+pub(crate) fn units(
+    board: &Board,
+    plan: &Plan,
+    extent: Extent,
+    authorities: &Authorities,
+) -> Result<Vec<Unit>, Error> {
     for directory in kube::DIRECTORIES {
         let failed = |error| Error::Directory(directory.path, error);
         fs::create_dir_all(directory.path).map_err(failed)?;
@@ -86,14 +100,24 @@ pub(crate) fn units(board: &Board, plan: &Plan, authorities: &Authorities) -> Re
         write(file.path, file.contents.as_bytes(), 0o644)?;
     }
     let clients = Clients::issue(plan, authorities)?;
-    let mut units: Vec<Unit> = kube::services(plan).into_iter().map(|spec| unit(spec, &clients)).collect();
+    let wanted = |spec: &ServiceSpec| extent == Extent::Kubernetes || spec.name == "etcd";
+    let services = kube::services(plan).into_iter().filter(wanted);
+    let mut units: Vec<Unit> = services.map(|spec| unit(spec, &clients)).collect();
+    if extent == Extent::Kubernetes {
+        units.extend(companions(board, plan, &clients));
+    }
+    Ok(units)
+}
+
+/// The tasks of PID 1 that belong to Kubernetes.
+fn companions(board: &Board, plan: &Plan, clients: &Clients) -> Vec<Unit> {
     let api = clients.kubernetes.clone();
     let bootstrap = clients.bootstrap.clone();
     let (node, boot_id) = (plan.node.clone(), board.boot().boot_id.clone());
     let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
     let vpn = plan.vpn;
     let observed = board.clone();
-    units.extend([
+    vec![
         Unit {
             spec: task("kube.balancer", &[], Restart::Always(BACKOFF)),
             run: Run::task(move || balancer::serve(vec![SocketAddrV4::new(vpn, model::KUBERNETES_API_PORT)])),
@@ -121,8 +145,7 @@ pub(crate) fn units(board: &Board, plan: &Plan, authorities: &Authorities) -> Re
             run: Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
             probe: None,
         },
-    ]);
-    Ok(units)
+    ]
 }
 
 /// Keeps conditions and timeline in step with the services; a task for good.

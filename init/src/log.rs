@@ -29,7 +29,7 @@ struct Log {
     rings: Mutex<Rings>,
     /// Counts entries; followers wait on it.
     written: watch::Sender<u64>,
-    console: Option<Mutex<File>>,
+    consoles: Mutex<Vec<File>>,
 }
 
 #[derive(Debug, Default)]
@@ -39,8 +39,8 @@ struct Rings {
 }
 
 /// Installs the logger. Called once, before anything logs; a second call changes nothing.
-pub(crate) fn install(console: Option<File>) {
-    let log = Log { rings: Mutex::default(), written: watch::Sender::new(0), console: console.map(Mutex::new) };
+pub(crate) fn install(consoles: Vec<File>) {
+    let log = Log { rings: Mutex::default(), written: watch::Sender::new(0), consoles: Mutex::new(consoles) };
     if LOG.set(log).is_ok() {
         subscriber::install();
     }
@@ -63,8 +63,9 @@ pub(crate) fn write(service: &'static str, line: &[u8]) {
 
 /// Shows `text` on the console, whatever state the rest is in.
 pub(crate) fn console(text: &str) {
-    if let Some(console) = LOG.get().and_then(|log| log.console.as_ref()) {
-        let _there_is_nowhere_to_report_it = lock(console).write_all(text.as_bytes());
+    let Some(log) = LOG.get() else { return };
+    for console in lock(&log.consoles).iter_mut() {
+        let _there_is_nowhere_to_report_it = console.write_all(text.as_bytes());
     }
 }
 

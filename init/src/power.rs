@@ -52,7 +52,7 @@ pub(crate) fn fatal(error: &Fatal) -> ! {
     let text = format!("\nCairn cannot go on: {error}\nThe machine reboots in {} s.\n", READING_TIME.as_secs());
     match console::open() {
         Ok(mut console) => {
-            let _there_is_nowhere_to_report_it = std::io::Write::write_all(&mut console, text.as_bytes());
+            let _there_is_nowhere_to_report_it = io::Write::write_all(&mut console, text.as_bytes());
         }
         Err(_no_console) => log::console(&text),
     }

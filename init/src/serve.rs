@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::board::Board;
 use crate::child::Children;
-use crate::control;
+use crate::control::{self, Extent};
 use crate::enrolment::{self, Member};
 use crate::mesh::Mesh;
 use crate::power::{self, Fatal};
@@ -48,7 +48,8 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
         control_plane: ControlPlane::Lone,
         bin: "/bin",
     };
-    let mut services = Services::start(&children, control::units(&board, &plan, &member.authorities)?)?;
+    let extent = if member.roles.is_empty() { Extent::Consensus } else { Extent::Kubernetes };
+    let mut services = Services::start(&children, control::units(&board, &plan, extent, &member.authorities)?)?;
     api.show(&services);
     let _reporting = tasks::spawn(control::report(board.clone(), services.clone()));
     let _measuring = tasks::spawn(storage::report(board.clone(), member.data.clone()));

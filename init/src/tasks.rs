@@ -30,11 +30,6 @@ impl<T> Task<T> {
     pub(crate) async fn join(&mut self) -> Result<T, JoinError> {
         (&mut self.0).await
     }
-
-    /// Ends it at its next await.
-    pub(crate) fn abort(&self) {
-        self.0.abort();
-    }
 }
 
 impl<T> Drop for Task<T> {

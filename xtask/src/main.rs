@@ -14,6 +14,7 @@ mod progress;
 mod reproducible;
 mod tidy;
 mod tools;
+mod up;
 mod verdict;
 mod workspace;
 mod xfsprogs;
@@ -39,6 +40,15 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Build everything, boot one machine, show it Ready with a pod, say how to go on
+    Up {
+        /// Stop after showing, and print the boot's timeline as one line of JSON
+        #[arg(long)]
+        exit: bool,
+        /// How to compile the machine's own programs
+        #[arg(long, value_enum, default_value = "release")]
+        build: programs::Build,
+    },
     /// Run all tests; the last line is `N passed, N failed, N skipped`
     Test,
     /// Run all that must hold before a change lands: format, lints, dependencies, tests
@@ -95,6 +105,9 @@ fn run(command: Command) -> Result<()> {
     let workspace = Workspace::of_cargo()?;
     let cache = Cache::of_user()?;
     match command {
+        Command::Up { exit, build } => {
+            up::up(&workspace, &cache, build, if exit { up::Then::Exit } else { up::Then::KeepRunning })
+        }
         Command::Test => ci::test(&workspace, &cache),
         Command::Ci => ci::ci(&workspace, &cache),
         Command::Tidy => tidy::check(&workspace),
