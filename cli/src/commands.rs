@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::args::{Cli, Command, Global};
 use crate::clock::{self, Deadline};
@@ -23,6 +23,10 @@ use crate::store::{BadClusterName, ClusterName, ClusterRecord, Contact, Pins, St
 
 /// A machine that does not answer is asked again after this: often enough for a person, too seldom to cost anything.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// QEMU takes a connection before there is a guest to take it, and asks the guest again only after seconds: while a
+/// machine boots an attempt is given up early. It doubles, so that a host that is merely slow is met as well.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Runs one command to its end.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
@@ -87,6 +91,9 @@ pub(crate) enum OpenError {
     /// The first call.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// An attempt that was given up to make room for the next.
+    #[error("the machine does not answer within {} s", .0.as_secs())]
+    Silent(Duration),
 }
 
 impl OpenError {
@@ -96,6 +103,7 @@ impl OpenError {
             Self::Contact(error) => error.may_pass(),
             Self::Session(SessionError::Dial(_)) => self.code() == Code::Unreachable,
             Self::Call(error) => error.may_pass(),
+            Self::Silent(_) => true,
             Self::Store(_) | Self::NoAddress { .. } | Self::Address(_) | Self::Session(_) => false,
         }
     }
@@ -107,14 +115,18 @@ impl OpenError {
             Self::Contact(error) => Some(error),
             Self::Session(error) => Some(error),
             Self::Call(error) => Some(error),
-            Self::NoAddress { .. } => None,
+            Self::NoAddress { .. } | Self::Silent(_) => None,
         }
     }
 }
 
 impl Advice for OpenError {
     fn code(&self) -> Code {
-        self.inner().map_or(Code::Usage, Advice::code)
+        match (self, self.inner()) {
+            (_, Some(inner)) => inner.code(),
+            (Self::Silent(_), None) => Code::Unreachable,
+            (_, None) => Code::Usage,
+        }
     }
 
     fn unchanged(&self) -> &'static str {
@@ -122,9 +134,10 @@ impl Advice for OpenError {
     }
 
     fn next(&self) -> Option<String> {
-        match self.inner() {
-            Some(inner) => inner.next(),
-            None => Some("say where it is: --address HOST (the machine's screen shows its addresses)".to_owned()),
+        match (self, self.inner()) {
+            (_, Some(inner)) => inner.next(),
+            (Self::Silent(_), None) => Some("see whether the machine runs: cairnctl cluster list".to_owned()),
+            (_, None) => Some("say where it is: --address HOST (the machine's screen shows its addresses)".to_owned()),
         }
     }
 }
@@ -187,9 +200,14 @@ impl Context {
         deadline: &Deadline,
         mut waiting: impl FnMut(&OpenError),
     ) -> Result<(Session, ClusterRecord), OpenError> {
+        let mut patience = PATIENCE;
         loop {
-            match self.open().await {
+            let attempt = timeout(patience, self.open()).await;
+            match attempt.unwrap_or(Err(OpenError::Silent(patience))) {
                 Err(error) if error.may_pass() && deadline.left().is_some() => {
+                    if matches!(error, OpenError::Silent(_)) {
+                        patience *= 2;
+                    }
                     waiting(&error);
                     sleep(ASK_AGAIN).await;
                 }

@@ -50,7 +50,8 @@ pub(crate) enum ContactError {
     /// The proof does not hold.
     #[error(transparent)]
     Proof(#[from] BadProof),
-    /// The machine's certificate is not what a member of its cluster has.
+    /// The machine's certificate is not what a member of its cluster has. The proof held, so it is our machine: a session
+    /// that began before it was a member still shows the certificate from before.
     #[error("the machine's certificate is not one of its cluster")]
     Membership(#[from] VerifyError),
     /// The machine's id is not that of its key.
@@ -60,19 +61,15 @@ pub(crate) enum ContactError {
 
 impl ContactError {
     /// Whether asking again later can help: the machine is not there or not ready yet. A proof that does not hold is
-    /// never asked for again.
+    /// never asked for again; one that holds on a session older than the machine's membership is ([`Self::Membership`]).
     pub(crate) const fn may_pass(&self) -> bool {
         match self {
             Self::Dial(DialError::Refused { .. }) => false,
-            Self::Dial(_) => true,
+            Self::Dial(_) | Self::Membership(_) => true,
             Self::Call(error) => error.may_pass(),
-            Self::Tls(_)
-            | Self::Session
-            | Self::Certificate(_)
-            | Self::OtherLeaf
-            | Self::Proof(_)
-            | Self::Membership(_)
-            | Self::Identity => false,
+            Self::Tls(_) | Self::Session | Self::Certificate(_) | Self::OtherLeaf | Self::Proof(_) | Self::Identity => {
+                false
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::status;
 use crate::clock::Deadline;
-use crate::commands::{ASK_AGAIN, Context, OpenError, condition};
+use crate::commands::{ASK_AGAIN, Context, OpenError, PATIENCE, condition};
 use crate::enrolment::{self, Choices};
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
@@ -25,10 +25,6 @@ use crate::quantity;
 use crate::screen::{self, Format, Progress};
 use crate::store::{BootWay, ClusterName, ClusterRecord, VirtualMachine};
 use crate::virtual_machine;
-
-/// QEMU takes a connection before there is a guest to take it, and asks the guest again only after seconds: an attempt is
-/// given up early while the machine boots. It doubles, so that a host that is merely slow is met as well.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
