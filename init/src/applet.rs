@@ -73,7 +73,9 @@ impl Mount {
                 Some("-t") => mount.kind = value(),
                 Some("-o") => value().unwrap_or_default().split(',').for_each(|option| mount.option(option)),
                 Some("--bind") => mount.option("bind"),
-                Some(flag) if flag.starts_with('-') => return Err(Error::Usage(format!("mount: `{flag}` is not understood"))),
+                Some(flag) if flag.starts_with('-') => {
+                    return Err(Error::Usage(format!("mount: `{flag}` is not understood")));
+                }
                 Some(_) | None => places.push(argument.clone()),
             }
         }
@@ -114,7 +116,8 @@ impl Mount {
 
     fn perform(&self) -> Result<(), Error> {
         const REMOUNT: MountFlags = MountFlags::from_bits_retain(32);
-        let failed = |error| Error::System(format!("mount: {} on {}", self.source.display(), self.target.display()), error);
+        let failed =
+            |error| Error::System(format!("mount: {} on {}", self.source.display(), self.target.display()), error);
         if self.flags.contains(REMOUNT) {
             let data = self.data.join(",");
             rustix::mount::mount_remount(&self.target, self.flags.difference(REMOUNT), data).map_err(failed)?;
@@ -131,7 +134,8 @@ impl Mount {
         } else {
             let kind = self.kind.as_deref().unwrap_or_default();
             let data = std::ffi::CString::new(self.data.join(",")).map_err(|_| failed(rustix::io::Errno::INVAL))?;
-            rustix::mount::mount(&self.source, &self.target, kind, self.flags, Some(data.as_c_str())).map_err(failed)?;
+            rustix::mount::mount(&self.source, &self.target, kind, self.flags, Some(data.as_c_str()))
+                .map_err(failed)?;
         }
         match self.propagation {
             Some(propagation) => rustix::mount::mount_change(&self.target, propagation).map_err(failed),
@@ -147,7 +151,9 @@ fn unmount(arguments: &[OsString]) -> Result<(), Error> {
         match argument.to_str() {
             Some("-f") => flags |= UnmountFlags::FORCE,
             Some("-l") => flags |= UnmountFlags::DETACH,
-            Some(flag) if flag.starts_with('-') => return Err(Error::Usage(format!("umount: `{flag}` is not understood"))),
+            Some(flag) if flag.starts_with('-') => {
+                return Err(Error::Usage(format!("umount: `{flag}` is not understood")));
+            }
             Some(_) | None => target = Some(argument),
         }
     }

@@ -152,7 +152,8 @@ impl Board {
             }
             condition.truth = truth;
             reason.clone_into(&mut condition.reason);
-            let known = |milestone: &Milestone| milestone.kind == MilestoneKind::Condition && milestone.name == name.word();
+            let known =
+                |milestone: &Milestone| milestone.kind == MilestoneKind::Condition && milestone.name == name.word();
             first_true = truth == Truth::True && !view.timeline.iter().any(known);
             true
         });

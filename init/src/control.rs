@@ -85,12 +85,7 @@ pub(crate) enum Extent {
 ///
 /// # Errors
 /// [`Error`] names the first thing that could not be prepared.
-pub(crate) fn units(
-    board: &Board,
-    plan: &Plan,
-    extent: Extent,
-    authorities: &Authorities,
-) -> Result<Vec<Unit>, Error> {
+pub(crate) fn units(board: &Board, plan: &Plan, extent: Extent, authorities: &Authorities) -> Result<Vec<Unit>, Error> {
     for directory in kube::DIRECTORIES {
         let failed = |error| Error::Directory(directory.path, error);
         fs::create_dir_all(directory.path).map_err(failed)?;
@@ -135,13 +130,14 @@ fn companions(board: &Board, plan: &Plan, clients: &Clients) -> Vec<Unit> {
         },
         Unit {
             spec: task("kube.observer", &[Need::Ready("kube.bootstrap")], Restart::Always(BACKOFF)),
-            run: Run::task(move || {
-                node::observe(observed.clone(), api.clone(), node.clone(), boot_id.clone(), began)
-            }),
+            run: Run::task(move || node::observe(observed.clone(), api.clone(), node.clone(), boot_id.clone(), began)),
             probe: None,
         },
         Unit {
-            spec: Spec { stop_deadline: Duration::from_secs(40), ..task("pods", &[Need::Ready("containerd")], Restart::Always(BACKOFF)) },
+            spec: Spec {
+                stop_deadline: Duration::from_secs(40),
+                ..task("pods", &[Need::Ready("containerd")], Restart::Always(BACKOFF))
+            },
             run: Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
             probe: None,
         },
@@ -286,8 +282,7 @@ impl Clients {
         write(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
 
         let client = |authority: &pki::Authority, issued: Option<&Issued>| {
-            let identity =
-                issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
+            let identity = issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
             let ca = authority.certificate().clone();
             Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
         };

@@ -17,7 +17,9 @@ pub(crate) enum Error {
     #[error("list disks")]
     List(#[source] io::Error),
     /// The system partition's disk lacks one that every image has.
-    #[error("the disk that holds the system has no partition `{0}`: was it written by `image flash` or an image build?")]
+    #[error(
+        "the disk that holds the system has no partition `{0}`: was it written by `image flash` or an image build?"
+    )]
     Missing(&'static str),
     /// A partition or disk cannot be opened.
     #[error("open `{0}`")]
@@ -89,7 +91,8 @@ impl Disk {
         let device = open().map_err(|error| Error::Open(self.path.clone(), error))?;
         let resize_file = device.try_clone().map_err(|error| Error::Open(self.path.clone(), error))?;
         let block = LogicalBlockSize::Lb512;
-        let table = GptConfig::new().writable(true).logical_block_size(block).open_from_device(device).map_err(failed)?;
+        let table =
+            GptConfig::new().writable(true).logical_block_size(block).open_from_device(device).map_err(failed)?;
         let (start, length) = grow(table, self.data_number, &resize_file).map_err(failed)?;
         let number = i32::try_from(self.data_number).expect("a GPT has 128 entries");
         sys::block::resize_partition(&resize_file, number, start, length)
@@ -135,7 +138,14 @@ fn disks() -> io::Result<Vec<PathBuf>> {
 /// The used entries of a disk's GPT; `None` when it has none that is valid.
 fn entries(disk: &Path) -> Option<Vec<(u32, Entry)>> {
     let table = GptConfig::new().logical_block_size(LogicalBlockSize::Lb512).open(disk).ok()?;
-    Some(table.partitions().iter().filter(|(_, entry)| entry.is_used()).map(|(number, entry)| (*number, entry.clone())).collect())
+    Some(
+        table
+            .partitions()
+            .iter()
+            .filter(|(_, entry)| entry.is_used())
+            .map(|(number, entry)| (*number, entry.clone()))
+            .collect(),
+    )
 }
 
 /// The kernel's name of a partition: a `p` between a name that ends in a digit and the number.

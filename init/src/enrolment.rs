@@ -121,7 +121,7 @@ pub(crate) async fn act(found: Found, disk: &Disk, board: &Board, children: &Chi
 
 async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) -> Result<Outcome, CloseError> {
     site.board.state(MachineState::Enrolling, "creating a cluster");
-    site.board.step("keys");
+    site.board.step("identity");
     let class = site.board.boot().class;
     let endpoints = endpoints(&site.board.view().public_addresses);
     let now = clock::unix();

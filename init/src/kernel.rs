@@ -117,7 +117,9 @@ impl Kernel {
                 continue;
             }
             match fs::create_dir(row.target) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::Mount(row.target, error)),
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Error::Mount(row.target, error));
+                }
                 Ok(()) | Err(_) => {}
             }
             let options = std::ffi::CString::new(row.options).expect("no NUL in the table");
@@ -136,8 +138,10 @@ impl Kernel {
                 tracing::debug!(key, %error, "the kernel has no such setting");
             }
         }
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
-        let debug = fs::read_to_string("/etc/cairn/profile").map_err(|error| Error::Read("/etc/cairn/profile", error))?;
+        let boot_id =
+            fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
+        let debug =
+            fs::read_to_string("/etc/cairn/profile").map_err(|error| Error::Read("/etc/cairn/profile", error))?;
         Ok(Self {
             boot: Boot {
                 profile: if debug.trim() == "debug" { Profile::Debug } else { Profile::Release },

@@ -110,8 +110,7 @@ impl Reader {
         let since = self.query.since.unwrap_or(UnixMillis(0));
         let taken = || rings.by_service.iter().filter(|(service, _)| self.query.takes(service));
         if let Some(tail) = self.tail.take() {
-            let mut numbers: Vec<u64> =
-                taken().flat_map(|(_, ring)| ring.numbers_since(self.next, since)).collect();
+            let mut numbers: Vec<u64> = taken().flat_map(|(_, ring)| ring.numbers_since(self.next, since)).collect();
             numbers.sort_unstable();
             let skip = numbers.len().saturating_sub(tail);
             self.next = numbers.get(skip).copied().unwrap_or(rings.next);

@@ -77,7 +77,8 @@ fn wait(time: Duration) {
 /// Waits until the power button is pressed; for ever on a machine without one.
 pub(crate) async fn button() {
     let devices = std::fs::read_dir("/dev/input").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let events = devices.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("event")));
+    let events =
+        devices.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("event")));
     let mut buttons: tokio::task::JoinSet<io::Result<()>> = events.map(pressed).collect();
     while let Some(ended) = buttons.join_next().await {
         if matches!(ended, Ok(Ok(()))) {

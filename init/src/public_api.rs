@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use crate::board::Board;
 use crate::child::Children;
 use crate::enrolment::Member;
-use crate::rpc::{self, ClaimSecret, Context, Front, MemberAuthorities, PowerRequest};
+use crate::rpc::{self, ClaimSecret, Claimable, Context, Front, MemberAuthorities, PowerRequest};
 use crate::services::{Run, Services, Unit};
 use crate::tls::Clock;
 
@@ -57,7 +57,7 @@ impl PublicApi {
         let context = Arc::new(Context {
             board: board.clone(),
             trees: Mutex::new(uplink.into_iter().cloned().collect()),
-            claim: Mutex::new(None),
+            claim: Mutex::new(Claimable::NotYet),
             claimed: tokio::sync::Notify::new(),
             member: OnceLock::new(),
             power: asked,
@@ -106,14 +106,16 @@ impl PublicApi {
             view.cold_start = Some(member.cold_start);
             view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
         });
-        if let Some((secret, config)) = &member.first_contact {
-            *lock(&self.context.claim) = Some(ClaimSecret {
+        *lock(&self.context.claim) = match &member.first_contact {
+            Some((secret, config)) => Claimable::Open(ClaimSecret {
                 secret: model::FirstContact(secret.0.duplicate()),
                 config: *config,
                 machine: member.machine,
+                certificate: member.certificate.to_vec(),
                 ca_certificate: member.authorities.cairn.certificate().to_vec(),
-            });
-        }
+            }),
+            None => Claimable::Over,
+        };
         let kubernetes = member.authorities.kubernetes.clone();
         let _admitted_once = self.context.member.set(MemberAuthorities { kubernetes, vpn_ip: member.vpn_ip });
         Ok(())
@@ -125,11 +127,7 @@ impl PublicApi {
     }
 }
 
-fn front(
-    chain: Vec<pki::CertificateDer<'static>>,
-    key: &PrivateKey,
-    owners: Owners,
-) -> Result<Front, pki::TlsError> {
+fn front(chain: Vec<pki::CertificateDer<'static>>, key: &PrivateKey, owners: Owners) -> Result<Front, pki::TlsError> {
     let leaf = chain.first().map(|leaf| leaf.to_vec()).unwrap_or_default().into();
     let mut tls = server_config(Identity { chain, key }, owners.clone(), Arc::new(Clock))?;
     tls.alpn_protocols = vec![b"h2".to_vec()];

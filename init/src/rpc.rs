@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-pub(crate) use public::{ClaimSecret, Context, MemberAuthorities, PowerRequest};
+pub(crate) use public::{ClaimSecret, Claimable, Context, MemberAuthorities, PowerRequest};
 use session::{Origin, Session};
 
 use crate::clock;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
-use supervise::{Effect, Ending, Event, Exit, InvalidTree, Instance, Report, Spec, Status, StopReason, Tree};
+use supervise::{Effect, Ending, Event, Exit, Instance, InvalidTree, Report, Spec, Status, StopReason, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::child::{Cgroup, Children, Command};
@@ -214,7 +214,12 @@ struct Shell {
 }
 
 impl Shell {
-    async fn run(mut self, effects: Vec<Effect>, mut asked: mpsc::Receiver<Request>, mut happened: mpsc::Receiver<Event>) {
+    async fn run(
+        mut self,
+        effects: Vec<Effect>,
+        mut asked: mpsc::Receiver<Request>,
+        mut happened: mpsc::Receiver<Event>,
+    ) {
         self.perform(effects);
         while !self.tree.is_over() {
             let deadline = self.tree.poll_timeout().map(|(at, _why)| at);
@@ -305,7 +310,15 @@ impl Shell {
                         }
                         let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
                     });
-                    Alive { instance, pid: Some(pid), cgroup: Some(cgroup), stop: None, abort: None, _watcher: watcher, prober: None }
+                    Alive {
+                        instance,
+                        pid: Some(pid),
+                        cgroup: Some(cgroup),
+                        stop: None,
+                        abort: None,
+                        _watcher: watcher,
+                        prober: None,
+                    }
                 }
                 Err(error) => {
                     tracing::error!(service = instance.service, %error, "service cannot be started");
@@ -332,7 +345,15 @@ impl Shell {
                     let _tree_ended = events.send(Event::Exited { instance, exit }).await;
                     let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
                 });
-                Alive { instance, pid: None, cgroup: None, stop: Some(stop), abort: Some(abort), _watcher: watcher, prober: None }
+                Alive {
+                    instance,
+                    pid: None,
+                    cgroup: None,
+                    stop: Some(stop),
+                    abort: Some(abort),
+                    _watcher: watcher,
+                    prober: None,
+                }
             }
         };
         self.running.insert(instance.service, alive);
@@ -398,13 +419,19 @@ fn tell(report: &Report) {
         Report::Failed { instance, ending, failures, retry } => {
             let service = instance.service;
             match ending {
-                Ending::Exit(Exit::Code(code)) => tracing::warn!(service, code, failures, retry = ?retry, "service ended"),
+                Ending::Exit(Exit::Code(code)) => {
+                    tracing::warn!(service, code, failures, retry = ?retry, "service ended")
+                }
                 Ending::Exit(Exit::Signal(signal)) => {
                     tracing::warn!(service, signal, failures, retry = ?retry, "service was killed");
                 }
                 Ending::Exit(Exit::Panicked) => tracing::error!(service, failures, retry = ?retry, "task panicked"),
-                Ending::SpawnFailed(errno) => tracing::warn!(service, errno, failures, retry = ?retry, "service did not start"),
-                Ending::StartDeadline => tracing::warn!(service, failures, retry = ?retry, "service was not ready in time"),
+                Ending::SpawnFailed(errno) => {
+                    tracing::warn!(service, errno, failures, retry = ?retry, "service did not start")
+                }
+                Ending::StartDeadline => {
+                    tracing::warn!(service, failures, retry = ?retry, "service was not ready in time")
+                }
             }
         }
         Report::Finished(instance) => tracing::debug!(service = instance.service, "task finished"),

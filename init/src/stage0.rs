@@ -124,7 +124,8 @@ fn wait_for_uevent(longest: Duration) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with};
     let kind = SocketType::DGRAM;
-    let Ok(socket) = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(netlink::KOBJECT_UEVENT)) else {
+    let Ok(socket) = socket_with(AddressFamily::NETLINK, kind, SocketFlags::CLOEXEC, Some(netlink::KOBJECT_UEVENT))
+    else {
         return;
     };
     let _then_only_the_timeout_counts = bind(&socket, &netlink::SocketAddrNetlink::new(0, 1));
@@ -167,7 +168,8 @@ mod tests {
     fn under_uefi_only_the_images_own_command_line_runs() {
         let ours = "console=ttyS0 panic=10\n";
         assert!(refuse_changes("console=ttyS0 panic=10", ours, false).is_ok());
-        for changed in ["", "console=ttyS0 panic=10 init=/bin/sh", "console=ttyS0  panic=10", "panic=10 console=ttyS0"] {
+        for changed in ["", "console=ttyS0 panic=10 init=/bin/sh", "console=ttyS0  panic=10", "panic=10 console=ttyS0"]
+        {
             let refused = refuse_changes(changed, ours, false);
             assert!(matches!(refused, Err(Error::CommandLine { found }) if found == changed), "{changed}");
         }

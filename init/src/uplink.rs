@@ -64,6 +64,9 @@ pub(crate) struct Link {
     mac: [u8; 6],
 }
 
+/// Resolvers by link index.
+type Resolvers = Vec<(u32, Vec<Ipv4Addr>)>;
+
 /// The network as seen by the kernel: what links have, and how to change it.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
@@ -71,7 +74,7 @@ pub(crate) struct Network {
     pub(crate) handle: Handle,
     board: Board,
     /// Resolvers by link, so that one lease does not wipe another's.
-    resolvers: Arc<Mutex<Vec<(u32, Vec<Ipv4Addr>)>>>,
+    resolvers: Arc<Mutex<Resolvers>>,
     _carrying: Arc<Task<()>>,
 }
 

@@ -86,10 +86,8 @@ fn filter(socket: &OwnedFd, port: u16) -> io::Result<()> {
         op(0x06, 0, 0, 0x4_0000),    // pass
         op(0x06, 0, 0, 0),           // drop
     ];
-    let filter = libc::sock_fprog {
-        len: libc::c_ushort::try_from(program.len()).expect("9"),
-        filter: program.as_mut_ptr(),
-    };
+    let filter =
+        libc::sock_fprog { len: libc::c_ushort::try_from(program.len()).expect("9"), filter: program.as_mut_ptr() };
     let length = libc::socklen_t::try_from(size_of::<libc::sock_fprog>()).expect("16 bytes");
     let (level, option) = (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER);
     // SAFETY: `filter` points to `len` instructions that live until the call returns; the kernel copies them.

@@ -84,12 +84,15 @@ async fn import_one(client: &Client, name: &str, archive: &'static str, blobs: &
     }
     let blob = |reference: &Reference| part(blobs, &path(&reference.digest), archive);
     let manifest: Manifest = serde_json::from_slice(blob(&target)?).map_err(|_| Error::Layout(archive))?;
-    let mut labels = HashMap::from([("containerd.io/gc.ref.content.config".to_owned(), manifest.config.digest.clone())]);
+    let mut labels =
+        HashMap::from([("containerd.io/gc.ref.content.config".to_owned(), manifest.config.digest.clone())]);
     for (index, layer) in manifest.layers.iter().enumerate() {
         write(client, layer, blob(layer)?, HashMap::new()).await.map_err(refused("store a layer"))?;
         labels.insert(format!("containerd.io/gc.ref.content.l.{index}"), layer.digest.clone());
     }
-    write(client, &manifest.config, blob(&manifest.config)?, HashMap::new()).await.map_err(refused("store the config"))?;
+    write(client, &manifest.config, blob(&manifest.config)?, HashMap::new())
+        .await
+        .map_err(refused("store the config"))?;
     write(client, &target, blob(&target)?, labels).await.map_err(refused("store the manifest"))?;
     let image = Image {
         name: name.to_owned(),
@@ -113,12 +116,7 @@ async fn import_one(client: &Client, name: &str, archive: &'static str, blobs: &
 }
 
 /// Stores one blob under its digest; containerd checks the digest.
-async fn write(
-    client: &Client,
-    blob: &Reference,
-    bytes: &[u8],
-    labels: HashMap<String, String>,
-) -> Result<(), Status> {
+async fn write(client: &Client, blob: &Reference, bytes: &[u8], labels: HashMap<String, String>) -> Result<(), Status> {
     // Below containerd's largest message.
     const CHUNK: usize = 1 << 20;
     let part = |action: WriteAction, offset: usize, data: &[u8]| WriteContentRequest {

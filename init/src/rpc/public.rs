@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::{
-    Claim, ClientCertificate, Condition, LogQuery, MachineStatus, PublicState, Service, ServiceState, TunnelPart, UnixMillis,
-    wire,
+    Claim, ClientCertificate, Condition, LogQuery, MachineStatus, PublicState, Service, ServiceState, TunnelPart,
+    UnixMillis, wire,
 };
 use keys::first_contact::{Transcript, prove};
 use model::{ConfigDigest, FirstContact, MachineId};
@@ -36,7 +36,18 @@ pub(crate) enum PowerRequest {
     PowerOff,
 }
 
-/// What `Claim` answers with, once the data header is committed and until the owner called.
+/// Where first contact stands.
+#[derive(Debug)]
+pub(crate) enum Claimable {
+    /// The machine has no identity to prove yet.
+    NotYet,
+    /// Its data header is committed, its owner has not called.
+    Open(ClaimSecret),
+    /// The owner has called with its key.
+    Over,
+}
+
+/// What `Claim` answers with.
 #[derive(Debug)]
 pub(crate) struct ClaimSecret {
     /// Shared with the CLI that made the config.
@@ -45,6 +56,8 @@ pub(crate) struct ClaimSecret {
     pub(crate) config: ConfigDigest,
     /// Who we are.
     pub(crate) machine: MachineId,
+    /// The machine's own certificate, DER: on a connection that shows another one the proof would bind nothing.
+    pub(crate) certificate: Vec<u8>,
     /// The cluster's CA, DER.
     pub(crate) ca_certificate: Vec<u8>,
 }
@@ -65,8 +78,8 @@ pub(crate) struct Context {
     pub(crate) board: Board,
     /// The trees that run, oldest first.
     pub(crate) trees: Mutex<Vec<Services>>,
-    /// Set while first contact is possible.
-    pub(crate) claim: Mutex<Option<ClaimSecret>>,
+    /// Whether a stranger may ask who this is.
+    pub(crate) claim: Mutex<Claimable>,
     /// Told once, at the owner's first authenticated call: first contact is over.
     pub(crate) claimed: tokio::sync::Notify,
     /// Set once the machine is a member.
@@ -78,8 +91,9 @@ pub(crate) struct Context {
 impl Context {
     /// The owner called with its key: the first-contact secret has done its work and dies.
     pub(super) fn owner_called(&self) {
-        let held = self.claim.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if held.is_some() {
+        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Claimable::Open(_) = *claim {
+            *claim = Claimable::Over;
             self.claimed.notify_one();
         }
     }
@@ -113,11 +127,19 @@ impl api::public_server::Public for Public {
     async fn claim(&self, request: Request<wire::ClaimRequest>) -> Result<Response<wire::ClaimResponse>, Status> {
         let origin = request.extensions().get::<Origin>().ok_or_else(|| Status::internal("no session"))?;
         let held = self.0.claim.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = held.as_ref().ok_or_else(|| {
-            Status::failed_precondition(
-                "first contact is not possible: the machine is not enrolled yet, or its owner has called before; nothing was changed",
-            )
-        })?;
+        let held = match &*held {
+            Claimable::Open(held) if *held.certificate == *origin.leaf => held,
+            Claimable::NotYet | Claimable::Open(_) => {
+                return Err(Status::failed_precondition(
+                    "the machine is not enrolled yet; nothing was changed; ask again",
+                ));
+            }
+            Claimable::Over => {
+                return Err(Status::failed_precondition(
+                    "first contact is over: the owner has called; nothing was changed",
+                ));
+            }
+        };
         let pin = |der: &[u8]| pki::public_key_of(&der.to_vec().into()).map(|key| key.pin().0);
         let unreadable = |_| Status::internal("own certificate is unreadable");
         let transcript = Transcript {
@@ -248,7 +270,10 @@ impl api::public_server::Public for Public {
 
     type TunnelStream = Answers<wire::TunnelResponse>;
 
-    async fn tunnel(&self, request: Request<Streaming<wire::TunnelRequest>>) -> Result<Response<Self::TunnelStream>, Status> {
+    async fn tunnel(
+        &self,
+        request: Request<Streaming<wire::TunnelRequest>>,
+    ) -> Result<Response<Self::TunnelStream>, Status> {
         let member = self.0.member.get().ok_or_else(|| Status::failed_precondition("the machine is no member yet"))?;
         let mut parts = request.into_inner();
         let malformed = |error: api::Malformed| Status::invalid_argument(error.to_string());
@@ -308,7 +333,8 @@ impl api::public_server::Public for Public {
         let watching = tasks::spawn(async move {
             let mut last = None;
             loop {
-                let now = changes.borrow_and_update().conditions.iter().find(|condition| condition.name == name).cloned();
+                let now =
+                    changes.borrow_and_update().conditions.iter().find(|condition| condition.name == name).cloned();
                 if now != last
                     && let Some(condition) = &now
                 {
