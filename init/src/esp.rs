@@ -79,7 +79,7 @@ pub(crate) struct Files {
 
 /// The two slots of a pair.
 #[derive(Debug)]
-pub(crate) struct Slots([Zeroizing<Vec<u8>>; 2]);
+pub(crate) struct Slots(pub(crate) [Zeroizing<Vec<u8>>; 2]);
 
 impl Slots {
     /// Their bytes.
@@ -98,6 +98,12 @@ impl Esp {
         mount(device, PLACE, "vfat", FLAGS | MountFlags::RDONLY, Some(OPTIONS))
             .map_err(|error| Error::Mount(device.to_owned(), error.into()))?;
         Ok(Self { place: Path::new(PLACE) })
+    }
+
+    /// For tests of what is decided without being written.
+    #[cfg(test)]
+    pub(crate) fn unmounted() -> Self {
+        Self { place: Path::new("/nonexistent") }
     }
 
     /// Reads everything a boot decides by.

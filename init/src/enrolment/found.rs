@@ -10,8 +10,6 @@ use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
 use keys::share;
 use model::{BootClass, ClusterKey, Ipv4Prefix, MachineState, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
 
-use rustix::time::{ClockId, Timespec, clock_settime};
-
 use super::newborn::Order;
 use super::{Decision, Found, Opening};
 use crate::esp::{Esp, Files};
@@ -27,13 +25,17 @@ enum Unsealed {
     Open(Clear, Box<Body>),
 }
 
-/// Decides what this boot does.
-pub(super) fn decide(esp: Esp, files: &Files, header: &Copies, class: BootClass) -> Found {
-    match Tpm::find(class) {
-        Ok(mut tpm) => match unseal(files.seal.bytes(), class, tpm.as_mut()) {
-            Ok(unsealed) => with_seal(esp, files, header, unsealed, tpm),
-            Err(error) => broken(esp, &error),
-        },
+/// Decides what this boot does, with the TPM that was found, or what kept it from being used.
+pub(super) fn decide(
+    esp: Esp,
+    files: &Files,
+    header: &Copies,
+    class: BootClass,
+    tpm: Result<Option<Tpm>, tpm::Error>,
+) -> Found {
+    let unsealed = tpm.and_then(|mut tpm| Ok((unseal(files.seal.bytes(), class, tpm.as_mut())?, tpm)));
+    match unsealed {
+        Ok((unsealed, tpm)) => with_seal(esp, files, header, unsealed, tpm),
         Err(error) => broken(esp, &error),
     }
 }
@@ -106,26 +108,11 @@ fn with_seal(esp: Esp, files: &Files, header: &Copies, unsealed: Unsealed, mut t
         (Verdict::Create(verified), _) => Decision::Create(Box::new(Order { verified: *verified, next })),
         (Verdict::Open(opened) | Verdict::CommitThenOpen(opened), Unsealed::Open(clear, body)) => {
             let leftover = leftover(files, &body);
-            no_earlier_than(clear.sealed_at);
             Decision::Open(Box::new(Opening { opened, clear, body: *body, half, leftover }))
         }
         (verdict, _) => Decision::Stays(verdict.state(), verdict.message()), // the rest are states to stay in
     };
     basics.found(decision, tpm, esp)
-}
-
-/// A clock without a battery may be years behind; it is not earlier than when the seal was written, which only an opened
-/// seal says.
-fn no_earlier_than(sealed_at: u64) {
-    let Ok(seconds) = i64::try_from(sealed_at) else { return };
-    if crate::clock::unix().as_secs() >= sealed_at {
-        return;
-    }
-    let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
-    match clock_settime(ClockId::Realtime, time) {
-        Ok(()) => tracing::info!(sealed_at, "the clock was before the last seal: set to that"),
-        Err(error) => tracing::warn!(%error, "the clock is before the last seal and cannot be set"),
-    }
 }
 
 /// A sealed machine takes no config any more: one line in the log says so.
@@ -193,4 +180,159 @@ fn cluster_half(files: &Files, body: &Body, mut tpm: Option<&mut Tpm>) -> Option
             None
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use enrol::config::{Create, EnrolmentConfig, WithoutTpm};
+    use enrol::create::{Effect, Event, HeaderCopy, State};
+    use keys::header::HEADER_BYTES;
+    use keys::identity::SigningKey;
+    use keys::pair::SLOT_BYTES;
+    use keys::recovery::RecoveryPubKey;
+    use model::{ColdStart, FirstContact, Level, Role};
+    use zeroize::Zeroizing;
+
+    use super::super::newborn::Newborn;
+    use super::*;
+    use crate::esp::Slots;
+
+    /// ESP and data header in memory: what a machine without a TPM finds.
+    struct Machine {
+        files: Files,
+        header: [Vec<u8>; 2],
+    }
+
+    impl Machine {
+        fn with_config(level: Level, without_tpm: WithoutTpm) -> Self {
+            let secret = |byte| Secret::take(&mut [byte; 32]);
+            let owner = SigningKey::from_seed(secret(1));
+            let config = EnrolmentConfig {
+                node: None,
+                first_contact: FirstContact(secret(2)),
+                network: NetworkConfig::Dhcp,
+                create: Create {
+                    owner_pub_key: owner.public(),
+                    owner_recovery: RecoveryPubKey::of(&secret(3)),
+                    level,
+                    cold_start: ColdStart::Automatic,
+                    without_tpm,
+                    vpn_prefix: VPN_PREFIX,
+                    kubernetes_roles: vec![Role::Node],
+                },
+            };
+            let blank = || Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
+            let files = Files {
+                seal: blank(),
+                share: blank(),
+                directory: blank(),
+                record: blank(),
+                config: Some(config.sign(&owner).expect("a machine takes it")),
+                fw_cfg: None,
+            };
+            Self { files, header: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]] }
+        }
+
+        fn decide(&self) -> Decision {
+            let header = Copies::read(&self.header[0], &self.header[1]);
+            decide(Esp::unmounted(), &self.files, &header, BootClass::Direct, Ok(None)).decision
+        }
+
+        /// Performs what concerns ESP and header.
+        fn perform(&mut self, plan: enrol::create::Plan) {
+            let mut effects = Vec::new();
+            let mut state = State::start(plan, &mut effects);
+            while let Some(effect) = effects.pop() {
+                let step = effect.step();
+                match effect {
+                    Effect::WriteHeader { copy, bytes } => {
+                        self.header[usize::from(copy == HeaderCopy::Second)] = bytes.to_vec();
+                    }
+                    Effect::WriteEsp { file, slot, bytes } => {
+                        let slots = match file {
+                            File::Seal => &mut self.files.seal,
+                            File::Share => &mut self.files.share,
+                            File::Directory => &mut self.files.directory,
+                            File::Record => &mut self.files.record,
+                        };
+                        slots.0[slot] = bytes;
+                    }
+                    Effect::GrowData
+                    | Effect::MapVolume { .. }
+                    | Effect::MakeFilesystem
+                    | Effect::Mount
+                    | Effect::PopulateData(_)
+                    | Effect::RemoveConfig
+                    | Effect::ExtendCap
+                    | Effect::StartServices
+                    | Effect::Announce => {} // neither ESP nor header
+                    Effect::Report(unexpected) => panic!("{unexpected}"),
+                }
+                state = state.handle(Event::Done(step), &mut effects);
+            }
+            assert!(matches!(state, State::Finished));
+        }
+    }
+
+    fn newborn(decision: Decision) -> Newborn {
+        let Decision::Create(order) = decision else { panic!("a config and a blank disk: {decision:?}") };
+        Newborn::make(*order, None, BootClass::Direct, vec![], Duration::from_secs(1_800_000_000)).expect("made")
+    }
+
+    /// Proves: D2 D4 S11
+    #[test]
+    fn what_create_writes_opens_at_the_next_boot_as_the_same_machine() {
+        for level in Level::ALL {
+            let mut machine = Machine::with_config(*level, WithoutTpm::Unprotected);
+            let Newborn { plan, membership, .. } = newborn(machine.decide());
+            machine.perform(plan);
+            let Decision::Open(opening) = machine.decide() else { panic!("sealed and committed at {level}") };
+            assert_eq!(opening.leftover, Leftover::Remove, "the config that made it");
+            let (_, again) = opening.plan().expect("opens");
+            assert_eq!(again.holder, membership.holder);
+            assert_eq!(again.identity.public(), membership.identity.public());
+            assert_eq!((again.name, again.disk), (membership.name, membership.disk));
+            assert_eq!(again.certificate, membership.certificate);
+        }
+    }
+
+    /// Proves: D2
+    #[test]
+    fn without_its_share_a_locked_disk_waits_for_the_cluster() {
+        let mut machine = Machine::with_config(Level::Encrypted, WithoutTpm::Unprotected);
+        let Newborn { plan, .. } = newborn(machine.decide());
+        machine.perform(plan);
+        machine.files.share = Slots([vec![], vec![]].map(Zeroizing::new));
+        assert!(matches!(machine.decide(), Decision::Stays(MachineState::AwaitingKeys, _)));
+    }
+
+    /// Proves: D14
+    #[test]
+    fn a_lost_seal_never_becomes_a_new_cluster() {
+        let mut machine = Machine::with_config(Level::Authenticated, WithoutTpm::Unprotected);
+        let Newborn { plan, .. } = newborn(machine.decide());
+        machine.perform(plan);
+        machine.files.seal = Slots([vec![], vec![]].map(Zeroizing::new));
+        assert!(machine.files.config.is_some(), "a create config is there");
+        assert!(matches!(machine.decide(), Decision::Stays(MachineState::NeedsOwner, _)));
+    }
+
+    /// Proves: D5 S1
+    #[test]
+    fn refused_configs_and_broken_tpms_are_states_with_reasons() {
+        let mut machine = Machine::with_config(Level::Authenticated, WithoutTpm::Refuse);
+        assert!(
+            matches!(machine.decide(), Decision::Stays(MachineState::NeedsOwner, reason) if reason.contains("no TPM"))
+        );
+        machine.files.config = Some(Zeroizing::new(vec![]));
+        assert!(matches!(machine.decide(), Decision::Stays(MachineState::NeedsOwner, _)));
+        machine.files.config = None;
+        assert!(matches!(machine.decide(), Decision::Stays(MachineState::Blank, _)));
+        let header = Copies::read(&machine.header[0], &machine.header[1]);
+        let error = Err(tpm::Error::Open(std::io::ErrorKind::PermissionDenied.into()));
+        let found = decide(Esp::unmounted(), &machine.files, &header, BootClass::Direct, error);
+        assert!(matches!(found.decision, Decision::Stays(MachineState::Failed, _)));
+    }
 }
