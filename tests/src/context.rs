@@ -8,6 +8,7 @@ use anyhow::anyhow;
 use qemu::Deadline;
 
 use crate::image::Image;
+use crate::owner::Owner;
 use crate::plan::Plan;
 use crate::session::Session;
 
@@ -45,6 +46,14 @@ impl Context {
     #[must_use]
     pub fn machine(&self, name: &str) -> Plan {
         Plan::new(name, self.image(), self.dir.join(name))
+    }
+
+    /// The owner of the case's machines.
+    ///
+    /// # Errors
+    /// When the environment names no `cairnctl`.
+    pub fn owner(&self) -> anyhow::Result<Owner> {
+        Owner::new(self.dir.join("owner"))
     }
 
     /// Something costly that cases share: built by the first that asks, ended with the run. Only one case at a time

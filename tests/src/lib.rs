@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   cargo xtask image --out DIR
-//!   CAIRN_IMAGE_DIR=DIR cargo test -p tests [--test vm -- [FILTER] [--list] [--test-threads N]]
+//!   cargo build -p cairnctl
+//!   CAIRN_IMAGE_DIR=DIR CAIRN_CAIRNCTL=target/debug/cairnctl \
+//!     cargo test -p tests [--test vm -- [FILTER] [--list] [--test-threads N]]
 //! ```
 //! # Adding a case
 //! A case is a function and a row. In a file of `tests/cases/` (a new one is named in `main.rs`, twice):
@@ -23,6 +25,7 @@
 //! }
 //! ```
 //! - A [`Plan`] has an answer for everything; say only what the case is about. [`Plan::start`] gives a [`qemu::Vm`].
+//! - [`Context::owner`] makes configs and asks machines as their owner, with `cairnctl`; a [`Stranger`] has no key.
 //! - [`Context::within`] takes seconds as a host with KVM needs them, generously; elsewhere they are stretched.
 //! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps.
 //! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Need`].
@@ -37,14 +40,18 @@ use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 
 mod context;
 mod image;
+mod owner;
 mod pace;
 mod plan;
 mod session;
+mod stranger;
 
 pub use context::Context;
 pub use image::{Image, ImageError};
+pub use owner::{Owner, Refused, wait_state};
 pub use pace::Pace;
 pub use plan::{Plan, Via};
+pub use stranger::Stranger;
 
 use session::Session;
 

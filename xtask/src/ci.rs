@@ -105,7 +105,14 @@ impl Report {
             command
         };
         self.count("host tests", &mut cargo_test(&["--workspace", "--exclude", "tests"]));
-        self.count("machine tests", cargo_test(&["--package", "tests"]).env("CAIRN_IMAGE_DIR", &folder));
+        self.run("cairnctl", || {
+            let mut cargo = Command::new("cargo");
+            cargo.args(["build", "--locked", "--quiet", "--package", "cairnctl"]).current_dir(workspace.root());
+            shown(&mut cargo)
+        });
+        let mut machines = cargo_test(&["--package", "tests"]);
+        machines.env("CAIRN_IMAGE_DIR", &folder).env("CAIRN_CAIRNCTL", workspace.target().join("debug/cairnctl"));
+        self.count("machine tests", &mut machines);
     }
 
     fn run(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {

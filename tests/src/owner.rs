@@ -1,0 +1,137 @@
+//! The owner of a case's machines: `cairnctl` with a data directory of its own, as a person would use it.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use qemu::console::Silent;
+use qemu::{Deadline, Vm};
+use serde_json::Value;
+
+/// The environment variable that names the `cairnctl` under test.
+pub(crate) const VARIABLE: &str = "CAIRN_CAIRNCTL";
+
+/// Exit code of `cairnctl` for a machine that does not answer.
+const UNREACHABLE: i32 = 3;
+
+/// An owner: keys and pins in a directory of its own.
+#[derive(Debug)]
+pub struct Owner {
+    cairnctl: PathBuf,
+    home: PathBuf,
+}
+
+/// A command that did not end with success.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cairnctl ended with code {code}: {text}")]
+pub struct Refused {
+    /// Its exit code; -1 when a signal ended it or it could not be run.
+    pub code: i32,
+    /// What it wrote to its standard error.
+    pub text: String,
+}
+
+impl Owner {
+    pub(crate) fn new(home: PathBuf) -> anyhow::Result<Self> {
+        let unset = || format!("no cairnctl to test with: set {VARIABLE} (`cargo xtask test` does)");
+        let cairnctl = PathBuf::from(std::env::var_os(VARIABLE).with_context(unset)?);
+        ensure!(cairnctl.is_file(), "{VARIABLE} names no file: `{}`", cairnctl.display());
+        std::fs::create_dir_all(&home).context("make the owner's directory")?;
+        Ok(Self { cairnctl, home })
+    }
+
+    /// Writes and reads a signed enrolment config for a new cluster of this name. `choices` are the options of
+    /// `cairnctl enrol config`: `--level encrypted`, `--unprotected`, `--no-kubernetes`, …
+    ///
+    /// # Errors
+    /// What `cairnctl` says; a file that cannot be read.
+    pub fn config(&self, cluster: &str, choices: &[&str]) -> anyhow::Result<Vec<u8>> {
+        let file = self.home.join(format!("{cluster}.pb"));
+        let path = file.to_str().context("the case's directory has a name in UTF-8")?;
+        self.run(&[&["enrol", "config", "--name", cluster, "--out", path], choices].concat())?;
+        std::fs::read(&file).context("read the enrolment config")
+    }
+
+    /// Runs a command about the cluster whose machine is `vm` and reads its answer. First contact is made if it was not
+    /// made yet.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn ask(&self, cluster: &str, vm: &Vm, command: &[&str]) -> Result<Value, Refused> {
+        let port = vm.forward(model::PUBLIC_API_PORT);
+        let address = port.ok_or_else(|| Refused { code: -1, text: "the machine has no port".into() })?.to_string();
+        let answer = self.run(&[&["-c", cluster, "--address", &address, "-o", "json"], command].concat())?;
+        serde_json::from_str(&answer)
+            .map_err(|error| Refused { code: -1, text: format!("no JSON ({error}): {answer}") })
+    }
+
+    /// Waits until the machine runs as a member and has met its owner; its status.
+    ///
+    /// # Errors
+    /// When it does not run in time, or refuses its owner.
+    pub fn status_when_running(&self, cluster: &str, vm: &mut Vm, deadline: Deadline) -> anyhow::Result<Value> {
+        wait_state(vm, "Running", deadline)?;
+        let status = self.patiently(cluster, vm, &["machine", "status"], deadline)?;
+        ensure!(status["state"] == "Running", "{status:#}");
+        Ok(status)
+    }
+
+    /// As [`Self::ask`], again and again while the machine does not answer.
+    ///
+    /// # Errors
+    /// [`Refused`]; the deadline, with the last of them.
+    pub fn patiently(&self, cluster: &str, vm: &Vm, command: &[&str], deadline: Deadline) -> anyhow::Result<Value> {
+        let mut last = None;
+        let answer = vm.until(deadline, || match self.ask(cluster, vm, command) {
+            Err(refused) if refused.code == UNREACHABLE => {
+                last = Some(refused);
+                None
+            }
+            answer => Some(answer),
+        });
+        match (answer, last) {
+            (Ok(answer), _) => Ok(answer?),
+            (Err(waited), Some(last)) => bail!("{waited}: {last}"),
+            (Err(waited), None) => Err(waited.into()),
+        }
+    }
+
+    /// Runs `cairnctl` with these arguments; what it wrote to its standard output.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn run(&self, arguments: &[&str]) -> Result<String, Refused> {
+        let mut command = Command::new(&self.cairnctl);
+        command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
+        let output = command.output().map_err(|error| Refused { code: -1, text: error.to_string() })?;
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        } else {
+            let text = String::from_utf8_lossy(&output.stderr).into_owned();
+            Err(Refused { code: output.status.code().unwrap_or(-1), text })
+        }
+    }
+}
+
+/// Waits until the console's screen shows the machine in `state`; its public API is open then.
+///
+/// # Errors
+/// [`Silent`]
+pub fn wait_state(vm: &mut Vm, state: &str, deadline: Deadline) -> Result<(), Silent> {
+    vm.wait_for(&state_line(state), deadline).map(drop)
+}
+
+/// The line of the console's screen that shows a state.
+fn state_line(state: &str) -> String {
+    format!("  {:<10} {state}", "state")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_looked_for_as_the_screen_shows_it() {
+        assert_eq!(state_line("Blank"), "  state      Blank");
+    }
+}
