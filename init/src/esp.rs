@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, mount, mount_remount};
 use zeroize::Zeroizing;
 
 /// Where it is mounted.
-const PLACE: &str = "/run/cairn/esp";
+pub(crate) const PLACE: &str = "/run/cairn/esp";
 /// Where the kernel shows QEMU's fw_cfg items (`drivers/firmware/qemu_fw_cfg.c`).
 const FW_CFG: &str = "/sys/firmware/qemu_fw_cfg/by_name";
 /// Nothing on it is run, and nobody but PID 1 reads it.

@@ -56,6 +56,7 @@ impl PublicApi {
         let (asked, power) = mpsc::channel(1);
         let context = Arc::new(Context {
             board: board.clone(),
+            children: children.clone(),
             trees: Mutex::new(uplink.into_iter().cloned().collect()),
             claim: Mutex::new(Claimable::NotYet),
             claimed: tokio::sync::Notify::new(),

@@ -6,6 +6,7 @@
 //! Bounded in everything a stranger can cause: connections, handshakes, request sizes, log lines.
 
 mod access;
+mod debug;
 mod public;
 mod session;
 
@@ -15,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use pki::client_auth::Owners;
 use rustls::ServerConfig;
@@ -72,6 +74,8 @@ pub(crate) async fn serve(context: Arc<Context>, front: watch::Receiver<Front>) 
     let service = PublicServer::new(public::Public(context.clone()))
         .max_decoding_message_size(api::limits::REQUEST_BYTES)
         .max_encoding_message_size(api::limits::RESPONSE_BYTES);
+    let debug =
+        (context.board.boot().profile == api::Profile::Debug).then(|| DebugServer::new(debug::Debug(context.clone())));
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
@@ -80,6 +84,7 @@ pub(crate) async fn serve(context: Arc<Context>, front: watch::Receiver<Front>) 
         .initial_connection_window_size(256 << 10)
         .layer(access::Layer(context))
         .add_service(service)
+        .add_optional_service(debug)
         .serve_with_incoming(ReceiverStream::new(sessions))
         .await
         .map_err(Error::Serve)

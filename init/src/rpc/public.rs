@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::session::Origin;
 use crate::board::Board;
-use crate::child::Cgroup;
+use crate::child::{Cgroup, Children};
 use crate::services::{Services, Snapshot};
 use crate::{clock, log, tasks};
 
@@ -76,6 +76,8 @@ pub(crate) struct MemberAuthorities {
 pub(crate) struct Context {
     /// What the machine shows.
     pub(crate) board: Board,
+    /// Where children are started.
+    pub(crate) children: Children,
     /// The trees that run, oldest first.
     pub(crate) trees: Mutex<Vec<Services>>,
     /// Whether a stranger may ask who this is.
@@ -98,7 +100,7 @@ impl Context {
         }
     }
 
-    fn snapshots(&self) -> Vec<Snapshot> {
+    pub(super) fn snapshots(&self) -> Vec<Snapshot> {
         let trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
         trees.iter().flat_map(Services::snapshots).collect()
     }

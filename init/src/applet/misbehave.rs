@@ -1,0 +1,98 @@
+//! The programs behind the debug profile's test services: each does one thing that no service should. In another
+//! profile they refuse to run.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use keys::binding::Binding;
+use keys::pair::File;
+use keys::seal::{self, SealFiles};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::esp;
+use crate::tpm::{NotReleased, Tpm};
+
+/// What a program that ends at once ends with; counted by whoever started it.
+pub(crate) const ENDED: u8 = 1;
+/// This profile has no such program.
+const REFUSED: u8 = 2;
+
+/// Runs the program of this name.
+pub(crate) fn run(program: &str) -> ExitCode {
+    if !fs::read_to_string("/etc/cairn/profile").is_ok_and(|profile| profile.trim() == "debug") {
+        return ExitCode::from(REFUSED);
+    }
+    let result = match program {
+        "exit" => return ExitCode::from(ENDED),
+        "deaf" => deaf(),
+        "flood" => flood(),
+        "unseal" => unseal(),
+        _ => return ExitCode::from(REFUSED), // a name that no test service has
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("failed: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ignores SIGTERM.
+fn deaf() -> io::Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
+        let mut asked = signal(SignalKind::terminate())?;
+        say("listening");
+        while asked.recv().await.is_some() {
+            say("asked to end, going on");
+        }
+        Ok(())
+    })
+}
+
+/// Writes lines as fast as somebody reads them.
+fn flood() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let lines = "a line like any other, of which there are far too many\n".repeat(64);
+    loop {
+        out.write_all(lines.as_bytes())?;
+    }
+}
+
+/// As root, with the seal in hand: asks the TPM for its root. Fails when it is given out.
+fn unseal() -> io::Result<()> {
+    let [first, second] = File::Seal.paths();
+    let slot = |path: &str| fs::read(Path::new(esp::PLACE).join(path));
+    let (files, _next) = seal::read([&slot(first)?, &slot(second)?]);
+    let SealFiles::Candidates(seals) = files else { return Err(io::Error::other("there is no seal")) };
+    for seal in seals {
+        let Binding::Tpm(object) = &seal.clear.binding else { return Err(io::Error::other("it needs no TPM")) };
+        let tpm = Tpm::find(seal.clear.boot_class).map_err(io::Error::other)?;
+        let mut tpm = tpm.ok_or_else(|| io::Error::other("there is no TPM"))?;
+        match tpm.unseal(object) {
+            Err(NotReleased::Locked(why)) => say(&format!("refused: {why:?}")),
+            Err(NotReleased::Failed(error)) => return Err(io::Error::other(error)),
+            Ok(_root) => return Err(io::Error::other("the TPM gave it out")),
+        }
+    }
+    Ok(())
+}
+
+fn say(line: &str) {
+    let _nobody_may_read_it = writeln!(io::stdout(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The host is no machine of the debug profile.
+    #[test]
+    fn nothing_runs_in_another_profile() {
+        for program in ["exit", "deaf", "flood", "unseal", "other"] {
+            assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
+        }
+    }
+}

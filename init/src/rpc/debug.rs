@@ -1,0 +1,141 @@
+//! Fault injection for tests. Served by the debug profile only, and to the owner only; the access table refuses it
+//! elsewhere. It breaks things by the same ways that services use, never by ways of its own.
+
+use std::fs;
+use std::io;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use api::wire;
+use api::wire::FaultKind;
+use rustix::process::Signal;
+use supervise::{Backoff, Readiness, Restart, Spec};
+use sys::process::{Exit, Privileges};
+use tonic::{Request, Response, Status};
+
+use super::public::Context;
+use crate::applet::misbehave;
+use crate::child::{Command, Limits};
+use crate::services::{Run, Services, Unit};
+use crate::tasks;
+
+/// The service.
+#[derive(Debug)]
+pub(super) struct Debug(pub(super) Arc<Context>);
+
+/// More would need more descriptors than a process has.
+const MOST_CHILDREN: u32 = 1000;
+/// For each of the two: far more than they need.
+const LIMITS: Limits = Limits { memory: 256 << 20, pids: 2048 };
+/// Short, so that a test sees it grow.
+const BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2), stable: Duration::from_secs(60) };
+
+#[tonic::async_trait]
+impl api::debug_server::Debug for Debug {
+    async fn inject(&self, request: Request<wire::InjectRequest>) -> Result<Response<wire::InjectResponse>, Status> {
+        let request = request.into_inner();
+        let argument = request.argument.as_str();
+        let seen = match request.kind() {
+            FaultKind::Children => self.children(argument).await?,
+            FaultKind::Panic => self.start("test.panic")?,
+            FaultKind::KillService => self.kill(argument)?,
+            FaultKind::TestService => self.start(argument)?,
+            FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
+        };
+        let memory = resident().map_err(|error| Status::internal(format!("read PID 1's memory: {error}")))?;
+        Ok(Response::new(wire::InjectResponse { outcome: format!("{seen}; PID 1 holds {memory}") }))
+    }
+}
+
+impl Debug {
+    /// Starts children that end at once, and waits until each has been reaped.
+    async fn children(&self, count: &str) -> Result<String, Status> {
+        let count = count.parse().ok().filter(|count| *count <= MOST_CHILDREN);
+        let count = count.ok_or_else(|| Status::invalid_argument("not a number up to 1000; nothing was done"))?;
+        let children = self.0.children.clone();
+        let spawn = move || (0..count).map(|_| children.spawn("test.children", &program("test-exit"))).collect();
+        // Off the thread that reaps, so that children die while others are being registered.
+        let started: io::Result<Vec<_>> = tasks::blocking(spawn).await;
+        let failed = |error: io::Error| Status::internal(format!("start children: {error}"));
+        let mut started = started.map_err(failed)?;
+        let mut reaped = 0;
+        for child in &mut started {
+            reaped += u32::from(child.exited().await == Exit::Code(misbehave::ENDED.into()));
+        }
+        let left = match started.first() {
+            // Counts the dead that nobody has reaped, which cgroup.procs does not.
+            Some(child) => fs::read_to_string(child.cgroup().path().join("pids.current")).map_err(failed)?,
+            None => String::from("0"),
+        };
+        Ok(format!("{count} started, {reaped} reaped, {} left", left.trim()))
+    }
+
+    /// Kills a service's main process.
+    fn kill(&self, service: &str) -> Result<String, Status> {
+        let running = self.0.snapshots().into_iter().find(|snapshot| snapshot.status.name == service);
+        let pid = running.and_then(|snapshot| snapshot.pid);
+        let pid = pid.ok_or_else(|| Status::not_found(format!("no process of `{service}`; nothing was done")))?;
+        self.0.children.signal(pid, Signal::KILL);
+        Ok(format!("killed {}", pid.as_raw_nonzero()))
+    }
+
+    /// Starts a test service as a tree of its own; it runs until the machine ends.
+    fn start(&self, service: &str) -> Result<String, Status> {
+        let unit =
+            unit(service).ok_or_else(|| Status::not_found(format!("no test service `{service}`; nothing was done")))?;
+        if self.0.snapshots().iter().any(|snapshot| snapshot.status.name == service) {
+            return Err(Status::already_exists(format!("`{service}` has been started; nothing was done")));
+        }
+        let tree = Services::start(&self.0.children, vec![unit]);
+        let tree = tree.map_err(|error| Status::internal(error.to_string()))?;
+        self.0.trees.lock().unwrap_or_else(PoisonError::into_inner).push(tree);
+        Ok(format!("started {service}"))
+    }
+}
+
+/// The test service of this name.
+fn unit(service: &str) -> Option<Unit> {
+    let always = Restart::Always(BACKOFF);
+    let (name, restart, run) = match service {
+        "test.crash-loop" => ("test.crash-loop", always, Run::Child(program("test-exit"))),
+        "test.deaf" => ("test.deaf", always, Run::Child(program("test-deaf"))),
+        "test.flood" => ("test.flood", always, Run::Child(program("test-flood"))),
+        "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
+        "test.panic" => ("test.panic", always, Run::task(panics)),
+        _ => return None, // a name that a test made up
+    };
+    let spec = Spec {
+        name,
+        needs: &[],
+        group: None,
+        start_deadline: Duration::from_secs(60),
+        stop_deadline: Duration::from_secs(2),
+        restart,
+        ready: Readiness::OnStart,
+        critical: None,
+    };
+    Some(Unit { spec, run, probe: None })
+}
+
+async fn panics() -> io::Result<()> {
+    panic!("a test wants to see it");
+}
+
+/// This program by another name.
+fn program(name: &str) -> Command {
+    Command {
+        path: "/bin/init",
+        argv: vec![name.to_owned()],
+        environment: Vec::new(),
+        privileges: Privileges::Fixed,
+        limits: LIMITS,
+    }
+}
+
+/// `VmRSS` of this process (`proc_pid_status(5)`), for example `8124 kB`.
+fn resident() -> io::Result<String> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    Ok(line.ok_or(io::ErrorKind::InvalidData)?.trim().to_owned())
+}
