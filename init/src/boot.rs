@@ -44,6 +44,9 @@ async fn boot() -> Result<Infallible, Fatal> {
     let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
     let api = PublicApi::open(&board, &children, uplink.clients.as_ref())?;
+    if let Some(known) = &found.known {
+        api.prove(known)?;
+    }
     board.reached("public api", MilestoneKind::Step);
     let member = match enrolment::act(found, &disk, &board, &children).await? {
         Outcome::Member(member) => member,

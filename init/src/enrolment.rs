@@ -30,7 +30,7 @@ use crate::storage::{self, CloseError, Mounted};
 use crate::tpm::Tpm;
 use crate::{clock, tasks};
 
-pub(crate) use member::{Authorities, Member};
+pub(crate) use member::{Authorities, Known, Member};
 use member::{Membership, Opening};
 use newborn::Newborn;
 use perform::{Performer, StepError};
@@ -53,6 +53,8 @@ pub(crate) struct Found {
     pub(crate) network: NetworkConfig,
     /// Where VPN addresses come from.
     pub(crate) vpn_prefix: Ipv4Prefix,
+    /// What the seal says of the machine, if it opened.
+    pub(crate) known: Option<Known>,
     decision: Decision,
     tpm: Option<Tpm>,
     esp: Esp,

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::board::Board;
 use crate::child::Children;
-use crate::enrolment::Member;
+use crate::enrolment::{Known, Member};
 use crate::rpc::{self, ClaimSecret, Claimable, Context, Front, MemberAuthorities, PowerRequest};
 use crate::services::{Run, Services, Unit};
 use crate::tls::Clock;
@@ -88,21 +88,29 @@ impl PublicApi {
         Ok(Self { context, power, tree, front })
     }
 
-    /// Takes on the machine's identity: from now on it proves itself, and knows its owners.
+    /// Takes on the machine's identity: from now on it proves itself and knows its owners, also where its data stays shut.
     ///
     /// # Errors
-    /// [`Error`] when the member's certificate and key do not fit.
+    /// [`Error`] when certificate and key do not fit.
+    pub(crate) fn prove(&self, known: &Known) -> Result<(), Error> {
+        let key = PrivateKey::ed25519(known.identity.seed())?;
+        let owners = known.owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
+        self.front.send_replace(front(known.chain.clone(), &key, Owners::new(owners))?);
+        self.context.board.update(|view| {
+            view.name = known.name.to_string();
+            view.machine = Some(known.holder.machine);
+            view.cluster = Some(known.holder.cluster);
+        });
+        Ok(())
+    }
+
+    /// Takes on a member: its identity, its authorities, and first contact where that has not been.
+    ///
+    /// # Errors
+    /// As [`Self::prove`].
     pub(crate) fn admit(&self, member: &Member) -> Result<(), Error> {
-        let key = PrivateKey::ed25519(member.identity.seed())?;
-        let owners = member.owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
-        let chain = vec![member.certificate.clone(), member.authorities.cairn.certificate().clone()];
-        let front = front(chain, &key, Owners::new(owners))?;
-        self.front.send_replace(front);
-        let board = &self.context.board;
-        board.update(|view| {
-            view.name = member.name.to_string();
-            view.machine = Some(member.machine);
-            view.cluster = Some(member.cluster);
+        self.prove(&member.known())?;
+        self.context.board.update(|view| {
             view.protection = member.protection;
             view.cold_start = Some(member.cold_start);
             view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];

@@ -11,7 +11,7 @@ use keys::share;
 use model::{BootClass, ClusterKey, Ipv4Prefix, MachineState, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
 
 use super::newborn::Order;
-use super::{Decision, Found, Opening};
+use super::{Decision, Found, Known, Opening};
 use crate::esp::{Esp, Files};
 use crate::services::Chain;
 use crate::tpm::{self, NotReleased, Tpm};
@@ -51,9 +51,10 @@ fn broken(esp: Esp, error: &tpm::Error) -> Found {
     Basics::default().found(decision, None, esp)
 }
 
-/// What the network needs, whatever was decided.
+/// What network and API need, whatever was decided.
 #[derive(Default)]
 struct Basics {
+    known: Option<Known>,
     network: NetworkConfig,
     vpn_prefix: Option<Ipv4Prefix>,
 }
@@ -61,21 +62,27 @@ struct Basics {
 impl Basics {
     /// From the seal, which says it in clear; from the config before there is one.
     fn of(unsealed: &Unsealed, config: &FoundConfig) -> Self {
+        let known = match unsealed {
+            Unsealed::Open(clear, body) => Some(Known::of(clear, body)),
+            Unsealed::None | Unsealed::Newer(_) | Unsealed::Malformed(_) | Unsealed::Locked(..) => None,
+        };
         match (unsealed, config) {
             (Unsealed::Locked(clear, _) | Unsealed::Open(clear, _), _) => {
-                Self { network: clear.network.clone(), vpn_prefix: Some(clear.vpn_prefix) }
+                Self { known, network: clear.network.clone(), vpn_prefix: Some(clear.vpn_prefix) }
             }
-            (Unsealed::None, FoundConfig::Good(verified)) => {
-                Self { network: verified.config.network.clone(), vpn_prefix: Some(verified.config.create.vpn_prefix) }
-            }
+            (Unsealed::None, FoundConfig::Good(verified)) => Self {
+                known,
+                network: verified.config.network.clone(),
+                vpn_prefix: Some(verified.config.create.vpn_prefix),
+            },
             (Unsealed::None, FoundConfig::Absent | FoundConfig::Refused(_))
             | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => Self::default(),
         }
     }
 
     fn found(self, decision: Decision, tpm: Option<Tpm>, esp: Esp) -> Found {
-        let Self { network, vpn_prefix } = self;
-        Found { network, vpn_prefix: vpn_prefix.unwrap_or(VPN_PREFIX), decision, tpm, esp }
+        let Self { known, network, vpn_prefix } = self;
+        Found { known, network, vpn_prefix: vpn_prefix.unwrap_or(VPN_PREFIX), decision, tpm, esp }
     }
 }
 

@@ -69,6 +69,47 @@ pub(crate) struct Member {
     pub(crate) data: Mounted,
 }
 
+/// What an opened seal says of the machine: enough to prove itself and to know its owner, whatever becomes of its data.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// Who it is, and where it belongs.
+    pub(crate) holder: Holder,
+    /// Host and node name.
+    pub(crate) name: NodeName,
+    /// Its key.
+    pub(crate) identity: SigningKey,
+    /// Its certificate, then that of the cluster's CA.
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    /// Ed25519 public keys of its owners.
+    pub(crate) owners: Vec<[u8; 32]>,
+}
+
+impl Known {
+    /// From the seal's two parts.
+    pub(super) fn of(clear: &Clear, body: &Body) -> Self {
+        Self {
+            holder: body.holder(),
+            name: clear.node_name.clone(),
+            identity: SigningKey::from_seed(body.identity.seed().duplicate()),
+            chain: vec![body.machine_certificate.clone().into(), body.ca_certificate.clone().into()],
+            owners: vec![body.owner_pub_key],
+        }
+    }
+}
+
+impl Member {
+    /// The same of a member.
+    pub(crate) fn known(&self) -> Known {
+        Known {
+            holder: Holder { machine: self.machine, cluster: self.cluster },
+            name: self.name.clone(),
+            identity: SigningKey::from_seed(self.identity.seed().duplicate()),
+            chain: vec![self.certificate.clone(), self.authorities.cairn.certificate().clone()],
+            owners: self.owners.clone(),
+        }
+    }
+}
+
 /// What is known of a member before its data is open.
 #[derive(Debug)]
 pub(super) struct Membership {
