@@ -16,6 +16,20 @@ pub(crate) fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
+/// A clock without a battery may be years behind; it is not earlier than when the seal was written, which only an opened
+/// seal says. An effect like the others: deciding never changes the machine.
+pub(crate) fn not_before(sealed_at: u64) {
+    let Ok(seconds) = i64::try_from(sealed_at) else { return };
+    if unix().as_secs() >= sealed_at {
+        return;
+    }
+    let time = rustix::time::Timespec { tv_sec: seconds, tv_nsec: 0 };
+    match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
+        Ok(()) => tracing::info!(sealed_at, "the clock was before the last seal: set to that"),
+        Err(error) => tracing::warn!(%error, "the clock is before the last seal and cannot be set"),
+    }
+}
+
 /// [`unix`] as the API counts it.
 pub(crate) fn unix_millis() -> UnixMillis {
     UnixMillis(u64::try_from(unix().as_millis()).unwrap_or(u64::MAX))

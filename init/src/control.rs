@@ -99,23 +99,23 @@ pub(crate) fn units(board: &Board, plan: &Plan, extent: Extent, authorities: &Au
     let services = kube::services(plan).into_iter().filter(wanted);
     let mut units: Vec<Unit> = services.map(|spec| unit(spec, &clients)).collect();
     if extent == Extent::Kubernetes {
-        units.extend(companions(board, plan, &clients));
+        units.extend(companions(board, plan, authorities, &clients));
     }
     Ok(units)
 }
 
 /// The tasks of PID 1 that belong to Kubernetes.
-fn companions(board: &Board, plan: &Plan, clients: &Clients) -> Vec<Unit> {
+fn companions(board: &Board, plan: &Plan, authorities: &Authorities, clients: &Clients) -> Vec<Unit> {
     let api = clients.kubernetes.clone();
-    let bootstrap = clients.bootstrap.clone();
+    let kubernetes = authorities.kubernetes.clone();
     let (node, boot_id) = (plan.node.clone(), board.boot().boot_id.clone());
     let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
-    let vpn = plan.vpn;
+    let address = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
     let observed = board.clone();
     vec![
         Unit {
             spec: task("kube.balancer", &[], Restart::Always(BACKOFF)),
-            run: Run::task(move || balancer::serve(vec![SocketAddrV4::new(vpn, model::KUBERNETES_API_PORT)])),
+            run: Run::task(move || balancer::serve(vec![address])),
             probe: None,
         },
         Unit {
@@ -125,7 +125,7 @@ fn companions(board: &Board, plan: &Plan, clients: &Clients) -> Vec<Unit> {
         },
         Unit {
             spec: task("kube.bootstrap", &[Need::Ready("kube.apiserver")], Restart::UntilSuccess(BACKOFF)),
-            run: Run::task(move || node::bootstrap(bootstrap.clone())),
+            run: Run::task(move || node::bootstrap(kubernetes.clone(), address)),
             probe: None,
         },
         Unit {
@@ -256,7 +256,6 @@ struct Clients {
     observer: Arc<rustls::ClientConfig>,
     anonymous: Arc<rustls::ClientConfig>,
     kubernetes: Arc<Endpoint>,
-    bootstrap: Arc<Endpoint>,
 }
 
 impl Clients {
@@ -288,12 +287,10 @@ impl Clients {
         };
         let api = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
         let observer = client(&authorities.kubernetes, Some(&issue(&Credential::Observer.profile(plan))?))?;
-        let bootstrap = client(&authorities.kubernetes, Some(&issue(&pki::Profile::KubeBootstrap)?))?;
         Ok(Self {
             etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
             anonymous: client(&authorities.kubernetes, None)?,
             kubernetes: Arc::new(endpoint(api, observer.clone())),
-            bootstrap: Arc::new(endpoint(api, bootstrap)),
             observer,
         })
     }

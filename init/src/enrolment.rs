@@ -19,8 +19,6 @@ use enrol::create::{Plan, State};
 use enrol::found::Verdict;
 use model::{Ipv4Prefix, MachineState, NetworkConfig};
 
-use rustix::time::{ClockId, Timespec, clock_settime};
-
 use crate::board::{Board, Boot};
 use crate::child::Children;
 use crate::disk::Disk;
@@ -120,7 +118,7 @@ pub(crate) async fn act(found: Found, disk: &Disk, board: &Board, children: &Chi
         Decision::Stays(state, reason) => Ok(Outcome::Stays { state, reason }),
         Decision::Create(order) => create(*order, tpm, &site).await,
         Decision::Open(opening) => {
-            no_earlier_than(opening.clear.sealed_at);
+            clock::not_before(opening.clear.sealed_at);
             open(*opening, tpm, &site).await
         }
     }
@@ -226,20 +224,6 @@ async fn member(membership: Membership, data: Mounted, board: &Board) -> Result<
     drop(error);
     tasks::blocking(move || storage::close(&data)).await?;
     Ok(outcome)
-}
-
-/// A clock without a battery may be years behind; it is not earlier than when the seal was written, which only an opened
-/// seal says. An effect like the others: deciding never changes the machine.
-fn no_earlier_than(sealed_at: u64) {
-    let Ok(seconds) = i64::try_from(sealed_at) else { return };
-    if clock::unix().as_secs() >= sealed_at {
-        return;
-    }
-    let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
-    match clock_settime(ClockId::Realtime, time) {
-        Ok(()) => tracing::info!(sealed_at, "the clock was before the last seal: set to that"),
-        Err(error) => tracing::warn!(%error, "the clock is before the last seal and cannot be set"),
-    }
 }
 
 /// Deletes the first-contact secret: the owner has called. To be told by `Context::claimed`.

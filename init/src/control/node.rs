@@ -1,18 +1,28 @@
 //! This machine as Kubernetes sees it: the first objects of a new cluster, and whether the node is Ready.
 
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
 use kube::node_status::{self, Readiness, ThisBoot};
 use model::NodeName;
+use pki::{Authority, Identity, Profile, UnixTime};
 
 use crate::board::Board;
+use crate::clock;
 use crate::http::{self, Endpoint};
+use crate::tls::Clock;
 
 /// Why a look or an object failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
+    /// No certificate for it.
+    #[error("issue the bootstrap certificate")]
+    Issue(#[from] pki::IssueError),
+    /// Certificate and key do not fit.
+    #[error("configure the bootstrap client")]
+    Tls(#[from] pki::TlsError),
     /// The apiserver does not answer.
     #[error("ask the Kubernetes API")]
     Http(#[from] http::Error),
@@ -26,8 +36,13 @@ pub(super) enum Error {
     },
 }
 
-/// Creates the objects a new cluster starts with; one that is there already is left alone.
-pub(super) async fn bootstrap(api: Arc<Endpoint>) -> Result<(), Error> {
+/// Creates the objects a new cluster starts with; one that is there already is left alone. The certificate that stands
+/// above RBAC is made for this attempt, lasts an hour and never leaves memory.
+pub(super) async fn bootstrap(kubernetes: Arc<Authority>, address: SocketAddrV4) -> Result<(), Error> {
+    let issued = kubernetes.issue_with_key(&Profile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
+    let identity = Identity { chain: vec![issued.certificate], key: &issued.key };
+    let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
+    let api = super::endpoint(address, Arc::new(tls));
     for object in kube::bootstrap::objects() {
         let answer = api.post(object.path, object.body.into()).await?;
         match answer.status {
