@@ -19,7 +19,7 @@ use crate::power::Fatal;
 use crate::public_api::PublicApi;
 use crate::serve::{self, Machine};
 use crate::uplink::Uplink;
-use crate::{console, log, tasks};
+use crate::{console, kmsg, log, tasks};
 
 /// Runs the whole boot, then serves; returns only what nothing below it could handle.
 pub(crate) fn run() -> Result<Infallible, Fatal> {
@@ -33,6 +33,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     let kernel = Kernel::mount()?;
     let board = Board::new(kernel.boot);
     let _screen = tasks::spawn(console::show(board.clone()));
+    let _kernel_log = tasks::spawn(kmsg::copy());
     let (children, _reaper) = Children::new()?;
     if let Some(began) = kernel::stage0_began() {
         board.reached_at("stage 0", MilestoneKind::Kernel, began);

@@ -13,6 +13,7 @@ mod enrolment;
 mod esp;
 mod http;
 mod kernel;
+mod kmsg;
 mod log;
 mod mesh;
 mod power;
