@@ -48,6 +48,14 @@ impl Context {
         Plan::new(name, self.image(), self.dir.join(name))
     }
 
+    /// The same with an image of the debug profile, which has faults to inject.
+    ///
+    /// # Errors
+    /// When the environment names none.
+    pub fn debug_machine(&self, name: &str) -> anyhow::Result<Plan> {
+        Ok(Plan::new(name, &Image::debug_of_environment()?, self.dir.join(name)))
+    }
+
     /// The owner of the case's machines.
     ///
     /// # Errors

@@ -8,7 +8,9 @@ use qemu::machine::Kernel;
 use serde::Deserialize;
 
 /// The environment variable that names the image directory.
-pub(crate) const VARIABLE: &str = "CAIRN_IMAGE_DIR";
+const VARIABLE: &str = "CAIRN_IMAGE_DIR";
+/// The same for an image of the debug profile.
+const DEBUG_VARIABLE: &str = "CAIRN_DEBUG_IMAGE_DIR";
 
 /// An image directory whose files are there.
 #[derive(Debug, Clone)]
@@ -22,9 +24,15 @@ pub struct Image {
 pub enum ImageError {
     /// Nobody said where.
     #[error(
-        "no image to test: run `cargo xtask image --out DIR`, then set {VARIABLE}=DIR (`cargo xtask test` does both)"
+        "no image to test: run `cargo xtask image{options} --out DIR`, then set {variable}=DIR (`cargo xtask test` does \
+         both)"
     )]
-    Unset,
+    Unset {
+        /// The environment variable that should say it.
+        variable: &'static str,
+        /// What else to tell xtask.
+        options: &'static str,
+    },
     /// The directory lacks a file.
     #[error("no image in `{dir}`, `{file}` is missing: run `cargo xtask image --out {dir}`")]
     Missing {
@@ -58,7 +66,20 @@ impl Image {
     /// # Errors
     /// [`ImageError`]
     pub fn of_environment() -> Result<Self, ImageError> {
-        Self::open(Path::new(&std::env::var_os(VARIABLE).ok_or(ImageError::Unset)?))
+        Self::named_by(VARIABLE, "")
+    }
+
+    /// The one of the debug profile that the environment names.
+    ///
+    /// # Errors
+    /// [`ImageError`]
+    pub fn debug_of_environment() -> Result<Self, ImageError> {
+        Self::named_by(DEBUG_VARIABLE, " --debug")
+    }
+
+    fn named_by(variable: &'static str, options: &'static str) -> Result<Self, ImageError> {
+        let dir = std::env::var_os(variable).ok_or(ImageError::Unset { variable, options })?;
+        Self::open(Path::new(&dir))
     }
 
     /// The one in `dir`.
@@ -90,6 +111,12 @@ impl Image {
         self.dir.join(DISK)
     }
 
+    /// The directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Another file of the directory.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
@@ -106,6 +133,6 @@ mod tests {
         let dir = std::env::temp_dir();
         let error = Image::open(&dir).unwrap_err().to_string();
         assert!(error.contains(KERNEL) && error.contains("cargo xtask image"), "{error}");
-        assert!(ImageError::Unset.to_string().contains("cargo xtask image"));
+        assert!(ImageError::Unset { variable: VARIABLE, options: "" }.to_string().contains("cargo xtask image"));
     }
 }

@@ -3,7 +3,8 @@
 //! ```text
 //!   cargo xtask image --out DIR
 //!   cargo build -p cairnctl
-//!   CAIRN_IMAGE_DIR=DIR CAIRN_CAIRNCTL=target/debug/cairnctl \
+//!   cargo xtask image --debug --out DEBUG
+//!   CAIRN_IMAGE_DIR=DIR CAIRN_DEBUG_IMAGE_DIR=DEBUG CAIRN_CAIRNCTL=target/debug/cairnctl \
 //!     cargo test -p tests [--test vm -- [FILTER] [--list] [--test-threads N]]
 //! ```
 //! # Adding a case

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use model::Secret;
+use pki::PrivateKey;
 use qemu::console::Silent;
 use qemu::{Deadline, Vm};
 use serde_json::Value;
@@ -94,6 +96,17 @@ impl Owner {
             (Err(waited), Some(last)) => bail!("{waited}: {last}"),
             (Err(waited), None) => Err(waited.into()),
         }
+    }
+
+    /// The key by which machines know this owner, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and
+    /// version).
+    ///
+    /// # Errors
+    /// When there is none yet: [`Self::config`] makes it.
+    pub fn key(&self) -> anyhow::Result<PrivateKey> {
+        let file = std::fs::read(self.home.join("cairn/owner.keys")).context("read the owner's keys")?;
+        let mut seed = *file.get(12..).and_then(<[u8]>::first_chunk::<32>).context("`owner.keys` is cut")?;
+        Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
     }
 
     /// Runs `cairnctl` with these arguments; what it wrote to its standard output.

@@ -1,4 +1,5 @@
-//! Somebody without any key, at the public API: what a machine tells and refuses before authentication.
+//! Somebody at the public API without the owner's tool: what a machine tells and refuses before authentication, and to
+//! whoever shows this or that key.
 //!
 //! Believes whoever answers; the owner's tool never does.
 
@@ -9,17 +10,26 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use api::PublicState;
-use api::public_client::PublicClient;
-use api::wire::GetStateRequest;
+use api::debug_client::DebugClient;
+use api::wire::{FaultKind, GetStateRequest, InjectRequest};
 use hyper_util::rt::TokioIo;
+use pki::PrivateKey;
 use qemu::{Deadline, Vm};
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+/// A client of the public API.
+pub type PublicClient = api::public_client::PublicClient<Channel>;
 
 /// One attempt. A machine whose network is not up yet swallows the first packet, and QEMU sends the next after seconds.
 const ATTEMPT: Duration = Duration::from_secs(5);
@@ -28,7 +38,7 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Stranger {
     runtime: Runtime,
-    client: PublicClient<Channel>,
+    channel: Channel,
 }
 
 impl Stranger {
@@ -37,13 +47,21 @@ impl Stranger {
     /// # Errors
     /// When the machine forwards no port, ends, or does not answer in time.
     pub fn meet(vm: &Vm, deadline: Deadline) -> anyhow::Result<Self> {
+        Self::meet_as(vm, None, deadline)
+    }
+
+    /// The same, showing an owner's certificate of `key`.
+    ///
+    /// # Errors
+    /// As above. Whether the machine accepts it shows at the first call: in TLS 1.3 it looks at it afterwards.
+    pub fn meet_as(vm: &Vm, key: Option<&PrivateKey>, deadline: Deadline) -> anyhow::Result<Self> {
         let address = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut last = None;
         let met = vm.until(deadline, || {
-            let attempt = runtime.block_on(async { tokio::time::timeout(ATTEMPT, connect(address)).await });
+            let attempt = runtime.block_on(async { tokio::time::timeout(ATTEMPT, connect(address, key)).await });
             match attempt {
-                Ok(Ok(client)) => Some(client),
+                Ok(Ok(channel)) => Some(channel),
                 Ok(Err(error)) => {
                     last = Some(error);
                     None
@@ -52,15 +70,39 @@ impl Stranger {
             }
         });
         match (met, last) {
-            (Ok(client), _) => Ok(Self { runtime, client }),
+            (Ok(channel), _) => Ok(Self { runtime, channel }),
             (Err(waited), Some(error)) => bail!("{waited}: {error:#}"),
             (Err(waited), None) => Err(waited.into()),
         }
     }
 
-    /// One call.
-    pub fn call<T>(&mut self, call: impl AsyncFnOnce(&mut PublicClient<Channel>) -> T) -> T {
-        self.runtime.block_on(call(&mut self.client))
+    /// One call, or several.
+    pub fn call<T>(&mut self, call: impl AsyncFnOnce(&mut PublicClient) -> T) -> T {
+        let mut client = PublicClient::new(self.channel.clone());
+        self.runtime.block_on(call(&mut client))
+    }
+
+    /// An empty request to the method at `path`, as the protocol names it: `/package.Service/Method`.
+    ///
+    /// # Errors
+    /// What the machine answers but success.
+    pub fn call_empty(&mut self, path: &'static str) -> Result<(), Status> {
+        let mut client = Grpc::new(self.channel.clone());
+        self.runtime.block_on(async {
+            client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let codec = ProstCodec::<(), ()>::default();
+            client.unary(Request::new(()), PathAndQuery::from_static(path), codec).await.map(drop)
+        })
+    }
+
+    /// Has a fault injected; what the machine saw of it. Only the owner can, and only in the debug profile.
+    ///
+    /// # Errors
+    /// What the machine answers but success.
+    pub fn inject(&mut self, kind: FaultKind, argument: &str) -> Result<String, Status> {
+        let mut client = DebugClient::new(self.channel.clone());
+        let request = InjectRequest { kind: kind.into(), argument: argument.into() };
+        Ok(self.runtime.block_on(client.inject(request))?.into_inner().outcome)
     }
 
     /// What the machine tells anybody.
@@ -73,8 +115,14 @@ impl Stranger {
     }
 }
 
-async fn connect(address: SocketAddr) -> anyhow::Result<PublicClient<Channel>> {
+async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<Channel> {
     let mut tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider))?;
+    if let Some(key) = key {
+        let chain = vec![pki::client_auth::owner_certificate(key)?];
+        let key = PrivatePkcs8KeyDer::from(key.to_pkcs8()?.expose().to_vec()).into();
+        let shown = CertifiedKey::from_der(chain, key, tls.crypto_provider())?;
+        tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown));
+    }
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let tcp = TcpStream::connect(address).await?;
     let session =
@@ -86,6 +134,5 @@ async fn connect(address: SocketAddr) -> anyhow::Result<PublicClient<Channel>> {
             session.map(TokioIo::new).ok_or_else(|| io::ErrorKind::NotConnected.into());
         std::future::ready(stream)
     });
-    let channel = Endpoint::from_static("https://machine.cairn.internal").connect_with_connector(once).await?;
-    Ok(PublicClient::new(channel))
+    Ok(Endpoint::from_static("https://machine.cairn.internal").connect_with_connector(once).await?)
 }

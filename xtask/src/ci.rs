@@ -77,14 +77,17 @@ pub(crate) fn test(workspace: &Workspace, cache: &Cache) -> Result<()> {
 /// # Errors
 /// Two builds differ, or one fails.
 pub(crate) fn reproducible(workspace: &Workspace, cache: &Cache) -> Result<()> {
-    let folder = image_under_test(workspace, cache)?;
+    let folder = image_under_test(workspace, cache, Profile::Release)?;
     reproducible::check(workspace, cache, &folder)
 }
 
 /// Builds what the tests of machines run, and returns its folder.
-fn image_under_test(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
-    let folder = workspace.target().join("image-under-test");
-    let wanted = Wanted { profile: Profile::Release, build: Build::Release, kernel_source: None };
+fn image_under_test(workspace: &Workspace, cache: &Cache, profile: Profile) -> Result<PathBuf> {
+    let folder = workspace.target().join(match profile {
+        Profile::Release => "image-under-test",
+        Profile::Debug => "debug-image-under-test",
+    });
+    let wanted = Wanted { profile, build: Build::Release, kernel_source: None };
     image::build(workspace, cache, &wanted, &folder)?;
     Ok(folder)
 }
@@ -95,7 +98,12 @@ impl Report {
         self.run("components", || components::build(workspace, cache).map(drop));
         let mut folder = PathBuf::new();
         self.run("image", || {
-            folder = image_under_test(workspace, cache)?;
+            folder = image_under_test(workspace, cache, Profile::Release)?;
+            Ok(())
+        });
+        let mut debug = PathBuf::new();
+        self.run("debug image", || {
+            debug = image_under_test(workspace, cache, Profile::Debug)?;
             Ok(())
         });
         self.count_one("reproducible", || reproducible::check(workspace, cache, &folder));
@@ -112,6 +120,11 @@ impl Report {
         });
         let mut machines = cargo_test(&["--package", "tests"]);
         machines.env("CAIRN_IMAGE_DIR", &folder).env("CAIRN_CAIRNCTL", workspace.target().join("debug/cairnctl"));
+        machines.env("CAIRN_DEBUG_IMAGE_DIR", &debug);
+        if let Ok(components) = components::build(workspace, cache) {
+            // Building them has failed above otherwise, and has said so.
+            machines.envs(components.kubectl.files().next().map(|(_, path)| ("CAIRN_KUBECTL", path)));
+        }
         self.count("machine tests", &mut machines);
     }
 

@@ -52,13 +52,11 @@ fn deaf() -> io::Result<()> {
     })
 }
 
-/// Writes lines as fast as somebody reads them.
+/// Writes a quarter of a million lines as fast as somebody reads them.
 fn flood() -> io::Result<()> {
     let mut out = io::stdout().lock();
     let lines = "a line like any other, of which there are far too many\n".repeat(64);
-    loop {
-        out.write_all(lines.as_bytes())?;
-    }
+    (0..4096).try_for_each(|_| out.write_all(lines.as_bytes()))
 }
 
 /// As root, with the seal in hand: asks the TPM for its root. Fails when it is given out.

@@ -100,7 +100,7 @@ fn unit(service: &str) -> Option<Unit> {
     let (name, restart, run) = match service {
         "test.crash-loop" => ("test.crash-loop", always, Run::Child(program("test-exit"))),
         "test.deaf" => ("test.deaf", always, Run::Child(program("test-deaf"))),
-        "test.flood" => ("test.flood", always, Run::Child(program("test-flood"))),
+        "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
         "test.panic" => ("test.panic", always, Run::task(panics)),
         _ => return None, // a name that a test made up

@@ -1,0 +1,148 @@
+//! That PID 1 outlives whatever its children and tasks do, and says what they did.
+
+use std::sync::PoisonError;
+use std::thread;
+
+use anyhow::{Context as _, ensure};
+use api::wire::FaultKind;
+use serde_json::Value;
+use tests::{Case, Context, Need, Stranger};
+
+use crate::victim::{self, Victim};
+
+pub(crate) const CASES: &[Case] = &[
+    case("a thousand children that die at once are reaped once", &["O1"], children),
+    case("a service that keeps failing is seen and slowed down", &["O2"], crash_loop),
+    case("a service that ignores sigterm is killed at its deadline", &["O2"], deaf),
+    case("a flooded log does not grow pid 1", &["O2", "Q2"], flood),
+    case("a task that panics is a service that failed", &["O1", "O2"], panic),
+    case("etcd comes back after a kill", &["O2"], kill),
+    case("root cannot unseal after the cap", &["O16"], unseal),
+];
+
+/// Kilobytes that PID 1 may hold after the worst.
+const MOST_KILOBYTES: u64 = 16 << 10;
+
+const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves, needs: &[Need::Swtpm], run }
+}
+
+fn children(t: &Context) -> anyhow::Result<()> {
+    with_victim(t, |t, victim| {
+        let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
+        let mut answers = 0;
+        let session = &mut victim.session;
+        let seen = thread::scope(|scope| {
+            let injection = scope.spawn(|| session.inject(FaultKind::Children, "1000"));
+            while !injection.is_finished() {
+                anyone.state()?;
+                answers += 1;
+            }
+            anyhow::Ok(injection.join().expect("a call does not panic")?)
+        })?;
+        ensure!(seen.starts_with("1000 started, 1000 reaped, 0 left"), "{seen}");
+        ensure!(answers > 1, "GetState was answered {answers} times meanwhile");
+        anyone.state()?;
+        bounded(&seen)
+    })
+}
+
+fn crash_loop(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.crash-loop";
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        let seen = victim.service_when(t, NAME, |service| service["restarts"].as_u64() >= Some(5))?;
+        ensure!(seen["last_exit"] == "code 1", "{seen}");
+        victim.service_when(t, NAME, |service| service["state"] == "backing off")?;
+        let failures = victim.lines("init", &format!("service ended service={NAME}"))?;
+        let waits: Vec<&str> = failures.iter().filter_map(|line| Some(line.split_once("retry=")?.1)).collect();
+        ensure!(
+            waits.starts_with(&["Some(200ms)", "Some(400ms)", "Some(800ms)", "Some(1.6s)", "Some(2s)"]),
+            "{waits:?}"
+        );
+        Ok(())
+    })
+}
+
+fn deaf(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.deaf";
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        // Before, it would have no way to be deaf.
+        victim.vm.until(t.within(10), || (!victim.lines(NAME, "listening").ok()?.is_empty()).then_some(()))?;
+        let before = victim.service(NAME)?;
+        victim.ask(&["machine", "services", "--restart", NAME])?;
+        let fresh = |service: &Value| service["state"] == "ready" && service["pid"] != before["pid"];
+        let after = victim.service_when(t, NAME, fresh)?;
+        ensure!(after["last_exit"] == "signal 9", "{after}");
+        ensure!(victim.lines(NAME, "asked to end, going on")?.len() == 1, "SIGTERM came first");
+        ensure!(!victim.lines("init", "service ignores SIGTERM, killed")?.is_empty());
+        Ok(())
+    })
+}
+
+fn flood(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.flood";
+    with_victim(t, |t, victim| {
+        let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        // It ends by itself; each look is an answer while it writes.
+        let ended = victim.service_when(t, NAME, |service| anyone.state().is_ok() && service["state"] == "stopped")?;
+        ensure!(ended["restarts"] == 0, "{ended}");
+        let kept = victim.logs(&[NAME])?;
+        ensure!((1000..10_000).contains(&kept.len()), "{} lines are kept", kept.len());
+        bounded(&victim.session.inject(FaultKind::Children, "0")?)
+    })
+}
+
+fn panic(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.panic";
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::Panic, "")?;
+        let exit = |service: &Value| service["last_exit"].as_str().is_some_and(|exit| exit.starts_with("panic"));
+        victim.service_when(t, NAME, |service| exit(service) && service["restarts"].as_u64() >= Some(1))?;
+        ensure!(!victim.lines("init", "task panicked service=test.panic")?.is_empty());
+        let status = victim.ask(&["machine", "status"])?;
+        ensure!(status["state"] == "Running", "{status:#}");
+        Ok(())
+    })
+}
+
+fn kill(t: &Context) -> anyhow::Result<()> {
+    with_victim(t, |t, victim| {
+        let before = victim.service_when(t, "etcd", |service| service["state"] == "ready")?;
+        victim.session.inject(FaultKind::KillService, "etcd")?;
+        let fresh = |service: &Value| service["state"] == "ready" && service["pid"] != before["pid"];
+        let after = victim.service_when(t, "etcd", fresh)?;
+        ensure!(after["last_exit"] == "signal 9" && after["restarts"].as_u64() > before["restarts"].as_u64(), "{after}");
+        Ok(())
+    })
+}
+
+fn unseal(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.unseal";
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        let ended =
+            victim.service_when(t, NAME, |service| service["state"] == "stopped" || service["state"] == "failed");
+        let said = victim.lines(NAME, "")?;
+        ensure!(said.iter().any(|line| line.starts_with("refused: Pcrs")), "{said:?}");
+        ensure!(ended?["state"] == "stopped", "{said:?}");
+        Ok(())
+    })
+}
+
+fn with_victim(t: &Context, run: impl FnOnce(&Context, &mut Victim) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let shared = victim::shared(t)?;
+    // A case that panicked has failed; the machine may be as good as before, and the next case finds out.
+    let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    run(t, &mut victim)
+}
+
+/// What PID 1 holds, as it is told behind what was seen of a fault.
+fn bounded(seen: &str) -> anyhow::Result<()> {
+    let held = seen.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse::<u64>().ok());
+    let held = held.with_context(|| format!("no memory in `{seen}`"))?;
+    ensure!(held <= MOST_KILOBYTES, "PID 1 holds {held} kB");
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! The machine that several files' cases share: a member without Kubernetes, of the debug profile. Each case leaves it
+//! as the next expects it: running, with its public API answering.
+
+use std::sync::{Arc, Mutex};
+
+use anyhow::Context as _;
+use qemu::Vm;
+use serde_json::Value;
+use tests::{Context, Owner, Stranger};
+
+/// What it is called by its owner.
+pub(crate) const NAME: &str = "victim";
+
+/// The machine, its owner, and a connection of the owner that lasts.
+#[derive(Debug)]
+pub(crate) struct Victim {
+    pub(crate) vm: Vm,
+    pub(crate) owner: Owner,
+    pub(crate) session: Stranger,
+}
+
+/// The one machine; only one case at a time has it.
+pub(crate) fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Victim>>> {
+    t.shared(NAME, |t| {
+        let owner = t.owner()?;
+        let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
+        let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
+        owner.status_when_running(NAME, &mut vm, t.within(30))?;
+        let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+        Ok(Victim { vm, owner, session })
+    })
+}
+
+impl Victim {
+    /// What the owner's tool answers.
+    pub(crate) fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
+        Ok(self.owner.ask(NAME, &self.vm, command)?)
+    }
+
+    /// One service as the machine lists it; null when it does not.
+    pub(crate) fn service(&self, name: &str) -> anyhow::Result<Value> {
+        let services = self.ask(&["machine", "services"])?;
+        let found = services.as_array().into_iter().flatten().find(|service| service["name"] == name);
+        Ok(found.cloned().unwrap_or_default())
+    }
+
+    /// Waits until the machine lists the service so.
+    pub(crate) fn service_when(
+        &self,
+        t: &Context,
+        name: &str,
+        mut wanted: impl FnMut(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
+        let mut last = Value::Null;
+        let found = self.vm.until(t.within(20), || {
+            last = self.service(name).ok()?;
+            wanted(&last).then(|| last.clone())
+        });
+        found.with_context(|| format!("last seen: {last}"))
+    }
+
+    /// Entries of the log, as `cairnctl machine logs` with these arguments shows them.
+    pub(crate) fn logs(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+        let address = self.vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+        let all = [&["-c", NAME, "--address", &address.to_string(), "-o", "json", "machine", "logs"], arguments];
+        let text = self.owner.run(&all.concat())?;
+        text.lines().map(|line| serde_json::from_str(line).context("read an entry of the log")).collect()
+    }
+
+    /// Lines of `service` that hold `text`.
+    pub(crate) fn lines(&self, service: &str, text: &str) -> anyhow::Result<Vec<String>> {
+        let lines = self.logs(&[service])?.into_iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned));
+        Ok(lines.filter(|line| line.contains(text)).collect())
+    }
+}
