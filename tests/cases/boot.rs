@@ -1,16 +1,103 @@
-//! How a machine comes up: each way of booting, what its console shows, what verity and the command line check refuse.
+//! How a machine comes up: each way of booting, what its console shows, and that only what was built and measured runs.
 
-use anyhow::ensure;
-use tests::{Case, Context, Need};
+use std::process::Command;
 
-pub(crate) const CASES: &[Case] =
-    &[Case { name: "direct boot runs", proves: &["O6", "O11"], needs: &[Need::Swtpm], run: direct }];
+use anyhow::{Context as _, ensure};
+use model::PartitionKind::{Esp, SystemA};
+use qemu::Vm;
+use tests::{Case, Context, Need, Via, stays, untouched, wait_state};
 
-fn direct(t: &Context) -> anyhow::Result<()> {
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "uefi: only the measured kernel opens an authenticated machine",
+        proves: &["O6", "O11", "O15", "D1", "D2", "S11"],
+        needs: &[Need::Swtpm, Need::Ovmf],
+        run: uefi,
+    },
+    Case { name: "microvm runs without a tpm where it may", proves: &["O6", "D1", "D5"], needs: &[], run: microvm },
+    Case { name: "a changed root does not run", proves: &["O3"], needs: &[], run: changed_root },
+];
+
+fn uefi(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
-    let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
-    let mut vm = t.machine("m").tpm().config(&config)?.start()?;
-    let status = owner.status_when_running("one", &mut vm, t.within(30))?;
-    ensure!(status["boot_class"] == "direct", "{status:#}");
+    let config = owner.config("one", &["--level", "authenticated", "--no-kubernetes"])?;
+    let (plan, disk) = t.machine("m").boot(Via::Uefi).tpm().raw_disk(1024)?;
+    disk.put_config(&config)?;
+    let mut vm = plan.start()?;
+    let first = owner.status_when_running("one", &mut vm, t.within(60))?;
+    ensure!(first["boot_class"] == "uefi" && first["protection"] == "tpm", "{first:#}");
+    let level = first["level"].as_str().context("the status has a level")?;
+    ensure!(level.starts_with("authenticated"), "{first:#}");
+    for wanted in ["address    10.0.2.15/24", "protection authenticated", "tpm · booted uefi"] {
+        ensure!(vm.console().lines().iter().any(|line| line.text.contains(wanted)), "the console shows no `{wanted}`");
+    }
+    owner.ask("one", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    ensure!(disk.esp()?.iter().all(|(name, _)| name != image::esp::ENROLMENT), "the config is gone");
+
+    // Another kernel image in every way but what it does: firmware and stub measure it, so the TPM keeps its secret.
+    let name = disk.find(Esp, b"PRETTY_NAME=\"Cairn")? + 13;
+    disk.write(Esp, name, b"X")?;
+    stays(t, &mut plan.start()?, "NeedsOwner", "PCR policy")?;
+    disk.write(Esp, name, b"C")?;
+
+    // Another command line: refused by the initramfs, before anything looks at TPM or data.
+    let option = disk.find(Esp, b" panic=10 ")?;
+    disk.write(Esp, option, b" panic=11 ")?;
+    let mut vm = plan.start()?;
+    vm.wait_for("another command line than the image's: refused", t.within(40))?;
+    ensure!(!came_up(&mut vm), "it went on");
+    untouched(t, &mut vm)?;
+    vm.kill();
+    disk.write(Esp, option, b" panic=10 ")?;
+
+    let mut vm = plan.start()?;
+    let again = owner.status_when_running("one", &mut vm, t.within(60))?;
+    for field in ["machine_id", "cluster_id", "boot_class", "protection"] {
+        ensure!(first[field] == again[field], "{field}: {again:#}");
+    }
     Ok(())
+}
+
+fn microvm(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let config = owner.config("one", &["--level", "insecure", "--unprotected", "--no-kubernetes"])?;
+    let mut vm = t.machine("m").boot(Via::Microvm).config(&config)?.start()?;
+    let status = owner.status_when_running("one", &mut vm, t.within(30))?;
+    ensure!(status["level"] == "insecure" && status["protection"] == "none", "{status:#}");
+    Ok(())
+}
+
+fn changed_root(t: &Context) -> anyhow::Result<()> {
+    let (plan, disk) = t.machine("m").raw_disk(1024)?;
+    let manifest = std::fs::read(t.image().file(image::names::MANIFEST)).context("read the image's manifest")?;
+    let manifest: image::Manifest = serde_json::from_slice(&manifest)?;
+    let superblock = 1024; // EROFS_SUPER_OFFSET
+    let hash_tree = manifest.verity.hash_offset;
+    let init = first_extent(&t.image().file(image::names::ROOT), "/bin/init")?;
+    for (what, place) in [("superblock", superblock), ("hash tree", hash_tree), ("/bin/init", init)] {
+        disk.flip(SystemA, place)?;
+        let mut vm = plan.start()?;
+        vm.wait_for("Kernel panic - not syncing: dm-verity device", t.within(20)).context(what)?;
+        ensure!(!came_up(&mut vm), "it went on with another {what}");
+        vm.kill();
+        disk.flip(SystemA, place)?;
+    }
+    Ok(wait_state(&mut plan.start()?, "Blank", t.within(20))?)
+}
+
+/// Where the file's data begins in the file system, by erofs-utils, which images are made with.
+fn first_extent(root: &std::path::Path, file: &str) -> anyhow::Result<u64> {
+    let output = Command::new("dump.erofs").arg(format!("--path={file}")).arg("-e").arg(root).output();
+    let output = output.context("run dump.erofs (Debian package erofs-utils)")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // `   0:        0..   56682 |   56682 :   36466688..  36483072 |   16384`
+    let row = text.lines().find(|line| line.trim_start().starts_with("0:"));
+    let place = row.and_then(|row| row.split(':').nth(2)?.split("..").next());
+    place.and_then(|place| place.trim().parse().ok()).with_context(|| format!("no extent of `{file}` in: {text}"))
+}
+
+/// Whether PID 1 has come as far as to show its screen.
+fn came_up(vm: &mut Vm) -> bool {
+    vm.console().lines().iter().any(|line| line.text.starts_with("  state "))
 }

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod boot;
-mod supervision;
-mod victim;
+mod enrolment;
+mod storage;
 mod workshop;
 
 fn main() -> ExitCode {
     // Two runs at a time need two places for their files.
     let out = std::env::var_os("CAIRN_CASES_DIR").map(PathBuf::from);
     let out = out.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm"));
-    tests::run(&[workshop::CASES, boot::CASES, supervision::CASES], &out)
+    tests::run(&[workshop::CASES, boot::CASES, enrolment::CASES, storage::CASES], &out)
 }

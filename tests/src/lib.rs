@@ -40,6 +40,8 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 
 mod context;
+mod disk;
+mod evidence;
 mod image;
 mod owner;
 mod pace;
@@ -48,11 +50,13 @@ mod session;
 mod stranger;
 
 pub use context::Context;
+pub use disk::{Headers, RawDisk};
+pub use evidence::{same_machine, stays, untouched};
 pub use image::{Image, ImageError};
 pub use owner::{Owner, Refused, wait_state};
 pub use pace::Pace;
 pub use plan::{Plan, Via};
-pub use stranger::Stranger;
+pub use stranger::{PublicClient, Stranger};
 
 use session::Session;
 

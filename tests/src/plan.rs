@@ -11,6 +11,7 @@ use qemu::machine::{
 };
 use qemu::run::Tie;
 
+use crate::disk::RawDisk;
 use crate::image::Image;
 
 /// A machine to be.
@@ -89,6 +90,17 @@ impl Plan {
         let content = Content::Overlay { base, file, bytes: gib << 30 };
         self.machine.disks = vec![Disk { content, serial: "cairn-0".into(), cache: Cache::Unsafe }];
         self
+    }
+
+    /// A raw copy of the image's disk in its place, `mib` MiB long, for a case that looks into it from outside.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn raw_disk(self, mib: u64) -> anyhow::Result<(Self, RawDisk)> {
+        fs::create_dir_all(&self.dir).context("make the machine's directory")?;
+        let path = self.dir.join("disk.img");
+        ::image::instantiate(self.image.dir(), &path, mib << 20).context("copy the image's disk")?;
+        Ok((self.disk_of(Content::Raw(path.clone())), RawDisk::new(path)))
     }
 
     /// Another disk in its place (for a case that has changed one from outside).

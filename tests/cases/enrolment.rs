@@ -1,0 +1,106 @@
+//! What a machine makes of its enrolment config: none, a malformed one, one it cannot serve, one that comes too late.
+
+use anyhow::{Context as _, ensure};
+use api::wire::{
+    ClaimRequest, ConditionsRequest, KubeconfigRequest, LogsRequest, PowerOffRequest, RebootRequest,
+    RestartServiceRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+};
+use model::MachineState;
+use tests::{Case, Context, Need, Stranger, same_machine, stays, untouched, wait_state};
+use tonic::Code;
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "without a config a machine is blank", proves: &["S2", "A1", "A8"], needs: &[], run: blank },
+    Case { name: "a config that is refused changes nothing", proves: &["S1", "S11", "D5"], needs: &[], run: refused },
+    Case {
+        name: "a sealed machine stays itself",
+        proves: &["D1", "D5", "S6", "S11", "O12"],
+        needs: &[Need::Swtpm],
+        run: sealed,
+    },
+];
+
+fn blank(t: &Context) -> anyhow::Result<()> {
+    let mut vm = t.machine("m").start()?;
+    wait_state(&mut vm, "Blank", t.within(20))?;
+    vm.wait_for("no enrolment config", t.within(1))?;
+    let mut stranger = Stranger::meet(&vm, t.within(10))?;
+    let (first, second) = (stranger.state()?, stranger.state()?);
+    ensure!(first.state == MachineState::Blank && first.version == second.version, "{first:?}");
+    ensure!(first.nonce != second.nonce, "the nonce is fresh");
+    for (method, code) in stranger.call(everything_else) {
+        ensure!(code == Code::FailedPrecondition, "{method}: {code:?}");
+    }
+    untouched(t, &mut vm)
+}
+
+/// Every unary method but `GetState`, and how it ends.
+async fn everything_else(client: &mut tests::PublicClient) -> Vec<(&'static str, Code)> {
+    macro_rules! codes {
+        ($($method:ident $request:ident)*) => {
+            vec![$((
+                stringify!($method),
+                client.$method($request::default()).await.map_or_else(|status| status.code(), |_| Code::Ok),
+            )),*]
+        };
+    }
+    codes! {
+        claim ClaimRequest
+        status StatusRequest
+        timeline TimelineRequest
+        services ServicesRequest
+        restart_service RestartServiceRequest
+        logs LogsRequest
+        reboot RebootRequest
+        power_off PowerOffRequest
+        kubeconfig KubeconfigRequest
+        conditions ConditionsRequest
+        wait_condition WaitConditionRequest
+    }
+}
+
+fn refused(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let good = owner.config("one", &["--no-kubernetes"])?;
+    let mut edited = good.clone();
+    *edited.last_mut().context("a config has bytes")? ^= 1;
+    let (on_esp, disk) = t.machine("esp").raw_disk(1024)?;
+
+    // The file of the ESP, then QEMU's item, then a machine that cannot keep what the config asks for.
+    disk.put_config(&[])?;
+    stays(t, &mut on_esp.start()?, "NeedsOwner", "empty")?;
+    disk.put_config(&edited)?;
+    stays(t, &mut on_esp.start()?, "NeedsOwner", "not signed by the owner")?;
+    disk.put_config(&good)?;
+    stays(t, &mut on_esp.clone().config(&edited)?.start()?, "NeedsOwner", "not signed by the owner")?;
+    stays(t, &mut on_esp.start()?, "NeedsOwner", "TPM")
+}
+
+fn sealed(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
+    let (plan, disk) = t.machine("m").tpm().raw_disk(2048)?;
+    disk.put_config(&config)?;
+    let mut vm = plan.start()?;
+    let first = owner.status_when_running("one", &mut vm, t.within(30))?;
+    ensure!(first["level"] == "encrypted" && first["protection"] == "tpm", "{first:#}");
+    ensure!(first["boot_class"] == "direct", "{first:#}");
+    let machine = first["machine_id"].as_str().context("the status has a machine id")?;
+    ensure!(first["name"] == format!("m-{}", &machine[..12]), "{first:#}");
+
+    owner.ask("one", &vm, &["machine", "reboot"])?;
+    vm.wait_reset(t.within(10))?;
+    same_machine(&first, &owner.status_when_running("one", &mut vm, t.within(30))?)?;
+
+    owner.ask("one", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    let names: Vec<String> = disk.esp()?.into_iter().map(|(name, _)| name).collect();
+    ensure!(!names.iter().any(|name| name == image::esp::ENROLMENT), "the config is still there: {names:?}");
+
+    let other = owner.config("two", &["--level", "insecure", "--no-kubernetes"])?;
+    let mut vm = plan.config(&other)?.start()?;
+    same_machine(&first, &owner.status_when_running("one", &mut vm, t.within(30))?)?;
+    let logs = owner.run(&["-c", "one", "machine", "logs", "--tail", "200"])?;
+    ensure!(logs.contains("ignoring the enrolment config"), "{logs}");
+    Ok(())
+}

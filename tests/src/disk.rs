@@ -1,0 +1,136 @@
+//! A machine's raw disk, seen and changed from outside while the machine is off.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use model::PartitionKind;
+
+/// The two places of the data header (formats.md, section 4), in bytes from the start of the data partition.
+const HEADERS: [u64; 2] = [0, 512 << 10];
+const HEADER_BYTES: usize = 4096;
+
+/// A raw disk image of one machine.
+#[derive(Debug, Clone)]
+pub struct RawDisk {
+    path: PathBuf,
+}
+
+/// Both copies of a data header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Headers(pub [Vec<u8>; 2]);
+
+impl RawDisk {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// `length` bytes of a partition, `at` bytes from its start.
+    ///
+    /// # Errors
+    /// When there is no such partition, or it ends before.
+    pub fn read(&self, kind: PartitionKind, at: u64, length: usize) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let start = self.place(kind, at, length)?;
+        File::open(&self.path)?.read_exact_at(&mut bytes, start).context("read the machine's disk")?;
+        Ok(bytes)
+    }
+
+    /// Writes `bytes` into a partition, `at` bytes from its start.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn write(&self, kind: PartitionKind, at: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        let start = self.place(kind, at, bytes.len())?;
+        let disk = File::options().write(true).open(&self.path)?;
+        disk.write_all_at(bytes, start).context("write the machine's disk")
+    }
+
+    /// Flips all bits of one byte of a partition. Twice is as before.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn flip(&self, kind: PartitionKind, at: u64) -> anyhow::Result<()> {
+        let byte = self.read(kind, at, 1)?[0];
+        self.write(kind, at, &[!byte])
+    }
+
+    /// Where `pattern` is in a partition, in bytes from its start.
+    ///
+    /// # Errors
+    /// When it is not there exactly once; as [`Self::read`].
+    pub fn find(&self, kind: PartitionKind, pattern: &[u8]) -> anyhow::Result<u64> {
+        let length = usize::try_from(self.partition(kind)?.length)?;
+        let bytes = self.read(kind, 0, length)?;
+        let mut found = bytes.windows(pattern.len()).enumerate().filter(|(_, window)| *window == pattern);
+        let place = found.next().map(|(at, _)| at as u64);
+        ensure!(found.next().is_none(), "`{}` is in {kind:?} more than once", pattern.escape_ascii());
+        place.with_context(|| format!("`{}` is not in {kind:?}", pattern.escape_ascii()))
+    }
+
+    /// Both copies of the data header.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn headers(&self) -> anyhow::Result<Headers> {
+        let [first, second] = HEADERS.map(|at| self.read(PartitionKind::Data, at, HEADER_BYTES));
+        Ok(Headers([first?, second?]))
+    }
+
+    /// Puts both copies of a data header.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn put_headers(&self, Headers(copies): &Headers) -> anyhow::Result<()> {
+        for (copy, at) in copies.iter().zip(HEADERS) {
+            self.write(PartitionKind::Data, at, copy)?;
+        }
+        Ok(())
+    }
+
+    /// The files of the ESP with their content, by path.
+    ///
+    /// # Errors
+    /// When the ESP is damaged.
+    pub fn esp(&self) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
+        Ok(image::esp::list(&self.path)?)
+    }
+
+    /// Puts an enrolment config on the ESP.
+    ///
+    /// # Errors
+    /// When the ESP has no room.
+    pub fn put_config(&self, config: &[u8]) -> anyhow::Result<()> {
+        Ok(image::put_enrolment(&self.path, config)?)
+    }
+
+    /// Fills a file of the ESP with zeros where it lies.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn wipe_file(&self, path: &str) -> anyhow::Result<()> {
+        let volume = image::esp::read(&self.path)?;
+        for extent in formats::fat::place(&volume, path)?.extents {
+            self.write(PartitionKind::Esp, extent.start as u64, &vec![0; extent.len()])?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, kind: PartitionKind, at: u64, length: usize) -> anyhow::Result<u64> {
+        let partition = self.partition(kind)?;
+        ensure!(at + length as u64 <= partition.length, "{kind:?} ends before byte {at} + {length}");
+        Ok(partition.start + at)
+    }
+
+    fn partition(&self, kind: PartitionKind) -> anyhow::Result<image::disk::Found> {
+        let all = image::disk::partitions(&self.path)?;
+        all.into_iter().find(|part| part.kind == Some(kind)).with_context(|| format!("the disk has no {kind:?}"))
+    }
+}

@@ -1,0 +1,45 @@
+//! What several cases conclude from: nothing was written, the same machine came back, it stays where it should.
+
+use anyhow::ensure;
+use qemu::Vm;
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::owner::wait_state;
+use crate::stranger::Stranger;
+
+/// Not a single write has reached the disk in this life of the machine, though it was read.
+///
+/// # Errors
+/// When one has.
+pub fn untouched(t: &Context, vm: &mut Vm) -> anyhow::Result<()> {
+    let stats = vm.qmp().block_stats("disk0", t.within(1))?;
+    ensure!(stats.writes == 0 && stats.reads > 0, "the disk was written: {stats:?}");
+    Ok(())
+}
+
+/// The machine comes to `state` and stays there: it gives `reason` on its console, tells the state to anybody, and has
+/// written nothing.
+///
+/// # Errors
+/// When it does anything else.
+pub fn stays(t: &Context, vm: &mut Vm, state: &str, reason: &str) -> anyhow::Result<()> {
+    wait_state(vm, state, t.within(30))?;
+    let line = vm.wait_for("  reason ", t.within(1))?.text;
+    ensure!(line.contains(reason), "{line}");
+    let told = Stranger::meet(vm, t.within(10))?.state()?.state;
+    ensure!(told.to_string() == state, "GetState says {told}");
+    untouched(t, vm)
+}
+
+/// Two statuses are of the same machine in the same cluster, protected the same way, in different boots.
+///
+/// # Errors
+/// When they are not.
+pub fn same_machine(before: &Value, after: &Value) -> anyhow::Result<()> {
+    for field in ["machine_id", "cluster_id", "name", "level", "protection", "boot_class"] {
+        ensure!(before[field] == after[field], "{field}: {before:#} {after:#}");
+    }
+    ensure!(before["boot_id"] != after["boot_id"], "the boot is the same");
+    Ok(())
+}
