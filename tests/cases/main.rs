@@ -6,11 +6,13 @@ use std::process::ExitCode;
 mod boot;
 mod enrolment;
 mod storage;
+mod supervision;
+mod victim;
 mod workshop;
 
 fn main() -> ExitCode {
     // Two runs at a time need two places for their files.
     let out = std::env::var_os("CAIRN_CASES_DIR").map(PathBuf::from);
     let out = out.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm"));
-    tests::run(&[workshop::CASES, boot::CASES, enrolment::CASES, storage::CASES], &out)
+    tests::run(&[workshop::CASES, boot::CASES, enrolment::CASES, storage::CASES, supervision::CASES], &out)
 }
