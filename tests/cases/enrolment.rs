@@ -18,6 +18,12 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Swtpm],
         run: sealed,
     },
+    Case {
+        name: "a first boot that is cut goes on or starts over",
+        proves: &["D4", "D7"],
+        needs: &[Need::Swtpm],
+        run: cut,
+    },
 ];
 
 fn blank(t: &Context) -> anyhow::Result<()> {
@@ -103,4 +109,23 @@ fn sealed(t: &Context) -> anyhow::Result<()> {
     let logs = owner.run(&["-c", "one", "machine", "logs", "--tail", "200"])?;
     ensure!(logs.contains("ignoring the enrolment config"), "{logs}");
     Ok(())
+}
+
+fn cut(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
+    let (plan, disk) = t.machine("m").tpm().raw_disk(1024)?;
+    disk.put_config(&config)?;
+    for step in ["grow-data", "mkfs", "keys", "seal", "remove-config"] {
+        let mut vm = plan.start()?;
+        vm.wait_for(&format!("  state      Enrolling ({step})"), t.within(30))?;
+        vm.kill();
+    }
+    let mut vm = plan.start()?;
+    let first = owner.status_when_running("one", &mut vm, t.within(30))?;
+    owner.ask("one", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    ensure!(disk.esp()?.iter().all(|(name, _)| name != image::esp::ENROLMENT), "the config is gone");
+    let mut vm = plan.start()?;
+    same_machine(&first, &owner.status_when_running("one", &mut vm, t.within(30))?)
 }

@@ -67,6 +67,11 @@ fn halves(t: &Context) -> anyhow::Result<()> {
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
 
+    // Without its share a lone coordinator has its own half only; without its seal it has none.
+    for slot in 0..2 {
+        disk.wipe_file(&format!("cairn/share.{slot}"))?;
+    }
+    stays(t, &mut plan.start()?, "AwaitingKeys", "the cluster's half of the data key")?;
     for slot in 0..2 {
         disk.wipe_file(&format!("cairn/seal.{slot}"))?;
     }
