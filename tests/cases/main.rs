@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+mod api;
 mod boot;
 mod enrolment;
 mod storage;
@@ -14,5 +15,5 @@ fn main() -> ExitCode {
     // Two runs at a time need two places for their files.
     let out = std::env::var_os("CAIRN_CASES_DIR").map(PathBuf::from);
     let out = out.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm"));
-    tests::run(&[workshop::CASES, boot::CASES, enrolment::CASES, storage::CASES, supervision::CASES], &out)
+    tests::run(&[workshop::CASES, boot::CASES, enrolment::CASES, storage::CASES, supervision::CASES, api::CASES], &out)
 }

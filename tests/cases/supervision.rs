@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::thread;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use api::wire::FaultKind;
 use serde_json::Value;
 use tests::{Case, Context, Need, Stranger};
@@ -19,9 +19,6 @@ pub(crate) const CASES: &[Case] = &[
     case("etcd comes back after a kill", &["O2"], kill),
     case("root cannot unseal after the cap", &["O16"], unseal),
 ];
-
-/// Kilobytes that PID 1 may hold after the worst.
-const MOST_KILOBYTES: u64 = 16 << 10;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case { name, proves, needs: &[Need::Swtpm], run }
@@ -43,7 +40,7 @@ fn children(t: &Context) -> anyhow::Result<()> {
         ensure!(seen.starts_with("1000 started, 1000 reaped, 0 left"), "{seen}");
         ensure!(answers > 1, "GetState was answered {answers} times meanwhile");
         anyone.state()?;
-        bounded(&seen)
+        victim::bounded(&seen)
     })
 }
 
@@ -91,7 +88,7 @@ fn flood(t: &Context) -> anyhow::Result<()> {
         ensure!(ended["restarts"] == 0, "{ended}");
         let kept = victim.logs(&[NAME])?;
         ensure!((1000..10_000).contains(&kept.len()), "{} lines are kept", kept.len());
-        bounded(&victim.session.inject(FaultKind::Children, "0")?)
+        victim::bounded(&victim.session.inject(FaultKind::Children, "0")?)
     })
 }
 
@@ -114,7 +111,10 @@ fn kill(t: &Context) -> anyhow::Result<()> {
         victim.session.inject(FaultKind::KillService, "etcd")?;
         let fresh = |service: &Value| service["state"] == "ready" && service["pid"] != before["pid"];
         let after = victim.service_when(t, "etcd", fresh)?;
-        ensure!(after["last_exit"] == "signal 9" && after["restarts"].as_u64() > before["restarts"].as_u64(), "{after}");
+        ensure!(
+            after["last_exit"] == "signal 9" && after["restarts"].as_u64() > before["restarts"].as_u64(),
+            "{after}"
+        );
         Ok(())
     })
 }
@@ -137,12 +137,4 @@ fn with_victim(t: &Context, run: impl FnOnce(&Context, &mut Victim) -> anyhow::R
     // A case that panicked has failed; the machine may be as good as before, and the next case finds out.
     let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
     run(t, &mut victim)
-}
-
-/// What PID 1 holds, as it is told behind what was seen of a fault.
-fn bounded(seen: &str) -> anyhow::Result<()> {
-    let held = seen.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse::<u64>().ok());
-    let held = held.with_context(|| format!("no memory in `{seen}`"))?;
-    ensure!(held <= MOST_KILOBYTES, "PID 1 holds {held} kB");
-    Ok(())
 }

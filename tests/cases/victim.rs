@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use serde_json::Value;
 use tests::{Context, Owner, Stranger};
@@ -72,4 +72,15 @@ impl Victim {
         let lines = self.logs(&[service])?.into_iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned));
         Ok(lines.filter(|line| line.contains(text)).collect())
     }
+}
+
+/// Kilobytes that PID 1 may hold after the worst.
+const MOST_KILOBYTES: u64 = 16 << 10;
+
+/// What PID 1 holds, as it is told behind what was seen of a fault, is not too much.
+pub(crate) fn bounded(seen: &str) -> anyhow::Result<()> {
+    let held = seen.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse::<u64>().ok());
+    let held = held.with_context(|| format!("no memory in `{seen}`"))?;
+    ensure!(held <= MOST_KILOBYTES, "PID 1 holds {held} kB");
+    Ok(())
 }
