@@ -77,6 +77,8 @@ pub(crate) struct Reader {
     next: u64,
     /// How many of the first batch are wanted.
     tail: Option<usize>,
+    /// For each service that was read, the index behind its last entry.
+    read: BTreeMap<&'static str, u64>,
     written: watch::Receiver<u64>,
 }
 
@@ -87,7 +89,7 @@ impl Reader {
     /// A reader for `query`; `None` before the logger is installed.
     pub(crate) fn new(query: LogQuery) -> Option<Self> {
         let tail = query.tail.map(|lines| usize::try_from(lines).unwrap_or(usize::MAX));
-        Some(Self { next: 0, tail, written: LOG.get()?.written.subscribe(), query })
+        Some(Self { next: 0, tail, read: BTreeMap::new(), written: LOG.get()?.written.subscribe(), query })
     }
 
     /// The next entries, oldest first. Empty: there are no more, and the reader does not follow.
@@ -115,19 +117,24 @@ impl Reader {
             let skip = numbers.len().saturating_sub(tail);
             self.next = numbers.get(skip).copied().unwrap_or(rings.next);
         }
-        let mut entries = Vec::new();
-        for (service, ring) in taken() {
-            let lost = ring.lost_since(self.next);
-            entries.extend(ring.entries_since(self.next, BATCH).enumerate().map(|(index, entry)| {
-                let lost = if index == 0 && self.next > 0 { lost } else { 0 };
-                let line = String::from_utf8_lossy(&entry.line).into_owned();
-                (entry.number, LogEntry { time: entry.time, service: (*service).to_owned(), line, lost })
-            }));
-        }
-        entries.sort_by_key(|(number, _)| *number);
+        let mut entries: Vec<(&'static str, ring::Entry)> = taken()
+            .flat_map(|(service, ring)| ring.entries_since(self.next, since, BATCH).map(|entry| (*service, entry)))
+            .collect();
+        entries.sort_by_key(|(_, entry)| entry.number);
         entries.truncate(BATCH);
-        self.next = entries.last().map_or(rings.next, |(number, _)| number + 1);
-        entries.into_iter().map(|(_, entry)| entry).filter(|entry| entry.time >= since).collect()
+        self.next = entries.last().map_or(rings.next, |(_, entry)| entry.number + 1);
+        drop(rings);
+        entries.into_iter().map(|(service, entry)| self.hand_out(service, &entry)).collect()
+    }
+
+    fn hand_out(&mut self, service: &'static str, entry: &ring::Entry) -> LogEntry {
+        let expected = self.read.insert(service, entry.index + 1).unwrap_or(entry.index);
+        LogEntry {
+            time: entry.time,
+            service: service.to_owned(),
+            line: String::from_utf8_lossy(&entry.line).into_owned(),
+            lost: entry.index.saturating_sub(expected),
+        }
     }
 }
 

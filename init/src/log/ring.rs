@@ -12,15 +12,17 @@ const HEADER: usize = 8 + 8 + 4;
 pub(super) struct Ring {
     bytes: VecDeque<u8>,
     capacity: usize,
-    /// How many entries were overwritten, and the number of the last of them.
+    /// How many entries were overwritten: the index of the oldest one that is kept.
     overwritten: u64,
-    last_overwritten: Option<u64>,
 }
 
 /// A line as it is kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entry {
+    /// Its place among all entries of all services.
     pub(super) number: u64,
+    /// Its place among those of this one, overwritten ones included: a gap says how many a reader lost.
+    pub(super) index: u64,
     pub(super) time: UnixMillis,
     pub(super) line: Vec<u8>,
 }
@@ -33,7 +35,7 @@ struct Header {
 
 impl Ring {
     pub(super) const fn new(capacity: usize) -> Self {
-        Self { bytes: VecDeque::new(), capacity, overwritten: 0, last_overwritten: None }
+        Self { bytes: VecDeque::new(), capacity, overwritten: 0 }
     }
 
     /// Keeps `line` under `number`, which grows from call to call.
@@ -43,7 +45,6 @@ impl Ring {
             let Some(oldest) = self.header_at(0) else { break };
             self.bytes.drain(..HEADER + oldest.length);
             self.overwritten += 1;
-            self.last_overwritten = Some(oldest.number);
         }
         self.bytes.extend(number.to_le_bytes());
         self.bytes.extend(time.0.to_le_bytes());
@@ -51,24 +52,24 @@ impl Ring {
         self.bytes.extend(line);
     }
 
-    /// At most `most` entries from number `from` on, oldest first.
-    pub(super) fn entries_since(&self, from: u64, most: usize) -> impl Iterator<Item = Entry> {
-        self.headers().filter(move |(_, header)| header.number >= from).take(most).map(|(at, header)| Entry {
+    /// At most `most` entries from number `from` on that are not older than `since`, oldest first.
+    pub(super) fn entries_since(&self, from: u64, since: UnixMillis, most: usize) -> impl Iterator<Item = Entry> {
+        self.wanted(from, since).take(most).map(|(index, at, header)| Entry {
             number: header.number,
+            index,
             time: header.time,
             line: self.bytes.range(at + HEADER..at + HEADER + header.length).copied().collect(),
         })
     }
 
-    /// Numbers of the entries from `from` on that are not older than `since`.
+    /// Their numbers.
     pub(super) fn numbers_since(&self, from: u64, since: UnixMillis) -> impl Iterator<Item = u64> {
-        let wanted = move |header: &Header| header.number >= from && header.time >= since;
-        self.headers().map(|(_, header)| header).filter(wanted).map(|header| header.number)
+        self.wanted(from, since).map(|(_, _, header)| header.number)
     }
 
-    /// How many entries were overwritten by now, if a reader at `from` missed the last of them.
-    pub(super) fn lost_since(&self, from: u64) -> u64 {
-        if self.last_overwritten.is_some_and(|last| last >= from) { self.overwritten } else { 0 }
+    fn wanted(&self, from: u64, since: UnixMillis) -> impl Iterator<Item = (u64, usize, Header)> {
+        let indexed = (self.overwritten..).zip(self.headers()).map(|(index, (at, header))| (index, at, header));
+        indexed.filter(move |(_, _, header)| header.number >= from && header.time >= since)
     }
 
     fn headers(&self) -> impl Iterator<Item = (usize, Header)> {
@@ -102,7 +103,7 @@ mod tests {
 
     fn lines(ring: &Ring, from: u64) -> Vec<(u64, String)> {
         let text = |entry: Entry| (entry.number, String::from_utf8(entry.line).expect("text"));
-        ring.entries_since(from, 100).map(text).collect()
+        ring.entries_since(from, UnixMillis(0), 100).map(text).collect()
     }
 
     /// Proves: Q2
@@ -110,13 +111,14 @@ mod tests {
     fn the_newest_lines_are_kept_in_order_and_within_the_bytes() {
         let mut ring = Ring::new(100);
         for number in 0..1000u64 {
-            ring.push(number, UnixMillis(number), format!("line {number}").as_bytes());
+            ring.push(10 * number, UnixMillis(number), format!("line {number}").as_bytes());
             assert!(ring.bytes.len() <= 100);
         }
-        assert_eq!(lines(&ring, 0), [(997, "line 997".into()), (998, "line 998".into()), (999, "line 999".into())]);
-        assert_eq!(lines(&ring, 999), [(999, "line 999".into())]);
-        assert_eq!(ring.numbers_since(0, UnixMillis(998)).collect::<Vec<_>>(), [998, 999]);
-        assert_eq!((ring.lost_since(990), ring.lost_since(997)), (997, 0));
+        assert_eq!(lines(&ring, 0), [(9970, "line 997".into()), (9980, "line 998".into()), (9990, "line 999".into())]);
+        assert_eq!(lines(&ring, 9985), [(9990, "line 999".into())]);
+        assert_eq!(ring.numbers_since(0, UnixMillis(998)).collect::<Vec<_>>(), [9980, 9990]);
+        let indices: Vec<u64> = ring.entries_since(0, UnixMillis(998), 1).map(|entry| entry.index).collect();
+        assert_eq!(indices, [998]);
     }
 
     /// Proves: Q2
