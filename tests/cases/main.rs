@@ -6,6 +6,8 @@ use std::process::ExitCode;
 mod api;
 mod boot;
 mod enrolment;
+mod kube;
+mod network;
 mod storage;
 mod supervision;
 mod victim;
@@ -15,5 +17,15 @@ fn main() -> ExitCode {
     // Two runs at a time need two places for their files.
     let out = std::env::var_os("CAIRN_CASES_DIR").map(PathBuf::from);
     let out = out.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("vm"));
-    tests::run(&[workshop::CASES, boot::CASES, enrolment::CASES, storage::CASES, supervision::CASES, api::CASES], &out)
+    let tables = [
+        workshop::CASES,
+        boot::CASES,
+        enrolment::CASES,
+        storage::CASES,
+        supervision::CASES,
+        api::CASES,
+        network::CASES,
+        kube::CASES,
+    ];
+    tests::run(&tables, &out)
 }
