@@ -142,7 +142,8 @@ fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
     let entries = |dir: &Path| -> Vec<PathBuf> {
         fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     };
-    for machine in entries(dir).iter().flat_map(|case| entries(case)) {
+    // Cases keep files of their own beside their machines' directories.
+    for machine in entries(dir).iter().flat_map(|case| entries(case)).filter(|path| path.is_dir()) {
         if let Some(vm) = Vm::attach(&machine).context("find a machine that an earlier run left")? {
             vm.kill();
         }
