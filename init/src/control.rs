@@ -1,9 +1,10 @@
 //! The control plane and the node's agent on this machine: from the pure specs of `kube` to units of a tree.
 //!
-//! It writes what they read (below /run: memory, gone with the boot), issues their certificates, and adds the tasks
-//! that belong to them: the local balancer, image import, bootstrap objects, the observer, the end of pods.
+//! It writes what they read (below /run: memory, gone with the boot) and adds the tasks that belong to them: the local
+//! balancer, image import, bootstrap objects, the observer, the end of pods. Certificates are `clients`' matter.
 
 mod balancer;
+mod clients;
 mod images;
 mod node;
 mod pods;
@@ -11,25 +12,22 @@ mod pods;
 use std::fs;
 use std::io;
 use std::net::SocketAddrV4;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, MilestoneKind, Truth};
-use kube::{Credential, Plan, ServiceSpec, Until};
-use pki::{AuthorityKind, Identity, Issued, UnixTime};
-use rustls::pki_types::ServerName;
+use kube::{Plan, ServiceSpec, Until};
 use supervise::{Backoff, Need, Readiness, Restart, Spec};
 use sys::process::Privileges;
 
+use self::clients::Clients;
 use crate::board::Board;
 use crate::child::{Command, Limits};
 use crate::clock;
 use crate::enrolment::Authorities;
-use crate::http::Endpoint;
 use crate::probe::Probe;
 use crate::services::{Run, Services, Unit};
-use crate::tls::Clock;
 
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]
@@ -93,7 +91,7 @@ pub(crate) fn units(board: &Board, plan: &Plan, extent: Extent, authorities: &Au
         fs::set_permissions(directory.path, fs::Permissions::from_mode(directory.mode)).map_err(failed)?;
     }
     for file in kube::files(plan) {
-        write(file.path, file.contents.as_bytes(), 0o644)?;
+        clients::write(file.path, file.contents.as_bytes(), 0o644)?;
     }
     let clients = Clients::issue(plan, authorities)?;
     let wanted = |spec: &ServiceSpec| extent == Extent::Kubernetes || spec.name == "etcd";
@@ -249,69 +247,4 @@ fn program(argv: Vec<String>) -> (&'static str, Vec<String>) {
     // As with the table: once per boot.
     let path: &'static str = argv.first().cloned().unwrap_or_default().leak();
     (path, argv)
-}
-
-/// What PID 1 itself shows to the services.
-struct Clients {
-    etcd: Arc<rustls::ClientConfig>,
-    observer: Arc<rustls::ClientConfig>,
-    anonymous: Arc<rustls::ClientConfig>,
-    kubernetes: Arc<Endpoint>,
-}
-
-impl Clients {
-    /// Issues all certificates: services find theirs in files, PID 1 keeps its own.
-    fn issue(plan: &Plan, authorities: &Authorities) -> Result<Self, Error> {
-        let now = UnixTime::since_unix_epoch(clock::unix());
-        let issue = |profile: &pki::Profile<'_>| match profile.row().authority {
-            AuthorityKind::Cairn => authorities.cairn.issue_with_key(profile, now),
-            AuthorityKind::Etcd => authorities.etcd.issue_with_key(profile, now),
-            AuthorityKind::Kubernetes => authorities.kubernetes.issue_with_key(profile, now),
-        };
-        for authority in [&authorities.etcd, &authorities.kubernetes] {
-            let pem = pki::certificate_pem(authority.certificate());
-            write(&kube::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
-        }
-        for credential in Credential::ALL.into_iter().filter(|credential| credential.is_written()) {
-            let Issued { certificate, key } = issue(&credential.profile(plan))?;
-            write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
-            write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
-        }
-        let accounts = &authorities.service_accounts;
-        write(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
-        write(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
-
-        let client = |authority: &pki::Authority, issued: Option<&Issued>| {
-            let identity = issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
-            let ca = authority.certificate().clone();
-            Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
-        };
-        let api = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
-        let observer = client(&authorities.kubernetes, Some(&issue(&Credential::Observer.profile(plan))?))?;
-        Ok(Self {
-            etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
-            anonymous: client(&authorities.kubernetes, None)?,
-            kubernetes: Arc::new(endpoint(api, observer.clone())),
-            observer,
-        })
-    }
-
-    fn endpoint(&self, address: SocketAddrV4, authority: AuthorityKind, client: Option<Credential>) -> Endpoint {
-        let tls = match (authority, client) {
-            (AuthorityKind::Etcd, _) => &self.etcd,
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => &self.observer,
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => &self.anonymous,
-        };
-        endpoint(address, tls.clone())
-    }
-}
-
-fn endpoint(address: SocketAddrV4, tls: Arc<rustls::ClientConfig>) -> Endpoint {
-    Endpoint { address: address.into(), name: ServerName::from(std::net::IpAddr::from(*address.ip())), tls }
-}
-
-fn write(path: &str, contents: &[u8], mode: u32) -> Result<(), Error> {
-    let failed = |error| Error::File(path.to_owned(), error);
-    let mut file = fs::File::options().write(true).create(true).truncate(true).mode(mode).open(path).map_err(failed)?;
-    io::Write::write_all(&mut file, contents).map_err(failed)
 }

@@ -19,7 +19,7 @@ use rustix::process::{Pid, Signal};
 use supervise::{Effect, Ending, Event, Exit, Instance, InvalidTree, Report, Spec, Status, StopReason, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::child::{Cgroup, Children, Command};
+use crate::child::{Cgroup, Children, Command, Running};
 use crate::clock;
 use crate::probe::Probe;
 use crate::tasks::{self, Task};
@@ -190,15 +190,19 @@ impl Services {
 #[derive(Debug)]
 struct Alive {
     instance: Instance,
-    pid: Option<Pid>,
-    cgroup: Option<Cgroup>,
-    /// Asks a task to end.
-    stop: Option<oneshot::Sender<()>>,
-    /// Ends a task that did not.
-    abort: Option<oneshot::Sender<()>>,
+    body: Body,
     /// Watches it until it is gone.
     _watcher: Task<()>,
     prober: Option<Task<()>>,
+}
+
+/// What can be done to it.
+#[derive(Debug)]
+enum Body {
+    /// A process is signalled, its cgroup killed.
+    Process { pid: Pid, cgroup: Cgroup },
+    /// A task is asked to end, then ended; each once.
+    Task { stop: Option<oneshot::Sender<()>>, abort: Option<oneshot::Sender<()>> },
 }
 
 #[derive(Debug)]
@@ -284,41 +288,22 @@ impl Shell {
             }
         }
         let snapshots = self.tree.statuses().into_iter().map(|status| {
-            let pid = self.running.get(status.name).and_then(|alive| alive.pid);
+            let pid = match self.running.get(status.name).map(|alive| &alive.body) {
+                Some(Body::Process { pid, .. }) => Some(*pid),
+                Some(Body::Task { .. }) | None => None,
+            };
             Snapshot { status, pid }
         });
         self.state.send_replace(snapshots.collect());
     }
 
     fn start(&mut self, instance: Instance) -> Event {
-        let unit = &self.units[instance.service];
         let events = self.events.clone();
-        let alive = match &unit.run {
+        let (body, watcher) = match &self.units[instance.service].run {
             Run::Child(command) => match self.children.spawn(instance.service, command) {
-                Ok(mut child) => {
-                    let cgroup = child.cgroup();
-                    let watched = cgroup.clone();
-                    let pid = child.pid;
-                    let watcher = tasks::spawn(async move {
-                        let exit = match child.exited().await {
-                            sys::process::Exit::Code(code) => Exit::Code(code),
-                            sys::process::Exit::Signal(signal) => Exit::Signal(signal),
-                        };
-                        let _tree_ended = events.send(Event::Exited { instance, exit }).await;
-                        if let Err(error) = watched.empty().await {
-                            tracing::error!(service = instance.service, %error, "cgroup cannot be watched");
-                        }
-                        let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
-                    });
-                    Alive {
-                        instance,
-                        pid: Some(pid),
-                        cgroup: Some(cgroup),
-                        stop: None,
-                        abort: None,
-                        _watcher: watcher,
-                        prober: None,
-                    }
+                Ok(child) => {
+                    let body = Body::Process { pid: child.pid, cgroup: child.cgroup() };
+                    (body, tasks::spawn(watch_process(child, instance, events)))
                 }
                 Err(error) => {
                     tracing::error!(service = instance.service, %error, "service cannot be started");
@@ -328,44 +313,22 @@ impl Shell {
             Run::Task(make) => {
                 let (stop, asked) = oneshot::channel();
                 let (abort, aborted) = oneshot::channel();
-                let mut work = tasks::spawn(make(asked));
-                let watcher = tasks::spawn(async move {
-                    let ended = tokio::select! {
-                        ended = work.join() => Some(ended),
-                        _told = aborted => None,
-                    };
-                    let exit = match ended {
-                        Some(Ok(Ok(()))) | None => Exit::Code(0),
-                        Some(Ok(Err(error))) => {
-                            tracing::warn!(task = instance.service, error = %Chain(&*error), "task failed");
-                            Exit::Code(1)
-                        }
-                        Some(Err(_panicked)) => Exit::Panicked,
-                    };
-                    let _tree_ended = events.send(Event::Exited { instance, exit }).await;
-                    let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
-                });
-                Alive {
-                    instance,
-                    pid: None,
-                    cgroup: None,
-                    stop: Some(stop),
-                    abort: Some(abort),
-                    _watcher: watcher,
-                    prober: None,
-                }
+                let body = Body::Task { stop: Some(stop), abort: Some(abort) };
+                (body, tasks::spawn(watch_task(tasks::spawn(make(asked)), aborted, instance, events)))
             }
         };
-        self.running.insert(instance.service, alive);
+        self.running.insert(instance.service, Alive { instance, body, _watcher: watcher, prober: None });
         Event::Spawned(instance)
     }
 
+    /// What runs of `instance`, if it is still this run of the service.
+    fn alive(&mut self, instance: Instance) -> Option<&mut Alive> {
+        self.running.get_mut(instance.service).filter(|alive| alive.instance == instance)
+    }
+
     fn probe(&mut self, instance: Instance) {
-        let probe = self.units[instance.service].probe.clone();
-        let Some(alive) = self.running.get_mut(instance.service).filter(|alive| alive.instance == instance) else {
-            return;
-        };
-        let events = self.events.clone();
+        let (probe, events) = (self.units[instance.service].probe.clone(), self.events.clone());
+        let Some(alive) = self.alive(instance) else { return };
         alive.prober = Some(tasks::spawn(async move {
             if let Some(probe) = probe {
                 probe.succeeded().await;
@@ -375,35 +338,73 @@ impl Shell {
     }
 
     fn terminate(&mut self, instance: Instance) {
-        let Some(alive) = self.running.get_mut(instance.service).filter(|alive| alive.instance == instance) else {
-            return;
-        };
+        let children = self.children.clone();
+        let Some(alive) = self.alive(instance) else { return };
         alive.prober = None;
-        if let Some(pid) = alive.pid {
-            self.children.signal(pid, Signal::TERM);
-        }
-        if let Some(stop) = alive.stop.take() {
-            let _ended_already = stop.send(());
+        match &mut alive.body {
+            Body::Process { pid, .. } => children.signal(*pid, Signal::TERM),
+            Body::Task { stop, .. } => {
+                let _ended_already = stop.take().map(|stop| stop.send(()));
+            }
         }
     }
 
     fn kill(&mut self, instance: Instance) {
-        let Some(alive) = self.running.get_mut(instance.service).filter(|alive| alive.instance == instance) else {
-            return;
-        };
-        if let Some(Err(error)) = alive.cgroup.as_ref().map(Cgroup::kill) {
-            tracing::error!(service = instance.service, %error, "cgroup cannot be killed");
-        }
-        if let Some(abort) = alive.abort.take() {
-            let _ended_already = abort.send(());
+        let Some(alive) = self.alive(instance) else { return };
+        match &mut alive.body {
+            Body::Process { cgroup, .. } => {
+                if let Err(error) = cgroup.kill() {
+                    tracing::error!(service = instance.service, %error, "cgroup cannot be killed");
+                }
+            }
+            Body::Task { abort, .. } => {
+                let _ended_already = abort.take().map(|abort| abort.send(()));
+            }
         }
     }
 
     fn forget(&mut self, instance: Instance) {
-        if self.running.get(instance.service).is_some_and(|alive| alive.instance == instance) {
+        if self.alive(instance).is_some() {
             self.running.remove(instance.service);
         }
     }
+}
+
+/// Tells the tree when the process has ended, and when nothing of its cgroup is left.
+async fn watch_process(mut child: Running, instance: Instance, events: mpsc::Sender<Event>) {
+    let exit = match child.exited().await {
+        sys::process::Exit::Code(code) => Exit::Code(code),
+        sys::process::Exit::Signal(signal) => Exit::Signal(signal),
+    };
+    let _tree_ended = events.send(Event::Exited { instance, exit }).await;
+    if let Err(error) = child.cgroup().empty().await {
+        tracing::error!(service = instance.service, %error, "cgroup cannot be watched");
+    }
+    let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
+}
+
+/// Tells the tree how the task ended; one that is aborted ends here.
+async fn watch_task(
+    mut work: Task<Result<(), Failure>>,
+    aborted: oneshot::Receiver<()>,
+    instance: Instance,
+    events: mpsc::Sender<Event>,
+) {
+    let ended = tokio::select! {
+        ended = work.join() => Some(ended),
+        _told = aborted => None,
+    };
+    let exit = match ended {
+        Some(Ok(Ok(()))) | None => Exit::Code(0),
+        Some(Ok(Err(error))) => {
+            tracing::warn!(task = instance.service, error = %Chain(&*error), "task failed");
+            Exit::Code(1)
+        }
+        Some(Err(_panicked)) => Exit::Panicked,
+    };
+    drop(work);
+    let _tree_ended = events.send(Event::Exited { instance, exit }).await;
+    let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
 }
 
 /// Waits for a deadline; for ever when there is none.

@@ -42,7 +42,7 @@ pub(super) async fn bootstrap(kubernetes: Arc<Authority>, address: SocketAddrV4)
     let issued = kubernetes.issue_with_key(&Profile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
     let identity = Identity { chain: vec![issued.certificate], key: &issued.key };
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
-    let api = super::endpoint(address, Arc::new(tls));
+    let api = super::clients::endpoint(address, Arc::new(tls));
     for object in kube::bootstrap::objects() {
         let answer = api.post(object.path, object.body.into()).await?;
         match answer.status {

@@ -1,0 +1,92 @@
+//! Who the services and PID 1 are to one another: issues every certificate of a boot, writes those that services read,
+//! keeps those PID 1 shows itself.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddrV4};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+
+use kube::{Credential, Plan};
+use pki::{AuthorityKind, Identity, Issued, UnixTime};
+use rustls::pki_types::ServerName;
+
+use super::Error;
+use crate::clock;
+use crate::enrolment::Authorities;
+use crate::http::Endpoint;
+use crate::tls::Clock;
+
+/// What PID 1 itself shows to the services.
+pub(super) struct Clients {
+    etcd: Arc<rustls::ClientConfig>,
+    observer: Arc<rustls::ClientConfig>,
+    anonymous: Arc<rustls::ClientConfig>,
+    /// The Kubernetes API, asked as the observer.
+    pub(super) kubernetes: Arc<Endpoint>,
+}
+
+impl Clients {
+    /// Issues all certificates: services find theirs in files, PID 1 keeps its own.
+    pub(super) fn issue(plan: &Plan, authorities: &Authorities) -> Result<Self, Error> {
+        let now = UnixTime::since_unix_epoch(clock::unix());
+        let issue = |profile: &pki::Profile<'_>| match profile.row().authority {
+            AuthorityKind::Cairn => authorities.cairn.issue_with_key(profile, now),
+            AuthorityKind::Etcd => authorities.etcd.issue_with_key(profile, now),
+            AuthorityKind::Kubernetes => authorities.kubernetes.issue_with_key(profile, now),
+        };
+        for authority in [&authorities.etcd, &authorities.kubernetes] {
+            let pem = pki::certificate_pem(authority.certificate());
+            write(&kube::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
+        }
+        for credential in Credential::ALL.into_iter().filter(|credential| credential.is_written()) {
+            let Issued { certificate, key } = issue(&credential.profile(plan))?;
+            write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
+            write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
+        }
+        let accounts = &authorities.service_accounts;
+        write(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
+        write(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
+
+        let client = |authority: &pki::Authority, issued: Option<&Issued>| {
+            let identity = issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
+            let ca = authority.certificate().clone();
+            Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
+        };
+        let api = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
+        let observer = client(&authorities.kubernetes, Some(&issue(&Credential::Observer.profile(plan))?))?;
+        Ok(Self {
+            etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
+            anonymous: client(&authorities.kubernetes, None)?,
+            kubernetes: Arc::new(endpoint(api, observer.clone())),
+            observer,
+        })
+    }
+
+    /// A server of this machine, asked as `client`.
+    pub(super) fn endpoint(
+        &self,
+        address: SocketAddrV4,
+        authority: AuthorityKind,
+        client: Option<Credential>,
+    ) -> Endpoint {
+        let tls = match (authority, client) {
+            (AuthorityKind::Etcd, _) => &self.etcd,
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => &self.observer,
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => &self.anonymous,
+        };
+        endpoint(address, tls.clone())
+    }
+}
+
+/// A server of this machine, with the rules of `tls`.
+pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<rustls::ClientConfig>) -> Endpoint {
+    Endpoint { address: address.into(), name: ServerName::from(IpAddr::from(*address.ip())), tls }
+}
+
+/// Writes a file anew, with the permissions `mode` if it was not there.
+pub(super) fn write(path: &str, contents: &[u8], mode: u32) -> Result<(), Error> {
+    let failed = |error| Error::File(path.to_owned(), error);
+    let mut file = fs::File::options().write(true).create(true).truncate(true).mode(mode).open(path).map_err(failed)?;
+    io::Write::write_all(&mut file, contents).map_err(failed)
+}
