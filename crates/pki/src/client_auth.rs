@@ -6,17 +6,14 @@
 use std::sync::Arc;
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::verify_tls13_signature;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::time_provider::TimeProvider;
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName as RootName, Error, ServerConfig};
-use rustls::{PeerIncompatible, SignatureScheme};
+use rustls::{CertificateError, DistinguishedName as RootName, Error, ServerConfig};
 
 use crate::authority::IssueError;
 use crate::key::{PrivateKey, PublicKey};
-use crate::tls::{self, Identity, SIGNATURES, TlsError};
+use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
 use crate::verify::public_key_of;
 
 /// Who is on the other end of a connection that has finished its handshake.
@@ -118,25 +115,5 @@ impl ClientCertVerifier for PinnedOwners {
         }
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &SIGNATURES)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SIGNATURES.supported_schemes()
-    }
+    signatures_of_tls13!();
 }

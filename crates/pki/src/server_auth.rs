@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::verify_tls13_signature;
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, PeerIncompatible, SignatureScheme};
+use rustls::{CertificateError, ClientConfig, Error};
 
 use crate::key::SpkiPin;
-use crate::tls::{self, Identity, SIGNATURES, TlsError};
+use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
 use crate::verify::{Purpose, VerifyError, public_key_of, verify};
 
 /// TLS to a machine: the server shows a leaf for exactly the name dialled and, behind it, the authority's
@@ -73,27 +72,7 @@ impl ServerCertVerifier for UnderAuthority {
             .map_err(|error| refused(&error))
     }
 
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signature, &SIGNATURES)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        SIGNATURES.supported_schemes()
-    }
+    signatures_of_tls13!();
 }
 
 /// The accusation in the words of TLS; the alert that goes out says no more than that.

@@ -45,6 +45,35 @@ pub(crate) static SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorit
     ],
 };
 
+/// What rustls' two traits for verifiers ask for in the same words, and what has one answer here: signatures of
+/// TLS 1.3 by [`SIGNATURES`], none of TLS 1.2. A macro, because no method serves two traits.
+macro_rules! signatures_of_tls13 {
+    () => {
+        fn verify_tls12_signature(
+            &self,
+            _message: &[u8],
+            _cert: &rustls::pki_types::CertificateDer<'_>,
+            _signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+        }
+
+        fn verify_tls13_signature(
+            &self,
+            message: &[u8],
+            cert: &rustls::pki_types::CertificateDer<'_>,
+            signature: &rustls::DigitallySignedStruct,
+        ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+            rustls::crypto::verify_tls13_signature(message, cert, signature, &crate::tls::SIGNATURES)
+        }
+
+        fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+            crate::tls::SIGNATURES.supported_schemes()
+        }
+    };
+}
+pub(crate) use signatures_of_tls13;
+
 pub(crate) fn server(
     identity: Identity<'_>,
     verifier: Arc<dyn ClientCertVerifier>,
