@@ -155,78 +155,40 @@ impl Tree {
     fn spawned(&mut self, index: usize, now: Instant, out: &mut Vec<Effect>) -> Fit {
         let unit = &mut self.units[index];
         let instance = unit.instance();
-        match &mut unit.phase {
-            Phase::Starting { run: run @ Run::Launching, .. } => {
-                *run = Run::Whole;
-                match unit.spec.ready {
-                    Readiness::OnStart => enter_ready(unit, Run::Whole, now),
-                    Readiness::Probe => out.push(Effect::Probe(instance)),
-                }
-                Fit::Yes
+        let Some(run @ Run::Launching) = unit.run_mut() else { return Fit::No };
+        *run = Run::Whole;
+        if let Phase::Starting { .. } = unit.phase {
+            match unit.spec.ready {
+                Readiness::OnStart => enter_ready(unit, Run::Whole, now),
+                Readiness::Probe => out.push(Effect::Probe(instance)),
             }
-            Phase::Draining { run: run @ Run::Launching, .. } => {
-                *run = Run::Whole;
-                Fit::Yes
-            }
-            Phase::Stopping { run: run @ Run::Launching, kills, .. } => {
-                *run = Run::Whole;
-                out.push(if *kills == 0 { Effect::Terminate(instance) } else { Effect::Kill(instance) });
-                Fit::Yes
-            }
-            Phase::Starting { .. }
-            | Phase::Ready { .. }
-            | Phase::Draining { .. }
-            | Phase::Stopping { .. }
-            | Phase::Waiting
-            | Phase::BackingOff { .. }
-            | Phase::Stopped
-            | Phase::Finished
-            | Phase::Failed => Fit::No,
         }
+        if let Phase::Stopping { kills, .. } = unit.phase {
+            out.push(if kills == 0 { Effect::Terminate(instance) } else { Effect::Kill(instance) });
+        }
+        Fit::Yes
     }
 
     fn spawn_failed(&mut self, index: usize, errno: i32, now: Instant, out: &mut Vec<Effect>) -> Fit {
+        let unit = &self.units[index];
+        let Some(Run::Launching) = unit.run() else { return Fit::No };
         let ending = Ending::SpawnFailed(errno);
-        match self.units[index].phase {
-            Phase::Starting { run: Run::Launching, .. } => {
-                let then = self.fail(index, ending, now, out);
-                self.gone(index, then, now);
-                Fit::Yes
-            }
-            Phase::Draining { run: Run::Launching, then } | Phase::Stopping { run: Run::Launching, then, .. } => {
+        let then = match unit.then() {
+            Some(then) => {
                 self.note_ending(index, ending, then);
-                self.gone(index, then, now);
-                Fit::Yes
+                then
             }
-            Phase::Starting { .. }
-            | Phase::Ready { .. }
-            | Phase::Draining { .. }
-            | Phase::Stopping { .. }
-            | Phase::Waiting
-            | Phase::BackingOff { .. }
-            | Phase::Stopped
-            | Phase::Finished
-            | Phase::Failed => Fit::No,
-        }
+            None => self.fail(index, ending, now, out),
+        };
+        self.gone(index, then, now);
+        Fit::Yes
     }
 
     fn ready(&mut self, index: usize, now: Instant) -> Fit {
         let unit = &mut self.units[index];
-        match unit.phase {
-            Phase::Starting { run: run @ (Run::Whole | Run::Unreaped), .. } => {
-                enter_ready(unit, run, now);
-                Fit::Yes
-            }
-            Phase::Starting { .. }
-            | Phase::Ready { .. }
-            | Phase::Draining { .. }
-            | Phase::Stopping { .. }
-            | Phase::Waiting
-            | Phase::BackingOff { .. }
-            | Phase::Stopped
-            | Phase::Finished
-            | Phase::Failed => Fit::No,
-        }
+        let Phase::Starting { run: run @ (Run::Whole | Run::Unreaped), .. } = unit.phase else { return Fit::No };
+        enter_ready(unit, run, now);
+        Fit::Yes
     }
 
     fn exited(&mut self, index: usize, exit: Exit, now: Instant, out: &mut Vec<Effect>) -> Fit {
@@ -240,35 +202,24 @@ impl Tree {
             Run::Orphans => return Fit::No,
         };
         let ending = Ending::Exit(exit);
-        let then = match unit.phase {
-            Phase::Draining { then, .. } => {
+        let then = match (unit.then(), unit.spec.restart) {
+            (Some(then), _) => {
                 self.note_ending(index, ending, then);
                 then
             }
-            Phase::Stopping { then, .. } => {
-                self.note_ending(index, ending, then);
-                if run != Run::Unreaped {
-                    if let Some(run) = self.units[index].run_mut() {
-                        *run = Run::Orphans;
-                    }
-                    return fit;
-                }
-                then
+            (None, Restart::UntilSuccess(_) | Restart::Never) if exit.is_success() => {
+                self.units[index].last = Some(ending);
+                out.push(Effect::Report(Report::Finished(instance)));
+                Then::Finish
             }
-            Phase::Starting { .. } | Phase::Ready { .. } => match unit.spec.restart {
-                Restart::UntilSuccess(_) | Restart::Never if exit.is_success() => {
-                    self.units[index].last = Some(ending);
-                    out.push(Effect::Report(Report::Finished(instance)));
-                    Then::Finish
-                }
-                Restart::Always(_) | Restart::UntilSuccess(_) | Restart::Never => self.fail(index, ending, now, out),
-            },
-            Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {
-                return Fit::No;
+            (None, Restart::Always(_) | Restart::UntilSuccess(_) | Restart::Never) => {
+                self.fail(index, ending, now, out)
             }
         };
         if run == Run::Unreaped {
             self.gone(index, then, now);
+        } else if let Phase::Stopping { run, .. } = &mut self.units[index].phase {
+            *run = Run::Orphans;
         } else {
             // What a dead main process leaves behind has nobody to end it in good order.
             out.push(Effect::Kill(instance));
@@ -423,18 +374,21 @@ impl Tree {
             let unit = &mut self.units[index];
             let instance = unit.instance();
             let since = unit.since;
+            if unit.deadline().is_none_or(|(at, _)| at > now) {
+                continue;
+            }
             match &mut unit.phase {
-                Phase::Starting { run, deadline } if *deadline <= now => {
+                Phase::Starting { run, .. } => {
                     let run = *run;
                     let then = self.fail(index, Ending::StartDeadline, now, out);
                     self.units[index].enter(Phase::Draining { run, then }, now);
                 }
-                Phase::Ready { stable_at, .. } if stable_at.is_some_and(|at| at <= now) => {
+                Phase::Ready { stable_at, .. } => {
                     *stable_at = None;
                     unit.failures = 0;
                     out.push(Effect::Report(Report::Stable(instance)));
                 }
-                Phase::Stopping { run, kill_at, kills, .. } if *kill_at <= now => {
+                Phase::Stopping { run, kill_at, kills, .. } => {
                     out.push(Effect::Report(if *kills == 0 {
                         Report::StopDeadline(instance)
                     } else {
@@ -446,16 +400,9 @@ impl Tree {
                     *kills = kills.saturating_add(1);
                     *kill_at = now + KILL_REPEAT;
                 }
-                Phase::BackingOff { until } if *until <= now => unit.enter(Phase::Waiting, now),
-                Phase::Starting { .. }
-                | Phase::Ready { .. }
-                | Phase::Stopping { .. }
-                | Phase::BackingOff { .. }
-                | Phase::Draining { .. }
-                | Phase::Waiting
-                | Phase::Stopped
-                | Phase::Finished
-                | Phase::Failed => {}
+                Phase::BackingOff { .. } => unit.enter(Phase::Waiting, now),
+                // These have no deadline.
+                Phase::Draining { .. } | Phase::Waiting | Phase::Stopped | Phase::Finished | Phase::Failed => {}
             }
         }
         match self.course {

@@ -178,9 +178,23 @@ impl Unit {
         }
     }
 
+    /// What becomes of it once its run is gone; none while its end has not begun.
+    pub(crate) const fn then(&self) -> Option<Then> {
+        match self.phase {
+            Phase::Draining { then, .. } | Phase::Stopping { then, .. } => Some(then),
+            Phase::Waiting
+            | Phase::Starting { .. }
+            | Phase::Ready { .. }
+            | Phase::BackingOff { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed => None,
+        }
+    }
+
     /// Told to end, or about to be.
     pub(crate) const fn is_ending(&self) -> bool {
-        matches!(self.phase, Phase::Draining { .. } | Phase::Stopping { .. })
+        self.then().is_some()
     }
 
     /// Whether this service, as a need, holds.
