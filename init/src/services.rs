@@ -366,6 +366,10 @@ impl Shell {
     fn forget(&mut self, instance: Instance) {
         if self.alive(instance).is_some() {
             self.running.remove(instance.service);
+            if self.stopping.is_some() {
+                // On the console, for whoever waits in front of a machine that shuts down.
+                tracing::info!(service = instance.service, "service stopped");
+            }
         }
     }
 }
