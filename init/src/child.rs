@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal};
 use sys::process::{Exit, Privileges, Program};
@@ -20,8 +20,8 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::log;
 use crate::tasks::{self, Task};
+use crate::{lock, log};
 
 /// Where services have their cgroups.
 const SERVICES: &str = "/sys/fs/cgroup/services";
@@ -97,7 +97,7 @@ impl Children {
         };
         let (sender, exit) = oneshot::channel();
         let child = {
-            let mut registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut registry = lock::even_if_poisoned(&self.0);
             let child = sys::process::spawn(&program)?;
             registry.insert(child.pid, sender);
             child
@@ -108,7 +108,7 @@ impl Children {
 
     /// Sends `signal` to a child that has not been reaped yet; one that has been is left in peace.
     pub(crate) fn signal(&self, pid: Pid, signal: Signal) {
-        let registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let registry = lock::even_if_poisoned(&self.0);
         if registry.contains_key(&pid) {
             // It may be dead already: then the reaper says so.
             let _dead_or_told = rustix::process::kill_process(pid, signal);
@@ -116,7 +116,7 @@ impl Children {
     }
 
     fn reap(&self) {
-        let mut registry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut registry = lock::even_if_poisoned(&self.0);
         loop {
             match sys::process::reap() {
                 Ok(Some((pid, exit))) => {

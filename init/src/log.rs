@@ -9,13 +9,13 @@ mod subscriber;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use api::{LogEntry, LogQuery, UnixMillis};
 use ring::Ring;
 use tokio::sync::watch;
 
-use crate::clock;
+use crate::{clock, lock};
 
 /// The name under which PID 1 itself logs.
 pub(crate) const OWN: &str = "init";
@@ -51,7 +51,7 @@ pub(crate) fn write(service: &'static str, line: &[u8]) {
     let Some(log) = LOG.get() else { return };
     let line = &line[..line.len().min(api::limits::LOG_LINE_BYTES)];
     let written = {
-        let mut rings = lock(&log.rings);
+        let mut rings = lock::even_if_poisoned(&log.rings);
         let number = rings.next;
         rings.next += 1;
         let ring = rings.by_service.entry(service).or_insert_with(|| Ring::new(RING_BYTES));
@@ -64,7 +64,7 @@ pub(crate) fn write(service: &'static str, line: &[u8]) {
 /// Shows `text` on the console, whatever state the rest is in.
 pub(crate) fn console(text: &str) {
     let Some(log) = LOG.get() else { return };
-    for console in lock(&log.consoles).iter_mut() {
+    for console in lock::even_if_poisoned(&log.consoles).iter_mut() {
         let _there_is_nowhere_to_report_it = console.write_all(text.as_bytes());
     }
 }
@@ -108,7 +108,7 @@ impl Reader {
 
     fn batch(&mut self) -> Vec<LogEntry> {
         let Some(log) = LOG.get() else { return Vec::new() };
-        let rings = lock(&log.rings);
+        let rings = lock::even_if_poisoned(&log.rings);
         let since = self.query.since.unwrap_or(UnixMillis(0));
         let taken = || rings.by_service.iter().filter(|(service, _)| self.query.takes(service));
         if let Some(tail) = self.tail.take() {
@@ -136,9 +136,4 @@ impl Reader {
             lost: entry.index.saturating_sub(expected),
         }
     }
-}
-
-/// A poisoned lock is a panicked task; the rings are whole after every statement, so the log goes on.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

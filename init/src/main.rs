@@ -14,6 +14,7 @@ mod esp;
 mod http;
 mod kernel;
 mod kmsg;
+mod lock;
 mod log;
 mod mesh;
 mod power;

@@ -1,6 +1,6 @@
 //! The public API of this boot: opened with a certificate that says nothing, given the machine's own once there is one.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use pki::client_auth::{Owners, server_config};
@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use crate::board::Board;
 use crate::child::Children;
 use crate::enrolment::{Known, Member};
+use crate::lock;
 use crate::rpc::{self, ClaimSecret, Claimable, Context, Front, MemberAuthorities, PowerRequest};
 use crate::services::{Run, Services, Unit};
 use crate::tls::Clock;
@@ -84,7 +85,7 @@ impl PublicApi {
             probe: None,
         };
         let tree = Services::start(children, vec![unit])?;
-        lock(&context.trees).push(tree.clone());
+        lock::even_if_poisoned(&context.trees).push(tree.clone());
         Ok(Self { context, power, tree, front })
     }
 
@@ -115,7 +116,7 @@ impl PublicApi {
             view.cold_start = Some(member.cold_start);
             view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
         });
-        *lock(&self.context.claim) = match &member.first_contact {
+        *lock::even_if_poisoned(&self.context.claim) = match &member.first_contact {
             Some((secret, config)) => Claimable::Open(ClaimSecret {
                 secret: model::FirstContact(secret.0.duplicate()),
                 config: *config,
@@ -132,7 +133,7 @@ impl PublicApi {
 
     /// Shows a further tree through the API.
     pub(crate) fn show(&self, tree: &Services) {
-        lock(&self.context.trees).push(tree.clone());
+        lock::even_if_poisoned(&self.context.trees).push(tree.clone());
     }
 }
 
@@ -141,8 +142,4 @@ fn front(chain: Vec<pki::CertificateDer<'static>>, key: &PrivateKey, owners: Own
     let mut tls = server_config(Identity { chain, key }, owners.clone(), Arc::new(Clock))?;
     tls.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Front { tls: Arc::new(tls), owners, leaf })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

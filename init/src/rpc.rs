@@ -13,7 +13,7 @@ mod session;
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::debug_server::DebugServer;
@@ -29,8 +29,7 @@ use tonic::transport::Server;
 pub(crate) use public::{ClaimSecret, Claimable, Context, MemberAuthorities, PowerRequest};
 use session::{Origin, Session};
 
-use crate::clock;
-use crate::tasks;
+use crate::{clock, lock, tasks};
 
 /// Connections at a time, from all sources: 64 KiB each at worst, so 16 MiB is never reached by far.
 const CONNECTIONS: u32 = 128;
@@ -149,7 +148,7 @@ struct Place {
 impl Sources {
     fn admit(&self, source: IpAddr) -> Option<Place> {
         let admitted = {
-            let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sources = lock::even_if_poisoned(&self.0);
             let all: u32 = sources.values().map(|source| source.connections).sum();
             let entry = sources.entry(source).or_default();
             let room = all < CONNECTIONS && entry.connections < PER_SOURCE;
@@ -167,7 +166,7 @@ impl Sources {
     fn tell(&self, source: IpAddr, what: &str) {
         let now = clock::now();
         let told = {
-            let mut sources = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sources = lock::even_if_poisoned(&self.0);
             let recent = |told: Instant| now.duration_since(told) < QUIET;
             // Sources that are gone and were not told off lately are forgotten: the map stays as small as the network.
             sources.retain(|_, source| source.connections > 0 || source.told.is_some_and(recent));
@@ -189,7 +188,7 @@ impl Sources {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut sources = self.sources.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = lock::even_if_poisoned(&self.sources.0);
         if let Some(source) = sources.get_mut(&self.source) {
             source.connections = source.connections.saturating_sub(1);
         }

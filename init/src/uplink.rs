@@ -9,7 +9,7 @@ mod rules;
 use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use model::{Ipv4Prefix, NetworkConfig};
 use rtnetlink::packet_route::AddressFamily;
@@ -18,6 +18,7 @@ use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
 use crate::board::Board;
 use crate::child::Children;
+use crate::lock;
 use crate::services::Services;
 use crate::tasks::{self, Task};
 
@@ -179,7 +180,7 @@ impl Network {
     }
 
     fn resolve(&self, link: u32, servers: Vec<Ipv4Addr>) -> io::Result<()> {
-        let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut resolvers = lock::even_if_poisoned(&self.resolvers);
         resolvers.retain(|(index, _)| *index != link);
         resolvers.push((link, servers));
         resolvers.sort_unstable();

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::wire;
@@ -17,7 +17,7 @@ use super::public::Context;
 use crate::applet::misbehave;
 use crate::child::{Command, Limits};
 use crate::services::{Run, Services, Unit};
-use crate::tasks;
+use crate::{lock, tasks};
 
 /// The service.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Debug {
         }
         let tree = Services::start(&self.0.children, vec![unit]);
         let tree = tree.map_err(|error| Status::internal(error.to_string()))?;
-        self.0.trees.lock().unwrap_or_else(PoisonError::into_inner).push(tree);
+        lock::even_if_poisoned(&self.0.trees).push(tree);
         Ok(format!("started {service}"))
     }
 }
@@ -102,6 +102,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.deaf" => ("test.deaf", always, Run::Child(program("test-deaf"))),
         "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
+        "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
         "test.panic" => ("test.panic", always, Run::task(panics)),
         _ => return None, // a name that a test made up
     };

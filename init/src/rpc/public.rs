@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use api::{
     Claim, ClientCertificate, Condition, LogQuery, MachineStatus, PublicState, Service, ServiceState, TunnelPart,
@@ -22,7 +22,7 @@ use super::session::Origin;
 use crate::board::Board;
 use crate::child::{Cgroup, Children};
 use crate::services::{Services, Snapshot};
-use crate::{clock, log, tasks};
+use crate::{clock, lock, log, tasks};
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const KUBERNETES_NAME: &str = "kubernetes";
@@ -93,7 +93,7 @@ pub(crate) struct Context {
 impl Context {
     /// The owner called with its key: the first-contact secret has done its work and dies.
     pub(super) fn owner_called(&self) {
-        let mut claim = self.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claim = lock::even_if_poisoned(&self.claim);
         if let Claimable::Open(_) = *claim {
             *claim = Claimable::Over;
             self.claimed.notify_one();
@@ -101,7 +101,7 @@ impl Context {
     }
 
     pub(super) fn snapshots(&self) -> Vec<Snapshot> {
-        let trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        let trees = lock::even_if_poisoned(&self.trees);
         trees.iter().flat_map(Services::snapshots).collect()
     }
 
@@ -128,7 +128,7 @@ impl api::public_server::Public for Public {
 
     async fn claim(&self, request: Request<wire::ClaimRequest>) -> Result<Response<wire::ClaimResponse>, Status> {
         let origin = request.extensions().get::<Origin>().ok_or_else(|| Status::internal("no session"))?;
-        let held = self.0.claim.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock::even_if_poisoned(&self.0.claim);
         let held = match &*held {
             Claimable::Open(held) if *held.certificate == *origin.leaf => held,
             Claimable::NotYet | Claimable::Open(_) => {
@@ -204,7 +204,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::RestartServiceRequest>,
     ) -> Result<Response<wire::RestartServiceResponse>, Status> {
         let name = request.into_inner().name;
-        let trees = self.0.trees.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let trees = lock::even_if_poisoned(&self.0.trees).clone();
         for tree in trees {
             if tree.restart(&name).await.is_ok() {
                 tracing::info!(service = name, "restart asked for by the owner");
