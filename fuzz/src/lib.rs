@@ -5,7 +5,7 @@
 //! function, a row in [`TARGETS`], a folder `corpus/<name>/` with a seed that is accepted (`good-*`) and some that
 //! are not (`bad-*`).
 
-use attest::{CommandCode, PcrSelection, response};
+use attest::{CommandCode, response, sealing_pcrs};
 use formats::strict::{self, Field, Kind, Message, Rule};
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
@@ -196,7 +196,7 @@ pub fn tpm_answer(bytes: &[u8]) -> Outcome {
         }
     }
     let parameters = bytes.get(10..).unwrap_or(bytes);
-    let selection = PcrSelection::of(BootClass::Uefi).expect("served");
+    let selection = sealing_pcrs(BootClass::Uefi).expect("served");
     let _ = response::get_random(parameters);
     let _ = response::unseal(parameters);
     let _ = response::pcr_read(selection, parameters);

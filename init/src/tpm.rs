@@ -7,10 +7,10 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 
-use attest::{BrokenFirmware, Name, PcrSelection, PcrValues, SealedObject, check_firmware};
+use attest::{BrokenFirmware, Name, PcrValues, SealedObject, check_firmware, sealing_pcrs};
 use enrol::config;
 use enrol::found::Locked;
-use keys::binding::{self, Binding, TpmObject};
+use keys::binding::{Binding, TpmObject};
 use keys::derive::Unauthentic;
 use keys::seal::SealError;
 use model::{BootClass, Secret};
@@ -109,7 +109,7 @@ impl Tpm {
         // First, since the session that everything else runs in draws on the pool.
         let random = tpm.random().map_err(Error::Random)?;
         sys::entropy::add(random.expose()).map_err(Error::Mix)?;
-        let measured = tpm.read_pcrs(PcrSelection::of(class)?).map_err(Error::Pcrs)?;
+        let measured = tpm.read_pcrs(sealing_pcrs(class)?).map_err(Error::Pcrs)?;
         let firmware = check_firmware(class, &measured);
         Ok(Some(Self { tpm, measured, firmware }))
     }
@@ -130,7 +130,7 @@ impl Tpm {
     pub(crate) fn seal(&mut self, secret: &Secret<32>) -> Result<Binding, Error> {
         let sealed = self.tpm.seal(secret, self.measured.policy_digest()).map_err(Error::Seal)?;
         Ok(Binding::Tpm(TpmObject {
-            pcrs: selection(&self.measured),
+            pcrs: self.measured.selection(),
             storage_key_name: *sealed.storage_key.as_bytes(),
             public: sealed.public,
             private: sealed.private,
@@ -146,7 +146,7 @@ impl Tpm {
         if let Err(BrokenFirmware { pcr }) = self.firmware {
             return Err(NotReleased::Locked(Locked::ZeroPcr(pcr)));
         }
-        if object.pcrs != selection(&self.measured) {
+        if object.pcrs != self.measured.selection() {
             return Err(NotReleased::Locked(Locked::Pcrs));
         }
         let Ok(storage_key) = Name::try_from(&object.storage_key_name[..]) else { return Err(damaged()) };
@@ -172,10 +172,4 @@ impl Tpm {
 /// A blob that no TPM made is told like a body that does not open: somebody changed the file.
 fn damaged() -> NotReleased {
     NotReleased::Locked(Locked::Body(SealError::Root(Unauthentic)))
-}
-
-/// The selection as it is stored beside a sealed object.
-fn selection(measured: &PcrValues) -> binding::PcrSelection {
-    let pcrs: Vec<u8> = measured.selection().pcrs().collect();
-    binding::PcrSelection::of(&pcrs)
 }

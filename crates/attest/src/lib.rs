@@ -37,7 +37,7 @@ pub use code::{CommandCode, ResponseCode};
 pub use kdf::CryptoFailed;
 pub use object::{BadName, Name, SealedObject};
 pub use pcr::{
-    BrokenFirmware, CAP_PCR, PcrDigest, PcrSelection, PcrValues, PolicyDigest, ReservedBootClass, check_firmware,
+    BrokenFirmware, CAP_PCR, PcrDigest, PcrValues, PolicyDigest, ReservedBootClass, check_firmware, sealing_pcrs,
 };
 pub use tpm::{Tpm, UnsealError};
 pub use wire::Malformed;

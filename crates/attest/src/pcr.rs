@@ -1,7 +1,7 @@
 //! PCRs of the SHA-256 bank: which are selected for a boot class, what they hold, the policy that they make, and the
 //! value that the cap gives PCR 11. Talks to no TPM: everything here can be computed before or without one.
 
-use model::BootClass;
+use model::{BootClass, PcrSelection};
 
 use crate::code::{CommandCode, algorithm};
 use crate::kdf::sha256;
@@ -36,59 +36,28 @@ pub(crate) fn cap_digest() -> [u8; 32] {
     sha256(&[b"cairn/v1/cap"])
 }
 
-/// A set of PCRs of the SHA-256 bank; bit n is PCR n.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PcrSelection(u32);
-
 /// The boot class is reserved: nothing is sealed to it yet, and a seal that names it is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("boot class uefi-sb is reserved until Secure Boot is supported")]
 pub struct ReservedBootClass;
 
-impl PcrSelection {
-    /// The PCRs that a seal of this boot class depends on.
-    ///
-    /// # Errors
-    /// [`ReservedBootClass`] for `uefi-sb`.
-    pub fn of(class: BootClass) -> Result<Self, ReservedBootClass> {
-        match class {
-            BootClass::Uefi => Ok(Self::new(&[0, 2, 4, 7, CAP_PCR, 12, 13])),
-            BootClass::Direct => Ok(Self::new(&[CAP_PCR])),
-            BootClass::UefiSecureBoot => Err(ReservedBootClass),
-        }
-    }
-
-    const fn new(pcrs: &[u8]) -> Self {
-        let mut bits = 0;
-        let mut index = 0;
-        while index < pcrs.len() {
-            bits |= 1 << pcrs[index];
-            index += 1;
-        }
-        Self(bits)
-    }
-
-    /// The set as a number: bit n is PCR n. For storing beside a seal.
-    #[must_use]
-    pub const fn bits(self) -> u32 {
-        self.0
-    }
-
-    /// The PCRs' numbers, ascending: the order in which they are read and hashed.
-    pub fn pcrs(self) -> impl Iterator<Item = u8> {
-        (0..PCRS).filter(move |pcr| self.0 & (1 << pcr) != 0)
-    }
-
-    /// `TPML_PCR_SELECTION` with one bank (part 2, section 10.9.7).
-    pub(crate) fn wire(self) -> Vec<u8> {
-        let [first, second, third, _] = self.0.to_le_bytes();
-        let selection = Writer::new().u32(1).u16(algorithm::SHA256).u8(3).bytes(&[first, second, third]);
-        selection.as_slice().to_vec()
+/// The PCRs that a seal of this boot class depends on.
+///
+/// # Errors
+/// [`ReservedBootClass`] for `uefi-sb`.
+pub fn sealing_pcrs(class: BootClass) -> Result<PcrSelection, ReservedBootClass> {
+    match class {
+        BootClass::Uefi => Ok(const { PcrSelection::of(&[0, 2, 4, 7, CAP_PCR, 12, 13]) }),
+        BootClass::Direct => Ok(const { PcrSelection::of(&[CAP_PCR]) }),
+        BootClass::UefiSecureBoot => Err(ReservedBootClass),
     }
 }
 
-/// A PC's TPM has 24 PCRs (PC Client Platform TPM Profile, section 4.6).
-const PCRS: u8 = 24;
+/// `TPML_PCR_SELECTION` with one bank (part 2, section 10.9.7).
+pub(crate) fn selection_wire(selection: PcrSelection) -> Vec<u8> {
+    let [first, second, third, _] = selection.bits().to_le_bytes();
+    Writer::new().u32(1).u16(algorithm::SHA256).u8(3).bytes(&[first, second, third]).as_slice().to_vec()
+}
 
 /// What the selected PCRs held when they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,7 +96,7 @@ impl PcrValues {
         let digests: Vec<&[u8]> = self.digests.iter().map(|digest| &digest.0[..]).collect();
         let fresh = [0; 32];
         let command = CommandCode::PolicyPcr.value().to_be_bytes();
-        PolicyDigest(sha256(&[&fresh, &command, &self.selection.wire(), &sha256(&digests)]))
+        PolicyDigest(sha256(&[&fresh, &command, &selection_wire(self.selection), &sha256(&digests)]))
     }
 }
 
@@ -166,13 +135,13 @@ mod tests {
     use super::*;
 
     fn values(class: BootClass, digest: impl Fn(u8) -> PcrDigest) -> PcrValues {
-        let selection = PcrSelection::of(class).expect("not reserved");
+        let selection = sealing_pcrs(class).expect("not reserved");
         PcrValues::new(selection, selection.pcrs().map(digest).collect()).expect("one per PCR")
     }
 
     #[test]
     fn each_boot_class_has_its_pcrs_and_the_reserved_one_is_refused() {
-        let of = |class| PcrSelection::of(class).map(|selection| selection.pcrs().collect::<Vec<_>>());
+        let of = |class| sealing_pcrs(class).map(|selection| selection.pcrs().collect::<Vec<_>>());
         assert_eq!(of(BootClass::Uefi), Ok(vec![0, 2, 4, 7, 11, 12, 13]));
         assert_eq!(of(BootClass::Direct), Ok(vec![11]));
         assert_eq!(of(BootClass::UefiSecureBoot), Err(ReservedBootClass));
@@ -184,10 +153,10 @@ mod tests {
     fn the_policy_digest_has_its_known_answers() {
         let digest = |values: PcrValues| HEXLOWER.encode(&values.policy_digest().0);
         let direct = values(BootClass::Direct, |_| PcrDigest::ZERO);
-        assert_eq!(HEXLOWER.encode(&direct.selection().wire()), "00000001000b03000800");
+        assert_eq!(HEXLOWER.encode(&selection_wire(direct.selection())), "00000001000b03000800");
         assert_eq!(digest(direct), "fd32fa22c52cfc8e1a0c29eb38519f87084cab0b04b0d8f020a4d38b2f4e223e");
         let uefi = values(BootClass::Uefi, |pcr| PcrDigest([pcr; 32]));
-        assert_eq!(HEXLOWER.encode(&uefi.selection().wire()), "00000001000b03953800");
+        assert_eq!(HEXLOWER.encode(&selection_wire(uefi.selection())), "00000001000b03953800");
         assert_eq!(digest(uefi), "39fb35a386469bacb2363914e35d85c1b771011d8751a01651810c3e3a1a1279");
     }
 
@@ -214,7 +183,7 @@ mod tests {
 
     #[test]
     fn values_are_as_many_as_their_selection() {
-        let selection = PcrSelection::of(BootClass::Direct).expect("not reserved");
+        let selection = sealing_pcrs(BootClass::Direct).expect("not reserved");
         assert_eq!(PcrValues::new(selection, vec![]), None);
         assert_eq!(PcrValues::new(selection, vec![PcrDigest::ZERO; 2]), None);
     }

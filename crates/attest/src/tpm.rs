@@ -6,14 +6,14 @@
 use std::error::Error;
 use std::fmt;
 
-use model::Secret;
+use model::{PcrSelection, Secret};
 use zeroize::Zeroizing;
 
 use crate::channel::{Call, Channel, TpmError, Transport, exchange, flush, start_policy};
 use crate::code::{CommandCode, ResponseCode, algorithm};
 use crate::command::{Entity, frame};
 use crate::object::{Name, SealedObject, SealedPublic};
-use crate::pcr::{CAP_PCR, PcrSelection, PcrValues, PolicyDigest, cap_digest};
+use crate::pcr::{CAP_PCR, PcrValues, PolicyDigest, cap_digest, selection_wire};
 use crate::response;
 use crate::session::Purpose;
 use crate::wire::{Malformed, Writer};
@@ -75,7 +75,7 @@ impl<T: Transport> Tpm<T> {
     pub fn read_pcrs(&mut self, selection: PcrSelection) -> Result<PcrValues, TpmError<T::Error>> {
         let code = CommandCode::PcrRead;
         self.in_channel(|transport, channel| {
-            let parameters = Writer::new().bytes(&selection.wire());
+            let parameters = Writer::new().bytes(&selection_wire(selection));
             let call = Call { code, entities: &[], policy: None, purpose: Purpose::Audit, parameters };
             let done = channel.call(transport, call)?;
             response::pcr_read(selection, &done.parameters).map_err(malformed(code))
@@ -247,7 +247,7 @@ fn unseal_with<T: Transport>(
     selection: PcrSelection,
 ) -> Result<Secret<32>, UnsealError<T::Error>> {
     let code = CommandCode::PolicyPcr;
-    let parameters = Writer::new().sized(&[]).bytes(&selection.wire()); // whatever the PCRs hold: Unseal compares
+    let parameters = Writer::new().sized(&[]).bytes(&selection_wire(selection)); // whatever the PCRs hold: Unseal compares
     let entities = [Entity::Fixed(policy)];
     let call = Call { code, entities: &entities, policy: None, purpose: Purpose::Audit, parameters };
     let done = channel.call(transport, call)?;

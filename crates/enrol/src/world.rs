@@ -1,14 +1,14 @@
 //! A machine's disk, ESP and TPM in memory, and boots of it that may be cut after any effect or in the middle of one.
 //! What it refuses by panicking is what must never happen.
 
-use keys::binding::{Binding, PcrSelection, TpmObject};
+use keys::binding::{Binding, TpmObject};
 use keys::data_key::{ClusterHalf, Volume};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
 use keys::identity::cluster_id;
 use keys::pair::{File, Next, Pair, SLOT_BYTES};
 use keys::seal::{self, Body, SealFiles};
 use keys::share;
-use model::{BootClass, ClusterId, ClusterKey, DiskUuid, Level, SealRoot, Secret};
+use model::{BootClass, ClusterId, ClusterKey, DiskUuid, Level, PcrSelection, SealRoot, Secret};
 
 use crate::config::{Tpm, WithoutTpm};
 use crate::create::{

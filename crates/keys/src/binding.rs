@@ -6,7 +6,7 @@
 //! ```
 
 use formats::strict::{Field, Kind, Message, Rule};
-use model::Secret;
+use model::{PcrSelection, Secret};
 use zeroize::Zeroize;
 
 use crate::derive::secret;
@@ -31,33 +31,6 @@ pub struct TpmObject {
     pub public: Vec<u8>,
     /// TPM2B_PRIVATE as the TPM returned it.
     pub private: Vec<u8>,
-}
-
-/// A set of PCRs: bit n stands for PCR n, 0 to 23.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct PcrSelection(u32);
-
-impl PcrSelection {
-    /// The selection of these PCRs.
-    ///
-    /// # Panics
-    /// When a constant names a PCR beyond 23: it fails to compile.
-    #[must_use]
-    pub const fn of(pcrs: &[u8]) -> Self {
-        let mut mask = 0;
-        let mut at = 0;
-        while at < pcrs.len() {
-            assert!(pcrs[at] < 24, "a TPM has PCRs 0 to 23");
-            mask |= 1 << pcrs[at];
-            at += 1;
-        }
-        Self(mask)
-    }
-
-    /// The selected PCRs, ascending.
-    pub fn pcrs(self) -> impl Iterator<Item = u8> {
-        (0..24).filter(move |pcr| self.0 >> pcr & 1 == 1)
-    }
 }
 
 /// Why a binding cannot be used.
@@ -139,7 +112,7 @@ impl Binding {
     pub(crate) fn to_wire(&self) -> BindingWire {
         match self {
             Self::Tpm(object) => BindingWire::Tpm(TpmWire {
-                pcrs: object.pcrs.0,
+                pcrs: object.pcrs.bits(),
                 storage_key_name: object.storage_key_name.to_vec(),
                 public: object.public.clone(),
                 private: object.private.clone(),
@@ -151,9 +124,7 @@ impl Binding {
     pub(crate) fn from_wire(wire: &BindingWire) -> Result<Self, BadBinding> {
         match wire {
             BindingWire::Tpm(object) => {
-                if object.pcrs == 0 || object.pcrs >> 24 != 0 {
-                    return Err(BadBinding::Pcrs);
-                }
+                let pcrs = PcrSelection::from_bits(object.pcrs).ok_or(BadBinding::Pcrs)?;
                 let storage_key_name: [u8; 34] =
                     object.storage_key_name.as_slice().try_into().map_err(|_| BadBinding::Name)?;
                 if storage_key_name[..2] != SHA256_NAME {
@@ -164,7 +135,7 @@ impl Binding {
                     _ => Err(BadBinding::Blob), // any other length
                 };
                 Ok(Self::Tpm(TpmObject {
-                    pcrs: PcrSelection(object.pcrs),
+                    pcrs,
                     storage_key_name,
                     public: blob(&object.public)?,
                     private: blob(&object.private)?,

@@ -9,10 +9,10 @@ use std::path::Path;
 use data_encoding::HEXLOWER;
 use model::{
     BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, Level, LocalKey, MachineId,
-    MasterSecret, NetworkConfig, NodeName, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey,
+    MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey,
 };
 
-use crate::binding::{Binding, PcrSelection, TpmObject};
+use crate::binding::{Binding, TpmObject};
 use crate::data_key::{ClusterHalf, DataKey, Expected, Holder, Wrapping};
 use crate::directory::{Coordinator, Directory};
 use crate::first_contact::{Transcript, prove};

@@ -7,6 +7,7 @@ mod disk;
 mod ids;
 mod machine;
 mod net;
+mod pcr;
 mod secret;
 
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
@@ -16,4 +17,5 @@ pub use net::{
     BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, NetworkConfig, POD_PREFIX,
     PUBLIC_API_PORT, SERVICE_PREFIX, VPN_API_PORT, VPN_PORT, VPN_PREFIX,
 };
+pub use pcr::PcrSelection;
 pub use secret::{ClusterKey, FirstContact, LocalKey, MasterSecret, SealRoot, Secret, VolumeKey, VpnPrivKey};

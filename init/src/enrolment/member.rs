@@ -224,8 +224,8 @@ impl Opening {
 
 #[cfg(test)]
 mod tests {
-    use keys::binding::{PcrSelection, TpmObject};
-    use model::Secret;
+    use keys::binding::TpmObject;
+    use model::{PcrSelection, Secret};
 
     use super::*;
 

@@ -3,14 +3,14 @@
 mod emulator;
 mod root;
 
-use attest::{CommandCode, PcrSelection, SealedObject, Tpm, TpmError, UnsealError};
+use attest::{CommandCode, SealedObject, Tpm, TpmError, UnsealError, sealing_pcrs};
 use emulator::{Board, Meddler, Probe, Replayer, code_of};
-use model::{BootClass, Secret};
+use model::{BootClass, PcrSelection, Secret};
 
 const SECRET: [u8; 32] = *b"a seal root of thirty-two bytes.";
 
 fn uefi() -> PcrSelection {
-    PcrSelection::of(BootClass::Uefi).expect("not reserved")
+    sealing_pcrs(BootClass::Uefi).expect("not reserved")
 }
 
 /// A board, and the secret sealed on it to the PCRs of a boot that measured nothing.
@@ -113,7 +113,7 @@ fn another_measurement_in_any_selected_pcr_is_a_mismatch() {
 #[test]
 fn a_narrower_selection_does_not_open() {
     let (mut board, sealed) = sealed_board();
-    let direct = PcrSelection::of(BootClass::Direct).expect("not reserved");
+    let direct = sealing_pcrs(BootClass::Direct).expect("not reserved");
     assert!(matches!(Tpm::new(board.power_on()).unseal(&sealed, direct), Err(UnsealError::PcrMismatch)));
 }
 
