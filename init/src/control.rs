@@ -5,7 +5,6 @@
 
 mod balancer;
 mod clients;
-mod images;
 mod node;
 mod pods;
 
@@ -119,7 +118,7 @@ fn companions(board: &Board, plan: &Plan, authorities: &Authorities, clients: &C
         },
         Unit {
             spec: task("images", &[Need::Ready("containerd")], Restart::UntilSuccess(BACKOFF)),
-            run: Run::task(images::import),
+            run: Run::task(import::import),
             probe: None,
         },
         Unit {

@@ -20,7 +20,7 @@ use tonic::{Code, Request, Status};
 
 /// Why an image could not be imported.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub enum Error {
     /// containerd's socket does not answer.
     #[error("connect to containerd")]
     Connect(#[source] tonic::transport::Error),
@@ -63,7 +63,10 @@ struct Manifest {
 }
 
 /// Imports all images of the root.
-pub(super) async fn import() -> Result<(), Error> {
+///
+/// # Errors
+/// [`Error`] names the archive; what was imported before it stays, and the same again goes on from there.
+pub async fn import() -> Result<(), Error> {
     let client = Client::from_path(kube::CONTAINERD_SOCKET).await.map_err(Error::Connect)?;
     for image in IMAGES {
         let blobs = read(image.archive).map_err(|error| Error::Archive(image.archive, error))?;
