@@ -88,9 +88,9 @@ impl Board {
         &self.boot
     }
 
-    /// What is on it now.
-    pub(crate) fn view(&self) -> View {
-        self.view.borrow().clone()
+    /// Answers a question about what is on it now. `question` must not ask or change the board itself.
+    pub(crate) fn read<T>(&self, question: impl FnOnce(&View) -> T) -> T {
+        question(&self.view.borrow())
     }
 
     /// Its changes.

@@ -128,7 +128,7 @@ async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) ->
     site.board.state(MachineState::Enrolling, "creating a cluster");
     site.board.step("identity");
     let class = site.board.boot().class;
-    let endpoints = endpoints(&site.board.view().public_addresses);
+    let endpoints = site.board.read(|view| endpoints(&view.public_addresses));
     let now = clock::unix();
     let made = tasks::blocking(move || {
         let made = Newborn::make(order, tpm.as_mut(), class, endpoints, now);

@@ -134,7 +134,7 @@ pub(crate) async fn report(board: Board, data: Mounted) {
     loop {
         match data.level() {
             Ok(level) => {
-                if board.view().level != Some(level) {
+                if board.read(|view| view.level != Some(level)) {
                     board.update(|view| view.level = Some(level));
                 }
                 if !matches!(level, api::LevelInForce::Tagging { .. }) {

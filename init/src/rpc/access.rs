@@ -50,7 +50,7 @@ where
         let caller = origin.map_or(Caller::Unknown, |origin| origin.caller);
         let board = &self.context.board;
         let path = request.uri().path();
-        match decide(path, board.boot().profile, board.view().state, caller) {
+        match decide(path, board.boot().profile, board.read(|view| view.state), caller) {
             Ok(row) => {
                 if row.permission == Permission::Owner {
                     self.context.owner_called();

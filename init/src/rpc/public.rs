@@ -5,8 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use api::{
-    Claim, ClientCertificate, Condition, LogQuery, MachineStatus, PublicState, Service, ServiceState, TunnelPart,
-    UnixMillis, wire,
+    Claim, ClientCertificate, LogQuery, MachineStatus, PublicState, Service, ServiceState, TunnelPart, UnixMillis, wire,
 };
 use keys::first_contact::{Transcript, prove};
 use model::{ConfigDigest, FirstContact, MachineId};
@@ -19,7 +18,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::session::Origin;
-use crate::board::Board;
+use crate::board::{Board, View};
 use crate::child::{Cgroup, Children};
 use crate::services::{Services, Snapshot};
 use crate::{clock, lock, log, tasks};
@@ -104,10 +103,6 @@ impl Context {
         let trees = lock::even_if_poisoned(&self.trees);
         trees.iter().flat_map(Services::snapshots).collect()
     }
-
-    fn conditions(&self) -> Vec<Condition> {
-        self.board.view().conditions
-    }
 }
 
 /// The service.
@@ -121,7 +116,7 @@ impl api::public_server::Public for Public {
     async fn get_state(&self, _: Request<wire::GetStateRequest>) -> Result<Response<wire::GetStateResponse>, Status> {
         let mut nonce = [0; 32];
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Status::internal("no random bytes"))?;
-        let state = self.0.board.view().state;
+        let state = self.0.board.read(|view| view.state);
         let version = crate::version(self.0.board.boot().profile);
         Ok(Response::new(PublicState { version, state, nonce }.into()))
     }
@@ -161,7 +156,7 @@ impl api::public_server::Public for Public {
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
-        let view = self.0.board.view();
+        let view = self.0.board.read(View::clone);
         let boot = self.0.board.boot();
         let status = MachineStatus {
             name: view.name,
@@ -191,7 +186,7 @@ impl api::public_server::Public for Public {
     }
 
     async fn timeline(&self, _: Request<wire::TimelineRequest>) -> Result<Response<wire::TimelineResponse>, Status> {
-        Ok(Response::new(self.0.board.view().timeline.into()))
+        Ok(Response::new(self.0.board.read(|view| view.timeline.clone()).into()))
     }
 
     async fn services(&self, _: Request<wire::ServicesRequest>) -> Result<Response<wire::ServicesResponse>, Status> {
@@ -317,7 +312,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::ConditionsRequest>,
     ) -> Result<Response<wire::ConditionsResponse>, Status> {
-        Ok(Response::new(self.0.conditions().into()))
+        Ok(Response::new(self.0.board.read(|view| view.conditions.clone()).into()))
     }
 
     type WaitConditionStream = Answers<wire::Condition>;
@@ -327,7 +322,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::WaitConditionRequest>,
     ) -> Result<Response<Self::WaitConditionStream>, Status> {
         let name = request.into_inner().name;
-        if !self.0.conditions().iter().any(|condition| condition.name == name) {
+        if !self.0.board.read(|view| view.conditions.iter().any(|condition| condition.name == name)) {
             return Err(Status::not_found(format!("no condition `{name}`; `cairnctl condition list` lists them")));
         }
         let mut changes = self.0.board.watch();
