@@ -5,6 +5,7 @@
 //! with a message, because guessing at a mount is worse than not making it.
 
 pub(crate) mod misbehave;
+mod password;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

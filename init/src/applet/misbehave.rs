@@ -11,6 +11,7 @@ use keys::pair::File;
 use keys::seal::{self, SealFiles};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::password;
 use crate::esp;
 use crate::tpm::{NotReleased, Tpm};
 
@@ -29,6 +30,7 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "deaf" => deaf(),
         "flood" => flood(),
         "unseal" => unseal(),
+        "processes" => processes(),
         _ => return ExitCode::from(REFUSED), // a name that no test service has
     };
     match result {
@@ -59,7 +61,8 @@ fn flood() -> io::Result<()> {
     (0..4096).try_for_each(|_| out.write_all(lines.as_bytes()))
 }
 
-/// As root, with the seal in hand: asks the TPM for its root. Fails when it is given out.
+/// As root, with the seal in hand: asks the TPM for its root, by the policy and by an empty password. Fails when it is
+/// given out.
 fn unseal() -> io::Result<()> {
     let [first, second] = File::Seal.paths();
     let slot = |path: &str| fs::read(Path::new(esp::PLACE).join(path));
@@ -74,6 +77,27 @@ fn unseal() -> io::Result<()> {
             Err(NotReleased::Failed(error)) => return Err(io::Error::other(error)),
             Ok(_root) => return Err(io::Error::other("the TPM gave it out")),
         }
+        // One program at a time has the device.
+        drop(tpm);
+        match password::unseal(object)? {
+            0 => return Err(io::Error::other("the TPM gave it out for an empty password")),
+            code => say(&format!("refused for an empty password: {code:#x}")),
+        }
+    }
+    Ok(())
+}
+
+/// A line for each process that runs a program: its number, the program, its cgroup. Kernel threads run none.
+fn processes() -> io::Result<()> {
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        // Not a process, a kernel thread, or ended meanwhile.
+        let (Ok(program), Ok(cgroup)) = (fs::read_link(path.join("exe")), fs::read_to_string(path.join("cgroup")))
+        else {
+            continue;
+        };
+        let Some(Ok(number)) = path.file_name().and_then(|name| name.to_str()).map(str::parse::<u32>) else { continue };
+        say(&format!("{number} {} {}", program.display(), cgroup.trim()));
     }
     Ok(())
 }
@@ -89,7 +113,7 @@ mod tests {
     /// The host is no machine of the debug profile.
     #[test]
     fn nothing_runs_in_another_profile() {
-        for program in ["exit", "deaf", "flood", "unseal", "other"] {
+        for program in ["exit", "deaf", "flood", "unseal", "processes", "other"] {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
         }
     }
