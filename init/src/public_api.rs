@@ -1,6 +1,6 @@
 //! The public API of this boot: opened with a certificate that says nothing, given the machine's own once there is one.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use pki::client_auth::{Owners, server_config};
@@ -11,8 +11,7 @@ use tokio::sync::{mpsc, watch};
 use crate::board::Board;
 use crate::child::Children;
 use crate::enrolment::{Known, Member};
-use crate::lock;
-use crate::rpc::{self, ClaimSecret, Claimable, Context, Front, MemberAuthorities, PowerRequest};
+use crate::rpc::{self, ClaimSecret, Claimable, Context, Front, KubernetesAccess, PowerRequest};
 use crate::services::{Run, Services, Unit};
 use crate::tls::Clock;
 
@@ -54,16 +53,8 @@ impl PublicApi {
         let key = PrivateKey::generate()?;
         let certificate = pki::client_auth::owner_certificate(&key)?;
         let (front, present) = watch::channel(front(vec![certificate], &key, Owners::default())?);
-        let (asked, power) = mpsc::channel(1);
-        let context = Arc::new(Context {
-            board: board.clone(),
-            children: children.clone(),
-            trees: Mutex::new(uplink.into_iter().cloned().collect()),
-            claim: Mutex::new(Claimable::NotYet),
-            claimed: tokio::sync::Notify::new(),
-            member: OnceLock::new(),
-            power: asked,
-        });
+        let (context, power) = Context::new(board, children);
+        uplink.into_iter().for_each(|tree| context.show(tree));
         let served = context.clone();
         let unit = Unit {
             spec: Spec {
@@ -85,7 +76,7 @@ impl PublicApi {
             probe: None,
         };
         let tree = Services::start(children, vec![unit])?;
-        lock::even_if_poisoned(&context.trees).push(tree.clone());
+        context.show(&tree);
         Ok(Self { context, power, tree, front })
     }
 
@@ -116,7 +107,7 @@ impl PublicApi {
             view.cold_start = Some(member.cold_start);
             view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
         });
-        *lock::even_if_poisoned(&self.context.claim) = match &member.first_contact {
+        self.context.first_contact(match &member.first_contact {
             Some((secret, config)) => Claimable::Open(ClaimSecret {
                 secret: model::FirstContact(secret.0.duplicate()),
                 config: *config,
@@ -125,15 +116,15 @@ impl PublicApi {
                 ca_certificate: member.authorities.cairn.certificate().to_vec(),
             }),
             None => Claimable::Over,
-        };
-        let kubernetes = member.authorities.kubernetes.clone();
-        let _admitted_once = self.context.member.set(MemberAuthorities { kubernetes, vpn_ip: member.vpn_ip });
+        });
+        let authority = member.authorities.kubernetes.clone();
+        self.context.admit(KubernetesAccess { authority, vpn_ip: member.vpn_ip });
         Ok(())
     }
 
     /// Shows a further tree through the API.
     pub(crate) fn show(&self, tree: &Services) {
-        lock::even_if_poisoned(&self.context.trees).push(tree.clone());
+        self.context.show(tree);
     }
 }
 

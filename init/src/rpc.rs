@@ -6,7 +6,10 @@
 //! Bounded in everything a stranger can cause: connections, handshakes, request sizes, log lines.
 
 mod access;
+mod context;
 mod debug;
+mod first_contact;
+mod kubernetes;
 mod public;
 mod session;
 
@@ -26,7 +29,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
-pub(crate) use public::{ClaimSecret, Claimable, Context, MemberAuthorities, PowerRequest};
+pub(crate) use context::{Context, PowerRequest};
+pub(crate) use first_contact::{ClaimSecret, Claimable};
+pub(crate) use kubernetes::KubernetesAccess;
 use session::{Origin, Session};
 
 use crate::{clock, lock, tasks};

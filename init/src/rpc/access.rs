@@ -9,7 +9,7 @@ use api::access::{Caller, Permission, decide};
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 
-use super::public::Context;
+use super::context::Context;
 use super::session::Origin;
 
 /// Puts [`Gate`] in front of a service.

@@ -13,11 +13,11 @@ use supervise::{Backoff, Readiness, Restart, Spec};
 use sys::process::{Exit, Privileges};
 use tonic::{Request, Response, Status};
 
-use super::public::Context;
+use super::context::Context;
 use crate::applet::misbehave;
 use crate::child::{Command, Limits};
 use crate::services::{Run, Services, Unit};
-use crate::{lock, tasks};
+use crate::tasks;
 
 /// The service.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Debug {
         }
         let tree = Services::start(&self.0.children, vec![unit]);
         let tree = tree.map_err(|error| Status::internal(error.to_string()))?;
-        lock::even_if_poisoned(&self.0.trees).push(tree);
+        self.0.show(&tree);
         Ok(format!("started {service}"))
     }
 }

@@ -1,0 +1,110 @@
+//! What the API's methods stand on: the board, the trees, first contact, a member's authority. Shared by the boot, which
+//! fills it, and by every call, which reads it; decides nothing.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tokio::sync::{Notify, mpsc};
+
+use super::first_contact::Claimable;
+use super::kubernetes::KubernetesAccess;
+use crate::board::Board;
+use crate::child::Children;
+use crate::lock;
+use crate::services::{Services, Snapshot};
+
+/// What the owner asks of the machine as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PowerRequest {
+    /// Stop everything and start again.
+    Reboot,
+    /// Stop everything and switch off.
+    PowerOff,
+}
+
+/// The machine is going down: nobody takes requests any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the machine is going down already")]
+pub(crate) struct GoingDown;
+
+/// What the methods need; calls share it.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// What the machine shows.
+    pub(crate) board: Board,
+    /// Where children are started.
+    pub(crate) children: Children,
+    /// Told once, at the owner's first authenticated call: first contact is over.
+    pub(crate) claimed: Notify,
+    trees: Mutex<Vec<Services>>,
+    claim: Mutex<Claimable>,
+    kubernetes: OnceLock<KubernetesAccess>,
+    power: mpsc::Sender<PowerRequest>,
+}
+
+impl Context {
+    /// Of a machine without an identity; what is asked of its power goes to the receiver.
+    pub(crate) fn new(board: &Board, children: &Children) -> (Arc<Self>, mpsc::Receiver<PowerRequest>) {
+        // One request is enough to end a boot.
+        let (power, asked) = mpsc::channel(1);
+        let context = Self {
+            board: board.clone(),
+            children: children.clone(),
+            claimed: Notify::new(),
+            trees: Mutex::default(),
+            claim: Mutex::new(Claimable::NotYet),
+            kubernetes: OnceLock::new(),
+            power,
+        };
+        (Arc::new(context), asked)
+    }
+
+    /// Shows a further tree.
+    pub(crate) fn show(&self, tree: &Services) {
+        lock::even_if_poisoned(&self.trees).push(tree.clone());
+    }
+
+    /// First contact now stands so.
+    pub(crate) fn first_contact(&self, claim: Claimable) {
+        *lock::even_if_poisoned(&self.claim) = claim;
+    }
+
+    /// The machine is a member: its owner may reach Kubernetes. A second time changes nothing.
+    pub(crate) fn admit(&self, kubernetes: KubernetesAccess) {
+        let _admitted_once = self.kubernetes.set(kubernetes);
+    }
+
+    /// The trees that run, oldest first.
+    pub(super) fn trees(&self) -> Vec<Services> {
+        lock::even_if_poisoned(&self.trees).clone()
+    }
+
+    /// All services of all trees.
+    pub(super) fn snapshots(&self) -> Vec<Snapshot> {
+        lock::even_if_poisoned(&self.trees).iter().flat_map(Services::snapshots).collect()
+    }
+
+    /// Asks where first contact stands.
+    pub(super) fn claim<T>(&self, question: impl FnOnce(&Claimable) -> T) -> T {
+        question(&lock::even_if_poisoned(&self.claim))
+    }
+
+    /// The owner called with its key: the first-contact secret has done its work and dies.
+    pub(super) fn owner_called(&self) {
+        if lock::even_if_poisoned(&self.claim).end() {
+            self.claimed.notify_one();
+        }
+    }
+
+    /// What reaches Kubernetes, on a member.
+    pub(super) fn kubernetes(&self) -> Option<&KubernetesAccess> {
+        self.kubernetes.get()
+    }
+
+    /// Asks for the end of this boot. A second request while one is under way changes nothing.
+    pub(super) fn power(&self, request: PowerRequest) -> Result<(), GoingDown> {
+        match self.power.try_send(request) {
+            Ok(()) | Err(mpsc::error::TrySendError::Full(_)) => Ok(()),
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(GoingDown),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! First contact, the machine's side: what `Claim` answers, and when not. The secret leaves this file only as a proof.
+//!
+//! ```text
+//!   NotYet ──header committed──► Open ──the owner's first authenticated call──► Over
+//! ```
+
+use std::sync::Arc;
+
+use api::Claim;
+use keys::first_contact::{Transcript, prove};
+use model::{ConfigDigest, FirstContact, MachineId};
+
+/// Where first contact stands.
+#[derive(Debug)]
+pub(crate) enum Claimable {
+    /// The machine has no identity to prove yet.
+    NotYet,
+    /// Its data header is committed, its owner has not called.
+    Open(ClaimSecret),
+    /// The owner has called with its key.
+    Over,
+}
+
+/// What `Claim` answers with.
+#[derive(Debug)]
+pub(crate) struct ClaimSecret {
+    /// Shared with the CLI that made the config.
+    pub(crate) secret: FirstContact,
+    /// The config as it was read.
+    pub(crate) config: ConfigDigest,
+    /// Who we are.
+    pub(crate) machine: MachineId,
+    /// The machine's own certificate, DER: on a connection that shows another one the proof would bind nothing.
+    pub(crate) certificate: Vec<u8>,
+    /// The cluster's CA, DER.
+    pub(crate) ca_certificate: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoClaim {
+    /// There is nothing to prove yet, or not on this connection, which began before the machine had its certificate.
+    #[error("the machine is not enrolled yet; nothing was changed; ask again")]
+    NotYet,
+    /// The secret is dead.
+    #[error("first contact is over: the owner has called; nothing was changed")]
+    Over,
+    /// A certificate of our own does not parse.
+    #[error("own certificate is unreadable")]
+    Certificate,
+}
+
+impl From<NoClaim> for tonic::Status {
+    fn from(error: NoClaim) -> Self {
+        match error {
+            NoClaim::NotYet | NoClaim::Over => Self::failed_precondition(error.to_string()),
+            NoClaim::Certificate => Self::internal(error.to_string()),
+        }
+    }
+}
+
+impl Claimable {
+    /// The proof for the connection that was served with `leaf` and exports `exporter`.
+    pub(super) fn answer(&self, leaf: &Arc<[u8]>, exporter: [u8; 32]) -> Result<Claim, NoClaim> {
+        let held = match self {
+            Self::Open(held) if *held.certificate == **leaf => held,
+            Self::NotYet | Self::Open(_) => return Err(NoClaim::NotYet),
+            Self::Over => return Err(NoClaim::Over),
+        };
+        let transcript = Transcript {
+            exporter,
+            leaf_spki: pin(leaf)?,
+            ca_spki: pin(&held.ca_certificate)?,
+            machine: held.machine,
+            config: held.config,
+        };
+        Ok(Claim {
+            machine_id: held.machine,
+            leaf_certificate: leaf.to_vec(),
+            ca_certificate: held.ca_certificate.clone(),
+            proof: prove(&held.secret, &transcript),
+        })
+    }
+
+    /// The owner has called: whether that ended it just now.
+    pub(super) fn end(&mut self) -> bool {
+        let ends = matches!(self, Self::Open(_));
+        if ends {
+            *self = Self::Over;
+        }
+        ends
+    }
+}
+
+fn pin(certificate: &[u8]) -> Result<[u8; 32], NoClaim> {
+    pki::public_key_of(&certificate.to_vec().into()).map(|key| key.pin().0).map_err(|_| NoClaim::Certificate)
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::first_contact::verify;
+    use model::Secret;
+    use pki::PrivateKey;
+    use pki::client_auth::owner_certificate;
+
+    use super::*;
+
+    fn secret() -> FirstContact {
+        FirstContact(Secret::take(&mut [9; 32]))
+    }
+
+    fn certificate() -> Vec<u8> {
+        owner_certificate(&PrivateKey::generate().expect("a key")).expect("a certificate").to_vec()
+    }
+
+    fn open(certificate: &[u8], ca_certificate: &[u8]) -> Claimable {
+        Claimable::Open(ClaimSecret {
+            secret: secret(),
+            config: ConfigDigest([5; 32]),
+            machine: MachineId([4; 16]),
+            certificate: certificate.to_vec(),
+            ca_certificate: ca_certificate.to_vec(),
+        })
+    }
+
+    /// Proves: S12
+    #[test]
+    fn the_proof_is_for_this_connection_and_no_other() {
+        let (leaf, ca) = (certificate(), certificate());
+        let claim = open(&leaf, &ca).answer(&leaf.clone().into(), [1; 32]).expect("open");
+        let seen = Transcript {
+            exporter: [1; 32],
+            leaf_spki: pin(&claim.leaf_certificate).expect("parses"),
+            ca_spki: pin(&claim.ca_certificate).expect("parses"),
+            machine: claim.machine_id,
+            config: ConfigDigest([5; 32]),
+        };
+        assert_eq!(verify(&secret(), &seen, &claim.proof), Ok(()));
+        assert!(verify(&secret(), &Transcript { exporter: [2; 32], ..seen }, &claim.proof).is_err(), "a relay");
+        assert_eq!((claim.leaf_certificate, claim.ca_certificate), (leaf, ca));
+    }
+
+    /// Proves: S12
+    #[test]
+    fn nothing_is_proved_before_there_is_an_identity_on_another_certificate_or_after_the_owner_called() {
+        let (leaf, ca, other): (_, _, Arc<[u8]>) = (certificate(), certificate(), certificate().into());
+        assert_eq!(Claimable::NotYet.answer(&other, [1; 32]), Err(NoClaim::NotYet));
+        let mut claim = open(&leaf, &ca);
+        assert_eq!(claim.answer(&other, [1; 32]), Err(NoClaim::NotYet), "the certificate of this boot only");
+        assert!(claim.end(), "the owner's first call ends it");
+        assert_eq!(claim.answer(&leaf.into(), [1; 32]), Err(NoClaim::Over));
+        assert!(!claim.end(), "once");
+        assert!(!Claimable::NotYet.end(), "there was nothing to end");
+    }
+}

@@ -1,0 +1,85 @@
+//! The owner's way into Kubernetes: a certificate for a day, and where the tunnel leads. Never hands out a private key.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ClientCertificate, Target, UnixMillis};
+use pki::{Authority, Profile, UnixTime};
+
+use crate::services::Chain;
+
+/// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
+const NAME: &str = "kubernetes";
+
+/// What a coordinator signs with, and where its Kubernetes API is.
+#[derive(Debug)]
+pub(crate) struct KubernetesAccess {
+    /// Signs the owner's kubeconfig.
+    pub(crate) authority: Arc<Authority>,
+    /// Where the Kubernetes API listens.
+    pub(crate) vpn_ip: Ipv4Addr,
+}
+
+/// Why nothing was signed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unsigned {
+    /// The request is not one, or does not prove possession of its key.
+    #[error("{0}; nothing was signed")]
+    Request(#[from] pki::BadRequest),
+    /// The authority failed.
+    #[error("sign the certificate")]
+    Issue(#[from] pki::IssueError),
+}
+
+impl From<Unsigned> for tonic::Status {
+    fn from(error: Unsigned) -> Self {
+        match &error {
+            Unsigned::Request(_) => Self::invalid_argument(error.to_string()),
+            Unsigned::Issue(_) => Self::internal(Chain(&error).to_string()),
+        }
+    }
+}
+
+impl KubernetesAccess {
+    /// Signs the key of a certificate request (DER) for the owner; `now` is Unix time.
+    pub(super) fn certify(&self, request: &[u8], now: Duration) -> Result<ClientCertificate, Unsigned> {
+        let key = pki::accept_request(request)?;
+        let certificate = self.authority.issue(&Profile::KubeOwner, &key, UnixTime::since_unix_epoch(now))?;
+        let end = now + Profile::KubeOwner.row().lifetime;
+        Ok(ClientCertificate {
+            ca_certificate: self.authority.certificate().to_vec(),
+            client_certificate: certificate.to_vec(),
+            tls_server_name: NAME.to_owned(),
+            expires: UnixMillis(u64::try_from(end.as_millis()).unwrap_or(u64::MAX)),
+        })
+    }
+
+    /// Where a tunnel's target is.
+    pub(super) fn address(&self, target: Target) -> SocketAddr {
+        match target {
+            Target::KubernetesApi => SocketAddr::from((self.vpn_ip, model::KUBERNETES_API_PORT)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pki::{AuthorityKind, PrivateKey, make_request};
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_signed_for_a_day_and_anything_else_is_refused() {
+        let now = Duration::from_secs(1_800_000_000);
+        let authority = Authority::create(AuthorityKind::Kubernetes, UnixTime::since_unix_epoch(now)).expect("a CA");
+        let access = KubernetesAccess { authority: Arc::new(authority), vpn_ip: Ipv4Addr::new(10, 118, 0, 1) };
+        let request = make_request(&PrivateKey::generate().expect("a key")).expect("a request");
+        let answer = access.certify(&request, now).expect("signed");
+        assert!(answer.expires.0 <= 1_800_086_400_000, "a day at most: {:?}", answer.expires);
+        assert_eq!(answer.ca_certificate, access.authority.certificate().to_vec());
+        let refused = access.certify(b"no request", now).expect_err("garbage");
+        assert_eq!(tonic::Status::from(refused).code(), tonic::Code::InvalidArgument);
+        assert_eq!(access.address(Target::KubernetesApi).to_string(), "10.118.0.1:6443");
+    }
+}

@@ -1,0 +1,99 @@
+//! From what the board and the trees say to what the API answers. Pure, but for a cgroup's memory.
+
+use std::time::Duration;
+
+use api::{MachineStatus, Service, ServiceState, UnixMillis};
+use model::MachineId;
+use supervise::{Ending, Exit, State};
+
+use crate::board::{Boot, View};
+use crate::child::Cgroup;
+use crate::clock;
+use crate::services::Snapshot;
+
+/// All that is known about the machine.
+pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration) -> MachineStatus {
+    MachineStatus {
+        name: view.name.clone(),
+        machine_id: view.machine.unwrap_or(MachineId([0; 16])),
+        cluster_id: view.cluster,
+        version: crate::version(boot.profile),
+        profile: boot.profile,
+        root_hash: boot.root_hash,
+        boot_id: boot.boot_id.clone(),
+        now,
+        uptime,
+        state: view.state,
+        step: view.step.to_owned(),
+        reason: view.reason.clone(),
+        state_since: view.state_since,
+        level: view.level,
+        protection: view.protection,
+        boot_class: boot.class,
+        cold_start: view.cold_start,
+        public_addresses: view.public_addresses.clone(),
+        vpn_addresses: view.vpn_addresses.clone(),
+        conditions: view.conditions.clone(),
+        waits_for: view.waits_for.clone(),
+        last_error: view.last_error.clone(),
+    }
+}
+
+/// One supervised service.
+pub(super) fn service(snapshot: Snapshot) -> Service {
+    let status = snapshot.status;
+    Service {
+        name: status.name.to_owned(),
+        since: clock::unix_millis_at(status.since),
+        restarts: u32::try_from(status.restarts).unwrap_or(u32::MAX),
+        pid: snapshot.pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()),
+        memory: Cgroup::memory(status.name),
+        state: state(&status.state),
+        last_exit: status.last.map(exit),
+    }
+}
+
+const fn state(state: &State) -> ServiceState {
+    match state {
+        State::Waiting(_) => ServiceState::Waiting,
+        State::Starting => ServiceState::Starting,
+        State::Ready => ServiceState::Ready,
+        State::BackingOff { .. } => ServiceState::BackingOff,
+        State::Stopping => ServiceState::Stopping,
+        State::Stopped | State::Finished => ServiceState::Stopped,
+        State::Failed => ServiceState::Failed,
+    }
+}
+
+fn exit(ending: Ending) -> api::Exit {
+    // Exit codes and signal numbers have eight bits (wait(2)).
+    let byte = |value: i32| u8::try_from(value).unwrap_or(u8::MAX);
+    match ending {
+        Ending::Exit(Exit::Code(code)) => api::Exit::Code(byte(code)),
+        Ending::Exit(Exit::Signal(signal)) => api::Exit::Signal(byte(signal)),
+        Ending::Exit(Exit::Panicked) => api::Exit::Panic(String::from("see the log of init")),
+        Ending::SpawnFailed(errno) => api::Exit::Panic(format!("not started: error {errno}")),
+        Ending::StartDeadline => api::Exit::Panic(String::from("not ready in time")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_ending_says_how() {
+        assert_eq!(exit(Ending::Exit(Exit::Code(1))), api::Exit::Code(1));
+        assert_eq!(exit(Ending::Exit(Exit::Signal(9))), api::Exit::Signal(9));
+        assert_eq!(exit(Ending::Exit(Exit::Code(-1))), api::Exit::Code(255), "no exit code, shown as the worst");
+        assert_eq!(exit(Ending::SpawnFailed(2)), api::Exit::Panic("not started: error 2".into()));
+        assert_eq!(exit(Ending::StartDeadline), api::Exit::Panic("not ready in time".into()));
+    }
+
+    #[test]
+    fn a_task_that_is_done_is_stopped_and_one_that_backs_off_is_not_failed() {
+        assert_eq!(state(&State::Finished), ServiceState::Stopped);
+        assert_eq!(state(&State::Failed), ServiceState::Failed);
+        assert_eq!(state(&State::Ready), ServiceState::Ready);
+    }
+}
