@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Condition, ConditionName, LevelInForce, Milestone, MilestoneKind, Profile, Truth, UnixMillis};
-use model::{BootClass, ClusterId, ColdStart, MachineId, MachineState, Protection, RootHash};
+use model::{
+    BootClass, ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, RootHash, Settled, Underway,
+};
 use tokio::sync::watch;
 
 use crate::clock;
@@ -27,7 +29,7 @@ pub(crate) struct Boot {
 /// What changes.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
-    pub(crate) state: MachineState,
+    state: Option<MachineState>,
     pub(crate) step: &'static str,
     pub(crate) reason: String,
     pub(crate) state_since: UnixMillis,
@@ -45,6 +47,14 @@ pub(crate) struct View {
     pub(crate) timeline: Vec<Milestone>,
 }
 
+impl View {
+    /// The machine's state; none while nothing is decided, which is before the public API opens. Only a transition
+    /// changes it: [`Board::underway`], [`Board::settled`].
+    pub(crate) const fn state(&self) -> Option<MachineState> {
+        self.state
+    }
+}
+
 /// The board; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Board {
@@ -53,8 +63,8 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// A board for a machine about which nothing is decided yet.
-    pub(crate) fn new(boot: Boot) -> Self {
+    /// A board for a machine about which nothing is decided yet, and the beginning of what it goes through.
+    pub(crate) fn new(boot: Boot) -> (Self, PowerOn) {
         let now = clock::unix_millis();
         let unknown = |name: ConditionName| Condition {
             name: name.word().to_owned(),
@@ -63,7 +73,7 @@ impl Board {
             since: now,
         };
         let view = View {
-            state: MachineState::Enrolling,
+            state: None,
             step: "start",
             reason: String::new(),
             state_since: now,
@@ -80,7 +90,7 @@ impl Board {
             last_error: String::new(),
             timeline: Vec::new(),
         };
-        Self { boot: Arc::new(boot), view: Arc::new(watch::Sender::new(view)) }
+        (Self { boot: Arc::new(boot), view: Arc::new(watch::Sender::new(view)) }, PowerOn::new())
     }
 
     /// What never changes.
@@ -103,10 +113,19 @@ impl Board {
         self.view.send_modify(change);
     }
 
-    /// The machine is now in `state`, because of `reason`.
-    pub(crate) fn state(&self, state: MachineState, reason: &str) {
+    /// The machine is on its way to be a member, because of `reason`.
+    pub(crate) fn underway(&self, underway: &Underway, reason: &str) {
+        self.state(underway.state(), reason);
+    }
+
+    /// The machine has arrived where it stays until the next boot, because of `reason`.
+    pub(crate) fn settled(&self, settled: &Settled, reason: &str) {
+        self.state(settled.state(), reason);
+    }
+
+    fn state(&self, state: MachineState, reason: &str) {
         self.update(|view| {
-            view.state = state;
+            view.state = Some(state);
             view.step = "";
             reason.clone_into(&mut view.reason);
             view.state_since = clock::unix_millis();

@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<Infallible, Fatal> {
 async fn boot() -> Result<Infallible, Fatal> {
     log::install(console::open_all());
     let kernel = Kernel::mount()?;
-    let board = Board::new(kernel.boot);
+    let (board, power_on) = Board::new(kernel.boot);
     let _screen = tasks::spawn(console::show(board.clone()));
     let _kernel_log = tasks::spawn(kmsg::copy());
     let (children, _reaper) = Children::new()?;
@@ -49,10 +49,10 @@ async fn boot() -> Result<Infallible, Fatal> {
         api.prove(known)?;
     }
     board.reached("public api", MilestoneKind::Step);
-    let member = match enrolment::act(found, &disk, &board, &children).await? {
-        Outcome::Member(member) => member,
-        Outcome::Stays { state, reason } => {
-            board.state(state, &reason);
+    let (member, underway) = match enrolment::act(found, power_on, &disk, &board, &children).await? {
+        Outcome::Member(member, underway) => (member, underway),
+        Outcome::Stays(settled, reason) => {
+            board.settled(&settled, &reason);
             return serve::waiting(api).await;
         }
     };
@@ -60,5 +60,5 @@ async fn boot() -> Result<Infallible, Fatal> {
     api.admit(&member)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;
     board.reached("mesh", MilestoneKind::Step);
-    serve::machine(Machine { board, children, api, member, mesh }).await
+    serve::machine(Machine { board, children, api, member, mesh, underway }).await
 }

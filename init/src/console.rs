@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs::File;
 
 use api::{Condition, Truth};
+use model::MachineState;
 
 use crate::board::{Board, View};
 use crate::log;
@@ -59,7 +60,8 @@ fn screen(board: &Board, view: &View) -> String {
     line("Cairn", &format!("{} {} · image {:.12}", crate::VERSION, boot.profile, boot.root_hash.to_string()));
     line("name", &view.name);
     let step = if view.step.is_empty() { String::new() } else { format!(" ({})", view.step) };
-    line("state", &format!("{}{step}", view.state));
+    let state = view.state().map_or("starting", MachineState::word);
+    line("state", &format!("{state}{step}"));
     line("reason", &view.reason);
     line("address", &view.public_addresses.join(" "));
     line("vpn", &view.vpn_addresses.join(" "));

@@ -17,7 +17,7 @@ use std::io;
 
 use enrol::create::{Plan, State};
 use enrol::found::Verdict;
-use model::{Ipv4Prefix, MachineState, NetworkConfig};
+use model::{Ipv4Prefix, NetworkConfig, PowerOn, Settled, Stay, Underway};
 
 use crate::board::{Board, Boot};
 use crate::child::Children;
@@ -54,6 +54,8 @@ pub(crate) struct Found {
     /// What the seal says of the machine, if it opened.
     pub(crate) known: Option<Known>,
     decision: Decision,
+    /// One paragraph: what it means, what is wrong, what was left alone, what to do.
+    why: String,
     tpm: Option<Tpm>,
     esp: Esp,
 }
@@ -66,22 +68,23 @@ enum Decision {
     /// Opens what is there.
     Open(Box<Opening>),
     /// Waits.
-    Stays(MachineState, String),
+    Stays(Stay),
 }
 
 /// What became of it.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// A member with its data open. The TPM is capped; services may start.
-    Member(Box<Member>),
-    /// The machine stays in this state.
-    Stays {
-        /// The state.
-        state: MachineState,
-        /// One paragraph: what is wrong, what was left alone, what to do.
-        reason: String,
-    },
+    Member(Box<Member>, Underway),
+    /// The machine stays like this; one paragraph says what is wrong, what was left alone, what to do.
+    Stays(Settled, String),
 }
+
+/// A member and its open data, or what failed and what was left.
+type Attempt = Result<Member, Failed>;
+
+/// Why an attempt to become a member failed, in one paragraph.
+struct Failed(String);
 
 /// What effects are performed on.
 struct Site<'a> {
@@ -111,21 +114,36 @@ pub(crate) async fn read(disk: &Disk, boot: &Boot) -> Result<Found, ReadError> {
 /// # Errors
 /// [`CloseError`] when something failed and the data partition could not be closed again: then only a restart makes sure
 /// that its key is gone. Everything else that fails is a state to stay in.
-pub(crate) async fn act(found: Found, disk: &Disk, board: &Board, children: &Children) -> Result<Outcome, CloseError> {
-    let Found { decision, tpm, esp, .. } = found;
+pub(crate) async fn act(
+    found: Found,
+    power_on: PowerOn,
+    disk: &Disk,
+    board: &Board,
+    children: &Children,
+) -> Result<Outcome, CloseError> {
+    let Found { decision, why, tpm, esp, .. } = found;
     let site = Site { disk, esp, board, children };
-    match decision {
-        Decision::Stays(state, reason) => Ok(Outcome::Stays { state, reason }),
-        Decision::Create(order) => create(*order, tpm, &site).await,
-        Decision::Open(opening) => {
-            clock::not_before(opening.clear.sealed_at);
-            open(*opening, tpm, &site).await
+    let (underway, attempt) = match decision {
+        Decision::Stays(stay) => return Ok(Outcome::Stays(power_on.stays(stay), why)),
+        Decision::Create(order) => {
+            let underway = power_on.enrols();
+            board.underway(&underway, &why);
+            (underway, create(*order, tpm, &site).await?)
         }
-    }
+        Decision::Open(opening) => {
+            let underway = if opening.finishes_create() { power_on.enrols() } else { power_on.opens() };
+            board.underway(&underway, &why);
+            clock::not_before(opening.clear.sealed_at);
+            (underway, open(*opening, tpm, &site).await?)
+        }
+    };
+    Ok(match attempt {
+        Ok(member) => Outcome::Member(Box::new(member), underway),
+        Err(Failed(reason)) => Outcome::Stays(underway.fails(), reason),
+    })
 }
 
-async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) -> Result<Outcome, CloseError> {
-    site.board.state(MachineState::Enrolling, "creating a cluster");
+async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) -> Result<Attempt, CloseError> {
     site.board.step("identity");
     let class = site.board.boot().class;
     let endpoints = site.board.read(|view| endpoints(&view.public_addresses));
@@ -137,7 +155,7 @@ async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) ->
     let (made, tpm) = made.await;
     let newborn = match made {
         Ok(newborn) => newborn,
-        Err(error) => return Ok(failed("could not make the cluster's keys", &error, "Nothing was written")),
+        Err(error) => return Ok(Err(failed("could not make the cluster's keys", &error, "Nothing was written"))),
     };
     let Newborn { plan, membership, keys } = newborn;
     membership.show(site.board);
@@ -147,15 +165,15 @@ async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) ->
         Err((step, error)) => {
             performer.undo().await?;
             let left = "The machine goes on, or starts over, when it is restarted";
-            Ok(failed(&format!("could not {step}"), &error, left))
+            Ok(Err(failed(&format!("could not {step}"), &error, left)))
         }
     }
 }
 
-async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Outcome, CloseError> {
+async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Attempt, CloseError> {
     let (plan, membership) = match opening.plan() {
         Ok(plan) => plan,
-        Err(error) => return Ok(failed("could not make ready to open the data", &error, "Nothing was written")),
+        Err(error) => return Ok(Err(failed("could not make ready to open the data", &error, "Nothing was written"))),
     };
     membership.show(site.board);
     let mut performer = Performer::new(membership.disk, tpm, None);
@@ -163,7 +181,7 @@ async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Out
         Ok(data) => member(membership, data, site.board).await,
         Err((step, error)) => {
             performer.undo().await?;
-            Ok(match &error {
+            Ok(Err(match &error {
                 StepError::Map(refused) => refuses(refused.layer(), &error),
                 StepError::Mount(_) => refuses(enrol::found::Layer::Filesystem, &error),
                 StepError::Disk(_)
@@ -173,7 +191,7 @@ async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Out
                 | StepError::Esp(_)
                 | StepError::Tpm(_)
                 | StepError::OutOfOrder => failed(&format!("could not {step}"), &error, "The data was left as it was"),
-            })
+            }))
         }
     }
 }
@@ -209,21 +227,21 @@ async fn drive(
 }
 
 /// Reads what the data partition keeps: the same way after create as at every later boot.
-async fn member(membership: Membership, data: Mounted, board: &Board) -> Result<Outcome, CloseError> {
+async fn member(membership: Membership, data: Mounted, board: &Board) -> Result<Attempt, CloseError> {
     let level = data.level();
     let loaded = tasks::blocking(|| vault::load(vault::ROOT)).await;
     let error: Box<dyn std::error::Error + Send> = match (loaded, level) {
         (Ok(kept), Ok(level)) => {
             board.update(|view| view.level = Some(level));
-            return Ok(Outcome::Member(Box::new(membership.complete(kept, data))));
+            return Ok(Ok(membership.complete(kept, data)));
         }
         (Err(error), _) => Box::new(error),
         (_, Err(error)) => Box::new(error),
     };
-    let outcome = failed("could not read the cluster's keys", &*error, "The data was left as it was");
+    let failed = failed("could not read the cluster's keys", &*error, "The data was left as it was");
     drop(error);
     tasks::blocking(move || storage::close(&data)).await?;
-    Ok(outcome)
+    Ok(Err(failed))
 }
 
 /// Deletes the first-contact secret: the owner has called. To be told by `Context::claimed`.
@@ -234,14 +252,12 @@ pub(crate) async fn forget_first_contact() -> io::Result<()> {
     tasks::blocking(|| vault::forget_first_contact(vault::ROOT)).await
 }
 
-fn refuses(layer: enrol::found::Layer, error: &StepError) -> Outcome {
-    let verdict = Verdict::Failed(layer);
-    Outcome::Stays { state: verdict.state(), reason: format!("{} ({})", verdict.message(), Chain(error)) }
+fn refuses(layer: enrol::found::Layer, error: &StepError) -> Failed {
+    Failed(format!("{} ({})", Verdict::Failed(layer).message(), Chain(error)))
 }
 
-fn failed(what: &str, error: &(dyn std::error::Error + 'static), left: &str) -> Outcome {
-    let reason = format!("{what}: {}. {left}", Chain(error));
-    Outcome::Stays { state: MachineState::Failed, reason }
+fn failed(what: &str, error: &(dyn std::error::Error + 'static), left: &str) -> Failed {
+    Failed(format!("{what}: {}. {left}", Chain(error)))
 }
 
 /// Where other machines will find this one: its public addresses, as the board shows them (`address/bits …`).

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use kube::{ControlPlane, Plan};
-use model::{Ipv4Prefix, MachineState, POD_PREFIX};
+use model::{Ipv4Prefix, POD_PREFIX, Underway};
 use rustix::system::RebootCommand;
 use supervise::StopReason;
 use tokio::signal::unix::{SignalKind, signal};
@@ -32,6 +32,7 @@ pub(crate) struct Machine {
     pub(crate) api: PublicApi,
     pub(crate) member: Box<Member>,
     pub(crate) mesh: Mesh,
+    pub(crate) underway: Underway,
 }
 
 /// Serves a member until it is asked to end.
@@ -39,7 +40,7 @@ pub(crate) struct Machine {
 /// # Errors
 /// What could not be started; and what could not be mended: the machine then starts again.
 pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
-    let Machine { board, children, mut api, member, mesh } = machine;
+    let Machine { board, children, mut api, member, mesh, underway } = machine;
     let plan = Plan {
         node: member.name.clone(),
         cluster: member.cluster,
@@ -53,7 +54,7 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
     api.show(&services);
     let _reporting = tasks::spawn(control::report(board.clone(), services.clone()));
     let _measuring = tasks::spawn(storage::report(board.clone(), member.data.clone()));
-    board.state(MachineState::Running, "");
+    board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");
     let context = api.context.clone();
     let how = loop {

@@ -15,7 +15,7 @@
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
 use keys::seal::{Body, SealError};
-use model::{BootClass, MachineState};
+use model::{BootClass, Stay};
 
 use crate::config::{self, ConfigError, Tpm, Verified};
 
@@ -223,16 +223,15 @@ fn sealed(body: &Body, header: &Copies, cluster: Option<&ClusterHalf>) -> Verdic
 }
 
 impl Verdict {
-    /// The state that the machine shows while and after it does this.
+    /// What the machine waits for, if there is nothing it can do by itself.
     #[must_use]
-    pub const fn state(&self) -> MachineState {
+    pub const fn stay(&self) -> Option<Stay> {
         match self {
-            Self::Blank => MachineState::Blank,
-            Self::Create(_) => MachineState::Enrolling,
-            Self::Open(_) | Self::CommitThenOpen(_) => MachineState::Running,
-            Self::AwaitingKeys { .. } => MachineState::AwaitingKeys,
-            Self::NeedsOwner(_) => MachineState::NeedsOwner,
-            Self::Failed(_) => MachineState::Failed,
+            Self::Create(_) | Self::Open(_) | Self::CommitThenOpen(_) => None,
+            Self::Blank => Some(Stay::Blank),
+            Self::AwaitingKeys { .. } => Some(Stay::AwaitingKeys),
+            Self::NeedsOwner(_) => Some(Stay::NeedsOwner),
+            Self::Failed(_) => Some(Stay::Failed),
         }
     }
 

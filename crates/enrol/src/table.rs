@@ -3,7 +3,7 @@
 use keys::data_key::{ClusterHalf, OpenError};
 use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
 use keys::pair::File;
-use model::{BootClass, Level, MachineState};
+use model::{BootClass, Level, Stay};
 
 use crate::config::{ConfigError, Tpm, Unserved, digest};
 use crate::found::{Found, FoundConfig, FoundSeal, Layer, Leftover, Locked, Reason, Verdict, decide};
@@ -54,7 +54,7 @@ fn nothing_found_waits_and_a_config_creates() {
     world.config = None;
     world.decide(|verdict, _, _| {
         assert!(matches!(verdict, Verdict::Blank));
-        assert_eq!(verdict.state(), MachineState::Blank);
+        assert_eq!(verdict.stay(), Some(Stay::Blank));
     });
 }
 
@@ -169,7 +169,7 @@ fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
     world.decide(|verdict, body, half| {
         assert!(half.is_none());
         assert!(matches!(verdict, Verdict::AwaitingKeys { generation: 1 }));
-        assert_eq!(verdict.state(), MachineState::AwaitingKeys);
+        assert_eq!(verdict.stay(), Some(Stay::AwaitingKeys));
         let body = body.expect("the seal opened");
         let header = Copies::read(&world.headers[0], &world.headers[1]);
         let given = |half: &ClusterHalf| {

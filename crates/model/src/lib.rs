@@ -8,6 +8,7 @@ mod ids;
 mod machine;
 mod net;
 mod pcr;
+mod progress;
 mod secret;
 
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
@@ -18,4 +19,5 @@ pub use net::{
     PUBLIC_API_PORT, SERVICE_PREFIX, VPN_API_PORT, VPN_PORT, VPN_PREFIX,
 };
 pub use pcr::PcrSelection;
+pub use progress::{PowerOn, Settled, Stay, Underway};
 pub use secret::{ClusterKey, FirstContact, LocalKey, MasterSecret, SealRoot, Secret, VolumeKey, VpnPrivKey};

@@ -88,7 +88,7 @@ words! {
         Blank = "Blank",
         /// Creates or joins a cluster.
         Enrolling = "Enrolling",
-        /// Sealed, but the cluster's half of the data key is not at hand.
+        /// Sealed, and its data is not open: the cluster's half of the data key is not at hand, or just being used.
         AwaitingKeys = "AwaitingKeys",
         /// A member with its data open.
         Running = "Running",

@@ -8,7 +8,7 @@ use keys::header::Copies;
 use keys::pair::{File, Pair};
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
 use keys::share;
-use model::{BootClass, ClusterKey, Ipv4Prefix, MachineState, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
+use model::{BootClass, ClusterKey, Ipv4Prefix, NetworkConfig, SealRoot, Secret, Stay, VPN_PREFIX};
 
 use super::newborn::Order;
 use super::{Decision, Found, Known, Opening};
@@ -47,8 +47,7 @@ fn broken(esp: Esp, error: &tpm::Error) -> Found {
          the TPM's settings in the firmware",
         Chain(error)
     );
-    let decision = Decision::Stays(MachineState::Failed, reason);
-    Basics::default().found(decision, None, esp)
+    Basics::default().found(Decision::Stays(Stay::Failed), reason, None, esp)
 }
 
 /// What network and API need, whatever was decided.
@@ -80,9 +79,9 @@ impl Basics {
         }
     }
 
-    fn found(self, decision: Decision, tpm: Option<Tpm>, esp: Esp) -> Found {
+    fn found(self, decision: Decision, why: String, tpm: Option<Tpm>, esp: Esp) -> Found {
         let Self { known, network, vpn_prefix } = self;
-        Found { known, network, vpn_prefix: vpn_prefix.unwrap_or(VPN_PREFIX), decision, tpm, esp }
+        Found { known, network, vpn_prefix: vpn_prefix.unwrap_or(VPN_PREFIX), decision, why, tpm, esp }
     }
 }
 
@@ -111,15 +110,18 @@ fn with_seal(esp: Esp, files: &Files, header: &Copies, unsealed: Unsealed, mut t
         Unsealed::Open(_, body) => FoundSeal::Open(body),
     };
     let verdict = judge(Facts { seal, header, cluster: half.as_ref(), config, tpm: tpm_state });
+    let why = verdict.message();
+    // A verdict to act on that lacks what it was made from would be a mistake of ours; nothing is acted on then.
+    let stays = Decision::Stays(verdict.stay().unwrap_or(Stay::Failed));
     let decision = match (verdict, unsealed) {
         (Verdict::Create(verified), _) => Decision::Create(Box::new(Order { verified: *verified, next })),
         (Verdict::Open(opened) | Verdict::CommitThenOpen(opened), Unsealed::Open(clear, body)) => {
             let leftover = leftover(files, &body);
             Decision::Open(Box::new(Opening { opened, clear, body: *body, half, leftover }))
         }
-        (verdict, _) => Decision::Stays(verdict.state(), verdict.message()), // the rest are states to stay in
+        _ => stays, // the rest are states to stay in
     };
-    basics.found(decision, tpm, esp)
+    basics.found(decision, why, tpm, esp)
 }
 
 /// A sealed machine takes no config any more: one line in the log says so.
@@ -242,9 +244,13 @@ mod tests {
             Self { files, header: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]] }
         }
 
-        fn decide(&self) -> Decision {
+        fn found(&self) -> Found {
             let header = Copies::read(&self.header[0], &self.header[1]);
-            decide(Esp::unmounted(), &self.files, &header, BootClass::Direct, Ok(None)).decision
+            decide(Esp::unmounted(), &self.files, &header, BootClass::Direct, Ok(None))
+        }
+
+        fn decide(&self) -> Decision {
+            self.found().decision
         }
 
         /// Performs what concerns ESP and header.
@@ -288,7 +294,7 @@ mod tests {
         Newborn::make(*order, None, BootClass::Direct, vec![], Duration::from_secs(1_800_000_000)).expect("made")
     }
 
-    /// Proves: D2 D4 S11
+    /// Proves: D2 D4 S7 S11
     #[test]
     fn what_create_writes_opens_at_the_next_boot_as_the_same_machine() {
         for level in Level::ALL {
@@ -297,11 +303,15 @@ mod tests {
             machine.perform(plan);
             let Decision::Open(opening) = machine.decide() else { panic!("sealed and committed at {level}") };
             assert_eq!(opening.leftover, Leftover::Remove, "the config that made it");
+            assert!(opening.finishes_create(), "what create does last is not done");
             let (_, again) = opening.plan().expect("opens");
             assert_eq!(again.holder, membership.holder);
             assert_eq!(again.identity.public(), membership.identity.public());
             assert_eq!((again.name, again.disk), (membership.name, membership.disk));
             assert_eq!(again.certificate, membership.certificate);
+            machine.files.config = None;
+            let Decision::Open(opening) = machine.decide() else { panic!("a member at {level}") };
+            assert!(!opening.finishes_create(), "a member that reopens enrols no more");
         }
     }
 
@@ -312,7 +322,7 @@ mod tests {
         let Newborn { plan, .. } = newborn(machine.decide());
         machine.perform(plan);
         machine.files.share = Slots([vec![], vec![]].map(Zeroizing::new));
-        assert!(matches!(machine.decide(), Decision::Stays(MachineState::AwaitingKeys, _)));
+        assert!(matches!(machine.decide(), Decision::Stays(Stay::AwaitingKeys)));
     }
 
     /// Proves: D14
@@ -323,23 +333,22 @@ mod tests {
         machine.perform(plan);
         machine.files.seal = Slots([vec![], vec![]].map(Zeroizing::new));
         assert!(machine.files.config.is_some(), "a create config is there");
-        assert!(matches!(machine.decide(), Decision::Stays(MachineState::NeedsOwner, _)));
+        assert!(matches!(machine.decide(), Decision::Stays(Stay::NeedsOwner)));
     }
 
     /// Proves: D5 S1
     #[test]
     fn refused_configs_and_broken_tpms_are_states_with_reasons() {
         let mut machine = Machine::with_config(Level::Authenticated, WithoutTpm::Refuse);
-        assert!(
-            matches!(machine.decide(), Decision::Stays(MachineState::NeedsOwner, reason) if reason.contains("no TPM"))
-        );
+        let found = machine.found();
+        assert!(matches!(found.decision, Decision::Stays(Stay::NeedsOwner)) && found.why.contains("no TPM"));
         machine.files.config = Some(Zeroizing::new(vec![]));
-        assert!(matches!(machine.decide(), Decision::Stays(MachineState::NeedsOwner, _)));
+        assert!(matches!(machine.decide(), Decision::Stays(Stay::NeedsOwner)));
         machine.files.config = None;
-        assert!(matches!(machine.decide(), Decision::Stays(MachineState::Blank, _)));
+        assert!(matches!(machine.decide(), Decision::Stays(Stay::Blank)));
         let header = Copies::read(&machine.header[0], &machine.header[1]);
         let error = Err(tpm::Error::Open(std::io::ErrorKind::PermissionDenied.into()));
         let found = decide(Esp::unmounted(), &machine.files, &header, BootClass::Direct, error);
-        assert!(matches!(found.decision, Decision::Stays(MachineState::Failed, _)));
+        assert!(matches!(found.decision, Decision::Stays(Stay::Failed)));
     }
 }

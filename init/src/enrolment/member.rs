@@ -192,6 +192,11 @@ pub(super) enum PlanError {
 }
 
 impl Opening {
+    /// Whether a cut came before the last step of create, so that this boot still performs some of them.
+    pub(super) fn finishes_create(&self) -> bool {
+        self.opened.header.state == State::Provisional || self.leftover == Leftover::Remove
+    }
+
     /// What to do, and for whom.
     ///
     /// # Errors

@@ -48,9 +48,12 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let origin = request.extensions().get::<Origin>();
         let caller = origin.map_or(Caller::Unknown, |origin| origin.caller);
-        let board = &self.context.board;
         let path = request.uri().path();
-        match decide(path, board.boot().profile, board.read(|view| view.state), caller) {
+        let state = match self.context.state() {
+            Ok(state) => state,
+            Err(undecided) => return Answer::Refused(ready(Ok(tonic::Status::from(undecided).into_http()))),
+        };
+        match decide(path, self.context.board.boot().profile, state, caller) {
             Ok(row) => {
                 if row.permission == Permission::Owner {
                     self.context.owner_called();

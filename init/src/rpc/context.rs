@@ -3,11 +3,12 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
+use model::MachineState;
 use tokio::sync::{Notify, mpsc};
 
 use super::first_contact::Claimable;
 use super::kubernetes::KubernetesAccess;
-use crate::board::Board;
+use crate::board::{Board, View};
 use crate::child::Children;
 use crate::lock;
 use crate::services::{Services, Snapshot};
@@ -25,6 +26,17 @@ pub(crate) enum PowerRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the machine is going down already")]
 pub(crate) struct GoingDown;
+
+/// The boot has not read yet what it decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the machine has just begun to start; nothing was done; ask again")]
+pub(super) struct Undecided;
+
+impl From<Undecided> for tonic::Status {
+    fn from(error: Undecided) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
 
 /// What the methods need; calls share it.
 #[derive(Debug)]
@@ -81,6 +93,14 @@ impl Context {
     /// All services of all trees.
     pub(super) fn snapshots(&self) -> Vec<Snapshot> {
         lock::even_if_poisoned(&self.trees).iter().flat_map(Services::snapshots).collect()
+    }
+
+    /// The machine's state.
+    ///
+    /// # Errors
+    /// [`Undecided`] for a call that comes before the boot decided anything.
+    pub(super) fn state(&self) -> Result<MachineState, Undecided> {
+        self.board.read(View::state).ok_or(Undecided)
     }
 
     /// Asks where first contact stands.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::{LogQuery, PublicState, Service, wire};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::context::{Context, GoingDown, PowerRequest};
+use super::context::{Context, GoingDown, PowerRequest, Undecided};
 use super::session::Origin;
 use crate::{clock, log};
 use streams::Answers;
@@ -23,7 +23,7 @@ impl api::public_server::Public for Public {
     async fn get_state(&self, _: Request<wire::GetStateRequest>) -> Result<Response<wire::GetStateResponse>, Status> {
         let mut nonce = [0; 32];
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Status::internal("no random bytes"))?;
-        let state = self.0.board.read(|view| view.state);
+        let state = self.0.state()?;
         let version = crate::version(self.0.board.boot().profile);
         Ok(Response::new(PublicState { version, state, nonce }.into()))
     }
@@ -37,7 +37,7 @@ impl api::public_server::Public for Public {
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
         let board = &self.0.board;
         let status = board.read(|view| convert::status(board.boot(), view, clock::unix_millis(), clock::uptime()));
-        Ok(Response::new(status.into()))
+        Ok(Response::new(status.ok_or(Undecided)?.into()))
     }
 
     async fn timeline(&self, _: Request<wire::TimelineRequest>) -> Result<Response<wire::TimelineResponse>, Status> {

@@ -11,9 +11,9 @@ use crate::child::Cgroup;
 use crate::clock;
 use crate::services::Snapshot;
 
-/// All that is known about the machine.
-pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration) -> MachineStatus {
-    MachineStatus {
+/// All that is known about the machine; none before it has a state.
+pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration) -> Option<MachineStatus> {
+    Some(MachineStatus {
         name: view.name.clone(),
         machine_id: view.machine.unwrap_or(MachineId([0; 16])),
         cluster_id: view.cluster,
@@ -23,7 +23,7 @@ pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration
         boot_id: boot.boot_id.clone(),
         now,
         uptime,
-        state: view.state,
+        state: view.state()?,
         step: view.step.to_owned(),
         reason: view.reason.clone(),
         state_since: view.state_since,
@@ -36,7 +36,7 @@ pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration
         conditions: view.conditions.clone(),
         waits_for: view.waits_for.clone(),
         last_error: view.last_error.clone(),
-    }
+    })
 }
 
 /// One supervised service.

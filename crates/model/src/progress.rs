@@ -1,0 +1,142 @@
+//! How a machine gets from one state to the next within a boot. Each transition consumes the state it leaves, so one
+//! that is not drawn here cannot be written.
+//!
+//! ```text
+//!   PowerOn ─┬─ enrols ─► Enrolling ────┬─ runs ──► Running
+//!            ├─ opens ──► AwaitingKeys ─┤
+//!            │                          └─ fails ─► Failed
+//!            └─ stays ──► Blank, AwaitingKeys, NeedsOwner, Failed: until the next boot
+//! ```
+//! A member that reopens its data shows `AwaitingKeys`, never `Enrolling`: it is sealed and its data is not open.
+
+use crate::MachineState;
+
+/// A boot in which nothing is decided yet.
+///
+/// It may be used once:
+/// ```compile_fail,E0382
+/// let begun = model::PowerOn::new();
+/// let enrolling = begun.enrols();
+/// let opening = begun.opens(); // moved
+/// ```
+/// and does not become a member by itself:
+/// ```compile_fail,E0599
+/// let running = model::PowerOn::new().runs(); // nothing was opened
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct PowerOn(());
+
+/// On its way to be a member: its steps are being performed.
+///
+/// ```
+/// use model::{MachineState, PowerOn};
+/// assert_eq!(PowerOn::new().enrols().runs().state(), MachineState::Running);
+/// assert_eq!(PowerOn::new().opens().fails().state(), MachineState::Failed);
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Underway(MachineState);
+
+/// Where a boot has arrived. What follows is the next boot.
+///
+/// ```compile_fail,E0599
+/// let running = model::PowerOn::new().opens().runs();
+/// running.fails(); // a member whose services fail restarts
+/// ```
+/// ```compile_fail,E0599
+/// let waiting = model::PowerOn::new().stays(model::Stay::NeedsOwner);
+/// waiting.runs(); // nothing was opened
+/// ```
+#[derive(Debug)]
+pub struct Settled(MachineState);
+
+/// The states of a boot that does nothing but wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stay {
+    /// For its first config.
+    Blank,
+    /// For the cluster's half of the data key.
+    AwaitingKeys,
+    /// For its owner.
+    NeedsOwner,
+    /// For somebody to mend it.
+    Failed,
+}
+
+impl PowerOn {
+    /// The beginning of a boot.
+    #[expect(clippy::new_without_default, reason = "a boot begins once, and not by default")]
+    pub const fn new() -> Self {
+        Self(())
+    }
+
+    /// It creates or joins a cluster, or finishes what a cut interrupted.
+    pub const fn enrols(self) -> Underway {
+        Underway(MachineState::Enrolling)
+    }
+
+    /// It is a member, and opens its data.
+    pub const fn opens(self) -> Underway {
+        Underway(MachineState::AwaitingKeys)
+    }
+
+    /// It can do nothing by itself.
+    #[must_use]
+    pub const fn stays(self, stay: Stay) -> Settled {
+        Settled(match stay {
+            Stay::Blank => MachineState::Blank,
+            Stay::AwaitingKeys => MachineState::AwaitingKeys,
+            Stay::NeedsOwner => MachineState::NeedsOwner,
+            Stay::Failed => MachineState::Failed,
+        })
+    }
+}
+
+impl Underway {
+    /// What everybody may know of it.
+    #[must_use]
+    pub const fn state(&self) -> MachineState {
+        self.0
+    }
+
+    /// Its data is open.
+    #[must_use]
+    pub const fn runs(self) -> Settled {
+        Settled(MachineState::Running)
+    }
+
+    /// A step failed.
+    #[must_use]
+    pub const fn fails(self) -> Settled {
+        Settled(MachineState::Failed)
+    }
+}
+
+impl Settled {
+    /// What everybody may know of it.
+    #[must_use]
+    pub const fn state(&self) -> MachineState {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves: S7
+    #[test]
+    fn every_state_is_reached_by_the_transitions_and_a_member_never_enrols_again() {
+        let reached = [
+            PowerOn::new().stays(Stay::Blank).state(),
+            PowerOn::new().enrols().state(),
+            PowerOn::new().stays(Stay::AwaitingKeys).state(),
+            PowerOn::new().enrols().runs().state(),
+            PowerOn::new().stays(Stay::NeedsOwner).state(),
+            PowerOn::new().stays(Stay::Failed).state(),
+        ];
+        assert_eq!(reached, MachineState::ALL);
+        assert_eq!(PowerOn::new().opens().state(), MachineState::AwaitingKeys);
+    }
+}
