@@ -214,13 +214,14 @@ async fn drive(
         if matches!(effect, Effect::StartServices | Effect::Announce) {
             break;
         }
-        let name = perform::name(step);
-        site.board.step(name);
+        site.board.step(perform::name(step));
         if let Err(error) = performer.perform(effect, site).await {
             let _the_next_boot_decides_anew = state.handle(Event::Failed(step), &mut effects);
             return Err((step, error));
         }
-        site.board.reached(name, api::MilestoneKind::Step);
+        if let Some(name) = perform::milestone(step) {
+            site.board.reached(name, api::MilestoneKind::Step);
+        }
         state = state.handle(Event::Done(step), &mut effects);
     }
     performer.take_mounted().ok_or((Step::Mount, StepError::OutOfOrder))

@@ -318,7 +318,7 @@ const fn suite(level: Level) -> Option<Suite> {
 }
 
 fn write_header(copy: HeaderCopy, header: &Header) -> Effect {
-    Effect::WriteHeader { copy, bytes: header.to_bytes() }
+    Effect::WriteHeader { copy, state: header.state, bytes: header.to_bytes() }
 }
 
 /// Effects in the order in which they are performed.
@@ -367,6 +367,8 @@ pub enum Effect {
     WriteHeader {
         /// Which copy.
         copy: HeaderCopy,
+        /// What the header says.
+        state: HeaderState,
         /// Its bytes.
         bytes: Box<[u8; HEADER_BYTES]>,
     },
@@ -437,7 +439,7 @@ pub enum Step {
     /// [`Effect::GrowData`].
     GrowData,
     /// [`Effect::WriteHeader`].
-    WriteHeader(HeaderCopy),
+    WriteHeader(HeaderState, HeaderCopy),
     /// [`Effect::MapVolume`].
     MapVolume,
     /// [`Effect::MakeFilesystem`].
@@ -466,7 +468,7 @@ impl Effect {
     pub const fn step(&self) -> Step {
         match self {
             Self::GrowData => Step::GrowData,
-            Self::WriteHeader { copy, .. } => Step::WriteHeader(*copy),
+            Self::WriteHeader { copy, state, .. } => Step::WriteHeader(*state, *copy),
             Self::MapVolume { .. } => Step::MapVolume,
             Self::MakeFilesystem => Step::MakeFilesystem,
             Self::Mount => Step::Mount,
@@ -485,8 +487,14 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::GrowData => "grow the data partition",
-            Self::WriteHeader(HeaderCopy::First) => "write the first copy of the data header",
-            Self::WriteHeader(HeaderCopy::Second) => "write the second copy of the data header",
+            Self::WriteHeader(HeaderState::Provisional, HeaderCopy::First) => "write the first copy of the data header",
+            Self::WriteHeader(HeaderState::Provisional, HeaderCopy::Second) => {
+                "write the second copy of the data header"
+            }
+            Self::WriteHeader(HeaderState::Committed, HeaderCopy::First) => "commit the first copy of the data header",
+            Self::WriteHeader(HeaderState::Committed, HeaderCopy::Second) => {
+                "commit the second copy of the data header"
+            }
             Self::MapVolume => "set up the block layers",
             Self::MakeFilesystem => "make the filesystem",
             Self::Mount => "mount the data partition",

@@ -239,7 +239,7 @@ impl World {
     fn perform(&mut self, effect: Effect, attempt: u8, memory: &mut Memory) {
         match effect {
             Effect::GrowData => {}
-            Effect::WriteHeader { copy, bytes } => self.headers[place(copy)] = bytes.to_vec(),
+            Effect::WriteHeader { copy, bytes, .. } => self.headers[place(copy)] = bytes.to_vec(),
             Effect::MapVolume { volume, mapping } => {
                 let key = match volume {
                     Volume::Raw => vec![],
@@ -296,7 +296,7 @@ impl World {
             old[..end].copy_from_slice(&new[..end]);
         };
         match effect {
-            Effect::WriteHeader { copy, bytes } => over(&mut self.headers[place(copy)], &bytes[..]),
+            Effect::WriteHeader { copy, bytes, .. } => over(&mut self.headers[place(copy)], &bytes[..]),
             Effect::WriteEsp { file, slot, bytes } => over(&mut self.pair(file)[slot], &bytes),
             Effect::RemoveConfig => {
                 let config = self.config.as_mut().expect("there is a config to remove");

@@ -205,6 +205,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::super::newborn::Newborn;
+    use super::super::perform::milestone;
     use super::*;
     use crate::esp::Slots;
 
@@ -253,14 +254,14 @@ mod tests {
             self.found().decision
         }
 
-        /// Performs what concerns ESP and header.
-        fn perform(&mut self, plan: enrol::create::Plan) {
-            let mut effects = Vec::new();
+        /// Performs what concerns ESP and header; returns what the timeline would say.
+        fn perform(&mut self, plan: enrol::create::Plan) -> Vec<&'static str> {
+            let (mut effects, mut reached) = (Vec::new(), Vec::new());
             let mut state = State::start(plan, &mut effects);
             while let Some(effect) = effects.pop() {
                 let step = effect.step();
                 match effect {
-                    Effect::WriteHeader { copy, bytes } => {
+                    Effect::WriteHeader { copy, bytes, .. } => {
                         self.header[usize::from(copy == HeaderCopy::Second)] = bytes.to_vec();
                     }
                     Effect::WriteEsp { file, slot, bytes } => {
@@ -283,9 +284,11 @@ mod tests {
                     | Effect::Announce => {} // neither ESP nor header
                     Effect::Report(unexpected) => panic!("{unexpected}"),
                 }
+                reached.extend(milestone(step));
                 state = state.handle(Event::Done(step), &mut effects);
             }
             assert!(matches!(state, State::Finished));
+            reached
         }
     }
 
@@ -313,6 +316,15 @@ mod tests {
             let Decision::Open(opening) = machine.decide() else { panic!("a member at {level}") };
             assert!(!opening.finishes_create(), "a member that reopens enrols no more");
         }
+    }
+
+    #[test]
+    fn the_timeline_names_each_step_of_create_once_and_in_its_order() {
+        let mut machine = Machine::with_config(Level::Encrypted, WithoutTpm::Unprotected);
+        let Newborn { plan, .. } = newborn(machine.decide());
+        let expected = "grow-data header layers mkfs mount keys share record directory seal commit remove-config cap \
+                        start-services announce";
+        assert_eq!(machine.perform(plan).join(" "), expected);
     }
 
     /// Proves: D2

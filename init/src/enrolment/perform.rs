@@ -4,7 +4,8 @@
 //!   Closed ─MapVolume─► Mapped ─MakeFilesystem─► Mapped ─Mount─► Mounted ─take_mounted─► the member's
 //! ```
 
-use enrol::create::{Effect, Step};
+use enrol::create::{Effect, HeaderCopy, Step};
+use keys::header::State;
 use keys::pair::File;
 use model::DiskUuid;
 
@@ -80,7 +81,7 @@ impl Performer {
         let (disk, esp) = (site.disk.clone(), site.esp.clone());
         match effect {
             Effect::GrowData => tasks::blocking(move || disk.grow_data()).await?,
-            Effect::WriteHeader { copy, bytes } => {
+            Effect::WriteHeader { copy, bytes, .. } => {
                 tasks::blocking(move || storage::write_header(&disk.data, copy, &bytes)).await?;
             }
             Effect::MapVolume { volume, mapping } => {
@@ -150,11 +151,12 @@ impl Performer {
     }
 }
 
-/// A step's name on the console and in the timeline.
+/// A step's name on the console.
 pub(super) const fn name(step: Step) -> &'static str {
     match step {
         Step::GrowData => "grow-data",
-        Step::WriteHeader(_) => "header",
+        Step::WriteHeader(State::Provisional, _) => "header",
+        Step::WriteHeader(State::Committed, _) => "commit",
         Step::MapVolume => "layers",
         Step::MakeFilesystem => "mkfs",
         Step::Mount => "mount",
@@ -168,5 +170,24 @@ pub(super) const fn name(step: Step) -> &'static str {
         Step::StartServices => "start-services",
         Step::Announce => "announce",
         Step::Report => "report",
+    }
+}
+
+/// What the timeline says when a step is done. A header is written when both copies are.
+pub(super) const fn milestone(step: Step) -> Option<&'static str> {
+    match step {
+        Step::WriteHeader(_, HeaderCopy::First) => None,
+        Step::WriteHeader(_, HeaderCopy::Second)
+        | Step::GrowData
+        | Step::MapVolume
+        | Step::MakeFilesystem
+        | Step::Mount
+        | Step::PopulateData
+        | Step::WriteEsp(_)
+        | Step::RemoveConfig
+        | Step::ExtendCap
+        | Step::StartServices
+        | Step::Announce
+        | Step::Report => Some(name(step)),
     }
 }
