@@ -13,6 +13,9 @@ use tokio::sync::watch;
 
 use crate::clock;
 
+/// Why no condition holds at the end.
+const STOPPING: &str = "the machine is stopping";
+
 /// What never changes during a boot.
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
@@ -30,6 +33,8 @@ pub(crate) struct Boot {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     state: Option<MachineState>,
+    /// From the first moment of a shutdown on nothing holds any more, whatever is reported late.
+    stopping: bool,
     pub(crate) step: &'static str,
     pub(crate) reason: String,
     pub(crate) state_since: UnixMillis,
@@ -74,6 +79,7 @@ impl Board {
         };
         let view = View {
             state: None,
+            stopping: false,
             step: "start",
             reason: String::new(),
             state_since: now,
@@ -156,10 +162,29 @@ impl Board {
         tracing::error!(error, "error");
     }
 
-    /// A condition is now so. The first time it is true goes to the timeline.
+    /// The machine begins to stop: no condition holds from now on.
+    pub(crate) fn stopping(&self) {
+        let now = clock::unix_millis();
+        self.update(|view| {
+            view.step = "stopping";
+            view.stopping = true;
+            for condition in &mut view.conditions {
+                if condition.truth != Truth::False {
+                    condition.since = now;
+                }
+                condition.truth = Truth::False;
+                STOPPING.clone_into(&mut condition.reason);
+            }
+        });
+    }
+
+    /// A condition is now so; of a machine that stops none is. The first time it is true goes to the timeline.
     pub(crate) fn condition(&self, name: ConditionName, truth: Truth, reason: &str) {
         let mut first_true = false;
         self.view.send_if_modified(|view| {
+            if view.stopping {
+                return false;
+            }
             let Some(condition) = view.conditions.iter_mut().find(|condition| condition.name == name.word()) else {
                 return false;
             };
@@ -180,5 +205,61 @@ impl Board {
             self.reached(name.word(), MilestoneKind::Condition);
             tracing::info!(condition = %name, "now true");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn board() -> Board {
+        let boot = Boot {
+            profile: Profile::Release,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        };
+        Board::new(boot).0
+    }
+
+    fn of(board: &Board, name: ConditionName) -> (Truth, String) {
+        let found = |view: &View| view.conditions.iter().find(|condition| condition.name == name.word()).cloned();
+        board.read(found).map(|condition| (condition.truth, condition.reason)).expect("all are on the board")
+    }
+
+    /// Proves: S7
+    #[test]
+    fn a_state_is_shown_with_reason_and_time_and_none_before_it_is_decided() {
+        let board = board();
+        assert_eq!(board.read(View::state), None);
+        board.step("found");
+        let underway = PowerOn::new().opens();
+        board.underway(&underway, "opening");
+        assert_eq!(board.read(View::state), Some(MachineState::AwaitingKeys));
+        assert_eq!(board.read(|view| (view.reason.clone(), view.step)), (String::from("opening"), ""));
+        assert!(board.read(|view| view.state_since.0 > 0));
+    }
+
+    #[test]
+    fn when_the_machine_stops_nothing_holds_and_nothing_comes_to_hold() {
+        let board = board();
+        board.condition(ConditionName::EtcdReady, Truth::True, "");
+        assert_eq!(of(&board, ConditionName::EtcdReady), (Truth::True, String::new()));
+        board.stopping();
+        board.condition(ConditionName::NodeReady, Truth::True, "an answer that was under way");
+        board.condition(ConditionName::EtcdReady, Truth::False, "is stopping");
+        for name in ConditionName::ALL {
+            assert_eq!(of(&board, name), (Truth::False, STOPPING.to_owned()), "{name}");
+        }
+        assert!(board.read(|view| view.timeline.iter().all(|milestone| milestone.name != "NodeReady")));
+    }
+
+    #[test]
+    fn the_timeline_keeps_the_first_time_a_condition_was_true() {
+        let board = board();
+        for truth in [Truth::True, Truth::False, Truth::True] {
+            board.condition(ConditionName::NodeReady, truth, "");
+        }
+        assert_eq!(board.read(|view| view.timeline.len()), 1);
     }
 }

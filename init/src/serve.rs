@@ -67,13 +67,8 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
             }
         }
     };
-    tracing::info!(?how, "stopping");
-    board.step("stopping");
-    let reason = match how {
-        PowerRequest::Reboot => StopReason::Reboot,
-        PowerRequest::PowerOff => StopReason::PowerOff,
-    };
-    let left = services.stop(reason, STOP_WITHIN).await;
+    begin_to_end(&board, how);
+    let left = services.stop(reason(how), STOP_WITHIN).await;
     for service in left {
         tracing::error!(service, "still running, left behind");
     }
@@ -81,7 +76,7 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
     if let Err(error) = tasks::blocking(move || storage::close(&data)).await {
         tracing::error!(error = %crate::services::Chain(&error), "data partition not closed");
     }
-    end(&api, how, reason).await
+    end(&api, how).await
 }
 
 /// Keeps console and API up on a machine that waits for its owner or its first config.
@@ -90,11 +85,8 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
 /// None but the end of the runtime.
 pub(crate) async fn waiting(mut api: PublicApi) -> Result<Infallible, Fatal> {
     let how = asked(&mut api).await;
-    let reason = match how {
-        PowerRequest::Reboot => StopReason::Reboot,
-        PowerRequest::PowerOff => StopReason::PowerOff,
-    };
-    end(&api, how, reason).await
+    begin_to_end(&api.context.board, how);
+    end(&api, how).await
 }
 
 /// Waits for a reason to end: the API, the power button, Ctrl-Alt-Del, or an API that cannot be served.
@@ -114,9 +106,22 @@ async fn asked(api: &mut PublicApi) -> PowerRequest {
     }
 }
 
+/// Says so, before the first service is asked to stop.
+fn begin_to_end(board: &Board, how: PowerRequest) {
+    tracing::info!(?how, "stopping");
+    board.stopping();
+}
+
+const fn reason(how: PowerRequest) -> StopReason {
+    match how {
+        PowerRequest::Reboot => StopReason::Reboot,
+        PowerRequest::PowerOff => StopReason::PowerOff,
+    }
+}
+
 /// Lets the API finish its answers, then ends this boot.
-async fn end(api: &PublicApi, how: PowerRequest, reason: StopReason) -> Result<Infallible, Fatal> {
-    let _nothing_survives_the_end = api.tree.stop(reason, Duration::from_secs(2)).await;
+async fn end(api: &PublicApi, how: PowerRequest) -> Result<Infallible, Fatal> {
+    let _nothing_survives_the_end = api.tree.stop(reason(how), Duration::from_secs(2)).await;
     power::end(match how {
         PowerRequest::Reboot => RebootCommand::Restart,
         PowerRequest::PowerOff => RebootCommand::PowerOff,
