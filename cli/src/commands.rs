@@ -7,6 +7,7 @@ pub(crate) mod image;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
 pub(crate) mod machine;
+mod out_file;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

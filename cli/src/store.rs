@@ -26,7 +26,7 @@ use aws_lc_rs::rand;
 use model::{FirstContact, Secret};
 
 pub(crate) use owner::{Owner, OwnerError};
-pub(crate) use private::{FileError, write as write_private};
+pub(crate) use private::{FileError, write as write_private, write_new as write_new_private};
 pub(crate) use record::{
     BadClusterName, BootWay, ClusterName, ClusterRecord, Contact, Pins, RecordError, VirtualMachine,
 };

@@ -59,6 +59,33 @@ fn a_config_for_hardware_is_private_and_its_machine_awaited() {
 
 /// Proves: Q6
 #[test]
+fn a_file_is_replaced_only_if_asked() {
+    let data = tempfile::tempdir().unwrap();
+    let run = |line: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cairnctl"));
+        command.args(line).env("XDG_DATA_HOME", data.path()).current_dir(data.path()).stdin(Stdio::null());
+        command.output().expect("the program under test runs")
+    };
+    let mode = |name: &str| fs::metadata(data.path().join(name)).unwrap().permissions().mode() & 0o777;
+    fs::write(data.path().join("mine"), "mine").unwrap();
+    for line in [&["kubeconfig", "--out", "mine"][..], &["enrol", "config", "--out", "mine"]] {
+        let refused = run(line);
+        assert_eq!(refused.status.code(), Some(2), "{line:?}");
+        let expected = "error: `mine` exists\n  nothing was changed\n  next: name another file, or replace this one with --force\n";
+        assert_eq!(String::from_utf8(refused.stderr).unwrap(), expected);
+        assert_eq!(fs::read_to_string(data.path().join("mine")).unwrap(), "mine");
+    }
+    assert_eq!(run(&["kubeconfig", "--out", "mine", "--force"]).status.code(), Some(6), "no cluster");
+    assert_eq!(fs::read_to_string(data.path().join("mine")).unwrap(), "mine", "nothing to replace it with");
+    // A bare name is in the current directory.
+    assert_eq!(run(&["enrol", "config", "--name", "one", "--out", "one"]).status.code(), Some(0));
+    assert_eq!(run(&["enrol", "config", "--name", "two", "--out", "mine", "--force"]).status.code(), Some(0));
+    assert_eq!((mode("one"), mode("mine")), (0o600, 0o600));
+    assert_ne!(fs::read(data.path().join("mine")).unwrap(), b"mine");
+}
+
+/// Proves: Q6
+#[test]
 fn answers_and_errors_go_their_own_ways() {
     let data = tempfile::tempdir().unwrap();
     let list = cairnctl(data.path(), &["cluster", "list", "-o", "json"]);

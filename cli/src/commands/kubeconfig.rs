@@ -4,7 +4,6 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
 use api::{ClientCertificate, Target};
 use clap::Args;
@@ -13,11 +12,12 @@ use pki::{BadRequest, CertificateDer, KeyError, PrivateKey};
 use zeroize::Zeroizing;
 
 use super::Context;
+use super::out_file::OutFile;
 use crate::clock::Deadline;
 use crate::failure::{Advice, Failure};
 use crate::machine::{CallError, Listener, Session, TunnelError};
 use crate::screen::{self, Progress};
-use crate::store::{ClusterName, FileError, write_private};
+use crate::store::{ClusterName, FileError};
 
 /// How long a lost machine is waited for before the tunnel gives up: a reboot and then some.
 const COMES_BACK: std::time::Duration = std::time::Duration::from_secs(300);
@@ -31,9 +31,8 @@ Example:
 The tunnel is open until the command is interrupted. The certificate in the
 file ends after 24 hours; the file is removed when the command ends.")]
 pub(crate) struct Arguments {
-    /// Where to write it (mode 0600)
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    #[command(flatten)]
+    file: OutFile,
     /// The loopback port to listen on; 0 takes a free one
     #[arg(long, default_value_t = 0)]
     port: u16,
@@ -75,13 +74,14 @@ impl Advice for KubeconfigError {
 }
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    arguments.file.check_free()?;
     let (mut session, record) = context.open().await?;
     let listener = Listener::bind(arguments.port).await?;
     let granted = grant(&mut session).await?;
     let expires = screen::instant(granted.certificate.expires.0);
     let text = render(&record.name, &granted, listener.address())?;
-    write_private(&arguments.out, text.as_bytes()).map_err(KubeconfigError::from)?;
-    let (file, address) = (arguments.out.display(), listener.address());
+    arguments.file.write(text.as_bytes()).map_err(KubeconfigError::from)?;
+    let (file, address) = (arguments.file.path().display(), listener.address());
     let did = format!("wrote {file}, good until {expires}; the tunnel listens on {address}, Ctrl-C ends it");
     screen::did(context.format, out, &did)?;
     out.flush()?;
@@ -90,7 +90,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
         _interrupted = tokio::signal::ctrl_c() => Ok(()),
     };
     // It points to a port nobody listens on any more. If it is gone already, so much the better.
-    let _removed = std::fs::remove_file(&arguments.out);
+    let _removed = std::fs::remove_file(arguments.file.path());
     served
 }
 

@@ -7,6 +7,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
 use crate::failure::{Advice, Code};
@@ -37,6 +38,12 @@ pub(crate) enum FileError {
         /// Its permission bits.
         mode: u32,
     },
+    /// It is there and was not to be replaced.
+    #[error("`{path}` exists")]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
     /// Larger than anything of ours.
     #[error("`{path}` is larger than any file of cairnctl")]
     TooLarge {
@@ -49,6 +56,7 @@ impl Advice for FileError {
     fn code(&self) -> Code {
         match self {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+            Self::Exists { .. } => Code::Usage,
             Self::Io { .. } | Self::Open { .. } | Self::TooLarge { .. } => Code::Failed,
         }
     }
@@ -56,6 +64,7 @@ impl Advice for FileError {
     fn next(&self) -> Option<String> {
         match self {
             Self::Open { path, .. } => Some(format!("if nobody else can have used it: chmod go= {}", path.display())),
+            Self::Exists { .. } => Some("name another file, or replace this one with --force".to_owned()),
             Self::Io { .. } | Self::TooLarge { .. } => None,
         }
     }
@@ -79,15 +88,41 @@ pub(crate) fn directory(path: &Path) -> Result<(), FileError> {
 
 /// Writes a file with mode 0600: after this returns, the file has these bytes for good; before, it is as it was.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let directory = path.parent().unwrap_or(Path::new("."));
+    fresh(path, bytes)?.persist(path).map_err(|error| FileError::at("replace", path)(error.error))?;
+    sync_directory(path)
+}
+
+/// The same for a file that is not there yet: one that is there stays as it is.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+    match fresh(path, bytes)?.persist_noclobber(path).map_err(|error| error.error) {
+        Ok(_) => sync_directory(path),
+        Err(error) if taken(&error) => Err(FileError::Exists { path: path.to_owned() }),
+        Err(error) => Err(FileError::at("write", path)(error)),
+    }
+}
+
+/// A finished file beside `path`, with mode 0600; gone again unless it is given a name.
+fn fresh(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileError> {
+    let directory = directory_of(path);
     let mut fresh = tempfile::Builder::new()
         .prefix(".new-")
         .permissions(fs::Permissions::from_mode(0o600))
         .tempfile_in(directory)
         .map_err(FileError::at("write in", directory))?;
     fresh.write_all(bytes).and_then(|()| fresh.as_file().sync_all()).map_err(FileError::at("write", path))?;
-    fresh.persist(path).map_err(|error| FileError::at("replace", path)(error.error))?;
+    Ok(fresh)
+}
+
+/// Makes it last that `path` has come or gone.
+fn sync_directory(path: &Path) -> Result<(), FileError> {
+    let directory = directory_of(path);
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(FileError::at("sync", directory))
+}
+
+/// The directory a file is in; a bare name is in the current one.
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Reads a file of ours; none where there is none. The bytes are wiped when dropped.
@@ -111,10 +146,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, FileError>
 /// Removes a file and makes that last; one that is gone already is not missed.
 pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     match fs::remove_file(path) {
-        Ok(()) => {
-            let directory = path.parent().unwrap_or(Path::new("."));
-            File::open(directory).and_then(|file| file.sync_all()).map_err(FileError::at("sync", directory))
-        }
+        Ok(()) => sync_directory(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(FileError::at("remove", path)(error)),
     }
@@ -148,6 +180,18 @@ mod tests {
         remove(&file).unwrap();
         remove(&file).unwrap();
         assert_eq!(read(&file).unwrap(), None);
+    }
+
+    #[test]
+    fn a_new_file_replaces_none() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("key");
+        write_new(&file, b"one").unwrap();
+        assert_eq!(mode(&file), 0o600);
+        let refused = write_new(&file, b"two").unwrap_err();
+        assert!(matches!(refused, FileError::Exists { .. }), "{refused}");
+        assert_eq!(read(&file).unwrap().unwrap().as_slice(), b"one");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no temporary file is left");
     }
 
     #[test]
