@@ -1,9 +1,11 @@
 //! One plain function per parser of foreign bytes, and the table of them. A function returns whether the bytes meant
 //! something; it fails by panicking, which no bytes may bring about.
 //!
-//! `tests/replay.rs` replays `corpus/` and thousands of seeded mutations of it on every run. To add a parser: a
-//! function, a row in [`TARGETS`], a folder `corpus/<name>/` with a seed that is accepted (`good-*`) and some that
-//! are not (`bad-*`).
+//! `tests/replay.rs` replays `corpus/` and thousands of seeded mutations of it on every run; `main.rs` searches on by
+//! hand (`cargo xtask fuzz`). To add a parser: a function, a row in [`TARGETS`], a folder `corpus/<name>/` with a seed
+//! that is accepted (`good-*`) and some that are not (`bad-*`).
+
+pub mod corpus;
 
 use attest::{CommandCode, response, sealing_pcrs};
 use formats::strict::{self, Field, Kind, Message, Rule};

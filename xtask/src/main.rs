@@ -4,6 +4,7 @@ mod cache;
 mod ci;
 mod components;
 mod digest;
+mod fuzz;
 mod image;
 mod kernel;
 mod notices;
@@ -80,6 +81,12 @@ enum Command {
         #[arg(long, value_name = "TARBALL")]
         kernel_source: Option<PathBuf>,
     },
+    /// Search for bytes that panic a parser, for a while, by hand; `--help` says how
+    #[command(disable_help_flag = true)]
+    Fuzz {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Build an image twice, the second time elsewhere, and compare every byte
     Reproducible,
     /// Build the machine's own programs, static, and print where they are
@@ -132,6 +139,7 @@ fn run(command: Command) -> Result<()> {
             let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
+        Command::Fuzz { arguments } => fuzz::search(&workspace, &arguments),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
             let built = programs::build(&workspace, build)?;
