@@ -6,18 +6,19 @@
 //! Bounded in everything a stranger can cause: connections, handshakes, request sizes, log lines.
 
 mod access;
+mod audit;
 mod context;
 mod debug;
 mod first_contact;
 mod kubernetes;
 mod public;
 mod session;
+mod sources;
 
-use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
@@ -29,23 +30,19 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
+use audit::Audit;
 pub(crate) use context::{Context, PowerRequest};
 pub(crate) use first_contact::{ClaimSecret, Claimable};
 pub(crate) use kubernetes::KubernetesAccess;
 use session::{Origin, Session};
+use sources::{Place, Sources};
 
-use crate::{clock, lock, tasks};
+use crate::tasks;
 
-/// Connections at a time, from all sources: 64 KiB each at worst, so 16 MiB is never reached by far.
-const CONNECTIONS: u32 = 128;
-/// Connections at a time from one address: a CLI needs two, a person with a few windows ten.
-const PER_SOURCE: u32 = 32;
 /// From connection to finished handshake; under emulation one takes 60 ms.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// A peer that does not answer HTTP/2 pings is gone.
 const KEEPALIVE: Duration = Duration::from_secs(20);
-/// One log line per source and refusal in this time.
-const QUIET: Duration = Duration::from_secs(60);
 
 /// Why the port cannot be opened or served.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +71,8 @@ pub(crate) async fn serve(context: Arc<Context>, front: watch::Receiver<Front>) 
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
     let listener = TcpListener::bind(address).await.map_err(Error::Listen)?;
     let (accepted, sessions) = mpsc::channel(1);
-    let _accepting = tasks::spawn(accept(listener, front, accepted));
+    let sources = Sources::default();
+    let _accepting = tasks::spawn(accept(listener, front, sources.clone(), accepted));
     let service = PublicServer::new(public::Public(context.clone()))
         .max_decoding_message_size(api::limits::REQUEST_BYTES)
         .max_encoding_message_size(api::limits::RESPONSE_BYTES);
@@ -86,7 +84,7 @@ pub(crate) async fn serve(context: Arc<Context>, front: watch::Receiver<Front>) 
         .max_concurrent_streams(32)
         .initial_stream_window_size(64 << 10)
         .initial_connection_window_size(256 << 10)
-        .layer(access::Layer(context))
+        .layer(access::Layer::new(context, Audit::new(sources)))
         .add_service(service)
         .add_optional_service(debug)
         .serve_with_incoming(ReceiverStream::new(sessions))
@@ -94,8 +92,12 @@ pub(crate) async fn serve(context: Arc<Context>, front: watch::Receiver<Front>) 
         .map_err(Error::Serve)
 }
 
-async fn accept(listener: TcpListener, front: watch::Receiver<Front>, accepted: mpsc::Sender<io::Result<Session>>) {
-    let sources = Sources::default();
+async fn accept(
+    listener: TcpListener,
+    front: watch::Receiver<Front>,
+    sources: Sources,
+    accepted: mpsc::Sender<io::Result<Session>>,
+) {
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -106,7 +108,10 @@ async fn accept(listener: TcpListener, front: watch::Receiver<Front>, accepted: 
                 continue;
             }
         };
-        let Some(place) = sources.admit(peer.ip()) else { continue };
+        let Some(place) = sources.admit(peer.ip()) else {
+            sources.tell(peer.ip(), "too many connections");
+            continue;
+        };
         let (front, accepted, sources) = (front.borrow().clone(), accepted.clone(), sources.clone());
         handshaking(async move {
             match tokio::time::timeout(HANDSHAKE, shake_hands(stream, peer, &front, place)).await {
@@ -131,71 +136,4 @@ async fn shake_hands(stream: TcpStream, peer: SocketAddr, front: &Front, place: 
     let stream = TlsAcceptor::from(front.tls.clone()).accept(stream).await?;
     let origin = Origin::of(stream.get_ref().1, peer, front).map_err(io::Error::other)?;
     Ok(Session::new(stream, origin, place))
-}
-
-/// Who is connected, and who was already told off this minute.
-#[derive(Debug, Clone, Default)]
-struct Sources(Arc<Mutex<HashMap<IpAddr, Source>>>);
-
-#[derive(Debug, Default)]
-struct Source {
-    connections: u32,
-    told: Option<Instant>,
-}
-
-/// A connection's place among the bounded number; given back when dropped.
-#[derive(Debug)]
-struct Place {
-    source: IpAddr,
-    sources: Sources,
-}
-
-impl Sources {
-    fn admit(&self, source: IpAddr) -> Option<Place> {
-        let admitted = {
-            let mut sources = lock::even_if_poisoned(&self.0);
-            let all: u32 = sources.values().map(|source| source.connections).sum();
-            let entry = sources.entry(source).or_default();
-            let room = all < CONNECTIONS && entry.connections < PER_SOURCE;
-            entry.connections += u32::from(room);
-            room
-        };
-        if admitted {
-            return Some(Place { source, sources: self.clone() });
-        }
-        self.tell(source, "too many connections");
-        None
-    }
-
-    /// Logs what a source did, once a minute.
-    fn tell(&self, source: IpAddr, what: &str) {
-        let now = clock::now();
-        let told = {
-            let mut sources = lock::even_if_poisoned(&self.0);
-            let recent = |told: Instant| now.duration_since(told) < QUIET;
-            // Sources that are gone and were not told off lately are forgotten: the map stays as small as the network.
-            sources.retain(|_, source| source.connections > 0 || source.told.is_some_and(recent));
-            if sources.len() > 1024 {
-                return;
-            }
-            let entry = sources.entry(source).or_default();
-            let told = entry.told.is_some_and(recent);
-            if !told {
-                entry.told = Some(now);
-            }
-            told
-        };
-        if !told {
-            tracing::info!(%source, what, "connection refused");
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut sources = lock::even_if_poisoned(&self.sources.0);
-        if let Some(source) = sources.get_mut(&self.source) {
-            source.connections = source.connections.saturating_sub(1);
-        }
-    }
 }

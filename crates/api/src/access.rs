@@ -41,8 +41,19 @@ pub struct Row {
     pub states: &'static [MachineState],
     /// The least profile that has it: debug methods do not exist in a release.
     pub profile: Profile,
+    /// Whether it is written down who called.
+    pub audit: Audit,
     /// Why the row is as it is.
     pub because: &'static str,
+}
+
+/// Whether a call that is let in leaves a line in the audit record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Audit {
+    /// It only looks.
+    Silent,
+    /// It changes something, or hands out what can.
+    Recorded,
 }
 
 /// Every state.
@@ -59,19 +70,26 @@ const MEMBER: &[MachineState] = &[Running];
 /// The table, in the order of the `.proto` file.
 pub const TABLE: &[Row] = &[
     anyone("/cairn.v1.Public/GetState", ANY, "says what a person in front of it can see anyway"),
-    anyone("/cairn.v1.Public/Claim", CLAIMED, "comes before the caller has a pin, so before either can authenticate"),
+    Row {
+        audit: Audit::Recorded,
+        ..anyone(
+            "/cairn.v1.Public/Claim",
+            CLAIMED,
+            "comes before the caller has a pin, so before either can authenticate",
+        )
+    },
     owner("/cairn.v1.Public/Status", OWNED, "names the machine, its cluster and its addresses"),
     owner("/cairn.v1.Public/Timeline", OWNED, "tells what the machine runs"),
     owner("/cairn.v1.Public/Services", OWNED, "tells what the machine runs"),
-    owner("/cairn.v1.Public/RestartService", SERVING, "interrupts work"),
+    changing("/cairn.v1.Public/RestartService", SERVING, "interrupts work"),
     owner("/cairn.v1.Public/Logs", OWNED, "logs hold whatever services write"),
-    owner("/cairn.v1.Public/Reboot", OWNED, "interrupts work"),
-    owner("/cairn.v1.Public/PowerOff", OWNED, "interrupts work, and takes a person to undo"),
-    owner("/cairn.v1.Public/Kubeconfig", MEMBER, "grants cluster-admin"),
-    owner("/cairn.v1.Public/Tunnel", MEMBER, "reaches ports that are closed to the world"),
+    changing("/cairn.v1.Public/Reboot", OWNED, "interrupts work"),
+    changing("/cairn.v1.Public/PowerOff", OWNED, "interrupts work, and takes a person to undo"),
+    changing("/cairn.v1.Public/Kubeconfig", MEMBER, "grants cluster-admin"),
+    changing("/cairn.v1.Public/Tunnel", MEMBER, "reaches ports that are closed to the world"),
     owner("/cairn.v1.Public/Conditions", OWNED, "tells what the machine runs"),
     owner("/cairn.v1.Public/WaitCondition", OWNED, "tells what the machine runs and holds a stream open"),
-    Row { profile: Profile::Debug, ..owner("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
+    Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
 ];
 
 /// Decides one call, before its body is read.
@@ -147,11 +165,15 @@ impl From<Refused> for tonic::Status {
 }
 
 const fn anyone(path: &'static str, states: &'static [MachineState], because: &'static str) -> Row {
-    Row { path, permission: Permission::Anyone, states, profile: Profile::Release, because }
+    Row { path, permission: Permission::Anyone, states, profile: Profile::Release, audit: Audit::Silent, because }
 }
 
 const fn owner(path: &'static str, states: &'static [MachineState], because: &'static str) -> Row {
-    Row { path, permission: Permission::Owner, states, profile: Profile::Release, because }
+    Row { path, permission: Permission::Owner, states, profile: Profile::Release, audit: Audit::Silent, because }
+}
+
+const fn changing(path: &'static str, states: &'static [MachineState], because: &'static str) -> Row {
+    Row { audit: Audit::Recorded, ..owner(path, states, because) }
 }
 
 #[cfg(test)]
@@ -203,6 +225,18 @@ mod tests {
                 assert_eq!(refused(Caller::Owner), None, "{}", row.path);
             }
         }
+    }
+
+    /// Proves: Q1
+    #[test]
+    fn what_changes_something_or_hands_out_what_can_is_written_down() {
+        let recorded: Vec<&str> = TABLE
+            .iter()
+            .filter(|row| row.audit == Audit::Recorded)
+            .filter_map(|row| row.path.rsplit('/').next())
+            .collect();
+        let expected = ["Claim", "RestartService", "Reboot", "PowerOff", "Kubeconfig", "Tunnel", "Inject"];
+        assert_eq!(recorded, expected);
     }
 
     /// Proves: A1

@@ -7,19 +7,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use api::access::Caller;
+use pki::client_auth::Caller as Who;
 use rustls::ServerConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::{Front, Place};
+use super::Front;
+use super::sources::Place;
 
 /// Who calls, as the handshake proved it; requests carry it as an extension.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     /// By certificate.
-    pub(super) caller: Caller,
+    pub(super) who: Who,
     /// Where from.
     pub(super) peer: SocketAddr,
     /// 32 bytes both ends derive from the session, for `Claim`.
@@ -39,12 +41,17 @@ pub(super) enum Refused {
 
 impl Origin {
     pub(super) fn of(session: &ServerConnection, peer: SocketAddr, front: &Front) -> Result<Self, Refused> {
-        let caller = match front.owners.caller(session.peer_certificates())? {
-            pki::client_auth::Caller::Anonymous => Caller::Unknown,
-            pki::client_auth::Caller::Owner(_) => Caller::Owner,
-        };
+        let who = front.owners.caller(session.peer_certificates())?;
         let exporter = session.export_keying_material([0; 32], keys::first_contact::EXPORTER_LABEL, None)?;
-        Ok(Self { caller, peer, exporter, leaf: front.leaf.clone() })
+        Ok(Self { who, peer, exporter, leaf: front.leaf.clone() })
+    }
+
+    /// As the access table asks.
+    pub(super) const fn caller(&self) -> Caller {
+        match self.who {
+            Who::Anonymous => Caller::Unknown,
+            Who::Owner(_) => Caller::Owner,
+        }
     }
 }
 

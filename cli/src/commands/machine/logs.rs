@@ -18,6 +18,7 @@ use crate::screen::{self, Format};
 Examples:
   cairnctl machine logs --tail 20 kube.apiserver
   cairnctl machine logs -f kube          everything below kube
+  cairnctl machine logs audit            who changed what, and who was refused
   cairnctl machine logs --since 10m      all services, the last ten minutes
 
 With -o json each entry is one line of JSON.")]
