@@ -11,6 +11,7 @@ use api::MilestoneKind;
 
 use crate::board::Board;
 use crate::child::Children;
+use crate::clock::{self, Floor};
 use crate::disk::Disk;
 use crate::enrolment::{self, Outcome};
 use crate::kernel::{self, Kernel};
@@ -31,6 +32,7 @@ pub(crate) fn run() -> Result<Infallible, Fatal> {
 async fn boot() -> Result<Infallible, Fatal> {
     log::install(console::open_all());
     let kernel = Kernel::mount()?;
+    clock::not_before(Floor::Image);
     let (board, power_on) = Board::new(kernel.boot);
     let _screen = tasks::spawn(console::show(board.clone()));
     let _kernel_log = tasks::spawn(kmsg::copy());

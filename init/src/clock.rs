@@ -16,17 +16,41 @@ pub(crate) fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)
 }
 
-/// A clock without a battery may be years behind; it is not earlier than when the seal was written, which only an opened
-/// seal says. An effect like the others: deciding never changes the machine.
-pub(crate) fn not_before(sealed_at: u64) {
-    let Ok(seconds) = i64::try_from(sealed_at) else { return };
-    if unix().as_secs() >= sealed_at {
-        return;
+/// When the newest of what the image carries was released: Kubernetes v1.36.3, 2026-07-22T18:07:38Z. It stands for the
+/// time the image was built, which would make every build another one.
+const IMAGE: u64 = 1784743658;
+
+/// What the time cannot be before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Floor {
+    /// The release of what the image is made of.
+    Image,
+    /// When the seal was written, in Unix seconds. Only an opened seal says so: in clear anyone could write a date.
+    Seal(u64),
+}
+
+impl Floor {
+    const fn seconds(self) -> u64 {
+        match self {
+            Self::Image => IMAGE,
+            Self::Seal(at) => at,
+        }
     }
-    let time = rustix::time::Timespec { tv_sec: seconds, tv_nsec: 0 };
+
+    /// What a clock that shows `now` has to be set to.
+    fn correction(self, now: Duration) -> Option<rustix::time::Timespec> {
+        let tv_sec = i64::try_from(self.seconds()).ok()?;
+        (now.as_secs() < self.seconds()).then_some(rustix::time::Timespec { tv_sec, tv_nsec: 0 })
+    }
+}
+
+/// A clock without a battery may be years behind: it is set to `floor` if it is before that. An effect like the others:
+/// deciding never changes the machine.
+pub(crate) fn not_before(floor: Floor) {
+    let Some(time) = floor.correction(unix()) else { return };
     match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
-        Ok(()) => tracing::info!(sealed_at, "the clock was before the last seal: set to that"),
-        Err(error) => tracing::warn!(%error, "the clock is before the last seal and cannot be set"),
+        Ok(()) => tracing::info!(?floor, "the clock was too early: set"),
+        Err(error) => tracing::warn!(?floor, %error, "the clock is too early and cannot be set"),
     }
 }
 
@@ -45,4 +69,25 @@ pub(crate) fn unix_millis_at(then: Instant) -> UnixMillis {
 pub(crate) fn uptime() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_moved_forward_to_the_floor_and_never_back() {
+        let set = |floor: Floor, now| floor.correction(Duration::from_secs(now)).map(|time| time.tv_sec);
+        assert_eq!(set(Floor::Seal(2_000_000_000), 0), Some(2_000_000_000));
+        assert_eq!(set(Floor::Seal(2_000_000_000), 1_999_999_999), Some(2_000_000_000));
+        assert_eq!(set(Floor::Seal(2_000_000_000), 2_000_000_000), None);
+        assert_eq!(set(Floor::Seal(u64::MAX), 0), None, "no date");
+        assert_eq!(set(Floor::Image, 1_000_000_000), Some(1784743658));
+    }
+
+    /// Another version was released at another time.
+    #[test]
+    fn the_image_is_as_old_as_the_kubernetes_it_carries() {
+        assert!(include_str!("../../components/kube/go.mod").contains("k8s.io/kubernetes v1.36.3\n"));
+    }
 }

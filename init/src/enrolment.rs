@@ -21,12 +21,13 @@ use model::{Ipv4Prefix, NetworkConfig, PowerOn, Settled, Stay, Underway};
 
 use crate::board::{Board, Boot};
 use crate::child::Children;
+use crate::clock::{self, Floor};
 use crate::disk::Disk;
 use crate::esp::{self, Esp};
 use crate::services::Chain;
 use crate::storage::{self, CloseError, Mounted};
+use crate::tasks;
 use crate::tpm::Tpm;
-use crate::{clock, tasks};
 
 pub(crate) use member::{Authorities, Known, Member};
 use member::{Membership, Opening};
@@ -133,7 +134,7 @@ pub(crate) async fn act(
         Decision::Open(opening) => {
             let underway = if opening.finishes_create() { power_on.enrols() } else { power_on.opens() };
             board.underway(&underway, &why);
-            clock::not_before(opening.clear.sealed_at);
+            clock::not_before(Floor::Seal(opening.clear.sealed_at));
             (underway, open(*opening, tpm, &site).await?)
         }
     };
