@@ -10,6 +10,7 @@ use formats::verity;
 
 use crate::disk::{self, DiskError};
 use crate::files::{self, FileError, hex};
+use crate::limits::{OverLimit, weigh};
 use crate::manifest::{Entry, KernelOrigin, Manifest, Profile, VerityPlace};
 use crate::{cmdline, esp, initrd, names, root};
 
@@ -175,13 +176,16 @@ pub enum BuildError {
     /// The disk.
     #[error("make the disk image")]
     Disk(#[from] DiskError),
+    /// More than what is promised.
+    #[error("keep the image within its limits")]
+    Limits(#[from] OverLimit),
     /// The manifest.
     #[error("write the manifest")]
     Manifest(#[from] serde_json::Error),
 }
 
 /// Makes all artefacts of [`names`] in `out`, which is created; files there are replaced. The manifest comes last: where
-/// it is, the others are complete.
+/// it is, the others are complete and within the limits.
 ///
 /// # Errors
 /// [`BuildError`] names the step; a manifest of an earlier build is gone then.
@@ -235,6 +239,7 @@ pub fn build(inputs: &Inputs, out: &Path) -> Result<Manifest, BuildError> {
         esp: esp_files.into_iter().map(|(path, bytes)| (format!("/{path}"), Entry::file(&bytes))).collect(),
         root: root_files,
     };
+    weigh(&manifest)?;
     let mut text = serde_json::to_vec_pretty(&manifest)?;
     text.push(b'\n');
     files::write(&manifest_path, &text)?;

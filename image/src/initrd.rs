@@ -32,7 +32,7 @@ pub(crate) fn tree(init: Vec<u8>, verity: &Verity) -> Result<Tree, BadPath> {
 pub(crate) fn list(tree: &Tree) -> BTreeMap<String, Entry> {
     let entry = |node: &Node| match node {
         Node::Directory { .. } => Entry::Directory,
-        Node::File { bytes, .. } => Entry::file(bytes),
+        Node::File { mode, bytes } => Entry::file_with_mode(bytes, u32::from(*mode)),
         Node::CharacterDevice { .. } => Entry::Device,
     };
     tree.iter().map(|(path, node)| (format!("/{path}"), entry(node))).collect()

@@ -28,7 +28,9 @@ fn entries(f: &mut Formatter<'_>, title: &str, entries: &BTreeMap<String, Entry>
     writeln!(f, "{title}:")?;
     for (path, entry) in entries {
         match entry {
-            Entry::File { size, sha256 } => writeln!(f, "  {size:>11}  {}  {path}", &sha256[..sha256.len().min(12)])?,
+            Entry::File { size, sha256, .. } => {
+                writeln!(f, "  {size:>11}  {}  {path}", &sha256[..sha256.len().min(12)])?
+            }
             Entry::Link { target } => writeln!(f, "  {:>11}  {:12}  {path} -> {target}", "link", "")?,
             Entry::Directory => writeln!(f, "  {:>11}  {:12}  {path}/", "directory", "")?,
             Entry::Device => writeln!(f, "  {:>11}  {:12}  {path}", "device", "")?,

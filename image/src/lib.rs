@@ -18,6 +18,7 @@ mod files;
 mod initrd;
 pub mod inspect;
 mod inspect_text;
+mod limits;
 mod manifest;
 mod oci;
 mod root;
@@ -26,7 +27,8 @@ pub use build::{BuildError, DEBIAN_BOOT_LOADER, DEBIAN_STUB, Inputs, Kernel, Lic
 pub use disk::{DiskError, instantiate};
 pub use esp::put_enrolment;
 pub use files::FileError;
-pub use manifest::{Entry, KernelOrigin, Manifest, Profile, VerityPlace};
+pub use limits::{OverLimit, Weight, weigh};
+pub use manifest::{Entry, KernelOrigin, Manifest, Mode, Profile, VerityPlace};
 pub use root::{Content, Row, TABLE};
 
 /// Names of the artefacts in an image's directory.

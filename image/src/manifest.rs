@@ -1,6 +1,7 @@
 //! `manifest.json`: what an image is made of. Public values only; written by the build, read by people and tools.
 
 use std::collections::BTreeMap;
+use std::num::ParseIntError;
 use std::path::Path;
 
 use formats::verity::Verity;
@@ -96,6 +97,9 @@ pub enum Entry {
         size: u64,
         /// SHA-256 of the content, in hex.
         sha256: String,
+        /// Its mode, where it has one: artefacts and files of the ESP have none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<Mode>,
     },
     /// A symbolic link.
     Link {
@@ -108,14 +112,55 @@ pub enum Entry {
     Device,
 }
 
+/// Permission bits, set-user-ID and set-group-ID among them (inode(7)); in the manifest as octal text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Mode(pub u32);
+
+impl From<Mode> for String {
+    fn from(Mode(bits): Mode) -> Self {
+        format!("{bits:04o}")
+    }
+}
+
+impl TryFrom<String> for Mode {
+    type Error = ParseIntError;
+
+    fn try_from(text: String) -> Result<Self, ParseIntError> {
+        u32::from_str_radix(&text, 8).map(Self)
+    }
+}
+
 impl Entry {
+    /// A file that has no mode.
     pub(crate) fn file(bytes: &[u8]) -> Self {
-        Self::File { size: bytes.len() as u64, sha256: hex(&sha256(bytes)) }
+        Self::File { size: bytes.len() as u64, sha256: hex(&sha256(bytes)), mode: None }
+    }
+
+    /// A file that has one.
+    pub(crate) fn file_with_mode(bytes: &[u8], mode: u32) -> Self {
+        Self::File { size: bytes.len() as u64, sha256: hex(&sha256(bytes)), mode: Some(Mode(mode)) }
+    }
+
+    /// Bytes of content; what is no file has none.
+    pub(crate) const fn size(&self) -> u64 {
+        match self {
+            Self::File { size, .. } => *size,
+            Self::Link { .. } | Self::Directory | Self::Device => 0,
+        }
+    }
+
+    /// The permission bits of a file that has them.
+    pub(crate) fn mode(&self) -> Option<u32> {
+        match self {
+            Self::File { mode, .. } => mode.map(|Mode(bits)| bits),
+            Self::Link { .. } | Self::Directory | Self::Device => None,
+        }
     }
 
     /// The file at `path`, read piece by piece.
     pub(crate) fn of_file(path: &Path) -> Result<Self, FileError> {
         let (size, hash) = files::measure(path)?;
-        Ok(Self::File { size, sha256: hex(&hash) })
+        Ok(Self::File { size, sha256: hex(&hash), mode: None })
     }
 }

@@ -185,7 +185,9 @@ fn put(inputs: &Inputs, row: &Row, stage: &Path) -> Result<Entry, BuildError> {
 fn put_file(path: &Path, bytes: &[u8], mode: u32) -> Result<Entry, FileError> {
     files::write(path, bytes)?;
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(FileError::new("set mode of", path))?;
-    Ok(Entry::file(bytes))
+    // As it lies there now, not as it was meant.
+    let mode = fs::metadata(path).map_err(FileError::new("look at", path))?.permissions().mode() & 0o7777;
+    Ok(Entry::file_with_mode(bytes, mode))
 }
 
 /// Debian's mkfs.erofs over `stage`. It sorts what it reads, so the order of the directory on disk does not show.

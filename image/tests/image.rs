@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use image::inspect::{InspectError, Report, inspect};
-use image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Profile, Program, build, names};
+use image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Mode, Profile, Program, build, names};
 
 /// Inputs in `dir`: each program is text, the kernel only has the marks of one.
 fn inputs(dir: &Path) -> Inputs {
@@ -79,8 +79,9 @@ fn the_manifest_lists_what_the_root_really_holds() {
             let listed = &manifest.root[&format!("/{}", path.strip_prefix(&unpacked).expect("below").display())];
             let mode = fs::symlink_metadata(&path).expect("extracted").permissions().mode() & 0o7777;
             match listed {
-                Entry::File { size, .. } => {
+                Entry::File { size, mode: listed, .. } => {
                     assert_eq!(*size, fs::read(&path).expect("extracted").len() as u64);
+                    assert_eq!(*listed, Some(Mode(mode)), "{}", path.display());
                     assert!(mode == 0o555 || mode == 0o444, "{} has mode {mode:o}", path.display());
                 }
                 Entry::Link { target } => {

@@ -6,14 +6,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ::image::{Inputs, Kernel, KernelOrigin, Licence, Manifest, Profile, Program};
+use ::image::{Inputs, Kernel, KernelOrigin, Licence, Manifest, Profile, Program, weigh};
 use anyhow::{Context, Result};
 
 use crate::{
     cache::Cache,
     components, kernel,
     programs::{self, Build},
-    progress::step,
+    progress::{say, step},
     workspace::Workspace,
 };
 
@@ -70,5 +70,7 @@ pub(crate) fn build(workspace: &Workspace, cache: &Cache, wanted: &Wanted, out: 
         stub: Path::new(SYSTEMD_EFI).join("linuxx64.efi.stub"),
         boot_loader: Path::new(SYSTEMD_EFI).join("systemd-bootx64.efi"),
     };
-    step("image", &format!("writing to `{}`", out.display()), || Ok(::image::build(&inputs, out)?))
+    let manifest = step("image", &format!("writing to `{}`", out.display()), || Ok(::image::build(&inputs, out)?))?;
+    say(format_args!("  {}", weigh(&manifest)?));
+    Ok(manifest)
 }

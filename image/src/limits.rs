@@ -1,0 +1,183 @@
+//! What an image may weigh and hold: the numbers that SPECIFICATION.md promises, held by every build. Judges the manifest
+//! alone; must never read a file.
+
+use std::fmt;
+
+use crate::build::Program;
+use crate::manifest::{Entry, Manifest};
+use crate::names;
+use crate::root::{Content, TABLE};
+
+/// bzImage, initramfs and root.img together, in bytes: what a direct boot loads and what an update will carry.
+const BOOT_LIMIT: u64 = 135_000_000;
+/// Files of the root that are not an upstream component's program, uncompressed, in bytes. Notices are counted.
+const USERLAND_LIMIT: u64 = 20_000_000;
+/// Set-user-ID and set-group-ID (inode(7)).
+const SET_ID: u32 = 0o6000;
+const EXECUTE: u32 = 0o111;
+
+/// What was measured, all of it within the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Weight {
+    /// Bytes of bzImage, initramfs and root.img.
+    pub boot: u64,
+    /// Bytes of the root's files beyond upstream components, uncompressed.
+    pub userland: u64,
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { boot, userland } = self;
+        write!(f, "bzImage, initramfs and root.img: {boot} bytes of {BOOT_LIMIT}; ")?;
+        write!(f, "userland beyond upstream components: {userland} of {USERLAND_LIMIT}; ")?;
+        f.write_str("no setuid file, no executable beyond init, upstream and mkfs.xfs")
+    }
+}
+
+/// Which limit an image breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OverLimit {
+    /// More than a machine may have to load.
+    #[error("bzImage, initramfs and root.img have {0} bytes together, and {BOOT_LIMIT} at most are promised")]
+    Boot(u64),
+    /// More of our own than promised.
+    #[error("what is not an upstream component has {0} bytes, and {USERLAND_LIMIT} at most are promised")]
+    Userland(u64),
+    /// A file that gives whoever runs it another user or group.
+    #[error("`{0}` is setuid or setgid")]
+    SetId(String),
+    /// A program that has no place in the root.
+    #[error("`{0}` can be executed, and is neither init nor an upstream component nor mkfs.xfs")]
+    Executable(String),
+}
+
+/// Weighs an image.
+///
+/// # Errors
+/// [`OverLimit`] names the first limit that it breaks.
+pub fn weigh(manifest: &Manifest) -> Result<Weight, OverLimit> {
+    let artefact = |name| manifest.artefacts.get(name).map_or(0, Entry::size);
+    let boot = [names::KERNEL, names::INITRAMFS, names::ROOT].map(artefact).iter().sum();
+    if boot > BOOT_LIMIT {
+        return Err(OverLimit::Boot(boot));
+    }
+    let mut userland = 0;
+    for (path, entry) in &manifest.root {
+        let origin = origin(path);
+        if origin != Some(Origin::Upstream) {
+            userland += entry.size();
+        }
+        let mode = entry.mode().unwrap_or(0);
+        if mode & SET_ID != 0 {
+            return Err(OverLimit::SetId(path.clone()));
+        }
+        if mode & EXECUTE != 0 && origin.is_none() {
+            return Err(OverLimit::Executable(path.clone()));
+        }
+    }
+    if userland > USERLAND_LIMIT { Err(OverLimit::Userland(userland)) } else { Ok(Weight { boot, userland }) }
+}
+
+/// Whose a program of the root is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    Upstream,
+    InitOrMkfs,
+}
+
+/// Whose program is at `path`; none if nothing may be executed there.
+fn origin(path: &str) -> Option<Origin> {
+    TABLE.iter().find(|row| row.path == path).and_then(|row| match row.content {
+        Content::Executable(program) => match program {
+            Program::Etcd
+            | Program::Containerd
+            | Program::ContainerdShim
+            | Program::Runc
+            | Program::Kube
+            | Program::CniPtp
+            | Program::CniHostLocal
+            | Program::CniLoopback => Some(Origin::Upstream),
+            Program::Init | Program::MkfsXfs => Some(Origin::InitOrMkfs),
+            Program::Pause | Program::Web => None, // in containers only
+        },
+        Content::Directory
+        | Content::Link(_)
+        | Content::Text(_)
+        | Content::OsRelease
+        | Content::Profile
+        | Content::Image { .. } => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::manifest::{KernelOrigin, Mode, Profile, VerityPlace};
+
+    fn file(size: u64, mode: u32) -> Entry {
+        Entry::File { size, sha256: String::new(), mode: Some(Mode(mode)) }
+    }
+
+    /// An image at its limits: each part is as large as it may be.
+    fn full() -> Manifest {
+        let artefacts = [(names::KERNEL, 5_000_000), (names::INITRAMFS, 30_000_000), (names::ROOT, 100_000_000)];
+        let root = [
+            ("/bin/kube", file(500_000_000, 0o555)),
+            ("/bin/init", file(15_000_000, 0o555)),
+            ("/bin/mkfs.xfs", file(4_000_000, 0o555)),
+            ("/images/web.tar", file(999_999, 0o444)),
+            ("/usr/share/doc/cairn/licences/kube", file(1, 0o444)),
+            ("/bin", Entry::Directory),
+            ("/bin/kubelet", Entry::Link { target: "kube".to_owned() }),
+        ];
+        let named =
+            |(name, size): (&str, u64)| (name.to_owned(), Entry::File { size, sha256: String::new(), mode: None });
+        Manifest {
+            version: String::new(),
+            profile: Profile::Release,
+            kernel: KernelOrigin { version: String::new(), source_sha256: String::new() },
+            cmdline: String::new(),
+            verity: VerityPlace { root_hash: String::new(), hash_offset: 0, data_blocks: 0 },
+            pcr11: String::new(),
+            components: BTreeMap::new(),
+            artefacts: artefacts.into_iter().chain([(names::DISK, 1 << 40)]).map(named).collect(),
+            initramfs: BTreeMap::new(),
+            esp: BTreeMap::new(),
+            root: root.map(|(path, entry)| (path.to_owned(), entry)).into(),
+        }
+    }
+
+    fn with(path: &str, entry: Entry) -> Result<Weight, OverLimit> {
+        let mut manifest = full();
+        manifest.root.insert(path.to_owned(), entry);
+        weigh(&manifest)
+    }
+
+    #[test]
+    fn an_image_at_its_limits_is_made_and_one_byte_more_is_not() {
+        assert_eq!(weigh(&full()), Ok(Weight { boot: BOOT_LIMIT, userland: USERLAND_LIMIT }));
+        assert_eq!(with("/bin/etcd", file(1, 0o555)), weigh(&full()), "upstream does not count");
+        assert_eq!(with("/etc/hosts", file(1, 0o444)), Err(OverLimit::Userland(USERLAND_LIMIT + 1)));
+        let mut heavy = full();
+        heavy.artefacts.insert(names::KERNEL.to_owned(), file(5_000_001, 0o444));
+        assert_eq!(weigh(&heavy), Err(OverLimit::Boot(BOOT_LIMIT + 1)));
+    }
+
+    #[test]
+    fn nothing_is_setuid_or_setgid() {
+        for mode in [0o4555, 0o2555, 0o4444] {
+            assert_eq!(with("/bin/etcd", file(1, mode)), Err(OverLimit::SetId("/bin/etcd".to_owned())));
+        }
+    }
+
+    #[test]
+    fn only_init_upstream_and_mkfs_can_be_executed() {
+        for path in ["/bin/sh", "/images/web.tar", "/etc/hosts", "/usr/share/doc/cairn/licences/kube"] {
+            for mode in [0o555, 0o445] {
+                assert_eq!(with(path, file(0, mode)), Err(OverLimit::Executable(path.to_owned())), "{mode:o}");
+            }
+        }
+    }
+}
