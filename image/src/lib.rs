@@ -29,7 +29,7 @@ pub use esp::put_enrolment;
 pub use files::FileError;
 pub use limits::{OverLimit, Weight, weigh};
 pub use manifest::{Entry, KernelOrigin, Manifest, Mode, Profile, VerityPlace};
-pub use root::{Content, Row, TABLE};
+pub use root::{Content, Row, TABLE, plain_root};
 
 /// Names of the artefacts in an image's directory.
 pub mod names {

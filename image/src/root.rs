@@ -136,6 +136,23 @@ pub(crate) fn os_release(version: &str) -> String {
 
 /// The erofs image of the root, and the list of what is in it. `stage` is an absent directory; it is used and removed.
 pub(crate) fn make(inputs: &Inputs, stage: &Path) -> Result<(Vec<u8>, BTreeMap<String, Entry>), BuildError> {
+    make_with(inputs, &[], stage)
+}
+
+/// The same with files of its own beside the table's, by absolute path, as an erofs image that nothing verifies: the
+/// root of what boots are measured against.
+///
+/// # Errors
+/// [`BuildError`] names the step.
+pub fn plain_root(inputs: &Inputs, more: &[(&str, &[u8])], stage: &Path) -> Result<Vec<u8>, BuildError> {
+    make_with(inputs, more, stage).map(|(image, _list)| image)
+}
+
+fn make_with(
+    inputs: &Inputs,
+    more: &[(&str, &[u8])],
+    stage: &Path,
+) -> Result<(Vec<u8>, BTreeMap<String, Entry>), BuildError> {
     remove(stage)?;
     fs::create_dir_all(stage).map_err(FileError::new("create directory", stage))?;
     let mut list = BTreeMap::new();
@@ -151,6 +168,12 @@ pub(crate) fn make(inputs: &Inputs, stage: &Path) -> Result<(Vec<u8>, BTreeMap<S
         if list.insert(path, entry).is_some() {
             return Err(BuildError::LicenceName(licence.name.clone()));
         }
+    }
+    for (path, bytes) in more {
+        let place = below(stage, path);
+        let parent = place.parent().unwrap_or(stage);
+        fs::create_dir_all(parent).map_err(FileError::new("create directory", parent))?;
+        list.insert((*path).to_owned(), put_file(&place, bytes, 0o444)?);
     }
     let image = erofs(stage)?;
     remove(stage)?;

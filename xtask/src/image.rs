@@ -37,6 +37,24 @@ pub(crate) struct Wanted {
 /// # Errors
 /// Any step fails; the message names it.
 pub(crate) fn build(workspace: &Workspace, cache: &Cache, wanted: &Wanted, out: &Path) -> Result<Manifest> {
+    write(&inputs(workspace, cache, wanted)?, out)
+}
+
+/// Writes the image of finished inputs into a folder.
+///
+/// # Errors
+/// Any step fails; the message names it.
+pub(crate) fn write(inputs: &Inputs, out: &Path) -> Result<Manifest> {
+    let manifest = step("image", &format!("writing to `{}`", out.display()), || Ok(::image::build(inputs, out)?))?;
+    say(format_args!("  {}", weigh(&manifest)?));
+    Ok(manifest)
+}
+
+/// Builds all that an image is made of, or finds it in the cache.
+///
+/// # Errors
+/// Any step fails; the message names it.
+pub(crate) fn inputs(workspace: &Workspace, cache: &Cache, wanted: &Wanted) -> Result<Inputs> {
     let kernel = kernel::build(cache, wanted.kernel_source.as_deref())?;
     let components = components::build(workspace, cache)?;
     let built = programs::build(workspace, wanted.build)?;
@@ -57,7 +75,7 @@ pub(crate) fn build(workspace: &Workspace, cache: &Cache, wanted: &Wanted, out: 
         versions.insert(component.name.to_owned(), component.version.clone());
         licences.push(Licence { name: component.name.to_owned(), text: component.notices() });
     }
-    let inputs = Inputs {
+    Ok(Inputs {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         profile: wanted.profile,
         kernel: Kernel {
@@ -69,8 +87,5 @@ pub(crate) fn build(workspace: &Workspace, cache: &Cache, wanted: &Wanted, out: 
         licences,
         stub: Path::new(SYSTEMD_EFI).join("linuxx64.efi.stub"),
         boot_loader: Path::new(SYSTEMD_EFI).join("systemd-bootx64.efi"),
-    };
-    let manifest = step("image", &format!("writing to `{}`", out.display()), || Ok(::image::build(&inputs, out)?))?;
-    say(format_args!("  {}", weigh(&manifest)?));
-    Ok(manifest)
+    })
 }

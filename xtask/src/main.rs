@@ -1,5 +1,6 @@
 //! What developers run: `cargo xtask …`. This file is the list of commands; each lives in a module of its own.
 
+mod bench;
 mod cache;
 mod ci;
 mod components;
@@ -87,6 +88,9 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Measure, beside the least that could do the same
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Build an image twice, the second time elsewhere, and compare every byte
     Reproducible,
     /// Build the machine's own programs, static, and print where they are
@@ -140,6 +144,7 @@ fn run(command: Command) -> Result<()> {
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
         Command::Fuzz { arguments } => fuzz::search(&workspace, &arguments),
+        Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
             let built = programs::build(&workspace, build)?;

@@ -21,6 +21,8 @@ use crate::{
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The packages; each makes one program of its own name.
 const PACKAGES: [&str; 3] = ["init", "guest-pause", "guest-web"];
+/// What boots are measured against; in no image.
+const FLOOR: &str = "floor";
 
 /// How they are compiled: which of Cargo.toml's profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -49,6 +51,27 @@ pub(crate) struct Programs {
 /// # Errors
 /// One does not compile, cargo cannot be run, a crate has no licence.
 pub(crate) fn build(workspace: &Workspace, build: Build) -> Result<Programs> {
+    let folder = compile(workspace, build, &PACKAGES)?;
+    let notices = folder.join("NOTICES.txt");
+    let mut metadata = MetadataCommand::new();
+    metadata.manifest_path(workspace.path("Cargo.toml")).other_options(vec!["--filter-platform".into(), TARGET.into()]);
+    let metadata = metadata.exec().context("cargo metadata")?;
+    fs::write(&notices, notices::of_rust(&metadata, &PACKAGES)?).context("write the notices of the programs")?;
+    let [init, pause, web] = PACKAGES.map(|package| folder.join(package));
+    Ok(Programs { init, pause, web, notices })
+}
+
+/// Builds the floor, static, in the same way, and returns its path: what boots are measured against is no slower for how it
+/// was compiled.
+///
+/// # Errors
+/// It does not compile, cargo cannot be run.
+pub(crate) fn floor(workspace: &Workspace, build: Build) -> Result<PathBuf> {
+    Ok(compile(workspace, build, &[FLOOR])?.join(FLOOR))
+}
+
+/// Compiles packages and returns the folder that their programs are in.
+fn compile(workspace: &Workspace, build: Build, packages: &[&str]) -> Result<PathBuf> {
     // A folder of its own: other flags would rebuild everything in the common one, and its lock would stop other work.
     let target = workspace.target().join("image");
     let profile = match build {
@@ -57,20 +80,12 @@ pub(crate) fn build(workspace: &Workspace, build: Build) -> Result<Programs> {
     };
     let mut cargo = Command::new("cargo");
     cargo.args(["build", "--locked", "--bins", "--profile", profile, "--target", TARGET, "--target-dir"]).arg(&target);
-    cargo.args(PACKAGES.iter().flat_map(|package| ["--package", package]));
+    cargo.args(packages.iter().flat_map(|package| ["--package", package]));
     let (rust_flags, c_flags) = flags(workspace, &target)?;
     cargo.env("CARGO_ENCODED_RUSTFLAGS", rust_flags).env_remove("RUSTFLAGS");
     cargo.env("CFLAGS_x86_64_unknown_linux_gnu", c_flags).env_remove("CFLAGS").current_dir(workspace.root());
     talking_step("programs", &format!("building (profile {profile})"), || shown(&mut cargo))?;
-
-    let folder = target.join(TARGET).join(profile);
-    let notices = folder.join("NOTICES.txt");
-    let mut metadata = MetadataCommand::new();
-    metadata.manifest_path(workspace.path("Cargo.toml")).other_options(vec!["--filter-platform".into(), TARGET.into()]);
-    let metadata = metadata.exec().context("cargo metadata")?;
-    fs::write(&notices, notices::of_rust(&metadata, &PACKAGES)?).context("write the notices of the programs")?;
-    let [init, pause, web] = PACKAGES.map(|package| folder.join(package));
-    Ok(Programs { init, pause, web, notices })
+    Ok(target.join(TARGET).join(profile))
 }
 
 /// Cargo's home: `$CARGO_HOME`, or `~/.cargo`.

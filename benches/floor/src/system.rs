@@ -1,0 +1,122 @@
+//! File systems, cgroups, the files of `/run`, the data disk, the console.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use benches::floor::{DATA, MKFS, RUN};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount as mount_at, mount_change};
+
+use crate::Error;
+
+/// Target, kind, options.
+const MOUNTS: &[(&str, &str, &str)] = &[
+    ("/dev", "devtmpfs", ""),
+    ("/proc", "proc", ""),
+    ("/sys", "sysfs", ""),
+    ("/run", "tmpfs", "mode=0755"),
+    ("/tmp", "tmpfs", "mode=1777"),
+    ("/dev/shm", "tmpfs", "mode=1777"),
+    ("/dev/pts", "devpts", ""),
+    ("/dev/mqueue", "mqueue", ""),
+    ("/sys/fs/cgroup", "cgroup2", "nsdelegate,memory_recursiveprot"),
+];
+
+/// What kubelet checks, and what pods' links need.
+const SYSCTLS: &[(&str, &str)] = &[
+    ("net/ipv4/ip_forward", "1"),
+    ("vm/overcommit_memory", "1"),
+    ("kernel/panic", "10"),
+    ("kernel/panic_on_oops", "1"),
+];
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+const CONTROLLERS: &str = "+cpu +memory +pids +cpuset +io +hugetlb";
+
+/// Where services write what they say; kept in memory, read by nobody but the host after a failure.
+pub(crate) const LOGS: &str = "/run/log";
+
+/// Mounts, makes cgroups, applies settings, copies the files of `/run`.
+pub(crate) fn mount() -> Result<(), Error> {
+    for (target, kind, options) in MOUNTS {
+        if !Path::new(target).exists() {
+            fs::create_dir(target).map_err(|error| Error::System(target, error))?;
+        }
+        let options = CString::new(*options).expect("no NUL in the table");
+        mount_at(*kind, *target, *kind, MountFlags::empty(), Some(options.as_c_str()))
+            .map_err(|error| Error::System(target, error.into()))?;
+    }
+    let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    mount_change("/", shared).map_err(|error| Error::System("share mounts", error.into()))?;
+    cgroups().map_err(|error| Error::System("make cgroups", error))?;
+    for (key, value) in SYSCTLS {
+        fs::write(Path::new("/proc/sys").join(key), value).map_err(|error| Error::System(key, error))?;
+    }
+    rustix::system::sethostname(benches::floor::NODE.as_bytes())
+        .map_err(|error| Error::System("set the host name", error.into()))?;
+    copy(Path::new(RUN), Path::new("/run")).map_err(|error| Error::System("copy the files of /run", error))?;
+    fs::create_dir(LOGS).map_err(|error| Error::System(LOGS, error))
+}
+
+/// Everything of the floor's in one leaf, pods beside it: processes are in leaves only.
+fn cgroups() -> io::Result<()> {
+    let below = |name: &str| Path::new(CGROUPS).join(name.trim_start_matches('/'));
+    fs::create_dir(below("floor"))?;
+    fs::write(below("floor/cgroup.procs"), "1")?;
+    fs::write(below("cgroup.subtree_control"), CONTROLLERS)?;
+    fs::create_dir(below(kube::POD_CGROUP))?;
+    fs::write(below(kube::POD_CGROUP).join("cgroup.subtree_control"), CONTROLLERS)?;
+    fs::create_dir(below(kube::SHIM_CGROUP))
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let to = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir_all(&to)?;
+            copy(&entry.path(), &to)?;
+        } else {
+            fs::write(&to, fs::read(entry.path())?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Formats and mounts the data disk, and makes the directories of services.
+pub(crate) fn data() -> Result<(), Error> {
+    let disk = File::options().write(true).open(DATA).map_err(|error| Error::System(DATA, error))?;
+    // mkfs.xfs reads this block first; Cairn writes it once for the same reason.
+    disk.write_all_at(&[0; 4096], 0).map_err(|error| Error::System("clear the first block", error))?;
+    let (program, arguments) = MKFS.split_first().expect("a constant with a program");
+    let made = Command::new(program).args(arguments).status().map_err(|error| Error::System("run mkfs.xfs", error))?;
+    if !made.success() {
+        return Err(Error::System("make the file system", io::Error::other(made.to_string())));
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
+    mount_at(DATA, "/data", "xfs", flags, Some(c"prjquota"))
+        .map_err(|error| Error::System("mount /data", error.into()))?;
+    // /var of the root is a link to here.
+    for (path, mode) in kube::DIRECTORIES.iter().map(|row| (row.path, row.mode)).chain([("/data/var/lib", 0o755)]) {
+        fs::create_dir_all(path).map_err(|error| Error::System(path, error))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| Error::System(path, error))?;
+    }
+    std::os::unix::fs::symlink("/run", "/data/var/run").map_err(|error| Error::System("link /var/run", error))
+}
+
+/// Writes a line to the console, if there is one.
+pub(crate) fn say(line: &str) {
+    if let Ok(mut console) = File::options().write(true).open("/dev/console") {
+        let _nobody_else_to_tell = writeln!(console, "{line}");
+    }
+}
+
+/// Since the kernel started.
+pub(crate) fn uptime() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,174 @@
+//! The floor as data: its plan, the files in its root, the keys with which the host asks it.
+//!
+//! Arguments, configurations and certificates come from the same crates as Cairn's, so that nothing but what Cairn adds
+//! can differ. What the floor can have done at build time is done then: it is the least, not a likeness.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use kube::{ControlPlane, Credential, OwnerKubeconfig, Plan};
+use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, POD_PREFIX, VPN_PREFIX};
+use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
+use zeroize::Zeroizing;
+
+/// The node's name on both sides, so that arguments are equal to the letter.
+pub const NODE: &str = "bench";
+/// Where the floor's root has what belongs below `/run`.
+pub const RUN: &str = "/floor";
+/// Its address on QEMU's user network, which is always the same.
+pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+/// Its network card: there is one, and nobody renames it.
+pub const LINK: &str = "eth0";
+/// Who connects here gets the evidence (one line of JSON, [`crate::evidence`]); then the floor powers off.
+pub const EVIDENCE_PORT: u16 = 7000;
+/// Its data disk, the second one.
+pub const DATA: &str = "/dev/vdb";
+/// How it is formatted: as Cairn formats the uppermost layer of its own.
+pub const MKFS: &[&str] = &["/bin/mkfs.xfs", "-q", "-f", "-K", "-l", "size=64m", "-d", "agcount=4", DATA];
+/// What the kernel is told beside the consoles: no initramfs, a plain root.
+pub const COMMAND_LINE: &str = "root=/dev/vda rootfstype=erofs ro init=/bin/init";
+
+/// The machine. Only the cluster's id differs from Cairn's, which is drawn at create.
+#[must_use]
+pub fn plan() -> Plan {
+    Plan {
+        node: NodeName::chosen(NODE).expect("a constant of lower-case letters"),
+        cluster: ClusterId([0; 16]),
+        vpn: VPN_PREFIX.nth(1).expect("a /16 has it"),
+        pods: Ipv4Prefix::new(POD_PREFIX.nth(0).expect("each prefix has it"), 24).expect("a multiple of 256"),
+        control_plane: ControlPlane::Lone,
+        bin: "/bin",
+    }
+}
+
+/// Why there are no keys for a floor.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// A certificate.
+    #[error("issue a certificate of the floor")]
+    Issue(#[from] IssueError),
+    /// A key.
+    #[error("make a key of the floor")]
+    Key(#[from] KeyError),
+}
+
+/// The authorities of a floor. They stay on the host; the floor signs nothing.
+#[derive(Debug)]
+pub struct Keys {
+    etcd: Authority,
+    kubernetes: Authority,
+    service_accounts: PrivateKey,
+}
+
+/// A file of the floor's root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Absolute path in the root.
+    pub path: String,
+    /// What is in it.
+    pub bytes: Vec<u8>,
+}
+
+impl Keys {
+    /// New authorities.
+    ///
+    /// # Errors
+    /// [`KeysError`]
+    pub fn create(now: UnixTime) -> Result<Self, KeysError> {
+        Ok(Self {
+            etcd: Authority::create(AuthorityKind::Etcd, now)?,
+            kubernetes: Authority::create(AuthorityKind::Kubernetes, now)?,
+            service_accounts: PrivateKey::generate()?,
+        })
+    }
+
+    /// All that the floor copies to `/run`: configurations, certificates, keys.
+    ///
+    /// # Errors
+    /// [`KeysError`]
+    pub fn files(&self, plan: &Plan, now: UnixTime) -> Result<Vec<File>, KeysError> {
+        let mut files = Vec::new();
+        let mut put = |path: &str, text: &str| {
+            let below = path.strip_prefix("/run").expect("kube writes below /run only");
+            files.push(File { path: format!("{RUN}{below}"), bytes: text.as_bytes().to_vec() });
+        };
+        for file in kube::files(plan) {
+            // Straight to the apiserver: the floor needs no balancer over coordinators, Cairn has one.
+            put(file.path, &file.contents.replace(&balanced(), &direct(plan)));
+        }
+        for authority in [&self.etcd, &self.kubernetes] {
+            put(&kube::authority_path(authority.kind()), &pki::certificate_pem(authority.certificate()));
+        }
+        for credential in Credential::ALL {
+            let profile = credential.profile(plan);
+            let authority = match profile.row().authority {
+                AuthorityKind::Etcd => &self.etcd,
+                AuthorityKind::Kubernetes | AuthorityKind::Cairn => &self.kubernetes,
+            };
+            let issued = authority.issue_with_key(&profile, now)?;
+            put(&credential.certificate_path(), &pki::certificate_pem(&issued.certificate));
+            put(&credential.key_path(), &pki::private_key_pem(&issued.key.to_pkcs8()?));
+        }
+        put(kube::SERVICE_ACCOUNT_KEY, &pki::private_key_pem(&self.service_accounts.to_pkcs8()?));
+        put(kube::SERVICE_ACCOUNT_PUBLIC, &pki::public_key_pem(self.service_accounts.public()));
+        Ok(files)
+    }
+
+    /// A kubeconfig for the host, good for an hour: the floor creates no bindings, so it is in the group above RBAC.
+    ///
+    /// # Errors
+    /// [`KeysError`]
+    pub fn kubeconfig(&self, server: SocketAddrV4, now: UnixTime) -> Result<Zeroizing<String>, KeysError> {
+        let issued = self.kubernetes.issue_with_key(&Profile::KubeBootstrap, now)?;
+        Ok(kube::owner_kubeconfig(&OwnerKubeconfig {
+            server,
+            authority: &pki::certificate_pem(self.kubernetes.certificate()),
+            certificate: &pki::certificate_pem(&issued.certificate),
+            key: &pki::private_key_pem(&issued.key.to_pkcs8()?),
+        }))
+    }
+}
+
+/// Where Cairn's services find the apiserver.
+fn balanced() -> String {
+    format!("https://{}", SocketAddrV4::new(Ipv4Addr::LOCALHOST, KUBERNETES_API_PORT))
+}
+
+/// Where it is.
+fn direct(plan: &Plan) -> String {
+    format!("https://{}", SocketAddrV4::new(plan.vpn, KUBERNETES_API_PORT))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// What a service reads is in the root or is a directory that the floor makes.
+    #[test]
+    fn every_file_that_a_service_needs_is_there() {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_795_000_000));
+        let plan = plan();
+        let files = Keys::create(now).unwrap().files(&plan, now).unwrap();
+        let mut there: BTreeSet<String> = files.iter().map(|file| file.path.replacen(RUN, "/run", 1)).collect();
+        assert_eq!(there.len(), files.len(), "no path twice");
+        there.extend(kube::DIRECTORIES.iter().map(|directory| directory.path.to_owned()));
+        for service in kube::services(&plan) {
+            for file in service.files {
+                assert!(there.contains(&file), "{} needs {file}", service.name);
+            }
+        }
+    }
+
+    #[test]
+    fn services_of_the_floor_go_straight_to_the_apiserver() {
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(1_795_000_000));
+        let plan = plan();
+        let files = Keys::create(now).unwrap().files(&plan, now).unwrap();
+        let configs = files.iter().filter(|file| file.path.ends_with(".kubeconfig"));
+        let texts: Vec<String> = configs.map(|file| String::from_utf8(file.bytes.clone()).unwrap()).collect();
+        assert_eq!(texts.len(), 3);
+        assert!(texts.iter().all(|text| text.contains("https://10.118.0.1:6443") && !text.contains("127.0.0.1")));
+    }
+}

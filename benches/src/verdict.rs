@@ -1,0 +1,124 @@
+//! What must hold of the boots, and whether it does. The limits are those of SPECIFICATION.md; no boot can bend them.
+
+use std::time::Duration;
+
+use crate::boots::{Boots, Kind};
+use crate::milestone::Milestone;
+
+/// A number that has a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    /// Median uptime and CPU time over those of another kind of boot.
+    Ratio { of: Kind, over: Kind, to: Milestone },
+    /// Median time from the first program to the public API, in seconds.
+    UntilApi { of: Kind },
+}
+
+struct Row {
+    what: &'static str,
+    number: Number,
+    at_most: f64,
+}
+
+const fn over_floor(what: &'static str, of: Kind, to: Milestone, at_most: f64) -> Row {
+    Row { what, number: Number::Ratio { of, over: Kind::Floor, to }, at_most }
+}
+
+/// Seconds from stage 0 to the public API where the processor is the host's own.
+const UNTIL_API_ACCELERATED: f64 = 0.3;
+
+const ROWS: &[Row] = &[
+    Row { what: "stage 0 to public API, seconds", number: Number::UntilApi { of: Kind::EncryptedFirst }, at_most: 1.5 },
+    Row { what: "stage 0 to public API, seconds", number: Number::UntilApi { of: Kind::Tagged }, at_most: 1.5 },
+    over_floor("node Ready, encrypted / floor", Kind::EncryptedFirst, Milestone::NodeReady, 1.10),
+    over_floor("node Ready, tagged / floor", Kind::Tagged, Milestone::NodeReady, 1.10),
+    over_floor("pod Running, encrypted / floor", Kind::EncryptedFirst, Milestone::PodRunning, 1.05),
+    over_floor("pod Running, tagged / floor", Kind::Tagged, Milestone::PodRunning, 1.05),
+    Row {
+        what: "node Ready, second boot / first",
+        number: Number::Ratio { of: Kind::EncryptedSecond, over: Kind::EncryptedFirst, to: Milestone::NodeReady },
+        at_most: 1.0,
+    },
+];
+
+/// How a processor is had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Processor {
+    /// Emulated.
+    Emulated,
+    /// The host's own.
+    Accelerated,
+}
+
+/// One number and its limit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// What was measured, for a person.
+    pub what: &'static str,
+    /// The numbers: uptime and CPU time, or one.
+    pub measured: Vec<f64>,
+    /// None of them may be larger.
+    pub at_most: f64,
+}
+
+impl Finding {
+    /// Whether it holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.measured.iter().all(|number| *number <= self.at_most)
+    }
+
+    /// A line for a person.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let measured: Vec<String> = self.measured.iter().map(|number| format!("{number:.3}")).collect();
+        let word = if self.holds() { "holds" } else { "BROKEN" };
+        format!("{word:<7} {:<34} {:>14}   at most {:.2}", self.what, measured.join(", "), self.at_most)
+    }
+}
+
+/// Every limit that these boots can tell something of.
+#[must_use]
+pub fn findings(boots: &Boots, processor: Processor) -> Vec<Finding> {
+    let measure = |number: Number| match number {
+        Number::Ratio { of, over, to } => boots.ratio(of, over, to).map(|ratio| vec![ratio.uptime, ratio.cpu]),
+        Number::UntilApi { of } => {
+            let span = boots.between(of, Milestone::FirstProgram, Milestone::PublicApi);
+            span.as_ref().map(Duration::as_secs_f64).map(|seconds| vec![seconds])
+        }
+    };
+    let limit = |row: &Row| match (row.number, processor) {
+        (Number::UntilApi { .. }, Processor::Accelerated) => UNTIL_API_ACCELERATED,
+        (Number::UntilApi { .. } | Number::Ratio { .. }, _) => row.at_most,
+    };
+    let found = ROWS
+        .iter()
+        .filter_map(|row| Some(Finding { what: row.what, measured: measure(row.number)?, at_most: limit(row) }));
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boots::tests::seen;
+
+    #[test]
+    fn a_limit_is_broken_by_either_number_and_only_told_where_there_are_boots() {
+        let mut boots = Boots::default();
+        assert_eq!(findings(&boots, Processor::Emulated), []);
+        boots.push(Kind::Floor, vec![seen(Milestone::NodeReady, 20, 40)]);
+        boots.push(
+            Kind::EncryptedFirst,
+            vec![
+                seen(Milestone::FirstProgram, 2, None),
+                seen(Milestone::PublicApi, 3, None),
+                seen(Milestone::NodeReady, 22, 45),
+            ],
+        );
+        let found = findings(&boots, Processor::Emulated);
+        let words: Vec<(&str, bool)> = found.iter().map(|finding| (finding.what, finding.holds())).collect();
+        assert_eq!(words, [("stage 0 to public API, seconds", true), ("node Ready, encrypted / floor", false)]);
+        assert!(found[1].line().starts_with("BROKEN"), "{}", found[1].line());
+        assert!(!findings(&boots, Processor::Accelerated)[0].holds(), "a second is too much for a real processor");
+    }
+}

@@ -1,0 +1,258 @@
+//! `cargo xtask bench boot`: boots the floor and Cairn in turns and prints what each milestone cost: uptime in the guest
+//! and QEMU's CPU seconds. It must never measure one side by other means than the other, nor compare what does not run
+//! the same components.
+
+mod cairn;
+mod floor;
+mod follow;
+mod pod;
+
+use std::{
+    io::{Write, stdout},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use ::image::{Entry, Manifest, Profile};
+use anyhow::{Context, Result, bail};
+use benches::{
+    Seen,
+    boots::{Boots, Kind},
+    evidence::{self, Evidence},
+    verdict::{self, Processor},
+};
+use clap::{Args, Subcommand};
+use model::{ClusterId, Level};
+use qemu::host::{Acceleration, Host};
+use serde_json::json;
+
+use crate::{
+    cache::Cache,
+    components,
+    image::{self, Wanted},
+    packages,
+    process::shown,
+    programs::{self, Build},
+    progress::{say, talking_step},
+    workspace::Workspace,
+};
+
+/// What is measured.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum Bench {
+    /// Boots, beside those of the least that starts the same components
+    Boot(Options),
+}
+
+/// How boots are measured.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// Boots of each kind; identical boots differ, so fewer than three prove nothing
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Only this level: encrypted or authenticated
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    level: Option<Level>,
+    /// How to compile the machine's own programs and the floor
+    #[arg(long, value_enum, default_value = "release")]
+    build: Build,
+    /// Where image, disks and the artefacts of each boot go
+    #[arg(long, value_name = "DIR", default_value = "out/bench")]
+    out: PathBuf,
+}
+
+/// What both sides have.
+pub(crate) const CPUS: u32 = 2;
+/// As above, in MiB.
+pub(crate) const MEMORY: u32 = 3072;
+/// Size of the disk that holds data. Formatting writes the same on every size; tagging takes time by it.
+pub(crate) const DISK: u64 = 3 << 30;
+
+/// Programs of the host, and what is booted.
+pub(crate) struct Site {
+    out: PathBuf,
+    image: PathBuf,
+    manifest: Manifest,
+    cairnctl: PathBuf,
+    kubectl: PathBuf,
+}
+
+/// One boot that was measured.
+pub(crate) struct Boot {
+    seen: Vec<Seen>,
+    evidence: Evidence,
+    cluster: ClusterId,
+}
+
+/// Builds, boots in turns, prints; fails when a limit is broken or the two sides do not run the same.
+///
+/// # Errors
+/// Any step's; a broken limit.
+pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
+    packages::install()?;
+    let out = workspace.path(&options.out.to_string_lossy());
+    let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
+    let inputs = image::inputs(workspace, cache, &wanted)?;
+    let image = out.join("image");
+    let manifest = image::write(&inputs, &image)?;
+    let floor = programs::floor(workspace, options.build)?;
+    let floor = floor::Floor::build(&inputs, floor, &out)?;
+    let site = Site { manifest, kubectl: kubectl(workspace, cache)?, cairnctl: cairnctl(workspace)?, image, out };
+
+    let mut boots = Boots::default();
+    let told = measure(&site, &floor, options, &mut boots)?;
+    let processor = match Host::look().acceleration {
+        Acceleration::Kvm => Processor::Accelerated,
+        Acceleration::Tcg => Processor::Emulated,
+    };
+    report(&site, &boots, &told, processor)
+}
+
+/// Boots in turns: floor, then Cairn, as often as asked.
+fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boots) -> Result<Told> {
+    let wants = |level| options.level.is_none_or(|only| only == level);
+    let mut told = None;
+    let mut tagged = None;
+    for run in 1..=options.runs {
+        let reference = turn(boots, Kind::Floor, run, || floor.boot(site, &format!("{run}-floor")))?;
+        let mut cairns = Vec::new();
+        if wants(Level::Encrypted) {
+            let machine = cairn::Cairn::create(site, Level::Encrypted, &format!("{run}-encrypted"))?;
+            cairns.push(turn(boots, Kind::EncryptedFirst, run, || machine.boot("first"))?);
+            cairns.push(turn(boots, Kind::EncryptedSecond, run, || machine.boot("second"))?);
+        }
+        if wants(Level::Authenticated) {
+            // One disk, tagged once: what it takes to tag another has nothing to do with boots.
+            let machine = match &tagged {
+                Some(machine) => machine,
+                None => {
+                    let machine = cairn::Cairn::create(site, Level::Authenticated, "authenticated")?;
+                    cairns.push(turn(boots, Kind::Tagging, run, || machine.boot_and_tag("first"))?);
+                    tagged.insert(machine)
+                }
+            };
+            cairns.push(turn(boots, Kind::Tagged, run, || machine.boot(&format!("tagged-{run}")))?);
+        }
+        for cairn in &cairns {
+            refuse_differences(&reference, cairn)?;
+        }
+        told = cairns.pop().map(|cairn| Told { floor: reference.evidence, cairn: cairn.evidence });
+    }
+    told.context("nothing was measured: no level was asked for")
+}
+
+/// What both sides told of themselves, the last time.
+struct Told {
+    floor: Evidence,
+    cairn: Evidence,
+}
+
+fn turn(boots: &mut Boots, kind: Kind, run: u32, boot: impl FnOnce() -> Result<Boot>) -> Result<Boot> {
+    let done = talking_step(&format!("{run}: {}", kind.name()), "booting", boot)?;
+    for seen in &done.seen {
+        let cpu = seen.cpu.map_or(String::new(), |cpu| format!(" [{:.2}]", cpu.as_secs_f64()));
+        say(format_args!("    {:<18}{:>9.3}{cpu}", seen.milestone.name(), seen.uptime.as_secs_f64()));
+    }
+    boots.push(kind, done.seen.clone());
+    Ok(done)
+}
+
+/// A boot that runs something else is no boot to compare with.
+fn refuse_differences(floor: &Boot, cairn: &Boot) -> Result<()> {
+    let found = evidence::differences(&floor.evidence, (&cairn.evidence, cairn.cluster));
+    for difference in &found {
+        say(format_args!("{}\n  floor: {}\n  cairn: {}", difference.what, difference.floor, difference.cairn));
+    }
+    if found.is_empty() { Ok(()) } else { bail!("the floor and Cairn do not run the same: nothing can be compared") }
+}
+
+/// Prints evidence, medians and limits for people, and one line of JSON.
+fn report(site: &Site, boots: &Boots, told: &Told, processor: Processor) -> Result<()> {
+    say("\narguments, equal on both sides but for the cluster's id:");
+    for (service, words) in &told.floor.argv {
+        say(format_args!("  {service}: {}", words.join(" ")));
+    }
+    say("SHA-256 of executables, floor and Cairn:");
+    for (path, cairn) in &told.cairn.sha256 {
+        let floor = told.floor.sha256.get(path).map_or("-", String::as_str);
+        say(format_args!("  {path}\n    {floor}\n    {cairn}"));
+    }
+    say(format_args!("\nseconds of uptime [QEMU's CPU seconds], {CPUS} processors, {MEMORY} MiB\n\n{}", boots.table()));
+    let sizes = Sizes::of(&site.manifest);
+    say(format_args!("sizes: {} B to load; userland that is not upstream's {} B", sizes.load, sizes.ours));
+    say(format_args!("artefacts: {}\n", site.out.display()));
+    let findings = verdict::findings(boots, processor);
+    for finding in &findings {
+        say(finding.line());
+    }
+    let holds = findings.iter().all(verdict::Finding::holds);
+    let line = json!({
+        "boots": boots.iter().map(|(kind, seen)| json!({ "kind": kind.name(), "milestones": milestones(seen) })).collect::<Vec<_>>(),
+        "limits": findings.iter().map(|one| json!({ "what": one.what, "measured": one.measured, "at_most": one.at_most, "holds": one.holds() })).collect::<Vec<_>>(),
+        "sizes": { "load": sizes.load, "ours": sizes.ours },
+        "root_hash": site.manifest.verity.root_hash,
+        "holds": holds,
+    });
+    writeln!(stdout(), "{line}").context("print the result")?;
+    if holds { Ok(()) } else { bail!("a limit is broken") }
+}
+
+fn milestones(seen: &[Seen]) -> serde_json::Value {
+    let row = |one: &Seen| {
+        let numbers = json!({ "uptime": one.uptime.as_secs_f64(), "cpu": one.cpu.map(|cpu| cpu.as_secs_f64()) });
+        (one.milestone.name().to_owned(), numbers)
+    };
+    serde_json::Value::Object(seen.iter().map(row).collect())
+}
+
+/// Bytes of an image.
+struct Sizes {
+    /// Kernel, initramfs and root.
+    load: u64,
+    /// Files of the root that are neither upstream's components nor mkfs.xfs: `init`, texts, the two small images.
+    ours: u64,
+}
+
+impl Sizes {
+    fn of(manifest: &Manifest) -> Self {
+        let size = |entry: &Entry| match entry {
+            Entry::File { size, .. } => *size,
+            Entry::Link { .. } | Entry::Directory | Entry::Device => 0,
+        };
+        let loaded = [::image::names::KERNEL, ::image::names::INITRAMFS, ::image::names::ROOT];
+        let load = loaded.iter().filter_map(|name| manifest.artefacts.get(*name)).map(size).sum();
+        let upstream = |path: &str| cairn::is_program(path) && path != "/bin/init";
+        let ours = manifest.root.iter().filter(|(path, _)| !upstream(path)).map(|(_, entry)| size(entry)).sum();
+        Self { load, ours }
+    }
+}
+
+fn kubectl(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
+    let components = components::build(workspace, cache)?;
+    Ok(components.kubectl.files().next().context("find kubectl among its component's files")?.1)
+}
+
+fn cairnctl(workspace: &Workspace) -> Result<PathBuf> {
+    talking_step("cairnctl", "building", || {
+        let mut cargo = Command::new("cargo");
+        cargo.args(["build", "--locked", "--quiet", "--package", "cairnctl"]).current_dir(workspace.root());
+        shown(&mut cargo)
+    })?;
+    Ok(workspace.target().join("debug/cairnctl"))
+}
+
+fn level(word: &str) -> Result<Level, String> {
+    let known = [Level::Encrypted, Level::Authenticated].into_iter().find(|level| level.word() == word);
+    known.ok_or_else(|| "encrypted or authenticated".to_owned())
+}
+
+/// The folder of one boot's artefacts, empty.
+fn fresh(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("empty `{}`", folder.display()));
+        }
+        Ok(()) | Err(_) => {} // gone either way
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))
+}

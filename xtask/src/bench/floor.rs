@@ -1,0 +1,135 @@
+//! The floor's machine: its root and keys, one boot of it. Nothing of a boot is kept for the next.
+
+use std::{
+    fs::File,
+    io::Read,
+    net::{SocketAddr, TcpStream},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use ::image::{Inputs, Program};
+use anyhow::{Context, Result, bail};
+use benches::{
+    Milestone,
+    evidence::Evidence,
+    floor::{self, Keys},
+};
+use model::KUBERNETES_API_PORT;
+use pki::UnixTime;
+use qemu::{
+    Deadline, Machine, Vm,
+    machine::{Boot as Board, Cache, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Watchdog},
+    run::Tie,
+};
+
+use super::{
+    Boot, CPUS, DISK, MEMORY, Site,
+    follow::{self, Told},
+    fresh,
+    pod::Kubectl,
+};
+use crate::progress::step;
+
+/// For hashing its executables and powering off.
+const END: Duration = Duration::from_secs(300);
+
+/// A floor that can be booted.
+pub(crate) struct Floor {
+    kernel: Kernel,
+    root: PathBuf,
+    keys: Keys,
+}
+
+impl Floor {
+    /// Makes its root of the same inputs as the image, with `program` in the place of `init`.
+    ///
+    /// # Errors
+    /// Names the step.
+    pub(crate) fn build(inputs: &Inputs, program: PathBuf, out: &Path) -> Result<Self> {
+        let folder = out.join("floor");
+        fresh(&folder)?;
+        let mut inputs = inputs.clone();
+        inputs.programs.insert(Program::Init, program);
+        let keys = Keys::create(now())?;
+        let files = keys.files(&floor::plan(), now())?;
+        let more: Vec<(&str, &[u8])> = files.iter().map(|file| (file.path.as_str(), file.bytes.as_slice())).collect();
+        let root = folder.join("root.img");
+        step("floor", "writing its root", || {
+            let image = ::image::plain_root(&inputs, &more, &folder.join("stage"))?;
+            std::fs::write(&root, image).context("write the root of the floor")
+        })?;
+        // QEMU wants one; an empty archive makes the kernel mount the root itself.
+        let initrd = folder.join("empty.cpio");
+        let empty = initramfs::Tree::default().archive().context("make an empty initramfs")?;
+        std::fs::write(&initrd, empty).context("write an empty initramfs")?;
+        let consoles = ::image::cmdline::text().replace("rdinit=/init", "");
+        let cmdline = format!("{} {}", consoles.trim(), floor::COMMAND_LINE);
+        Ok(Self { kernel: Kernel { image: inputs.kernel.bzimage, initrd, cmdline }, root, keys })
+    }
+
+    /// Boots it on a new disk to a running pod, asks for its evidence, and lets it power off.
+    ///
+    /// # Errors
+    /// Names the step; its artefacts stay.
+    pub(crate) fn boot(&self, site: &Site, name: &str) -> Result<Boot> {
+        let folder = site.out.join(name);
+        fresh(&folder)?;
+        let data = folder.join("data.img");
+        File::create(&data).and_then(|file| file.set_len(DISK)).context("make the floor's disk")?;
+        let mut vm = Vm::launch(&self.machine(&data), &folder, Tie::Launcher).context("start the floor")?;
+        let followed = follow::to_node_ready(&mut vm, told, || Ok(()))?;
+        let server = vm.forward(KUBERNETES_API_PORT).context("the floor's apiserver has no port here")?;
+        let config = folder.join("kubeconfig");
+        let SocketAddr::V4(server) = server else { bail!("the forward is not IPv4") };
+        std::fs::write(&config, self.keys.kubeconfig(server, now())?.as_bytes()).context("write a kubeconfig")?;
+        let kubectl = Kubectl { program: site.kubectl.clone(), config };
+        let pod = kubectl.run_pod(&mut vm, &followed, &folder)?;
+        let evidence = evidence(&vm)?;
+        vm.wait_shutdown(Deadline::after(END)).context("wait for the floor's end")?;
+        std::fs::remove_file(&data).context("remove the floor's disk")?;
+        let mut seen = followed.seen;
+        seen.push(pod);
+        Ok(Boot { seen, evidence, cluster: floor::plan().cluster })
+    }
+
+    fn machine(&self, data: &Path) -> Machine {
+        let disk = |path: &Path, serial: &str| Disk {
+            content: Content::Raw(path.to_owned()),
+            serial: serial.to_owned(),
+            cache: Cache::Unsafe,
+        };
+        let forwards = [KUBERNETES_API_PORT, floor::EVIDENCE_PORT].map(Forward::tcp);
+        Machine {
+            name: "floor".to_owned(),
+            boot: Board::Direct(self.kernel.clone()),
+            cpus: CPUS,
+            memory_mib: MEMORY,
+            disks: vec![disk(&self.root, "root"), disk(data, "data")],
+            tpm: None,
+            nics: vec![Nic { mac: Mac::numbered(1), link: Link::User(forwards.to_vec()) }],
+            fw_cfg: vec![],
+            watchdog: Watchdog::Absent,
+            on_reset: OnReset::Exit,
+        }
+    }
+}
+
+/// What a line of the floor says.
+fn told(line: &str) -> Option<Told> {
+    Milestone::ALL.into_iter().find_map(|milestone| Some(Told::Reached(milestone, milestone.of_line(line)?)))
+}
+
+fn evidence(vm: &Vm) -> Result<Evidence> {
+    let address = vm.forward(floor::EVIDENCE_PORT).context("the floor's evidence has no port here")?;
+    let mut stream = TcpStream::connect(address).context("ask the floor for its evidence")?;
+    stream.set_read_timeout(Some(END)).context("ask the floor for its evidence")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).context("read the floor's evidence")?;
+    serde_json::from_str(&text).context("parse the floor's evidence")
+}
+
+#[expect(clippy::disallowed_methods, reason = "certificates begin now; nothing is decided by it")]
+fn now() -> UnixTime {
+    UnixTime::since_unix_epoch(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
