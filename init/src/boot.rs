@@ -13,7 +13,7 @@ use crate::board::Board;
 use crate::child::Children;
 use crate::clock::{self, Floor};
 use crate::disk::Disk;
-use crate::enrolment::{self, Outcome};
+use crate::enrolment::{self, Outcome, Site};
 use crate::kernel::{self, Kernel};
 use crate::mesh::Mesh;
 use crate::power::Fatal;
@@ -51,13 +51,14 @@ async fn boot() -> Result<Infallible, Fatal> {
         api.prove(known)?;
     }
     board.reached("public api", MilestoneKind::Step);
-    let (member, underway) = match enrolment::act(found, power_on, &disk, &board, &children).await? {
-        Outcome::Member(member, underway) => (member, underway),
-        Outcome::Stays(settled, reason) => {
-            board.settled(&settled, &reason);
-            return serve::waiting(api).await;
-        }
-    };
+    let (member, underway) =
+        match enrolment::act(found, power_on, Site { disk: &disk, board: &board, children: &children }).await? {
+            Outcome::Member(member, underway) => (member, underway),
+            Outcome::Stays(settled, reason) => {
+                board.settled(&settled, &reason);
+                return serve::waiting(api).await;
+            }
+        };
     kernel::name(&member.name, member.machine)?;
     api.admit(&member)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;

@@ -31,7 +31,7 @@ use crate::tpm::Tpm;
 
 pub(crate) use member::{Authorities, Known, Member};
 use member::{Membership, Opening};
-use newborn::Newborn;
+use newborn::{Birth, Newborn};
 use perform::{Performer, StepError};
 
 /// Why nothing can be decided: what was there could not be read.
@@ -87,12 +87,15 @@ type Attempt = Result<Member, Failed>;
 /// Why an attempt to become a member failed, in one paragraph.
 struct Failed(String);
 
-/// What effects are performed on.
-struct Site<'a> {
-    disk: &'a Disk,
-    esp: Esp,
-    board: &'a Board,
-    children: &'a Children,
+/// Where enrolment happens.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Site<'a> {
+    /// Holds everything that is written.
+    pub(crate) disk: &'a Disk,
+    /// Shows how far it is.
+    pub(crate) board: &'a Board,
+    /// Runs what makes the file system.
+    pub(crate) children: &'a Children,
 }
 
 /// Mounts the ESP, reads everything and decides. Writes nothing, but for the TPM's random bytes in the kernel's pool.
@@ -115,27 +118,20 @@ pub(crate) async fn read(disk: &Disk, boot: &Boot) -> Result<Found, ReadError> {
 /// # Errors
 /// [`CloseError`] when something failed and the data partition could not be closed again: then only a restart makes sure
 /// that its key is gone. Everything else that fails is a state to stay in.
-pub(crate) async fn act(
-    found: Found,
-    power_on: PowerOn,
-    disk: &Disk,
-    board: &Board,
-    children: &Children,
-) -> Result<Outcome, CloseError> {
+pub(crate) async fn act(found: Found, power_on: PowerOn, site: Site<'_>) -> Result<Outcome, CloseError> {
     let Found { decision, why, tpm, esp, .. } = found;
-    let site = Site { disk, esp, board, children };
     let (underway, attempt) = match decision {
         Decision::Stays(stay) => return Ok(Outcome::Stays(power_on.stays(stay), why)),
         Decision::Create(order) => {
             let underway = power_on.enrols();
-            board.underway(&underway, &why);
-            (underway, create(*order, tpm, &site).await?)
+            site.board.underway(&underway, &why);
+            (underway, create(*order, tpm, esp, site).await?)
         }
         Decision::Open(opening) => {
             let underway = if opening.finishes_create() { power_on.enrols() } else { power_on.opens() };
-            board.underway(&underway, &why);
+            site.board.underway(&underway, &why);
             clock::not_before(Floor::Seal(opening.clear.sealed_at));
-            (underway, open(*opening, tpm, &site).await?)
+            (underway, open(*opening, tpm, esp, site).await?)
         }
     };
     Ok(match attempt {
@@ -144,13 +140,15 @@ pub(crate) async fn act(
     })
 }
 
-async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) -> Result<Attempt, CloseError> {
+async fn create(order: newborn::Order, mut tpm: Option<Tpm>, esp: Esp, site: Site<'_>) -> Result<Attempt, CloseError> {
     site.board.step("identity");
-    let class = site.board.boot().class;
-    let endpoints = site.board.read(|view| endpoints(&view.public_addresses));
-    let now = clock::unix();
+    let birth = Birth {
+        class: site.board.boot().class,
+        endpoints: site.board.read(|view| endpoints(&view.public_addresses)),
+        now: clock::unix(),
+    };
     let made = tasks::blocking(move || {
-        let made = Newborn::make(order, tpm.as_mut(), class, endpoints, now);
+        let made = Newborn::make(order, tpm.as_mut(), birth);
         (made, tpm)
     });
     let (made, tpm) = made.await;
@@ -160,7 +158,7 @@ async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) ->
     };
     let Newborn { plan, membership, keys } = newborn;
     membership.show(site.board);
-    let mut performer = Performer::new(membership.disk, tpm, Some(keys));
+    let mut performer = Performer::new(membership.disk, esp, tpm, Some(keys));
     match drive(&mut performer, plan, site).await {
         Ok(data) => member(membership, data, site.board).await,
         Err((step, error)) => {
@@ -171,13 +169,13 @@ async fn create(order: newborn::Order, mut tpm: Option<Tpm>, site: &Site<'_>) ->
     }
 }
 
-async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Attempt, CloseError> {
+async fn open(opening: Opening, tpm: Option<Tpm>, esp: Esp, site: Site<'_>) -> Result<Attempt, CloseError> {
     let (plan, membership) = match opening.plan() {
         Ok(plan) => plan,
         Err(error) => return Ok(Err(failed("could not make ready to open the data", &error, "Nothing was written"))),
     };
     membership.show(site.board);
-    let mut performer = Performer::new(membership.disk, tpm, None);
+    let mut performer = Performer::new(membership.disk, esp, tpm, None);
     match drive(&mut performer, plan, site).await {
         Ok(data) => member(membership, data, site.board).await,
         Err((step, error)) => {
@@ -201,7 +199,7 @@ async fn open(opening: Opening, tpm: Option<Tpm>, site: &Site<'_>) -> Result<Att
 async fn drive(
     performer: &mut Performer,
     plan: Plan,
-    site: &Site<'_>,
+    site: Site<'_>,
 ) -> Result<Mounted, (enrol::create::Step, StepError)> {
     use enrol::create::{Effect, Event, Step};
     let mut effects = Vec::new();

@@ -103,8 +103,6 @@ impl PublicApi {
     pub(crate) fn admit(&self, member: &Member) -> Result<(), Error> {
         self.prove(&member.known())?;
         self.context.board.update(|view| {
-            view.protection = member.protection;
-            view.cold_start = Some(member.cold_start);
             view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
         });
         self.context.first_contact(match &member.first_contact {

@@ -204,7 +204,7 @@ mod tests {
     use model::{ColdStart, FirstContact, Level, Role};
     use zeroize::Zeroizing;
 
-    use super::super::newborn::Newborn;
+    use super::super::newborn::{Birth, Newborn};
     use super::super::perform::milestone;
     use super::*;
     use crate::esp::Slots;
@@ -294,7 +294,8 @@ mod tests {
 
     fn newborn(decision: Decision) -> Newborn {
         let Decision::Create(order) = decision else { panic!("a config and a blank disk: {decision:?}") };
-        Newborn::make(*order, None, BootClass::Direct, vec![], Duration::from_secs(1_800_000_000)).expect("made")
+        let now = Duration::from_secs(1_800_000_000);
+        Newborn::make(*order, None, Birth { class: BootClass::Direct, endpoints: vec![], now }).expect("made")
     }
 
     /// Proves: D2 D4 S7 S11

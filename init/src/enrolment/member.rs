@@ -57,10 +57,6 @@ pub(crate) struct Member {
     pub(crate) vpn_ip: Ipv4Addr,
     /// Where VPN addresses come from.
     pub(crate) vpn_prefix: Ipv4Prefix,
-    /// What stands between a thief and the data.
-    pub(crate) protection: Protection,
-    /// What gives it its cluster key at a cold start.
-    pub(crate) cold_start: ColdStart,
     /// What it does in Kubernetes; nothing when empty.
     pub(crate) roles: Vec<Role>,
     /// Until the owner's first authenticated call: what `Claim` answers with.
@@ -152,8 +148,6 @@ impl Membership {
             // The first machine of a cluster has its first address; the others get theirs from the cluster.
             vpn_ip: self.vpn_prefix.nth(1).expect("a VPN prefix has 8 to 24 bits"),
             vpn_prefix: self.vpn_prefix,
-            protection: self.protection,
-            cold_start: self.cold_start,
             roles: keys.roles,
             first_contact: first_contact.map(|secret| (secret, self.config)),
             data,

@@ -24,6 +24,17 @@ pub(super) struct Order {
     pub(super) next: NextWrites,
 }
 
+/// How, where and when it happens.
+#[derive(Debug)]
+pub(super) struct Birth {
+    /// How the machine was started.
+    pub(super) class: BootClass,
+    /// Where other machines will find it.
+    pub(super) endpoints: Vec<String>,
+    /// Unix time.
+    pub(super) now: Duration,
+}
+
 /// Why a cluster could not be made ready.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MakeError {
@@ -66,14 +77,9 @@ impl Newborn {
     ///
     /// # Errors
     /// [`MakeError`] names the step; nothing was written.
-    pub(super) fn make(
-        order: Order,
-        mut tpm: Option<&mut Tpm>,
-        boot_class: BootClass,
-        endpoints: Vec<String>,
-        now: Duration,
-    ) -> Result<Self, MakeError> {
+    pub(super) fn make(order: Order, mut tpm: Option<&mut Tpm>, birth: Birth) -> Result<Self, MakeError> {
         let Order { verified, next } = order;
+        let Birth { class: boot_class, endpoints, now } = birth;
         let time = UnixTime::since_unix_epoch(now);
         let material = Material::draw(random).map_err(MakeError::Random)?;
         let authorities = Authorities {

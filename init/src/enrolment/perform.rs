@@ -12,7 +12,7 @@ use model::DiskUuid;
 use super::Site;
 use super::vault::{self, Keys};
 use crate::disk;
-use crate::esp;
+use crate::esp::{self, Esp};
 use crate::storage::{self, CloseError, MakeError, MapError, Mapped, MountError, Mounted};
 use crate::tasks;
 use crate::tpm::{self, Tpm};
@@ -61,6 +61,7 @@ enum Data {
 #[derive(Debug)]
 pub(super) struct Performer {
     disk: DiskUuid,
+    esp: Esp,
     tpm: Option<Tpm>,
     /// A new cluster's, until they are written.
     keys: Option<Keys>,
@@ -69,16 +70,16 @@ pub(super) struct Performer {
 
 impl Performer {
     /// For the data partition named `disk`; `keys` are those of a cluster that is being created.
-    pub(super) const fn new(disk: DiskUuid, tpm: Option<Tpm>, keys: Option<Keys>) -> Self {
-        Self { disk, tpm, keys, data: Data::Closed }
+    pub(super) const fn new(disk: DiskUuid, esp: Esp, tpm: Option<Tpm>, keys: Option<Keys>) -> Self {
+        Self { disk, esp, tpm, keys, data: Data::Closed }
     }
 
     /// Performs one effect.
     ///
     /// # Errors
     /// [`StepError`]; what the effects before it did stays.
-    pub(super) async fn perform(&mut self, effect: Effect, site: &Site<'_>) -> Result<(), StepError> {
-        let (disk, esp) = (site.disk.clone(), site.esp.clone());
+    pub(super) async fn perform(&mut self, effect: Effect, site: Site<'_>) -> Result<(), StepError> {
+        let (disk, esp) = (site.disk.clone(), self.esp.clone());
         match effect {
             Effect::GrowData => tasks::blocking(move || disk.grow_data()).await?,
             Effect::WriteHeader { copy, bytes, .. } => {
