@@ -49,7 +49,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
         for file in sources(&folder)? {
             let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
             findings.extend(text::findings(&shown(workspace, &file), &source));
-            if directions::PURE.contains(&member.as_str()) && file.starts_with(folder.join("src")) {
+            if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
                 findings.extend(text::world(&shown(workspace, &file), &source));
             }
         }

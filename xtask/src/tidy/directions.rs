@@ -2,15 +2,91 @@
 //! promise.
 //!
 //! ```text
-//! model ◄── pure crates ◄── api, init, cli, qemu
+//!                              ┌── wire ◄────────┬──────────── host ◄── workshop
+//!  vocabulary ◄── pure ◄───────┤                 │
+//!                              └── privileged ◄──┴── machine       (a container's program names none of ours)
 //! ```
 
 use cargo_metadata::{DependencyKind, Metadata, Package};
 
 use super::Finding;
 
-/// Protocols, policies and formats: no I/O, no clock, no async.
-pub(super) const PURE: &[&str] = &["model", "formats", "keys", "enrol", "supervise", "dhcp", "attest", "pki", "kube"];
+/// What a crate is, which says whom it may name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The words of all others.
+    Vocabulary,
+    /// Protocols, policies, formats: no I/O, no clock, no async.
+    Pure,
+    /// What both ends of a connection agree on.
+    Wire,
+    /// What needs the machine's privileges: its kernel, its containerd.
+    Privileged,
+    /// Runs as PID 1.
+    Machine,
+    /// Runs beside the machine: builds it, starts it, steers it.
+    Host,
+    /// Only a developer runs it.
+    Workshop,
+    /// Runs in a container.
+    Container,
+}
+
+/// Every crate of the workspace.
+const CRATES: &[(&str, Kind)] = &[
+    ("model", Kind::Vocabulary),
+    ("attest", Kind::Pure),
+    ("benches", Kind::Pure),
+    ("dhcp", Kind::Pure),
+    ("enrol", Kind::Pure),
+    ("formats", Kind::Pure),
+    ("keys", Kind::Pure),
+    ("kube", Kind::Pure),
+    ("pki", Kind::Pure),
+    ("supervise", Kind::Pure),
+    ("api", Kind::Wire),
+    ("import", Kind::Privileged),
+    ("sys", Kind::Privileged),
+    ("init", Kind::Machine),
+    ("floor", Kind::Machine),
+    ("cairnctl", Kind::Host),
+    ("image", Kind::Host),
+    ("initramfs", Kind::Host),
+    ("kernel-config", Kind::Host),
+    ("qemu", Kind::Host),
+    ("fuzz", Kind::Workshop),
+    ("testkit", Kind::Workshop),
+    ("tests", Kind::Workshop),
+    ("xtask", Kind::Workshop),
+    ("guest-pause", Kind::Container),
+    ("guest-web", Kind::Container),
+];
+
+impl Kind {
+    /// Whom it may name, and why nobody else.
+    const fn may_name(self) -> (&'static [Self], &'static str) {
+        match self {
+            Self::Vocabulary => (&[], "it is the vocabulary of all others"),
+            Self::Pure => (&[Self::Vocabulary, Self::Pure], "a pure crate is tested in virtual time"),
+            Self::Wire => (&[Self::Vocabulary, Self::Pure], "either end of a connection links it"),
+            Self::Privileged => (&[Self::Vocabulary, Self::Pure], "privileges are reviewed apart from what uses them"),
+            Self::Machine => (
+                &[Self::Vocabulary, Self::Pure, Self::Wire, Self::Privileged],
+                "the machine knows nothing of what builds, runs and steers it",
+            ),
+            Self::Host => (
+                &[Self::Vocabulary, Self::Pure, Self::Wire, Self::Host],
+                "from outside the machine is a black box, and its privileges are not there",
+            ),
+            Self::Workshop => (
+                &[Self::Vocabulary, Self::Pure, Self::Wire, Self::Host, Self::Workshop],
+                "from outside the machine is a black box, and its privileges are not there",
+            ),
+            Self::Container => (&[], "a container's program is as small as it can be"),
+        }
+    }
+}
+
 /// What moves bytes: none of it may be below a pure crate, at any depth.
 const TRANSPORT: &[&str] = &[
     "tokio",
@@ -26,42 +102,54 @@ const TRANSPORT: &[&str] = &[
     "nix",
     "rustix",
 ];
-/// Who must never name whom, and why.
-const FORBIDDEN: &[(&str, &[&str], &str)] = &[
-    ("init", &["image", "qemu", "cli", "xtask", "tests"], "the machine knows nothing of what builds and runs it"),
-    ("cli", &["sys", "init", "xtask"], "the owner's tool runs without the machine's privileges"),
-    ("tests", &["init"], "the machine is a black box"),
-    ("qemu", &["init", "sys"], "the machine is a black box"),
-];
+
+/// Whether a crate may not reach for the world.
+pub(super) fn is_pure(name: &str) -> bool {
+    matches!(kind(name), Some(Kind::Vocabulary | Kind::Pure))
+}
 
 /// Every broken direction of the graph.
 pub(super) fn findings(metadata: &Metadata) -> Vec<Finding> {
     let members = metadata.workspace_packages();
-    let ours = |name: &str| members.iter().any(|member| member.name == name);
-    let mut findings = Vec::new();
-    for member in &members {
-        let mut report = |rule: String| findings.push(Finding { place: member.name.to_string(), rule });
-        let direct: Vec<&str> = normal(member).collect();
-        for (_, names, because) in FORBIDDEN.iter().filter(|(name, ..)| member.name == *name) {
-            for name in names.iter().filter(|name| direct.contains(name)) {
-                report(format!("names {name}: {because}"));
-            }
-        }
-        if PURE.contains(&member.name.as_str()) {
-            for name in direct.iter().filter(|name| ours(name) && !PURE.contains(name)) {
-                report(format!("is pure but names {name}, which is not"));
-            }
-            for name in below(metadata, member).into_iter().filter(|name| TRANSPORT.contains(&name.as_str())) {
-                report(format!("is pure but has the transport crate {name} below it"));
-            }
-        }
-        if member.name == "model" {
-            for name in direct.iter().filter(|name| ours(name)) {
-                report(format!("is the vocabulary of all others but names {name}"));
-            }
+    let graph: Vec<_> = members.iter().map(|member| (member.name.as_str(), normal(member).collect())).collect();
+    let mut findings = broken(&graph);
+    for member in members.iter().filter(|member| is_pure(&member.name)) {
+        for name in below(metadata, member).into_iter().filter(|name| TRANSPORT.contains(&name.as_str())) {
+            findings.push(finding(&member.name, format!("is pure but has the transport crate {name} below it")));
         }
     }
     findings
+}
+
+/// The broken directions between members, given what each names; what is not a member does not count.
+fn broken(graph: &[(&str, Vec<&str>)]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (member, names) in graph {
+        let Some(kind_of_member) = kind(member) else {
+            findings
+                .push(finding(member, "is a crate that tidy's table does not know: say what kind it is".to_owned()));
+            continue;
+        };
+        let (allowed, because) = kind_of_member.may_name();
+        for name in names.iter().filter(|name| graph.iter().any(|(member, _)| member == *name)) {
+            // One that the table does not know is found above.
+            if kind(name).is_some_and(|kind| !allowed.contains(&kind)) {
+                findings.push(finding(member, format!("names {name}: {because}")));
+            }
+        }
+    }
+    for (gone, _) in CRATES.iter().filter(|(row, _)| graph.iter().all(|(member, _)| member != row)) {
+        findings.push(finding(gone, "is in tidy's table, but is no crate of the workspace".to_owned()));
+    }
+    findings
+}
+
+fn kind(name: &str) -> Option<Kind> {
+    CRATES.iter().find(|(known, _)| *known == name).map(|(_, kind)| *kind)
+}
+
+fn finding(place: &str, rule: String) -> Finding {
+    Finding { place: place.to_owned(), rule }
 }
 
 /// The names a package's ordinary dependencies have in the registry or the workspace.
@@ -84,4 +172,60 @@ fn below(metadata: &Metadata, package: &Package) -> Vec<String> {
         }
     }
     found.iter().map(|id| metadata[id].name.to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All crates; one of them names another.
+    fn when(member: &str, names: &str) -> Vec<Finding> {
+        let mut graph: Vec<_> = CRATES.iter().map(|(name, _)| (*name, vec![])).collect();
+        graph.iter_mut().filter(|(name, _)| *name == member).for_each(|(_, named)| named.push(names));
+        broken(&graph)
+    }
+
+    #[test]
+    fn a_wrong_direction_is_found() {
+        let wrong = [
+            ("model", "formats"),
+            ("keys", "sys"),
+            ("kube", "api"),
+            ("api", "sys"),
+            ("sys", "import"),
+            ("init", "image"),
+            ("init", "qemu"),
+            ("floor", "cairnctl"),
+            ("cairnctl", "sys"),
+            ("cairnctl", "init"),
+            ("cairnctl", "xtask"),
+            ("qemu", "init"),
+            ("qemu", "sys"),
+            ("tests", "init"),
+            ("xtask", "floor"),
+            ("guest-web", "model"),
+        ];
+        for (member, names) in wrong {
+            let found = when(member, names);
+            assert_eq!(found.len(), 1, "{member} names {names}: {found:?}");
+            assert_eq!(found[0].place, member);
+        }
+    }
+
+    #[test]
+    fn a_right_direction_and_a_foreign_crate_are_not() {
+        for (member, names) in
+            [("keys", "model"), ("init", "sys"), ("cairnctl", "qemu"), ("tests", "image"), ("sys", "nix")]
+        {
+            assert_eq!(when(member, names), [], "{member} names {names}");
+        }
+    }
+
+    #[test]
+    fn a_crate_that_nobody_placed_is_found_and_so_is_a_row_without_one() {
+        let mut graph: Vec<_> = CRATES.iter().map(|(name, _)| (*name, vec![])).collect();
+        graph[0] = ("newcomer", vec!["sys"]);
+        let places: Vec<_> = broken(&graph).into_iter().map(|finding| finding.place).collect();
+        assert_eq!(places, ["newcomer", CRATES[0].0]);
+    }
 }
