@@ -18,6 +18,8 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 const USAGE: u8 = 1;
 /// The mount failed, as mount(8) counts it.
 const FAILED: u8 = 32;
+/// `MS_REMOUNT` (`include/uapi/linux/mount.h`), which rustix keeps to its own `mount_remount`.
+const REMOUNT: MountFlags = MountFlags::from_bits_retain(32);
 
 /// Runs the applet that `arguments` names.
 pub(crate) fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -76,10 +78,13 @@ impl Mount {
         };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().and_then(|value| value.to_str()).map(str::to_owned);
+            let mut value = || {
+                let value = arguments.next().and_then(|value| value.to_str()).map(str::to_owned);
+                value.ok_or_else(|| Error::Usage(format!("mount: `{}` wants a value", argument.display())))
+            };
             match argument.to_str() {
-                Some("-t") => mount.kind = value(),
-                Some("-o") => value().unwrap_or_default().split(',').for_each(|option| mount.option(option)),
+                Some("-t") => mount.kind = Some(value()?),
+                Some("-o") => value()?.split(',').for_each(|option| mount.option(option)),
                 Some("--bind") => mount.option("bind"),
                 Some(flag) if flag.starts_with('-') => {
                     return Err(Error::Usage(format!("mount: `{flag}` is not understood")));
@@ -103,7 +108,7 @@ impl Mount {
             "" | "defaults" | "rw" => return,
             "bind" => MountFlags::BIND,
             "rbind" => MountFlags::BIND | MountFlags::REC,
-            "remount" => MountFlags::from_bits_retain(32),
+            "remount" => REMOUNT,
             "ro" => MountFlags::RDONLY,
             "nosuid" => MountFlags::NOSUID,
             "nodev" => MountFlags::NODEV,
@@ -123,7 +128,6 @@ impl Mount {
     }
 
     fn perform(&self) -> Result<(), Error> {
-        const REMOUNT: MountFlags = MountFlags::from_bits_retain(32);
         let failed =
             |error| Error::System(format!("mount: {} on {}", self.source.display(), self.target.display()), error);
         if self.flags.contains(REMOUNT) {
@@ -153,8 +157,13 @@ impl Mount {
 }
 
 fn unmount(arguments: &[OsString]) -> Result<(), Error> {
+    let (target, flags) = parse_unmount(arguments)?;
+    rustix::mount::unmount(target, flags).map_err(|error| Error::System(format!("umount: {}", target.display()), error))
+}
+
+fn parse_unmount(arguments: &[OsString]) -> Result<(&OsString, UnmountFlags), Error> {
     let mut flags = UnmountFlags::empty();
-    let mut target = None;
+    let mut targets = Vec::new();
     for argument in arguments {
         match argument.to_str() {
             Some("-f") => flags |= UnmountFlags::FORCE,
@@ -162,19 +171,25 @@ fn unmount(arguments: &[OsString]) -> Result<(), Error> {
             Some(flag) if flag.starts_with('-') => {
                 return Err(Error::Usage(format!("umount: `{flag}` is not understood")));
             }
-            Some(_) | None => target = Some(argument),
+            Some(_) | None => targets.push(argument),
         }
     }
-    let target = target.ok_or_else(|| Error::Usage("umount: wants a target".into()))?;
-    rustix::mount::unmount(target, flags).map_err(|error| Error::System(format!("umount: {}", target.display()), error))
+    match targets[..] {
+        [target] => Ok((target, flags)),
+        _ => Err(Error::Usage(format!("umount: wants one target, not {}", targets.len()))), // none, or more
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> Vec<OsString> {
+        line.split_whitespace().map(OsString::from).collect()
+    }
+
     fn parse(line: &str) -> Result<Mount, Error> {
-        Mount::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+        Mount::parse(&words(line))
     }
 
     #[test]
@@ -185,12 +200,17 @@ mod tests {
         let bind = parse("-o bind,ro /a /b").expect("understood");
         assert_eq!(bind.flags, MountFlags::BIND | MountFlags::RDONLY);
         assert_eq!((bind.source.to_str(), bind.target.to_str()), (Some("/a"), Some("/b")));
+        let (target, flags) = (words("-f /a"), UnmountFlags::FORCE);
+        assert_eq!(parse_unmount(&target).expect("understood"), (&target[1], flags));
     }
 
     #[test]
     fn anything_else_is_refused() {
-        for line in ["", "/a", "/a /b /c", "--make-unbindable /a /b", "-a"] {
+        for line in ["", "/a", "/a /b /c", "--make-unbindable /a /b", "-a", "/a /b -o", "/a /b -t"] {
             assert!(matches!(parse(line), Err(Error::Usage(_))), "{line}");
+        }
+        for line in ["", "-f", "/a /b", "-n /a"] {
+            assert!(matches!(parse_unmount(&words(line)), Err(Error::Usage(_))), "{line}");
         }
     }
 }

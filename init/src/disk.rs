@@ -1,5 +1,5 @@
 //! The disk: finds partitions by their GPT, and grows the data partition to the end of the disk.
-//! It never writes before `grow` is called.
+//! It writes nothing but the partition table, and that only to grow.
 
 use std::fs::{self, File};
 use std::io;
@@ -108,7 +108,11 @@ fn grow(mut table: gpt::GptDisk<File>, number: u32, file: &File) -> Result<(u64,
     let last_usable = table.header().last_usable;
     let entry = entries.get_mut(&number).ok_or(gpt::GptError::NotEnoughSpace)?;
     // Whole MiB: dm and XFS want whole blocks, and every disk of a size has the same layout.
-    let sectors = (last_usable + 1 - entry.first_lba) / 2048 * 2048;
+    let room = (last_usable + 1).checked_sub(entry.first_lba).ok_or(gpt::GptError::NotEnoughSpace)?;
+    let sectors = room / 2048 * 2048;
+    if sectors == 0 {
+        return Err(gpt::GptError::NotEnoughSpace);
+    }
     entry.last_lba = entry.first_lba + sectors - 1;
     let range = (entry.first_lba * 512, sectors * 512);
     table.update_partitions(entries)?;
@@ -163,5 +167,53 @@ mod tests {
     fn partitions_are_named_as_the_kernel_names_them() {
         assert_eq!(node(Path::new("/dev/vda"), 2), Path::new("/dev/vda2"));
         assert_eq!(node(Path::new("/dev/nvme0n1"), 4), Path::new("/dev/nvme0n1p4"));
+    }
+    const MIB: u64 = 1 << 20;
+
+    /// A disk with one partition at 1 MiB, made when the disk was `small`, on a file that is now `large`.
+    fn disk(small: u64, large: u64) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().expect("a place for a disk");
+        file.as_file().set_len(small).expect("sparse");
+        gpt::mbr::ProtectiveMBR::with_lb_size(u32::try_from(small / 512 - 1).expect("small"))
+            .overwrite_lba0(&mut file.reopen().expect("opens"))
+            .expect("writes");
+        let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
+        let mut table = config.create_from_device(file.reopen().expect("opens"), None).expect("a table");
+        table.add_partition("data", MIB, gpt::partition_types::LINUX_FS, 0, Some(2048)).expect("room for it");
+        table.write().expect("writes");
+        file.as_file().set_len(large).expect("sparse");
+        file
+    }
+
+    fn grown(file: &tempfile::NamedTempFile, number: u32) -> Result<(u64, u64), gpt::GptError> {
+        let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
+        let table = config.open_from_device(file.reopen().expect("opens"))?;
+        grow(table, number, file.as_file())
+    }
+
+    /// Proves: D4
+    #[test]
+    fn the_partition_grows_to_the_end_of_the_disk_in_whole_mebibytes_and_again_to_the_same() {
+        let file = disk(4 * MIB, 64 * MIB + 512);
+        for _again in 0..2 {
+            assert_eq!(grown(&file, 1).expect("grows"), (MIB, 62 * MIB), "the backup table has the last sectors");
+        }
+        let table = GptConfig::new().logical_block_size(LogicalBlockSize::Lb512).open(file.path()).expect("valid");
+        let entry = &table.partitions()[&1];
+        assert_eq!((entry.first_lba * 512, (entry.last_lba + 1) * 512), (MIB, 63 * MIB));
+        assert_eq!(table.primary_header().expect("there").backup_lba, (64 * MIB + 512) / 512 - 1);
+        assert!(table.backup_header().is_ok(), "both copies hold");
+    }
+
+    #[test]
+    fn a_table_without_the_partition_or_without_room_is_refused() {
+        assert!(matches!(grown(&disk(4 * MIB, 8 * MIB), 2), Err(gpt::GptError::NotEnoughSpace)), "no such partition");
+        let file = disk(4 * MIB, 4 * MIB);
+        let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
+        let mut table = config.open_from_device(file.reopen().expect("opens")).expect("valid");
+        let mut entries = table.take_partitions();
+        entries.values_mut().for_each(|entry| (entry.first_lba, entry.last_lba) = (1 << 40, 1 << 41));
+        table.update_partitions(entries).and_then(|()| table.write()).expect("nobody looks at it");
+        assert!(matches!(grown(&file, 1), Err(gpt::GptError::NotEnoughSpace)), "it begins behind the disk's end");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Error {
     /// It could not be made writable.
     #[error("make the ESP writable")]
     Writable(#[source] io::Error),
-    /// A file could not be opened for writing, or the config not be removed.
+    /// A file could not be opened for writing.
     #[error("open `{0}` on the ESP")]
     Open(&'static str, #[source] io::Error),
     /// A slot has another size than it was allocated with.

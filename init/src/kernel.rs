@@ -156,13 +156,13 @@ impl Kernel {
 /// Gives the running system the machine's name and id: host name, and what /etc/machine-id links to.
 ///
 /// # Errors
-/// [`Error::Read`] when the kernel refuses.
+/// [`Error::Name`] when the kernel refuses.
 pub(crate) fn name(name: &NodeName, machine: MachineId) -> Result<(), Error> {
     rustix::system::sethostname(name.as_str().as_bytes()).map_err(|error| Error::Name("host name", error.into()))?;
     fs::write("/run/machine-id", format!("{machine}\n")).map_err(|error| Error::Name("/run/machine-id", error))
 }
 
-/// How this machine was started: with EFI there is `/sys/firmware/efi`.
+/// How this machine was started: with EFI there is `/sys/firmware/efi`. Wants /sys.
 pub(crate) fn boot_class() -> BootClass {
     if Path::new("/sys/firmware/efi").exists() { BootClass::Uefi } else { BootClass::Direct }
 }
@@ -180,7 +180,7 @@ fn root_hash() -> Option<RootHash> {
     Some(RootHash(hash))
 }
 
-/// How long stage 0 needed, as it passed it on.
+/// When stage 0 began, in time since the kernel started, as it passed it on.
 pub(crate) fn stage0_began() -> Option<Duration> {
     std::env::var(crate::stage0::BEGAN).ok()?.parse().ok().map(Duration::from_micros)
 }

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use formats::verity::Verity;
-use model::Uuid;
+use model::{BootClass, Uuid};
 use rustix::mount::{MountFlags, mount, mount_move};
 use sys::device_mapper::{Access, Device, Target};
 
-use crate::clock;
+use crate::{clock, kernel};
 
 /// Environment of stage 1: the verified root hash in hex.
 pub(crate) const ROOT_HASH: &str = "CAIRN_ROOT_HASH";
@@ -78,7 +78,7 @@ pub(crate) fn run() -> Result<Infallible, Error> {
     }
     crate::console::attach();
     let command_line = read("/proc/cmdline")?;
-    if Path::new("/sys/firmware/efi").exists() {
+    if kernel::boot_class() == BootClass::Uefi {
         refuse_changes(&command_line, &read(COMMAND_LINE)?, Path::new(EXTRAS).exists())?;
     }
     let verity: Verity = read(VERITY)?.parse().map_err(Error::Verity)?;
@@ -104,8 +104,8 @@ fn read(path: &'static str) -> Result<String, Error> {
     fs::read_to_string(path).map_err(|error| Error::Read(path, error))
 }
 
-/// Looks for the partition on all disks until the deadline. Disks announce themselves by uevents; a look every tenth of
-/// a second is as good and needs no socket.
+/// Looks for the partition on all disks until the deadline: whenever the kernel announces a device, and every tenth of a
+/// second, since an announcement between two looks is not heard.
 fn find_slot(wanted: Uuid) -> Result<PathBuf, Error> {
     let deadline = clock::uptime() + SLOT_DEADLINE;
     loop {
