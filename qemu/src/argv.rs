@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::host::{Acceleration, Host};
 use crate::machine::{
-    Boot, Cache, Content, Disk, Forward, FwCfg, Link, Machine, Nic, OnReset, Protocol, Tpm, Watchdog,
+    Boot, Cache, Content, Disk, Forward, FwCfg, Link, Machine, Nic, OnReset, Protocol, Screen, Tpm, Watchdog,
 };
 
 /// Files of one run that QEMU is told of.
@@ -110,6 +110,11 @@ impl Machine {
                 };
                 argv.pair("-drive", flash(0, "readonly=on", &firmware.code));
                 argv.pair("-drive", flash(1, "readonly=off", &firmware.vars));
+                match firmware.screen {
+                    Screen::Absent => {}
+                    // OVMF has its own driver for it; an option ROM would change PCR 2.
+                    Screen::Vga => drop(argv.pair("-device", "VGA,romfile=")),
+                }
             }
         }
     }
@@ -266,6 +271,12 @@ mod tests {
     #[test]
     fn uefi() {
         golden("uefi", &machine(Boot::Uefi(Firmware::debian("/m/vars.fd".into()))), Acceleration::Tcg);
+    }
+
+    #[test]
+    fn uefi_with_a_screen() {
+        let firmware = Firmware { screen: Screen::Vga, ..Firmware::debian("/m/vars.fd".into()) };
+        golden("screen", &machine(Boot::Uefi(firmware)), Acceleration::Tcg);
     }
 
     #[test]

@@ -59,13 +59,25 @@ pub struct Firmware {
     pub template: PathBuf,
     /// This machine's variables; kept over runs.
     pub vars: PathBuf,
+    /// What it finds to draw on. Without firmware a kernel has no screen either: nothing else sets a graphics mode.
+    pub screen: Screen,
+}
+
+/// A graphics card and its screen, which nobody sees: the monitor's `screendump` shows what is on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Screen {
+    /// None.
+    Absent,
+    /// A standard VGA card.
+    Vga,
 }
 
 impl Firmware {
-    /// Debian's OVMF with this machine's variables in `vars`.
+    /// Debian's OVMF with this machine's variables in `vars`, without a screen.
     #[must_use]
     pub fn debian(vars: PathBuf) -> Self {
-        Self { code: crate::host::OVMF_CODE.file.into(), template: crate::host::OVMF_VARS.file.into(), vars }
+        let (code, template) = (crate::host::OVMF_CODE.file.into(), crate::host::OVMF_VARS.file.into());
+        Self { code, template, vars, screen: Screen::Absent }
     }
 }
 

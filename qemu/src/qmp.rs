@@ -234,6 +234,14 @@ impl Qmp {
         })
     }
 
+    /// Writes what is on the screen to `file`, as a portable pixmap.
+    ///
+    /// # Errors
+    /// [`QmpError`]; [`QmpError::Refused`] on a machine without a screen.
+    pub fn screendump(&mut self, file: &Path, deadline: Deadline) -> Result<(), QmpError> {
+        self.execute("screendump", &json!({ "filename": file }), deadline).map(drop)
+    }
+
     /// What the human monitor prints for a command.
     ///
     /// # Errors
