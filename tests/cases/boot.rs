@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Esp, SystemA};
 use qemu::Vm;
-use tests::{Case, Context, Need, Via, stays, untouched, wait_state};
+use tests::{Case, Context, Need, Screen, Via, stays, untouched, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
 fn uefi(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = owner.config("one", &["--level", "authenticated", "--no-kubernetes"])?;
-    let (plan, disk) = t.machine("m").boot(Via::Uefi).tpm().raw_disk(1024)?;
+    let (plan, disk) = t.machine("m").screen().tpm().raw_disk(1024)?;
     disk.put_config(&config)?;
     let mut vm = plan.start()?;
     let first = owner.status_when_running("one", &mut vm, t.within(60))?;
@@ -31,6 +31,10 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     for wanted in ["address    10.0.2.15/24", "protection authenticated", "tpm · booted uefi"] {
         ensure!(vm.console().lines().iter().any(|line| line.text.contains(wanted)), "the console shows no `{wanted}`");
     }
+    let name = format!("  name       {}", first["name"].as_str().context("the status has a name")?);
+    let screen = Screen::of(&mut vm, &t.dir().join("screen.ppm"), t.within(1))?;
+    let lines = [&name, "  state      Running", "  address    10.0.2.15/24 (eth0)", "  protection authenticated"];
+    ensure!(screen.shows(&lines), "the screen does not show {lines:?}");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     ensure!(disk.esp()?.iter().all(|(name, _)| name != image::esp::ENROLMENT), "the config is gone");

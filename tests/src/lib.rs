@@ -46,6 +46,7 @@ mod image;
 mod owner;
 mod pace;
 mod plan;
+mod screen;
 mod session;
 mod stranger;
 
@@ -56,6 +57,7 @@ pub use image::{Image, ImageError};
 pub use owner::{Owner, Refused, wait_state};
 pub use pace::Pace;
 pub use plan::{Plan, Via};
+pub use screen::Screen;
 pub use stranger::{PublicClient, Stranger};
 
 use session::Session;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use qemu::Vm;
 use qemu::machine::{
-    Boot, Cache, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Tpm, Watchdog,
+    Boot, Cache, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Screen, Tpm, Watchdog,
 };
 use qemu::run::Tie;
 
@@ -66,6 +66,13 @@ impl Plan {
             }
             Via::Uefi => Boot::Uefi(Firmware::debian(self.dir.join("vars.fd"))),
         };
+        self
+    }
+
+    /// Boots by UEFI, with a screen to draw on.
+    #[must_use]
+    pub fn screen(mut self) -> Self {
+        self.machine.boot = Boot::Uefi(Firmware { screen: Screen::Vga, ..Firmware::debian(self.dir.join("vars.fd")) });
         self
     }
 
