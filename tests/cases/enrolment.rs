@@ -78,8 +78,19 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     disk.put_config(&edited)?;
     stays(t, &mut on_esp.start()?, "NeedsOwner", "not signed by the owner")?;
     disk.put_config(&good)?;
-    stays(t, &mut on_esp.clone().config(&edited)?.start()?, "NeedsOwner", "not signed by the owner")?;
-    stays(t, &mut on_esp.start()?, "NeedsOwner", "TPM")
+    let before = disk.digest()?;
+    let items: [(&[u8], &str); 4] = [
+        (&[], "empty"),
+        (&edited, "not signed by the owner"),
+        (&good[..good.len() - 1], "is malformed"),
+        (&[0xa; 100_000], "at most 65536 are read"),
+    ];
+    for (item, reason) in items {
+        stays(t, &mut on_esp.clone().config(item)?.start()?, "NeedsOwner", reason).context(reason)?;
+    }
+    stays(t, &mut on_esp.start()?, "NeedsOwner", "TPM")?;
+    ensure!(disk.digest()? == before, "the disk is another");
+    Ok(())
 }
 
 fn sealed(t: &Context) -> anyhow::Result<()> {

@@ -14,6 +14,12 @@ pub(crate) const CASES: &[Case] = &[
         run: halves,
     },
     Case {
+        name: "a header that somebody edited is refused by name",
+        proves: &["D1", "D3"],
+        needs: &[Need::Swtpm],
+        run: edited,
+    },
+    Case {
         name: "a tampered sector of authenticated data is an error",
         proves: &["D1", "D6", "D10"],
         needs: &[Need::Swtpm],
@@ -42,7 +48,7 @@ fn enrolled(t: &Context, owner: &Owner, name: &str, level: &str) -> anyhow::Resu
 fn halves(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let (plan, disk) = enrolled(t, &owner, "one", "encrypted")?;
-    let (_, other) = enrolled(t, &owner, "two", "encrypted")?;
+    let (other_plan, other) = enrolled(t, &owner, "two", "encrypted")?;
     let headers = disk.headers()?;
 
     disk.put_headers(&other.headers()?)?;
@@ -59,6 +65,10 @@ fn halves(t: &Context) -> anyhow::Result<()> {
     let mut elsewhere = plan.clone();
     elsewhere.machine().tpm = Some(Tpm { state: t.dir().join("other-tpm") });
     stays(t, &mut elsewhere.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")?;
+
+    // So does the ESP of another machine.
+    other.put_esp_of(&disk)?;
+    stays(t, &mut other_plan.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")?;
 
     // One torn copy is what a power cut leaves: the other one opens.
     disk.put_headers(&Headers([torn.0[0].clone(), headers.0[1].clone()]))?;
@@ -80,6 +90,25 @@ fn halves(t: &Context) -> anyhow::Result<()> {
     stays(t, &mut plan.start()?, "NeedsOwner", "the disk holds data of an enrolled machine")?;
     ensure!(disk.headers()? == before, "the header is as it was");
     Ok(())
+}
+
+fn edited(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let (plan, disk) = enrolled(t, &owner, "one", "encrypted")?;
+    let headers = disk.headers()?;
+    // Places as formats.md, section 4, gives them: version, suite, state, generation.
+    let edits: [(usize, u32, &str); 4] = [
+        (8, 2, "written by a newer Cairn (version 2)"),
+        (12, 3, "unknown suite 3"),
+        (16, 1, "the data header was changed"),
+        (24, 9, "the data header was changed"),
+    ];
+    for (place, number, reason) in edits {
+        disk.put_headers(&headers.edited(place, &number.to_le_bytes()))?;
+        stays(t, &mut plan.start()?, "NeedsOwner", reason)?;
+    }
+    disk.put_headers(&headers)?;
+    owner.status_when_running("one", &mut plan.start()?, t.within(30)).map(drop)
 }
 
 fn tampered(t: &Context) -> anyhow::Result<()> {

@@ -1,15 +1,19 @@
 //! A machine's raw disk, seen and changed from outside while the machine is off.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use aws_lc_rs::digest::{self, SHA256};
 use model::PartitionKind;
 
 /// The two places of the data header (formats.md, section 4), in bytes from the start of the data partition.
 const HEADERS: [u64; 2] = [0, 512 << 10];
 const HEADER_BYTES: usize = 4096;
+/// Where a header keeps the SHA-256 of what is before it.
+const CHECKSUM: usize = 480;
 
 /// A raw disk image of one machine.
 #[derive(Debug, Clone)]
@@ -21,6 +25,19 @@ pub struct RawDisk {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Headers(pub [Vec<u8>; 2]);
 
+impl Headers {
+    /// Both with `bytes` at `at` and a checksum that holds again: what anybody can do who has the disk in their hands.
+    #[must_use]
+    pub fn edited(&self, at: usize, bytes: &[u8]) -> Self {
+        Self(self.0.clone().map(|mut copy| {
+            copy[at..at + bytes.len()].copy_from_slice(bytes);
+            let checksum = digest::digest(&SHA256, &copy[..CHECKSUM]);
+            copy[CHECKSUM..CHECKSUM + 32].copy_from_slice(checksum.as_ref());
+            copy
+        }))
+    }
+}
+
 impl RawDisk {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path }
@@ -30,6 +47,30 @@ impl RawDisk {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// SHA-256 of the whole disk.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn digest(&self) -> anyhow::Result<Vec<u8>> {
+        let mut disk = File::open(&self.path)?;
+        let (mut hash, mut buffer) = (digest::Context::new(&SHA256), vec![0; 1 << 20]);
+        loop {
+            match disk.read(&mut buffer).context("read the machine's disk")? {
+                0 => return Ok(hash.finish().as_ref().to_vec()),
+                length => hash.update(&buffer[..length]),
+            }
+        }
+    }
+
+    /// Puts another disk's ESP in the place of this one's.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn put_esp_of(&self, other: &Self) -> anyhow::Result<()> {
+        let length = usize::try_from(other.partition(PartitionKind::Esp)?.length)?;
+        self.write(PartitionKind::Esp, 0, &other.read(PartitionKind::Esp, 0, length)?)
     }
 
     /// `length` bytes of a partition, `at` bytes from its start.
