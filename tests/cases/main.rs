@@ -8,6 +8,7 @@ mod boot;
 mod enrolment;
 mod kube;
 mod network;
+mod shutdown;
 mod storage;
 mod supervision;
 mod victim;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         boot::CASES,
         enrolment::CASES,
         storage::CASES,
+        shutdown::CASES,
         supervision::CASES,
         api::CASES,
         network::CASES,

@@ -61,10 +61,7 @@ impl Victim {
 
     /// Entries of the log, as `cairnctl machine logs` with these arguments shows them.
     pub(crate) fn logs(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
-        let address = self.vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
-        let all = [&["-c", NAME, "--address", &address.to_string(), "-o", "json", "machine", "logs"], arguments];
-        let text = self.owner.run(&all.concat())?;
-        text.lines().map(|line| serde_json::from_str(line).context("read an entry of the log")).collect()
+        self.owner.logs(NAME, &self.vm, arguments)
     }
 
     /// Lines of `service` that hold `text`.

@@ -98,6 +98,17 @@ impl Owner {
         }
     }
 
+    /// Entries of the machine's log, as `cairnctl machine logs` with these arguments shows them.
+    ///
+    /// # Errors
+    /// [`Refused`]; what is no entry.
+    pub fn logs(&self, cluster: &str, vm: &Vm, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+        let address = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+        let all = [&["-c", cluster, "--address", &address.to_string(), "-o", "json", "machine", "logs"], arguments];
+        let text = self.run(&all.concat())?;
+        text.lines().map(|line| serde_json::from_str(line).context("read an entry of the log")).collect()
+    }
+
     /// The key by which machines know this owner, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and
     /// version).
     ///

@@ -1,0 +1,63 @@
+//! How a boot ends: asked by its owner or by the power button, in order, with nothing left to recover.
+
+use anyhow::ensure;
+use model::MachineState;
+use qemu::Vm;
+use serde_json::Value;
+use tests::{Case, Context, Need, Owner, Stranger, wait_state};
+
+pub(crate) const CASES: &[Case] = &[
+    Case { name: "api and power button end a boot in order", proves: &["O12"], needs: &[Need::Swtpm], run: member },
+    Case { name: "the power button ends a blank machine", proves: &["O12"], needs: &[], run: blank },
+];
+
+const NAME: &str = "one";
+
+fn member(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let plan = t.machine("m").tpm().config(&owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?)?;
+    let mut vm = plan.start()?;
+    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    vm.kill();
+    // What a cut leaves is seen, so that its absence below says something.
+    let mut vm = plan.start()?;
+    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    ensure!(recovered(&owner, &vm)?, "a cut leaves something to recover");
+
+    owner.ask(NAME, &vm, &["machine", "reboot"])?;
+    vm.wait_for("service stopped service=etcd", t.within(10))?;
+    vm.wait_reset(t.within(10))?;
+    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    ensure!(!recovered(&owner, &vm)?, "after a reboot");
+
+    owner.ask(NAME, &vm, &["machine", "poweroff"])?;
+    vm.wait_for("service stopped service=etcd", t.within(10))?;
+    vm.wait_shutdown(t.within(10))?;
+    let mut vm = plan.start()?;
+    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    ensure!(!recovered(&owner, &vm)?, "after a power-off");
+
+    vm.power_off(t.within(10))?;
+    let mut vm = plan.start()?;
+    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    ensure!(!recovered(&owner, &vm)?, "after a press of the power button");
+    Ok(())
+}
+
+fn blank(t: &Context) -> anyhow::Result<()> {
+    let mut vm = t.machine("m").start()?;
+    wait_state(&mut vm, "Blank", t.within(20))?;
+    // The screen is written before the machine listens to its button; whoever is answered comes after that.
+    ensure!(Stranger::meet(&vm, t.within(10))?.state()?.state == MachineState::Blank);
+    Ok(vm.power_off(t.within(10))?)
+}
+
+/// Whether the kernel had to repair the data's file system when this boot mounted it, as it says itself.
+fn recovered(owner: &Owner, vm: &Vm) -> anyhow::Result<bool> {
+    let log = owner.logs(NAME, vm, &["kernel"])?;
+    let xfs = |entry: &Value| Some(entry["line"].as_str()?.strip_prefix("XFS (dm-")?.to_owned());
+    let said: Vec<String> = log.iter().filter_map(xfs).collect();
+    let says = |words: &str| said.iter().any(|line| line.contains(words));
+    ensure!(says("Ending clean mount") != says("Ending recovery"), "{said:?}");
+    Ok(says("Ending recovery"))
+}
