@@ -9,9 +9,10 @@ use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
 use pki::PrivateKey;
+use qemu::Vm;
 use serde_json::Value;
 use tests::{Case, Context, Need, Stranger, wait_state};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::victim::{self, Victim};
 
@@ -22,7 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a thousand idle connections do not keep the owner out", &["Q1"], idle),
     case("an oversized message is refused", &["Q1"], oversized),
     case("logs by service, tail, since and follow", &["Q2"], logs),
-    Case { name: "claim ends with the owner's first call", proves: &["S12"], needs: &[], run: claim },
+    Case { name: "claim ends for good with the owner's first call", proves: &["S12"], needs: &[], run: claim },
 ];
 
 const STATUS: &str = "/cairn.v1.Public/Status";
@@ -126,7 +127,7 @@ fn logs(t: &Context) -> anyhow::Result<()> {
                 return Ok(false);
             }
         }
-        Ok::<_, tonic::Status>(true)
+        Ok::<_, Status>(true)
     })?;
     ensure!(none_before, "an entry older than asked for");
 
@@ -141,7 +142,7 @@ fn logs(t: &Context) -> anyhow::Result<()> {
                     return Ok(true);
                 }
             }
-            Ok::<_, tonic::Status>(false)
+            Ok::<_, Status>(false)
         };
         tokio::time::timeout(patience, wanted).await.unwrap_or(Ok(false))
     })?;
@@ -153,13 +154,29 @@ fn claim(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "claimed";
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let mut vm = t.machine("m").config(&config)?.start()?;
+    let plan = t.machine("m").config(&config)?;
+    let claim = |vm: &Vm| -> anyhow::Result<_> {
+        let mut anyone = Stranger::meet(vm, t.within(10))?;
+        Ok(anyone.call(async |client| client.claim(ClaimRequest {}).await.map(drop)))
+    };
+    let mut vm = plan.start()?;
     wait_state(&mut vm, "Running", t.within(30))?;
-    let mut anyone = Stranger::meet(&vm, t.within(10))?;
-    let mut claim = || anyone.call(async |client| client.claim(ClaimRequest {}).await.map(drop));
-    claim().and_then(|()| claim()).context("until the owner calls, as often as asked")?;
+    claim(&vm)?.and(claim(&vm)?).context("until the owner calls, as often as asked")?;
+    vm.kill();
+    let mut vm = plan.start()?;
+    wait_state(&mut vm, "Running", t.within(30))?;
+    claim(&vm)?.context("the secret is kept until it was used")?;
     owner.ask(NAME, &vm, &["machine", "status"])?;
-    match claim() {
+    over(claim(&vm)?)?;
+    // The secret is gone from the disk too.
+    owner.ask(NAME, &vm, &["machine", "reboot"])?;
+    vm.wait_reset(t.within(10))?;
+    wait_state(&mut vm, "Running", t.within(30))?;
+    over(claim(&vm)?)
+}
+
+fn over(claimed: Result<(), Status>) -> anyhow::Result<()> {
+    match claimed {
         Err(status) if status.code() == Code::FailedPrecondition => {
             ensure!(status.message().contains("first contact is over"), "{status}");
             Ok(())
