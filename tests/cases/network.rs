@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use anyhow::{Context as _, ensure};
-use model::{POD_PREFIX, PUBLIC_API_PORT, VPN_PREFIX};
+use model::{Ipv4Prefix, POD_PREFIX, PUBLIC_API_PORT, VPN_PREFIX};
 use qemu::machine::Mac;
 use qemu::peer::{Answer, Peer, Setup, StaticRoute};
 use tests::{Case, Context, Owner};
@@ -30,7 +30,7 @@ fn scan(t: &Context) -> anyhow::Result<()> {
     let public = peer.scan_tcp(MACHINE, 1..=u16::MAX, t.within(60))?;
     ensure!(public.ports(Answer::Open) == [PUBLIC_API_PORT], "open: {:?}", public.ports(Answer::Open));
     let first_pod = POD_PREFIX.nth(1).context("the prefix has addresses")?;
-    for behind in [vpn, first_pod] {
+    for behind in [vpn, first_pod, Ipv4Addr::LOCALHOST] {
         let tcp = peer.scan_tcp(behind, 1..=u16::MAX, t.within(60))?;
         ensure!(tcp.answered().is_empty(), "{behind} answers on {:?}", tcp.answered());
         let udp = peer.probe_udp(behind, [53, 7838, 10250], b"?", t.within(20))?;
@@ -63,12 +63,13 @@ fn lease(t: &Context) -> anyhow::Result<()> {
 
 /// A running member that has its address on the peer's link from the peer.
 fn beside_peer(t: &Context, lease_seconds: u32) -> anyhow::Result<(Peer, qemu::Vm, Owner)> {
-    let through = |to: model::Ipv4Prefix| StaticRoute { to: to.address(), prefix: to.bits(), via: MACHINE };
+    let through = |to: Ipv4Prefix| StaticRoute { to: to.address(), prefix: to.bits(), via: MACHINE };
     let prefix = dhcp::Prefix::new(24).context("24 bits")?;
+    let loopback = Ipv4Prefix::new(Ipv4Addr::new(127, 0, 0, 0), 8)?;
     let peer = Peer::start(&Setup {
         mac: Mac::numbered(200),
         addresses: vec![(PEER, 24)],
-        routes: vec![through(VPN_PREFIX), through(POD_PREFIX)],
+        routes: vec![through(VPN_PREFIX), through(POD_PREFIX), through(loopback)],
         dhcp: Some(dhcp::server::Config {
             address: PEER,
             prefix,
