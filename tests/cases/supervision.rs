@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
     case("etcd comes back after a kill", &["O2"], kill),
     case("root cannot unseal after the cap", &["O16"], unseal),
+    case("pid 1 is the only process of ours", &[], processes),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -127,7 +128,23 @@ fn unseal(t: &Context) -> anyhow::Result<()> {
             victim.service_when(t, NAME, |service| service["state"] == "stopped" || service["state"] == "failed");
         let said = victim.lines(NAME, "")?;
         ensure!(said.iter().any(|line| line.starts_with("refused: Pcrs")), "{said:?}");
+        // TPM_RC_AUTH_UNAVAILABLE: such an object takes no password at all.
+        ensure!(said.iter().any(|line| line == "refused for an empty password: 0x12f"), "{said:?}");
         ensure!(ended?["state"] == "stopped", "{said:?}");
+        Ok(())
+    })
+}
+
+fn processes(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.processes";
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        victim.service_when(t, NAME, |service| service["state"] == "stopped")?;
+        // What tests have started aside, and whoever lists them is one of these.
+        let said: Vec<String> = victim.lines(NAME, "")?.into_iter().filter(|line| !line.contains("/test.")).collect();
+        let (ours, others): (Vec<&String>, Vec<&String>) = said.iter().partition(|line| line.contains(" /bin/init "));
+        ensure!(matches!(ours[..], [one] if one.starts_with("1 ")), "{said:?}");
+        ensure!(matches!(others[..], [one] if one.contains(" /bin/etcd ")), "{said:?}");
         Ok(())
     })
 }
