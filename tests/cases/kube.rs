@@ -1,16 +1,18 @@
-//! Kubernetes on one machine: the node, a pod of the image's own, what is refused. All cases
-//! share one machine, for it takes minutes to come up.
+//! Kubernetes on one machine: the node, a pod of the image's own, what is refused, what a reboot leaves. All cases share
+//! one machine, for it takes minutes to come up, and it is started twice in all: the reboot comes last.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
+use qemu::console::Line;
 use serde_json::Value;
-use tests::{Case, Context, Need, Owner, Refused};
+use tests::{Case, Context, Need, Owner, Refused, same_machine};
 
 pub(crate) const CASES: &[Case] = &[
     case("a node is ready and runs a pod of the image", &["W1", "W5"], ready),
     case("a privileged pod is refused", &["W7"], privileged),
+    case("a reboot is a cold start that brings all of it back", &["O12", "D2", "S6", "W1"], reboot),
 ];
 
 /// What `kubectl get nodes` has to show: the version of `components/kube`.
@@ -76,7 +78,95 @@ fn privileged(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn reboot(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let mut cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    cluster.wait_pod()?;
+    cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "word=cairn"])?;
+    let before = cluster.seen()?;
+    // A lone coordinator has nobody to ask for the cluster's half of the key: its own TPM gives the share out.
+    ensure!(before.machine["cold_start"] == "automatic", "{:#}", before.machine);
+
+    cluster.ask(&["machine", "reboot"])?;
+    cluster.vm.wait_reset(t.within(20))?;
+    dependants_first(&stopped(&cluster.vm.console().lines()))?;
+    let Cluster { vm, owner } = &mut *cluster;
+    // The owner's tool speaks to nobody but the machine and the authority that it pinned at first contact.
+    owner.status_when_running(NAME, vm, t.within(30))?;
+    // The machine says this of its own boot only.
+    cluster.wait_node()?;
+    let now = cluster.vm.until(t.within(60), || cluster.seen().ok().filter(|now| now.runs_since(&before)));
+    let now = now.with_context(|| format!("before: {before:#?}, at last: {:#?}", cluster.seen()))?;
+    same_machine(&before.machine, &now.machine)?;
+    ensure!(now.pod["metadata"]["uid"] == before.pod["metadata"]["uid"], "the same pod");
+    ensure!(now.authority == before.authority && !now.authority.is_null(), "{}", now.authority);
+    ensure!(cluster.get("configmap/kept")?["data"]["word"] == "cairn");
+    Ok(())
+}
+
+/// What is compared across a reboot.
+#[derive(Debug)]
+struct Seen {
+    machine: Value,
+    node: Value,
+    lease: Value,
+    pod: Value,
+    /// The certificate of the Kubernetes authority, as the machine gives it to its owner.
+    authority: Value,
+}
+
+impl Seen {
+    /// Whether all of it is of a later boot: a node is Ready, and a pod too, from etcd's memory alone.
+    fn runs_since(&self, before: &Self) -> bool {
+        let container = |seen: &Self| seen.pod["status"]["containerStatuses"][0].clone();
+        let renewed = |seen: &Self| seen.lease["spec"]["renewTime"].as_str().map(str::to_owned);
+        let (new, old) = (container(self), container(before));
+        self.node["status"]["nodeInfo"]["bootID"] == self.machine["boot_id"]
+            && self.machine["boot_id"] != before.machine["boot_id"]
+            && renewed(self) > renewed(before)
+            && new["ready"] == true
+            && new["containerID"] != old["containerID"]
+            && new["state"]["running"]["startedAt"].as_str() > old["state"]["running"]["startedAt"].as_str()
+    }
+}
+
+/// Services in the order in which they were stopped, as the console has shown it.
+fn stopped(lines: &[Line]) -> Vec<String> {
+    let service = |line: &Line| Some(line.text.split_once("service stopped service=")?.1.to_owned());
+    lines.iter().filter_map(service).collect()
+}
+
+/// What needs another is stopped before it.
+fn dependants_first(stopped: &[String]) -> anyhow::Result<()> {
+    let place = |name: &str| stopped.iter().position(|service| service == name);
+    for (first, then) in [
+        ("kube.kubelet", "pods"),
+        ("pods", "containerd"),
+        ("kube.kubelet", "containerd"),
+        ("kube.scheduler", "kube.apiserver"),
+        ("kube.controller-manager", "kube.apiserver"),
+        ("kube.apiserver", "etcd"),
+    ] {
+        ensure!(place(first).is_some() && place(first) < place(then), "{first} before {then}: {stopped:?}");
+    }
+    Ok(())
+}
+
 impl Cluster {
+    fn seen(&self) -> anyhow::Result<Seen> {
+        let machine = self.ask(&["machine", "status"])?;
+        let name = machine["name"].as_str().context("the machine has a name")?;
+        let config = self.kubectl(&["config", "view", "--raw", "--output", "json"])?;
+        let config: Value = serde_json::from_str(&config).context("read what kubectl says")?;
+        Ok(Seen {
+            node: self.get(&format!("node/{name}"))?,
+            lease: self.object_in("kube-node-lease", &format!("lease/{name}"))?,
+            pod: self.get("pod/web")?,
+            authority: config["clusters"][0]["cluster"]["certificate-authority-data"].clone(),
+            machine,
+        })
+    }
+
     fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
         Ok(self.owner.ask(NAME, &self.vm, command)?)
     }
@@ -92,7 +182,12 @@ impl Cluster {
     }
 
     fn get(&self, what: &str) -> anyhow::Result<Value> {
-        serde_json::from_str(&self.kubectl(&["get", what, "--output", "json"])?).context("read what kubectl says")
+        self.object_in("default", what)
+    }
+
+    fn object_in(&self, namespace: &str, what: &str) -> anyhow::Result<Value> {
+        let said = self.kubectl(&["get", what, "--namespace", namespace, "--output", "json"])?;
+        serde_json::from_str(&said).context("read what kubectl says")
     }
 
     /// Through the tunnel of the machine's public API.
