@@ -75,3 +75,42 @@ fn screen(board: &Board, view: &View) -> String {
     text.push('\n');
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use api::Profile;
+    use model::{BootClass, RootHash, Stay};
+
+    use super::*;
+    use crate::board::Boot;
+
+    fn lines(board: &Board) -> Vec<String> {
+        board.read(|view| screen(board, view)).lines().map(str::to_owned).collect()
+    }
+
+    /// Proves: O11
+    #[test]
+    fn a_person_reads_state_step_reason_and_what_was_wrong() {
+        let (board, power_on) = Board::new(Boot {
+            profile: Profile::Release,
+            root_hash: RootHash([0xab; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        });
+        assert!(lines(&board).contains(&String::from("  state      starting (start)")), "{:?}", lines(&board));
+        assert!(!lines(&board).iter().any(|line| line.starts_with("  reason")), "nothing to say, no line");
+        board.settled(&power_on.stays(Stay::NeedsOwner), "the disk is blank");
+        board.error("a service failed");
+        board.update(|view| view.public_addresses = vec![String::from("192.0.2.1/24 (eth0)")]);
+        let shown = lines(&board);
+        for line in [
+            "  state      NeedsOwner",
+            "  reason     the disk is blank",
+            "  address    192.0.2.1/24 (eth0)",
+            "  protection none · booted direct",
+            "  last error a service failed",
+        ] {
+            assert!(shown.contains(&line.to_owned()), "{line}: {shown:?}");
+        }
+    }
+}

@@ -140,17 +140,27 @@ impl Kernel {
         }
         let boot_id =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
-        let debug =
-            fs::read_to_string("/etc/cairn/profile").map_err(|error| Error::Read("/etc/cairn/profile", error))?;
         Ok(Self {
             boot: Boot {
-                profile: if debug.trim() == "debug" { Profile::Debug } else { Profile::Release },
+                profile: profile().map_err(|error| Error::Read(PROFILE, error))?,
                 root_hash: root_hash().ok_or(Error::RootHash)?,
                 boot_id: boot_id.trim().to_owned(),
                 class: boot_class(),
             },
         })
     }
+}
+
+/// Where the root says which profile it is.
+const PROFILE: &str = "/etc/cairn/profile";
+
+/// Which profile the running root is. What is not the debug profile's word is a release.
+///
+/// # Errors
+/// When the root does not say.
+pub(crate) fn profile() -> io::Result<Profile> {
+    let word = fs::read_to_string(PROFILE)?;
+    Ok(if word.trim() == "debug" { Profile::Debug } else { Profile::Release })
 }
 
 /// Gives the running system the machine's name and id: host name, and what /etc/machine-id links to.

@@ -9,6 +9,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkMessage, NetlinkPaylo
 use netlink_packet_generic::GenlMessage;
 use netlink_packet_wireguard::{WireguardAttribute, WireguardCmd, WireguardDeviceFlags, WireguardMessage};
 use rtnetlink::{LinkUnspec, LinkWireguard};
+use rustix::net::{AddressFamily, SocketType};
 
 use crate::tasks;
 use crate::uplink::Network;
@@ -24,6 +25,9 @@ pub(crate) enum Error {
     /// The link could not be made or changed.
     #[error("{0} `{INTERFACE}`")]
     Link(&'static str, #[source] rtnetlink::Error),
+    /// The kernel does not know the link it has just made.
+    #[error("look up `{INTERFACE}`")]
+    Index(#[source] io::Error),
     /// The kernel's generic netlink does not open.
     #[error("open generic netlink")]
     Socket(#[source] io::Error),
@@ -57,18 +61,19 @@ impl Mesh {
         let wg0 = LinkWireguard::new(INTERFACE).mtu(MTU).build();
         link.add(wg0).execute().await.map_err(|error| Error::Link("make", error))?;
         configure(key).await?;
-        let index = rustix::net::netdevice::name_to_index(
-            &rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
-                .map_err(|error| Error::Socket(error.into()))?,
-            INTERFACE,
-        )
-        .map_err(|error| Error::Socket(error.into()))?;
+        let index = index().map_err(Error::Index)?;
         let address = network.handle.address().add(index, vpn_ip.into(), prefix.bits());
         address.execute().await.map_err(|error| Error::Link("address", error))?;
         let up = LinkUnspec::new_with_index(index).up().build();
         network.handle.link().set(up).execute().await.map_err(|error| Error::Link("bring up", error))?;
         Ok(Self { vpn_ip })
     }
+}
+
+/// The kernel's number for the interface (netdevice(7)); any socket may ask.
+fn index() -> io::Result<u32> {
+    let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    Ok(rustix::net::netdevice::name_to_index(&socket, INTERFACE)?)
 }
 
 /// Sets key and port; whatever peers there were are gone afterwards (`include/uapi/linux/wireguard.h`).

@@ -12,8 +12,8 @@ use keys::seal::{self, SealFiles};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::password;
-use crate::esp;
 use crate::tpm::{NotReleased, Tpm};
+use crate::{esp, kernel};
 
 /// What a program that ends at once ends with; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;
@@ -22,7 +22,7 @@ const REFUSED: u8 = 2;
 
 /// Runs the program of this name.
 pub(crate) fn run(program: &str) -> ExitCode {
-    if !fs::read_to_string("/etc/cairn/profile").is_ok_and(|profile| profile.trim() == "debug") {
+    if !kernel::profile().is_ok_and(|profile| profile == api::Profile::Debug) {
         return ExitCode::from(REFUSED);
     }
     let result = match program {
