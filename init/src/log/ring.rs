@@ -46,10 +46,20 @@ impl Ring {
             self.bytes.drain(..HEADER + oldest.length);
             self.overwritten += 1;
         }
+        self.make_room(HEADER + line.len());
         self.bytes.extend(number.to_le_bytes());
         self.bytes.extend(time.0.to_le_bytes());
         self.bytes.extend(u32::try_from(line.len()).expect("lines are cut to a few KiB").to_le_bytes());
         self.bytes.extend(line);
+    }
+
+    /// Grows by doubling, but never beyond what the ring may hold: left to itself a deque takes up to twice as much.
+    fn make_room(&mut self, more: usize) {
+        let needed = self.bytes.len() + more;
+        if needed > self.bytes.capacity() {
+            let wanted = needed.max(2 * self.bytes.capacity().min(self.capacity / 2));
+            self.bytes.reserve_exact(wanted - self.bytes.len());
+        }
     }
 
     /// At most `most` entries from number `from` on that are not older than `since`, oldest first.
@@ -112,7 +122,7 @@ mod tests {
         let mut ring = Ring::new(100);
         for number in 0..1000u64 {
             ring.push(10 * number, UnixMillis(number), format!("line {number}").as_bytes());
-            assert!(ring.bytes.len() <= 100);
+            assert!(ring.bytes.len() <= 100 && ring.bytes.capacity() <= 100, "{}", ring.bytes.capacity());
         }
         assert_eq!(lines(&ring, 0), [(9970, "line 997".into()), (9980, "line 998".into()), (9990, "line 999".into())]);
         assert_eq!(lines(&ring, 9985), [(9990, "line 999".into())]);
