@@ -14,8 +14,10 @@ pub struct Evidence {
     pub argv: BTreeMap<String, Vec<String>>,
     /// SHA-256 in hex by path, of every executable.
     pub sha256: BTreeMap<String, String>,
-    /// `VmRSS` of PID 1 in kilobytes.
-    pub resident: u64,
+    /// Processes beside PID 1 that are not a component's.
+    pub ours: usize,
+    /// `VmRSS` of PID 1 in kilobytes, where it was asked.
+    pub resident: Option<u64>,
 }
 
 /// What is not equal.
@@ -68,7 +70,7 @@ mod tests {
     fn side(plan: &Plan, init: &str) -> Evidence {
         let sha256 = [("/bin/init", init), ("/bin/etcd", "e7cd"), ("/bin/kube", "c0be")];
         let sha256 = sha256.map(|(path, hash)| (path.to_owned(), hash.to_owned())).into();
-        Evidence { argv: argv(plan), sha256, resident: 1 }
+        Evidence { argv: argv(plan), sha256, ours: 0, resident: None }
     }
 
     #[test]

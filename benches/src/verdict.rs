@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::boots::{Boots, Kind};
+use crate::evidence::Evidence;
 use crate::milestone::Milestone;
 
 /// A number that has a limit.
@@ -97,6 +98,19 @@ pub fn findings(boots: &Boots, processor: Processor) -> Vec<Finding> {
     found.collect()
 }
 
+/// The limits on PID 1 with everything up: what it holds, and how many processes of our own it needs.
+#[must_use]
+pub fn memory(cairn: &Evidence) -> Vec<Finding> {
+    let count = u32::try_from(cairn.ours).map_or(f64::INFINITY, f64::from);
+    let processes = Finding { what: "processes of our own beside PID 1", measured: vec![count], at_most: 0.0 };
+    let resident = cairn.resident.map(|kilobytes| Finding {
+        what: "VmRSS of PID 1, everything up, MiB",
+        measured: vec![u32::try_from(kilobytes).map_or(f64::INFINITY, f64::from) / 1024.0],
+        at_most: 10.0,
+    });
+    resident.into_iter().chain([processes]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +134,14 @@ mod tests {
         assert_eq!(words, [("stage 0 to public API, seconds", true), ("node Ready, encrypted / floor", false)]);
         assert!(found[1].line().starts_with("BROKEN"), "{}", found[1].line());
         assert!(!findings(&boots, Processor::Accelerated)[0].holds(), "a second is too much for a real processor");
+    }
+
+    #[test]
+    fn memory_and_processes_have_limits() {
+        let evidence = |ours, resident| Evidence { ours, resident, argv: [].into(), sha256: [].into() };
+        let holds = |found: Vec<Finding>| found.iter().map(Finding::holds).collect::<Vec<bool>>();
+        assert_eq!(holds(memory(&evidence(0, Some(10 << 10)))), [true, true]);
+        assert_eq!(holds(memory(&evidence(1, Some((10 << 10) + 20)))), [false, false]);
+        assert_eq!(holds(memory(&evidence(0, None))), [true], "not asked is not held");
     }
 }

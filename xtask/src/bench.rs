@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-use ::image::{Entry, Manifest, Profile};
+use ::image::{Inputs, Manifest, Profile};
 use anyhow::{Context, Result, bail};
 use benches::{
     Seen,
@@ -50,15 +50,22 @@ pub(crate) struct Options {
     /// Boots of each kind; identical boots differ, so fewer than three prove nothing
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
-    /// Only this level: encrypted or authenticated
-    #[arg(long, value_name = "LEVEL", value_parser = level)]
-    level: Option<Level>,
+    /// Only at this level
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    level: Option<Only>,
     /// How to compile the machine's own programs and the floor
     #[arg(long, value_enum, default_value = "release")]
     build: Build,
     /// Where image, disks and the artefacts of each boot go
     #[arg(long, value_name = "DIR", default_value = "out/bench")]
     out: PathBuf,
+}
+
+/// A level that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Only {
+    Encrypted,
+    Authenticated,
 }
 
 /// What both sides have.
@@ -69,6 +76,7 @@ pub(crate) const MEMORY: u32 = 3072;
 pub(crate) const DISK: u64 = 3 << 30;
 
 /// Programs of the host, and what is booted.
+#[derive(Clone)]
 pub(crate) struct Site {
     out: PathBuf,
     image: PathBuf,
@@ -90,7 +98,7 @@ pub(crate) struct Boot {
 /// Any step's; a broken limit.
 pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
     packages::install()?;
-    let out = workspace.path(&options.out.to_string_lossy());
+    let out = workspace.root().join(&options.out);
     let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
     let inputs = image::inputs(workspace, cache, &wanted)?;
     let image = out.join("image");
@@ -100,7 +108,8 @@ pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> R
     let site = Site { manifest, kubectl: kubectl(workspace, cache)?, cairnctl: cairnctl(workspace)?, image, out };
 
     let mut boots = Boots::default();
-    let told = measure(&site, &floor, options, &mut boots)?;
+    let mut told = measure(&site, &floor, options, &mut boots)?;
+    told.cairn.resident = Some(resident(&site, &inputs)?);
     let processor = match Host::look().acceleration {
         Acceleration::Kvm => Processor::Accelerated,
         Acceleration::Tcg => Processor::Emulated,
@@ -116,12 +125,13 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
     for run in 1..=options.runs {
         let reference = turn(boots, Kind::Floor, run, || floor.boot(site, &format!("{run}-floor")))?;
         let mut cairns = Vec::new();
-        if wants(Level::Encrypted) {
+        if wants(Only::Encrypted) {
             let machine = cairn::Cairn::create(site, Level::Encrypted, &format!("{run}-encrypted"))?;
             cairns.push(turn(boots, Kind::EncryptedFirst, run, || machine.boot("first"))?);
             cairns.push(turn(boots, Kind::EncryptedSecond, run, || machine.boot("second"))?);
+            machine.remove_disk()?;
         }
-        if wants(Level::Authenticated) {
+        if wants(Only::Authenticated) {
             // One disk, tagged once: what it takes to tag another has nothing to do with boots.
             let machine = match &tagged {
                 Some(machine) => machine,
@@ -139,6 +149,15 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
         told = cairns.pop().map(|cairn| Told { floor: reference.evidence, cairn: cairn.evidence });
     }
     told.context("nothing was measured: no level was asked for")
+}
+
+/// What PID 1 holds with everything up, in kilobytes: one more boot, of the debug profile, that is not measured.
+fn resident(site: &Site, inputs: &Inputs) -> Result<u64> {
+    let image = site.out.join("debug-image");
+    let manifest = image::write(&Inputs { profile: Profile::Debug, ..inputs.clone() }, &image)?;
+    let debug = Site { image, manifest, ..site.clone() };
+    let machine = cairn::Cairn::create(&debug, Level::Encrypted, "memory")?;
+    talking_step("memory of PID 1", "booting the debug profile", || machine.resident("boot"))
 }
 
 /// What both sides told of themselves, the last time.
@@ -178,10 +197,14 @@ fn report(site: &Site, boots: &Boots, told: &Told, processor: Processor) -> Resu
         say(format_args!("  {path}\n    {floor}\n    {cairn}"));
     }
     say(format_args!("\nseconds of uptime [QEMU's CPU seconds], {CPUS} processors, {MEMORY} MiB\n\n{}", boots.table()));
-    let sizes = Sizes::of(&site.manifest);
-    say(format_args!("sizes: {} B to load; userland that is not upstream's {} B", sizes.load, sizes.ours));
+    let weight = ::image::weigh(&site.manifest)?;
+    say(format_args!("{weight}"));
     say(format_args!("artefacts: {}\n", site.out.display()));
-    let findings = verdict::findings(boots, processor);
+    let held = |side: &Evidence| side.resident.map_or_else(|| "?".to_owned(), |held| held.to_string());
+    say(format_args!("PID 1 holds {} kB (the floor's {} kB)", held(&told.cairn), held(&told.floor)));
+    say(format_args!("processes of our own beside it: {}\n", told.cairn.ours));
+    let mut findings = verdict::findings(boots, processor);
+    findings.extend(verdict::memory(&told.cairn));
     for finding in &findings {
         say(finding.line());
     }
@@ -189,7 +212,8 @@ fn report(site: &Site, boots: &Boots, told: &Told, processor: Processor) -> Resu
     let line = json!({
         "boots": boots.iter().map(|(kind, seen)| json!({ "kind": kind.name(), "milestones": milestones(seen) })).collect::<Vec<_>>(),
         "limits": findings.iter().map(|one| json!({ "what": one.what, "measured": one.measured, "at_most": one.at_most, "holds": one.holds() })).collect::<Vec<_>>(),
-        "sizes": { "load": sizes.load, "ours": sizes.ours },
+        "bytes": { "boot": weight.boot, "userland": weight.userland },
+        "resident_kilobytes": { "cairn": told.cairn.resident, "floor": told.floor.resident },
         "root_hash": site.manifest.verity.root_hash,
         "holds": holds,
     });
@@ -205,28 +229,6 @@ fn milestones(seen: &[Seen]) -> serde_json::Value {
     serde_json::Value::Object(seen.iter().map(row).collect())
 }
 
-/// Bytes of an image.
-struct Sizes {
-    /// Kernel, initramfs and root.
-    load: u64,
-    /// Files of the root that are neither upstream's components nor mkfs.xfs: `init`, texts, the two small images.
-    ours: u64,
-}
-
-impl Sizes {
-    fn of(manifest: &Manifest) -> Self {
-        let size = |entry: &Entry| match entry {
-            Entry::File { size, .. } => *size,
-            Entry::Link { .. } | Entry::Directory | Entry::Device => 0,
-        };
-        let loaded = [::image::names::KERNEL, ::image::names::INITRAMFS, ::image::names::ROOT];
-        let load = loaded.iter().filter_map(|name| manifest.artefacts.get(*name)).map(size).sum();
-        let upstream = |path: &str| cairn::is_program(path) && path != "/bin/init";
-        let ours = manifest.root.iter().filter(|(path, _)| !upstream(path)).map(|(_, entry)| size(entry)).sum();
-        Self { load, ours }
-    }
-}
-
 fn kubectl(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
     let components = components::build(workspace, cache)?;
     Ok(components.kubectl.files().next().context("find kubectl among its component's files")?.1)
@@ -239,11 +241,6 @@ fn cairnctl(workspace: &Workspace) -> Result<PathBuf> {
         shown(&mut cargo)
     })?;
     Ok(workspace.target().join("debug/cairnctl"))
-}
-
-fn level(word: &str) -> Result<Level, String> {
-    let known = [Level::Encrypted, Level::Authenticated].into_iter().find(|level| level.word() == word);
-    known.ok_or_else(|| "encrypted or authenticated".to_owned())
 }
 
 /// The folder of one boot's artefacts, empty.

@@ -10,10 +10,13 @@ use std::{
 };
 
 use ::image::{Entry, names};
+use ::tests::Stranger;
 use anyhow::{Context, Result, ensure};
+use api::wire::FaultKind;
 use benches::{Milestone, Seen, evidence, evidence::Evidence, floor};
 use kube::Plan;
-use model::{ClusterId, Level, PUBLIC_API_PORT};
+use model::{ClusterId, Level, PUBLIC_API_PORT, Secret};
+use pki::PrivateKey;
 use qemu::{
     Deadline, Machine, Vm,
     machine::{Boot as Board, Cache, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Tpm, Watchdog},
@@ -69,6 +72,24 @@ impl<'a> Cairn<'a> {
         self.boot_until(name, |_| Ok(()))
     }
 
+    /// The same with an image of the debug profile, whose PID 1 tells what it holds when everything is up: `VmRSS` in
+    /// kilobytes. The program is the same in both profiles.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn resident(&self, name: &str) -> Result<u64> {
+        let mut resident = 0;
+        self.boot_until(name, |vm| {
+            let mut owner = Stranger::meet_as(vm, Some(&self.key()?), Deadline::after(END))?;
+            // No child is started; what PID 1 holds is told behind whatever was done.
+            let told = owner.inject(FaultKind::Children, "0").context("ask PID 1 what it holds")?;
+            let held = told.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse().ok());
+            resident = held.with_context(|| format!("find the memory in `{told}`"))?;
+            Ok(())
+        })?;
+        Ok(resident)
+    }
+
     /// The same, and waits until tagging has ended before it powers off.
     ///
     /// # Errors
@@ -80,6 +101,14 @@ impl<'a> Cairn<'a> {
             let wait = vm.console().wait_until("tagged", deadline, |line| tagged(&line.text).then_some(()));
             wait.context("wait until all is tagged")
         })
+    }
+
+    /// Takes its disk away: gigabytes that nobody looks at. All else of its boots stays.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(crate) fn remove_disk(self) -> Result<()> {
+        std::fs::remove_file(self.disk()).context("remove the machine's disk")
     }
 
     fn boot_until(&self, name: &str, then: impl FnOnce(&mut Vm) -> Result<()>) -> Result<Boot> {
@@ -102,6 +131,7 @@ impl<'a> Cairn<'a> {
         let pod = kubectl.run_pod(&mut vm, &followed, &folder)?;
 
         let status = owner.ask(&["machine", "status"])?;
+        let services = owner.ask(&["machine", "services"])?;
         let timeline = owner.ask(&["machine", "timeline"])?;
         std::fs::write(folder.join("timeline.json"), timeline.to_string()).context("keep the timeline")?;
         let mut seen = vec![
@@ -113,14 +143,15 @@ impl<'a> Cairn<'a> {
         kubectl.remove_pod()?;
         drop(tunnel);
         then(&mut vm)?;
-        let boot = self.evidence(seen, &status)?;
+        let boot = self.evidence(seen, &status, &services)?;
         answer(&mut owner.cairnctl(&["machine", "poweroff"]))?;
         vm.wait_shutdown(Deadline::after(END)).context("wait for the machine's end")?;
         Ok(boot)
     }
 
-    /// The root that was verified is the one whose files the manifest lists; arguments follow from the plan.
-    fn evidence(&self, seen: Vec<Seen>, status: &Value) -> Result<Boot> {
+    /// The root that was verified is the one whose files the manifest lists; arguments follow from the plan; a process
+    /// that PID 1 has started and the plan does not name is our own.
+    fn evidence(&self, seen: Vec<Seen>, status: &Value, services: &Value) -> Result<Boot> {
         let manifest = &self.site.manifest;
         ensure!(status["root_hash"] == *manifest.verity.root_hash, "the machine runs another image: {status}");
         ensure!(status["name"] == floor::NODE, "the machine has another name: {status}");
@@ -131,7 +162,9 @@ impl<'a> Cairn<'a> {
         };
         let sha256: BTreeMap<String, String> = manifest.root.iter().filter_map(hash).collect();
         let argv = evidence::argv(&Plan { cluster, ..floor::plan() });
-        Ok(Boot { seen, evidence: Evidence { argv, sha256, resident: 0 }, cluster })
+        let processes = services.as_array().context("read the services")?.iter().filter(|one| one["pid"].is_u64());
+        let ours = processes.filter(|one| one["name"].as_str().is_none_or(|name| !argv.contains_key(name))).count();
+        Ok(Boot { seen, evidence: Evidence { argv, sha256, ours, resident: None }, cluster })
     }
 
     fn disk(&self) -> PathBuf {
@@ -160,6 +193,13 @@ impl<'a> Cairn<'a> {
             watchdog: Watchdog::Absent,
             on_reset: OnReset::Exit,
         }
+    }
+
+    /// The owner's key, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and version).
+    fn key(&self) -> Result<PrivateKey> {
+        let file = std::fs::read(self.folder.join("cairn/owner.keys")).context("read the owner's keys")?;
+        let mut seed = *file.get(12..).and_then(<[u8]>::first_chunk::<32>).context("`owner.keys` is cut")?;
+        Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
     }
 
     /// `cairnctl` of an owner who lives in the machine's folder.
