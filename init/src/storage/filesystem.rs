@@ -93,9 +93,23 @@ pub(super) fn mount(device: &Path) -> Result<(), MountError> {
     mount_at(device, DATA, "xfs", flags, Some(c"prjquota")).map_err(|error| MountError(error.into()))
 }
 
-/// Unmounts it.
+/// Unmounts it, and before it what services that are gone have left: a container's root, for example, keeps busy the layers
+/// it was made of.
 pub(super) fn unmount() -> io::Result<()> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    for place in later(&mounts) {
+        let _data_stays_busy_then_and_says_so = unmount_at(place, UnmountFlags::empty());
+    }
     Ok(unmount_at(DATA, UnmountFlags::empty())?)
+}
+
+/// Where something was mounted after the data, the last first: mounts are listed as they were made
+/// (`fs/proc_namespace.c`). Nothing of PID 1's own is among them.
+fn later(mounts: &str) -> Vec<&str> {
+    let places = mounts.lines().filter_map(|mount| mount.split(' ').nth(4));
+    let mut later: Vec<&str> = places.skip_while(|place| *place != DATA).skip(1).collect();
+    later.reverse();
+    later
 }
 
 #[cfg(test)]
@@ -112,6 +126,17 @@ mod tests {
             assert_eq!(argv(Path::new("/dev/dm-0"), gibibytes << 30), expected);
         }
         assert_eq!(argv(Path::new("/dev/dm-0"), (4096 << 30) + 4096)[7], "agcount=32");
+    }
+
+    /// Proves: O12
+    #[test]
+    fn what_was_mounted_after_the_data_goes_before_it() {
+        let mounts = "21 1 0:20 / / ro - erofs /dev/dm-0 ro\n30 21 0:25 / /run rw - tmpfs tmpfs rw\n\
+                      41 21 253:1 / /data rw,noatime - xfs /dev/dm-1 rw,prjquota\n\
+                      52 30 0:40 / /run/containerd/shm rw - tmpfs shm rw\n\
+                      53 30 0:41 / /run/containerd/rootfs rw - overlay overlay rw,lowerdir=/data/layer\n";
+        assert_eq!(later(mounts), ["/run/containerd/rootfs", "/run/containerd/shm"]);
+        assert!(later("21 1 0:20 / / ro - erofs /dev/dm-0 ro").is_empty());
     }
 
     proptest! {
