@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::console::Line;
 use serde_json::Value;
-use tests::{Case, Context, Need, Owner, Refused, same_machine};
+use tests::{Case, Context, Need, Owner, Refused, recovered, same_machine};
 
 pub(crate) const CASES: &[Case] = &[
     case("a node is ready and runs a pod of the image", &["W1", "W5"], ready),
@@ -93,6 +93,7 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     let Cluster { vm, owner } = &mut *cluster;
     // The owner's tool speaks to nobody but the machine and the authority that it pinned at first contact.
     owner.status_when_running(NAME, vm, t.within(30))?;
+    ensure!(!recovered(owner, NAME, vm)?, "pods and services let go of the data");
     // The machine says this of its own boot only.
     cluster.wait_node()?;
     let now = cluster.vm.until(t.within(60), || cluster.seen().ok().filter(|now| now.runs_since(&before)));

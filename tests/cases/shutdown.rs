@@ -2,9 +2,7 @@
 
 use anyhow::ensure;
 use model::MachineState;
-use qemu::Vm;
-use serde_json::Value;
-use tests::{Case, Context, Need, Owner, Stranger, wait_state};
+use tests::{Case, Context, Need, Stranger, recovered, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "api and power button end a boot in order", proves: &["O12"], needs: &[Need::Swtpm], run: member },
@@ -22,25 +20,25 @@ fn member(t: &Context) -> anyhow::Result<()> {
     // What a cut leaves is seen, so that its absence below says something.
     let mut vm = plan.start()?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
-    ensure!(recovered(&owner, &vm)?, "a cut leaves something to recover");
+    ensure!(recovered(&owner, NAME, &vm)?, "a cut leaves something to recover");
 
     owner.ask(NAME, &vm, &["machine", "reboot"])?;
     vm.wait_for("service stopped service=etcd", t.within(10))?;
     vm.wait_reset(t.within(10))?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
-    ensure!(!recovered(&owner, &vm)?, "after a reboot");
+    ensure!(!recovered(&owner, NAME, &vm)?, "after a reboot");
 
     owner.ask(NAME, &vm, &["machine", "poweroff"])?;
     vm.wait_for("service stopped service=etcd", t.within(10))?;
     vm.wait_shutdown(t.within(10))?;
     let mut vm = plan.start()?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
-    ensure!(!recovered(&owner, &vm)?, "after a power-off");
+    ensure!(!recovered(&owner, NAME, &vm)?, "after a power-off");
 
     vm.power_off(t.within(10))?;
     let mut vm = plan.start()?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
-    ensure!(!recovered(&owner, &vm)?, "after a press of the power button");
+    ensure!(!recovered(&owner, NAME, &vm)?, "after a press of the power button");
     Ok(())
 }
 
@@ -50,14 +48,4 @@ fn blank(t: &Context) -> anyhow::Result<()> {
     // The screen is written before the machine listens to its button; whoever is answered comes after that.
     ensure!(Stranger::meet(&vm, t.within(10))?.state()?.state == MachineState::Blank);
     Ok(vm.power_off(t.within(10))?)
-}
-
-/// Whether the kernel had to repair the data's file system when this boot mounted it, as it says itself.
-fn recovered(owner: &Owner, vm: &Vm) -> anyhow::Result<bool> {
-    let log = owner.logs(NAME, vm, &["kernel"])?;
-    let xfs = |entry: &Value| Some(entry["line"].as_str()?.strip_prefix("XFS (dm-")?.to_owned());
-    let said: Vec<String> = log.iter().filter_map(xfs).collect();
-    let says = |words: &str| said.iter().any(|line| line.contains(words));
-    ensure!(says("Ending clean mount") != says("Ending recovery"), "{said:?}");
-    Ok(says("Ending recovery"))
 }

@@ -5,7 +5,7 @@ use qemu::Vm;
 use serde_json::Value;
 
 use crate::context::Context;
-use crate::owner::wait_state;
+use crate::owner::{Owner, wait_state};
 use crate::stranger::Stranger;
 
 /// Not a single write has reached the disk in this life of the machine, though it was read.
@@ -42,4 +42,18 @@ pub fn same_machine(before: &Value, after: &Value) -> anyhow::Result<()> {
     }
     ensure!(before["boot_id"] != after["boot_id"], "the boot is the same");
     Ok(())
+}
+
+/// Whether the kernel had to repair the data's file system when this boot mounted it, as its own log says. It need not
+/// where the boot before ended in order.
+///
+/// # Errors
+/// When the log says neither.
+pub fn recovered(owner: &Owner, cluster: &str, vm: &Vm) -> anyhow::Result<bool> {
+    let log = owner.logs(cluster, vm, &["kernel"])?;
+    let xfs = |entry: &Value| Some(entry["line"].as_str()?.strip_prefix("XFS (dm-")?.to_owned());
+    let said: Vec<String> = log.iter().filter_map(xfs).collect();
+    let says = |words: &str| said.iter().any(|line| line.contains(words));
+    ensure!(says("Ending clean mount") != says("Ending recovery"), "{said:?}");
+    Ok(says("Ending recovery"))
 }
