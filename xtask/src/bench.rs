@@ -72,8 +72,8 @@ enum Only {
 pub(crate) const CPUS: u32 = 2;
 /// As above, in MiB.
 pub(crate) const MEMORY: u32 = 3072;
-/// Size of the disk that holds data. Formatting writes the same on every size; tagging takes time by it.
-pub(crate) const DISK: u64 = 3 << 30;
+/// Size of the disk that holds data, as `cairnctl cluster create` takes it: tagging then lasts longer than a boot.
+pub(crate) const DISK: u64 = 8 << 30;
 
 /// Programs of the host, and what is booted.
 #[derive(Clone)]
@@ -108,19 +108,19 @@ pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> R
     let site = Site { manifest, kubectl: kubectl(workspace, cache)?, cairnctl: cairnctl(workspace)?, image, out };
 
     let mut boots = Boots::default();
-    let mut told = measure(&site, &floor, options, &mut boots)?;
-    told.cairn.resident = Some(resident(&site, &inputs)?);
+    let mut sides = measure(&site, &floor, options, &mut boots)?;
+    sides.cairn.resident = Some(resident(&site, &inputs)?);
     let processor = match Host::look().acceleration {
         Acceleration::Kvm => Processor::Accelerated,
         Acceleration::Tcg => Processor::Emulated,
     };
-    report(&site, &boots, &told, processor)
+    report(&site, &boots, &sides, processor)
 }
 
 /// Boots in turns: floor, then Cairn, as often as asked.
-fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boots) -> Result<Told> {
+fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boots) -> Result<Sides> {
     let wants = |level| options.level.is_none_or(|only| only == level);
-    let mut told = None;
+    let mut sides = None;
     let mut tagged = None;
     for run in 1..=options.runs {
         let reference = turn(boots, Kind::Floor, run, || floor.boot(site, &format!("{run}-floor")))?;
@@ -146,9 +146,9 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
         for cairn in &cairns {
             refuse_differences(&reference, cairn)?;
         }
-        told = cairns.pop().map(|cairn| Told { floor: reference.evidence, cairn: cairn.evidence });
+        sides = cairns.pop().map(|cairn| Sides { floor: reference.evidence, cairn: cairn.evidence });
     }
-    told.context("nothing was measured: no level was asked for")
+    sides.context("nothing was measured: no level was asked for")
 }
 
 /// What PID 1 holds with everything up, in kilobytes: one more boot, of the debug profile, that is not measured.
@@ -161,7 +161,7 @@ fn resident(site: &Site, inputs: &Inputs) -> Result<u64> {
 }
 
 /// What both sides told of themselves, the last time.
-struct Told {
+struct Sides {
     floor: Evidence,
     cairn: Evidence,
 }
@@ -186,14 +186,14 @@ fn refuse_differences(floor: &Boot, cairn: &Boot) -> Result<()> {
 }
 
 /// Prints evidence, medians and limits for people, and one line of JSON.
-fn report(site: &Site, boots: &Boots, told: &Told, processor: Processor) -> Result<()> {
+fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Result<()> {
     say("\narguments, equal on both sides but for the cluster's id:");
-    for (service, words) in &told.floor.argv {
+    for (service, words) in &sides.floor.argv {
         say(format_args!("  {service}: {}", words.join(" ")));
     }
     say("SHA-256 of executables, floor and Cairn:");
-    for (path, cairn) in &told.cairn.sha256 {
-        let floor = told.floor.sha256.get(path).map_or("-", String::as_str);
+    for (path, cairn) in &sides.cairn.sha256 {
+        let floor = sides.floor.sha256.get(path).map_or("-", String::as_str);
         say(format_args!("  {path}\n    {floor}\n    {cairn}"));
     }
     say(format_args!("\nseconds of uptime [QEMU's CPU seconds], {CPUS} processors, {MEMORY} MiB\n\n{}", boots.table()));
@@ -201,19 +201,19 @@ fn report(site: &Site, boots: &Boots, told: &Told, processor: Processor) -> Resu
     say(format_args!("{weight}"));
     say(format_args!("artefacts: {}\n", site.out.display()));
     let held = |side: &Evidence| side.resident.map_or_else(|| "?".to_owned(), |held| held.to_string());
-    say(format_args!("PID 1 holds {} kB (the floor's {} kB)", held(&told.cairn), held(&told.floor)));
-    say(format_args!("processes of our own beside it: {}\n", told.cairn.ours));
+    say(format_args!("PID 1 holds {} kB (the floor's {} kB)", held(&sides.cairn), held(&sides.floor)));
+    say(format_args!("processes of our own beside it: {}\n", sides.cairn.ours));
     let mut findings = verdict::findings(boots, processor);
-    findings.extend(verdict::memory(&told.cairn));
+    findings.extend(verdict::memory(&sides.cairn));
     for finding in &findings {
         say(finding.line());
     }
     let holds = findings.iter().all(verdict::Finding::holds);
     let line = json!({
-        "boots": boots.iter().map(|(kind, seen)| json!({ "kind": kind.name(), "milestones": milestones(seen) })).collect::<Vec<_>>(),
-        "limits": findings.iter().map(|one| json!({ "what": one.what, "measured": one.measured, "at_most": one.at_most, "holds": one.holds() })).collect::<Vec<_>>(),
+        "boots": boots.iter().map(told).collect::<Vec<_>>(),
+        "limits": findings.iter().map(limit).collect::<Vec<_>>(),
         "bytes": { "boot": weight.boot, "userland": weight.userland },
-        "resident_kilobytes": { "cairn": told.cairn.resident, "floor": told.floor.resident },
+        "resident_kilobytes": { "cairn": sides.cairn.resident, "floor": sides.floor.resident },
         "root_hash": site.manifest.verity.root_hash,
         "holds": holds,
     });
@@ -221,12 +221,18 @@ fn report(site: &Site, boots: &Boots, told: &Told, processor: Processor) -> Resu
     if holds { Ok(()) } else { bail!("a limit is broken") }
 }
 
-fn milestones(seen: &[Seen]) -> serde_json::Value {
+fn told((kind, seen): (Kind, &[Seen])) -> serde_json::Value {
     let row = |one: &Seen| {
         let numbers = json!({ "uptime": one.uptime.as_secs_f64(), "cpu": one.cpu.map(|cpu| cpu.as_secs_f64()) });
         (one.milestone.name().to_owned(), numbers)
     };
-    serde_json::Value::Object(seen.iter().map(row).collect())
+    let milestones: serde_json::Map<String, serde_json::Value> = seen.iter().map(row).collect();
+    json!({ "kind": kind.name(), "milestones": milestones })
+}
+
+fn limit(finding: &verdict::Finding) -> serde_json::Value {
+    let verdict::Finding { what, measured, at_most } = finding;
+    json!({ "what": what, "measured": measured, "at_most": at_most, "holds": finding.holds() })
 }
 
 fn kubectl(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
