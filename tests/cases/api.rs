@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::PoisonError;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -11,7 +12,7 @@ use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
 use pki::PrivateKey;
 use qemu::Vm;
 use serde_json::Value;
-use tests::{Case, Context, Need, Stranger, wait_state};
+use tests::{Case, Context, Need, Refused, Relay, Stranger, wait_state};
 use tonic::{Code, Status};
 
 use crate::victim::{self, Victim};
@@ -24,9 +25,12 @@ pub(crate) const CASES: &[Case] = &[
     case("an oversized message is refused", &["Q1"], oversized),
     case("logs by service, tail, since and follow", &["Q2"], logs),
     Case { name: "claim ends for good with the owner's first call", proves: &["S12"], needs: &[], run: claim },
+    Case { name: "neither a relay nor an impostor is believed", proves: &["S12"], needs: &[], run: between },
 ];
 
 const STATUS: &str = "/cairn.v1.Public/Status";
+/// Exit code of `cairnctl` for what it does not trust.
+const REFUSED: i32 = 4;
 /// Between two lines about one source.
 const QUIET_MS: u64 = 60_000;
 
@@ -173,6 +177,33 @@ fn claim(t: &Context) -> anyhow::Result<()> {
     vm.wait_reset(t.within(10))?;
     wait_state(&mut vm, "Running", t.within(30))?;
     over(claim(&vm)?)
+}
+
+fn between(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let config = |cluster| owner.config(cluster, &["--level", "insecure", "--unprotected", "--no-kubernetes"]);
+    let (config, _of_a_machine_that_never_starts) = (config("one")?, config("two")?);
+    let mut vm = t.machine("m").config(&config)?.start()?;
+    wait_state(&mut vm, "Running", t.within(30))?;
+    let status = ["machine", "status"];
+    refused(owner.ask("two", &vm, &status))?;
+    let relay = Relay::before(&vm)?;
+    let address = relay.address()?.to_string();
+    let (asked, passed) = thread::scope(|scope| {
+        let passing = scope.spawn(|| relay.pass_on(t.within(10)));
+        let asked = owner.run(&["-c", "one", "--address", &address, "-o", "json", "machine", "status"]);
+        (asked, passing.join().expect("a relay does not panic"))
+    });
+    passed?;
+    refused(asked)?;
+    owner.ask("one", &vm, &status).map(drop).context("nothing was given away: first contact is still to come")
+}
+
+/// By the proof that the machine gave; all that was asked before was for that.
+fn refused<T>(asked: Result<T, Refused>) -> anyhow::Result<()> {
+    let refused = asked.err().context("it was believed")?;
+    ensure!(refused.code == REFUSED && refused.text.contains("the machine's proof does not match"), "{refused}");
+    Ok(())
 }
 
 fn over(claimed: Result<(), Status>) -> anyhow::Result<()> {

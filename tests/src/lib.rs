@@ -46,17 +46,19 @@ mod image;
 mod owner;
 mod pace;
 mod plan;
+mod relay;
 mod screen;
 mod session;
 mod stranger;
 
 pub use context::Context;
 pub use disk::{Headers, RawDisk};
-pub use evidence::{same_machine, stays, untouched};
+pub use evidence::{recovered, same_machine, stays, untouched};
 pub use image::{Image, ImageError};
 pub use owner::{Owner, Refused, wait_state};
 pub use pace::Pace;
 pub use plan::{Plan, Via};
+pub use relay::Relay;
 pub use screen::Screen;
 pub use stranger::{PublicClient, Stranger};
 
