@@ -15,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
         run: uefi,
     },
     Case { name: "microvm runs without a tpm where it may", proves: &["O6", "D1", "D5"], needs: &[], run: microvm },
+    Case { name: "a machine that cannot go on says why and starts again", proves: &["O1"], needs: &[], run: fatal },
     Case { name: "a changed root does not run", proves: &["O3"], needs: &[], run: changed_root },
 ];
 
@@ -69,6 +70,16 @@ fn microvm(t: &Context) -> anyhow::Result<()> {
     let mut vm = t.machine("m").boot(Via::Microvm).config(&config)?.start()?;
     let status = owner.status_when_running("one", &mut vm, t.within(30))?;
     ensure!(status["level"] == "insecure" && status["protection"] == "none", "{status:#}");
+    Ok(())
+}
+
+fn fatal(t: &Context) -> anyhow::Result<()> {
+    let mut vm = t.machine("m").diskless().start()?;
+    let shown = vm.wait_for("Cairn cannot go on: ", t.within(30))?;
+    ensure!(shown.text.contains("no disk has a system partition"), "{}", shown.text);
+    vm.wait_for("The machine reboots in 10 s.", t.within(1))?;
+    let cause = vm.wait_reset(t.within(20))?;
+    ensure!(cause == "guest-reset", "{cause}");
     Ok(())
 }
 
