@@ -59,8 +59,10 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
     let context = api.context.clone();
     let how = loop {
         tokio::select! {
-            how = asked(&mut api) => break how,
+            // First: the owner's first call may be the one that asks for the end.
+            biased;
             () = context.claimed.notified() => enrolment::forget_first_contact().await?,
+            how = asked(&mut api) => break how,
             escalation = services.escalated() => {
                 board.error(&format!("service {} failed too often: the machine starts again", escalation.service));
                 break PowerRequest::Reboot;
