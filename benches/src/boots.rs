@@ -17,7 +17,8 @@ pub enum Kind {
     EncryptedSecond,
     /// Cairn at level authenticated, on a new disk: tagging runs beside everything.
     Tagging,
-    /// The same disk again, after tagging has ended.
+    /// The same disk again, after tagging has ended. Its cluster has all that the first boot made, so that a pod does not
+    /// wait for its namespace's account as on the floor.
     Tagged,
 }
 

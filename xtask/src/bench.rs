@@ -23,7 +23,10 @@ use benches::{
 };
 use clap::{Args, Subcommand};
 use model::{ClusterId, Level};
-use qemu::host::{Acceleration, Host};
+use qemu::{
+    Vm,
+    host::{Acceleration, Host},
+};
 use serde_json::json;
 
 use crate::{
@@ -200,9 +203,6 @@ fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Re
     let weight = ::image::weigh(&site.manifest)?;
     say(format_args!("{weight}"));
     say(format_args!("artefacts: {}\n", site.out.display()));
-    let held = |side: &Evidence| side.resident.map_or_else(|| "?".to_owned(), |held| held.to_string());
-    say(format_args!("PID 1 holds {} kB (the floor's {} kB)", held(&sides.cairn), held(&sides.floor)));
-    say(format_args!("processes of our own beside it: {}\n", sides.cairn.ours));
     let mut findings = verdict::findings(boots, processor);
     findings.extend(verdict::memory(&sides.cairn));
     for finding in &findings {
@@ -213,7 +213,7 @@ fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Re
         "boots": boots.iter().map(told).collect::<Vec<_>>(),
         "limits": findings.iter().map(limit).collect::<Vec<_>>(),
         "bytes": { "boot": weight.boot, "userland": weight.userland },
-        "resident_kilobytes": { "cairn": sides.cairn.resident, "floor": sides.floor.resident },
+        "resident_kilobytes": sides.cairn.resident,
         "root_hash": site.manifest.verity.root_hash,
         "holds": holds,
     });
@@ -249,8 +249,12 @@ fn cairnctl(workspace: &Workspace) -> Result<PathBuf> {
     Ok(workspace.target().join("debug/cairnctl"))
 }
 
-/// The folder of one boot's artefacts, empty.
+/// The folder of one machine's artefacts, empty. A machine that a killed bench left running there is ended first.
 fn fresh(folder: &Path) -> Result<()> {
+    let inner = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    for place in inner.filter(|path| path.is_dir()).chain([folder.to_owned()]) {
+        Vm::end_detached(&place).with_context(|| format!("end what an earlier bench left in `{}`", place.display()))?;
+    }
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("empty `{}`", folder.display()));
