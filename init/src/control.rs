@@ -12,7 +12,6 @@ use std::fs;
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, MilestoneKind, Truth};
@@ -25,6 +24,7 @@ use crate::board::Board;
 use crate::child::{Command, Limits};
 use crate::clock;
 use crate::enrolment::Authorities;
+use crate::http::Endpoint;
 use crate::probe::Probe;
 use crate::services::{Run, Services, Unit};
 
@@ -233,9 +233,11 @@ fn unit(spec: ServiceSpec, clients: &Clients) -> Unit {
         }),
         probe: Some(match spec.probe {
             kube::Probe::UnixSocket { path } => Probe::UnixSocket(path.into()),
-            kube::Probe::HttpGet { address, path } => Probe::Http(address.into(), path.to_owned()),
+            kube::Probe::HttpGet { address, path } => {
+                Probe::Http(Endpoint { address: address.into(), tls: None }, path.to_owned())
+            }
             kube::Probe::HttpsGet { address, path, authority, client } => {
-                Probe::Https(Arc::new(clients.endpoint(address, authority, client)), path.to_owned())
+                Probe::Http(clients.endpoint(address, authority, client), path.to_owned())
             }
         }),
     }

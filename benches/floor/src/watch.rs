@@ -31,8 +31,8 @@ use crate::{Error, system};
 const LOOK: Duration = Duration::from_millis(100);
 /// Between two looks at the node; Cairn's observer takes the same.
 const NODE_LOOK: Duration = Duration::from_millis(250);
-/// A server that accepts and says nothing is asked again.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// A server that accepts and says nothing is asked again; Cairn's probes take the same.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Waits for containerd's socket; then starts what waits for it, and imports the images.
 pub(crate) async fn containerd(services: Services) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use rustls::pki_types::ServerName;
 use super::Error;
 use crate::clock;
 use crate::enrolment::Authorities;
-use crate::http::Endpoint;
+use crate::http::{Endpoint, Tls};
 use crate::tls::Clock;
 
 /// What PID 1 itself shows to the services.
@@ -23,7 +23,7 @@ pub(super) struct Clients {
     observer: Arc<rustls::ClientConfig>,
     anonymous: Arc<rustls::ClientConfig>,
     /// The Kubernetes API, asked as the observer.
-    pub(super) kubernetes: Arc<Endpoint>,
+    pub(super) kubernetes: Endpoint,
 }
 
 impl Clients {
@@ -58,7 +58,7 @@ impl Clients {
         Ok(Self {
             etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
             anonymous: client(&authorities.kubernetes, None)?,
-            kubernetes: Arc::new(endpoint(api, observer.clone())),
+            kubernetes: endpoint(api, observer.clone()),
             observer,
         })
     }
@@ -81,7 +81,8 @@ impl Clients {
 
 /// A server of this machine, with the rules of `tls`.
 pub(super) fn endpoint(address: SocketAddrV4, tls: Arc<rustls::ClientConfig>) -> Endpoint {
-    Endpoint { address: address.into(), name: ServerName::from(IpAddr::from(*address.ip())), tls }
+    let name = ServerName::from(IpAddr::from(*address.ip()));
+    Endpoint { address: address.into(), tls: Some(Tls { name, config: tls }) }
 }
 
 /// Writes a file anew, with the permissions `mode` if it was not there.

@@ -11,7 +11,7 @@ use pki::{Authority, Identity, Profile, UnixTime};
 
 use crate::board::Board;
 use crate::clock;
-use crate::http::{self, Endpoint};
+use crate::http::{self, Endpoint, Session};
 use crate::tls::Clock;
 
 /// Why a look or an object failed.
@@ -42,7 +42,7 @@ pub(super) async fn bootstrap(kubernetes: Arc<Authority>, address: SocketAddrV4)
     let issued = kubernetes.issue_with_key(&Profile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
     let identity = Identity { chain: vec![issued.certificate], key: &issued.key };
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
-    let api = super::clients::endpoint(address, Arc::new(tls));
+    let mut api = Session::with(super::clients::endpoint(address, Arc::new(tls)));
     for object in kube::bootstrap::objects() {
         let answer = api.post(object.path, object.body.into()).await?;
         match answer.status {
@@ -61,14 +61,15 @@ const LATER: Duration = Duration::from_secs(10);
 /// Keeps the condition NodeReady; a task for good.
 pub(super) async fn observe(
     board: Board,
-    api: Arc<Endpoint>,
+    api: Endpoint,
     node: NodeName,
     boot_id: String,
     began: i64,
 ) -> Result<(), Error> {
     let boot = ThisBoot { id: &boot_id, since: began };
+    let mut api = Session::with(api);
     loop {
-        let (truth, reason) = match look(&api, &node, boot).await {
+        let (truth, reason) = match look(&mut api, &node, boot).await {
             Ok(Readiness::Ready) => (Truth::True, String::new()),
             Ok(Readiness::EarlierBoot) => (Truth::False, String::from("the node's record is of an earlier boot")),
             Ok(Readiness::LeaseNotRenewed) => (Truth::False, String::from("kubelet has not renewed its lease yet")),
@@ -80,7 +81,7 @@ pub(super) async fn observe(
     }
 }
 
-async fn look(api: &Endpoint, node: &NodeName, boot: ThisBoot<'_>) -> Result<Readiness, String> {
+async fn look(api: &mut Session, node: &NodeName, boot: ThisBoot<'_>) -> Result<Readiness, String> {
     let silent = |error: http::Error| format!("the Kubernetes API does not answer: {error}");
     let answer = api.get(&node_status::node_path(node)).await.map_err(silent)?;
     let lease = api.get(&node_status::lease_path(node)).await.map_err(silent)?;
