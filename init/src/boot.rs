@@ -26,6 +26,7 @@ use crate::{console, kmsg, log, tasks};
 pub(crate) fn run() -> Result<Infallible, Fatal> {
     // One thread: PID 1 waits much more than it works, and one thread is one stack and no locks contended. What blocks
     // (disk, TPM, key derivation) goes to tokio's blocking pool, which ends its threads when idle.
+    sys::memory::one_heap();
     tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?.block_on(boot())
 }
 

@@ -142,7 +142,10 @@ fn companions(board: &Board, plan: &Plan, authorities: &Authorities, clients: &C
     ]
 }
 
-/// Keeps conditions and timeline in step with the services; a task for good.
+/// After this long without a change in a service, memory that calls have freed goes back, too.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Keeps conditions and timeline in step with the services, and PID 1 small; a task for good.
 pub(crate) async fn report(board: Board, services: Services) {
     const CONDITIONS: &[(&str, ConditionName)] = &[
         ("etcd", ConditionName::EtcdReady),
@@ -168,8 +171,11 @@ pub(crate) async fn report(board: Board, services: Services) {
             }
         }
         board.update(|view| view.waits_for = waits);
-        if changes.changed().await.is_err() {
-            return;
+        // A start needs much once: what it has freed is of no use to PID 1 any more.
+        sys::memory::give_back();
+        match tokio::time::timeout(LOOK_AGAIN, changes.changed()).await {
+            Ok(Ok(())) | Err(_) => {}
+            Ok(Err(_services_ended)) => return,
         }
     }
 }

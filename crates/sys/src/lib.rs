@@ -1,4 +1,4 @@
-//! The only unsafe code of the project: device-mapper, partitions, children, keyring, packet sockets.
+//! The only unsafe code of the project: device-mapper, partitions, children, keyring, packet sockets, the heap.
 //!
 //! What rustix offers safely (mounts, signals, reboot, limits) is used from there directly and does not pass
 //! through here. Each module wraps one kernel interface, names the kernel file it follows, and hands out owned
@@ -10,6 +10,7 @@ pub mod block;
 pub mod device_mapper;
 pub mod entropy;
 pub mod keyring;
+pub mod memory;
 pub mod packet;
 pub mod process;
 pub mod readiness;
