@@ -89,7 +89,7 @@ fn idle(t: &Context) -> anyhow::Result<()> {
         ensure!(until_closed(&mut stream)?.is_empty(), "an idle connection was answered");
     }
     victim.owner.patiently(victim::NAME, &victim.vm, &["machine", "status"], t.within(10))?;
-    victim::bounded(&victim.session.inject(FaultKind::Children, "0")?)?;
+    victim::bounded(t, &victim.session.inject(FaultKind::Children, "0")?)?;
     refused_once_a_minute(&victim)
 }
 

@@ -1,5 +1,8 @@
-//! Kubernetes on one machine: the node, a pod of the image's own, what is refused, what a reboot leaves. All cases share
-//! one machine, for it takes minutes to come up, and it is started twice in all: the reboot comes last.
+//! Kubernetes on a machine: the node, a pod of the image's own, what is refused, what a reboot leaves.
+//!
+//! The cases share one machine, for it takes minutes to come up, and it is started twice in all: the reboot comes last. It
+//! is what hardware is: the whole disk, by UEFI, its config on the ESP, sealed to what was measured, at the default level.
+//! Another one shows that the same image runs a pod when QEMU loads its kernel.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,11 +10,12 @@ use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::console::Line;
 use serde_json::Value;
-use tests::{Case, Context, Need, Owner, Refused, recovered, same_machine};
+use tests::{Case, Context, Need, Owner, Refused, Via, recovered, same_machine};
 
 pub(crate) const CASES: &[Case] = &[
     case("a node is ready and runs a pod of the image", &["W1", "W5"], ready),
     case("a privileged pod is refused", &["W7"], privileged),
+    case("the same image runs a pod when its kernel is loaded", &["O6", "W1"], direct),
     case("a reboot is a cold start that brings all of it back", &["O12", "D2", "S6", "W1"], reboot),
 ];
 
@@ -20,9 +24,11 @@ const VERSION: &str = "v1.36.3";
 /// Of the pods, as `kubectl --timeout` reads it; on a host that emulates, images and probes take their time.
 const POD: &str = "--timeout=300s";
 const NAME: &str = "kube";
+/// Room for etcd, images and pods, and soon tagged.
+const DISK_MIB: u64 = 3072;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], run }
+    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], run }
 }
 
 /// The machine, with its web pod.
@@ -35,18 +41,20 @@ struct Cluster {
 fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Cluster>>> {
     t.shared("kubernetes", |t| {
         let owner = t.owner()?;
-        let config = owner.config(NAME, &["--level", "encrypted"])?;
-        let mut vm = t.machine("m").memory_mib(3072).disk_gib(8).tpm().config(&config)?.start()?;
-        owner.status_when_running(NAME, &mut vm, t.within(30))?;
-        let cluster = Cluster { vm, owner };
-        cluster.wait_node()?;
-        // Pods are refused until the controller-manager has made their namespace's account.
-        cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;
-        let pod = t.dir().join("web.json");
-        std::fs::write(&pod, web("web", false).to_string()).context("write the pod")?;
-        cluster.kubectl(&["apply", "--filename", &pod.to_string_lossy()])?;
-        Ok(cluster)
+        let config = owner.config(NAME, &[])?;
+        let (plan, disk) = t.machine("m").boot(Via::Uefi).memory_mib(3072).tpm().raw_disk(DISK_MIB)?;
+        disk.put_config(&config)?;
+        Cluster::with_pod(t, plan.start()?, owner)
     })
+}
+
+fn direct(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let config = owner.config(NAME, &["--level", "encrypted"])?;
+    let vm = t.machine("m").memory_mib(3072).tpm().config(&config)?.start()?;
+    let cluster = Cluster::with_pod(t, vm, owner)?;
+    ensure!(cluster.ask(&["machine", "status"])?["boot_class"] == "direct");
+    cluster.wait_pod()
 }
 
 fn ready(t: &Context) -> anyhow::Result<()> {
@@ -54,6 +62,9 @@ fn ready(t: &Context) -> anyhow::Result<()> {
     let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
     cluster.wait_pod()?;
     let status = cluster.ask(&["machine", "status"])?;
+    ensure!(status["boot_class"] == "uefi" && status["protection"] == "tpm", "{status:#}");
+    let level = status["level"].as_str().unwrap_or_default();
+    ensure!(level.starts_with("authenticated"), "{status:#}");
     let nodes = cluster.get("nodes")?;
     let node = &nodes["items"][0];
     ensure!(nodes["items"].as_array().map(Vec::len) == Some(1), "{nodes:#}");
@@ -92,7 +103,7 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     dependants_first(&stopped(&cluster.vm.console().lines()))?;
     let Cluster { vm, owner } = &mut *cluster;
     // The owner's tool speaks to nobody but the machine and the authority that it pinned at first contact.
-    owner.status_when_running(NAME, vm, t.within(30))?;
+    owner.status_when_running(NAME, vm, t.within(60))?;
     ensure!(!recovered(owner, NAME, vm)?, "pods and services let go of the data");
     // The machine says this of its own boot only.
     cluster.wait_node()?;
@@ -154,6 +165,19 @@ fn dependants_first(stopped: &[String]) -> anyhow::Result<()> {
 }
 
 impl Cluster {
+    /// Waits until the machine's node is Ready, and starts the web pod.
+    fn with_pod(t: &Context, mut vm: Vm, owner: Owner) -> anyhow::Result<Self> {
+        owner.status_when_running(NAME, &mut vm, t.within(60))?;
+        let cluster = Self { vm, owner };
+        cluster.wait_node()?;
+        // Pods are refused until the controller-manager has made their namespace's account.
+        cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;
+        let pod = t.dir().join("web.json");
+        std::fs::write(&pod, web("web", false).to_string()).context("write the pod")?;
+        cluster.kubectl(&["apply", "--filename", &pod.to_string_lossy()])?;
+        Ok(cluster)
+    }
+
     fn seen(&self) -> anyhow::Result<Seen> {
         let machine = self.ask(&["machine", "status"])?;
         let name = machine["name"].as_str().context("the machine has a name")?;

@@ -28,7 +28,9 @@ fn scan(t: &Context) -> anyhow::Result<()> {
     ensure!(VPN_PREFIX.contains(vpn), "{vpn}");
 
     let public = peer.scan_tcp(MACHINE, 1..=u16::MAX, t.within(60))?;
-    ensure!(public.ports(Answer::Open) == [PUBLIC_API_PORT], "open: {:?}", public.ports(Answer::Open));
+    let open = public.ports(Answer::Open);
+    t.measured(&format!("{MACHINE} of the release image: of {} TCP ports {open:?} are open", u16::MAX));
+    ensure!(open == [PUBLIC_API_PORT], "open: {open:?}");
     let first_pod = POD_PREFIX.nth(1).context("the prefix has addresses")?;
     for behind in [vpn, first_pod, Ipv4Addr::LOCALHOST] {
         let tcp = peer.scan_tcp(behind, 1..=u16::MAX, t.within(60))?;

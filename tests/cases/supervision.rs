@@ -41,7 +41,7 @@ fn children(t: &Context) -> anyhow::Result<()> {
         ensure!(seen.starts_with("1000 started, 1000 reaped, 0 left"), "{seen}");
         ensure!(answers > 1, "GetState was answered {answers} times meanwhile");
         anyone.state()?;
-        victim::bounded(&seen)
+        victim::bounded(t, &seen)
     })
 }
 
@@ -89,7 +89,7 @@ fn flood(t: &Context) -> anyhow::Result<()> {
         ensure!(ended["restarts"] == 0, "{ended}");
         let kept = victim.logs(&[NAME])?;
         ensure!((1000..10_000).contains(&kept.len()), "{} lines are kept", kept.len());
-        victim::bounded(&victim.session.inject(FaultKind::Children, "0")?)
+        victim::bounded(t, &victim.session.inject(FaultKind::Children, "0")?)
     })
 }
 

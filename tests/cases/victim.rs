@@ -75,7 +75,8 @@ impl Victim {
 const MOST_KILOBYTES: u64 = 16 << 10;
 
 /// What PID 1 holds, as it is told behind what was seen of a fault, is not too much.
-pub(crate) fn bounded(seen: &str) -> anyhow::Result<()> {
+pub(crate) fn bounded(t: &Context, seen: &str) -> anyhow::Result<()> {
+    t.measured(seen);
     let held = seen.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse::<u64>().ok());
     let held = held.with_context(|| format!("no memory in `{seen}`"))?;
     ensure!(held <= MOST_KILOBYTES, "PID 1 holds {held} kB");

@@ -42,6 +42,12 @@ impl Context {
         Deadline::after(self.session.pace().stretch(seconds))
     }
 
+    /// Prints what was measured, for whoever keeps SPECIFICATION.md true.
+    #[expect(clippy::print_stderr, reason = "what a person reads")]
+    pub fn measured(&self, what: &str) {
+        eprintln!("measured: {what}");
+    }
+
     /// The usual machine, to be changed and started; `name` is its directory.
     #[must_use]
     pub fn machine(&self, name: &str) -> Plan {
