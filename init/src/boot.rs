@@ -24,10 +24,7 @@ use crate::{console, kmsg, log, tasks};
 
 /// Runs the whole boot, then serves; returns only what nothing below it could handle.
 pub(crate) fn run() -> Result<Infallible, Fatal> {
-    // One thread: PID 1 waits much more than it works, and one thread is one stack and no locks contended. What blocks
-    // (disk, TPM, key derivation) goes to tokio's blocking pool, which ends its threads when idle.
-    sys::memory::one_heap();
-    tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(4).build()?.block_on(boot())
+    tasks::runtime()?.block_on(boot())
 }
 
 async fn boot() -> Result<Infallible, Fatal> {
@@ -38,28 +35,23 @@ async fn boot() -> Result<Infallible, Fatal> {
     let _screen = tasks::spawn(console::show(board.clone()));
     let _kernel_log = tasks::spawn(kmsg::copy());
     let (children, _reaper) = Children::new()?;
-    if let Some(began) = kernel::stage0_began() {
-        board.reached_at("stage 0", MilestoneKind::Kernel, began);
-    }
+    kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
     let disk = Disk::find(board.boot().root_hash.partition_uuid())?;
     let found = enrolment::read(&disk, board.boot()).await?;
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
-    let api = PublicApi::open(&board, &children, uplink.clients.as_ref())?;
-    if let Some(known) = &found.known {
-        api.prove(known)?;
-    }
+    let api = PublicApi::open(&board, &children, uplink.clients.as_ref(), found.known.as_ref())?;
     board.reached("public api", MilestoneKind::Step);
-    let (member, underway) =
-        match enrolment::act(found, power_on, Site { disk: &disk, board: &board, children: &children }).await? {
-            Outcome::Member(member, underway) => (member, underway),
-            Outcome::Stays(settled, reason) => {
-                board.settled(&settled, &reason);
-                return serve::waiting(api).await;
-            }
-        };
+    let site = Site { disk: &disk, board: &board, children: &children };
+    let (member, underway) = match enrolment::act(found, power_on, site).await? {
+        Outcome::Member(member, underway) => (member, underway),
+        Outcome::Stays(settled, reason) => {
+            board.settled(&settled, &reason);
+            return serve::waiting(api).await;
+        }
+    };
     kernel::name(&member.name, member.machine)?;
     api.admit(&member)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;

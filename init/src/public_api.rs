@@ -45,11 +45,17 @@ pub(crate) struct PublicApi {
 }
 
 impl PublicApi {
-    /// Opens the port. Until [`Self::admit`] everybody is anonymous, and the certificate is one of this boot only.
+    /// Opens the port, as what the seal says this machine is. Where nothing is known until [`Self::admit`], everybody is
+    /// anonymous, and the certificate is one of this boot only.
     ///
     /// # Errors
     /// [`Error`] names the step.
-    pub(crate) fn open(board: &Board, children: &Children, uplink: Option<&Services>) -> Result<Self, Error> {
+    pub(crate) fn open(
+        board: &Board,
+        children: &Children,
+        uplink: Option<&Services>,
+        known: Option<&Known>,
+    ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
         let certificate = pki::client_auth::owner_certificate(&key)?;
         let (front, present) = watch::channel(front(vec![certificate], &key, Owners::default())?);
@@ -77,14 +83,16 @@ impl PublicApi {
         };
         let tree = Services::start(children, vec![unit])?;
         context.show(&tree);
-        Ok(Self { context, power, tree, front })
+        let api = Self { context, power, tree, front };
+        known.map_or(Ok(()), |known| api.prove(known))?;
+        Ok(api)
     }
 
     /// Takes on the machine's identity: from now on it proves itself and knows its owners, also where its data stays shut.
     ///
     /// # Errors
     /// [`Error`] when certificate and key do not fit.
-    pub(crate) fn prove(&self, known: &Known) -> Result<(), Error> {
+    fn prove(&self, known: &Known) -> Result<(), Error> {
         let key = PrivateKey::ed25519(known.identity.seed())?;
         let owners = known.owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
         self.front.send_replace(front(known.chain.clone(), &key, Owners::new(owners))?);

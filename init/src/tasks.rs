@@ -1,8 +1,20 @@
 //! The one place where a task is made. Whoever starts one holds its handle: dropping it ends the task.
 
 use std::future::Future;
+use std::io;
 
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinError, JoinHandle};
+
+/// What runs them: one thread and one heap. PID 1 waits much more than it works, and one thread is one stack and no locks
+/// contended. What blocks (disk, TPM, key derivation) goes to tokio's blocking pool, which ends its threads when idle.
+///
+/// # Errors
+/// When the kernel gives no event queue.
+pub(crate) fn runtime() -> io::Result<Runtime> {
+    sys::memory::one_heap();
+    Builder::new_current_thread().enable_all().max_blocking_threads(4).build()
+}
 
 /// A running task; aborted when dropped.
 #[derive(Debug)]

@@ -20,11 +20,11 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 
 use super::Error;
 
-const TABLE_LOCAL: u32 = 255;
-const TABLE_MAIN: u32 = 254;
+const TABLE_LOCAL: u8 = 255;
+const TABLE_MAIN: u8 = 254;
 
 enum Action {
-    Lookup(u32),
+    Lookup(u8),
     Blackhole,
 }
 
@@ -50,7 +50,7 @@ pub(super) async fn before_links(handle: &Handle, vpn: Ipv4Prefix) -> Result<(),
     let mut kernels_first = RuleMessage::default();
     kernels_first.header.family = AddressFamily::Inet;
     kernels_first.header.action = RuleAction::ToTable;
-    kernels_first.header.table = 255;
+    kernels_first.header.table = TABLE_LOCAL;
     kernels_first.attributes.push(RuleAttribute::Priority(0));
     handle.rule().del(kernels_first).execute().await.map_err(|error| Error::Rule(0, error))
 }
@@ -63,7 +63,7 @@ pub(super) async fn before_link(handle: &Handle, link: &str) -> Result<(), Error
 async fn add(handle: &Handle, rule: Rule<'_>) -> Result<(), Error> {
     let mut request = handle.rule().add().v4().priority(rule.priority);
     request = match rule.action {
-        Action::Lookup(table) => request.table_id(table).action(RuleAction::ToTable),
+        Action::Lookup(table) => request.table_id(table.into()).action(RuleAction::ToTable),
         Action::Blackhole => request.table_id(0).action(RuleAction::Blackhole),
     };
     if let Some(link) = rule.from {
