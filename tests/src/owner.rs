@@ -73,9 +73,8 @@ impl Owner {
     /// When it does not run in time, or refuses its owner.
     pub fn status_when_running(&self, cluster: &str, vm: &mut Vm, deadline: Deadline) -> anyhow::Result<Value> {
         wait_state(vm, "Running", deadline)?;
-        let status = self.patiently(cluster, vm, &["machine", "status"], deadline)?;
-        ensure!(status["state"] == "Running", "{status:#}");
-        Ok(status)
+        // Behind a reboot that line may be the old boot's last: the machine itself has to say so, too.
+        self.when(cluster, vm, &["machine", "status"], deadline, |status| status["state"] == "Running")
     }
 
     /// As [`Self::ask`], again and again while the machine does not answer.
@@ -83,10 +82,26 @@ impl Owner {
     /// # Errors
     /// [`Refused`]; the deadline, with the last of them.
     pub fn patiently(&self, cluster: &str, vm: &Vm, command: &[&str], deadline: Deadline) -> anyhow::Result<Value> {
+        self.when(cluster, vm, command, deadline, |_any| true)
+    }
+
+    /// The same, until the answer is `wanted`.
+    fn when(
+        &self,
+        cluster: &str,
+        vm: &Vm,
+        command: &[&str],
+        deadline: Deadline,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
         let mut last = None;
         let answer = vm.until(deadline, || match self.ask(cluster, vm, command) {
             Err(refused) if refused.code == UNREACHABLE => {
-                last = Some(refused);
+                last = Some(refused.to_string());
+                None
+            }
+            Ok(answer) if !wanted(&answer) => {
+                last = Some(format!("{answer:#}"));
                 None
             }
             answer => Some(answer),
