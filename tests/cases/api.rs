@@ -19,6 +19,7 @@ use crate::victim::{self, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], anonymous),
+    case("what changes something and who is refused is written down", &["Q1"], audited),
     case("a certificate that is not the owner's is refused", &["Q1", "S12"], wrong_certificate),
     case("whoever speaks no TLS is cut off and told off once a minute", &["Q1"], no_tls),
     case("a thousand idle connections do not keep the owner out", &["Q1"], idle),
@@ -50,6 +51,21 @@ fn anonymous(t: &Context) -> anyhow::Result<()> {
     }
     let code = anyone.call_empty("/cairn.v1.Public/Shell").map_err(|status| status.code());
     ensure!(code == Err(Code::Unimplemented), "{code:?}");
+    Ok(())
+}
+
+fn audited(t: &Context) -> anyhow::Result<()> {
+    let shared = victim::shared(t)?;
+    let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    victim.session.inject(FaultKind::Children, "0")?;
+    let owner = victim.lines("audit", "who=owner:")?;
+    ensure!(owner.iter().any(|line| line.contains("Inject") && line.contains("outcome=Ok")), "{owner:?}");
+    let refused = Stranger::meet(&victim.vm, t.within(10))?.call_empty(STATUS);
+    ensure!(refused.is_err(), "a stranger was told");
+    ensure!(
+        !victim.lines("audit", "who=anonymous")?.is_empty(),
+        "once a minute and source, however often it was tried"
+    );
     Ok(())
 }
 
