@@ -10,15 +10,16 @@ use crate::milestone::{Milestone, Seen};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The floor, on a new disk.
-    Floor,
+    FloorFirst,
+    /// The same disk again.
+    FloorSecond,
     /// Cairn at level encrypted, on a new disk.
     EncryptedFirst,
     /// The same disk again.
     EncryptedSecond,
     /// Cairn at level authenticated, on a new disk: tagging runs beside everything.
     Tagging,
-    /// The same disk again, after tagging has ended. Its cluster has all that the first boot made, so that a pod does not
-    /// wait for its namespace's account as on the floor.
+    /// The same disk again, after tagging has ended.
     Tagged,
 }
 
@@ -27,11 +28,21 @@ impl Kind {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Floor => "floor",
+            Self::FloorFirst => "floor, first boot",
+            Self::FloorSecond => "floor, second boot",
             Self::EncryptedFirst => "encrypted, first boot",
             Self::EncryptedSecond => "encrypted, second boot",
             Self::Tagging => "authenticated, first boot, tagging",
             Self::Tagged => "authenticated, tagged",
+        }
+    }
+
+    /// The floor's boot that has as much to do: a first one makes the cluster's first objects, a later one finds them.
+    #[must_use]
+    pub const fn floor(self) -> Self {
+        match self {
+            Self::FloorFirst | Self::EncryptedFirst | Self::Tagging => Self::FloorFirst,
+            Self::FloorSecond | Self::EncryptedSecond | Self::Tagged => Self::FloorSecond,
         }
     }
 }
@@ -100,7 +111,7 @@ impl Boots {
         Some(Ratio { uptime: ratio(ours.uptime, theirs.uptime), cpu: ratio(ours.cpu?, theirs.cpu?) })
     }
 
-    /// Medians of every kind beside the floor's, with ratios: uptime in seconds, CPU seconds in brackets.
+    /// Medians of every kind beside those of the floor's like boot, with ratios: uptime in seconds, CPU seconds in brackets.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::new();
@@ -113,14 +124,14 @@ impl Boots {
             .0
             .iter()
             .map(|(kind, _)| (*kind, self.count(*kind)))
-            .filter(|(kind, _)| *kind != Kind::Floor)
+            .filter(|(kind, _)| *kind != kind.floor())
             .collect();
         for (kind, count) in counted {
             line([&format!("{}, median of {count}", kind.name()), "", "", ""]);
             line(["", "floor", "cairn", "ratio"]);
             for milestone in Milestone::ALL {
-                let [floor, ours] = [Kind::Floor, kind].map(|kind| cell(self.median(kind, milestone)));
-                let ratio = self.ratio(kind, Kind::Floor, milestone);
+                let [floor, ours] = [kind.floor(), kind].map(|kind| cell(self.median(kind, milestone)));
+                let ratio = self.ratio(kind, kind.floor(), milestone);
                 let ratio = ratio.map_or(String::from("-"), |ratio| format!("{:.3} [{:.3}]", ratio.uptime, ratio.cpu));
                 if ours != "-" {
                     line([milestone.name(), &floor, &ours, &ratio]);
@@ -175,13 +186,13 @@ pub(crate) mod tests {
     fn ratios_are_of_medians_and_need_both_sides() {
         let mut boots = Boots::default();
         for (uptime, cpu) in [(20, 40), (90, 80), (10, 30)] {
-            boots.push(Kind::Floor, vec![seen(Milestone::NodeReady, uptime, cpu)]);
+            boots.push(Kind::FloorFirst, vec![seen(Milestone::NodeReady, uptime, cpu)]);
         }
         boots.push(Kind::EncryptedFirst, vec![seen(Milestone::NodeReady, 22, 50), seen(Milestone::PublicApi, 3, None)]);
-        let ratio = boots.ratio(Kind::EncryptedFirst, Kind::Floor, Milestone::NodeReady);
+        let ratio = boots.ratio(Kind::EncryptedFirst, Kind::FloorFirst, Milestone::NodeReady);
         assert_eq!(ratio, Some(Ratio { uptime: 1.1, cpu: 1.25 }));
-        assert_eq!(boots.ratio(Kind::Tagged, Kind::Floor, Milestone::NodeReady), None);
-        assert_eq!(boots.ratio(Kind::EncryptedFirst, Kind::Floor, Milestone::PublicApi), None);
+        assert_eq!(boots.ratio(Kind::Tagged, Kind::FloorFirst, Milestone::NodeReady), None);
+        assert_eq!(boots.ratio(Kind::EncryptedFirst, Kind::FloorFirst, Milestone::PublicApi), None);
         let table = boots.table();
         assert!(table.contains("encrypted, first boot, median of 1\n"), "{table}");
         assert!(

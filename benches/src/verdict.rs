@@ -22,7 +22,7 @@ struct Row {
 }
 
 const fn over_floor(what: &'static str, of: Kind, to: Milestone, at_most: f64) -> Row {
-    Row { what, number: Number::Ratio { of, over: Kind::Floor, to }, at_most }
+    Row { what, number: Number::Ratio { of, over: of.floor(), to }, at_most }
 }
 
 /// Seconds from stage 0 to the public API where the processor is the host's own.
@@ -120,7 +120,7 @@ mod tests {
     fn a_limit_is_broken_by_either_number_and_only_told_where_there_are_boots() {
         let mut boots = Boots::default();
         assert_eq!(findings(&boots, Processor::Emulated), []);
-        boots.push(Kind::Floor, vec![seen(Milestone::NodeReady, 20, 40)]);
+        boots.push(Kind::FloorFirst, vec![seen(Milestone::NodeReady, 20, 40)]);
         boots.push(
             Kind::EncryptedFirst,
             vec![

@@ -126,7 +126,10 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
     let mut sides = None;
     let mut tagged = None;
     for run in 1..=options.runs {
-        let reference = turn(boots, Kind::Floor, run, || floor.boot(site, &format!("{run}-floor")))?;
+        let disk = floor.disk(site, &format!("{run}-floor"))?;
+        let reference = turn(boots, Kind::FloorFirst, run, || floor.boot(site, &disk, "first"))?;
+        turn(boots, Kind::FloorSecond, run, || floor.boot(site, &disk, "second"))?;
+        disk.remove()?;
         let mut cairns = Vec::new();
         if wants(Only::Encrypted) {
             let machine = cairn::Cairn::create(site, Level::Encrypted, &format!("{run}-encrypted"))?;

@@ -1,5 +1,5 @@
 //! Evidence for the host, when all has been measured: what runs, read from the kernel, and the hashes of what it runs
-//! from. Whoever connects gets it; then the floor powers off, without a care for its disk.
+//! from. Whoever connects gets it; then the floor powers off.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,11 +9,10 @@ use std::path::Path;
 use aws_lc_rs::digest::{SHA256, digest};
 use benches::evidence::Evidence;
 use benches::floor::{ADDRESS, EVIDENCE_PORT};
-use rustix::system::RebootCommand;
 use tokio::net::TcpListener;
 
-use crate::Error;
 use crate::services::Services;
+use crate::{Error, system};
 
 /// Where the root has executables.
 const PROGRAMS: &[&str] = &["/bin", "/opt/cni/bin"];
@@ -29,7 +28,7 @@ pub(crate) async fn serve(services: Services) -> Result<(), Error> {
     stream.write_all(&text).and_then(|()| stream.shutdown(std::net::Shutdown::Write)).map_err(failed)?;
     // The host has read all when it closes.
     io::copy(&mut stream, &mut io::sink()).map_err(failed)?;
-    rustix::system::reboot(RebootCommand::PowerOff).map_err(|error| failed(error.into()))
+    system::end(&services)
 }
 
 fn collect(services: &Services) -> io::Result<Evidence> {

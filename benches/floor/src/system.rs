@@ -9,9 +9,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use benches::floor::{DATA, MKFS, RUN};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount as mount_at, mount_change};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount as mount_at, mount_change};
+use rustix::process::Signal;
+use rustix::system::RebootCommand;
 
 use crate::Error;
+use crate::services::Services;
 
 /// Target, kind, options.
 const MOUNTS: &[(&str, &str, &str)] = &[
@@ -87,15 +90,10 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Formats and mounts the data disk, and makes the directories of services.
+/// Formats the data disk if it is empty, mounts it, and makes the directories of services.
 pub(crate) fn data() -> Result<(), Error> {
-    let disk = File::options().write(true).open(DATA).map_err(|error| Error::System(DATA, error))?;
-    // mkfs.xfs reads this block first; Cairn writes it once for the same reason.
-    disk.write_all_at(&[0; 4096], 0).map_err(|error| Error::System("clear the first block", error))?;
-    let (program, arguments) = MKFS.split_first().expect("a constant with a program");
-    let made = Command::new(program).args(arguments).status().map_err(|error| Error::System("run mkfs.xfs", error))?;
-    if !made.success() {
-        return Err(Error::System("make the file system", io::Error::other(made.to_string())));
+    if !is_formatted().map_err(|error| Error::System(DATA, error))? {
+        format()?;
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
     mount_at(DATA, "/data", "xfs", flags, Some(c"prjquota"))
@@ -105,7 +103,61 @@ pub(crate) fn data() -> Result<(), Error> {
         fs::create_dir_all(path).map_err(|error| Error::System(path, error))?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| Error::System(path, error))?;
     }
-    std::os::unix::fs::symlink("/run", "/data/var/run").map_err(|error| Error::System("link /var/run", error))
+    match std::os::unix::fs::symlink("/run", "/data/var/run") {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::System("link /var/run", error)),
+        Ok(()) | Err(_) => Ok(()), // an earlier boot's
+    }
+}
+
+fn is_formatted() -> io::Result<bool> {
+    let mut magic = [0; 4];
+    File::open(DATA)?.read_exact_at(&mut magic, 0)?;
+    Ok(&magic == b"XFSB")
+}
+
+fn format() -> Result<(), Error> {
+    let disk = File::options().write(true).open(DATA).map_err(|error| Error::System(DATA, error))?;
+    // mkfs.xfs reads this block first; Cairn writes it once for the same reason.
+    disk.write_all_at(&[0; 4096], 0).map_err(|error| Error::System("clear the first block", error))?;
+    let (program, arguments) = MKFS.split_first().expect("a constant with a program");
+    let made = Command::new(program).args(arguments).status().map_err(|error| Error::System("run mkfs.xfs", error))?;
+    if made.success() { Ok(()) } else { Err(Error::System("make the file system", io::Error::other(made.to_string()))) }
+}
+
+/// Kills what runs, unmounts the data disk and powers off: the next boot finds a clean file system, as Cairn's does.
+pub(crate) fn end(services: &Services) -> Result<(), Error> {
+    /// Processes that are killed let go within moments.
+    const TRIES: u32 = 200;
+    for (_, pid) in services.running() {
+        let _gone_already = rustix::process::kill_process(pid, Signal::KILL);
+    }
+    for group in [kube::POD_CGROUP, kube::SHIM_CGROUP] {
+        let kill = Path::new(CGROUPS).join(group.trim_start_matches('/')).join("cgroup.kill");
+        fs::write(kill, "1").map_err(|error| Error::System("kill pods", error))?;
+    }
+    for _ in 0..TRIES {
+        if unmount_data().map_err(|error| Error::System("unmount /data", error))? {
+            break;
+        }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "nothing else is to run any more, no service to be started again"
+        )]
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    rustix::fs::sync();
+    rustix::system::reboot(RebootCommand::PowerOff).map_err(|error| Error::System("power off", error.into()))
+}
+
+/// Unmounts what was mounted since the data disk, last first, and then the disk; says whether that is gone.
+fn unmount_data() -> io::Result<bool> {
+    let table = fs::read_to_string("/proc/mounts")?;
+    let places: Vec<&str> = table.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+    let Some(data) = places.iter().position(|place| *place == "/data") else { return Ok(true) };
+    for place in places[data..].iter().rev() {
+        let _busy_until_its_processes_are_gone = rustix::mount::unmount(*place, UnmountFlags::empty());
+    }
+    Ok(false)
 }
 
 /// Writes a line to the console, if there is one.

@@ -54,11 +54,11 @@ fn deaf() -> io::Result<()> {
     })
 }
 
-/// Writes a quarter of a million lines as fast as somebody reads them.
+/// Writes a million lines as fast as somebody reads them: where that is fast, 100 000 a second for ten seconds.
 fn flood() -> io::Result<()> {
     let mut out = io::stdout().lock();
     let lines = "a line like any other, of which there are far too many\n".repeat(64);
-    (0..4096).try_for_each(|_| out.write_all(lines.as_bytes()))
+    (0..16_384).try_for_each(|_| out.write_all(lines.as_bytes()))
 }
 
 /// As root, with the seal in hand: asks the TPM for its root, by the policy and by an empty password. Fails when it is

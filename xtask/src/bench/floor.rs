@@ -1,4 +1,4 @@
-//! The floor's machine: its root and keys, one boot of it. Nothing of a boot is kept for the next.
+//! The floor's machine: its root and keys, its disk, boots of it.
 
 use std::{
     fs::File,
@@ -41,6 +41,22 @@ pub(crate) struct Floor {
     keys: Keys,
 }
 
+/// The disk of a floor that can be booted again.
+pub(crate) struct DataDisk {
+    folder: PathBuf,
+    file: PathBuf,
+}
+
+impl DataDisk {
+    /// Takes it away: gigabytes that nobody looks at.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(crate) fn remove(self) -> Result<()> {
+        std::fs::remove_file(&self.file).context("remove the floor's disk")
+    }
+}
+
 impl Floor {
     /// Makes its root of the same inputs as the image, with `program` in the place of `init`.
     ///
@@ -68,16 +84,26 @@ impl Floor {
         Ok(Self { kernel: Kernel { image: inputs.kernel.bzimage, initrd, cmdline }, root, keys })
     }
 
-    /// Boots it on a new disk to a running pod, asks for its evidence, and lets it power off.
+    /// A new, empty disk, in a folder of its own.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub(crate) fn disk(&self, site: &Site, name: &str) -> Result<DataDisk> {
+        let folder = site.out.join(name);
+        fresh(&folder)?;
+        let file = folder.join("data.img");
+        File::create(&file).and_then(|file| file.set_len(DISK)).context("make the floor's disk")?;
+        Ok(DataDisk { folder, file })
+    }
+
+    /// Boots it on this disk to a running pod, asks for its evidence, and lets it power off.
     ///
     /// # Errors
     /// Names the step; its artefacts stay.
-    pub(crate) fn boot(&self, site: &Site, name: &str) -> Result<Boot> {
-        let folder = site.out.join(name);
+    pub(crate) fn boot(&self, site: &Site, disk: &DataDisk, name: &str) -> Result<Boot> {
+        let folder = disk.folder.join(name);
         fresh(&folder)?;
-        let data = folder.join("data.img");
-        File::create(&data).and_then(|file| file.set_len(DISK)).context("make the floor's disk")?;
-        let mut vm = Vm::launch(&self.machine(&data), &folder, Tie::Launcher).context("start the floor")?;
+        let mut vm = Vm::launch(&self.machine(&disk.file), &folder, Tie::Launcher).context("start the floor")?;
         let followed = follow::to_node_ready(&mut vm, told, || Ok(()))?;
         let server = vm.forward(KUBERNETES_API_PORT).context("the floor's apiserver has no port here")?;
         let config = folder.join("kubeconfig");
@@ -85,9 +111,9 @@ impl Floor {
         std::fs::write(&config, self.keys.kubeconfig(server, now())?.as_bytes()).context("write a kubeconfig")?;
         let kubectl = Kubectl { program: site.kubectl.clone(), config };
         let pod = kubectl.run_pod(&mut vm, &followed, &folder)?;
+        kubectl.remove_pod()?;
         let evidence = evidence(&vm)?;
         vm.wait_shutdown(Deadline::after(END)).context("wait for the floor's end")?;
-        std::fs::remove_file(&data).context("remove the floor's disk")?;
         let mut seen = followed.seen;
         seen.push(pod);
         Ok(Boot { seen, evidence, cluster: floor::plan().cluster })
