@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::console::Line;
 use serde_json::Value;
-use tests::{Case, Context, Need, Owner, Refused, Via, recovered, same_machine};
+use tests::{Case, Context, Need, Owner, Refused, Via, recovered, same_machine, web_pod};
 
 pub(crate) const CASES: &[Case] = &[
     case("a node is ready and runs a pod of the image", &["W1", "W5"], ready),
@@ -81,7 +81,7 @@ fn privileged(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
     let pod = t.dir().join("privileged.json");
-    std::fs::create_dir_all(t.dir()).and_then(|()| std::fs::write(&pod, web("root", true).to_string()))?;
+    std::fs::create_dir_all(t.dir()).and_then(|()| std::fs::write(&pod, web_pod("root", true).to_string()))?;
     let refused = cluster.kubectl(&["apply", "--filename", &pod.to_string_lossy()]);
     let refused = refused.err().context("a privileged pod was taken")?;
     ensure!(refused.text.contains("violates PodSecurity") && refused.text.contains("privileged"), "{refused}");
@@ -173,7 +173,7 @@ impl Cluster {
         // Pods are refused until the controller-manager has made their namespace's account.
         cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;
         let pod = t.dir().join("web.json");
-        std::fs::write(&pod, web("web", false).to_string()).context("write the pod")?;
+        std::fs::write(&pod, web_pod("web", false).to_string()).context("write the pod")?;
         cluster.kubectl(&["apply", "--filename", &pod.to_string_lossy()])?;
         Ok(cluster)
     }
@@ -224,29 +224,4 @@ impl Cluster {
         let address = self.vm.forward(model::PUBLIC_API_PORT).map(|address| address.to_string()).unwrap_or_default();
         self.owner.run(&[&["-c", NAME, "--address", &address], command].concat())
     }
-}
-
-/// A pod of the image's web server.
-fn web(name: &str, privileged: bool) -> Value {
-    let security = if privileged {
-        serde_json::json!({ "privileged": true })
-    } else {
-        serde_json::json!({ "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 65534 })
-    };
-    serde_json::json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            // The server asks Kubernetes for nothing.
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 5,
-            "containers": [{
-                "name": "web",
-                "image": "cairn.local/web:1",
-                "imagePullPolicy": "Never",
-                "securityContext": security,
-            }],
-        },
-    })
 }

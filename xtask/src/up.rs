@@ -8,6 +8,7 @@ use std::{
 };
 
 use ::image::Profile;
+use ::tests::web_pod;
 use anyhow::{Context, Result};
 
 use crate::{
@@ -23,8 +24,6 @@ use crate::{
 
 /// The name of the cluster it makes; one that is left from an earlier run is replaced.
 const CLUSTER: &str = "up";
-/// A pod of the small web image that the machine brings along.
-const POD: &str = include_str!("up/web.yaml");
 
 /// What happens when everything has been shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +54,8 @@ pub(crate) fn up(workspace: &Workspace, cache: &Cache, build: Build, then: Then)
         tool.run(&["cluster", "create", "--name", CLUSTER, "--wait"])
     })?;
     talking_step("pod", "starting", || {
-        let pod = workspace.target().join("web.yaml");
-        std::fs::write(&pod, POD).context("write the pod")?;
+        let pod = workspace.target().join("web.json");
+        std::fs::write(&pod, format!("{:#}\n", web_pod("web", false))).context("write the pod")?;
         let pod = pod.to_string_lossy();
         // Pods are refused until the controller-manager has made their namespace's account.
         tool.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"])?;

@@ -10,10 +10,11 @@ use std::{
     time::Duration,
 };
 
+use ::tests::web_pod;
 use anyhow::{Context, Result, bail};
 use benches::{Milestone, Seen};
 use qemu::{Deadline, Vm};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::follow::Followed;
 
@@ -43,7 +44,7 @@ impl Kubectl {
             .context("wait for the default service account")?;
         vm.mark("service account");
         let manifest = folder.join("web.json");
-        std::fs::write(&manifest, web().to_string()).context("write the pod")?;
+        std::fs::write(&manifest, web_pod("web", false).to_string()).context("write the pod")?;
         self.succeed(&["create", "--raw", PODS, "--filename", &manifest.to_string_lossy()])?;
         vm.mark("pod created");
         self.watch(WATCH, deadline, |event| event["object"]["status"]["phase"] == "Running")
@@ -116,24 +117,4 @@ impl Drop for Watch {
         // A child that has ended already cannot be killed and need not be.
         let (_killed, _reaped) = (self.child.kill(), self.child.wait());
     }
-}
-
-/// The pod: the web image of the root.
-fn web() -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": "web" },
-        "spec": {
-            // The server asks Kubernetes for nothing.
-            "automountServiceAccountToken": false,
-            "terminationGracePeriodSeconds": 5,
-            "containers": [{
-                "name": "web",
-                "image": "cairn.local/web:1",
-                "imagePullPolicy": "Never",
-                "securityContext": { "allowPrivilegeEscalation": false, "runAsNonRoot": true, "runAsUser": 65534 },
-            }],
-        },
-    })
 }
