@@ -179,15 +179,7 @@ pub(crate) fn boot_class() -> BootClass {
 
 /// The root hash that stage 0 verified the root with. Stage 0 clears its environment first, so the text is its own.
 fn root_hash() -> Option<RootHash> {
-    let text = std::env::var(crate::stage0::ROOT_HASH).ok()?;
-    let mut hash = [0; 32];
-    if text.len() != 64 {
-        return None;
-    }
-    for (index, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(RootHash(hash))
+    std::env::var(crate::stage0::ROOT_HASH).ok()?.parse().ok()
 }
 
 /// When stage 0 began, in time since the kernel started, as it passed it on.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use model::RootHash;
+use model::{BadHex, RootHash};
 
 /// Bytes of a block, of data as of hashes.
 pub const BLOCK: usize = 4096;
@@ -81,7 +81,7 @@ impl FromStr for Verity {
         let rest = line.strip_prefix("root-hash=").ok_or(BadVerity::Form)?;
         let (root, rest) = rest.split_once(" hash-offset=").ok_or(BadVerity::Form)?;
         let (hash_offset, data_blocks) = rest.split_once(" data-blocks=").ok_or(BadVerity::Form)?;
-        let root = root_hash(root).ok_or(BadVerity::RootHash)?;
+        let root = root.parse().map_err(|BadHex| BadVerity::RootHash)?;
         let hash_offset = decimal(hash_offset).ok_or(BadVerity::Number)?;
         let data_blocks = decimal(data_blocks).ok_or(BadVerity::Number)?;
         if data_blocks == 0 || data_blocks.checked_mul(BLOCK as u64) != Some(hash_offset) {
@@ -89,20 +89,6 @@ impl FromStr for Verity {
         }
         Ok(Self { root, hash_offset, data_blocks })
     }
-}
-
-fn root_hash(text: &str) -> Option<RootHash> {
-    let nibble = |digit: u8| match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        _ => None, // every other byte is no digit
-    };
-    let digits: &[u8; 64] = text.as_bytes().try_into().ok()?;
-    let mut root = [0; 32];
-    for (byte, pair) in root.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
-    }
-    Some(RootHash(root))
 }
 
 /// A decimal without sign or leading zeros, so that a value has one spelling.

@@ -7,6 +7,28 @@ fn hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
+/// The inverse of [`hex`]: lower case and nothing else, so that an identity has one spelling.
+fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
+    let nibble = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None, // every other byte is no digit
+    };
+    if text.len() != 2 * LEN {
+        return None;
+    }
+    let mut bytes = [0; LEN];
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// Not the identity's bytes, each as two lower-case hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an id in lower-case hex digits, or not of this length")]
+pub struct BadHex;
+
 macro_rules! hex_id {
     ($($(#[$doc:meta])* $name:ident, $len:literal;)*) => {$(
         $(#[$doc])*
@@ -22,6 +44,14 @@ macro_rules! hex_id {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{}({self})", stringify!($name))
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = BadHex;
+
+            fn from_str(text: &str) -> Result<Self, BadHex> {
+                unhex(text).map(Self).ok_or(BadHex)
             }
         }
     )*};
@@ -236,7 +266,21 @@ mod tests {
         assert_eq!(uuid.to_gpt(), [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15]);
     }
 
+    #[test]
+    fn an_id_is_its_digits_in_lower_case_and_nothing_else() {
+        assert_eq!("0a".repeat(16).parse(), Ok(ClusterId([10; 16])));
+        for bad in ["", "0a", &"zz".repeat(16), &"0A".repeat(16), &"+a".repeat(16), &"0a".repeat(17), &"ä".repeat(16)]
+        {
+            assert_eq!(bad.parse::<ClusterId>(), Err(BadHex), "{bad}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn an_id_is_read_as_it_prints(bytes: [u8; 32]) {
+            prop_assert_eq!(RootHash(bytes).to_string().parse(), Ok(RootHash(bytes)));
+        }
+
         #[test]
         fn any_spelling_of_a_uuid_is_the_same_uuid(bytes: [u8; 16]) {
             let uuid = Uuid(bytes);

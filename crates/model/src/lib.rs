@@ -12,7 +12,7 @@ mod progress;
 mod secret;
 
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
-pub use ids::{BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};
+pub use ids::{BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};
 pub use machine::{BootClass, ColdStart, Level, MachineState, Protection, Role};
 pub use net::{
     BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, NetworkConfig, POD_PREFIX,
