@@ -10,7 +10,6 @@ mod pod;
 use std::{
     io::{Write, stdout},
     path::{Path, PathBuf},
-    process::Command,
 };
 
 use ::image::{Inputs, Manifest, Profile};
@@ -34,7 +33,6 @@ use crate::{
     components,
     image::{self, Wanted},
     packages,
-    process::shown,
     programs::{self, Build},
     progress::{say, talking_step},
     workspace::Workspace,
@@ -108,7 +106,13 @@ pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> R
     let manifest = image::write(&inputs, &image)?;
     let floor = programs::floor(workspace, options.build)?;
     let floor = floor::Floor::build(&inputs, floor, &out)?;
-    let site = Site { manifest, kubectl: kubectl(workspace, cache)?, cairnctl: cairnctl(workspace)?, image, out };
+    let site = Site {
+        manifest,
+        kubectl: components::build(workspace, cache)?.kubectl_path(),
+        cairnctl: programs::cairnctl(workspace)?,
+        image,
+        out,
+    };
 
     let mut boots = Boots::default();
     let mut sides = measure(&site, &floor, options, &mut boots)?;
@@ -236,20 +240,6 @@ fn told((kind, seen): (Kind, &[Seen])) -> serde_json::Value {
 fn limit(finding: &verdict::Finding) -> serde_json::Value {
     let verdict::Finding { what, measured, at_most } = finding;
     json!({ "what": what, "measured": measured, "at_most": at_most, "holds": finding.holds() })
-}
-
-fn kubectl(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
-    let components = components::build(workspace, cache)?;
-    Ok(components.kubectl.files().next().context("find kubectl among its component's files")?.1)
-}
-
-fn cairnctl(workspace: &Workspace) -> Result<PathBuf> {
-    talking_step("cairnctl", "building", || {
-        let mut cargo = Command::new("cargo");
-        cargo.args(["build", "--locked", "--quiet", "--package", "cairnctl"]).current_dir(workspace.root());
-        shown(&mut cargo)
-    })?;
-    Ok(workspace.target().join("debug/cairnctl"))
 }
 
 /// The folder of one machine's artefacts, empty. A machine that a killed bench left running there is ended first.

@@ -17,7 +17,7 @@ use crate::{
     image::{self, Wanted},
     kernel, packages,
     process::shown,
-    programs::Build,
+    programs::{self, Build},
     progress::{clock_text, say, timed},
     reproducible, tools,
     verdict::{self, Counts},
@@ -113,17 +113,15 @@ impl Report {
             command
         };
         self.count("host tests", &mut cargo_test(&["--workspace", "--exclude", "tests"]));
-        self.run("cairnctl", || {
-            let mut cargo = Command::new("cargo");
-            cargo.args(["build", "--locked", "--quiet", "--package", "cairnctl"]).current_dir(workspace.root());
-            shown(&mut cargo)
-        });
         let mut machines = cargo_test(&["--package", "tests"]);
-        machines.env("CAIRN_IMAGE_DIR", &folder).env("CAIRN_CAIRNCTL", workspace.target().join("debug/cairnctl"));
-        machines.env("CAIRN_DEBUG_IMAGE_DIR", &debug);
+        machines.env("CAIRN_IMAGE_DIR", &folder).env("CAIRN_DEBUG_IMAGE_DIR", &debug);
+        self.run("cairnctl", || {
+            machines.env("CAIRN_CAIRNCTL", programs::cairnctl(workspace)?);
+            Ok(())
+        });
         if let Ok(components) = components::build(workspace, cache) {
             // Building them has failed above otherwise, and has said so.
-            machines.envs(components.kubectl.files().next().map(|(_, path)| ("CAIRN_KUBECTL", path)));
+            machines.env("CAIRN_KUBECTL", components.kubectl_path());
         }
         self.count("machine tests", &mut machines);
     }

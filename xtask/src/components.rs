@@ -172,6 +172,11 @@ impl Components {
     pub(crate) fn of_image(&self) -> [&Component; 6] {
         [&self.etcd, &self.containerd, &self.runc, &self.cni, &self.kube, &self.xfsprogs]
     }
+
+    /// kubectl itself, for the commands that call it.
+    pub(crate) fn kubectl_path(&self) -> PathBuf {
+        self.kubectl.folder.join(KUBECTL.name)
+    }
 }
 
 impl Component {

@@ -1,5 +1,6 @@
-//! The machine's own programs, static and the same bytes wherever they are built: `init`, and the two small programs of
-//! the container images. It must never let a folder of this machine into them: each is mapped to a fixed name.
+//! Our own programs. The machine's are static and the same bytes wherever they are built: `init`, and the two small ones
+//! of the container images; no folder of this machine may get into them: each is mapped to a fixed name. `cairnctl` is
+//! built as this host builds anything.
 
 use std::{
     env, fs,
@@ -68,6 +69,17 @@ pub(crate) fn build(workspace: &Workspace, build: Build) -> Result<Programs> {
 /// It does not compile, cargo cannot be run.
 pub(crate) fn floor(workspace: &Workspace, build: Build) -> Result<PathBuf> {
     Ok(compile(workspace, build, &[FLOOR])?.join(FLOOR))
+}
+
+/// Builds the user's tool for this host, and returns its path.
+///
+/// # Errors
+/// It does not compile, cargo cannot be run.
+pub(crate) fn cairnctl(workspace: &Workspace) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--locked", "--quiet", "--package", "cairnctl"]).current_dir(workspace.root());
+    talking_step("cairnctl", "building", || shown(&mut cargo))?;
+    Ok(workspace.target().join("debug/cairnctl"))
 }
 
 /// Compiles packages and returns the folder that their programs are in.

@@ -17,7 +17,7 @@ use crate::{
     image::{self, Wanted},
     packages,
     process::{answer, shown},
-    programs::Build,
+    programs::{self, Build},
     progress::{say, talking_step},
     workspace::Workspace,
 };
@@ -99,14 +99,8 @@ struct Tool {
 
 impl Tool {
     fn build(workspace: &Workspace, cache: &Cache, image: &Path) -> Result<Self> {
-        let components = components::build(workspace, cache)?;
-        let kubectl = components.kubectl.files().next().context("find kubectl among its component's files")?.1;
-        talking_step("cairnctl", "building", || {
-            let mut cargo = Command::new("cargo");
-            cargo.args(["build", "--locked", "--quiet", "--package", "cairnctl"]).current_dir(workspace.root());
-            shown(&mut cargo)
-        })?;
-        Ok(Self { cairnctl: workspace.target().join("debug/cairnctl"), kubectl, image: image.to_owned() })
+        let kubectl = components::build(workspace, cache)?.kubectl_path();
+        Ok(Self { cairnctl: programs::cairnctl(workspace)?, kubectl, image: image.to_owned() })
     }
 
     fn cairnctl(&self, arguments: &[&str]) -> Box<Command> {
