@@ -5,6 +5,7 @@
 
 mod balancer;
 mod clients;
+mod conditions;
 mod node;
 mod pods;
 
@@ -14,19 +15,19 @@ use std::net::SocketAddrV4;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use api::{ConditionName, MilestoneKind, Truth};
 use kube::{Plan, ServiceSpec, Until};
+use probe::Probe;
+use probe::http::Endpoint;
 use supervise::{Backoff, Need, Readiness, Restart, Spec};
 use sys::process::Privileges;
 
 use self::clients::Clients;
+pub(crate) use self::conditions::report;
 use crate::board::Board;
 use crate::child::{Command, Limits};
 use crate::clock;
 use crate::enrolment::Authorities;
-use crate::http::Endpoint;
-use crate::probe::Probe;
-use crate::services::{Run, Services, Unit};
+use crate::services::{Run, Unit};
 
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]
@@ -140,56 +141,6 @@ fn companions(board: &Board, plan: &Plan, authorities: &Authorities, clients: &C
             probe: None,
         },
     ]
-}
-
-/// After this long without a change in a service, memory that calls have freed goes back, too.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-
-/// Keeps conditions and timeline in step with the services, and PID 1 small; a task for good.
-pub(crate) async fn report(board: Board, services: Services) {
-    const CONDITIONS: &[(&str, ConditionName)] = &[
-        ("etcd", ConditionName::EtcdReady),
-        ("containerd", ConditionName::ContainerdReady),
-        ("kube.apiserver", ConditionName::KubernetesApiReady),
-    ];
-    let mut changes = services.watch();
-    let mut seen = std::collections::HashSet::new();
-    loop {
-        let snapshots = changes.borrow_and_update().clone();
-        let mut waits = Vec::new();
-        for status in snapshots.into_iter().map(|snapshot| snapshot.status) {
-            let ready = matches!(status.state, supervise::State::Ready | supervise::State::Finished);
-            if ready && seen.insert(status.name) {
-                board.reached(status.name, MilestoneKind::Service);
-            }
-            if let Some((_, condition)) = CONDITIONS.iter().find(|(name, _)| *name == status.name) {
-                let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
-                board.condition(*condition, truth, reason);
-            }
-            if !ready && status.is_crash_looping() {
-                waits.push(format!("{} (failed {} times)", status.name, status.failures));
-            }
-        }
-        board.update(|view| view.waits_for = waits);
-        // A start needs much once: what it has freed is of no use to PID 1 any more.
-        sys::memory::give_back();
-        match tokio::time::timeout(LOOK_AGAIN, changes.changed()).await {
-            Ok(Ok(())) | Err(_) => {}
-            Ok(Err(_services_ended)) => return,
-        }
-    }
-}
-
-const fn word(state: &supervise::State) -> &'static str {
-    match state {
-        supervise::State::Waiting(_) => "waits for another service",
-        supervise::State::Starting => "is starting",
-        supervise::State::Ready | supervise::State::Finished => "",
-        supervise::State::BackingOff { .. } => "failed, is tried again",
-        supervise::State::Stopping => "is stopping",
-        supervise::State::Stopped => "is stopped",
-        supervise::State::Failed => "failed",
-    }
 }
 
 fn task(name: &'static str, needs: &'static [Need], restart: Restart) -> Spec {

@@ -15,13 +15,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use probe::Probe;
 use rustix::process::{Pid, Signal};
 use supervise::{Effect, Ending, Event, Exit, Instance, InvalidTree, Report, Spec, Status, StopReason, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::child::{Cgroup, Children, Command, Running};
 use crate::clock;
-use crate::probe::Probe;
 use crate::tasks::{self, Task};
 
 /// A task's future.

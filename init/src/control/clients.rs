@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use kube::{Credential, Plan};
 use pki::{AuthorityKind, Identity, Issued, UnixTime};
+use probe::http::{Endpoint, Tls};
 use rustls::pki_types::ServerName;
 
 use super::Error;
 use crate::clock;
 use crate::enrolment::Authorities;
-use crate::http::{Endpoint, Tls};
 use crate::tls::Clock;
 
 /// What PID 1 itself shows to the services.

@@ -8,10 +8,10 @@ use api::{ConditionName, Truth};
 use kube::node_status::{self, Readiness, ThisBoot};
 use model::NodeName;
 use pki::{Authority, Identity, Profile, UnixTime};
+use probe::http::{self, Endpoint, Session};
 
 use crate::board::Board;
 use crate::clock;
-use crate::http::{self, Endpoint, Session};
 use crate::tls::Clock;
 
 /// Why a look or an object failed.

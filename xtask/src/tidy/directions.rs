@@ -20,7 +20,7 @@ enum Kind {
     Pure,
     /// What both ends of a connection agree on.
     Wire,
-    /// What needs the machine's privileges: its kernel, its containerd.
+    /// What needs the machine's privileges: its kernel, its containerd, its services on loopback.
     Privileged,
     /// Runs as PID 1.
     Machine,
@@ -46,6 +46,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("supervise", Kind::Pure),
     ("api", Kind::Wire),
     ("import", Kind::Privileged),
+    ("probe", Kind::Privileged),
     ("sys", Kind::Privileged),
     ("init", Kind::Machine),
     ("floor", Kind::Machine),

@@ -1,0 +1,229 @@
+//! A small HTTP/1.1 client for the machine's own services: one request at a time, one bounded answer, over a connection
+//! that is kept. A TLS handshake costs both ends more than all else a look at a service does.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Method, Request};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+use crate::PAUSE;
+
+/// The largest answer that is read: a list of the pods of a machine.
+const ANSWER_BYTES: usize = 4 << 20;
+/// A server that accepts and says nothing is given up for this time. One that starts under emulation is slow to answer,
+/// and a new connection makes it slower.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server of this machine.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// How it is spoken to: in clear only on loopback.
+    pub tls: Option<Tls>,
+}
+
+/// Both ends of a TLS connection.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    /// The name the server's certificate is valid for.
+    pub name: ServerName<'static>,
+    /// Its authority, and our client certificate.
+    pub config: Arc<ClientConfig>,
+}
+
+/// Asks one server, over one connection for as long as that lasts.
+#[derive(Debug)]
+pub struct Session {
+    endpoint: Endpoint,
+    /// Not here while a request is under way: one that is given up takes its connection with it.
+    kept: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    requests: SendRequest<Full<Bytes>>,
+    /// Carries the bytes; ends with the value.
+    _carrying: JoinSet<()>,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status code.
+    pub status: u16,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// TCP or TLS failed.
+    #[error("connect")]
+    Connect(#[from] std::io::Error),
+    /// The request cannot be made.
+    #[error("make the request")]
+    Request(#[from] hyper::http::Error),
+    /// HTTP failed.
+    #[error("exchange HTTP")]
+    Http(#[from] hyper::Error),
+    /// The body broke off or is too large.
+    #[error("read the answer")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Nothing came for too long.
+    #[error("no answer within {} s", PATIENCE.as_secs())]
+    Silence,
+}
+
+impl Session {
+    /// With `endpoint`; connects when it is first asked.
+    pub const fn with(endpoint: Endpoint) -> Self {
+        Self { endpoint, kept: None }
+    }
+
+    /// Asks until GET `path` is answered 200.
+    pub async fn ready(&mut self, path: &str) {
+        while !self.get(path).await.is_ok_and(|answer| answer.status == 200) {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// GET `path`.
+    ///
+    /// # Errors
+    /// [`Error`] when there is no answer; an answer with any status is one.
+    pub async fn get(&mut self, path: &str) -> Result<Answer, Error> {
+        self.send(Method::GET, path, Bytes::new()).await
+    }
+
+    /// POST a JSON `body` to `path`.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Error> {
+        self.send(Method::POST, path, body).await
+    }
+
+    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Error> {
+        tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await.map_err(|_elapsed| Error::Silence)?
+    }
+
+    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Error> {
+        let mut connection = match self.kept.take() {
+            Some(kept) if !kept.requests.is_closed() => kept,
+            Some(_) | None => self.endpoint.connect().await?,
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", "localhost")
+            .header("content-type", "application/json")
+            .body(Full::new(body))?;
+        connection.requests.ready().await?;
+        let answer = connection.requests.send_request(request).await?;
+        let status = answer.status().as_u16();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await.map_err(Error::Body)?.to_bytes();
+        self.kept = Some(connection);
+        Ok(Answer { status, body })
+    }
+}
+
+impl Endpoint {
+    async fn connect(&self) -> Result<Connection, Error> {
+        let stream = TcpStream::connect(self.address).await?;
+        // A request is small and its answer awaited.
+        stream.set_nodelay(true)?;
+        match &self.tls {
+            None => handshake(stream).await,
+            Some(Tls { name, config }) => {
+                handshake(TlsConnector::from(config.clone()).connect(name.clone(), stream).await?).await
+            }
+        }
+    }
+}
+
+async fn handshake<S>(stream: S) -> Result<Connection, Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (requests, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let mut carrying = JoinSet::new();
+    carrying.spawn(async move {
+        let _the_sender_says_so_too = connection.await;
+    });
+    Ok(Connection { requests, _carrying: carrying })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn server() -> (TcpListener, Session) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("loopback has ports");
+        let address = listener.local_addr().expect("it is bound");
+        (listener, Session::with(Endpoint { address, tls: None }))
+    }
+
+    /// Reads one request without a body and answers it.
+    async fn answer(stream: &mut TcpStream, answer: &str) {
+        let mut request = Vec::new();
+        while !request.ends_with(b"\r\n\r\n") {
+            request.push(stream.read_u8().await.expect("a request"));
+        }
+        stream.write_all(answer.as_bytes()).await.expect("the client reads");
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_and_one_that_the_server_ended_is_made_anew() {
+        let (listener, mut session) = server().await;
+        let serving = async {
+            let (mut first, _) = listener.accept().await.expect("a connection");
+            answer(&mut first, "HTTP/1.1 503 wait\r\ncontent-length: 0\r\n\r\n").await;
+            answer(&mut first, "HTTP/1.1 200 ok\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi").await;
+            drop(first);
+            let (mut second, _) = listener.accept().await.expect("another connection");
+            answer(&mut second, "HTTP/1.1 204 nothing\r\n\r\n").await;
+        };
+        let asking = async {
+            session.ready("/").await;
+            session.get("/").await.expect("an answer").status
+        };
+        assert_eq!(tokio::join!(serving, asking).1, 204);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_accepts_and_says_nothing_is_given_up() {
+        let (_listener, mut session) = server().await;
+        assert!(matches!(session.get("/").await, Err(Error::Silence)));
+    }
+
+    #[tokio::test]
+    async fn an_answer_beyond_the_bound_is_refused() {
+        let (listener, mut session) = server().await;
+        let serving = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            let body = "x".repeat(ANSWER_BYTES + 1);
+            let head = format!("HTTP/1.1 200 ok\r\ncontent-length: {}\r\n\r\n", body.len());
+            answer(&mut stream, &head).await;
+            // The client hangs up in the middle.
+            let _cut = stream.write_all(body.as_bytes()).await;
+        };
+        let (_, answer) = tokio::join!(serving, session.get("/"));
+        assert!(matches!(answer, Err(Error::Body(_))), "{answer:?}");
+    }
+}
