@@ -50,15 +50,20 @@ pub(super) fn linear(partition: &Path) -> String {
     format!("{} {START}", partition.display())
 }
 
+/// dm-crypt's options against its work queues.
+const UNQUEUED: &str = "no_read_workqueue no_write_workqueue";
+
 /// What dm-crypt finds its key by in the keyring of the loading thread.
 pub(super) fn key_description(disk: DiskUuid) -> String {
     format!("cairn:{disk}")
 }
 
 /// dm-crypt over `device` from `offset` sectors on; its 64-byte key is a `logon` key of the loading thread's keyring.
+/// Without its work queues: who reads or writes ciphers at once, in the order asked, so that etcd's syncs are not handed
+/// from thread to thread and equal boots write with equal requests.
 pub(super) fn crypt(device: &Path, offset: u64, disk: DiskUuid) -> String {
     let (key, device) = (key_description(disk), device.display());
-    format!("aes-xts-plain64 :64:logon:{key} 0 {device} {offset} 1 sector_size:4096")
+    format!("aes-xts-plain64 :64:logon:{key} 0 {device} {offset} 3 sector_size:4096 {UNQUEUED}")
 }
 
 /// dm-integrity over everything behind the headers. Holds keys.
@@ -163,9 +168,9 @@ mod tests {
     fn dm_crypt_is_told_a_key_by_name_and_blocks_of_4_kib() {
         assert_eq!(
             crypt(Path::new("/dev/dm-1"), 0, disk()),
-            "aes-xts-plain64 :64:logon:cairn:11111111-1111-1111-1111-111111111111 0 /dev/dm-1 0 1 sector_size:4096"
+            "aes-xts-plain64 :64:logon:cairn:11111111-1111-1111-1111-111111111111 0 /dev/dm-1 0 3 sector_size:4096 no_read_workqueue no_write_workqueue"
         );
-        assert!(crypt(Path::new("/dev/vda4"), START, disk()).contains(" 0 /dev/vda4 2048 1 "));
+        assert!(crypt(Path::new("/dev/vda4"), START, disk()).contains(" 0 /dev/vda4 2048 3 "));
     }
 
     #[test]
