@@ -60,9 +60,12 @@ const MOUNTS: &[Row] = &[
     row("/sys/fs/cgroup", "cgroup2", QUIET, "nsdelegate,memory_recursiveprot"),
     row("/sys/kernel/security", "securityfs", QUIET, ""),
     Row { presence: Presence::WhereThere, ..row("/sys/fs/bpf", "bpf", QUIET, "mode=0700") },
-    Row { presence: Presence::WhereThere, ..row("/sys/fs/pstore", "pstore", QUIET, "") },
+    PSTORE,
     Row { presence: Presence::WhereThere, ..row("/sys/firmware/efi/efivars", "efivarfs", QUIET, "") },
 ];
+
+/// Before stage 1 has mounted everything, an error may have to be kept in it.
+const PSTORE: Row = Row { presence: Presence::WhereThere, ..row("/sys/fs/pstore", "pstore", QUIET, "") };
 
 const fn row(target: &'static str, kind: &'static str, flags: MountFlags, options: &'static str) -> Row {
     Row { target, kind, flags, options, presence: Presence::Required }
@@ -99,6 +102,21 @@ const SYSCTLS: &[(&str, &str, &str)] = &[
     ("vm/max_map_count", "262144", "what databases in pods ask for"),
 ];
 
+impl Row {
+    fn mount(&self) -> io::Result<()> {
+        let options = std::ffi::CString::new(self.options).expect("no NUL in the table");
+        Ok(mount(self.kind, self.target, self.kind, self.flags, Some(options.as_c_str()))?)
+    }
+}
+
+/// Mounts pstore alone.
+///
+/// # Errors
+/// Where the kernel has none, or where it is mounted already.
+pub(crate) fn mount_pstore() -> io::Result<()> {
+    PSTORE.mount()
+}
+
 /// Proof that the kernel's file systems and settings are in place.
 #[derive(Debug)]
 pub(crate) struct Kernel {
@@ -122,9 +140,8 @@ impl Kernel {
                 }
                 Ok(()) | Err(_) => {}
             }
-            let options = std::ffi::CString::new(row.options).expect("no NUL in the table");
-            match mount(row.kind, row.target, row.kind, row.flags, Some(options.as_c_str())) {
-                Err(error) if row.presence == Presence::Required => return Err(Error::Mount(row.target, error.into())),
+            match row.mount() {
+                Err(error) if row.presence == Presence::Required => return Err(Error::Mount(row.target, error)),
                 Err(error) => tracing::debug!(target = row.target, %error, "not mounted"),
                 Ok(()) => {}
             }

@@ -13,6 +13,7 @@ mod enrolment;
 mod esp;
 mod kernel;
 mod kmsg;
+mod last_words;
 mod lock;
 mod log;
 mod memory;

@@ -1,6 +1,6 @@
 //! The end of a boot: power-off, reboot, and what happens after an error nothing else can handle.
 //!
-//! Policy: a fatal error is shown, waits until a person could read it, and ends in a reboot. The wait also keeps a
+//! Policy: a fatal error is shown, kept for the next boot, waits until a person could read it, and ends in a reboot. The wait also keeps a
 //! machine that fails at every boot from a tight loop.
 
 use std::fmt;
@@ -14,7 +14,7 @@ use rustix::system::RebootCommand;
 use tokio::io::Interest;
 
 use crate::services::Chain;
-use crate::{console, log};
+use crate::{console, last_words, log};
 
 /// As the kernel waits after a panic (`panic=10`).
 const READING_TIME: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ impl<E: std::error::Error + 'static> From<E> for Fatal {
     }
 }
 
-/// Shows `error`, waits, reboots.
+/// Shows `error`, leaves it for the next boot, waits, reboots.
 pub(crate) fn fatal(error: &Fatal) -> ! {
     let text = format!("\nCairn cannot go on: {error}\nThe machine reboots in {} s.\n", READING_TIME.as_secs());
     match console::open() {
@@ -55,6 +55,9 @@ pub(crate) fn fatal(error: &Fatal) -> ! {
             let _there_is_nowhere_to_report_it = io::Write::write_all(&mut console, text.as_bytes());
         }
         Err(_no_console) => log::console(&text),
+    }
+    if let Err(error) = last_words::leave(&text) {
+        log::console(&format!("It is not kept for the next boot: {error}.\n"));
     }
     wait(READING_TIME);
     end(RebootCommand::Restart)

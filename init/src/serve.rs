@@ -19,7 +19,7 @@ use crate::power::{self, Fatal};
 use crate::public_api::PublicApi;
 use crate::rpc::PowerRequest;
 use crate::services::Services;
-use crate::{memory, storage, tasks};
+use crate::{last_words, memory, storage, tasks};
 
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
 const STOP_WITHIN: Duration = Duration::from_secs(75);
@@ -54,6 +54,7 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
     api.show(&services);
     let _reporting = tasks::spawn(control::report(board.clone(), services.clone()));
     let _small = tasks::spawn(memory::keep_small(services.clone()));
+    let _collecting = tasks::spawn(last_words::collect());
     let _measuring = tasks::spawn(storage::report(board.clone(), member.data.clone()));
     board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");

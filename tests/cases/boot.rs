@@ -10,7 +10,7 @@ use tests::{Case, Context, Need, Screen, Via, stays, untouched, wait_state};
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "uefi: only the measured kernel opens an authenticated machine",
-        proves: &["O6", "O11", "O15", "D1", "D2", "S11"],
+        proves: &["O1", "O6", "O11", "O15", "D1", "D2", "S11"],
         needs: &[Need::Swtpm, Need::Ovmf],
         run: uefi,
     },
@@ -46,13 +46,14 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     stays(t, &mut plan.start()?, "NeedsOwner", "PCR policy")?;
     disk.write(Esp, name, b"C")?;
 
-    // Another command line: refused by the initramfs, before anything looks at TPM or data.
+    // Another command line: refused by the initramfs, before anything looks at TPM or data; kept for the next boot.
     let option = disk.find(Esp, b" panic=10 ")?;
     disk.write(Esp, option, b" panic=11 ")?;
     let mut vm = plan.start()?;
     vm.wait_for("another command line than the image's: refused", t.within(40))?;
     ensure!(!came_up(&mut vm), "it went on");
     untouched(t, &mut vm)?;
+    vm.wait_reset(t.within(20))?;
     vm.kill();
     disk.write(Esp, option, b" panic=10 ")?;
 
@@ -61,6 +62,9 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     for field in ["machine_id", "cluster_id", "boot_class", "protection"] {
         ensure!(first[field] == again[field], "{field}: {again:#}");
     }
+    vm.wait_for("its last words are in the log", t.within(10))?;
+    let words = owner.run(&["-c", "one", "machine", "logs", "last-words"])?;
+    ensure!(words.contains("Cairn cannot go on: the kernel was started with another command line"), "{words}");
     Ok(())
 }
 
