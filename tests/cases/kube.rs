@@ -13,7 +13,7 @@ use serde_json::Value;
 use tests::{Case, Context, Need, Owner, Refused, Via, recovered, same_machine, web_pod};
 
 pub(crate) const CASES: &[Case] = &[
-    case("a node is ready and runs a pod of the image", &["W1", "W5"], ready),
+    case("a node is ready and runs a pod of the image", &["O6", "W1", "W5"], ready),
     case("a privileged pod is refused", &["W7"], privileged),
     case("the same image runs a pod when its kernel is loaded", &["O6", "W1"], direct),
     case("a reboot is a cold start that brings all of it back", &["O12", "D2", "S6", "W1"], reboot),

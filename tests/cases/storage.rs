@@ -9,7 +9,7 @@ use tests::{Case, Context, Headers, Need, Owner, Plan, RawDisk, stays, wait_stat
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "neither another tpm nor another disk nor a lost seal opens or formats",
-        proves: &["D2", "D4", "D14"],
+        proves: &["D2", "D4", "D14", "S7"],
         needs: &[Need::Swtpm],
         run: halves,
     },

@@ -1,7 +1,8 @@
 //! The house rules that no compiler knows: which crate may name which, how files begin, how long they are, what they are
-//! called. It reads the checkout and reports; it must never change a file.
+//! called, and what the specification says of tests. It reads the checkout and reports; it must never change a file.
 
 mod directions;
+mod proofs;
 mod text;
 
 use std::{
@@ -12,6 +13,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
+use self::proofs::Proofs;
 use crate::{progress::say, workspace::Workspace};
 
 /// One broken rule: where, and which.
@@ -40,6 +42,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
     let metadata =
         MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec().context("cargo metadata")?;
     let mut findings = directions::findings(&metadata);
+    let mut proofs = Proofs::default();
     for (member, folder) in members(&metadata) {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
         let name = shown(workspace, &folder.join("Cargo.toml"));
@@ -52,8 +55,11 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
             if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
                 findings.extend(text::world(&shown(workspace, &file), &source));
             }
+            proofs.read(&shown(workspace, &file), &source);
         }
     }
+    let specification = fs::read_to_string(workspace.path(proofs::DOCUMENT)).context("read the specification")?;
+    findings.extend(proofs.findings(&specification));
     findings.sort();
     Ok(findings)
 }
