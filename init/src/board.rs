@@ -74,7 +74,7 @@ impl Board {
         let unknown = |name: ConditionName| Condition {
             name: name.word().to_owned(),
             truth: Truth::Unknown,
-            reason: String::new(),
+            reason: String::from("nothing reports it yet"),
             since: now,
         };
         let view = View {

@@ -16,7 +16,7 @@ use crate::disk::Disk;
 use crate::enrolment::{self, Outcome, Site};
 use crate::kernel::{self, Kernel};
 use crate::mesh::Mesh;
-use crate::power::Fatal;
+use crate::power::{Buttons, Fatal};
 use crate::public_api::PublicApi;
 use crate::serve::{self, Machine};
 use crate::uplink::Uplink;
@@ -32,9 +32,9 @@ async fn boot() -> Result<Infallible, Fatal> {
     let kernel = Kernel::mount()?;
     clock::not_before(Floor::Image);
     let (board, power_on) = Board::new(kernel.boot);
-    let _screen = tasks::spawn(console::show(board.clone()));
-    let _kernel_log = tasks::spawn(kmsg::copy());
+    let _screen_and_kernel_log = (tasks::spawn(console::show(board.clone())), tasks::spawn(kmsg::copy()));
     let (children, _reaper) = Children::new()?;
+    let buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
     let disk = Disk::find(board.boot().root_hash.partition_uuid())?;
@@ -49,12 +49,12 @@ async fn boot() -> Result<Infallible, Fatal> {
         Outcome::Member(member, underway) => (member, underway),
         Outcome::Stays(settled, reason) => {
             board.settled(&settled, &reason);
-            return serve::waiting(api).await;
+            return serve::waiting(api, buttons).await;
         }
     };
     kernel::name(&member.name, member.machine)?;
     api.admit(&member)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;
     board.reached("mesh", MilestoneKind::Step);
-    serve::machine(Machine { board, children, api, member, mesh, underway }).await
+    serve::machine(Machine { board, children, api, buttons, member, mesh, underway }).await
 }

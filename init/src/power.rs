@@ -12,7 +12,10 @@ use std::time::Duration;
 
 use rustix::system::RebootCommand;
 use tokio::io::Interest;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinSet;
 
+use crate::rpc::PowerRequest;
 use crate::services::Chain;
 use crate::{console, last_words, log};
 
@@ -77,16 +80,53 @@ fn wait(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Waits until the power button is pressed; for ever on a machine without one.
-pub(crate) async fn button() {
-    let devices = std::fs::read_dir("/dev/input").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let events =
-        devices.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("event")));
-    let mut buttons: tokio::task::JoinSet<io::Result<()>> = events.map(pressed).collect();
-    while let Some(ended) = buttons.join_next().await {
+/// What a person at the machine can press, heard from when it was made: a press is kept until somebody asks for it.
+#[derive(Debug)]
+pub(crate) struct Buttons {
+    /// Each ends when the power button is pressed, or when its device can say so no more.
+    power: JoinSet<io::Result<()>>,
+    /// Ctrl-Alt-Del; none where the kernel does not tell.
+    keys: Option<Signal>,
+}
+
+impl Buttons {
+    /// Listens. Ctrl-Alt-Del no longer resets the machine on the spot (reboot(2)).
+    pub(crate) fn listen() -> Self {
+        let devices =
+            std::fs::read_dir("/dev/input").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        let events =
+            devices.filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("event")));
+        let keys = rustix::system::reboot(RebootCommand::CadOff).map_err(io::Error::from);
+        let keys = keys.and_then(|()| signal(SignalKind::interrupt()));
+        if let Err(error) = &keys {
+            tracing::warn!(%error, "Ctrl-Alt-Del is not heard");
+        }
+        Self { power: events.map(pressed).collect(), keys: keys.ok() }
+    }
+
+    /// Waits for a press; for ever on a machine without buttons.
+    pub(crate) async fn pressed(&mut self) -> PowerRequest {
+        tokio::select! {
+            () = power_button(&mut self.power) => PowerRequest::PowerOff,
+            () = ctrl_alt_del(self.keys.as_mut()) => PowerRequest::Reboot,
+        }
+    }
+}
+
+async fn power_button(devices: &mut JoinSet<io::Result<()>>) {
+    while let Some(ended) = devices.join_next().await {
         if matches!(ended, Ok(Ok(()))) {
             return;
         }
+    }
+    std::future::pending().await
+}
+
+async fn ctrl_alt_del(keys: Option<&mut Signal>) {
+    if let Some(keys) = keys
+        && keys.recv().await.is_some()
+    {
+        return;
     }
     std::future::pending().await
 }

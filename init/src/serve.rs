@@ -8,14 +8,13 @@ use kube::{ControlPlane, Plan};
 use model::{Ipv4Prefix, POD_PREFIX, Underway};
 use rustix::system::RebootCommand;
 use supervise::StopReason;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::board::Board;
 use crate::child::Children;
 use crate::control::{self, Extent};
 use crate::enrolment::{self, Member};
 use crate::mesh::Mesh;
-use crate::power::{self, Fatal};
+use crate::power::{self, Buttons, Fatal};
 use crate::public_api::PublicApi;
 use crate::rpc::PowerRequest;
 use crate::services::Services;
@@ -30,6 +29,7 @@ pub(crate) struct Machine {
     pub(crate) board: Board,
     pub(crate) children: Children,
     pub(crate) api: PublicApi,
+    pub(crate) buttons: Buttons,
     pub(crate) member: Box<Member>,
     pub(crate) mesh: Mesh,
     pub(crate) underway: Underway,
@@ -40,7 +40,7 @@ pub(crate) struct Machine {
 /// # Errors
 /// What could not be started; and what could not be mended: the machine then starts again.
 pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
-    let Machine { board, children, mut api, member, mesh, underway } = machine;
+    let Machine { board, children, mut api, mut buttons, member, mesh, underway } = machine;
     let plan = Plan {
         node: member.name.clone(),
         cluster: member.cluster,
@@ -64,7 +64,7 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
             // First: the owner's first call may be the one that asks for the end.
             biased;
             () = context.claimed.notified() => enrolment::forget_first_contact().await?,
-            how = asked(&mut api) => break how,
+            how = asked(&mut api, &mut buttons) => break how,
             escalation = services.escalated() => {
                 board.error(&format!("service {} failed too often: the machine starts again", escalation.service));
                 break PowerRequest::Reboot;
@@ -87,25 +87,17 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
 ///
 /// # Errors
 /// None but the end of the runtime.
-pub(crate) async fn waiting(mut api: PublicApi) -> Result<Infallible, Fatal> {
-    let how = asked(&mut api).await;
+pub(crate) async fn waiting(mut api: PublicApi, mut buttons: Buttons) -> Result<Infallible, Fatal> {
+    let how = asked(&mut api, &mut buttons).await;
     begin_to_end(&api.context.board, how);
     end(&api, how).await
 }
 
-/// Waits for a reason to end: the API, the power button, Ctrl-Alt-Del, or an API that cannot be served.
-async fn asked(api: &mut PublicApi) -> PowerRequest {
-    let mut keys = signal(SignalKind::interrupt()).ok();
-    let pressed = async {
-        match keys.as_mut() {
-            Some(keys) => keys.recv().await,
-            None => std::future::pending().await,
-        }
-    };
+/// Waits for a reason to end: the API, a button, or an API that cannot be served.
+async fn asked(api: &mut PublicApi, buttons: &mut Buttons) -> PowerRequest {
     tokio::select! {
         Some(request) = api.power.recv() => request,
-        _ctrl_alt_del = pressed => PowerRequest::Reboot,
-        () = power::button() => PowerRequest::PowerOff,
+        request = buttons.pressed() => request,
         _escalation = api.tree.escalated() => PowerRequest::Reboot,
     }
 }

@@ -185,6 +185,15 @@ impl Qmp {
         self.execute("system_powerdown", &Value::Null, deadline).map(drop)
     }
 
+    /// Presses keys of the keyboard together, by QEMU's names for them (`QKeyCode`).
+    ///
+    /// # Errors
+    /// [`QmpError`]
+    pub fn press_keys(&mut self, keys: &[&str], deadline: Deadline) -> Result<(), QmpError> {
+        let keys: Vec<Value> = keys.iter().map(|key| json!({ "type": "qcode", "data": key })).collect();
+        self.execute("send-key", &json!({ "keys": keys }), deadline).map(drop)
+    }
+
     /// Pulls the reset line.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a thousand children that die at once are reaped once", &["O1"], children),
     case("a service that keeps failing is seen and slowed down", &["O2"], crash_loop),
     case("a service that ignores sigterm is killed at its deadline", &["O2"], deaf),
+    case("a service that takes too much is ended alone", &["O2"], greedy),
+    case("a group is restarted together", &["O2"], group),
     case("a flooded log does not grow pid 1", &["O2", "Q2"], flood),
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
     case("etcd comes back after a kill", &["O2"], kill),
@@ -75,6 +77,36 @@ fn deaf(t: &Context) -> anyhow::Result<()> {
         ensure!(after["last_exit"] == "signal 9", "{after}");
         ensure!(victim.lines(NAME, "asked to end, going on")?.len() == 1, "SIGTERM came first");
         ensure!(!victim.lines("init", "service ignores SIGTERM, killed")?.is_empty());
+        Ok(())
+    })
+}
+
+fn greedy(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.greedy";
+    with_victim(t, |t, victim| {
+        let etcd = victim.service_when(t, "etcd", |service| service["state"] == "ready")?;
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        let ended = victim.service_when(t, NAME, |service| service["last_exit"].is_string());
+        let said = victim.lines(NAME, "")?;
+        ensure!(ended?["last_exit"] == "signal 9", "{said:?}");
+        ensure!(matches!(&said[..], [one] if one.starts_with("63 threads, then refused: ")), "{said:?}");
+        ensure!(victim.service("etcd")?["pid"] == etcd["pid"], "etcd went on");
+        Ok(())
+    })
+}
+
+fn group(t: &Context) -> anyhow::Result<()> {
+    const PAIR: [&str; 2] = ["test.pair-a", "test.pair-b"];
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, "test.pair")?;
+        let ready = |name| victim.service_when(t, name, |service| service["state"] == "ready");
+        let before = [ready(PAIR[0])?, ready(PAIR[1])?];
+        victim.session.inject(FaultKind::KillService, PAIR[0])?;
+        for (name, before, exit) in [(PAIR[0], &before[0], "signal 9"), (PAIR[1], &before[1], "signal 15")] {
+            let fresh = |service: &Value| service["state"] == "ready" && service["pid"] != before["pid"];
+            let after = victim.service_when(t, name, fresh)?;
+            ensure!(after["last_exit"] == exit, "{after}");
+        }
         Ok(())
     })
 }

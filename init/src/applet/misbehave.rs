@@ -17,6 +17,12 @@ use crate::{esp, kernel};
 
 /// What a program that ends at once ends with; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;
+/// A greedy one may have so many tasks, the first one included.
+pub(crate) const MOST_THREADS: u32 = 64;
+/// And would take so much memory if nobody ended it.
+const MOST_MEBIBYTES: usize = 128;
+/// For a thread that does nothing.
+const STACK: usize = 64 << 10;
 /// This profile has no such program.
 const REFUSED: u8 = 2;
 
@@ -29,6 +35,8 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "exit" => return ExitCode::from(ENDED),
         "deaf" => deaf(),
         "flood" => flood(),
+        "greedy" => greedy(),
+        "idle" => idle(),
         "unseal" => unseal(),
         "processes" => processes(),
         _ => return ExitCode::from(REFUSED), // a name that no test service has
@@ -59,6 +67,33 @@ fn flood() -> io::Result<()> {
     let mut out = io::stdout().lock();
     let lines = "a line like any other, of which there are far too many\n".repeat(64);
     (0..16_384).try_for_each(|_| out.write_all(lines.as_bytes()))
+}
+
+/// Starts threads until it may not, then takes memory until it is ended.
+fn greedy() -> io::Result<()> {
+    let mut threads = Vec::new();
+    let refused = loop {
+        match std::thread::Builder::new().stack_size(STACK).spawn(idle) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => break error,
+        }
+        if threads.len() > MOST_THREADS as usize {
+            return Err(io::Error::other("it may start as many threads as it likes"));
+        }
+    };
+    say(&format!("{} threads, then refused: {refused}", threads.len()));
+    let mut held = Vec::new();
+    while held.len() < MOST_MEBIBYTES {
+        held.push(vec![1_u8; 1 << 20]);
+    }
+    Err(io::Error::other("it may take as much memory as it likes"))
+}
+
+/// Waits to be ended.
+fn idle() -> io::Result<()> {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// As root, with the seal in hand: asks the TPM for its root, by the policy and by an empty password. Fails when it is
@@ -113,7 +148,7 @@ mod tests {
     /// The host is no machine of the debug profile.
     #[test]
     fn nothing_runs_in_another_profile() {
-        for program in ["exit", "deaf", "flood", "unseal", "processes", "other"] {
+        for program in ["exit", "deaf", "flood", "greedy", "idle", "unseal", "processes", "other"] {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
         }
     }

@@ -25,8 +25,10 @@ pub(super) struct Debug(pub(super) Arc<Context>);
 
 /// More would need more descriptors than a process has.
 const MOST_CHILDREN: u32 = 1000;
-/// For each of the two: far more than they need.
+/// Far more than they need.
 const LIMITS: Limits = Limits { memory: 256 << 20, pids: 2048 };
+/// What a greedy one soon comes up against.
+const NARROW: Limits = Limits { memory: 32 << 20, pids: misbehave::MOST_THREADS };
 /// Short, so that a test sees it grow.
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), cap: Duration::from_secs(2), stable: Duration::from_secs(60) };
@@ -80,14 +82,19 @@ impl Debug {
         Ok(format!("killed {}", pid.as_raw_nonzero()))
     }
 
-    /// Starts a test service as a tree of its own; it runs until the machine ends.
+    /// Starts a test service, or a group of two, as a tree of its own; it runs until the machine ends.
     fn start(&self, service: &str) -> Result<String, Status> {
-        let unit =
-            unit(service).ok_or_else(|| Status::not_found(format!("no test service `{service}`; nothing was done")))?;
-        if self.0.snapshots().iter().any(|snapshot| snapshot.status.name == service) {
+        let units = match service {
+            "test.pair" => ["test.pair-a", "test.pair-b"].into_iter().filter_map(unit).collect(),
+            one => Vec::from_iter(unit(one)),
+        };
+        let Some(first) = units.first() else {
+            return Err(Status::not_found(format!("no test service `{service}`; nothing was done")));
+        };
+        if self.0.snapshots().iter().any(|snapshot| snapshot.status.name == first.spec.name) {
             return Err(Status::already_exists(format!("`{service}` has been started; nothing was done")));
         }
-        let tree = Services::start(&self.0.children, vec![unit]);
+        let tree = Services::start(&self.0.children, units);
         let tree = tree.map_err(|error| Status::internal(error.to_string()))?;
         self.0.show(&tree);
         Ok(format!("started {service}"))
@@ -100,6 +107,11 @@ fn unit(service: &str) -> Option<Unit> {
     let (name, restart, run) = match service {
         "test.crash-loop" => ("test.crash-loop", always, Run::Child(program("test-exit"))),
         "test.deaf" => ("test.deaf", always, Run::Child(program("test-deaf"))),
+        "test.greedy" => {
+            ("test.greedy", Restart::Never, Run::Child(Command { limits: NARROW, ..program("test-greedy") }))
+        }
+        "test.pair-a" => ("test.pair-a", always, Run::Child(program("test-idle"))),
+        "test.pair-b" => ("test.pair-b", always, Run::Child(program("test-idle"))),
         "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
         "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
@@ -109,7 +121,7 @@ fn unit(service: &str) -> Option<Unit> {
     let spec = Spec {
         name,
         needs: &[],
-        group: None,
+        group: name.starts_with("test.pair-").then_some("test.pair"),
         start_deadline: Duration::from_secs(60),
         stop_deadline: Duration::from_secs(2),
         restart,
