@@ -42,7 +42,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
-    let api = PublicApi::open(&board, &children, uplink.clients.as_ref(), found.known.as_ref())?;
+    let api = PublicApi::open(&board, &children, uplink.clients.as_ref(), &found)?;
     board.reached("public api", MilestoneKind::Step);
     let site = Site { disk: &disk, board: &board, children: &children };
     let (member, underway) = match enrolment::act(found, power_on, site).await? {

@@ -16,7 +16,7 @@ mod vault;
 use std::io;
 
 use enrol::create::{Plan, State};
-use enrol::found::Verdict;
+use enrol::found::{Reason, Verdict};
 use model::{Ipv4Prefix, NetworkConfig, PowerOn, Settled, Stay, Underway};
 
 use crate::board::{Board, Boot};
@@ -54,6 +54,8 @@ pub(crate) struct Found {
     pub(crate) vpn_prefix: Ipv4Prefix,
     /// What the seal says of the machine, if it opened.
     pub(crate) known: Option<Known>,
+    /// Why there is no identity and will be none: what is wrong with the config. It names nobody, so anybody may be told.
+    pub(crate) refused: Option<Reason>,
     decision: Decision,
     /// One paragraph: what it means, what is wrong, what was left alone, what to do.
     why: String,

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::board::Board;
 use crate::child::Children;
-use crate::enrolment::{Known, Member};
+use crate::enrolment::{Found, Known, Member};
 use crate::rpc::{self, ClaimSecret, Claimable, Context, Front, KubernetesAccess, PowerRequest};
 use crate::services::{Run, Services, Unit};
 use crate::tls::Clock;
@@ -54,7 +54,7 @@ impl PublicApi {
         board: &Board,
         children: &Children,
         uplink: Option<&Services>,
-        known: Option<&Known>,
+        found: &Found,
     ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
         let certificate = pki::client_auth::owner_certificate(&key)?;
@@ -84,7 +84,10 @@ impl PublicApi {
         let tree = Services::start(children, vec![unit])?;
         context.show(&tree);
         let api = Self { context, power, tree, front };
-        known.map_or(Ok(()), |known| api.prove(known))?;
+        found.known.as_ref().map_or(Ok(()), |known| api.prove(known))?;
+        if let Some(reason) = found.refused {
+            api.context.first_contact(Claimable::Never(reason));
+        }
         Ok(api)
     }
 

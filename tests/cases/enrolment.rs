@@ -6,7 +6,7 @@ use api::wire::{
     RestartServiceRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use model::MachineState;
-use tests::{Case, Context, Need, Stranger, same_machine, stays, untouched, wait_state};
+use tests::{Case, Context, Need, Plan, Stranger, same_machine, stays, untouched, wait_state};
 use tonic::Code;
 
 pub(crate) const CASES: &[Case] = &[
@@ -74,9 +74,9 @@ fn refused(t: &Context) -> anyhow::Result<()> {
 
     // The file of the ESP, then QEMU's item, then a machine that cannot keep what the config asks for.
     disk.put_config(&[])?;
-    stays(t, &mut on_esp.start()?, "NeedsOwner", "empty")?;
+    refuses(t, &on_esp, "empty")?;
     disk.put_config(&edited)?;
-    stays(t, &mut on_esp.start()?, "NeedsOwner", "not signed by the owner")?;
+    refuses(t, &on_esp, "not signed by the owner")?;
     disk.put_config(&good)?;
     let before = disk.digest()?;
     let items: [(&[u8], &str); 4] = [
@@ -86,10 +86,21 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         (&[0xa; 100_000], "at most 65536 are read"),
     ];
     for (item, reason) in items {
-        stays(t, &mut on_esp.clone().config(item)?.start()?, "NeedsOwner", reason).context(reason)?;
+        refuses(t, &on_esp.clone().config(item)?, reason).context(reason)?;
     }
-    stays(t, &mut on_esp.start()?, "NeedsOwner", "TPM")?;
+    refuses(t, &on_esp, "TPM")?;
     ensure!(disk.digest()? == before, "the disk is another");
+    Ok(())
+}
+
+/// The machine says why on its console, and to whoever asks its API for first contact.
+fn refuses(t: &Context, plan: &Plan, reason: &str) -> anyhow::Result<()> {
+    let mut vm = plan.start()?;
+    stays(t, &mut vm, "NeedsOwner", reason)?;
+    let mut stranger = Stranger::meet(&vm, t.within(10))?;
+    let answer = stranger.call(async |client| client.claim(ClaimRequest::default()).await);
+    let told = answer.err().context("it claims to have an identity")?;
+    ensure!(told.code() == Code::FailedPrecondition && told.message().contains(reason), "{told}");
     Ok(())
 }
 

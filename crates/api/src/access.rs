@@ -60,8 +60,8 @@ pub enum Audit {
 const ANY: &[MachineState] = MachineState::ALL;
 /// States in which the machine may know an owner.
 const OWNED: &[MachineState] = &[Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
-/// States in which there may be an identity to prove: the data header is committed, or was.
-const CLAIMED: &[MachineState] = &[Enrolling, Running, Failed];
+/// States in which there may be an identity to prove, as the data header is committed, or was; or a config to refuse.
+const CLAIMED: &[MachineState] = &[Enrolling, Running, NeedsOwner, Failed];
 /// States with services to speak of.
 const SERVING: &[MachineState] = &[Enrolling, Running, Failed];
 /// A member with its data open.

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //!   NotYet ──header committed──► Open ──the owner's first authenticated call──► Over
+//!      └─────config refused────► Never
 //! ```
 
 use std::sync::Arc;
 
 use api::Claim;
+use enrol::found::Reason;
 use keys::first_contact::{Transcript, prove};
 use model::{ConfigDigest, FirstContact, MachineId};
 
@@ -19,6 +21,8 @@ pub(crate) enum Claimable {
     Open(ClaimSecret),
     /// The owner has called with its key.
     Over,
+    /// The config is refused: this boot brings no identity.
+    Never(Reason),
 }
 
 /// What `Claim` answers with.
@@ -40,11 +44,14 @@ pub(crate) struct ClaimSecret {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoClaim {
     /// There is nothing to prove yet, or not on this connection, which began before the machine had its certificate.
-    #[error("the machine is not enrolled yet; nothing was changed; ask again")]
+    #[error("the machine is not enrolled yet; nothing was changed; ask again, or look at its screen")]
     NotYet,
     /// The secret is dead.
     #[error("first contact is over: the owner has called; nothing was changed")]
     Over,
+    /// It will not come to that.
+    #[error("{0}")]
+    Never(Reason),
     /// A certificate of our own does not parse.
     #[error("own certificate is unreadable")]
     Certificate,
@@ -53,7 +60,7 @@ pub(super) enum NoClaim {
 impl From<NoClaim> for tonic::Status {
     fn from(error: NoClaim) -> Self {
         match error {
-            NoClaim::NotYet | NoClaim::Over => Self::failed_precondition(error.to_string()),
+            NoClaim::NotYet | NoClaim::Over | NoClaim::Never(_) => Self::failed_precondition(error.to_string()),
             NoClaim::Certificate => Self::internal(error.to_string()),
         }
     }
@@ -66,6 +73,7 @@ impl Claimable {
             Self::Open(held) if *held.certificate == **leaf => held,
             Self::NotYet | Self::Open(_) => return Err(NoClaim::NotYet),
             Self::Over => return Err(NoClaim::Over),
+            Self::Never(reason) => return Err(NoClaim::Never(*reason)),
         };
         let transcript = Transcript {
             exporter,
@@ -151,5 +159,7 @@ mod tests {
         assert_eq!(claim.answer(&leaf.into(), [1; 32]), Err(NoClaim::Over));
         assert!(!claim.end(), "once");
         assert!(!Claimable::NotYet.end(), "there was nothing to end");
+        let never = Reason::Config(enrol::config::ConfigError::Signature);
+        assert_eq!(Claimable::Never(never).answer(&other, [1; 32]), Err(NoClaim::Never(never)), "the reason is told");
     }
 }
