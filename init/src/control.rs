@@ -128,7 +128,7 @@ fn companions(board: &Board, plan: &Plan, authorities: &Authorities, clients: &C
             probe: None,
         },
         Unit {
-            spec: task("kube.observer", &[Need::Ready("kube.bootstrap")], Restart::Always(BACKOFF)),
+            spec: task("kube.observer", &[Need::Ready("kube.apiserver")], Restart::Always(BACKOFF)),
             run: Run::task(move || node::observe(observed.clone(), api.clone(), node.clone(), boot_id.clone(), began)),
             probe: None,
         },

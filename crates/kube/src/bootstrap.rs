@@ -4,7 +4,7 @@
 //! written): only that group stands above RBAC, and somebody has to write the first bindings. An object that is there
 //! already (409) is left alone: the owner may have changed it.
 
-use pki::{APISERVERS, OBSERVERS, OWNERS};
+use pki::{APISERVERS, OWNERS};
 use serde_json::json;
 
 /// An object to create by POST.
@@ -20,37 +20,15 @@ pub struct Object {
     pub because: &'static str,
 }
 
-const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
 /// All of them, in the order of creation.
 #[must_use]
 pub fn objects() -> Vec<Object> {
     vec![
-        Object {
-            path: ROLES,
-            name: OBSERVERS,
-            body: observer_role(),
-            because: "what PID 1 may see; it changes nothing in Kubernetes",
-        },
-        binding(OBSERVERS, OBSERVERS, "PID 1 sees its node and its pods"),
         binding(OWNERS, "cluster-admin", "the owner may do all, by a binding that can be deleted"),
         binding(APISERVERS, "system:kubelet-api-admin", "logs, exec and port-forward reach the kubelet"),
     ]
-}
-
-fn observer_role() -> String {
-    let read = ["get", "list", "watch"];
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": { "name": OBSERVERS },
-        "rules": [
-            { "apiGroups": [""], "resources": ["nodes", "pods"], "verbs": read },
-            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": read },
-        ],
-    })
-    .to_string()
 }
 
 /// A binding of the same name as the group.

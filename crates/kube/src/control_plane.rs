@@ -67,7 +67,7 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
             address: std::net::SocketAddrV4::new(vpn, KUBERNETES_API_PORT),
             path: "/readyz",
             authority: AuthorityKind::Kubernetes,
-            client: Some(Credential::Observer),
+            client: Some(Credential::KubeletClient),
         },
         needs: vec![Need {
             service: etcd::NAME,

@@ -29,17 +29,16 @@ pub enum Credential {
     Scheduler,
     /// The scheduler's towards its probe.
     SchedulerServer,
-    /// The kubelet's towards the apiserver.
+    /// The kubelet's towards the apiserver. PID 1 has one, too, with a key of its own: what a node may see of itself is all
+    /// that it looks at.
     KubeletClient,
     /// The kubelet's towards the apiserver as its client.
     KubeletServer,
-    /// PID 1's towards the apiserver, to probe it and to read the node's state.
-    Observer,
 }
 
 impl Credential {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 12] = [
         Self::EtcdServer,
         Self::EtcdPeer,
         Self::EtcdMachineClient,
@@ -52,7 +51,6 @@ impl Credential {
         Self::SchedulerServer,
         Self::KubeletClient,
         Self::KubeletServer,
-        Self::Observer,
     ];
 
     /// The profile its certificate follows; the profile says which authority signs it.
@@ -72,7 +70,6 @@ impl Credential {
             Self::SchedulerServer => Profile::LoopbackServer { component: "kube-scheduler" },
             Self::KubeletClient => Profile::KubeletClient { node },
             Self::KubeletServer => Profile::KubeletServer { node, vpn },
-            Self::Observer => Profile::KubeObserver,
         }
     }
 
@@ -88,10 +85,10 @@ impl Credential {
         format!("/run/cairn/pki/{}.key", self.stem())
     }
 
-    /// Whether a service reads it from its files. Those that only PID 1 uses stay in its memory.
+    /// Whether a service reads it from its files. One that only PID 1 uses stays in its memory.
     #[must_use]
     pub const fn is_written(self) -> bool {
-        !matches!(self, Self::EtcdMachineClient | Self::Observer)
+        !matches!(self, Self::EtcdMachineClient)
     }
 
     const fn stem(self) -> &'static str {
@@ -108,7 +105,6 @@ impl Credential {
             Self::SchedulerServer => "scheduler-server",
             Self::KubeletClient => "kubelet-client",
             Self::KubeletServer => "kubelet-server",
-            Self::Observer => "observer",
         }
     }
 }

@@ -65,10 +65,8 @@ pub enum Profile<'a> {
         /// The node's VPN address.
         vpn: Ipv4Addr,
     },
-    /// PID 1 while it creates the bindings of the other two cairn groups; never leaves memory.
+    /// PID 1 while it creates the bindings of the cairn groups; never leaves memory.
     KubeBootstrap,
-    /// PID 1 while it watches its node and pods.
-    KubeObserver,
     /// The owner, by `kubectl`.
     KubeOwner,
     /// A component that serves its probe on loopback only: controller-manager, scheduler.
@@ -132,8 +130,6 @@ const OWNER: Duration = Duration::from_secs(24 * 3600);
 
 /// The group the owner's kubeconfig is in; bound to `cluster-admin` by a ClusterRoleBinding that can be deleted.
 pub const OWNERS: &str = "cairn:owners";
-/// The group PID 1 observes as; bound to read nodes, leases and pods.
-pub const OBSERVERS: &str = "cairn:observers";
 /// The group the apiserver is in towards kubelets; bound to `system:kubelet-api-admin`.
 pub const APISERVERS: &str = "cairn:apiservers";
 /// The one name all etcd peers share, so that a client certificate of the same authority is no peer.
@@ -256,9 +252,6 @@ impl Profile<'_> {
                     "someone has to bind the first groups, and only this group is above RBAC; one hour, in memory",
                 )
             },
-            Self::KubeObserver => {
-                client(Kubernetes, "cairn:observer", Some(OBSERVERS), "PID 1 reads nodes, leases and pods, no more")
-            }
             Self::KubeOwner => Row {
                 lifetime: OWNER,
                 ..client(

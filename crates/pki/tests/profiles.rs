@@ -124,7 +124,6 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             &["dns:node-1", "ip:10.118.0.1"],
             year,
         ),
-        row(Profile::KubeObserver, Kubernetes, client, "O=cairn:observers, CN=cairn:observer", &[], year),
         row(Profile::KubeOwner, Kubernetes, client, "O=cairn:owners, CN=cairn:owner", &[], 1),
         row(
             Profile::LoopbackServer { component: "kube-scheduler" },

@@ -20,9 +20,9 @@ use crate::tls::Clock;
 /// What PID 1 itself shows to the services.
 pub(super) struct Clients {
     etcd: Arc<rustls::ClientConfig>,
-    observer: Arc<rustls::ClientConfig>,
+    node: Arc<rustls::ClientConfig>,
     anonymous: Arc<rustls::ClientConfig>,
-    /// The Kubernetes API, asked as the observer.
+    /// The Kubernetes API, asked as the node itself, which may read its own state before any binding is there.
     pub(super) kubernetes: Endpoint,
 }
 
@@ -54,12 +54,12 @@ impl Clients {
             Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
         };
         let api = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
-        let observer = client(&authorities.kubernetes, Some(&issue(&Credential::Observer.profile(plan))?))?;
+        let node = client(&authorities.kubernetes, Some(&issue(&Credential::KubeletClient.profile(plan))?))?;
         Ok(Self {
             etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
             anonymous: client(&authorities.kubernetes, None)?,
-            kubernetes: endpoint(api, observer.clone()),
-            observer,
+            kubernetes: endpoint(api, node.clone()),
+            node,
         })
     }
 
@@ -72,7 +72,7 @@ impl Clients {
     ) -> Endpoint {
         let tls = match (authority, client) {
             (AuthorityKind::Etcd, _) => &self.etcd,
-            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => &self.observer,
+            (AuthorityKind::Kubernetes | AuthorityKind::Cairn, Some(_)) => &self.node,
             (AuthorityKind::Kubernetes | AuthorityKind::Cairn, None) => &self.anonymous,
         };
         endpoint(address, tls.clone())

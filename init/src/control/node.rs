@@ -88,8 +88,6 @@ async fn look(api: &mut Session, node: &NodeName, boot: ThisBoot<'_>) -> Result<
     match (answer.status, lease.status) {
         (200, 200) => node_status::readiness(&answer.body, &lease.body, boot).map_err(|error| error.to_string()),
         (404, _) => Err(String::from("the node is not registered yet")),
-        // Who may look was written a moment ago, and the apiserver reads its rules a moment later.
-        (403, _) | (_, 403) => Err(String::from("the Kubernetes API is still reading its access rules")),
         (200, 404) => Ok(Readiness::LeaseNotRenewed),
         (status, _) => Err(format!("the Kubernetes API answers {status}")),
     }
