@@ -10,17 +10,17 @@ use std::convert::Infallible;
 use api::MilestoneKind;
 
 use crate::board::Board;
+use crate::buttons::Buttons;
 use crate::child::Children;
 use crate::clock::{self, Floor};
 use crate::disk::Disk;
 use crate::enrolment::{self, Outcome, Site};
 use crate::kernel::{self, Kernel};
 use crate::mesh::Mesh;
-use crate::power::{Buttons, Fatal};
+use crate::power::Fatal;
 use crate::public_api::PublicApi;
-use crate::serve::{self, Machine};
 use crate::uplink::Uplink;
-use crate::{console, kmsg, log, tasks};
+use crate::{console, kmsg, log, serve, tasks};
 
 /// Runs the whole boot, then serves; returns only what nothing below it could handle.
 pub(crate) fn run() -> Result<Infallible, Fatal> {
@@ -56,5 +56,5 @@ async fn boot() -> Result<Infallible, Fatal> {
     api.admit(&member)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;
     board.reached("mesh", MilestoneKind::Step);
-    serve::machine(Machine { board, children, api, buttons, member, mesh, underway }).await
+    serve::machine(serve::Machine { board, children, api, buttons, member, mesh, underway }).await
 }

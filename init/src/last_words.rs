@@ -21,7 +21,8 @@ const NAME: &str = "last-words";
 /// The kernel keeps 10 KiB (`pstore.kmsg_bytes`) in parts of 1 KiB; compressed ones hold some times more.
 const PART_BYTES: u64 = 64 << 10;
 
-/// Has the kernel keep its log over the reboot that follows, with `text` at its end. Words that nobody has taken yet are left alone.
+/// Has the kernel keep its log over the reboot that follows, with `text` at its end. Where words lie that nobody has taken
+/// yet, it does nothing.
 ///
 /// # Errors
 /// When there is nothing to keep it in, or something refuses.

@@ -4,6 +4,7 @@
 mod applet;
 mod board;
 mod boot;
+mod buttons;
 mod child;
 mod clock;
 mod console;

@@ -10,11 +10,12 @@ use rustix::system::RebootCommand;
 use supervise::StopReason;
 
 use crate::board::Board;
+use crate::buttons::Buttons;
 use crate::child::Children;
 use crate::control::{self, Extent};
 use crate::enrolment::{self, Member};
 use crate::mesh::Mesh;
-use crate::power::{self, Buttons, Fatal};
+use crate::power::{self, Fatal};
 use crate::public_api::PublicApi;
 use crate::rpc::PowerRequest;
 use crate::services::Services;
