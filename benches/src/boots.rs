@@ -95,6 +95,14 @@ impl Boots {
         Some(Median { uptime: median(seen.iter().map(|one| one.uptime).collect())?, cpu: cpu.and_then(median) })
     }
 
+    /// The fastest and the slowest boot of a kind to a milestone: how much a median of so few is worth.
+    #[must_use]
+    pub fn spread(&self, kind: Kind, milestone: Milestone) -> Option<(Duration, Duration)> {
+        let boots = self.0.iter().filter(|boot| boot.0 == kind);
+        let uptimes: Vec<Duration> = boots.filter_map(|(_, seen)| Some(find(seen, milestone)?.uptime)).collect();
+        Some((*uptimes.iter().min()?, *uptimes.iter().max()?))
+    }
+
     /// The median time from one milestone to another in the same boot.
     #[must_use]
     pub fn between(&self, kind: Kind, from: Milestone, to: Milestone) -> Option<Duration> {
@@ -137,6 +145,8 @@ impl Boots {
                     line([milestone.name(), &floor, &ours, &ratio]);
                 }
             }
+            let [floor, ours] = [kind.floor(), kind].map(|kind| span(self.spread(kind, Milestone::NodeReady)));
+            line(["node Ready, all", &floor, &ours, ""]);
         }
         text
     }
@@ -148,6 +158,10 @@ fn cell(median: Option<Median>) -> String {
         Some(Median { uptime, cpu: None }) => format!("{:.3}        ", uptime.as_secs_f64()),
         Some(Median { uptime, cpu: Some(cpu) }) => format!("{:.3} [{:>5.1}]", uptime.as_secs_f64(), cpu.as_secs_f64()),
     }
+}
+
+fn span(spread: Option<(Duration, Duration)>) -> String {
+    spread.map_or(String::from("-"), |(from, to)| format!("{:.1} - {:.1}", from.as_secs_f64(), to.as_secs_f64()))
 }
 
 fn find(seen: &[Seen], milestone: Milestone) -> Option<Seen> {
@@ -199,6 +213,7 @@ pub(crate) mod tests {
             table.contains("node Ready            20.000 [ 40.0]    22.000 [ 50.0]     1.100 [1.250]\n"),
             "{table}"
         );
+        assert!(table.contains("node Ready, all          10.0 - 90.0       22.0 - 22.0\n"), "{table}");
     }
 
     #[test]
