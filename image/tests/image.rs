@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use image::inspect::{InspectError, Report, inspect};
 use image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Mode, Profile, Program, build, names};
 
@@ -58,6 +59,10 @@ fn two_builds_in_different_places_give_the_same_bytes() {
     }
 }
 
+fn hex_sha256(bytes: &[u8]) -> String {
+    digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Proves: O5
 #[test]
 fn the_manifest_lists_what_the_root_really_holds() {
@@ -79,8 +84,9 @@ fn the_manifest_lists_what_the_root_really_holds() {
             let listed = &manifest.root[&format!("/{}", path.strip_prefix(&unpacked).expect("below").display())];
             let mode = fs::symlink_metadata(&path).expect("extracted").permissions().mode() & 0o7777;
             match listed {
-                Entry::File { size, mode: listed, .. } => {
-                    assert_eq!(*size, fs::read(&path).expect("extracted").len() as u64);
+                Entry::File { size, sha256, mode: listed } => {
+                    let bytes = fs::read(&path).expect("extracted");
+                    assert_eq!((*size, sha256), (bytes.len() as u64, &hex_sha256(&bytes)), "{}", path.display());
                     assert_eq!(*listed, Some(Mode(mode)), "{}", path.display());
                     assert!(mode == 0o555 || mode == 0o444, "{} has mode {mode:o}", path.display());
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use api::{Condition, ConditionName, LevelInForce, Milestone, MilestoneKind, Profile, Truth, UnixMillis};
 use model::{
-    BootClass, ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, RootHash, Settled, Underway,
+    BootClass, ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, Role, RootHash, Settled, Underway,
 };
 use tokio::sync::watch;
 
@@ -41,6 +41,7 @@ pub(crate) struct View {
     pub(crate) name: String,
     pub(crate) machine: Option<MachineId>,
     pub(crate) cluster: Option<ClusterId>,
+    pub(crate) roles: Vec<Role>,
     pub(crate) level: Option<LevelInForce>,
     pub(crate) protection: Protection,
     pub(crate) cold_start: Option<ColdStart>,
@@ -86,6 +87,7 @@ impl Board {
             name: String::new(),
             machine: None,
             cluster: None,
+            roles: Vec::new(),
             level: None,
             protection: Protection::None,
             cold_start: None,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs::File;
 
 use api::{Condition, Truth};
-use model::MachineState;
+use model::{MachineState, Role};
 
 use crate::board::{Board, View};
 use crate::log;
@@ -59,6 +59,8 @@ fn screen(board: &Board, view: &View) -> String {
     };
     line("Cairn", &format!("{} {} · image {:.12}", crate::VERSION, boot.profile, boot.root_hash.to_string()));
     line("name", &view.name);
+    line("cluster", &view.cluster.map(|cluster| cluster.to_string()).unwrap_or_default());
+    line("role", &view.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", "));
     let step = if view.step.is_empty() { String::new() } else { format!(" ({})", view.step) };
     let state = view.state().map_or("starting", MachineState::word);
     line("state", &format!("{state}{step}"));
@@ -78,8 +80,8 @@ fn screen(board: &Board, view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
-    use api::Profile;
-    use model::{BootClass, RootHash, Stay};
+    use api::{ConditionName, Profile};
+    use model::{BootClass, ClusterId, RootHash, Stay};
 
     use super::*;
     use crate::board::Boot;
@@ -101,13 +103,27 @@ mod tests {
         assert!(!lines(&board).iter().any(|line| line.starts_with("  reason")), "nothing to say, no line");
         board.settled(&power_on.stays(Stay::NeedsOwner), "the disk is blank");
         board.error("a service failed");
-        board.update(|view| view.public_addresses = vec![String::from("192.0.2.1/24 (eth0)")]);
+        board.condition(ConditionName::EtcdReady, Truth::True, "");
+        board.update(|view| {
+            view.name = String::from("m-1");
+            view.cluster = Some(ClusterId([0xcd; 16]));
+            view.roles = vec![Role::Coordinator, Role::Node];
+            view.public_addresses = vec![String::from("192.0.2.1/24 (eth0)")];
+            view.vpn_addresses = vec![String::from("10.118.0.1/16")];
+            view.waits_for = vec![String::from("kube.apiserver (failed 3 times)")];
+        });
         let shown = lines(&board);
         for line in [
+            "  name       m-1",
+            "  cluster    cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
+            "  role       coordinator, node",
             "  state      NeedsOwner",
             "  reason     the disk is blank",
             "  address    192.0.2.1/24 (eth0)",
+            "  vpn        10.118.0.1/16",
             "  protection none · booted direct",
+            "  holds      EtcdReady",
+            "  waits for  kube.apiserver (failed 3 times)",
             "  last error a service failed",
         ] {
             assert!(shown.contains(&line.to_owned()), "{line}: {shown:?}");

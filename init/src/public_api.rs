@@ -114,6 +114,7 @@ impl PublicApi {
     pub(crate) fn admit(&self, member: &Member) -> Result<(), Error> {
         self.prove(&member.known())?;
         self.context.board.update(|view| {
+            view.roles = member.cluster_roles();
             view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
         });
         self.context.first_contact(match &member.first_contact {

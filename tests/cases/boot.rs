@@ -1,10 +1,11 @@
 //! How a machine comes up: each way of booting, what its console shows, and that only what was built and measured runs.
 
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Esp, SystemA};
-use qemu::Vm;
+use qemu::{Deadline, Vm};
 use tests::{Case, Context, Need, Screen, Via, stays, untouched, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
@@ -82,6 +83,8 @@ fn fatal(t: &Context) -> anyhow::Result<()> {
     let shown = vm.wait_for("Cairn cannot go on: ", t.within(30))?;
     ensure!(shown.text.contains("no disk has a system partition"), "{}", shown.text);
     vm.wait_for("The machine reboots in 10 s.", t.within(1))?;
+    // Long enough for a person, and for no tight loop.
+    ensure!(vm.wait_reset(Deadline::after(Duration::from_secs(5))).is_err(), "it restarted at once");
     let cause = vm.wait_reset(t.within(20))?;
     ensure!(cause == "guest-reset", "{cause}");
     Ok(())

@@ -6,6 +6,7 @@ use api::wire::{
     RestartServiceRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use model::MachineState;
+use model::PartitionKind::Esp;
 use tests::{Case, Context, Need, Plan, Stranger, same_machine, stays, untouched, wait_state};
 use tonic::Code;
 
@@ -124,6 +125,8 @@ fn sealed(t: &Context) -> anyhow::Result<()> {
     vm.wait_shutdown(t.within(10))?;
     let names: Vec<String> = disk.esp()?.into_iter().map(|(name, _)| name).collect();
     ensure!(!names.iter().any(|name| name == image::esp::ENROLMENT), "the config is still there: {names:?}");
+    let left = disk.find(Esp, &config).err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(left.ends_with("is not in Esp"), "its bytes are still there");
 
     let other = owner.config("two", &["--level", "insecure", "--no-kubernetes"])?;
     let mut vm = plan.config(&other)?.start()?;

@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a service that ignores sigterm is killed at its deadline", &["O2"], deaf),
     case("a service that takes too much is ended alone", &["O2"], greedy),
     case("a group is restarted together", &["O2"], group),
+    case("a service whose probe fails is not ready, and starts over", &["O2"], unready),
     case("a flooded log does not grow pid 1", &["O2", "Q2"], flood),
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
     case("etcd comes back after a kill", &["O2"], kill),
@@ -107,6 +108,22 @@ fn group(t: &Context) -> anyhow::Result<()> {
             let after = victim.service_when(t, name, fresh)?;
             ensure!(after["last_exit"] == exit, "{after}");
         }
+        Ok(())
+    })
+}
+
+fn unready(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.unready";
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        let mut states = Vec::new();
+        let failed = victim.service_when(t, NAME, |service| {
+            states.push(service["state"].as_str().map(str::to_owned));
+            service["restarts"].as_u64() >= Some(1)
+        });
+        ensure!(!states.contains(&Some("ready".to_owned())), "{states:?}");
+        let failed = failed?;
+        ensure!(failed["last_exit"] == "not ready in time", "{failed}");
         Ok(())
     })
 }

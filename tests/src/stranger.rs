@@ -20,6 +20,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tonic::client::Grpc;
@@ -33,6 +34,9 @@ pub type PublicClient = api::public_client::PublicClient<Channel>;
 
 /// One attempt. A machine whose network is not up yet swallows the first packet, and QEMU sends the next after seconds.
 const ATTEMPT: Duration = Duration::from_secs(5);
+
+/// A fault's answer takes seconds; one that never comes fails the case.
+const FAULT: Duration = Duration::from_secs(120);
 
 /// An anonymous connection to a machine.
 #[derive(Debug)]
@@ -59,7 +63,7 @@ impl Stranger {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut last = None;
         let met = vm.until(deadline, || {
-            let attempt = runtime.block_on(async { tokio::time::timeout(ATTEMPT, connect(address, key)).await });
+            let attempt = runtime.block_on(async { timeout(ATTEMPT, connect(address, key)).await });
             match attempt {
                 Ok(Ok(channel)) => Some(channel),
                 Ok(Err(error)) => {
@@ -102,7 +106,9 @@ impl Stranger {
     pub fn inject(&mut self, kind: FaultKind, argument: &str) -> Result<String, Status> {
         let mut client = DebugClient::new(self.channel.clone());
         let request = InjectRequest { kind: kind.into(), argument: argument.into() };
-        Ok(self.runtime.block_on(client.inject(request))?.into_inner().outcome)
+        let answer = self.runtime.block_on(async { timeout(FAULT, client.inject(request)).await });
+        let late = |_elapsed| Status::deadline_exceeded(format!("no answer within {} s", FAULT.as_secs()));
+        Ok(answer.map_err(late)??.into_inner().outcome)
     }
 
     /// What the machine tells anybody.

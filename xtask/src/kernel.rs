@@ -155,6 +155,13 @@ fn read(path: &Path) -> Result<String> {
 mod tests {
     use super::*;
 
+    /// Proves: O4
+    #[test]
+    fn a_final_config_that_lacks_an_option_is_refused_by_name() {
+        let refused = check("CONFIG_A=y\n").map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|text| text.contains("DM_VERITY")));
+    }
+
     #[test]
     fn our_options_replace_those_below() {
         let asked = Config::parse("CONFIG_A=y\n# CONFIG_B is not set\n").expect("a config");

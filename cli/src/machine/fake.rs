@@ -25,6 +25,9 @@ use tonic::{Request, Response, Status, Streaming};
 use super::dial::Address;
 use crate::clock;
 
+/// The id of a machine that has another key.
+const OTHER: MachineId = MachineId([9; 16]);
+
 /// How the fake answers `Claim`.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -41,6 +44,20 @@ pub(crate) enum Answer {
     Relayed(Address),
     /// Genuine in all but the machine's id.
     OtherId {
+        /// The secret of the config it read.
+        secret: FirstContact,
+        /// The digest of the config it read.
+        config: ConfigDigest,
+    },
+    /// The same, and its cluster has certified that id for it.
+    CertifiedOtherId {
+        /// The secret of the config it read.
+        secret: FirstContact,
+        /// The digest of the config it read.
+        config: ConfigDigest,
+    },
+    /// Genuine, but it claims another certificate than the one it shows.
+    OtherLeaf {
         /// The secret of the config it read.
         secret: FirstContact,
         /// The digest of the config it read.
@@ -73,7 +90,14 @@ impl Fake {
     /// A machine with keys made from `seed`, owned by `owner`.
     pub(crate) async fn start(seed: u8, owner: PublicKey, answer: Answer) -> Self {
         let signing = SigningKey::from_seed(Secret::take(&mut [seed; 32]));
-        let machine = identity::machine_id(&signing.public());
+        let machine = match answer {
+            Answer::CertifiedOtherId { .. } => OTHER,
+            Answer::Genuine { .. }
+            | Answer::NotYet
+            | Answer::Relayed(_)
+            | Answer::OtherId { .. }
+            | Answer::OtherLeaf { .. } => identity::machine_id(&signing.public()),
+        };
         let key = PrivateKey::ed25519(signing.seed()).unwrap();
         let authority = Authority::create(AuthorityKind::Cairn, clock::now()).unwrap();
         let cluster = identity::cluster_id(&authority.public().spki());
@@ -167,8 +191,14 @@ impl public_server::Public for Api {
     async fn claim(&self, _: Request<ClaimRequest>) -> Result<Response<ClaimResponse>, Status> {
         self.called("Claim");
         match &*self.answer {
-            Answer::Genuine { secret, config } => Ok(Response::new(self.proven(self.machine, secret, *config))),
-            Answer::OtherId { secret, config } => Ok(Response::new(self.proven(MachineId([9; 16]), secret, *config))),
+            Answer::Genuine { secret, config } | Answer::CertifiedOtherId { secret, config } => {
+                Ok(Response::new(self.proven(self.machine, secret, *config)))
+            }
+            Answer::OtherId { secret, config } => Ok(Response::new(self.proven(OTHER, secret, *config))),
+            Answer::OtherLeaf { secret, config } => {
+                let genuine = self.proven(self.machine, secret, *config);
+                Ok(Response::new(ClaimResponse { leaf_certificate: self.authority.to_vec(), ..genuine }))
+            }
             Answer::NotYet => Err(Status::failed_precondition("the data header is not committed yet")),
             Answer::Relayed(address) => {
                 let tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider)).unwrap();

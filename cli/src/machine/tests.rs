@@ -86,6 +86,18 @@ async fn a_machine_that_knows_the_secret_but_lies_about_its_id_is_refused() {
     assert_eq!(refused.code(), Code::Refused);
 }
 
+/// Proves: S12
+#[tokio::test]
+async fn a_machine_that_is_certified_for_anothers_id_or_claims_another_certificate_is_refused() {
+    let owner = Owner::generate().unwrap();
+    let certified = machine(1, &owner, Answer::CertifiedOtherId { secret: secret(7), config: CONFIG }).await;
+    let refused = contact(&certified.address, 7, CONFIG).await.unwrap_err();
+    assert!(matches!(refused, ContactError::Identity), "{refused}");
+    let other_leaf = machine(1, &owner, Answer::OtherLeaf { secret: secret(7), config: CONFIG }).await;
+    let refused = contact(&other_leaf.address, 7, CONFIG).await.unwrap_err();
+    assert!(matches!(refused, ContactError::OtherLeaf), "{refused}");
+}
+
 #[tokio::test]
 async fn a_machine_that_is_not_ready_may_be_asked_again() {
     let owner = Owner::generate().unwrap();

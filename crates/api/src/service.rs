@@ -47,6 +47,8 @@ pub enum Exit {
     Signal(u8),
     /// The panic's message, of a task of PID 1.
     Panic(String),
+    /// It came to no run, and why: it could not be started, or was not ready in time.
+    NoRun(String),
 }
 
 impl fmt::Display for Exit {
@@ -55,6 +57,7 @@ impl fmt::Display for Exit {
             Self::Code(code) => write!(f, "code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
             Self::Panic(message) => write!(f, "panic: {message}"),
+            Self::NoRun(reason) => f.write_str(reason),
         }
     }
 }
@@ -84,6 +87,7 @@ impl From<Exit> for wire::Exit {
             Exit::Code(code) => wire::exit::How::Code(code.into()),
             Exit::Signal(signal) => wire::exit::How::Signal(signal.into()),
             Exit::Panic(message) => wire::exit::How::Panic(message),
+            Exit::NoRun(reason) => wire::exit::How::NoRun(reason),
         };
         Self { how: Some(how) }
     }
@@ -98,6 +102,7 @@ impl TryFrom<wire::Exit> for Exit {
             wire::exit::How::Code(code) => byte("code", code).map(Self::Code),
             wire::exit::How::Signal(signal) => byte("signal", signal).map(Self::Signal),
             wire::exit::How::Panic(message) => Ok(Self::Panic(message)),
+            wire::exit::How::NoRun(reason) => Ok(Self::NoRun(reason)),
         }
     }
 }
@@ -169,6 +174,7 @@ mod tests {
             service(ServiceState::Starting, Some(Exit::Code(1))),
             service(ServiceState::Ready, Some(Exit::Signal(9))),
             service(ServiceState::Stopping, Some(Exit::Panic("gone".to_owned()))),
+            service(ServiceState::BackingOff, Some(Exit::NoRun("not ready in time".to_owned()))),
             service(ServiceState::BackingOff, None),
             service(ServiceState::Stopped, None),
             service(ServiceState::Failed, None),

@@ -333,6 +333,19 @@ mod tests {
 
     /// Proves: D2
     #[test]
+    fn the_key_that_wraps_the_volume_key_takes_both_halves() {
+        let header = header(State::Committed, 2);
+        let wraps = |local: u8, cluster: u8| {
+            let (local, cluster) = (LocalKey(key(local)), ClusterKey(key(cluster)));
+            *kek(&local, &cluster, &header, &[7; 32], &holder()).expose()
+        };
+        assert_ne!(wraps(1, 2), wraps(3, 2));
+        assert_ne!(wraps(1, 2), wraps(1, 3));
+        assert_ne!(wraps(1, 2), wraps(2, 1));
+    }
+
+    /// Proves: D2
+    #[test]
     fn all_four_combinations_of_right_and_wrong_halves() {
         let header = header(State::Committed, 2);
         let copies = copies(&header, &header);

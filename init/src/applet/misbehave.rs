@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use keys::binding::Binding;
 use keys::pair::File;
@@ -50,10 +51,11 @@ pub(crate) fn run(program: &str) -> ExitCode {
     }
 }
 
-/// Ignores SIGTERM.
+/// Ignores SIGTERM, and has a child that nobody asks: only who ends the whole cgroup ends both.
 fn deaf() -> io::Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_io().build()?.block_on(async {
         let mut asked = signal(SignalKind::terminate())?;
+        let _child = Command::new("/bin/init").arg0("test-idle").spawn()?;
         say("listening");
         while asked.recv().await.is_some() {
             say("asked to end, going on");

@@ -206,7 +206,7 @@ mod tests {
     use keys::identity::SigningKey;
     use keys::pair::SLOT_BYTES;
     use keys::recovery::RecoveryPubKey;
-    use model::{ColdStart, FirstContact, Level, Role};
+    use model::{ColdStart, FirstContact, Level, NodeName, Role};
     use zeroize::Zeroizing;
 
     use super::super::newborn::{Birth, Newborn};
@@ -222,10 +222,14 @@ mod tests {
 
     impl Machine {
         fn with_config(level: Level, without_tpm: WithoutTpm) -> Self {
+            Self::named(None, level, without_tpm)
+        }
+
+        fn named(node: Option<NodeName>, level: Level, without_tpm: WithoutTpm) -> Self {
             let secret = |byte| Secret::take(&mut [byte; 32]);
             let owner = SigningKey::from_seed(secret(1));
             let config = EnrolmentConfig {
-                node: None,
+                node,
                 first_contact: FirstContact(secret(2)),
                 network: NetworkConfig::Dhcp,
                 create: Create {
@@ -322,6 +326,18 @@ mod tests {
             let Decision::Open(opening) = machine.decide() else { panic!("a member at {level}") };
             assert!(!opening.finishes_create(), "a member that reopens enrols no more");
         }
+    }
+
+    /// Proves: S6
+    #[test]
+    fn a_name_that_the_config_chose_is_the_machines_name_also_at_the_next_boot() {
+        let chosen = NodeName::chosen("one").expect("a name");
+        let mut machine = Machine::named(Some(chosen.clone()), Level::Insecure, WithoutTpm::Unprotected);
+        let Newborn { plan, membership, .. } = newborn(machine.decide());
+        assert_eq!(membership.name, chosen);
+        machine.perform(plan);
+        let Decision::Open(opening) = machine.decide() else { panic!("sealed and committed") };
+        assert_eq!(opening.plan().expect("opens").1.name, chosen);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use model::{
 };
 use pki::{Authority, CertificateDer, PrivateKey};
 
-use super::newborn::random;
+use super::newborn::{certified, random};
 use super::vault::Kept;
 use crate::board::Board;
 use crate::storage::Mounted;
@@ -94,6 +94,11 @@ impl Known {
 }
 
 impl Member {
+    /// All that it is in its cluster.
+    pub(crate) fn cluster_roles(&self) -> Vec<Role> {
+        certified(&self.roles)
+    }
+
     /// The same of a member.
     pub(crate) fn known(&self) -> Known {
         Known {

@@ -135,7 +135,7 @@ impl Newborn {
 }
 
 /// Whoever creates a cluster coordinates it, whatever else it does.
-fn certified(roles: &[Role]) -> Vec<Role> {
+pub(super) fn certified(roles: &[Role]) -> Vec<Role> {
     let others = roles.iter().copied().filter(|role| *role != Role::Coordinator);
     std::iter::once(Role::Coordinator).chain(others).collect()
 }

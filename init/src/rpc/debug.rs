@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::wire;
 use api::wire::FaultKind;
+use probe::Probe;
 use rustix::process::Signal;
 use supervise::{Backoff, Readiness, Restart, Spec};
 use sys::process::{Exit, Privileges};
@@ -110,6 +111,8 @@ fn unit(service: &str) -> Option<Unit> {
         "test.greedy" => {
             ("test.greedy", Restart::Never, Run::Child(Command { limits: NARROW, ..program("test-greedy") }))
         }
+        // Its probe asks a socket that nobody opens.
+        "test.unready" => ("test.unready", always, Run::Child(program("test-idle"))),
         "test.pair-a" => ("test.pair-a", always, Run::Child(program("test-idle"))),
         "test.pair-b" => ("test.pair-b", always, Run::Child(program("test-idle"))),
         "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
@@ -118,17 +121,18 @@ fn unit(service: &str) -> Option<Unit> {
         "test.panic" => ("test.panic", always, Run::task(panics)),
         _ => return None, // a name that a test made up
     };
+    let probe = (name == "test.unready").then(|| Probe::UnixSocket("/run/nobody".into()));
     let spec = Spec {
         name,
         needs: &[],
         group: name.starts_with("test.pair-").then_some("test.pair"),
-        start_deadline: Duration::from_secs(60),
+        start_deadline: Duration::from_secs(if probe.is_some() { 2 } else { 60 }),
         stop_deadline: Duration::from_secs(2),
         restart,
-        ready: Readiness::OnStart,
+        ready: if probe.is_some() { Readiness::Probe } else { Readiness::OnStart },
         critical: None,
     };
-    Some(Unit { spec, run, probe: None })
+    Some(Unit { spec, run, probe })
 }
 
 async fn panics() -> io::Result<()> {

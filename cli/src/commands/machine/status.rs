@@ -164,6 +164,11 @@ Cluster     02020202020202020202020202020202
 Up          1m10s
 ";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
+        let status = MachineStatus { reason: "a reason".into(), last_error: "an error".into(), ..status };
+        let mut text = Vec::new();
+        sheet(&status, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("\nBecause     a reason\n") && text.contains("\nLast error  an error\n"), "{text}");
         let json = serde_json::to_value(StatusOut::from(&status)).unwrap();
         assert_eq!(json["level"], "authenticated (37 % tagged)");
         assert_eq!(json["state"], "Running");

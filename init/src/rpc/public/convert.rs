@@ -72,8 +72,8 @@ fn exit(ending: Ending) -> api::Exit {
         Ending::Exit(Exit::Code(code)) => api::Exit::Code(byte(code)),
         Ending::Exit(Exit::Signal(signal)) => api::Exit::Signal(byte(signal)),
         Ending::Exit(Exit::Panicked) => api::Exit::Panic(String::from("see the log of init")),
-        Ending::SpawnFailed(errno) => api::Exit::Panic(format!("not started: error {errno}")),
-        Ending::StartDeadline => api::Exit::Panic(String::from("not ready in time")),
+        Ending::SpawnFailed(errno) => api::Exit::NoRun(format!("not started: error {errno}")),
+        Ending::StartDeadline => api::Exit::NoRun(String::from("not ready in time")),
     }
 }
 
@@ -86,8 +86,8 @@ mod tests {
         assert_eq!(exit(Ending::Exit(Exit::Code(1))), api::Exit::Code(1));
         assert_eq!(exit(Ending::Exit(Exit::Signal(9))), api::Exit::Signal(9));
         assert_eq!(exit(Ending::Exit(Exit::Code(-1))), api::Exit::Code(255), "no exit code, shown as the worst");
-        assert_eq!(exit(Ending::SpawnFailed(2)), api::Exit::Panic("not started: error 2".into()));
-        assert_eq!(exit(Ending::StartDeadline), api::Exit::Panic("not ready in time".into()));
+        assert_eq!(exit(Ending::SpawnFailed(2)), api::Exit::NoRun("not started: error 2".into()));
+        assert_eq!(exit(Ending::StartDeadline), api::Exit::NoRun("not ready in time".into()));
     }
 
     #[test]
