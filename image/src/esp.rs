@@ -73,12 +73,23 @@ pub(crate) fn make(boot_loader: &[u8], kernel: &[u8]) -> io::Result<Vec<u8>> {
 /// # Errors
 /// [`DiskError`] when the image has no ESP or the ESP no room.
 pub fn put_enrolment(disk: &Path, config: &[u8]) -> Result<(), DiskError> {
+    put_file(disk, ENROLMENT, config)
+}
+
+/// Puts the file `path` onto the ESP of `disk`, with the directories above it, in the place of one that is there.
+///
+/// # Errors
+/// As [`put_enrolment`].
+pub fn put_file(disk: &Path, path: &str, content: &[u8]) -> Result<(), DiskError> {
     change(disk, |root| {
-        match root.remove(ENROLMENT) {
+        for (end, _) in path.match_indices('/') {
+            root.create_dir(&path[..end])?;
+        }
+        match root.remove(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             Ok(()) | Err(_) => {} // absent either way
         }
-        root.create_file(ENROLMENT)?.write_all(config)
+        root.create_file(path)?.write_all(content)
     })
 }
 

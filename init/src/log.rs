@@ -137,3 +137,34 @@ impl Reader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves: Q2
+    #[tokio::test]
+    async fn a_reader_is_told_how_many_lines_it_missed_and_a_long_line_is_cut() {
+        const SERVICE: &str = "test.lost";
+        install(Vec::new());
+        let query = LogQuery { subtree: SERVICE.to_owned(), tail: None, follow: false, since: None };
+        let mut reader = Reader::new(query).expect("installed");
+        write(SERVICE, b"first");
+        let seen = reader.next().await;
+        assert_eq!(seen.iter().map(|entry| (entry.line.as_str(), entry.lost)).collect::<Vec<_>>(), [("first", 0)]);
+
+        let long = vec![b'x'; 1 << 20];
+        let written = 2 * RING_BYTES / api::limits::LOG_LINE_BYTES;
+        (0..written).for_each(|_| write(SERVICE, &long));
+        let mut kept = Vec::new();
+        loop {
+            match reader.next().await {
+                batch if batch.is_empty() => break,
+                batch => kept.extend(batch),
+            }
+        }
+        assert!(kept.iter().all(|entry| entry.line.len() == api::limits::LOG_LINE_BYTES));
+        assert_eq!(kept[0].lost, (written - kept.len()) as u64);
+        assert!(kept.len() > 1 && kept[1..].iter().all(|entry| entry.lost == 0));
+    }
+}

@@ -66,6 +66,14 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     vm.wait_for("its last words are in the log", t.within(10))?;
     let words = owner.run(&["-c", "one", "machine", "logs", "last-words"])?;
     ensure!(words.contains("Cairn cannot go on: the kernel was started with another command line"), "{words}");
+
+    // What the boot loader passes beside the image: refused as well.
+    owner.ask("one", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    disk.put_file(&format!("{}.extra.d/any.cred", image::esp::KERNEL_A), b"of somebody")?;
+    let mut vm = plan.start()?;
+    vm.wait_for("the boot loader passed credentials or addons", t.within(40))?;
+    ensure!(!came_up(&mut vm), "it went on");
     Ok(())
 }
 

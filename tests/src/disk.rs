@@ -152,6 +152,14 @@ impl RawDisk {
         Ok(image::put_enrolment(&self.path, config)?)
     }
 
+    /// Puts any file on the ESP.
+    ///
+    /// # Errors
+    /// When the ESP has no room.
+    pub fn put_file(&self, path: &str, content: &[u8]) -> anyhow::Result<()> {
+        Ok(image::esp::put_file(&self.path, path, content)?)
+    }
+
     /// Fills a file of the ESP with zeros where it lies.
     ///
     /// # Errors
