@@ -11,7 +11,7 @@ use tests::{Case, Context, Need, Screen, Via, stays, untouched, wait_state};
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "uefi: only the measured kernel opens an authenticated machine",
-        proves: &["O1", "O6", "O11", "O15", "D1", "D2", "S11"],
+        proves: &["O1", "O6", "O11", "O15", "D1", "D2", "D5", "S11"],
         needs: &[Need::Swtpm, Need::Ovmf],
         run: uefi,
     },
@@ -74,6 +74,10 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     let mut vm = plan.start()?;
     vm.wait_for("the boot loader passed credentials or addons", t.within(40))?;
     ensure!(!came_up(&mut vm), "it went on");
+    vm.kill();
+
+    // The same disk and TPM without firmware to measure anything: not the machine that was sealed.
+    stays(t, &mut plan.boot(Via::Direct).start()?, "NeedsOwner", "and is now started as direct")?;
     Ok(())
 }
 
