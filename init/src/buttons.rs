@@ -3,11 +3,13 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::Path;
 
 use rustix::system::RebootCommand;
 use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -34,7 +36,8 @@ impl Buttons {
         if let Err(error) = &keys {
             tracing::warn!(%error, "Ctrl-Alt-Del is not heard");
         }
-        Self { power: events.map(pressed).collect(), keys: keys.ok() }
+        // Opened here: the kernel keeps events for those who have the device open, whenever they read.
+        Self { power: events.filter_map(|path| open(&path).ok()).map(pressed).collect(), keys: keys.ok() }
     }
 
     /// Waits for a press; for ever on a machine without buttons.
@@ -64,15 +67,18 @@ async fn ctrl_alt_del(keys: Option<&mut Signal>) {
     std::future::pending().await
 }
 
+fn open(device: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
+    let device = File::options().read(true).custom_flags(nonblocking).open(device)?;
+    sys::readiness::watch(device.into(), Interest::READABLE)
+}
+
 /// Waits for KEY_POWER on one input device (evdev; `include/uapi/linux/input.h`).
-async fn pressed(device: PathBuf) -> io::Result<()> {
+async fn pressed(device: AsyncFd<OwnedFd>) -> io::Result<()> {
     const EVENT_BYTES: usize = 24;
     const EV_KEY: u16 = 1;
     const KEY_POWER: u16 = 116;
     const DOWN: u8 = 1;
-    let nonblocking = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).map_err(io::Error::other)?;
-    let device = File::options().read(true).custom_flags(nonblocking).open(device)?;
-    let device = sys::readiness::watch(device.into(), Interest::READABLE)?;
     let mut event = [0; EVENT_BYTES];
     loop {
         let mut ready = device.readable().await?;
