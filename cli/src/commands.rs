@@ -241,7 +241,7 @@ mod tests {
     use model::{ConfigDigest, FirstContact, Secret};
 
     use super::*;
-    use crate::machine::fake::{Answer, Fake};
+    use crate::machine::fake::{Answer, Fake, Lie};
     use crate::screen::Progress;
 
     const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn genuine(secret: FirstContact) -> Answer {
-        Answer::Genuine { secret, config: CONFIG }
+        Answer::Proven { secret, config: CONFIG, lie: Lie::None }
     }
 
     /// Proves: S12

@@ -51,11 +51,12 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
         }
         for file in sources(&folder)? {
             let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
-            findings.extend(text::findings(&shown(workspace, &file), &source));
+            let name = shown(workspace, &file);
+            findings.extend(text::findings(&name, &source));
             if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
-                findings.extend(text::world(&shown(workspace, &file), &source));
+                findings.extend(text::world(&name, &source));
             }
-            proofs.read(&shown(workspace, &file), &source);
+            proofs.read(&name, &source);
         }
     }
     let specification = fs::read_to_string(workspace.path(proofs::DOCUMENT)).context("read the specification")?;

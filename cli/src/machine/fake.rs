@@ -31,38 +31,32 @@ const OTHER: MachineId = MachineId([9; 16]);
 /// How the fake answers `Claim`.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// As a machine does that read the config.
-    Genuine {
+    /// With a proof, as a machine does that read the config; honest or not.
+    Proven {
         /// The secret of the config it read.
         secret: FirstContact,
         /// The digest of the config it read.
         config: ConfigDigest,
+        /// What is wrong with the rest.
+        lie: Lie,
     },
     /// As a machine does whose header is not committed yet.
     NotYet,
     /// Whatever the genuine machine at this address answers.
     Relayed(Address),
-    /// Genuine in all but the machine's id.
-    OtherId {
-        /// The secret of the config it read.
-        secret: FirstContact,
-        /// The digest of the config it read.
-        config: ConfigDigest,
-    },
+}
+
+/// What a machine that knows the secret says untruly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lie {
+    /// Nothing.
+    None,
+    /// It claims another machine's id.
+    OtherId,
     /// The same, and its cluster has certified that id for it.
-    CertifiedOtherId {
-        /// The secret of the config it read.
-        secret: FirstContact,
-        /// The digest of the config it read.
-        config: ConfigDigest,
-    },
-    /// Genuine, but it claims another certificate than the one it shows.
-    OtherLeaf {
-        /// The secret of the config it read.
-        secret: FirstContact,
-        /// The digest of the config it read.
-        config: ConfigDigest,
-    },
+    CertifiedOtherId,
+    /// It claims another certificate than the one it shows.
+    OtherLeaf,
 }
 
 /// A fake that listens until it is dropped.
@@ -90,14 +84,8 @@ impl Fake {
     /// A machine with keys made from `seed`, owned by `owner`.
     pub(crate) async fn start(seed: u8, owner: PublicKey, answer: Answer) -> Self {
         let signing = SigningKey::from_seed(Secret::take(&mut [seed; 32]));
-        let machine = match answer {
-            Answer::CertifiedOtherId { .. } => OTHER,
-            Answer::Genuine { .. }
-            | Answer::NotYet
-            | Answer::Relayed(_)
-            | Answer::OtherId { .. }
-            | Answer::OtherLeaf { .. } => identity::machine_id(&signing.public()),
-        };
+        let certified_other = matches!(answer, Answer::Proven { lie: Lie::CertifiedOtherId, .. });
+        let machine = if certified_other { OTHER } else { identity::machine_id(&signing.public()) };
         let key = PrivateKey::ed25519(signing.seed()).unwrap();
         let authority = Authority::create(AuthorityKind::Cairn, clock::now()).unwrap();
         let cluster = identity::cluster_id(&authority.public().spki());
@@ -191,13 +179,13 @@ impl public_server::Public for Api {
     async fn claim(&self, _: Request<ClaimRequest>) -> Result<Response<ClaimResponse>, Status> {
         self.called("Claim");
         match &*self.answer {
-            Answer::Genuine { secret, config } | Answer::CertifiedOtherId { secret, config } => {
-                Ok(Response::new(self.proven(self.machine, secret, *config)))
-            }
-            Answer::OtherId { secret, config } => Ok(Response::new(self.proven(OTHER, secret, *config))),
-            Answer::OtherLeaf { secret, config } => {
-                let genuine = self.proven(self.machine, secret, *config);
-                Ok(Response::new(ClaimResponse { leaf_certificate: self.authority.to_vec(), ..genuine }))
+            Answer::Proven { secret, config, lie } => {
+                let machine = if *lie == Lie::OtherId { OTHER } else { self.machine };
+                let mut claim = self.proven(machine, secret, *config);
+                if *lie == Lie::OtherLeaf {
+                    claim.leaf_certificate = self.authority.to_vec();
+                }
+                Ok(Response::new(claim))
             }
             Answer::NotYet => Err(Status::failed_precondition("the data header is not committed yet")),
             Answer::Relayed(address) => {

@@ -7,7 +7,7 @@ use tokio_stream::StreamExt;
 
 use super::contact::{ContactError, Expected, meet};
 use super::dial::DialError;
-use super::fake::{Answer, Fake};
+use super::fake::{Answer, Fake, Lie};
 use super::session::{Session, SessionError, public_state};
 use super::tunnel::Listener;
 use super::{Address, CallError};
@@ -22,7 +22,7 @@ fn secret(byte: u8) -> FirstContact {
 }
 
 fn genuine(byte: u8) -> Answer {
-    Answer::Genuine { secret: secret(byte), config: CONFIG }
+    Answer::Proven { secret: secret(byte), config: CONFIG, lie: Lie::None }
 }
 
 async fn machine(seed: u8, owner: &Owner, answer: Answer) -> Fake {
@@ -80,7 +80,7 @@ async fn a_relay_to_the_genuine_machine_is_refused() {
 #[tokio::test]
 async fn a_machine_that_knows_the_secret_but_lies_about_its_id_is_refused() {
     let owner = Owner::generate().unwrap();
-    let liar = machine(1, &owner, Answer::OtherId { secret: secret(7), config: CONFIG }).await;
+    let liar = machine(1, &owner, Answer::Proven { secret: secret(7), config: CONFIG, lie: Lie::OtherId }).await;
     let refused = contact(&liar.address, 7, CONFIG).await.unwrap_err();
     assert!(matches!(refused, ContactError::Membership(_)), "{refused}");
     assert_eq!(refused.code(), Code::Refused);
@@ -90,10 +90,12 @@ async fn a_machine_that_knows_the_secret_but_lies_about_its_id_is_refused() {
 #[tokio::test]
 async fn a_machine_that_is_certified_for_anothers_id_or_claims_another_certificate_is_refused() {
     let owner = Owner::generate().unwrap();
-    let certified = machine(1, &owner, Answer::CertifiedOtherId { secret: secret(7), config: CONFIG }).await;
+    let certified =
+        machine(1, &owner, Answer::Proven { secret: secret(7), config: CONFIG, lie: Lie::CertifiedOtherId }).await;
     let refused = contact(&certified.address, 7, CONFIG).await.unwrap_err();
     assert!(matches!(refused, ContactError::Identity), "{refused}");
-    let other_leaf = machine(1, &owner, Answer::OtherLeaf { secret: secret(7), config: CONFIG }).await;
+    let other_leaf =
+        machine(1, &owner, Answer::Proven { secret: secret(7), config: CONFIG, lie: Lie::OtherLeaf }).await;
     let refused = contact(&other_leaf.address, 7, CONFIG).await.unwrap_err();
     assert!(matches!(refused, ContactError::OtherLeaf), "{refused}");
 }

@@ -54,7 +54,6 @@ fn broken(esp: Esp, error: &tpm::Error) -> Found {
 #[derive(Default)]
 struct Basics {
     known: Option<Known>,
-    refused: Option<Reason>,
     network: NetworkConfig,
     vpn_prefix: Option<Ipv4Prefix>,
 }
@@ -68,11 +67,10 @@ impl Basics {
         };
         match (unsealed, config) {
             (Unsealed::Locked(clear, _) | Unsealed::Open(clear, _), _) => {
-                Self { known, refused: None, network: clear.network.clone(), vpn_prefix: Some(clear.vpn_prefix) }
+                Self { known, network: clear.network.clone(), vpn_prefix: Some(clear.vpn_prefix) }
             }
             (Unsealed::None, FoundConfig::Good(verified)) => Self {
                 known,
-                refused: None,
                 network: verified.config.network.clone(),
                 vpn_prefix: Some(verified.config.create.vpn_prefix),
             },
@@ -82,8 +80,9 @@ impl Basics {
     }
 
     fn found(self, decision: Decision, why: String, tpm: Option<Tpm>, esp: Esp) -> Found {
-        let Self { known, refused, network, vpn_prefix } = self;
-        Found { known, refused, network, vpn_prefix: vpn_prefix.unwrap_or(VPN_PREFIX), decision, why, tpm, esp }
+        let Self { known, network, vpn_prefix } = self;
+        let vpn_prefix = vpn_prefix.unwrap_or(VPN_PREFIX);
+        Found { known, refused: None, network, vpn_prefix, decision, why, tpm, esp }
     }
 }
 
@@ -99,7 +98,7 @@ fn with_seal(esp: Esp, files: &Files, header: &Copies, unsealed: Unsealed, mut t
         files.config.as_ref().map(|bytes| bytes.as_slice()),
     );
     let tpm_state = Tpm::state(tpm.as_ref());
-    let mut basics = Basics::of(&unsealed, &config);
+    let basics = Basics::of(&unsealed, &config);
     let half = match &unsealed {
         Unsealed::Open(_, body) => cluster_half(files, body, tpm.as_mut()),
         Unsealed::None | Unsealed::Newer(_) | Unsealed::Malformed(_) | Unsealed::Locked(..) => None,
@@ -113,9 +112,7 @@ fn with_seal(esp: Esp, files: &Files, header: &Copies, unsealed: Unsealed, mut t
     };
     let verdict = judge(Facts { seal, header, cluster: half.as_ref(), config, tpm: tpm_state });
     let why = verdict.message();
-    if let Verdict::NeedsOwner(reason @ Reason::Config(_)) = &verdict {
-        basics.refused = Some(*reason);
-    }
+    let refused = if let Verdict::NeedsOwner(reason @ Reason::Config(_)) = verdict { Some(reason) } else { None };
     // A verdict to act on that lacks what it was made from would be a mistake of ours; nothing is acted on then.
     let stays = Decision::Stays(verdict.stay().unwrap_or(Stay::Failed));
     let decision = match (verdict, unsealed) {
@@ -126,7 +123,7 @@ fn with_seal(esp: Esp, files: &Files, header: &Copies, unsealed: Unsealed, mut t
         }
         _ => stays, // the rest are states to stay in
     };
-    basics.found(decision, why, tpm, esp)
+    Found { refused, ..basics.found(decision, why, tpm, esp) }
 }
 
 /// A sealed machine takes no config any more: one line in the log says so.
