@@ -1,5 +1,5 @@
-//! What a person at the machine can press: the power button and Ctrl-Alt-Del. It only hears; what a press means for a boot
-//! is `serve`'s matter.
+//! What a person at the machine can press: the power button and Ctrl-Alt-Del. It hears what is asked for; how a boot
+//! ends is `serve`'s matter.
 
 use std::fs::File;
 use std::io;
