@@ -584,3 +584,6 @@ impl State {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -145,3 +145,44 @@ impl Binding {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> TpmWire {
+        let storage_key_name = [&SHA256_NAME[..], &[0x22; 32]].concat();
+        TpmWire { pcrs: 1 << 11, storage_key_name, public: vec![1], private: vec![2; MOST_BLOB_BYTES] }
+    }
+
+    fn read(object: TpmWire) -> Result<Binding, BadBinding> {
+        Binding::from_wire(&BindingWire::Tpm(object))
+    }
+
+    /// Proves: D5
+    #[test]
+    fn a_tpm_object_that_cannot_be_one_is_refused_by_the_part_that_is_wrong() {
+        let Ok(Binding::Tpm(good)) = read(object()) else { panic!("a good object is read") };
+        assert_eq!((good.public, good.private), (vec![1], vec![2; MOST_BLOB_BYTES]));
+        for pcrs in [0, 1 << 24, u32::MAX] {
+            assert_eq!(read(TpmWire { pcrs, ..object() }).err(), Some(BadBinding::Pcrs), "{pcrs:#x}");
+        }
+        let sha384 = [&[0x00, 0x0c][..], &[0x22; 32]].concat();
+        for storage_key_name in [vec![], object().storage_key_name[..33].to_vec(), [0; 35].to_vec(), sha384] {
+            assert_eq!(read(TpmWire { storage_key_name, ..object() }).err(), Some(BadBinding::Name));
+        }
+        for blob in [vec![], vec![0; MOST_BLOB_BYTES + 1]] {
+            assert_eq!(read(TpmWire { public: blob.clone(), ..object() }).err(), Some(BadBinding::Blob));
+            assert_eq!(read(TpmWire { private: blob, ..object() }).err(), Some(BadBinding::Blob));
+        }
+    }
+
+    #[test]
+    fn an_unprotected_secret_has_its_size() {
+        let read = |length| Binding::from_wire(&BindingWire::Unprotected(UnprotectedWire { secret: vec![7; length] }));
+        assert!(matches!(read(32), Ok(Binding::Unprotected(secret)) if secret.expose() == &[7; 32]));
+        for length in [0, 31, 33] {
+            assert_eq!(read(length).err(), Some(BadBinding::Secret), "{length} bytes");
+        }
+    }
+}

@@ -432,6 +432,34 @@ mod tests {
         assert_eq!(error, Some(OpenError::Older { found: 2, minimum: 3 }));
     }
 
+    /// Proves: D3 D13
+    #[test]
+    fn an_older_copy_does_not_stand_in_for_one_whose_cluster_half_is_missing() {
+        let rotated = Wrapping { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
+        let rotated = data_key().wrap(&rotated, &local(), &half(0x21).key, &holder());
+        let older = header(State::Committed, 2);
+        let result = |half: &ClusterHalf| {
+            let opened = open(&copies(&rotated, &older), &local(), Some(half), &expected());
+            opened.map(|opened| opened.header.generation)
+        };
+        // The half that opens the older copy is at hand; the newer copy decides all the same.
+        assert_eq!(result(&half(0x20)), Err(OpenError::ClusterHalfMissing { generation: 2 }));
+        assert_eq!(result(&ClusterHalf { generation: 2, ..half(0x21) }), Ok(3));
+    }
+
+    /// Proves: D3
+    #[test]
+    fn the_local_half_is_rotated_without_another_volume_key() {
+        let fresh = LocalKey(key(0x11));
+        let rotated = Wrapping { salt: bytes(0x43), ..wrapping(State::Committed, 3) };
+        let rotated = data_key().wrap(&rotated, &fresh, &half(0x20).key, &holder());
+        let opened = open(&copies(&rotated, &rotated), &fresh, Some(&half(0x20)), &expected()).expect("opens");
+        let Volume::Authenticated(opened) = opened.volume else { panic!("the level stays") };
+        assert_eq!(opened.xts().expose(), data_key().xts().expose());
+        let old = open(&copies(&rotated, &rotated), &local(), Some(&half(0x20)), &expected());
+        assert_eq!(old.err(), Some(OpenError::LocalHalf));
+    }
+
     #[test]
     fn commit_keeps_the_key_and_the_owner_slot_and_counts_on() {
         let provisional = header(State::Provisional, 1);

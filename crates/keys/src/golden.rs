@@ -80,7 +80,7 @@ pub(crate) fn copies(first: &Header, second: &Header) -> Copies {
     Copies::read(&first.to_bytes()[..], &second.to_bytes()[..])
 }
 
-fn clear() -> Clear {
+pub(crate) fn clear() -> Clear {
     Clear {
         binding: Binding::Tpm(TpmObject {
             pcrs: PcrSelection::of(&[0, 2, 4, 7, 11, 12, 13]),
@@ -102,7 +102,7 @@ fn clear() -> Clear {
     }
 }
 
-fn body() -> Body {
+pub(crate) fn body() -> Body {
     Body {
         local_key: local(),
         identity: SigningKey::from_seed(key(0x50)),

@@ -321,6 +321,18 @@ mod tests {
         }
     }
 
+    /// Proves: D7
+    #[test]
+    fn the_newest_slot_comes_first_wherever_it_lies() {
+        let generations = |first: &[u8], second: &[u8]| {
+            let pair = Pair::read(File::Directory, [first, second]);
+            pair.newest_first.iter().map(|slot| slot.generation).collect::<Vec<_>>()
+        };
+        assert_eq!(generations(&slot(1, b"a"), &slot(2, b"b")), [2, 1]);
+        assert_eq!(generations(&slot(2, b"b"), &slot(1, b"a")), [2, 1]);
+        assert_eq!(generations(&blank(), &slot(1, b"a")), [1]);
+    }
+
     #[test]
     fn writes_go_in_turn_and_never_over_the_newest() {
         let next = |first: &[u8], second: &[u8]| Pair::read(File::Directory, [first, second]).next;

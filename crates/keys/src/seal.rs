@@ -401,8 +401,66 @@ impl Drop for BodyWire {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden::{bytes, expected, root, sealed};
+    use crate::golden::{body, bytes, clear, expected, root, sealed};
     use crate::pair::SLOT_BYTES;
+
+    /// Proves: D5 O9
+    #[test]
+    fn only_the_boot_classes_that_are_served_are_read() {
+        let read = |boot_class: u32| {
+            let wire = ClearWire { boot_class, ..clear().to_wire() };
+            Clear::decode(&wire.encode_to_vec()).map(|clear| clear.boot_class)
+        };
+        let number = numbers::boot_class::number;
+        assert_eq!(read(number(BootClass::Uefi)), Ok(BootClass::Uefi));
+        assert_eq!(read(number(BootClass::Direct)), Ok(BootClass::Direct));
+        assert_eq!(read(number(BootClass::UefiSecureBoot)), Err(SealError::BootClass), "reserved");
+        for unknown in [0, 4, u32::MAX] {
+            assert_eq!(read(unknown), Err(SealError::BootClass), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn a_clear_part_with_a_field_of_another_size_is_refused_by_name() {
+        for length in [0, 31, 33] {
+            let wire = ClearWire { salt: vec![1; length], ..clear().to_wire() };
+            assert_eq!(Clear::decode(&wire.encode_to_vec()).err(), Some(SealError::Size("salt")), "{length}");
+        }
+        let no_binding = ClearWire { binding: None, ..clear().to_wire() };
+        assert!(matches!(Clear::decode(&no_binding.encode_to_vec()), Err(SealError::Malformed(_))));
+        let trailing = [clear().to_wire().encode_to_vec(), vec![0x48, 1]].concat();
+        assert!(matches!(Clear::decode(&trailing), Err(SealError::Malformed(_))), "an unknown field 9");
+    }
+
+    #[test]
+    fn a_body_with_a_field_of_another_size_or_an_unknown_word_is_refused_by_name() {
+        type Edit = fn(&mut BodyWire);
+        let sizes: [(&str, Edit); 7] = [
+            ("local_key", |wire| wire.local_key.truncate(31)),
+            ("identity_seed", |wire| wire.identity_seed.push(0)),
+            ("cluster_id", |wire| wire.cluster_id.truncate(15)),
+            ("owner_pub_key", |wire| wire.owner_pub_key.push(0)),
+            ("owner_recovery_pub_key", |wire| wire.owner_recovery_pub_key.truncate(31)),
+            ("config_digest", |wire| wire.config_digest.truncate(31)),
+            ("disk", |wire| wire.disk.push(0)),
+        ];
+        let good = body().encode();
+        let read = |edit: Edit| {
+            let mut wire = BodyWire::decode(good.as_slice()).expect("a good body");
+            edit(&mut wire);
+            Body::decode(&wire.encode_to_vec()).err()
+        };
+        assert_eq!(read(|_| ()), None, "unchanged it is read");
+        for (field, edit) in sizes {
+            assert_eq!(read(edit), Some(SealError::Size(field)));
+        }
+        assert_eq!(read(|wire| wire.level = 9), Some(SealError::Policy("level")));
+        assert_eq!(read(|wire| wire.cold_start = 9), Some(SealError::Policy("cold start")));
+        let small_order = Some(SealError::OwnerRecovery(BadRecoveryKey));
+        assert_eq!(read(|wire| wire.owner_recovery_pub_key.fill(0)), small_order);
+        let trailing = [good.as_slice(), &[0x78, 1]].concat();
+        assert!(matches!(Body::decode(&trailing), Err(SealError::Malformed(_))), "an unknown field 15");
+    }
 
     /// Proves: D5
     #[test]

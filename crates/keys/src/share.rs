@@ -116,6 +116,49 @@ mod tests {
         Share { binding, disk, key_generation: 1 }.emit(generation).expect("fits")
     }
 
+    fn wire() -> ShareWire {
+        let binding = Binding::Unprotected(Secret::take(&mut [3; 32])).to_wire();
+        ShareWire { binding: Some(binding), disk: vec![4; 16], key_generation: 5 }
+    }
+
+    #[test]
+    fn a_share_says_what_it_is_for_and_what_is_wrong_with_it() {
+        let decode = |wire: &ShareWire| Share::decode(&wire.encode_to_vec());
+        let good = decode(&wire()).expect("a good share");
+        assert!(matches!(&good.binding, Binding::Unprotected(secret) if secret.expose() == &[3; 32]));
+        assert_eq!((good.disk, good.key_generation), (DiskUuid(Uuid([4; 16])), 5));
+        let half = good.half(ClusterKey(Secret::take(&mut [6; 32])));
+        assert_eq!((half.key.expose(), half.disk, half.generation), (&[6; 32], good.disk, 5));
+
+        for length in [0, 15, 17] {
+            let refused = decode(&ShareWire { disk: vec![4; length], ..wire() });
+            assert_eq!(refused.err(), Some(ShareError::Disk), "{length} bytes");
+        }
+        let no_arm = Malformed::NoArm { message: "Share", oneof: "binding" };
+        assert_eq!(decode(&ShareWire { binding: None, ..wire() }).err(), Some(ShareError::Malformed(no_arm)));
+        // Field 2 (unprotected) with 31 bytes of secret in place of 32.
+        let short = [&[0x12, 33, 0x0a, 31][..], &[3; 31], &[0x1a, 16], &[4; 16], &[0x20, 5]].concat();
+        assert_eq!(Share::decode(&short).err(), Some(ShareError::Binding(BadBinding::Secret)));
+        let trailing = [wire().encode_to_vec(), vec![0x30, 1]].concat();
+        assert!(matches!(Share::decode(&trailing), Err(ShareError::Malformed(_))), "an unknown field 6");
+    }
+
+    #[test]
+    fn of_two_shares_for_one_disk_the_newest_comes_first() {
+        let of = |generation: u64, held: u8| {
+            let binding = Binding::Unprotected(Secret::take(&mut [held; 32]));
+            Share { binding, disk: DiskUuid(Uuid([1; 16])), key_generation: 1 }.emit(generation).expect("fits")
+        };
+        for slots in [[of(1, 7), of(2, 8)], [of(2, 8), of(1, 7)]] {
+            let (shares, _) = read([&slots[0], &slots[1]], DiskUuid(Uuid([1; 16])));
+            let held = |share: &Share| match &share.binding {
+                Binding::Unprotected(secret) => secret.expose()[0],
+                Binding::Tpm(_) => 0,
+            };
+            assert_eq!(shares.iter().map(held).collect::<Vec<_>>(), [8, 7]);
+        }
+    }
+
     #[test]
     fn a_share_of_an_abandoned_attempt_is_ignored() {
         let blank = vec![0; SLOT_BYTES];

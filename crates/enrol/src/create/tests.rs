@@ -1,0 +1,178 @@
+//! What the effects of create carry: that each secret went where it belongs, and that nothing random is used twice.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+
+use keys::header::{Copies, Copy};
+use keys::pair::Slot;
+
+use super::*;
+use crate::config::{self, Tpm, WithoutTpm};
+use crate::fixture;
+use crate::world::{Cut, Ended, World};
+
+/// Random bytes that tell which draw they came from: the n-th draw is n, n, n, ….
+fn numbered() -> Material {
+    let mut draw = 0;
+    let material = Material::draw(|bytes| {
+        draw += 1;
+        bytes.fill(draw);
+        Ok::<(), Infallible>(())
+    });
+    let Ok(material) = material;
+    material
+}
+
+/// What a create of `level` writes.
+struct Written {
+    provisional: Header,
+    committed: Header,
+    record: Record,
+    seal: Body,
+    holder: Holder,
+    random: Material,
+}
+
+fn written(level: Level) -> Written {
+    let signed = fixture::config(level, WithoutTpm::Unprotected).sign(&fixture::owner()).expect("a good config");
+    let issued = Issued {
+        ca_spki: vec![0xca],
+        ca_certificate: b"CA certificate".to_vec(),
+        machine_certificate: b"machine certificate".to_vec(),
+    };
+    let draft = Draft::new(config::read(&signed).expect("it verifies"), numbered(), issued);
+    let holder = draft.holder();
+    let protected = Protected {
+        seal: Binding::Unprotected(draft.seal_root().0.duplicate()),
+        share: Binding::Unprotected(draft.cluster_key().0.duplicate()),
+        owner: draft.for_owner().expect("seals"),
+        directory: draft.directory(vec![]),
+        directory_signature: vec![0x30; 70],
+    };
+    let first = Next::FIRST;
+    let next = NextWrites { seal: first, share: first, directory: first, record: first };
+    let situation = Situation { boot_class: BootClass::Direct, now: 1_790_000_000, next };
+    let Plan(effects) = draft.plan(protected, &situation).expect("fits");
+
+    let random = numbered();
+    let header = |wanted: HeaderState| {
+        let mut copies = effects.iter().filter_map(|effect| match effect {
+            Effect::WriteHeader { state, bytes, .. } if *state == wanted => Some(bytes),
+            _ => None, // other effects
+        });
+        let (first, second) = (copies.next().expect("one copy"), copies.next().expect("two copies"));
+        assert!(first == second && copies.next().is_none(), "both places get the same header");
+        let Copy::Valid(header) = Copy::read(&first[..]) else { panic!("a header") };
+        header
+    };
+    let file = |wanted: File| {
+        let bytes = effects.iter().find_map(|effect| match effect {
+            Effect::WriteEsp { file, bytes, .. } if *file == wanted => Some(bytes),
+            _ => None, // other effects
+        });
+        bytes.expect("the file is written")
+    };
+    let record = Slot::read(File::Record, file(File::Record)).expect("a record");
+    let blank = vec![0; keys::pair::SLOT_BYTES];
+    let (seal::SealFiles::Candidates(seals), _) = seal::read([file(File::Seal), &blank]) else { panic!("a seal") };
+    Written {
+        provisional: header(HeaderState::Provisional),
+        committed: header(HeaderState::Committed),
+        record: Record::decode(record.clear()).expect("a record"),
+        seal: seals[0].open(&random.seal_root).expect("the root opens the seal"),
+        holder,
+        random,
+    }
+}
+
+/// Proves: D12
+#[test]
+fn the_owner_opens_the_volume_key_in_each_header_and_the_master_secret_in_the_record() {
+    let private = fixture::secret(2);
+    for level in [Level::Encrypted, Level::Authenticated] {
+        let written = written(level);
+        let context = |kind| Context {
+            kind,
+            cluster: written.holder.cluster,
+            machine: written.holder.machine,
+            disk: written.random.disk,
+            key_generation: FIRST_KEY,
+        };
+        for header in [&written.provisional, &written.committed] {
+            let slot = header.lock.as_ref().and_then(|lock| lock.owner).expect("an owner slot, by default");
+            let opened = recovery::open(&private, &context(Kind::VolumeKey), &slot).expect("it is the owner's");
+            assert_eq!(opened.expose(), written.random.volume_key.0.expose());
+        }
+        assert_eq!(written.record.context, context(Kind::MasterSecret));
+        let opened = recovery::open(&private, &written.record.context, &written.record.sealed);
+        assert_eq!(opened.expect("it is the owner's").expose(), written.random.master_secret.0.expose());
+    }
+}
+
+/// Proves: D3
+#[test]
+fn each_random_value_is_drawn_whole_by_itself_and_used_where_it_was_drawn_for() {
+    let drawn = numbered();
+    let mut disk = [6; 16];
+    (disk[6], disk[8]) = (0x46, 0x86);
+    assert_eq!(drawn.disk, DiskUuid(Uuid(disk)), "a random UUID, version 4");
+    let secrets = [
+        *drawn.identity.seed().expose(),
+        *drawn.volume_key.0.expose(),
+        *drawn.local_key.0.expose(),
+        *drawn.master_secret.0.expose(),
+        *drawn.seal_root.0.expose(),
+        drawn.provisional_salt,
+        drawn.committed_salt,
+        drawn.seal_salt,
+    ];
+    let different: BTreeSet<[u8; 32]> = secrets.into_iter().collect();
+    assert_eq!(different.len(), secrets.len(), "no two from one draw");
+    for value in secrets {
+        assert!(value[0] != 0 && value == [value[0]; 32], "drawn to its last byte: {value:?}");
+    }
+    assert!(drawn.seal_nonce[0] != 0 && drawn.seal_nonce == [drawn.seal_nonce[0]; 12]);
+    assert!(different.iter().all(|value| value[0] != drawn.seal_nonce[0]), "nor the nonce");
+
+    let written = written(Level::Authenticated);
+    let salt = |header: &Header| header.lock.as_ref().expect("locked").salt;
+    assert_eq!(salt(&written.provisional), drawn.provisional_salt);
+    assert_eq!(salt(&written.committed), drawn.committed_salt);
+    assert_eq!(written.seal.local_key.expose(), drawn.local_key.expose());
+    assert_eq!(written.seal.identity.seed().expose(), drawn.identity.seed().expose());
+}
+
+/// The seal does not ask for more than a cut before the commit has left.
+///
+/// Proves: D4
+#[test]
+fn the_seal_of_create_opens_the_provisional_header_too() {
+    let written = written(Level::Authenticated);
+    assert_eq!((written.provisional.generation, written.committed.generation), (FIRST_HEADER, FIRST_HEADER + 1));
+    assert_eq!(written.seal.minimum_header, FIRST_HEADER);
+}
+
+/// Proves: D3 D4
+#[test]
+fn a_commit_after_a_cut_writes_both_copies() {
+    for level in Level::ALL {
+        let mut cuts = 0;
+        for after in 0..24 {
+            let mut world = World::flashed(*level, Tpm::Present);
+            // A cut at the border of two effects, so that no copy is torn.
+            let cut = world.boot(Some(Cut { after, sectors: 0 }));
+            let sealed = world.pair(File::Seal).iter().any(|slot| slot.iter().any(|byte| *byte != 0));
+            if cut != Ended::Cut || !sealed || world.committed() {
+                continue;
+            }
+            cuts += 1;
+            assert!(matches!(world.boot(None), Ended::Running(_)));
+            let Copies([Copy::Valid(first), Copy::Valid(second)]) = Copies::read(&world.headers[0], &world.headers[1])
+            else {
+                panic!("two headers")
+            };
+            assert_eq!((first.state, &first), (HeaderState::Committed, &second));
+        }
+        assert_eq!(cuts, 1, "one border lies between seal and commit");
+    }
+}
