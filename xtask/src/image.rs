@@ -11,14 +11,25 @@ use anyhow::{Context, Result};
 
 use crate::{
     cache::Cache,
-    components, kernel,
+    components,
+    digest::Pinned,
+    kernel,
     programs::{self, Build},
     progress::{say, step},
     workspace::Workspace,
 };
 
-/// systemd's EFI programs, from Debian's package systemd-boot-efi.
-const SYSTEMD_EFI: &str = "/usr/lib/systemd/boot/efi";
+/// The stub of the unified kernel image and the boot loader: what runs before our kernel. Newer ones are a change here.
+const STUB: Pinned = Pinned {
+    path: ::image::DEBIAN_STUB,
+    package: "systemd-boot-efi 252.39-1~deb12u2",
+    sha256: "c62ae56ffaf49d1a61de4434f4f531dd1d4ed3b5aee46c934c56e3f809b22cc4",
+};
+const BOOT_LOADER: Pinned = Pinned {
+    path: ::image::DEBIAN_BOOT_LOADER,
+    package: STUB.package,
+    sha256: "10288fece5e90ce3ba3e7160f49695b022d648f7ef41774678db8c77774db167",
+};
 const SYSTEMD_COPYRIGHT: &str = "/usr/share/doc/systemd-boot-efi/copyright";
 
 /// What kind of image is wanted.
@@ -85,7 +96,7 @@ pub(crate) fn inputs(workspace: &Workspace, cache: &Cache, wanted: &Wanted) -> R
         programs,
         components: versions,
         licences,
-        stub: Path::new(SYSTEMD_EFI).join("linuxx64.efi.stub"),
-        boot_loader: Path::new(SYSTEMD_EFI).join("systemd-bootx64.efi"),
+        stub: STUB.check()?,
+        boot_loader: BOOT_LOADER.check()?,
     })
 }

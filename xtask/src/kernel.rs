@@ -17,13 +17,17 @@ use kernel_config::{Config, FRAGMENTS, NEEDS};
 
 use crate::{
     cache::{Cache, Key, Room},
-    digest::{self, Inputs},
+    digest::{self, Inputs, Pinned},
     process::{answer, logged},
     progress::step,
 };
 
-/// Debian's source package, where `packages` puts it.
-const DEBIAN_SOURCE: &str = "/usr/src/linux-source-6.12.tar.xz";
+/// The kernel's source. A newer one is a change of this line, after a look at what changed.
+const DEBIAN_SOURCE: Pinned = Pinned {
+    path: "/usr/src/linux-source-6.12.tar.xz",
+    package: "linux-source-6.12 6.12.117-1~deb12u1",
+    sha256: "585a4a074597aefa2b1a68ada83a3184ba351c127544dea80618bbcceaa3961f",
+};
 /// Raised when this file builds differently from the same inputs.
 const RECIPE: &str = "1";
 /// The kernel names its builder and the time of its build; both are fixed, so that the same source gives the same bytes.
@@ -53,18 +57,19 @@ pub(crate) struct Kernel {
     pub(crate) source_sha256: String,
 }
 
-/// Builds the kernel, or takes it from the cache. `source` is a tarball of the kernel's source; without one it is Debian's.
+/// Builds the kernel, or takes it from the cache. `source` is a tarball of the kernel's source, used as it is and recorded;
+/// without one it is Debian's, which must be the pinned one. What the cache holds needs no source.
 ///
 /// # Errors
-/// No source, a tool that fails, an option of the table that the final config does not fulfil (all of them are named),
+/// No source, another than the pinned one, a tool that fails, an option of the table that the final config does not fulfil (all of them are named),
 /// a kernel over its size.
 pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
-    let source = source.unwrap_or(Path::new(DEBIAN_SOURCE));
-    let source_sha256 = digest::of_file(source)
-        .with_context(|| {
-            format!("read the kernel's source `{}` (`cargo xtask packages` installs it)", source.display())
-        })?
-        .to_string();
+    let source_sha256 = match source {
+        Some(path) => {
+            digest::of_file(path).with_context(|| format!("read the kernel's source `{}`", path.display()))?.to_string()
+        }
+        None => DEBIAN_SOURCE.sha256.to_owned(),
+    };
     let asked = kernel_config::merge(FRAGMENTS).context("merge the fragments")?;
 
     let mut inputs = Inputs::new("kernel").text("recipe", RECIPE).text("source", &source_sha256);
@@ -74,7 +79,8 @@ pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
     }
     let key = Key { kind: "kernel", inputs: inputs.finish() };
     let entry = cache.entry(&key, |room| {
-        step("kernel", "building (6 to 9 minutes on two cores)", || compile(room, source, &asked))
+        let source = source.map_or_else(|| DEBIAN_SOURCE.check(), |path| Ok(path.to_owned()))?;
+        step("kernel", "building (6 to 9 minutes on two cores)", || compile(room, &source, &asked))
     })?;
 
     // Again, for the table may have changed since: it is no input of the build, so that a better reason costs nothing.

@@ -9,12 +9,12 @@ use std::{
     thread,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::{
     cache::{Cache, Key, Room},
     components::Component,
-    digest::{self, Inputs},
+    digest::{Inputs, Pinned},
     notices,
     process::{answer, logged},
     progress::{say, step},
@@ -25,7 +25,11 @@ const RECIPE: &str = "1";
 const PACKAGE: &str = "xfsprogs";
 const VERSION: &str = "6.1.0";
 /// Upstream's tarball as Debian ships it; Debian adds no patch to it. A newer one is a change of this line.
-const SHA256: &str = "eceb9015c4ebefa56fa85faff756ccb51ed2cf9c39ba239767f8e78705e85251";
+const SOURCE: Pinned = Pinned {
+    path: "xfsprogs_6.1.0.orig.tar.xz",
+    package: "xfsprogs 6.1.0",
+    sha256: "eceb9015c4ebefa56fa85faff756ccb51ed2cf9c39ba239767f8e78705e85251",
+};
 /// Debian packages whose libraries are linked into it.
 const LINKED: &[&str] = &["libblkid-dev", "libc6-dev", "libinih-dev", "liburcu-dev", "uuid-dev"];
 
@@ -34,7 +38,7 @@ const LINKED: &[&str] = &["libblkid-dev", "libc6-dev", "libinih-dev", "liburcu-d
 /// # Errors
 /// The source cannot be fetched or is another one than pinned; a tool fails.
 pub(crate) fn build(cache: &Cache) -> Result<Component> {
-    let mut inputs = Inputs::new(PACKAGE).text("recipe", RECIPE).text("source", SHA256);
+    let mut inputs = Inputs::new(PACKAGE).text("recipe", RECIPE).text("source", SOURCE.sha256);
     inputs = inputs.text("notices", notices::RECIPE).text("gcc", &answer(Command::new("gcc").arg("--version"))?);
     inputs = inputs.text("linked", &answer(Command::new("dpkg-query").arg("--show").args(LINKED))?);
     let key = Key { kind: PACKAGE, inputs: inputs.finish() };
@@ -105,12 +109,7 @@ fn fetch(room: &Room<'_>) -> Result<PathBuf> {
     }
     logged(apt_get().args(["--quiet", "--download-only", "source", PACKAGE]), room.log)?;
 
-    let tarball = apt.join("source").join(format!("{PACKAGE}_{VERSION}.orig.tar.xz"));
-    let found = digest::of_file(&tarball).with_context(|| format!("read `{}`", tarball.display()))?.to_string();
-    if found != SHA256 {
-        bail!("the source of {PACKAGE} {VERSION} has the hash {found}, not the pinned {SHA256}");
-    }
-    Ok(tarball)
+    Ok(SOURCE.check_at(&apt.join("source").join(SOURCE.path))?)
 }
 
 /// The machine's own lists of package sources that are in force.
