@@ -404,7 +404,7 @@ mod tests {
     use crate::golden::{body, bytes, clear, expected, root, sealed};
     use crate::pair::SLOT_BYTES;
 
-    /// Proves: D5 O9
+    /// Proves: D5
     #[test]
     fn only_the_boot_classes_that_are_served_are_read() {
         let read = |boot_class: u32| {
