@@ -31,28 +31,28 @@ const MANIFEST: &str = "MANIFEST";
 
 /// The user's cache of build results.
 #[derive(Debug, Clone)]
-pub(crate) struct Cache {
+pub struct Cache {
     root: PathBuf,
 }
 
 /// Names an entry: what it is, and the digest of all it depends on.
 #[derive(Debug, Clone)]
-pub(crate) struct Key {
+pub struct Key {
     /// Folder of the cache: `kernel`, `etcd`, …
-    pub(crate) kind: &'static str,
+    pub kind: &'static str,
     /// Over everything that decides the result.
-    pub(crate) inputs: Digest,
+    pub inputs: Digest,
 }
 
 /// Where a build writes.
 #[derive(Debug)]
-pub(crate) struct Room<'a> {
+pub struct Room<'a> {
     /// What is put here becomes the entry.
-    pub(crate) out: &'a Path,
+    pub out: &'a Path,
     /// For everything else; removed afterwards.
-    pub(crate) work: &'a Path,
+    pub work: &'a Path,
     /// For the output of the tools; kept.
-    pub(crate) log: &'a Path,
+    pub log: &'a Path,
 }
 
 /// What a look at an entry's place found.
@@ -68,7 +68,7 @@ impl Cache {
     ///
     /// # Errors
     /// Neither variable is set.
-    pub(crate) fn of_user() -> Result<Self> {
+    pub fn of_user() -> Result<Self> {
         let named = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
         match named.or(home) {
@@ -78,7 +78,7 @@ impl Cache {
     }
 
     /// A cache in a given folder.
-    pub(crate) fn at(root: PathBuf) -> Self {
+    pub fn at(root: PathBuf) -> Self {
         Self { root }
     }
 
@@ -87,7 +87,7 @@ impl Cache {
     ///
     /// # Errors
     /// Those of `build`, and of the file system.
-    pub(crate) fn entry(&self, key: &Key, build: impl FnOnce(&Room<'_>) -> Result<()>) -> Result<PathBuf> {
+    pub fn entry(&self, key: &Key, build: impl FnOnce(&Room<'_>) -> Result<()>) -> Result<PathBuf> {
         let kind = self.root.join(key.kind);
         let entry = kind.join(key.inputs.to_string());
         let partial = entry.with_extension("partial");
@@ -225,7 +225,7 @@ mod tests {
         fn new() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
             let cache = Cache::at(folder.path().join("cache"));
-            let key = Key { kind: "thing", inputs: Inputs::new("test").finish() };
+            let key = Key { kind: "thing", inputs: Inputs::new("test").finish().expect("hashed") };
             Self { _folder: folder, cache, key, builds: AtomicUsize::new(0) }
         }
 
@@ -265,7 +265,7 @@ mod tests {
     fn other_inputs_are_another_entry() {
         let mut bench = Bench::new();
         let first = bench.entry().expect("built");
-        bench.key.inputs = Inputs::new("test").text("flag", "on").finish();
+        bench.key.inputs = Inputs::new("test").text("flag", "on").finish().expect("hashed");
         assert_ne!(bench.entry().expect("built"), first);
     }
 

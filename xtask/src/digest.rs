@@ -1,97 +1,44 @@
 //! SHA-256 of files, and of lists of named things in a way that two different lists never look alike. It must never hash
 //! anything whose meaning depends on the machine: no paths, no times.
+//!
+//! `sha256sum` computes it, which every Debian has: a crate for it would be compiled before this tool says its first word.
 
 use std::{
     fmt, fs,
-    io::{self, Read},
-    path::{Path, PathBuf},
+    io::{self, Write},
+    path::Path,
+    process::{ChildStdin, Command, Stdio},
 };
 
-use aws_lc_rs::digest::{Context as Hasher, SHA256};
-
 /// A SHA-256 value; shown in lower-case hexadecimal, as `sha256sum` does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Digest([u8; 32]);
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Digest(String);
 
-/// Collects named inputs into one digest.
-pub(crate) struct Inputs(Hasher);
-
-/// A file of Debian's whose content was looked at when this was written, and must be the same at every build.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Pinned {
-    /// Where its package puts it, or its name in the folder it is fetched to.
-    pub(crate) path: &'static str,
-    /// The package and the version that was looked at.
-    pub(crate) package: &'static str,
-    /// Digest of its content, as `sha256sum` shows it.
-    pub(crate) sha256: &'static str,
-}
-
-/// Why a pinned file is not used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum PinError {
-    /// It cannot be read.
-    #[error("read `{path}` of {package}; `cargo xtask packages` installs what is missing")]
-    Read { path: PathBuf, package: &'static str, source: io::Error },
-    /// It is another one.
-    #[error(
-        "`{path}` is not the file that this checkout was made for: its SHA-256 is {found}, pinned is {pinned}, of \
-         {package}; nothing was built from it. If Debian has replaced it by a newer one, look at what changed and pin that"
-    )]
-    Other { path: PathBuf, package: &'static str, found: Digest, pinned: &'static str },
-}
-
-impl Pinned {
-    /// Its path, once its content was found to be the pinned one.
-    ///
-    /// # Errors
-    /// [`PinError`]
-    pub(crate) fn check(&self) -> Result<PathBuf, PinError> {
-        self.check_at(Path::new(self.path))
-    }
-
-    /// The same for a copy elsewhere.
-    ///
-    /// # Errors
-    /// [`PinError`]
-    pub(crate) fn check_at(&self, path: &Path) -> Result<PathBuf, PinError> {
-        let (path, package, pinned) = (path.to_owned(), self.package, self.sha256);
-        match of_file(&path) {
-            Ok(found) if found.to_string() == pinned => Ok(path),
-            Ok(found) => Err(PinError::Other { path, package, found, pinned }),
-            Err(source) => Err(PinError::Read { path, package, source }),
-        }
-    }
-}
+/// Collects named inputs for one digest.
+#[derive(Debug)]
+pub struct Inputs(Vec<u8>);
 
 /// Digest of a file's content.
 ///
 /// # Errors
-/// The file cannot be read.
-pub(crate) fn of_file(path: &Path) -> io::Result<Digest> {
-    let mut file = fs::File::open(path)?;
-    let mut hasher = Hasher::new(&SHA256);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(Digest::finish(hasher)),
-            length => hasher.update(&buffer[..length]),
-        }
-    }
+/// The file cannot be read, or `sha256sum` fails.
+pub fn of_file(path: &Path) -> io::Result<Digest> {
+    digest(fs::File::open(path)?.into(), |_nothing_to_write| Ok(()))
 }
 
 impl Inputs {
     /// Starts a list. `kind` keeps lists of different meaning apart.
-    pub(crate) fn new(kind: &str) -> Self {
-        Self(Hasher::new(&SHA256)).text("kind", kind)
+    #[must_use]
+    pub fn new(kind: &str) -> Self {
+        Self(Vec::new()).text("kind", kind)
     }
 
     /// Adds a named text. Lengths go before contents, so that no two lists read the same.
     #[must_use]
-    pub(crate) fn text(mut self, name: &str, content: &str) -> Self {
+    pub fn text(mut self, name: &str, content: &str) -> Self {
         for part in [name, content] {
-            self.0.update(&(part.len() as u64).to_le_bytes());
-            self.0.update(part.as_bytes());
+            self.0.extend((part.len() as u64).to_le_bytes());
+            self.0.extend(part.as_bytes());
         }
         self
     }
@@ -99,29 +46,37 @@ impl Inputs {
     /// Adds a named file by the digest of its content.
     ///
     /// # Errors
-    /// The file cannot be read.
-    pub(crate) fn file(self, name: &str, path: &Path) -> io::Result<Self> {
+    /// The file cannot be read, or `sha256sum` fails.
+    pub fn file(self, name: &str, path: &Path) -> io::Result<Self> {
         let digest = of_file(path)?;
         Ok(self.text(name, &digest.to_string()))
     }
 
     /// The digest of the whole list.
-    pub(crate) fn finish(self) -> Digest {
-        Digest::finish(self.0)
+    ///
+    /// # Errors
+    /// `sha256sum` fails.
+    pub fn finish(self) -> io::Result<Digest> {
+        digest(Stdio::piped(), |input| input.map_or(Ok(()), |mut input| input.write_all(&self.0)))
     }
 }
 
-impl Digest {
-    fn finish(hasher: Hasher) -> Self {
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(hasher.finish().as_ref());
-        Self(bytes)
+/// What `sha256sum` says of its input: a file, or what `write` writes.
+fn digest(input: Stdio, write: impl FnOnce(Option<ChildStdin>) -> io::Result<()>) -> io::Result<Digest> {
+    let mut child = Command::new("sha256sum").stdin(input).stdout(Stdio::piped()).spawn()?;
+    let written = write(child.stdin.take());
+    let output = child.wait_with_output()?;
+    written?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match text.split(' ').next() {
+        Some(digest) if output.status.success() && digest.len() == 64 => Ok(Digest(digest.to_owned())),
+        _ => Err(io::Error::other(format!("sha256sum ended with {}", output.status))),
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&self.0)
     }
 }
 
@@ -139,26 +94,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pinned_file_is_used_only_with_its_content() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let pinned = Pinned {
-            path: "/nowhere/at/all",
-            package: "abc 1.0",
-            sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
-        };
-        fs::write(file.path(), "abc").expect("written");
-        assert_eq!(pinned.check_at(file.path()).expect("the pinned content"), file.path());
-        fs::write(file.path(), "abd").expect("written");
-        let refused = pinned.check_at(file.path()).expect_err("other content").to_string();
-        assert!(refused.contains(pinned.sha256) && refused.contains("nothing was built"), "{refused}");
-        let missing = pinned.check().expect_err("no such file").to_string();
-        assert!(missing.contains("/nowhere/at/all") && missing.contains("cargo xtask packages"), "{missing}");
+    fn lists_that_run_together_differ() {
+        let one = Inputs::new("k").text("ab", "c").finish().expect("hashed");
+        let two = Inputs::new("k").text("a", "bc").finish().expect("hashed");
+        assert_ne!(one, two);
     }
 
+    /// A digest names entries that are in caches already: the form of a list is fixed.
     #[test]
-    fn lists_that_run_together_differ() {
-        let one = Inputs::new("k").text("ab", "c").finish();
-        let two = Inputs::new("k").text("a", "bc").finish();
-        assert_ne!(one, two);
+    fn a_list_has_the_digest_of_its_lengths_and_contents() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let bytes = [&4_u64.to_le_bytes()[..], b"kind", &1_u64.to_le_bytes(), b"k"].concat();
+        fs::write(file.path(), bytes).expect("written");
+        let list = Inputs::new("k").finish().expect("hashed");
+        assert_eq!(list, of_file(file.path()).expect("read"));
     }
 }

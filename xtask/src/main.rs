@@ -1,110 +1,25 @@
-//! What developers run: `cargo xtask …`. This file is the list of commands; each lives in a module of its own.
-
-mod bench;
-mod cache;
-mod ci;
-mod components;
-mod digest;
-mod fuzz;
-mod image;
-mod kernel;
-mod notices;
-mod packages;
-mod process;
-mod programs;
-mod progress;
-mod reproducible;
-mod tidy;
-mod tools;
-mod up;
-mod verdict;
-mod workspace;
-mod xfsprogs;
+//! `cargo xtask …`: says its first word within seconds, sees that the machine has what is needed, and hands over to the
+//! workshop, which is compiled then, visibly. It must never do what takes long before it has said what it does.
 
 use std::{
+    env,
     io::{Write, stdout},
-    path::PathBuf,
-    process::ExitCode,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
 };
 
-use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
-
-use crate::{cache::Cache, ci::Failed, progress::say, workspace::Workspace};
-
-/// Builds, runs and checks Cairn. What takes minutes is cached in ~/.cache/cairn.
-#[derive(Debug, Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Build everything, boot one machine, show it Ready with a pod, say how to go on
-    Up {
-        /// Stop after showing, and print the boot's timeline as one line of JSON
-        #[arg(long)]
-        exit: bool,
-        /// How to compile the machine's own programs
-        #[arg(long, value_enum, default_value = "release")]
-        build: programs::Build,
-    },
-    /// Run all tests; the last line is `N passed, N failed, N skipped`
-    Test,
-    /// Run all that must hold before a change lands: format, lints, dependencies, tests
-    Ci,
-    /// Check the house rules: directions of dependencies, names, length of files
-    Tidy,
-    /// Install the Debian packages that building and testing need, after naming them
-    Packages,
-    /// Build the kernel, or find it in the cache, and print where it is
-    Kernel {
-        /// Source of the kernel (a tarball); without it, Debian's linux-source-6.12
-        #[arg(long, value_name = "TARBALL")]
-        source: Option<PathBuf>,
-    },
-    /// Build the upstream components, or find them in the cache, and print where they are
-    Components,
-    /// Build an image: kernel, components, programs, root, disk
-    Image {
-        /// Where it goes
-        #[arg(long, value_name = "DIR", default_value = "out/image")]
-        out: PathBuf,
-        /// How to compile the machine's own programs
-        #[arg(long, value_enum, default_value = "release")]
-        build: programs::Build,
-        /// With fault injection, for tests
-        #[arg(long)]
-        debug: bool,
-        /// Source of the kernel (a tarball); without it, Debian's linux-source-6.12
-        #[arg(long, value_name = "TARBALL")]
-        kernel_source: Option<PathBuf>,
-    },
-    /// Search for bytes that panic a parser, for a while, by hand; `--help` says how
-    #[command(disable_help_flag = true)]
-    Fuzz {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<String>,
-    },
-    /// Measure, beside the least that could do the same
-    #[command(subcommand)]
-    Bench(bench::Bench),
-    /// Build an image twice, the second time elsewhere, and compare every byte
-    Reproducible,
-    /// Build the machine's own programs, static, and print where they are
-    Programs {
-        /// How to compile them
-        #[arg(long, value_enum, default_value = "release")]
-        build: programs::Build,
-    },
-}
+use anyhow::{Context, Result, bail};
+use xtask::{
+    commands::{self, By},
+    packages,
+    progress::say,
+    workspace::Workspace,
+};
 
 fn main() -> ExitCode {
-    match run(Arguments::parse().command) {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.is::<Failed>() => ExitCode::FAILURE, // its last line on the terminal is the counts
         Err(error) => {
             say(format_args!("error: {error:#}"));
             ExitCode::FAILURE
@@ -112,50 +27,40 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
-    let workspace = Workspace::of_cargo()?;
-    let cache = Cache::of_user()?;
-    match command {
-        Command::Up { exit, build } => {
-            up::up(&workspace, &cache, build, if exit { up::Then::Exit } else { up::Then::KeepRunning })
-        }
-        Command::Test => ci::test(&workspace, &cache),
-        Command::Ci => ci::ci(&workspace, &cache),
-        Command::Tidy => tidy::check(&workspace),
-        Command::Packages => packages::install(),
-        Command::Kernel { source } => {
-            let kernel = kernel::build(&cache, source.as_deref())?;
-            let head = format!("version {}\nsource-sha256 {}", kernel.version, kernel.source_sha256);
-            let paths = [("bzImage", kernel.bzimage), ("config", kernel.config), ("notices", kernel.notices)];
-            print(&head, paths)
-        }
-        Command::Components => {
-            let components = components::build(&workspace, &cache)?;
-            for component in components.of_image().into_iter().chain([&components.kubectl]) {
-                let paths = component.files().chain([("notices", component.notices())]);
-                print(&format!("{} {}", component.name, component.version), paths)?;
+fn run(arguments: &[String]) -> Result<()> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        [] | ["help" | "--help" | "-h"] => print(&commands::help()),
+        ["help", name, ..] => run(&[(*name).to_owned(), "--help".to_owned()]),
+        [name, rest @ ..] => {
+            let Some(row) = commands::find(name) else {
+                bail!("there is no command `{name}`; `cargo xtask help` lists them all")
+            };
+            // Who asks how to use a command needs no machine that could carry it out.
+            let asks = rest.iter().any(|word| matches!(*word, "--help" | "-h"));
+            match row.by {
+                By::Driver if asks => print(&format!("{}\n\nUsage: cargo xtask {}\n", row.about, row.name)),
+                By::Driver => packages::install(),
+                By::SetUp if !asks => {
+                    packages::install()?;
+                    workshop(arguments)
+                }
+                By::SetUp | By::Workshop => workshop(arguments),
             }
-            Ok(())
-        }
-        Command::Image { out, build, debug, kernel_source } => {
-            let profile = if debug { ::image::Profile::Debug } else { ::image::Profile::Release };
-            let manifest = image::build(&workspace, &cache, &image::Wanted { profile, build, kernel_source }, &out)?;
-            let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
-            print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
-        }
-        Command::Fuzz { arguments } => fuzz::search(&workspace, &arguments),
-        Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
-        Command::Reproducible => ci::reproducible(&workspace, &cache),
-        Command::Programs { build } => {
-            let built = programs::build(&workspace, build)?;
-            let paths = [("init", built.init), ("pause", built.pause), ("web", built.web), ("notices", built.notices)];
-            print("programs", paths)
         }
     }
 }
 
-/// Prints a result that programs may read: a line of its own for each path.
-fn print<'a>(head: &str, paths: impl IntoIterator<Item = (&'a str, PathBuf)>) -> Result<()> {
-    let lines: String = paths.into_iter().map(|(name, path)| format!("  {name} {}\n", path.display())).collect();
-    write!(stdout(), "{head}\n{lines}").context("print the result")
+/// Compiles the workshop, with cargo's own progress on the terminal, and becomes it.
+fn workshop(arguments: &[String]) -> Result<()> {
+    let workspace = Workspace::of_cargo()?;
+    let mut cargo = Command::new("cargo");
+    // By its manifest, and in the person's own folder: relative paths among the arguments are theirs.
+    cargo.args(["run", "--locked", "--manifest-path"]).arg(workspace.path("workshop/Cargo.toml"));
+    cargo.arg("--").args(arguments);
+    Err(cargo.exec()).context("start cargo")
+}
+
+fn print(text: &str) -> Result<()> {
+    write!(stdout(), "{text}").context("print")
 }

@@ -57,7 +57,7 @@ const PACKAGES: &[Package] = &[
 ///
 /// # Errors
 /// Packages are missing and this user can neither be root nor become it: the message says what to run.
-pub(crate) fn install() -> Result<()> {
+pub fn install() -> Result<()> {
     let missing = missing()?;
     if missing.is_empty() {
         return Ok(());

@@ -16,7 +16,7 @@ const TAIL: usize = 30;
 ///
 /// # Errors
 /// The program cannot be started, or fails: then with the end of its log.
-pub(crate) fn logged(command: &mut Command, log: &Path) -> Result<()> {
+pub fn logged(command: &mut Command, log: &Path) -> Result<()> {
     if let Some(folder) = log.parent() {
         fs::create_dir_all(folder).with_context(|| format!("create `{}`", folder.display()))?;
     }
@@ -38,7 +38,7 @@ pub(crate) fn logged(command: &mut Command, log: &Path) -> Result<()> {
 ///
 /// # Errors
 /// The program cannot be started, fails, or prints something that is not UTF-8.
-pub(crate) fn answer(command: &mut Command) -> Result<String> {
+pub fn answer(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output();
     let output = output.with_context(|| format!("start {}", name(command)))?;
     if !output.status.success() {
@@ -52,7 +52,7 @@ pub(crate) fn answer(command: &mut Command) -> Result<String> {
 ///
 /// # Errors
 /// The program cannot be started, or fails.
-pub(crate) fn shown(command: &mut Command) -> Result<()> {
+pub fn shown(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("start {}", name(command)))?;
     if !status.success() {
         bail!("{} ended with {status}", name(command));

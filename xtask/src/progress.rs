@@ -1,17 +1,18 @@
 //! What the person at the terminal sees: a line when a long step begins, a running clock while it lasts, a line with the
-//! time it took when it ends. The only place in this tool that asks the clock; it must never decide anything by it.
+//! time it took when it ends. The only file of this tool that asks the clock; it must never decide anything by it.
 
 use std::{
     fmt::Display,
-    io::{Write, stderr},
+    io::{IsTerminal, Write, stderr},
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 
 /// Prints a line for a person; standard output is kept for what programs read.
-pub(crate) fn say(line: impl Display) {
+pub fn say(line: impl Display) {
     // A terminal that is gone must not stop a build.
     let _gone = writeln!(stderr(), "{line}");
 }
@@ -21,23 +22,36 @@ pub(crate) fn say(line: impl Display) {
 ///
 /// # Errors
 /// Those of the step, with its name.
-pub(crate) fn step<T>(name: &str, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
-    let style = ProgressStyle::with_template("  {spinner} {elapsed} {msg}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_spinner()); // the form above is a constant
+pub fn step<T>(name: &str, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
     talking_step(name, what, || {
-        let clock = ProgressBar::new_spinner().with_style(style).with_message(name.to_owned());
-        clock.enable_steady_tick(Duration::from_secs(1));
-        let result = run();
-        clock.finish_and_clear();
-        result
+        let (running, ended) = mpsc::channel();
+        thread::scope(move |scope| {
+            // Dropped on every way out of here, also by a panic: the clock stops.
+            let _running: mpsc::Sender<()> = running;
+            scope.spawn(move || clock(name, &ended));
+            run()
+        })
     })
+}
+
+/// Shows on a terminal, in one line, how long a step has run, until it ends.
+#[expect(clippy::disallowed_methods, reason = "the one file where this tool asks the clock, for display only")]
+fn clock(name: &str, ended: &Receiver<()>) {
+    if !stderr().is_terminal() {
+        return;
+    }
+    let begun = Instant::now();
+    while ended.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
+        let _gone = write!(stderr(), "\r\x1b[K  {} {name}", clock_text(begun.elapsed()));
+    }
+    let _gone = write!(stderr(), "\r\x1b[K");
 }
 
 /// The same for a step that prints on its own, so that no clock runs through its lines.
 ///
 /// # Errors
 /// Those of the step, with its name.
-pub(crate) fn talking_step<T>(name: &str, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn talking_step<T>(name: &str, what: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
     say(format_args!("▸ {name}: {what}"));
     let (result, took) = timed(run);
     match &result {
@@ -48,15 +62,15 @@ pub(crate) fn talking_step<T>(name: &str, what: &str, run: impl FnOnce() -> Resu
 }
 
 /// Runs something and measures it.
-#[expect(clippy::disallowed_methods, reason = "the one place where this tool asks the clock, for display only")]
-pub(crate) fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+#[expect(clippy::disallowed_methods, reason = "the one file where this tool asks the clock, for display only")]
+pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
     let begun = Instant::now();
     let result = run();
     (result, begun.elapsed())
 }
 
 /// `75.2 s` or `8 min 20 s`.
-pub(crate) fn clock_text(duration: Duration) -> String {
+pub fn clock_text(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..100 => format!("{:.1} s", duration.as_secs_f64()),

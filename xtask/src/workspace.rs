@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 /// The root of the checkout this tool was started in.
 #[derive(Debug, Clone)]
-pub(crate) struct Workspace {
+pub struct Workspace {
     root: PathBuf,
 }
 
@@ -18,24 +18,24 @@ impl Workspace {
     ///
     /// # Errors
     /// Not started by cargo.
-    pub(crate) fn of_cargo() -> Result<Self> {
+    pub fn of_cargo() -> Result<Self> {
         let manifest = env::var_os("CARGO_MANIFEST_DIR").context("run this tool as `cargo xtask`")?;
         let root = Path::new(&manifest).parent().context("the tool's folder has a parent")?;
         Ok(Self { root: root.to_owned() })
     }
 
     /// A path in the checkout.
-    pub(crate) fn path(&self, relative: &str) -> PathBuf {
+    pub fn path(&self, relative: &str) -> PathBuf {
         self.root.join(relative)
     }
 
     /// The root itself.
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// Where cargo builds: `$CARGO_TARGET_DIR`, or `target`.
-    pub(crate) fn target(&self) -> PathBuf {
+    pub fn target(&self) -> PathBuf {
         env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.path("target"), |target| self.root.join(target))
     }
 }

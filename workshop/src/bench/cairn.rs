@@ -30,7 +30,7 @@ use super::{
     fresh,
     pod::Kubectl,
 };
-use crate::process::answer;
+use xtask::process::answer;
 
 /// The cluster, by its owner's name for it.
 const CLUSTER: &str = "bench";

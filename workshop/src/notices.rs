@@ -10,8 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, Metadata, PackageId};
-
-use crate::process::answer;
+use xtask::process::answer;
 
 /// Raised when the texts change for the same parts; goes into the keys of the cache.
 pub(crate) const RECIPE: &str = "2";

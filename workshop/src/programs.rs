@@ -10,13 +10,13 @@ use std::{
 
 use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
-
-use crate::{
-    notices,
+use xtask::{
     process::{answer, shown},
     progress::talking_step,
     workspace::Workspace,
 };
+
+use crate::notices;
 
 /// The only target; named explicitly, for static linking breaks procedural macros otherwise.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -77,7 +77,7 @@ pub(crate) fn floor(workspace: &Workspace, build: Build) -> Result<PathBuf> {
 /// It does not compile, cargo cannot be run.
 pub(crate) fn cairnctl(workspace: &Workspace) -> Result<PathBuf> {
     let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--locked", "--quiet", "--package", "cairnctl"]).current_dir(workspace.root());
+    cargo.args(["build", "--locked", "--package", "cairnctl"]).current_dir(workspace.root());
     talking_step("cairnctl", "building", || shown(&mut cargo))?;
     Ok(workspace.target().join("debug/cairnctl"))
 }

@@ -8,16 +8,15 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-
-use crate::{
+use xtask::{
     cache::{Cache, Key, Room},
     digest::Inputs,
-    notices,
     process::{answer, logged},
     progress::step,
     workspace::Workspace,
-    xfsprogs,
 };
+
+use crate::{notices, xfsprogs};
 
 /// Raised when this file builds differently from the same inputs.
 const RECIPE: &str = "2";
@@ -208,7 +207,7 @@ fn go_module(workspace: &Workspace, cache: &Cache, recipe: &Recipe) -> Result<Co
         inputs = inputs.text("packages", &answer(Command::new("dpkg-query").arg("--show").args(packages))?);
     }
 
-    let key = Key { kind: recipe.name, inputs: inputs.finish() };
+    let key = Key { kind: recipe.name, inputs: inputs.finish()? };
     let what = format!("building {version}");
     let folder = cache.entry(&key, |room| step(recipe.name, &what, || compile(room, &source, recipe, &version)))?;
     let executables = recipe.executables.iter().map(|(file, _)| *file).collect();

@@ -10,18 +10,20 @@ use std::{
 
 use ::image::Profile;
 use anyhow::{Context, Result, bail};
+use xtask::{
+    cache::Cache,
+    process::shown,
+    progress::{clock_text, say, timed},
+    workspace::Workspace,
+};
 
 use crate::{
-    cache::Cache,
     components,
     image::{self, Wanted},
-    kernel, packages,
-    process::shown,
+    kernel,
     programs::{self, Build},
-    progress::{clock_text, say, timed},
     reproducible, tools,
     verdict::{self, Counts},
-    workspace::Workspace,
 };
 
 /// What ran, in order, with the time it took.
@@ -49,7 +51,6 @@ pub(crate) fn ci(workspace: &Workspace, cache: &Cache) -> Result<()> {
         command.args(arguments).current_dir(workspace.root());
         command
     };
-    report.run("packages", packages::install);
     report.run("format", || shown(&mut cargo(&["fmt", "--all", "--check"])));
     let lints = ["clippy", "--locked", "--workspace", "--all-targets", "--", "--deny", "warnings"];
     report.run("lints", || shown(&mut cargo(&lints)));
@@ -67,7 +68,6 @@ pub(crate) fn ci(workspace: &Workspace, cache: &Cache) -> Result<()> {
 /// Something failed; the report has been printed.
 pub(crate) fn test(workspace: &Workspace, cache: &Cache) -> Result<()> {
     let mut report = Report::default();
-    report.run("packages", packages::install);
     report.tests(workspace, cache);
     report.finish()
 }

@@ -13,15 +13,15 @@ use std::{collections::BTreeMap, env, fs, path::Path, process::Command};
 
 use ::image::Manifest;
 use anyhow::{Context, Result, bail};
-
-use crate::{
+use xtask::{
     cache::{Cache, Key, Room},
     digest::{self, Inputs},
     process::{answer, logged},
-    programs,
     progress::{say, step},
     workspace::Workspace,
 };
+
+use crate::programs;
 
 /// What cargo needs of its home to build without the network: what was downloaded, and where from.
 const CARGO_HOME_PARTS: &[&str] = &["registry/index", "registry/cache", "config.toml"];
@@ -41,7 +41,7 @@ pub(crate) fn check(workspace: &Workspace, cache: &Cache, first: &Path) -> Resul
         inputs = inputs.text(&name, &digest);
     }
     let mut remembered = true;
-    let key = Key { kind: "reproducible", inputs: inputs.finish() };
+    let key = Key { kind: "reproducible", inputs: inputs.finish()? };
     cache.entry(&key, |room| {
         remembered = false;
         step("reproducible", "building the image a second time, elsewhere", || again(room, workspace, &files, first))
@@ -65,11 +65,11 @@ fn again(room: &Room<'_>, workspace: &Workspace, files: &[String], first: &Path)
         }
     }
     let second = room.work.join("image");
-    let mut xtask = Command::new(env::current_exe().context("find this program")?);
-    xtask.arg("image").arg("--out").arg(&second).current_dir(&checkout);
-    xtask.env("CARGO_MANIFEST_DIR", checkout.join("xtask")).env("CARGO_HOME", cargo_home);
-    xtask.env("CARGO_TARGET_DIR", room.work.join("another-target"));
-    logged(&mut xtask, room.log)?;
+    let mut workshop = Command::new(env::current_exe().context("find this program")?);
+    workshop.arg("image").arg("--out").arg(&second).current_dir(&checkout);
+    workshop.env("CARGO_MANIFEST_DIR", checkout.join("workshop")).env("CARGO_HOME", cargo_home);
+    workshop.env("CARGO_TARGET_DIR", room.work.join("another-target"));
+    logged(&mut workshop, room.log)?;
 
     let (one, two) = (digests(first)?, digests(&second)?);
     let names: Vec<&str> = one.keys().chain(two.keys()).map(String::as_str).collect();

@@ -4,8 +4,7 @@
 use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
-
-use crate::{
+use xtask::{
     cache::{Cache, Key},
     digest::Inputs,
     process::{answer, logged},
@@ -21,7 +20,7 @@ const CARGO_DENY: &str = "0.20.2";
 /// It cannot be fetched or built.
 pub(crate) fn cargo_deny(cache: &Cache) -> Result<PathBuf> {
     let rustc = answer(Command::new("rustc").arg("--version"))?;
-    let inputs = Inputs::new("cargo-deny").text("version", CARGO_DENY).text("rustc", &rustc).finish();
+    let inputs = Inputs::new("cargo-deny").text("version", CARGO_DENY).text("rustc", &rustc).finish()?;
     let key = Key { kind: "cargo-deny", inputs };
     let entry = cache.entry(&key, |room| {
         step("cargo-deny", "building (3 to 5 minutes on two cores)", || {

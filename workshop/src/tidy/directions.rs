@@ -2,7 +2,7 @@
 //! promise.
 //!
 //! ```text
-//!                              ┌── wire ◄────────┬──────────── host ◄── workshop
+//!                              ┌── wire ◄────────┬──────────── host ◄── workshop ──► driver
 //!  vocabulary ◄── pure ◄───────┤                 │
 //!                              └── privileged ◄──┴── machine       (a container's program names none of ours)
 //! ```
@@ -28,6 +28,8 @@ enum Kind {
     Host,
     /// Only a developer runs it.
     Workshop,
+    /// What a developer's first command compiles and starts.
+    Driver,
     /// Runs in a container.
     Container,
 }
@@ -58,7 +60,8 @@ const CRATES: &[(&str, Kind)] = &[
     ("fuzz", Kind::Workshop),
     ("testkit", Kind::Workshop),
     ("tests", Kind::Workshop),
-    ("xtask", Kind::Workshop),
+    ("workshop", Kind::Workshop),
+    ("xtask", Kind::Driver),
     ("guest-pause", Kind::Container),
     ("guest-web", Kind::Container),
 ];
@@ -80,13 +83,20 @@ impl Kind {
                 "from outside the machine is a black box, and its privileges are not there",
             ),
             Self::Workshop => (
-                &[Self::Vocabulary, Self::Pure, Self::Wire, Self::Host, Self::Workshop],
+                &[Self::Vocabulary, Self::Pure, Self::Wire, Self::Host, Self::Workshop, Self::Driver],
                 "from outside the machine is a black box, and its privileges are not there",
             ),
+            Self::Driver => (&[], QUICK),
             Self::Container => (&[], "a container's program is as small as it can be"),
         }
     }
 }
+
+/// Why the driver names so little.
+const QUICK: &str = "the driver says its first word before anything else is compiled";
+
+/// All that the driver may take from the registry. Each compiles in a second or two, with what is below it.
+const DRIVERS: &[&str] = &["anyhow"];
 
 /// What moves bytes: none of it may be below a pure crate, at any depth.
 const TRANSPORT: &[&str] = &[
@@ -114,6 +124,9 @@ pub(super) fn findings(metadata: &Metadata) -> Vec<Finding> {
     let members = metadata.workspace_packages();
     let graph: Vec<_> = members.iter().map(|member| (member.name.as_str(), normal(member).collect())).collect();
     let mut findings = broken(&graph);
+    for member in members.iter().filter(|member| kind(&member.name) == Some(Kind::Driver)) {
+        findings.extend(slow(&member.name, compiled(member)));
+    }
     for member in members.iter().filter(|member| is_pure(&member.name)) {
         for name in below(metadata, member).into_iter().filter(|name| TRANSPORT.contains(&name.as_str())) {
             findings.push(finding(&member.name, format!("is pure but has the transport crate {name} below it")));
@@ -151,6 +164,17 @@ fn kind(name: &str) -> Option<Kind> {
 
 fn finding(place: &str, rule: String) -> Finding {
     Finding { place: place.to_owned(), rule }
+}
+
+/// What a driver names that takes longer to compile than it may.
+fn slow<'a>(driver: &str, names: impl Iterator<Item = &'a str>) -> Vec<Finding> {
+    let names = names.filter(|name| !DRIVERS.contains(name));
+    names.map(|name| finding(driver, format!("takes {name} from the registry: {QUICK}"))).collect()
+}
+
+/// What is compiled before a package is.
+fn compiled(package: &Package) -> impl Iterator<Item = &str> {
+    package.dependencies.iter().filter(|on| on.kind != DependencyKind::Development).map(|on| on.name.as_str())
 }
 
 /// The names a package's ordinary dependencies have in the registry or the workspace.
@@ -203,7 +227,10 @@ mod tests {
             ("qemu", "init"),
             ("qemu", "sys"),
             ("tests", "init"),
-            ("xtask", "floor"),
+            ("workshop", "floor"),
+            ("xtask", "model"),
+            ("xtask", "workshop"),
+            ("cairnctl", "workshop"),
             ("guest-web", "model"),
         ];
         for (member, names) in wrong {
@@ -215,11 +242,22 @@ mod tests {
 
     #[test]
     fn a_right_direction_and_a_foreign_crate_are_not() {
-        for (member, names) in
-            [("keys", "model"), ("init", "sys"), ("cairnctl", "qemu"), ("tests", "image"), ("sys", "nix")]
-        {
+        for (member, names) in [
+            ("keys", "model"),
+            ("init", "sys"),
+            ("cairnctl", "qemu"),
+            ("tests", "image"),
+            ("workshop", "xtask"),
+            ("sys", "nix"),
+        ] {
             assert_eq!(when(member, names), [], "{member} names {names}");
         }
+    }
+
+    #[test]
+    fn a_driver_that_takes_long_to_compile_is_found() {
+        assert_eq!(slow("xtask", ["anyhow"].into_iter()), []);
+        assert_eq!(slow("xtask", ["anyhow", "aws-lc-rs"].into_iter()).len(), 1);
     }
 
     #[test]

@@ -29,7 +29,7 @@ use super::{
     fresh,
     pod::Kubectl,
 };
-use crate::progress::step;
+use xtask::progress::step;
 
 /// For hashing its executables and powering off.
 const END: Duration = Duration::from_secs(300);

@@ -27,15 +27,16 @@ use qemu::{
     host::{Acceleration, Host},
 };
 use serde_json::json;
-
-use crate::{
+use xtask::{
     cache::Cache,
-    components,
-    image::{self, Wanted},
-    packages,
-    programs::{self, Build},
     progress::{say, talking_step},
     workspace::Workspace,
+};
+
+use crate::{
+    components,
+    image::{self, Wanted},
+    programs::{self, Build},
 };
 
 /// What is measured.
@@ -98,7 +99,6 @@ pub(crate) struct Boot {
 /// # Errors
 /// Any step's; a broken limit.
 pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
-    packages::install()?;
     let out = workspace.root().join(&options.out);
     let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
     let inputs = image::inputs(workspace, cache, &wanted)?;

@@ -10,16 +10,17 @@ use std::{
 use ::image::Profile;
 use ::tests::web_pod;
 use anyhow::{Context, Result};
-
-use crate::{
+use xtask::{
     cache::Cache,
-    components,
-    image::{self, Wanted},
-    packages,
     process::{answer, shown},
-    programs::{self, Build},
     progress::{say, talking_step},
     workspace::Workspace,
+};
+
+use crate::{
+    components,
+    image::{self, Wanted},
+    programs::{self, Build},
 };
 
 /// The name of the cluster it makes; one that is left from an earlier run is replaced.
@@ -39,7 +40,6 @@ pub(crate) enum Then {
 /// # Errors
 /// Any step's; a machine that did not come up stays for a look.
 pub(crate) fn up(workspace: &Workspace, cache: &Cache, build: Build, then: Then) -> Result<()> {
-    packages::install()?;
     let folder = workspace.path("out/image");
     let wanted = Wanted { profile: Profile::Release, build, kernel_source: None };
     image::build(workspace, cache, &wanted, &folder)?;

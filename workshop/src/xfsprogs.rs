@@ -10,15 +10,14 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-
-use crate::{
+use xtask::{
     cache::{Cache, Key, Room},
-    components::Component,
-    digest::{Inputs, Pinned},
-    notices,
+    digest::Inputs,
     process::{answer, logged},
     progress::{say, step},
 };
+
+use crate::{components::Component, notices, pinned::Pinned};
 
 /// Raised when this file builds differently from the same inputs.
 const RECIPE: &str = "1";
@@ -41,7 +40,7 @@ pub(crate) fn build(cache: &Cache) -> Result<Component> {
     let mut inputs = Inputs::new(PACKAGE).text("recipe", RECIPE).text("source", SOURCE.sha256);
     inputs = inputs.text("notices", notices::RECIPE).text("gcc", &answer(Command::new("gcc").arg("--version"))?);
     inputs = inputs.text("linked", &answer(Command::new("dpkg-query").arg("--show").args(LINKED))?);
-    let key = Key { kind: PACKAGE, inputs: inputs.finish() };
+    let key = Key { kind: PACKAGE, inputs: inputs.finish()? };
     let what = format!("building mkfs.xfs {VERSION}");
     let folder = cache.entry(&key, |room| step(PACKAGE, &what, || compile(room)))?;
     Ok(Component { name: PACKAGE, version: VERSION.to_owned(), folder, executables: vec!["mkfs.xfs"] })

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
 use self::proofs::Proofs;
-use crate::{progress::say, workspace::Workspace};
+use xtask::{progress::say, workspace::Workspace};
 
 /// One broken rule: where, and which.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

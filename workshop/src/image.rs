@@ -8,15 +8,16 @@ use std::{
 
 use ::image::{Inputs, Kernel, KernelOrigin, Licence, Manifest, Profile, Program, weigh};
 use anyhow::{Context, Result};
-
-use crate::{
+use xtask::{
     cache::Cache,
-    components,
-    digest::Pinned,
-    kernel,
-    programs::{self, Build},
     progress::{say, step},
     workspace::Workspace,
+};
+
+use crate::{
+    components, kernel,
+    pinned::Pinned,
+    programs::{self, Build},
 };
 
 /// The stub of the unified kernel image and the boot loader: what runs before our kernel. Newer ones are a change here.

@@ -4,8 +4,7 @@
 use std::process::Command;
 
 use anyhow::{Context, Result};
-
-use crate::{process::shown, workspace::Workspace};
+use xtask::{process::shown, workspace::Workspace};
 
 /// `cargo xtask fuzz`: everything behind it is the program's own.
 ///
@@ -14,7 +13,7 @@ use crate::{process::shown, workspace::Workspace};
 pub(crate) fn search(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     let keep = workspace.target().join("fuzz");
     let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--locked", "--quiet", "--package", "fuzz", "--"]).arg("--keep").arg(&keep).args(arguments);
+    cargo.args(["run", "--locked", "--package", "fuzz", "--"]).arg("--keep").arg(&keep).args(arguments);
     let running = keep.join("TARGET.running");
     shown(&mut cargo).with_context(|| format!("the input of a search that was cut short is in `{}`", running.display()))
 }

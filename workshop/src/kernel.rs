@@ -14,13 +14,14 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use kernel_config::{Config, FRAGMENTS, NEEDS};
-
-use crate::{
+use xtask::{
     cache::{Cache, Key, Room},
-    digest::{self, Inputs, Pinned},
+    digest::{self, Inputs},
     process::{answer, logged},
     progress::step,
 };
+
+use crate::pinned::Pinned;
 
 /// The kernel's source. A newer one is a change of this line, after a look at what changed.
 const DEBIAN_SOURCE: Pinned = Pinned {
@@ -77,7 +78,7 @@ pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
     for tool in ["gcc", "ld", "flex", "bison", "zstd"] {
         inputs = inputs.text(tool, &answer(Command::new(tool).arg("--version"))?);
     }
-    let key = Key { kind: "kernel", inputs: inputs.finish() };
+    let key = Key { kind: "kernel", inputs: inputs.finish()? };
     let entry = cache.entry(&key, |room| {
         let source = source.map_or_else(|| DEBIAN_SOURCE.check(), |path| Ok(path.to_owned()))?;
         step("kernel", "building (6 to 9 minutes on two cores)", || compile(room, &source, &asked))
