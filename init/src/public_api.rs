@@ -1,10 +1,11 @@
-//! The public API of this boot: opened with a certificate that says nothing, given the machine's own once there is one.
+//! The public API of this boot: opened with a certificate that says nothing, given the machine's own once there is one,
+//! for those who call the machine by its name. To everybody else it goes on saying nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pki::client_auth::{Owners, server_config};
-use pki::{Identity, PrivateKey, PublicKey};
+use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
+use pki::{CertificateDer, Identity, PrivateKey, PublicKey, machine_tls_name};
 use supervise::{Backoff, Critical, InvalidTree, Readiness, Restart, Spec};
 use tokio::sync::{mpsc, watch};
 
@@ -42,6 +43,15 @@ pub(crate) struct PublicApi {
     /// The task that serves.
     pub(crate) tree: Services,
     front: watch::Sender<Front>,
+    nameless: Nameless,
+}
+
+/// What is shown to whoever does not know this machine: of this boot only, so that it does not tell one boot from another
+/// machine's, and made of a key that nothing else uses.
+#[derive(Debug)]
+struct Nameless {
+    certificate: CertificateDer<'static>,
+    key: PrivateKey,
 }
 
 impl PublicApi {
@@ -57,8 +67,8 @@ impl PublicApi {
         found: &Found,
     ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
-        let certificate = pki::client_auth::owner_certificate(&key)?;
-        let (front, present) = watch::channel(front(vec![certificate], &key, Owners::default())?);
+        let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
+        let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
         let (context, power) = Context::new(board, children);
         uplink.into_iter().for_each(|tree| context.show(tree));
         let served = context.clone();
@@ -83,7 +93,7 @@ impl PublicApi {
         };
         let tree = Services::start(children, vec![unit])?;
         context.show(&tree);
-        let api = Self { context, power, tree, front };
+        let api = Self { context, power, tree, front, nameless };
         found.known.as_ref().map_or(Ok(()), |known| api.prove(known))?;
         if let Some(reason) = found.refused {
             api.context.first_contact(Claimable::Never(reason));
@@ -98,7 +108,11 @@ impl PublicApi {
     fn prove(&self, known: &Known) -> Result<(), Error> {
         let key = PrivateKey::ed25519(known.identity.seed())?;
         let owners = known.owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
-        self.front.send_replace(front(known.chain.clone(), &key, Owners::new(owners))?);
+        let named = Named {
+            name: machine_tls_name(known.holder.machine, known.holder.cluster),
+            identity: Identity { chain: known.chain.clone(), key: &key },
+        };
+        self.front.send_replace(self.nameless.front(Some(named), Owners::new(owners))?);
         self.context.board.update(|view| {
             view.name = known.name.to_string();
             view.machine = Some(known.holder.machine);
@@ -138,9 +152,12 @@ impl PublicApi {
     }
 }
 
-fn front(chain: Vec<pki::CertificateDer<'static>>, key: &PrivateKey, owners: Owners) -> Result<Front, pki::TlsError> {
-    let leaf = chain.first().map(|leaf| leaf.to_vec()).unwrap_or_default().into();
-    let mut tls = server_config(Identity { chain, key }, owners.clone(), Arc::new(Clock))?;
-    tls.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Front { tls: Arc::new(tls), owners, leaf })
+impl Nameless {
+    /// With `named` to those who know its name.
+    fn front(&self, named: Option<Named<'_>>, owners: Owners) -> Result<Front, pki::TlsError> {
+        let nameless = Identity { chain: vec![self.certificate.clone()], key: &self.key };
+        let mut tls = server_config(nameless, named, owners.clone(), Arc::new(Clock))?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Front { tls: Arc::new(tls), owners })
+    }
 }

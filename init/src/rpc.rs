@@ -55,15 +55,13 @@ pub(crate) enum Error {
     Serve(#[source] tonic::transport::Error),
 }
 
-/// What connections are answered with: certificate, accepted owners. Replaced when the machine gets its identity.
+/// What connections are answered with: certificates, accepted owners. Replaced when the machine gets its identity.
 #[derive(Debug, Clone)]
 pub(crate) struct Front {
-    /// TLS with the present certificate.
+    /// TLS with the present certificates.
     pub(crate) tls: Arc<ServerConfig>,
     /// Who an owner is.
     pub(crate) owners: Owners,
-    /// The certificate in `tls`, DER.
-    pub(crate) leaf: Arc<[u8]>,
 }
 
 /// Serves the public API until it fails; run as a task of the tree.

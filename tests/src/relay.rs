@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use pki::client_auth::{Owners, owner_certificate, server_config};
+use pki::client_auth::{Owners, nameless_certificate, server_config};
 use pki::{Identity, PrivateKey};
 use qemu::{Deadline, Vm};
 use rustls::pki_types::ServerName;
@@ -53,8 +53,8 @@ impl Relay {
 
     async fn one(&self) -> anyhow::Result<()> {
         let key = PrivateKey::generate()?;
-        let identity = Identity { chain: vec![owner_certificate(&key)?], key: &key };
-        let mut ours = server_config(identity, Owners::default(), Arc::new(DefaultTimeProvider))?;
+        let identity = Identity { chain: vec![nameless_certificate(&key)?], key: &key };
+        let mut ours = server_config(identity, None, Owners::default(), Arc::new(DefaultTimeProvider))?;
         let mut theirs = pki::danger::first_contact(Arc::new(DefaultTimeProvider))?;
         for protocols in [&mut ours.alpn_protocols, &mut theirs.alpn_protocols] {
             *protocols = vec![b"h2".to_vec()];

@@ -13,8 +13,8 @@ use hyper_util::service::TowerToHyperService;
 use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
 use keys::identity::{self, SigningKey};
 use model::{BootClass, ConfigDigest, FirstContact, MachineId, MachineState, Protection, Role, RootHash, Secret};
-use pki::client_auth::{Owners, server_config};
-use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey};
+use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
+use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey, machine_tls_name};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -55,7 +55,7 @@ pub(crate) enum Lie {
     OtherId,
     /// The same, and its cluster has certified that id for it.
     CertifiedOtherId,
-    /// It claims another certificate than the one it shows.
+    /// It claims another certificate than the one it proves.
     OtherLeaf,
 }
 
@@ -93,8 +93,11 @@ impl Fake {
         let leaf = authority.issue(&profile, key.public(), clock::now()).unwrap();
         let authority = authority.certificate().clone();
         let owners = Owners::new(vec![owner]);
+        let boot = PrivateKey::generate().unwrap();
+        let nameless = Identity { chain: vec![nameless_certificate(&boot).unwrap()], key: &boot };
         let identity = Identity { chain: vec![leaf.clone(), authority.clone()], key: &key };
-        let mut tls = server_config(identity, owners.clone(), Arc::new(DefaultTimeProvider)).unwrap();
+        let named = Named { name: machine_tls_name(machine, cluster), identity };
+        let mut tls = server_config(nameless, Some(named), owners, Arc::new(DefaultTimeProvider)).unwrap();
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
 

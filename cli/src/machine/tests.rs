@@ -1,6 +1,7 @@
 //! First contact and pinned sessions against [`Fake`] machines: what is accepted, what is refused, what was sent.
 
 use model::{ConfigDigest, FirstContact, Secret};
+use pki::VerifyError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_stream::StreamExt;
@@ -93,11 +94,12 @@ async fn a_machine_that_is_certified_for_anothers_id_or_claims_another_certifica
     let certified =
         machine(1, &owner, Answer::Proven { secret: secret(7), config: CONFIG, lie: Lie::CertifiedOtherId }).await;
     let refused = contact(&certified.address, 7, CONFIG).await.unwrap_err();
-    assert!(matches!(refused, ContactError::Identity), "{refused}");
+    assert!(matches!(refused, ContactError::Membership(VerifyError::OtherKey)), "{refused}");
+    assert_eq!((refused.code(), refused.may_pass()), (Code::Refused, false));
     let other_leaf =
         machine(1, &owner, Answer::Proven { secret: secret(7), config: CONFIG, lie: Lie::OtherLeaf }).await;
     let refused = contact(&other_leaf.address, 7, CONFIG).await.unwrap_err();
-    assert!(matches!(refused, ContactError::OtherLeaf), "{refused}");
+    assert!(matches!(refused, ContactError::Proof(_)), "{refused}");
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ pub(crate) enum Contact {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Pins {
-    /// The machine.
+    /// The machine: its id is made of the key of its certificate, which is checked against it.
     #[serde(with = "hex")]
     pub machine: MachineId,
     /// Its cluster.
@@ -101,9 +101,6 @@ pub(crate) struct Pins {
     /// The key of the cluster's CA.
     #[serde(with = "hex")]
     pub authority: SpkiPin,
-    /// The key of the machine's certificate.
-    #[serde(with = "hex")]
-    pub leaf: SpkiPin,
 }
 
 impl Pins {
@@ -253,12 +250,7 @@ mod tests {
 
     fn record() -> ClusterRecord {
         let name: ClusterName = "home".parse().unwrap();
-        let pins = Pins {
-            machine: MachineId([1; 16]),
-            cluster: ClusterId([2; 16]),
-            authority: SpkiPin([3; 32]),
-            leaf: SpkiPin([4; 32]),
-        };
+        let pins = Pins { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), authority: SpkiPin([3; 32]) };
         ClusterRecord {
             contact: Contact::Pinned(pins),
             address: Some("127.0.0.1:40001".to_owned()),

@@ -1,4 +1,7 @@
-//! The server's side of the public API: the owner by key, everybody else anonymous.
+//! The server's side of the public API: which certificate it shows to whom, the owner by key, everybody else anonymous.
+//!
+//! A machine's certificate says which machine it is, of which cluster, in which roles. It is shown to a client that names
+//! the machine (SNI, RFC 6066, section 3), which only one that knows it can; everybody else sees one that says nothing.
 //!
 //! A client that shows no certificate is anonymous and gets what the permission table gives to anybody. One that
 //! shows a certificate must be an owner: another key ends the handshake, so no request of it is ever read.
@@ -8,6 +11,8 @@ use std::sync::Arc;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, DistinguishedName as RootName, Error, ServerConfig};
 
@@ -61,32 +66,75 @@ impl Owners {
 #[error("the certificate is of no owner of this machine")]
 pub struct NotAnOwner;
 
-/// The public API's TLS: `identity` to everybody, `owners` by their keys.
+/// What a server shows to a client that names it.
+#[derive(Debug)]
+pub struct Named<'a> {
+    /// The DNS name, exactly, in lower case.
+    pub name: String,
+    /// The certificate for it.
+    pub identity: Identity<'a>,
+}
+
+/// The public API's TLS: the certificate of `named` to whoever asks for its name, `nameless` to everybody else; `owners`
+/// by their keys.
 ///
 /// # Errors
 /// [`TlsError`] when certificate and key do not fit.
 pub fn server_config(
-    identity: Identity<'_>,
+    nameless: Identity<'_>,
+    named: Option<Named<'_>>,
     owners: Owners,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, TlsError> {
-    tls::server(identity, Arc::new(PinnedOwners(owners)), time)
+    let named = named.map(|named| Ok::<_, TlsError>((named.name, tls::certified(named.identity)?))).transpose()?;
+    let certificates = ByName { nameless: tls::certified(nameless)?, named };
+    tls::server(Arc::new(certificates), Arc::new(PinnedOwners(owners)), time)
 }
 
-/// The certificate an owner shows: self-signed, for any of its machines, without an end (RFC 5280, section 4.1.2.5).
+/// The certificate an owner shows: self-signed, for any of its machines.
 ///
 /// # Errors
 /// [`IssueError::Encode`].
 pub fn owner_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
+    self_signed(key, Some("cairn owner"), ExtendedKeyUsagePurpose::ClientAuth)
+}
+
+/// A server's certificate that says nothing but its key, which should be used for nothing else.
+///
+/// # Errors
+/// [`IssueError::Encode`].
+pub fn nameless_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
+    self_signed(key, None, ExtendedKeyUsagePurpose::ServerAuth)
+}
+
+/// Without an end (RFC 5280, section 4.1.2.5): nobody looks at the dates of a certificate that its own key signed.
+fn self_signed(
+    key: &PrivateKey,
+    common_name: Option<&str>,
+    usage: ExtendedKeyUsagePurpose,
+) -> Result<CertificateDer<'static>, IssueError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "cairn owner");
+    common_name.into_iter().for_each(|name| params.distinguished_name.push(DnType::CommonName, name));
     params.not_before = time::OffsetDateTime::UNIX_EPOCH;
     params.not_after = rcgen::date_time_ymd(9999, 12, 31);
     params.is_ca = IsCa::ExplicitNoCa;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params.extended_key_usages = vec![usage];
     Ok(params.self_signed(key)?.into())
+}
+
+#[derive(Debug)]
+struct ByName {
+    nameless: Arc<CertifiedKey>,
+    named: Option<(String, Arc<CertifiedKey>)>,
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let asked_for = self.named.as_ref().filter(|(name, _)| hello.server_name() == Some(name));
+        Some(Arc::clone(asked_for.map_or(&self.nameless, |(_, certified)| certified)))
+    }
 }
 
 #[derive(Debug)]

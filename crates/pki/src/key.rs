@@ -164,6 +164,15 @@ impl PublicKey {
         Self { kind: KeyKind::Ed25519, raw: bytes.to_vec() }
     }
 
+    /// The raw key, where it is an Ed25519 one.
+    #[must_use]
+    pub fn as_ed25519(&self) -> Option<[u8; 32]> {
+        match self.kind {
+            KeyKind::Ed25519 => self.raw.as_slice().try_into().ok(),
+            KeyKind::P256 => None,
+        }
+    }
+
     /// Reads a SubjectPublicKeyInfo (RFC 5280, section 4.1.2.7) whose encoding is the one we would write.
     ///
     /// # Errors

@@ -9,8 +9,9 @@ use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::NoServerSessionStorage;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme, version};
 
@@ -75,14 +76,14 @@ macro_rules! signatures_of_tls13 {
 pub(crate) use signatures_of_tls13;
 
 pub(crate) fn server(
-    identity: Identity<'_>,
+    certificates: Arc<dyn ResolvesServerCert>,
     verifier: Arc<dyn ClientCertVerifier>,
     time: Arc<dyn TimeProvider>,
 ) -> Result<ServerConfig, TlsError> {
     let mut config = ServerConfig::builder_with_details(provider(), time)
         .with_protocol_versions(&[&version::TLS13])?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(identity.chain, exported(identity.key)?)?;
+        .with_cert_resolver(certificates);
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.max_early_data_size = 0;
@@ -105,6 +106,11 @@ pub(crate) fn client(
     config.resumption = Resumption::disabled();
     config.enable_early_data = false;
     Ok(config)
+}
+
+/// What TLS shows and signs with; refused where the key is not the leaf's.
+pub(crate) fn certified(identity: Identity<'_>) -> Result<Arc<CertifiedKey>, TlsError> {
+    Ok(Arc::new(CertifiedKey::from_der(identity.chain, exported(identity.key)?, &provider())?))
 }
 
 fn provider() -> Arc<CryptoProvider> {

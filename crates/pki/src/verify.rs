@@ -35,6 +35,9 @@ pub enum VerifyError {
     /// Issued for another name.
     #[error("check the name in the certificate")]
     WrongName(#[source] webpki::Error),
+    /// A machine's name that is not made of the keys that were shown.
+    #[error("the machine's name is not that of its key and its cluster's")]
+    OtherKey,
 }
 
 /// id-kp-serverAuth, 1.3.6.1.5.5.7.3.1 (RFC 5280, section 4.2.1.12), without tag and length.

@@ -5,14 +5,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use keys::identity;
 use model::{ClusterId, MachineId, Role, Secret};
-use pki::client_auth::{Caller, NotAnOwner, Owners, owner_certificate, server_config};
+use pki::client_auth::{Caller, Named, NotAnOwner, Owners, nameless_certificate, owner_certificate, server_config};
 use pki::danger::first_contact;
 use pki::server_auth::{pinned, under_authority};
 use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, UnixTime, machine_tls_name};
-use rustls::client::ResolvesClientCert;
+use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::server::ServerSessionMemoryCache;
 use rustls::sign::CertifiedKey;
 use rustls::time_provider::TimeProvider;
 use rustls::{
@@ -21,8 +23,6 @@ use rustls::{
 };
 
 const NOW: u64 = 1_795_000_000;
-const MACHINE: MachineId = MachineId([0xab; 16]);
-const CLUSTER: ClusterId = ClusterId([0xcd; 16]);
 
 #[derive(Debug)]
 struct Fixed(u64);
@@ -45,6 +45,7 @@ struct Cluster {
     authority: Authority,
     machine: PrivateKey,
     leaf: CertificateDer<'static>,
+    boot: PrivateKey,
 }
 
 impl Cluster {
@@ -52,21 +53,45 @@ impl Cluster {
         let now = Fixed(NOW).current_time().unwrap();
         let authority = Authority::create(AuthorityKind::Cairn, now).unwrap();
         let machine = key(1);
-        let profile = Profile::Machine { machine: MACHINE, cluster: CLUSTER, roles: &[Role::Coordinator] };
-        let leaf = authority.issue(&profile, machine.public(), now).unwrap();
-        Self { authority, machine, leaf }
+        let leaf = certify(&authority, machine_of(&machine), cluster_of(&authority), &machine);
+        Self { authority, machine, leaf, boot: PrivateKey::generate().unwrap() }
+    }
+
+    /// The name of the machine, made of its key and its cluster's.
+    fn name(&self) -> String {
+        machine_tls_name(machine_of(&self.machine), cluster_of(&self.authority))
     }
 
     fn server(&self, owners: &[&PrivateKey]) -> ServerConfig {
         let chain = vec![self.leaf.clone(), self.authority.certificate().clone()];
+        let named = Named { name: self.name(), identity: Identity { chain, key: &self.machine } };
+        let nameless = Identity { chain: vec![nameless_certificate(&self.boot).unwrap()], key: &self.boot };
         let owners = Owners::new(owners.iter().map(|key| key.public().clone()).collect());
-        server_config(Identity { chain, key: &self.machine }, owners, clock(NOW)).unwrap()
+        server_config(nameless, Some(named), owners, clock(NOW)).unwrap()
     }
 
     fn client(&self, owner: Option<&PrivateKey>) -> ClientConfig {
         let identity = owner.map(|key| Identity { chain: vec![owner_certificate(key).unwrap()], key });
         pinned(self.authority.public().pin(), identity, clock(NOW)).unwrap()
     }
+}
+
+fn machine_of(key: &PrivateKey) -> MachineId {
+    identity::machine_id(&key.public().as_ed25519().unwrap())
+}
+
+fn cluster_of(authority: &Authority) -> ClusterId {
+    identity::cluster_id(&authority.public().spki())
+}
+
+fn certify(authority: &Authority, machine: MachineId, cluster: ClusterId, key: &PrivateKey) -> CertificateDer<'static> {
+    let profile = Profile::Machine { machine, cluster, roles: &[Role::Coordinator] };
+    authority.issue(&profile, key.public(), Fixed(NOW).current_time().unwrap()).unwrap()
+}
+
+/// A server that shows the same to everybody, whatever it is called.
+fn always(chain: Vec<CertificateDer<'static>>, key: &PrivateKey) -> ServerConfig {
+    server_config(Identity { chain, key }, None, Owners::default(), clock(NOW)).unwrap()
 }
 
 struct Finished {
@@ -103,10 +128,6 @@ fn feed(bytes: &mut &[u8], mut read: impl FnMut(&mut &[u8]) -> std::io::Result<u
     }
 }
 
-fn name() -> String {
-    machine_tls_name(MACHINE, CLUSTER)
-}
-
 fn handshake(client: ClientConfig, server: ServerConfig, name: &str) -> Result<Finished, Error> {
     connect(&Arc::new(client), &Arc::new(server), name)
 }
@@ -122,7 +143,7 @@ fn an_owner_is_known_by_key_and_a_client_without_certificate_is_anonymous() {
         (Some(&second), Caller::Owner(second.public().clone())),
     ];
     for (owner, caller) in callers {
-        let finished = handshake(cluster.client(owner), cluster.server(&[&first, &second]), &name()).unwrap();
+        let finished = handshake(cluster.client(owner), cluster.server(&[&first, &second]), &cluster.name()).unwrap();
         assert_eq!(owners.caller(finished.server.peer_certificates()), Ok(caller));
         assert_eq!(finished.server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
         let group = finished.server.negotiated_key_exchange_group().unwrap().name();
@@ -135,7 +156,7 @@ fn an_owner_is_known_by_key_and_a_client_without_certificate_is_anonymous() {
 fn another_owner_does_not_get_past_the_handshake() {
     let (cluster, right, wrong) = (Cluster::create(), key(2), key(4));
     for owners in [vec![&right], vec![]] {
-        let refused = handshake(cluster.client(Some(&wrong)), cluster.server(&owners), &name()).err();
+        let refused = handshake(cluster.client(Some(&wrong)), cluster.server(&owners), &cluster.name()).err();
         let expected = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
         assert_eq!(refused, Some(expected));
     }
@@ -156,7 +177,7 @@ fn the_owners_certificate_without_the_owners_key_is_worth_nothing() {
     };
     let shown = CertifiedKey::new(vec![owner_certificate(&right).unwrap()], signer);
     thief.client_auth_cert_resolver = Arc::new(Shows(Arc::new(shown)));
-    let refused = handshake(thief, cluster.server(&[&right]), &name()).err();
+    let refused = handshake(thief, cluster.server(&[&right]), &cluster.name()).err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::BadSignature)));
 }
 
@@ -178,21 +199,61 @@ impl ResolvesClientCert for Shows {
 #[test]
 fn a_client_that_pinned_one_cluster_refuses_another() {
     let (ours, theirs) = (Cluster::create(), Cluster::create());
-    let refused = handshake(ours.client(None), theirs.server(&[]), &name()).err();
-    assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)));
-    let without_authority = {
-        let identity = Identity { chain: vec![ours.leaf.clone()], key: &ours.machine };
-        server_config(identity, Owners::default(), clock(NOW)).unwrap()
+    let refused = |server: ServerConfig| {
+        let refused = handshake(ours.client(None), server, &ours.name()).err();
+        assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)));
     };
-    let refused = handshake(ours.client(None), without_authority, &name()).err();
-    assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)));
-    let impostor = {
-        // The pinned authority's certificate is public: showing it behind a leaf it did not sign must not help.
-        let chain = vec![theirs.leaf.clone(), ours.authority.certificate().clone()];
-        server_config(Identity { chain, key: &theirs.machine }, Owners::default(), clock(NOW)).unwrap()
+    let authority = || ours.authority.certificate().clone();
+    refused(always(vec![theirs.leaf.clone(), theirs.authority.certificate().clone()], &theirs.machine));
+    refused(always(vec![ours.leaf.clone()], &ours.machine));
+    // The pinned authority's certificate is public: showing it behind a leaf it did not sign must not help.
+    refused(always(vec![theirs.leaf.clone(), authority()], &theirs.machine));
+    assert!(
+        handshake(ours.client(None), always(vec![ours.leaf.clone(), authority()], &ours.machine), &ours.name()).is_ok()
+    );
+}
+
+/// Proves: S6. The pinned authority certifies the machine's very name for another key, or its key for a cluster that is
+/// not this authority's: the name says which keys it has to be.
+#[test]
+fn a_machine_is_believed_by_the_key_its_name_is_made_of() {
+    let cluster = Cluster::create();
+    let (machine, own) = (machine_of(&cluster.machine), cluster_of(&cluster.authority));
+    let dial = |machine, of_cluster, key: &PrivateKey| {
+        let leaf = certify(&cluster.authority, machine, of_cluster, key);
+        let server = always(vec![leaf, cluster.authority.certificate().clone()], key);
+        handshake(cluster.client(None), server, &machine_tls_name(machine, of_cluster)).err()
     };
-    let refused = handshake(ours.client(None), impostor, &name()).err();
-    assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)));
+    let refused = Some(Error::InvalidCertificate(CertificateError::NotValidForName));
+    assert_eq!(dial(machine, own, &cluster.machine), None);
+    assert_eq!(dial(machine, own, &key(9)), refused, "another key");
+    assert_eq!(dial(machine, own, &PrivateKey::generate().unwrap()), refused, "a key of another kind");
+    assert_eq!(dial(machine, ClusterId([0xcd; 16]), &cluster.machine), refused, "another cluster");
+}
+
+/// Proves: A8. Not even somebody who guesses at names learns which machine this is.
+#[test]
+fn whoever_does_not_name_the_machine_sees_a_certificate_that_says_nothing() {
+    let cluster = Cluster::create();
+    let name = cluster.name();
+    let (machine, rest) = name.split_at(32);
+    let shown = |name: &str| -> Vec<CertificateDer<'static>> {
+        let finished = handshake(first_contact(clock(NOW)).unwrap(), cluster.server(&[]), name).unwrap();
+        finished.client.peer_certificates().unwrap().iter().map(|shown| shown.clone().into_owned()).collect()
+    };
+    let own = vec![cluster.leaf.clone(), cluster.authority.certificate().clone()];
+    assert_eq!(shown(&name), own, "whoever knows it");
+    assert_eq!(shown(&name.to_uppercase()), own, "names have no case");
+    let other = format!("{}{rest}", "0".repeat(32));
+    // An address is no name: then there is no SNI at all.
+    for guess in ["192.0.2.1", "machine.cairn.internal", machine, &rest[1..], &other, &format!("a.{name}")] {
+        let [nameless] = &shown(guess)[..] else { panic!("a chain for {guess}") };
+        let (_, parsed) = x509_parser::parse_x509_certificate(nameless).unwrap();
+        assert_eq!((parsed.subject().to_string(), parsed.issuer().to_string()), (String::new(), String::new()));
+        assert!(parsed.subject_alternative_name().unwrap().is_none(), "{guess}");
+        assert_ne!(parsed.public_key().raw, cluster.machine.public().spki(), "the name is made of that key");
+        assert!(!nameless.windows(5).any(|word| word == b"cairn"), "{guess}");
+    }
 }
 
 /// Proves: W7
@@ -202,10 +263,7 @@ fn a_service_is_believed_under_its_own_authority_only() {
     let [etcd, kubernetes] =
         [AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(|kind| Authority::create(kind, now).unwrap());
     let issued = kubernetes.issue_with_key(&Profile::LoopbackServer { component: "kube-scheduler" }, now).unwrap();
-    let server = || {
-        let identity = Identity { chain: vec![issued.certificate.clone()], key: &issued.key };
-        server_config(identity, Owners::default(), clock(NOW)).unwrap()
-    };
+    let server = || always(vec![issued.certificate.clone()], &issued.key);
     let client = |authority: &Authority| under_authority(authority.certificate().clone(), None, clock(NOW)).unwrap();
     assert!(handshake(client(&kubernetes), server(), "127.0.0.1").is_ok());
     let refused = handshake(client(&etcd), server(), "127.0.0.1").err();
@@ -217,17 +275,18 @@ fn a_service_is_believed_under_its_own_authority_only() {
 #[test]
 fn the_name_dialled_is_the_name_in_the_certificate() {
     let cluster = Cluster::create();
-    let other = machine_tls_name(MachineId([0xac; 16]), CLUSTER);
-    let refused = handshake(cluster.client(None), cluster.server(&[]), &other).err();
+    let server = || always(vec![cluster.leaf.clone(), cluster.authority.certificate().clone()], &cluster.machine);
+    let other = machine_tls_name(MachineId([0xac; 16]), cluster_of(&cluster.authority));
+    let refused = handshake(cluster.client(None), server(), &other).err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::NotValidForName)));
-    assert!(handshake(cluster.client(None), cluster.server(&[]), &name()).is_ok());
+    assert!(handshake(cluster.client(None), server(), &cluster.name()).is_ok());
 }
 
 #[test]
 fn an_expired_machine_is_refused() {
     let cluster = Cluster::create();
     let late = pinned(cluster.authority.public().pin(), None, clock(NOW + 21 * 365 * 24 * 3600)).unwrap();
-    let refused = handshake(late, cluster.server(&[]), &name()).err();
+    let refused = handshake(late, cluster.server(&[]), &cluster.name()).err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::Expired)));
 }
 
@@ -241,25 +300,78 @@ fn first_contact_takes_any_machine_once_with_the_same_exporter_on_both_sides() {
     let here = finished.client.export_keying_material([0u8; 32], label, None).unwrap();
     let there = finished.server.export_keying_material([0u8; 32], label, None).unwrap();
     assert_eq!(here, there);
-    assert_eq!(finished.client.peer_certificates().map(<[_]>::len), Some(2));
+    assert_eq!(finished.client.peer_certificates().map(<[_]>::len), Some(1));
     let refused = connect(&client, &server, "any.name.at.all").err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)));
 }
 
+/// Proves: S6. The server looks at an owner's one certificate; what stands behind it would be looked at by nobody.
 #[test]
-fn nothing_of_a_session_is_kept() {
+fn an_owner_shows_one_certificate_and_no_chain() {
     let (cluster, owner) = (Cluster::create(), key(2));
-    let mut eager = cluster.client(Some(&owner));
-    // The client wants to resume; the server gives it nothing to resume from.
-    eager.resumption = rustls::client::Resumption::in_memory_sessions(16);
-    eager.enable_early_data = true;
-    let (client, server) = (Arc::new(eager), Arc::new(cluster.server(&[&owner])));
-    for _ in 0..2 {
-        let finished = connect(&client, &server, &name()).unwrap();
-        assert_eq!(finished.server.handshake_kind(), Some(HandshakeKind::Full));
-        assert_eq!(finished.client.tls13_tickets_received(), 0);
-        assert!(!finished.client.is_early_data_accepted());
+    let certificate = owner_certificate(&owner).unwrap();
+    for behind in [certificate.clone(), owner_certificate(&key(4)).unwrap(), cluster.authority.certificate().clone()] {
+        let chain = vec![certificate.clone(), behind];
+        let owners = Owners::new(vec![owner.public().clone()]);
+        assert_eq!(owners.caller(Some(&chain[..1])), Ok(Caller::Owner(owner.public().clone())));
+        assert_eq!(owners.caller(Some(&chain)), Err(NotAnOwner));
+        assert_eq!(owners.caller(Some(&[])), Ok(Caller::Anonymous), "none at all is no certificate");
+        let identity = Identity { chain, key: &owner };
+        let client = pinned(cluster.authority.public().pin(), Some(identity), clock(NOW)).unwrap();
+        let refused = handshake(client, cluster.server(&[&owner]), &cluster.name()).err();
+        let expected = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
+        assert_eq!(refused, Some(expected));
     }
+    assert!(handshake(cluster.client(Some(&owner)), cluster.server(&[&owner]), &cluster.name()).is_ok());
+}
+
+/// The handshakes of two connections in a row.
+fn twice(client: ClientConfig, server: ServerConfig, name: &str) -> [Option<HandshakeKind>; 2] {
+    let (client, server) = (Arc::new(client), Arc::new(server));
+    [(); 2].map(|()| {
+        let finished = connect(&client, &server, name).unwrap();
+        assert!(!finished.client.is_early_data_accepted());
+        finished.server.handshake_kind()
+    })
+}
+
+/// A client that would resume, and offer early data.
+fn eager(mut client: ClientConfig) -> ClientConfig {
+    client.resumption = Resumption::in_memory_sessions(16);
+    client.enable_early_data = true;
+    client
+}
+
+/// A server that remembers sessions and hands out tickets for them.
+fn generous(mut server: ServerConfig) -> ServerConfig {
+    server.session_storage = ServerSessionMemoryCache::new(16);
+    server.send_tls13_tickets = 2;
+    server
+}
+
+/// Proves: S6. A resumed session would skip the verifier.
+#[test]
+fn neither_side_resumes_a_session() {
+    const FULL: [Option<HandshakeKind>; 2] = [Some(HandshakeKind::Full); 2];
+    let (cluster, owner) = (Cluster::create(), key(2));
+    let (client, server) = (|| cluster.client(Some(&owner)), || cluster.server(&[&owner]));
+    let name = cluster.name();
+    // Both would, if it were for them: the test sees a resumption.
+    assert_eq!(twice(eager(client()), generous(server()), &name)[1], Some(HandshakeKind::Resumed));
+    assert_eq!(twice(eager(client()), server(), &name), FULL, "the server gives nothing to resume from");
+    assert_eq!(twice(client(), generous(server()), &name), FULL, "the client keeps nothing");
+    let anonymous = under_authority(cluster.authority.certificate().clone(), None, clock(NOW)).unwrap();
+    assert_eq!(twice(anonymous, generous(server()), &name), FULL, "nor does one of a service");
+}
+
+/// Proves: S6
+#[test]
+fn a_server_sends_no_ticket() {
+    let (cluster, owner) = (Cluster::create(), key(2));
+    let (client, server) = (eager(cluster.client(Some(&owner))), cluster.server(&[&owner]));
+    assert_eq!(server.max_early_data_size, 0);
+    let finished = handshake(client, server, &cluster.name()).unwrap();
+    assert_eq!(finished.client.tls13_tickets_received(), 0);
 }
 
 #[test]

@@ -163,7 +163,7 @@ mod tests {
 
         fn origin(&self, who: Who, peer: &str) -> Origin {
             let peer: SocketAddr = peer.parse().expect("an address");
-            Origin { who, peer, exporter: [0; 32], leaf: Arc::from([]) }
+            Origin { who, peer, exporter: [0; 32] }
         }
 
         fn owner(&self, peer: &str) -> Origin {

@@ -5,8 +5,6 @@
 //!      └─────config refused────► Never
 //! ```
 
-use std::sync::Arc;
-
 use api::Claim;
 use enrol::found::Reason;
 use keys::first_contact::{Transcript, prove};
@@ -34,7 +32,7 @@ pub(crate) struct ClaimSecret {
     pub(crate) config: ConfigDigest,
     /// Who we are.
     pub(crate) machine: MachineId,
-    /// The machine's own certificate, DER: on a connection that shows another one the proof would bind nothing.
+    /// The machine's own certificate, DER: what its owner will see from then on.
     pub(crate) certificate: Vec<u8>,
     /// The cluster's CA, DER.
     pub(crate) ca_certificate: Vec<u8>,
@@ -43,7 +41,7 @@ pub(crate) struct ClaimSecret {
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NoClaim {
-    /// There is nothing to prove yet, or not on this connection, which began before the machine had its certificate.
+    /// There is nothing to prove yet.
     #[error("the machine is not enrolled yet; nothing was changed; ask again, or look at its screen")]
     NotYet,
     /// The secret is dead.
@@ -67,24 +65,25 @@ impl From<NoClaim> for tonic::Status {
 }
 
 impl Claimable {
-    /// The proof for the connection that was served with `leaf` and exports `exporter`.
-    pub(super) fn answer(&self, leaf: &Arc<[u8]>, exporter: [u8; 32]) -> Result<Claim, NoClaim> {
+    /// The proof for the connection that exports `exporter`, which binds it to that connection; the certificate that was
+    /// shown on it says nothing, since whoever claims does not know the machine's name.
+    pub(super) fn answer(&self, exporter: [u8; 32]) -> Result<Claim, NoClaim> {
         let held = match self {
-            Self::Open(held) if *held.certificate == **leaf => held,
-            Self::NotYet | Self::Open(_) => return Err(NoClaim::NotYet),
+            Self::Open(held) => held,
+            Self::NotYet => return Err(NoClaim::NotYet),
             Self::Over => return Err(NoClaim::Over),
             Self::Never(reason) => return Err(NoClaim::Never(*reason)),
         };
         let transcript = Transcript {
             exporter,
-            leaf_spki: pin(leaf)?,
+            leaf_spki: pin(&held.certificate)?,
             ca_spki: pin(&held.ca_certificate)?,
             machine: held.machine,
             config: held.config,
         };
         Ok(Claim {
             machine_id: held.machine,
-            leaf_certificate: leaf.to_vec(),
+            leaf_certificate: held.certificate.clone(),
             ca_certificate: held.ca_certificate.clone(),
             proof: prove(&held.secret, &transcript),
         })
@@ -109,7 +108,7 @@ mod tests {
     use keys::first_contact::verify;
     use model::Secret;
     use pki::PrivateKey;
-    use pki::client_auth::owner_certificate;
+    use pki::client_auth::nameless_certificate;
 
     use super::*;
 
@@ -118,7 +117,7 @@ mod tests {
     }
 
     fn certificate() -> Vec<u8> {
-        owner_certificate(&PrivateKey::generate().expect("a key")).expect("a certificate").to_vec()
+        nameless_certificate(&PrivateKey::generate().expect("a key")).expect("a certificate").to_vec()
     }
 
     fn open(certificate: &[u8], ca_certificate: &[u8]) -> Claimable {
@@ -135,7 +134,7 @@ mod tests {
     #[test]
     fn the_proof_is_for_this_connection_and_no_other() {
         let (leaf, ca) = (certificate(), certificate());
-        let claim = open(&leaf, &ca).answer(&leaf.clone().into(), [1; 32]).expect("open");
+        let claim = open(&leaf, &ca).answer([1; 32]).expect("open");
         let seen = Transcript {
             exporter: [1; 32],
             leaf_spki: pin(&claim.leaf_certificate).expect("parses"),
@@ -150,16 +149,15 @@ mod tests {
 
     /// Proves: S12
     #[test]
-    fn nothing_is_proved_before_there_is_an_identity_on_another_certificate_or_after_the_owner_called() {
-        let (leaf, ca, other): (_, _, Arc<[u8]>) = (certificate(), certificate(), certificate().into());
-        assert_eq!(Claimable::NotYet.answer(&other, [1; 32]), Err(NoClaim::NotYet));
-        let mut claim = open(&leaf, &ca);
-        assert_eq!(claim.answer(&other, [1; 32]), Err(NoClaim::NotYet), "the certificate of this boot only");
+    fn nothing_is_proved_before_there_is_an_identity_or_after_the_owner_called() {
+        assert_eq!(Claimable::NotYet.answer([1; 32]), Err(NoClaim::NotYet));
+        let mut claim = open(&certificate(), &certificate());
+        assert!(claim.answer([1; 32]).is_ok(), "now there is one");
         assert!(claim.end(), "the owner's first call ends it");
-        assert_eq!(claim.answer(&leaf.into(), [1; 32]), Err(NoClaim::Over));
+        assert_eq!(claim.answer([1; 32]), Err(NoClaim::Over));
         assert!(!claim.end(), "once");
         assert!(!Claimable::NotYet.end(), "there was nothing to end");
         let never = Reason::Config(enrol::config::ConfigError::Signature);
-        assert_eq!(Claimable::Never(never).answer(&other, [1; 32]), Err(NoClaim::Never(never)), "the reason is told");
+        assert_eq!(Claimable::Never(never).answer([1; 32]), Err(NoClaim::Never(never)), "the reason is told");
     }
 }

@@ -30,7 +30,7 @@ impl api::public_server::Public for Public {
 
     async fn claim(&self, request: Request<wire::ClaimRequest>) -> Result<Response<wire::ClaimResponse>, Status> {
         let origin = request.extensions().get::<Origin>().ok_or_else(|| Status::internal("no session"))?;
-        let claim = self.0.claim(|claim| claim.answer(&origin.leaf, origin.exporter))?;
+        let claim = self.0.claim(|claim| claim.answer(origin.exporter))?;
         Ok(Response::new(claim.into()))
     }
 

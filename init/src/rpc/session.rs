@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use api::access::Caller;
@@ -26,8 +25,6 @@ pub(super) struct Origin {
     pub(super) peer: SocketAddr,
     /// 32 bytes both ends derive from the session, for `Claim`.
     pub(super) exporter: [u8; 32],
-    /// The certificate this connection was served with, DER.
-    pub(super) leaf: Arc<[u8]>,
 }
 
 /// Why a finished handshake is not accepted.
@@ -43,7 +40,7 @@ impl Origin {
     pub(super) fn of(session: &ServerConnection, peer: SocketAddr, front: &Front) -> Result<Self, Refused> {
         let who = front.owners.caller(session.peer_certificates())?;
         let exporter = session.export_keying_material([0; 32], keys::first_contact::EXPORTER_LABEL, None)?;
-        Ok(Self { who, peer, exporter, leaf: front.leaf.clone() })
+        Ok(Self { who, peer, exporter })
     }
 
     /// As the access table asks.
