@@ -189,7 +189,7 @@ impl State {
 }
 
 /// Drops carriage returns, control characters and escape sequences (ECMA-48, section 5.4).
-fn plain(bytes: &[u8]) -> String {
+pub(crate) fn plain(bytes: &[u8]) -> String {
     enum In {
         Text,
         Escape,

@@ -1,6 +1,6 @@
 //! What this host can do for a virtual machine: hardware acceleration, and which programs are there.
 //!
-//! Deciding is pure; only [`Host::look`] and [`missing`] look.
+//! Deciding is pure; only [`Host::look`], [`memory_mib`] and [`missing`] look.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -52,6 +52,27 @@ fn processor_khz(cpuinfo: &str) -> Option<u32> {
     let (whole, thousandths) = megahertz.trim().split_once('.')?;
     let thousandths: u32 = thousandths.get(..3)?.parse().ok()?;
     whole.parse::<u32>().ok()?.checked_mul(1000)?.checked_add(thousandths).filter(|khz| *khz > 0)
+}
+
+/// Memory that programs of this host may use, in MiB: all of the host's, or what the control group we are in allows.
+/// How much of it is free now is another question: a machine takes its memory as it touches it.
+#[must_use]
+pub fn memory_mib() -> Option<u64> {
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let own = read(Path::new("/proc/self/cgroup"));
+    // `0::/PATH`: the one of the unified hierarchy (cgroups(7)).
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let groups = Path::new("/sys/fs/cgroup").join(own);
+    let limits: Vec<String> = groups.ancestors().map(|group| read(&group.join("memory.max"))).collect();
+    usable_mib(&read(Path::new("/proc/meminfo")), &limits)
+}
+
+fn usable_mib(meminfo: &str, limits: &[String]) -> Option<u64> {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))?;
+    let total = total.trim().parse::<u64>().ok()? >> 10;
+    // `max` is no number and no limit.
+    let limits = limits.iter().filter_map(|limit| limit.trim().parse::<u64>().ok());
+    Some(limits.map(|bytes| bytes >> 20).fold(total, u64::min))
 }
 
 /// A program or file that virtual machines need, and the Debian package that has it.
@@ -112,6 +133,19 @@ mod tests {
         for nonsense in ["", "fast", "1", "1.2", "0.000", "99999999.000"] {
             assert_eq!(rate("constant_tsc hypervisor", nonsense), None, "{nonsense}");
         }
+    }
+
+    #[test]
+    fn the_smallest_limit_says_what_memory_there_is() {
+        let meminfo = "MemTotal:       24689764 kB\nMemFree:          100000 kB\n";
+        let limits = |limits: &[&str]| {
+            usable_mib(meminfo, &limits.iter().map(|limit| (*limit).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(limits(&[]), Some(24_111));
+        assert_eq!(limits(&["max\n", ""]), Some(24_111));
+        assert_eq!(limits(&["max\n", "8589934592\n", "17179869184\n"]), Some(8192));
+        assert_eq!(usable_mib("", &[]), None);
+        assert!(memory_mib().is_some_and(|mib| mib > 0));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //!   Machine ──► argv ──► Vm ──┬─ qmp      monitor: events, reset, power button, counters
 //!    (data)    (text)         ├─ console  serial.log, line by line
 //!                             ├─ swtpm    the TPM beside it
-//!                             └─ process  pid and start time, CPU seconds, death
+//!                             ├─ process  pid and start time, CPU seconds, death
+//!                             └─ last_words  why it does not come up
 //!   Peer: a host of our own at the other end of a virtual network card
 //! ```
 //! It knows nothing of what runs inside a machine and never reaches out of the host: user networking is restricted,
@@ -14,6 +15,7 @@ pub mod argv;
 pub mod console;
 pub mod deadline;
 pub mod host;
+pub mod last_words;
 pub mod machine;
 pub mod peer;
 pub mod process;

@@ -19,8 +19,9 @@ use std::time::Duration;
 use crate::console::{Console, Line, Silent};
 use crate::deadline::Deadline;
 use crate::host::Host;
+use crate::last_words;
 use crate::machine::{Machine, Protocol};
-use crate::process::{Process, ProcessError, Waited};
+use crate::process::{Identity, Process, ProcessError, Waited};
 use crate::qmp::{Event, Qmp, QmpError};
 use crate::swtpm::{Swtpm, SwtpmError, SwtpmFiles};
 
@@ -82,16 +83,27 @@ pub enum RunError {
     #[error("watch QEMU")]
     Watch(#[from] ProcessError),
     /// QEMU did not come up.
-    #[error("QEMU did not come up; it says:\n{output}")]
+    #[error("QEMU does not run ({why}); it says: {output}")]
     Start {
         /// The end of `qemu.log`.
         output: String,
         /// What happened instead.
-        source: Waited,
+        why: Waited,
     },
     /// The monitor failed.
     #[error("use the machine's monitor")]
     Monitor(#[from] QmpError),
+    /// It was killed and is still there: the kernel does not let go of it.
+    #[error("QEMU (process {0}) was killed and does not end")]
+    Unkillable(i32),
+    /// It was asked to power off and did not in time.
+    #[error("the machine still runs {} s after its power button was pressed; its last lines:\n{tail}", after.as_secs())]
+    StillUp {
+        /// How long it had.
+        after: Duration,
+        /// The end of its console.
+        tail: String,
+    },
 }
 
 /// Why a machine did not end as it was asked to.
@@ -136,17 +148,15 @@ impl Vm {
             File::options().create(true).append(true).open(&files.serial_log).map_err(at(&files.serial_log))?;
         let serial_from = serial.metadata().map_err(at(&files.serial_log))?.len();
 
-        let swtpm = match &machine.tpm {
-            None => None,
-            Some(tpm) => {
-                let log = dir.join("swtpm.log");
-                let files = SwtpmFiles { state: &tpm.state, control: &files.tpm, log: &log };
-                Some(Swtpm::start(&files, tie == Tie::Detached, Deadline::after(HOST))?)
-            }
-        };
+        let mut started = Started::default();
+        if let Some(tpm) = &machine.tpm {
+            let log = dir.join("swtpm.log");
+            let files = SwtpmFiles { state: &tpm.state, control: &files.tpm, log: &log };
+            started.swtpm = Some(Swtpm::start(&files, tie == Tie::Detached, Deadline::after(HOST))?);
+        }
         let argv = machine.argv(&files, &Host::look());
-        let started = Started::spawn(&argv, &dir, tie, swtpm)?;
-        let process = Process::of_child(started.pid())?;
+        let process = started.start_qemu(&argv, &dir, tie)?;
+        let explained = |error: QmpError| explain(error, &process, &dir);
         let deadline = Deadline::after(HOST);
         let monitor = process.until(deadline, || {
             let log = File::options().create(true).append(true).open(dir.join("qmp.log")).ok()?;
@@ -155,19 +165,21 @@ impl Vm {
                 other => Some(other),
             }
         });
-        let output = || fs::read_to_string(dir.join("qemu.log")).unwrap_or_default();
-        let mut qmp = monitor.map_err(|source| RunError::Start { output: output(), source })??;
-        let forwards = forwards(&qmp.human("info usernet", deadline)?);
+        let output = || last_words::of_program(&dir.join("qemu.log"));
+        let monitor = monitor.map_err(|why| RunError::Start { output: output(), why })?;
+        let mut qmp = monitor.map_err(explained)?;
+        let forwards = forwards(&qmp.human("info usernet", deadline).map_err(explained)?);
         let end = process.end().map_err(at(&dir))?;
         let console = Console::follow(&files.serial_log, serial_from, end).map_err(at(&files.serial_log))?;
         let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
-        let record = Record { qemu: process.identity(), sockets: sockets.path().to_owned(), serial_from };
+        let swtpm = started.swtpm.as_ref().map(Swtpm::identity);
+        let record = Record { qemu: process.identity(), swtpm, sockets: sockets.path().to_owned(), serial_from };
         record.write(&dir).map_err(at(&dir))?;
-        qmp.resume(deadline)?;
+        qmp.resume(deadline).map_err(explained)?;
 
         // From here on the record removes the sockets.
         let _kept = sockets.keep();
-        let children = Some(started.into_children());
+        let children = started.into_children();
         let mut vm = Self { dir, record, qmp, console, process, timeline, forwards, children, tie };
         vm.mark("started");
         Ok(vm)
@@ -183,8 +195,19 @@ impl Vm {
         let files = record::files(&dir, &record.sockets);
         let log = File::options().create(true).append(true).open(dir.join("qmp.log")).map_err(at(&dir))?;
         let deadline = Deadline::after(HOST);
-        let mut qmp = Qmp::connect(&files.qmp, log, deadline)?;
-        let forwards = forwards(&qmp.human("info usernet", deadline)?);
+        let monitor = Qmp::connect(&files.qmp, log, deadline).and_then(|mut qmp| {
+            let usernet = qmp.human("info usernet", deadline)?;
+            Ok((qmp, usernet))
+        });
+        let (qmp, usernet) = match monitor {
+            Ok(monitor) => monitor,
+            Err(error) => match explain(error, &process, &dir) {
+                // It was on its way out.
+                _ if process.has_exited() => return Ok(None),
+                other => return Err(other),
+            },
+        };
+        let forwards = forwards(&usernet);
         let end = process.end().map_err(at(&dir))?;
         let console = Console::follow(&files.serial_log, record.serial_from, end).map_err(at(&dir))?;
         let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
@@ -203,16 +226,37 @@ impl Vm {
     }
 
     /// Ends the machine that runs detached with its files in `dir`, if one does. Without its monitor, so that one that
-    /// hangs or is on its way out is ended too.
+    /// hangs or is on its way out is ended too. When this returns, nothing writes into `dir` any more.
     ///
     /// # Errors
-    /// [`RunError`]
+    /// [`RunError`]; the record stays then, so that it can be tried again.
     pub fn end_detached(dir: &Path) -> Result<(), RunError> {
         if let Some(Running { dir, record, process }) = running(dir)? {
             // Found by identity: the only failure is that it has ended.
             let _killed = process.kill();
-            let _gone = process.wait(Deadline::after(HOST));
+            if !process.wait(Deadline::after(HOST)) {
+                return Err(RunError::Unkillable(process.identity().pid));
+            }
+            end_tpm(record.swtpm)?;
             record.remove(&dir);
+        }
+        Ok(())
+    }
+
+    /// Presses the power button of the machine that runs detached with its files in `dir`, if one does, and waits until
+    /// it has powered itself off.
+    ///
+    /// # Errors
+    /// [`RunError`]; the machine goes on then.
+    pub fn stop_detached(dir: &Path, deadline: Deadline) -> Result<(), RunError> {
+        let Some(mut vm) = Self::attach(dir)? else { return Ok(()) };
+        match vm.qmp.press_power_button(deadline) {
+            Ok(()) => drop(vm.mark("power button")),
+            Err(_) if vm.process.has_exited() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        if !vm.process.wait(deadline) {
+            return Err(RunError::StillUp { after: deadline.length(), tail: vm.console.tail() });
         }
         Ok(())
     }
@@ -320,7 +364,10 @@ impl Vm {
     /// # Errors
     /// [`EndError`]; the machine is killed then, as it is when this succeeds.
     pub fn power_off(mut self, deadline: Deadline) -> Result<(), EndError> {
-        self.qmp.press_power_button(deadline)?;
+        if let Err(error) = self.qmp.press_power_button(deadline) {
+            self.end();
+            return Err(error.into());
+        }
         self.mark("power button");
         self.wait_shutdown(deadline)
     }
@@ -365,6 +412,8 @@ impl Vm {
             }
         } else {
             let _gone = self.process.wait(Deadline::after(HOST));
+            // One that cannot be watched cannot be waited for either.
+            let _ended = end_tpm(self.record.swtpm);
         }
         self.record.remove(&self.dir);
     }
@@ -384,10 +433,14 @@ impl Drop for Vm {
 }
 
 /// QEMU and its TPM between their start and the moment a [`Vm`] owns them: killed if that moment does not come.
-struct Started(Option<Children>);
+#[derive(Default)]
+struct Started {
+    qemu: Option<Child>,
+    swtpm: Option<Swtpm>,
+}
 
 impl Started {
-    fn spawn(argv: &[String], dir: &Path, tie: Tie, swtpm: Option<Swtpm>) -> Result<Self, RunError> {
+    fn start_qemu(&mut self, argv: &[String], dir: &Path, tie: Tie) -> Result<Process, RunError> {
         let at = PrepareError::at;
         fs::write(dir.join("argv"), argv.join("\n") + "\n").map_err(at(dir))?;
         let log = File::create(dir.join("qemu.log")).map_err(at(dir))?;
@@ -397,35 +450,49 @@ impl Started {
             // Ctrl-C at the launcher's terminal is not meant for it.
             command.process_group(0);
         }
-        match command.spawn() {
-            Ok(qemu) => Ok(Self(Some(Children { qemu, swtpm }))),
-            Err(error) => {
-                if let Some(swtpm) = swtpm {
-                    swtpm.kill();
-                }
-                Err(RunError::Spawn(error))
-            }
-        }
+        let qemu = self.qemu.insert(command.spawn().map_err(RunError::Spawn)?);
+        Ok(Process::of_child(qemu.id())?)
     }
 
-    fn pid(&self) -> u32 {
-        self.0.as_ref().map_or(0, |children| children.qemu.id())
-    }
-
-    fn into_children(mut self) -> Children {
-        self.0.take().expect("taken only here, by value")
+    fn into_children(mut self) -> Option<Children> {
+        Some(Children { qemu: self.qemu.take()?, swtpm: self.swtpm.take() })
     }
 }
 
 impl Drop for Started {
     fn drop(&mut self) {
-        let Some(mut children) = self.0.take() else { return };
-        // Fails only if it has ended.
-        let (_killed, _reaped) = (children.qemu.kill(), children.qemu.wait());
-        if let Some(swtpm) = children.swtpm.take() {
+        if let Some(mut qemu) = self.qemu.take() {
+            // Fails only if it has ended.
+            let (_killed, _reaped) = (qemu.kill(), qemu.wait());
+        }
+        if let Some(swtpm) = self.swtpm.take() {
             swtpm.kill();
         }
     }
+}
+
+/// What a failure of the monitor means: where it is that QEMU ended, QEMU's own words say why.
+fn explain(error: QmpError, process: &Process, dir: &Path) -> RunError {
+    match error {
+        // Its connection closes a moment before the process is gone.
+        QmpError::Closed | QmpError::Io(_) if process.wait(Deadline::after(HOST)) => {
+            RunError::Start { output: last_words::of_program(&dir.join("qemu.log")), why: Waited::Exited }
+        }
+        other => RunError::Monitor(other),
+    }
+}
+
+/// Waits until the TPM of a machine that has ended has written its state and ended as well; one that does not is killed.
+fn end_tpm(tpm: Option<Identity>) -> Result<(), RunError> {
+    let Some(process) = tpm.map(Process::find).transpose()?.flatten() else { return Ok(()) };
+    if !process.wait(Deadline::after(HOST)) {
+        // Found by identity: the only failure is that it has ended.
+        let _killed = process.kill();
+        if !process.wait(Deadline::after(HOST)) {
+            return Err(RunError::Unkillable(process.identity().pid));
+        }
+    }
+    Ok(())
 }
 
 struct Running {
@@ -434,7 +501,8 @@ struct Running {
     process: Process,
 }
 
-/// The process that the record in `dir` names, if it runs; a record of one that does not is removed.
+/// The process that the record in `dir` names, if it runs; a record of one that does not is removed, as soon as its TPM
+/// has ended too: nothing else writes into `dir` then.
 fn running(dir: &Path) -> Result<Option<Running>, RunError> {
     let record = Record::read(dir).map_err(PrepareError::at(dir))?;
     let Some(record) = record else { return Ok(None) };
@@ -444,6 +512,7 @@ fn running(dir: &Path) -> Result<Option<Running>, RunError> {
             Ok(Some(Running { dir, record, process }))
         }
         None => {
+            end_tpm(record.swtpm)?;
             record.remove(dir);
             Ok(None)
         }
@@ -486,10 +555,10 @@ mod tests {
     #[test]
     fn a_record_of_a_process_that_is_gone_is_no_machine() {
         let dir = tempfile::tempdir().unwrap();
-        let qemu = crate::process::Identity { pid: i32::MAX, started: 1 };
+        let qemu = Identity { pid: i32::MAX, started: 1 };
         let sockets = dir.path().join("sockets");
         fs::create_dir(&sockets).unwrap();
-        Record { qemu, sockets: sockets.clone(), serial_from: 0 }.write(dir.path()).unwrap();
+        Record { qemu, swtpm: Some(qemu), sockets: sockets.clone(), serial_from: 0 }.write(dir.path()).unwrap();
         assert!(!Vm::runs(dir.path()).unwrap());
         Vm::end_detached(dir.path()).unwrap();
         assert!(Vm::attach(dir.path()).unwrap().is_none());

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::deadline::Deadline;
-use crate::process::{Process, ProcessError, Waited};
+use crate::last_words;
+use crate::process::{Identity, Process, ProcessError, Waited};
 
 /// A running TPM that waits for QEMU, or serves it.
 #[derive(Debug)]
@@ -46,12 +47,12 @@ pub enum SwtpmError {
     #[error("watch swtpm")]
     Watch(#[from] ProcessError),
     /// It did not come up.
-    #[error("swtpm does not listen; see `{log}`")]
+    #[error("swtpm does not listen ({why}); it says: {output}")]
     Start {
-        /// Its log.
-        log: PathBuf,
+        /// The end of its log.
+        output: String,
         /// What happened instead.
-        source: Waited,
+        why: Waited,
     },
 }
 
@@ -83,7 +84,7 @@ impl Swtpm {
             // Its pid file is written when it already listens; connecting to look would be taken for the client.
             process
                 .until(deadline, || (fs::read(&pid_file).ok()? == pid.as_bytes()).then_some(()))
-                .map_err(|source| SwtpmError::Start { log: files.log.into(), source })?;
+                .map_err(|why| SwtpmError::Start { output: last_words::of_program(files.log), why })?;
             Ok(process)
         });
         match started {
@@ -93,6 +94,12 @@ impl Swtpm {
                 Err(error)
             }
         }
+    }
+
+    /// Which process it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.process.identity()
     }
 
     /// Lets go of it: it ends with QEMU.

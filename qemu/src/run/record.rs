@@ -18,6 +18,9 @@ use crate::process::Identity;
 pub(super) struct Record {
     /// QEMU.
     pub(super) qemu: Identity,
+    /// Its TPM, if it has one: it writes its state on for a moment after QEMU has ended.
+    #[serde(default)]
+    pub(super) swtpm: Option<Identity>,
     /// Directory of the run's sockets; its path is short because a socket's must be.
     pub(super) sockets: PathBuf,
     /// Length of `serial.log` when the run began.
@@ -69,10 +72,14 @@ mod tests {
     fn a_record_is_read_as_it_was_written_and_a_strange_one_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), None);
-        let record =
-            Record { qemu: Identity { pid: 7, started: 99 }, sockets: dir.path().join("sockets"), serial_from: 3 };
+        let qemu = Identity { pid: 7, started: 99 };
+        let swtpm = Some(Identity { pid: 8, started: 98 });
+        let record = Record { qemu, swtpm, sockets: dir.path().join("sockets"), serial_from: 3 };
         record.write(dir.path()).unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), Some(record.clone()));
+        // As written by a version that did not know the TPM.
+        fs::write(file(dir.path()), r#"{"qemu":{"pid":7,"started":99},"sockets":"/s","serial_from":3}"#).unwrap();
+        assert_eq!(Record::read(dir.path()).unwrap().map(|old| (old.qemu, old.swtpm)), Some((qemu, None)));
         fs::write(file(dir.path()), "{\"qemu\": 1}").unwrap();
         assert!(Record::read(dir.path()).is_err());
         record.remove(dir.path());

@@ -1,0 +1,99 @@
+//! Real QEMU, without a guest: what is left when a machine does not start, and when one is ended.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use qemu::machine::{Boot, Firmware, Kernel, Machine, OnReset, Tpm, Watchdog};
+use qemu::run::{RunError, Tie};
+use qemu::{Deadline, Vm};
+
+fn machine(dir: &Path, boot: Boot) -> Machine {
+    Machine {
+        name: "launch".to_owned(),
+        boot,
+        cpus: 1,
+        memory_mib: 128,
+        disks: vec![],
+        tpm: Some(Tpm { state: dir.join("tpm") }),
+        nics: vec![],
+        fw_cfg: vec![],
+        watchdog: Watchdog::Absent,
+        on_reset: OnReset::Restart,
+    }
+}
+
+fn without_kernel(dir: &Path) -> Machine {
+    let kernel = dir.join("no-such-kernel");
+    machine(dir, Boot::Direct(Kernel { image: kernel.clone(), initrd: kernel, cmdline: String::new() }))
+}
+
+fn firmware_only(dir: &Path) -> Machine {
+    machine(dir, Boot::Uefi(Firmware::debian(dir.join("vars.fd"))))
+}
+
+/// The programs of this host that are told of `dir` on their command line. A zombie has none.
+fn programs_of(dir: &Path) -> Vec<String> {
+    let dir = dir.to_str().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(dir)).collect()
+}
+
+#[test]
+fn a_machine_that_qemu_refuses_is_told_in_qemus_words_and_leaves_nothing_running() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let refused = Vm::launch(&without_kernel(dir), dir, Tie::Detached).unwrap_err();
+    let RunError::Start { output, .. } = &refused else { panic!("{refused:?}") };
+    assert!(output.contains("could not open kernel file") && output.contains("no-such-kernel"), "{output}");
+    assert!(refused.to_string().ends_with(output), "{refused}");
+    assert_eq!(programs_of(dir), [""; 0]);
+    assert!(!Vm::runs(dir).unwrap());
+
+    let mut greedy = firmware_only(dir);
+    greedy.memory_mib = 1 << 31;
+    let refused = Vm::launch(&greedy, dir, Tie::Detached).unwrap_err();
+    assert!(matches!(&refused, RunError::Start { output, .. } if output.contains("emory")), "{refused:?}");
+    assert_eq!(programs_of(dir), [""; 0]);
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_no_tpm_running() {
+    for file in ["argv", "qemu.log"] {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path();
+        fs::create_dir(dir.join(file)).unwrap();
+        let failed = Vm::launch(&firmware_only(dir), dir, Tie::Launcher).unwrap_err();
+        assert!(matches!(failed, RunError::Prepare(_)), "{failed:?}");
+        assert_eq!(programs_of(dir), [""; 0], "{file}");
+    }
+}
+
+/// The TPM outlives QEMU by the moment in which it writes its state: a directory that is removed in that moment was the
+/// reason why a cluster could not be destroyed.
+#[test]
+fn when_a_machine_was_ended_nothing_writes_into_its_directory() {
+    for _ in 0..3 {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path();
+        drop(Vm::launch(&firmware_only(dir), dir, Tie::Detached).unwrap());
+        assert!(Vm::runs(dir).unwrap() && programs_of(dir).len() == 2, "{:?}", programs_of(dir));
+        Vm::end_detached(dir).unwrap();
+        assert_eq!(programs_of(dir), [""; 0]);
+        fs::remove_dir_all(dir).unwrap();
+    }
+}
+
+#[test]
+fn a_guest_that_does_not_hear_its_power_button_goes_on() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    drop(Vm::launch(&firmware_only(dir), dir, Tie::Detached).unwrap());
+    let still = Vm::stop_detached(dir, Deadline::after(Duration::from_millis(100)));
+    // Firmware that has just begun does not listen.
+    assert!(matches!(still, Err(RunError::StillUp { .. })), "{still:?}");
+    assert!(Vm::runs(dir).unwrap());
+    Vm::end_detached(dir).unwrap();
+    Vm::stop_detached(dir, Deadline::after(Duration::ZERO)).unwrap();
+}
