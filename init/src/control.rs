@@ -3,7 +3,7 @@
 //! It writes what they read (below /run: memory, gone with the boot) and adds the tasks that belong to them: the local
 //! balancer, image import, bootstrap objects, the observer, the end of pods. Certificates are `clients`' matter.
 
-mod balancer;
+pub(crate) mod balancer;
 mod clients;
 mod conditions;
 mod node;

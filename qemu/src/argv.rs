@@ -154,7 +154,7 @@ impl Machine {
         let netdev = match &nic.link {
             Link::User(forwards) => {
                 let forwards: String = forwards.iter().map(forward).collect();
-                format!("user,id=nic{index},restrict=on{forwards}")
+                format!("user,id=nic{index},restrict=on{}{forwards}", user_network(index))
             }
             Link::Stream(socket) => {
                 format!("stream,id=nic{index},server=off,addr.type=unix,addr.path={}", escape_path(socket))
@@ -165,6 +165,12 @@ impl Machine {
         let rom = if self.is_microvm() { "" } else { ",romfile=" };
         argv.pair("-device", format!("{},netdev=nic{index},mac={}{rom}", self.virtio("virtio-net"), nic.mac));
     }
+}
+
+/// Each card has a user network of its own, so that whoever comes through its forwards has an address of its own: 10.0.2.2
+/// through the first card, 10.0.3.2 through the second. The first network is QEMU's default.
+fn user_network(index: usize) -> String {
+    if index == 0 { String::new() } else { format!(",net=10.0.{}.0/24", index + 2) }
 }
 
 fn forward(forward: &Forward) -> String {
@@ -293,6 +299,14 @@ mod tests {
         all.watchdog = Watchdog::I6300esb;
         all.on_reset = OnReset::Exit;
         golden("everything", &all, Acceleration::Tcg);
+    }
+
+    #[test]
+    fn user_networks_do_not_overlap() {
+        let mut several = machine(Boot::Direct(kernel()));
+        several.nics.push(Nic { mac: Mac::numbered(2), link: Link::User(vec![Forward::tcp(7836)]) });
+        let argv = several.argv(&files(), &Host { acceleration: Acceleration::Tcg, tsc_khz: None });
+        assert!(argv.contains(&"user,id=nic1,restrict=on,net=10.0.3.0/24,hostfwd=tcp:127.0.0.1:0-:7836".to_owned()));
     }
 
     #[test]

@@ -316,6 +316,13 @@ impl Vm {
         self.forward_of(Protocol::Tcp, guest)
     }
 
+    /// The same by each card that forwards it, in the order of the cards. The guest sees whoever comes through one as
+    /// 10.0.2.2, through the next as 10.0.3.2, and so on.
+    #[must_use]
+    pub fn forwards(&self, guest: u16) -> Vec<SocketAddr> {
+        self.forwards.iter().filter(|row| (row.0, row.1) == (Protocol::Tcp, guest)).map(|row| row.2).collect()
+    }
+
     /// Where the host's side of a forwarded port is.
     #[must_use]
     pub fn forward_of(&self, protocol: Protocol, guest: u16) -> Option<SocketAddr> {

@@ -9,6 +9,7 @@ mod enrolment;
 mod kube;
 mod network;
 mod shutdown;
+mod siege;
 mod storage;
 mod supervision;
 mod victim;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         shutdown::CASES,
         supervision::CASES,
         api::CASES,
+        siege::CASES,
         network::CASES,
         kube::CASES,
     ];

@@ -1,10 +1,12 @@
 //! The machine that several files' cases share: a member without Kubernetes, of the debug profile. Each case leaves it
 //! as the next expects it: running, with its public API answering.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
+use qemu::machine::{Forward, Link};
 use serde_json::Value;
 use tests::{Context, Owner, Stranger};
 
@@ -29,6 +31,36 @@ pub(crate) fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Victim>>> {
         let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
         Ok(Victim { vm, owner, session })
     })
+}
+
+/// How many addresses the besieged machine is reached from.
+const ADDRESSES: usize = 5;
+
+/// The same behind five networks, each with an address of its own for whoever comes through it. It belongs to the cases
+/// that attack its port: the owner comes by the first of the networks, strangers by the others.
+pub(crate) fn besieged(t: &Context) -> anyhow::Result<Arc<Mutex<Besieged>>> {
+    const NAME: &str = "besieged";
+    t.shared(NAME, |t| {
+        let owner = t.owner()?;
+        let config = owner.config(self::NAME, &["--level", "encrypted", "--no-kubernetes"])?;
+        let network = || Link::User(vec![Forward::tcp(model::PUBLIC_API_PORT)]);
+        let plan = (1..ADDRESSES).fold(t.debug_machine("m")?.tpm(), |plan, _| plan.nic(network()));
+        let mut vm = plan.config(&config)?.start()?;
+        owner.status_when_running(self::NAME, &mut vm, t.within(30))?;
+        let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+        let victim = Victim { vm, owner, session };
+        let forwards = victim.vm.forwards(model::PUBLIC_API_PORT);
+        let [_owners, strangers @ ..] = <[SocketAddr; ADDRESSES]>::try_from(forwards.as_slice())?;
+        Ok(Besieged { victim, strangers })
+    })
+}
+
+/// A machine with strangers around it.
+#[derive(Debug)]
+pub(crate) struct Besieged {
+    pub(crate) victim: Victim,
+    /// Where each is seen with an address of its own.
+    pub(crate) strangers: [SocketAddr; ADDRESSES - 1],
 }
 
 impl Victim {

@@ -40,6 +40,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 
 mod context;
+mod crowd;
 mod disk;
 mod evidence;
 mod image;
@@ -53,6 +54,7 @@ mod session;
 mod stranger;
 
 pub use context::Context;
+pub use crowd::{Crowd, Manner};
 pub use disk::{Headers, RawDisk};
 pub use evidence::{recovered, same_machine, stays, untouched};
 pub use image::{Image, ImageError};

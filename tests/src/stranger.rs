@@ -122,6 +122,11 @@ impl Stranger {
 }
 
 async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<Channel> {
+    channel(shake_hands(address, key).await?).await
+}
+
+/// A TLS session with whoever answers there.
+pub(crate) async fn shake_hands(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider))?;
     if let Some(key) = key {
         let chain = vec![pki::client_auth::owner_certificate(key)?];
@@ -131,8 +136,11 @@ async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Resul
     }
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let tcp = TcpStream::connect(address).await?;
-    let session =
-        TlsConnector::from(Arc::new(tls)).connect(ServerName::try_from("machine.cairn.internal")?, tcp).await?;
+    Ok(TlsConnector::from(Arc::new(tls)).connect(ServerName::try_from("machine.cairn.internal")?, tcp).await?)
+}
+
+/// HTTP/2 over one session.
+pub(crate) async fn channel(session: TlsStream<TcpStream>) -> anyhow::Result<Channel> {
     let session = Mutex::new(Some(session));
     let once = tower::service_fn(move |_: Uri| {
         let session = session.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -2,10 +2,12 @@
 //! profile they refuse to run.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use keys::binding::Binding;
 use keys::pair::File;
@@ -14,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::password;
 use crate::tpm::{NotReleased, Tpm};
-use crate::{esp, kernel};
+use crate::{clock, esp, kernel};
 
 /// What a program that ends at once ends with; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;
@@ -24,6 +26,10 @@ pub(crate) const MOST_THREADS: u32 = 64;
 const MOST_MEBIBYTES: usize = 128;
 /// For a thread that does nothing.
 const STACK: usize = 64 << 10;
+/// Where the program that measures the balancer answers itself.
+pub(crate) const ECHO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7000);
+/// It writes a line after so many connections.
+const ASKED: usize = 100;
 /// This profile has no such program.
 const REFUSED: u8 = 2;
 
@@ -38,6 +44,7 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "flood" => flood(),
         "greedy" => greedy(),
         "idle" => idle(),
+        "latency" => latency(),
         "unseal" => unseal(),
         "processes" => processes(),
         _ => return ExitCode::from(REFUSED), // a name that no test service has
@@ -89,6 +96,35 @@ fn greedy() -> io::Result<()> {
         held.push(vec![1_u8; 1 << 20]);
     }
     Err(io::Error::other("it may take as much memory as it likes"))
+}
+
+/// Asks itself through PID 1's balancer, one connection after the other, and writes down how long that took.
+fn latency() -> io::Result<()> {
+    let listener = TcpListener::bind(ECHO)?;
+    std::thread::spawn(move || listener.incoming().flatten().try_for_each(|mut stream| echo(&mut stream)));
+    loop {
+        let mut took = Vec::with_capacity(ASKED);
+        while took.len() < ASKED {
+            // Hardly any load by itself: what is measured is how long others keep PID 1.
+            std::thread::park_timeout(Duration::from_millis(10));
+            let began = clock::now();
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, model::KUBERNETES_API_PORT))?;
+            stream.set_nodelay(true)?;
+            stream.write_all(b"?")?;
+            stream.read_exact(&mut [0])?;
+            took.push(clock::now().duration_since(began).as_micros());
+        }
+        took.sort_unstable();
+        let (median, most, longest) = (took[ASKED / 2], took[ASKED * 95 / 100], took[ASKED - 1]);
+        say(&format!("median {median} us, 95 of 100 within {most} us, longest {longest} us"));
+    }
+}
+
+fn echo(stream: &mut TcpStream) -> io::Result<()> {
+    let mut byte = [0];
+    // Whoever hung up before does not wait for it.
+    let _hung_up = stream.read_exact(&mut byte).and_then(|()| stream.write_all(&byte));
+    Ok(())
 }
 
 /// Waits to be ended.
@@ -150,7 +186,7 @@ mod tests {
     /// The host is no machine of the debug profile.
     #[test]
     fn nothing_runs_in_another_profile() {
-        for program in ["exit", "deaf", "flood", "greedy", "idle", "unseal", "processes", "other"] {
+        for program in ["exit", "deaf", "flood", "greedy", "idle", "latency", "unseal", "processes", "other"] {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
         }
     }

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 /// Serves 127.0.0.1:6443 for good: each connection goes to the first of `coordinators` that accepts.
-pub(super) async fn serve(coordinators: Vec<SocketAddrV4>) -> io::Result<()> {
+pub(crate) async fn serve(coordinators: Vec<SocketAddrV4>) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, model::KUBERNETES_API_PORT)).await?;
     let mut carried = JoinSet::new();
     loop {

@@ -17,6 +17,7 @@ use tonic::{Request, Response, Status};
 use super::context::Context;
 use crate::applet::misbehave;
 use crate::child::{Command, Limits};
+use crate::control::balancer;
 use crate::services::{Run, Services, Unit};
 use crate::tasks;
 
@@ -87,6 +88,8 @@ impl Debug {
     fn start(&self, service: &str) -> Result<String, Status> {
         let units = match service {
             "test.pair" => ["test.pair-a", "test.pair-b"].into_iter().filter_map(unit).collect(),
+            // The balancer as it is, and a program that asks through it.
+            "test.balanced" => ["test.balancer", "test.latency"].into_iter().filter_map(unit).collect(),
             one => Vec::from_iter(unit(one)),
         };
         let Some(first) = units.first() else {
@@ -118,6 +121,8 @@ fn unit(service: &str) -> Option<Unit> {
         "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
         "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
+        "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(vec![misbehave::ECHO]))),
+        "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),
         "test.panic" => ("test.panic", always, Run::task(panics)),
         _ => return None, // a name that a test made up
     };
