@@ -161,7 +161,7 @@ fn every_malformed_config_is_refused_with_its_own_message() {
         (
             "a prefix of no bits",
             static_network(|_, bits, _, _| *bits = 0),
-            "'s network cannot be used: a static address has a prefix of 1 to 32 bits, not 0",
+            "'s network cannot be used: a static address has a prefix of 8 to 32 bits, not 0",
         ),
         (
             "a far gateway",
@@ -181,7 +181,27 @@ fn every_malformed_config_is_refused_with_its_own_message() {
         (
             "an address among the pods",
             static_network(|address, _, gateway, _| (*address, *gateway) = ([10, 244, 3, 2], [10, 244, 3, 1])),
-            "'s network cannot be used: the static address 10.244.3.2 lies in 10.244.0.0/16, which is kept for pods",
+            "'s network cannot be used: the static network does not fit: 10.244.3.2/24 overlaps 10.244.0.0/16, which is \
+             kept for pods",
+        ),
+        (
+            "an address beside the VPN in a prefix around it",
+            static_network(|address, bits, gateway, _| {
+                (*address, *bits, *gateway) = ([10, 119, 0, 2], 15, [10, 119, 0, 1]);
+            }),
+            "'s network cannot be used: the static network does not fit: 10.119.0.2/15 overlaps 10.118.0.0/16, which is \
+             kept for the VPN",
+        ),
+        (
+            "a prefix for half of all addresses",
+            static_network(|_, bits, _, _| *bits = 1),
+            "'s network cannot be used: a static address has a prefix of 8 to 32 bits, not 1",
+        ),
+        (
+            "a resolver among the services",
+            static_network(|_, _, _, dns| *dns = vec![[10, 96, 0, 10]]),
+            "'s network cannot be used: the static network does not fit: the resolver 10.96.0.10 lies in 10.96.0.0/16, \
+             which is kept for services",
         ),
         // what is to be created
         ("a short owner key", create(|it| it.owner_pub_key.truncate(31)), "'s owner key has 31 bytes instead of 32"),
@@ -211,6 +231,11 @@ fn every_malformed_config_is_refused_with_its_own_message() {
             "'s network cannot be used: the VPN prefix 10.0.0.0/8 overlaps 10.244.0.0/16, which is kept for pods",
         ),
         (
+            "a VPN in half of the pods",
+            vpn("10.244.128.0/17"),
+            "'s network cannot be used: the VPN prefix 10.244.128.0/17 overlaps 10.244.0.0/16, which is kept for pods",
+        ),
+        (
             "a VPN without room",
             vpn("10.118.0.0/25"),
             "'s network cannot be used: the VPN prefix has 8 to 24 bits, not 25",
@@ -228,7 +253,8 @@ fn every_malformed_config_is_refused_with_its_own_message() {
         (
             "a VPN around the machine",
             vpn("192.0.0.0/16"),
-            "'s network cannot be used: the static address 192.0.2.10 lies in 192.0.0.0/16, which is kept for the VPN",
+            "'s network cannot be used: the static network does not fit: 192.0.2.10/24 overlaps 192.0.0.0/16, which is \
+             kept for the VPN",
         ),
     ];
     for (what, bytes, message) in &rows {

@@ -11,7 +11,7 @@
 use std::net::Ipv4Addr;
 
 use formats::strict::{Field, Kind, Message, Rule};
-use model::{Ipv4Prefix, NetworkConfig, POD_PREFIX, SERVICE_PREFIX};
+use model::{Ipv4Prefix, KeptPrefixes, LINK_BITS, NetworkConfig, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
 
 /// The table of `Network`.
 pub const NETWORK: Message = Message {
@@ -101,8 +101,8 @@ pub enum BadNetwork {
     /// The machine's address is not one a machine can have.
     #[error("{0} is not an address a machine can have")]
     Address(Ipv4Addr),
-    /// Not between 1 and 32.
-    #[error("a static address has a prefix of 1 to 32 bits, not {0}")]
+    /// Not in [`LINK_BITS`].
+    #[error("a static address has a prefix of {min} to {max} bits, not {0}", min = LINK_BITS.start(), max = LINK_BITS.end())]
     PrefixBits(u32),
     /// The gateway is not a neighbour.
     #[error("the gateway {0} is not a neighbour of the static address")]
@@ -132,16 +132,9 @@ pub enum BadNetwork {
         /// What that is for.
         what: &'static str,
     },
-    /// The machine's public address lies in a prefix of the cluster.
-    #[error("the static address {address} lies in {prefix}, which is kept for {what}")]
-    AddressInside {
-        /// The address.
-        address: Ipv4Addr,
-        /// The prefix.
-        prefix: Ipv4Prefix,
-        /// What that is for.
-        what: &'static str,
-    },
+    /// The static network takes what the cluster keeps for itself.
+    #[error("the static network does not fit: {0}")]
+    Link(#[from] UnfitLink),
 }
 
 /// The wire form of network settings.
@@ -175,7 +168,7 @@ pub fn network_from_wire(wire: &NetworkWire) -> Result<NetworkConfig, BadNetwork
     }
     let prefix_bits = u8::try_from(given.prefix_bits)
         .ok()
-        .filter(|bits| (1..=32).contains(bits))
+        .filter(|bits| LINK_BITS.contains(bits))
         .ok_or(BadNetwork::PrefixBits(given.prefix_bits))?;
     let near = Ipv4Prefix::around(address, prefix_bits).map_err(|_| BadNetwork::PrefixBits(given.prefix_bits))?;
     let gateway = given.gateway.map(Ipv4Addr::from);
@@ -201,7 +194,7 @@ pub fn prefix_to_wire(prefix: Ipv4Prefix) -> PrefixWire {
 /// The VPN prefix that is meant, if a cluster can use it beside `network`.
 ///
 /// # Errors
-/// [`BadNetwork`] when it is none, has no room, or collides with another prefix or the machine's own address.
+/// [`BadNetwork`] when it is none, has no room, or collides with another prefix or the machine's static network.
 pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Result<Ipv4Prefix, BadNetwork> {
     let bits = u8::try_from(wire.bits).map_err(|_| BadNetwork::VpnPrefix(model::BadPrefix::Bits))?;
     let vpn = Ipv4Prefix::new(wire.address.into(), bits).map_err(BadNetwork::VpnPrefix)?;
@@ -215,11 +208,10 @@ pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Resul
     if let Some((other, what)) = kept.into_iter().find(|(other, _)| vpn.overlaps(*other)) {
         return Err(BadNetwork::VpnOverlaps { vpn, other, what });
     }
-    if let NetworkConfig::Static { address, .. } = network {
-        let inside = kept.into_iter().chain([(vpn, "the VPN")]).find(|(prefix, _)| prefix.contains(*address));
-        if let Some((prefix, what)) = inside {
-            return Err(BadNetwork::AddressInside { address: *address, prefix, what });
-        }
+    if let NetworkConfig::Static { address, prefix_bits, gateway: _, dns } = network {
+        let kept = KeptPrefixes::of(vpn);
+        kept.judge_link(*address, *prefix_bits)?;
+        dns.iter().try_for_each(|resolver| kept.judge_resolver(*resolver))?;
     }
     Ok(vpn)
 }

@@ -15,8 +15,8 @@ pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
 pub use ids::{BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};
 pub use machine::{BootClass, ColdStart, Level, MachineState, Protection, Role};
 pub use net::{
-    BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, NetworkConfig, POD_PREFIX,
-    PUBLIC_API_PORT, SERVICE_PREFIX, VPN_API_PORT, VPN_PORT, VPN_PREFIX,
+    BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, KeptPrefixes, LINK_BITS,
+    NetworkConfig, POD_PREFIX, PUBLIC_API_PORT, SERVICE_PREFIX, UnfitLink, VPN_API_PORT, VPN_PORT, VPN_PREFIX,
 };
 pub use pcr::PcrSelection;
 pub use progress::{PowerOn, Settled, Stay, Underway};

@@ -127,6 +127,90 @@ impl FromStr for Ipv4Prefix {
     }
 }
 
+/// How long a link's prefix may be. A shorter one than 8 bits is no network that anybody has, but a way to draw all
+/// traffic to one link.
+pub const LINK_BITS: std::ops::RangeInclusive<u8> = 8..=32;
+
+/// The prefixes that a cluster keeps for itself: nothing around the machine may give out any of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptPrefixes {
+    vpn: Ipv4Prefix,
+}
+
+/// Why a link cannot have an address, or a resolver not be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitLink {
+    /// Not in [`LINK_BITS`].
+    #[error("a link's prefix has {min} to {max} bits, and {address}/{bits} has not", min = LINK_BITS.start(), max = LINK_BITS.end())]
+    Bits {
+        /// The link's address.
+        address: Ipv4Addr,
+        /// The length of its prefix.
+        bits: u8,
+    },
+    /// The link would take addresses away from the cluster.
+    #[error("{address}/{bits} overlaps {kept}, which is kept for {what}")]
+    Overlaps {
+        /// The link's address.
+        address: Ipv4Addr,
+        /// The length of its prefix.
+        bits: u8,
+        /// The cluster's prefix.
+        kept: Ipv4Prefix,
+        /// What that is for.
+        what: &'static str,
+    },
+    /// What is asked there would be asked of somebody else.
+    #[error("the resolver {resolver} lies in {kept}, which is kept for {what}")]
+    Resolver {
+        /// Its address.
+        resolver: Ipv4Addr,
+        /// The cluster's prefix.
+        kept: Ipv4Prefix,
+        /// What that is for.
+        what: &'static str,
+    },
+}
+
+impl KeptPrefixes {
+    /// Those of a cluster with this VPN prefix.
+    #[must_use]
+    pub const fn of(vpn: Ipv4Prefix) -> Self {
+        Self { vpn }
+    }
+
+    /// Each with what it is for.
+    #[must_use]
+    pub const fn rows(self) -> [(Ipv4Prefix, &'static str); 3] {
+        [(self.vpn, "the VPN"), (POD_PREFIX, "pods"), (SERVICE_PREFIX, "services")]
+    }
+
+    /// Judges a link's address, given by DHCP or by the config. A gateway is a neighbour of that address, so it needs
+    /// no judgement of its own.
+    ///
+    /// # Errors
+    /// [`UnfitLink`] names what is in the way.
+    pub fn judge_link(self, address: Ipv4Addr, bits: u8) -> Result<(), UnfitLink> {
+        let link = Ipv4Prefix::around(address, bits).ok().filter(|link| LINK_BITS.contains(&link.bits));
+        let link = link.ok_or(UnfitLink::Bits { address, bits })?;
+        match self.rows().into_iter().find(|(kept, _)| link.overlaps(*kept)) {
+            Some((kept, what)) => Err(UnfitLink::Overlaps { address, bits, kept, what }),
+            None => Ok(()),
+        }
+    }
+
+    /// Judges a resolver that the network or the config names.
+    ///
+    /// # Errors
+    /// [`UnfitLink::Resolver`] when it is one of the cluster's addresses.
+    pub fn judge_resolver(self, resolver: Ipv4Addr) -> Result<(), UnfitLink> {
+        match self.rows().into_iter().find(|(kept, _)| kept.contains(resolver)) {
+            Some((kept, what)) => Err(UnfitLink::Resolver { resolver, kept, what }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// How a machine gets its public addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum NetworkConfig {
@@ -160,7 +244,90 @@ mod tests {
         assert_eq!("10.118.0.0".parse::<Ipv4Prefix>(), Err(BadPrefix::Form));
         assert_eq!(VPN_PREFIX.nth(1), Some(Ipv4Addr::new(10, 118, 0, 1)));
         assert_eq!(VPN_PREFIX.nth(1 << 16), None);
-        assert!(!VPN_PREFIX.overlaps(POD_PREFIX));
+    }
+
+    #[test]
+    fn prefixes_overlap_whichever_is_asked() {
+        let prefix = |text: &str| text.parse::<Ipv4Prefix>().expect("a prefix");
+        for (one, other, overlap) in [
+            ("10.244.128.0/17", "10.244.0.0/16", true),
+            ("10.244.0.0/16", "10.244.0.0/16", true),
+            ("10.0.0.0/8", "10.244.0.0/16", true),
+            ("0.0.0.0/0", "255.255.255.255/32", true),
+            ("10.118.0.0/16", "10.244.0.0/16", false),
+            ("10.244.0.0/17", "10.244.128.0/17", false),
+            ("10.244.0.0/16", "10.245.0.0/16", false),
+        ] {
+            assert_eq!(prefix(one).overlaps(prefix(other)), overlap, "{one} {other}");
+            assert_eq!(prefix(other).overlaps(prefix(one)), overlap, "{other} {one}");
+        }
+    }
+
+    /// What a prefix is, at both ends of its length and between.
+    #[test]
+    fn a_prefix_has_its_mask_and_its_addresses() {
+        let rows: [(&str, [u8; 4], [u8; 4], [u8; 4]); 4] = [
+            ("0.0.0.0/0", [0; 4], [0; 4], [255; 4]),
+            ("10.244.128.0/17", [255, 255, 128, 0], [10, 244, 128, 0], [10, 244, 255, 255]),
+            ("192.0.2.4/31", [255, 255, 255, 254], [192, 0, 2, 4], [192, 0, 2, 5]),
+            ("192.0.2.4/32", [255; 4], [192, 0, 2, 4], [192, 0, 2, 4]),
+        ];
+        for (text, mask, first, last) in rows {
+            let prefix: Ipv4Prefix = text.parse().expect("a prefix");
+            let (first, last) = (Ipv4Addr::from(first), Ipv4Addr::from(last));
+            assert_eq!(prefix.mask(), Ipv4Addr::from(mask), "{text}");
+            assert_eq!(prefix.nth(0), Some(first), "{text}");
+            assert_eq!(prefix.nth(u32::from(last) - u32::from(first)), Some(last), "{text}");
+            assert_eq!(
+                (u32::from(last) - u32::from(first)).checked_add(1).and_then(|end| prefix.nth(end)),
+                None,
+                "{text}"
+            );
+            assert!(prefix.contains(first) && prefix.contains(last), "{text}");
+            let beyond = [u32::from(first).checked_sub(1), u32::from(last).checked_add(1)];
+            assert!(!beyond.into_iter().flatten().any(|beyond| prefix.contains(beyond.into())), "{text}");
+            for inside in [first, last] {
+                assert_eq!(Ipv4Prefix::around(inside, prefix.bits()), Ok(prefix), "{text}");
+            }
+        }
+        assert_eq!(Ipv4Prefix::around(Ipv4Addr::LOCALHOST, 33), Err(BadPrefix::Bits));
+        assert_eq!(Ipv4Prefix::new(Ipv4Addr::LOCALHOST, 33), Err(BadPrefix::Bits));
+    }
+
+    /// Proves: A7
+    #[test]
+    fn a_link_takes_nothing_that_the_cluster_keeps() {
+        let kept = KeptPrefixes::of("10.7.0.0/16".parse().expect("a prefix"));
+        let judged = |text: &str| {
+            let (address, bits) = text.split_once('/').expect("an address and bits");
+            kept.judge_link(address.parse().expect("an address"), bits.parse().expect("bits"))
+                .map_err(|unfit| unfit.to_string())
+        };
+        for fits in ["192.168.1.2/24", "172.16.3.4/12", "44.1.2.3/8", "10.6.255.1/16", "10.8.0.1/16", "192.0.2.1/32"] {
+            assert_eq!(judged(fits), Ok(()), "{fits}");
+        }
+        for (unfit, why) in [
+            ("10.7.0.1/17", "10.7.0.1/17 overlaps 10.7.0.0/16, which is kept for the VPN"),
+            ("10.7.3.4/32", "10.7.3.4/32 overlaps 10.7.0.0/16, which is kept for the VPN"),
+            ("10.244.0.9/24", "10.244.0.9/24 overlaps 10.244.0.0/16, which is kept for pods"),
+            ("10.245.1.1/15", "10.245.1.1/15 overlaps 10.244.0.0/16, which is kept for pods"),
+            ("10.96.0.1/16", "10.96.0.1/16 overlaps 10.96.0.0/16, which is kept for services"),
+            ("10.200.0.1/8", "10.200.0.1/8 overlaps 10.7.0.0/16, which is kept for the VPN"),
+            ("192.168.1.2/0", "a link's prefix has 8 to 32 bits, and 192.168.1.2/0 has not"),
+            ("192.168.1.2/7", "a link's prefix has 8 to 32 bits, and 192.168.1.2/7 has not"),
+            ("192.168.1.2/33", "a link's prefix has 8 to 32 bits, and 192.168.1.2/33 has not"),
+        ] {
+            assert_eq!(judged(unfit), Err(why.to_owned()), "{unfit}");
+        }
+        assert_eq!(kept.judge_resolver(Ipv4Addr::new(10, 118, 0, 1)), Ok(()));
+        let why = |resolver| kept.judge_resolver(resolver).map_err(|unfit| unfit.to_string());
+        for (resolver, reason) in [
+            ([10, 7, 0, 1], "the resolver 10.7.0.1 lies in 10.7.0.0/16, which is kept for the VPN"),
+            ([10, 244, 9, 9], "the resolver 10.244.9.9 lies in 10.244.0.0/16, which is kept for pods"),
+            ([10, 96, 0, 10], "the resolver 10.96.0.10 lies in 10.96.0.0/16, which is kept for services"),
+        ] {
+            assert_eq!(why(resolver.into()), Err(reason.to_owned()));
+        }
     }
 
     proptest! {
