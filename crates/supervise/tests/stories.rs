@@ -174,6 +174,49 @@ fn a_group_is_restarted_together() {
     assert_eq!(story.state("kubelet"), State::Ready);
 }
 
+/// Proves: O2. One of a group has failed for good: the others do not go on without it, and a restart brings all back.
+#[test]
+fn a_group_waits_beside_a_member_that_has_failed() {
+    let member = |name, critical| Spec { group: Some("core"), critical, ..spec(name, &[]) };
+    let once = Critical { failures: 1, within: Duration::from_secs(20) };
+    let (mut story, _) = Story::begin(vec![member("etcd", Some(once)), member("apiserver", None)]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    story.tell(Event::Spawned(run("apiserver", 1)));
+    let out = story.die(run("etcd", 1), Exit::Code(1));
+    assert!(out.contains(&Effect::Terminate(run("apiserver", 1))), "{out:?}");
+    assert_eq!(story.die(run("apiserver", 1), Exit::Signal(15)), [], "it is not started alone");
+    assert_eq!(story.state("etcd"), State::Failed);
+    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Group("etcd")]));
+    assert_eq!(story.tree.poll_timeout(), None, "nothing is tried again unasked");
+    // Whichever of them is asked for.
+    let out = story.tell(Event::RestartRequested("apiserver"));
+    assert_eq!(out, [Effect::Start(run("etcd", 2)), Effect::Start(run("apiserver", 2))]);
+}
+
+/// Proves: O2. Whoever asks for a restart begins anew: earlier failures neither escalate nor make it wait longer.
+#[test]
+fn a_restart_that_was_asked_for_forgets_earlier_failures() {
+    let critical = Critical { failures: 3, within: Duration::from_secs(60) };
+    let (mut story, _) = Story::begin(vec![Spec { critical: Some(critical), ..spec("etcd", &[]) }]);
+    let mut attempt = 0;
+    let mut fail = |story: &mut Story| {
+        attempt += 1;
+        not_reports(&story.tell(Event::SpawnFailed { instance: run("etcd", attempt), errno: 11 }))
+    };
+    for _ in 0..2 {
+        assert_eq!(fail(&mut story), []);
+        assert_eq!(story.tell(Event::RestartRequested("etcd")).len(), 1);
+    }
+    for seconds in [1, 2] {
+        assert_eq!(fail(&mut story), [], "two failures before and two after are not three");
+        let until = story.now + Duration::from_secs(seconds);
+        assert_eq!(story.state("etcd"), State::BackingOff { until });
+        story.wait_for("back-off");
+    }
+    let escalation = Effect::Escalate { service: "etcd", failures: 3, within: critical.within };
+    assert_eq!(fail(&mut story), [escalation], "three in a row are");
+}
+
 /// Proves: O2. The failure that is one too many goes to the policy above, and nothing is tried again unasked.
 #[test]
 fn a_critical_service_escalates_after_its_failures_in_the_window() {
@@ -258,6 +301,35 @@ fn a_stop_overtakes_a_spawn() {
     assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Terminate(run("etcd", 1))]);
     let out = story.die(run("etcd", 1), Exit::Signal(15));
     assert_eq!(out, [Effect::AllStopped { reason: StopReason::PowerOff, left: vec![] }]);
+}
+
+/// Proves: O2. A process that comes into being after its stop deadline has had its time: it is killed, not asked.
+#[test]
+fn a_process_that_appears_after_its_stop_deadline_is_killed() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    assert_eq!(story.tell(Event::RestartRequested("etcd")), []);
+    assert_eq!(story.wait_for("stop deadline"), [Effect::Report(Report::StopDeadline(run("etcd", 1)))]);
+    assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Kill(run("etcd", 1))]);
+    assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), [Effect::Start(run("etcd", 2))]);
+}
+
+/// Proves: O2. A process dies once: a second word of its end is told and changes nothing.
+#[test]
+fn a_second_exit_changes_nothing() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    story.tell(Event::Exited { instance: run("etcd", 1), exit: Exit::Code(3) });
+    let before = story.tree.status("etcd");
+    let again = Event::Exited { instance: run("etcd", 1), exit: Exit::Signal(9) };
+    let report = Report::DoesNotFit { event: again.clone(), state: "stopping" };
+    assert_eq!(story.tell(again.clone()), [Effect::Report(report)]);
+    assert_eq!(story.tree.status("etcd"), before);
+    // Nor is it taken for the end of what is left of the run, or of a run that is over.
+    assert_eq!(story.tell(Event::CgroupEmpty(run("etcd", 1))), []);
+    assert_eq!(story.state("etcd"), State::BackingOff { until: story.now + Duration::from_secs(1) });
+    let late = Report::DoesNotFit { event: again.clone(), state: "backing off" };
+    assert_eq!(story.tell(again), [Effect::Report(late)]);
+    assert_eq!(story.tree.status("etcd").expect("there").failures, 1);
 }
 
 /// Events that fit nothing are told, each with its reason, and change nothing.
