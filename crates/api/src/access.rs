@@ -250,6 +250,55 @@ mod tests {
         }
     }
 
+    /// The whole policy, written out: whoever changes a row changes it here as well. Proves: Q1
+    #[test]
+    fn each_method_is_answered_in_these_states_to_these_callers() {
+        let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
+        let serving = [Enrolling, Running, Failed];
+        let expected: [(&str, Permission, &[MachineState]); 14] = [
+            (
+                "Public/GetState",
+                Permission::Anyone,
+                &[MachineState::Blank, Enrolling, AwaitingKeys, Running, NeedsOwner, Failed],
+            ),
+            ("Public/Claim", Permission::Anyone, &[Enrolling, Running, NeedsOwner, Failed]),
+            ("Public/Status", Permission::Owner, &owned),
+            ("Public/Timeline", Permission::Owner, &owned),
+            ("Public/Services", Permission::Owner, &owned),
+            ("Public/RestartService", Permission::Owner, &serving),
+            ("Public/Logs", Permission::Owner, &owned),
+            ("Public/Reboot", Permission::Owner, &owned),
+            ("Public/PowerOff", Permission::Owner, &owned),
+            ("Public/Kubeconfig", Permission::Owner, &[Running]),
+            ("Public/Tunnel", Permission::Owner, &[Running]),
+            ("Public/Conditions", Permission::Owner, &owned),
+            ("Public/WaitCondition", Permission::Owner, &owned),
+            ("Debug/Inject", Permission::Owner, &owned),
+        ];
+        for (method, permission, states) in expected {
+            let path = format!("/cairn.v1.{method}");
+            for &state in MachineState::ALL {
+                for caller in CALLERS {
+                    let allowed = permission == Permission::Anyone || caller == Caller::Owner;
+                    let answered = decide(&path, Profile::Debug, state, caller).is_ok();
+                    assert_eq!(answered, allowed && states.contains(&state), "{method} while {state} to {caller:?}");
+                }
+            }
+        }
+    }
+
+    /// What the owner can still do in front of a machine that waits for its keys, or for them.
+    #[test]
+    fn a_waiting_machine_can_be_looked_at_and_started_again_by_its_owner() {
+        for state in [AwaitingKeys, NeedsOwner, Failed] {
+            for method in ["Status", "Logs", "Reboot", "PowerOff"] {
+                let path = format!("/cairn.v1.Public/{method}");
+                assert_eq!(code(&path, state, Caller::Owner), Code::Ok, "{method} while {state}");
+                assert_eq!(code(&path, state, Caller::Stranger), Code::PermissionDenied, "{method} while {state}");
+            }
+        }
+    }
+
     #[test]
     fn what_needs_a_member_is_refused_before() {
         for state in [Enrolling, AwaitingKeys, NeedsOwner, Failed] {

@@ -256,6 +256,30 @@ mod tests {
         }
     }
 
+    /// Every field at a value that nothing else has, so that none is lost, nor taken for another.
+    #[test]
+    fn a_status_crosses_the_wire_whole() {
+        let sent = MachineStatus {
+            reason: "the TPM is gone".to_owned(),
+            step: "open".to_owned(),
+            profile: Profile::Debug,
+            state: MachineState::NeedsOwner,
+            protection: Protection::None,
+            boot_class: BootClass::Uefi,
+            conditions: vec![Condition {
+                name: "NodeReady".to_owned(),
+                truth: crate::Truth::False,
+                reason: "no node".to_owned(),
+                since: UnixMillis(7),
+            }],
+            last_error: "etcd ended".to_owned(),
+            ..status(Some(LevelInForce::Tagging { percent: 37 }))
+        };
+        assert_eq!(MachineStatus::try_from(wire::StatusResponse::from(sent.clone())), Ok(sent));
+        let alone = MachineStatus { cluster_id: None, cold_start: None, ..status(None) };
+        assert_eq!(MachineStatus::try_from(wire::StatusResponse::from(alone.clone())), Ok(alone));
+    }
+
     #[test]
     fn a_field_of_the_wrong_length_is_named() {
         let mut answer = wire::StatusResponse::from(status(None));

@@ -275,6 +275,15 @@ mod tests {
         let eager =
             Spec { restart: Restart::Always(Backoff { first: Duration::ZERO, ..BACKOFF }), ..spec("eager", &[]) };
         assert_eq!(refuse(&[eager]), "service `eager` has a back-off of no time, or with a cap below its first wait");
+        let capped = |first, cap| {
+            let backoff = Backoff { first: Duration::from_secs(first), cap: Duration::from_secs(cap), ..BACKOFF };
+            [Spec { restart: Restart::Always(backoff), ..spec("capped", &[]) }]
+        };
+        assert_eq!(
+            refuse(&capped(3, 2)),
+            "service `capped` has a back-off of no time, or with a cap below its first wait"
+        );
+        assert!(Order::of(&capped(2, 2)).is_ok(), "a wait that does not grow");
         let touchy =
             Spec { critical: Some(Critical { failures: 0, within: Duration::from_secs(1) }), ..spec("touchy", &[]) };
         assert_eq!(refuse(&[touchy]), "service `touchy` escalates after no failure or within no time");

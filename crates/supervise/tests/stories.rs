@@ -134,6 +134,7 @@ fn who_ignores_sigterm_is_killed_with_its_cgroup() {
     let unkillable = Report::Unkillable { instance: run("etcd", 1), since: asked };
     assert_eq!(out, [Effect::Report(unkillable), Effect::Kill(run("etcd", 1))]);
     assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), [Effect::Start(run("etcd", 2))]);
+    assert_eq!(story.tree.status("etcd").expect("there").last, Some(Ending::Exit(Exit::Signal(9))));
 }
 
 /// Proves: O2. A dead main process whose children live on still counts as running.
@@ -290,6 +291,51 @@ fn the_stop_is_ordered_then_forced_then_over() {
     let late = Event::CgroupEmpty(run("apiserver", 1));
     let report = Report::DoesNotFit { event: late.clone(), state: "all stopped" };
     assert_eq!(story.tell(late), [Effect::Report(report)]);
+}
+
+/// Proves: O12. Whoever asks a second time may be in more of a hurry, never in less.
+#[test]
+fn a_second_stop_can_only_make_the_time_shorter() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    let seconds = Duration::from_secs;
+    let begun = story.now;
+    let stop = |within| Event::StopAll { reason: StopReason::Reboot, within: seconds(within) };
+    let refused = |within| vec![Effect::Report(Report::DoesNotFit { event: stop(within), state: "stopping all" })];
+    assert_eq!(story.tell(stop(40)), [Effect::Terminate(run("etcd", 1))]);
+    assert_eq!(story.tell(stop(20)), [], "shorter");
+    assert_eq!((story.tell(stop(20)), story.tell(stop(30))), (refused(20), refused(30)));
+    // Five seconds before the end all that is left is killed.
+    story.now = begun + seconds(15);
+    let out = story.tell(Event::Tick);
+    assert!(out.contains(&Effect::Report(Report::StopForced { left: vec![run("etcd", 1)] })), "{out:?}");
+    assert_eq!((story.tell(stop(5)), story.tell(stop(6))), (refused(5), refused(6)));
+    assert_eq!(story.tell(stop(3)), [], "shorter");
+    assert!(!story.tree.is_over());
+    story.now = begun + seconds(18);
+    let out = story.tell(Event::Tick);
+    assert_eq!(out.last(), Some(&Effect::AllStopped { reason: StopReason::Reboot, left: vec![run("etcd", 1)] }));
+    assert!(story.tree.is_over());
+}
+
+/// A service that has not failed has nothing to be forgiven, so nobody wakes up for it.
+#[test]
+fn a_healthy_tree_has_no_deadline() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Ready, None));
+}
+
+/// What the shell asks for names that people give, and for what it shows them.
+#[test]
+fn services_are_found_by_name_and_listed_in_the_order_of_the_table() {
+    let (story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::Ready("etcd")])]);
+    assert_eq!(
+        ["apiserver", "etcd", "etc", ""].map(|name| story.tree.find(name)),
+        [Some("apiserver"), Some("etcd"), None, None]
+    );
+    let names: Vec<_> = story.tree.statuses().into_iter().map(|status| status.name).collect();
+    assert_eq!(names, ["etcd", "apiserver"]);
 }
 
 /// A stop that comes between the start and its answer reaches the process as soon as it exists.
