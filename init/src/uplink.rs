@@ -1,7 +1,7 @@
 //! The uplink: every Ethernet link up, with an address by DHCP or from the config, behind routing rules that were
 //! there before the first link.
 //!
-//! It knows nothing of the mesh: VPN and pod prefixes are only names of what an uplink must never reach.
+//! It knows nothing of the mesh: VPN and pod prefixes are only names of what an uplink must never reach or be given.
 
 mod dhcp;
 mod rules;
@@ -11,7 +11,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use model::{Ipv4Prefix, NetworkConfig};
+use model::{Ipv4Prefix, KeptPrefixes, NetworkConfig};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
@@ -74,6 +74,8 @@ pub(crate) struct Network {
     /// The routing socket.
     pub(crate) handle: Handle,
     board: Board,
+    /// What no link may be given.
+    kept: KeptPrefixes,
     /// Resolvers by link, so that one lease does not wipe another's.
     resolvers: Arc<Mutex<Resolvers>>,
     _carrying: Arc<Task<()>>,
@@ -99,7 +101,7 @@ impl Uplink {
         config: &NetworkConfig,
         vpn_prefix: Ipv4Prefix,
     ) -> Result<Self, Error> {
-        let network = Network::open(board)?;
+        let network = Network::open(board, KeptPrefixes::of(vpn_prefix))?;
         rules::before_links(&network.handle, vpn_prefix).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
         network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
@@ -137,10 +139,10 @@ pub(crate) struct Lease {
 }
 
 impl Network {
-    fn open(board: &Board) -> Result<Self, Error> {
+    fn open(board: &Board, kept: KeptPrefixes) -> Result<Self, Error> {
         let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(Error::Socket)?;
         let carrying = tasks::spawn(connection);
-        Ok(Self { handle, board: board.clone(), resolvers: Arc::default(), _carrying: Arc::new(carrying) })
+        Ok(Self { handle, board: board.clone(), kept, resolvers: Arc::default(), _carrying: Arc::new(carrying) })
     }
 
     async fn up(&self, link: &Link) -> Result<(), Error> {

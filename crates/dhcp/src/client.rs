@@ -1,5 +1,6 @@
 //! The client of one link: asks for an address and keeps it (RFC 2131 §4.4, without INIT-REBOOT).
-//! It must never use an address whose lease is over, nor believe an answer to a question it did not ask.
+//! It must never use an address whose lease is over, nor believe an answer to a question it did not ask, nor take what
+//! the cluster keeps for itself: such an answer is left alone, as if it had not come, and the question is asked again.
 //!
 //! ```text
 //!    Selecting ── offer ──► Requesting ── ack ──► Bound ── T1 ──► Renewing ── T2 ──► Rebinding
@@ -10,6 +11,8 @@
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
+
+use model::{KeptPrefixes, UnfitLink};
 
 use crate::wire::{self, Mac, Message, MessageError, MessageType, Prefix};
 
@@ -29,7 +32,18 @@ const MAX_SIZE: u16 = 1500;
 /// A lease time that means for ever (RFC 2131 §3.3).
 const FOREVER: u32 = u32::MAX;
 
-/// What the server gave, checked: the address is one a host of this prefix can have.
+/// Whose client it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Station {
+    /// The link's Ethernet address.
+    pub mac: Mac,
+    /// Spreads waits and transaction ids: it need not be secret, but differ between machines.
+    pub seed: u64,
+    /// What no server may give.
+    pub kept: KeptPrefixes,
+}
+
+/// What the server gave, checked: the address is one a host of this prefix can have, and none of the cluster's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The machine's address on this link.
@@ -122,6 +136,13 @@ pub enum Report {
     Expired,
     /// A message was not used.
     Ignored(Ignored),
+    /// The lease is taken, but not this resolver of it.
+    LeftOut {
+        /// Who named it.
+        server: Ipv4Addr,
+        /// What is wrong with it.
+        why: UnfitLink,
+    },
 }
 
 /// Why a message was not used.
@@ -141,12 +162,20 @@ pub enum Ignored {
     OtherAddress(Ipv4Addr),
     /// Its address, prefix or lease time is missing or cannot be used.
     Unusable,
+    /// It gives away what the cluster keeps for itself, or a prefix that no link has.
+    Unfit {
+        /// Who gives it.
+        server: Ipv4Addr,
+        /// What is wrong with it.
+        why: UnfitLink,
+    },
 }
 
 /// The client's state on one link.
 #[derive(Debug)]
 pub struct Client {
     mac: Mac,
+    kept: KeptPrefixes,
     random: Random,
     state: State,
 }
@@ -192,12 +221,13 @@ struct Exchange {
 
 impl Client {
     /// Begins to look for a server at once: RFC 2131's random wait is for rooms full of machines switched on at once,
-    /// where the waits between repetitions spread them too. The seed need not be secret, but differ between machines.
+    /// where the waits between repetitions spread them too.
     #[must_use]
-    pub fn start(mac: Mac, seed: u64, now: Instant, out: &mut Vec<Effect>) -> Self {
+    pub fn start(station: Station, now: Instant, out: &mut Vec<Effect>) -> Self {
+        let Station { mac, seed, kept } = station;
         let mut random = Random(seed);
         let exchange = Exchange::begin(&mut random, now);
-        let mut client = Self { mac, random, state: State::Selecting { exchange, refusals: 0 } };
+        let mut client = Self { mac, kept, random, state: State::Selecting { exchange, refusals: 0 } };
         client.handle(Event::Tick, now, out);
         client
     }
@@ -264,14 +294,14 @@ impl Client {
         let foreign = |asked: Ipv4Addr| if server == asked { Ok(()) } else { Err(Ignored::ForeignServer) };
         match (&self.state, message.message_type) {
             (&State::Selecting { refusals, .. }, MessageType::Offer) => {
-                let offer = Lease::of(&message, server)?;
+                let offer = Lease::of(&message, server, self.kept)?;
                 let exchange = Exchange { began: now, tries: 0, next: now, ..exchange };
                 self.state = State::Requesting { exchange, offer, refusals };
             }
             (State::Requesting { offer, .. }, MessageType::Ack) => {
                 foreign(offer.server_id)?;
-                let lease = Lease::of(&message, server)?.for_address(offer.address)?;
-                self.bind(lease, exchange, out);
+                let lease = Lease::of(&message, server, self.kept)?.for_address(offer.address)?;
+                self.bind(lease, &message, exchange, out);
             }
             (&State::Requesting { ref offer, refusals, .. }, MessageType::Nak) => {
                 foreign(offer.server_id)?;
@@ -282,8 +312,8 @@ impl Client {
                 if matches!(self.state, State::Renewing { .. }) {
                     foreign(lease.server_id)?;
                 }
-                let lease = Lease::of(&message, server)?.for_address(lease.address)?;
-                self.bind(lease, exchange, out);
+                let lease = Lease::of(&message, server, self.kept)?.for_address(lease.address)?;
+                self.bind(lease, &message, exchange, out);
             }
             (State::Renewing { lease, .. } | State::Rebinding { lease, .. }, MessageType::Nak) => {
                 // Rebinding asks every server, so any may refuse.
@@ -306,7 +336,9 @@ impl Client {
     }
 
     /// The lease counts from the question, not from the answer: the server cannot have begun later.
-    fn bind(&mut self, lease: Lease, exchange: Exchange, out: &mut Vec<Effect>) {
+    fn bind(&mut self, lease: Lease, message: &Message, exchange: Exchange, out: &mut Vec<Effect>) {
+        let unfit = message.dns.iter().filter_map(|resolver| self.kept.judge_resolver(*resolver).err());
+        out.extend(unfit.map(|why| Effect::Report(Report::LeftOut { server: lease.server_id, why })));
         out.push(Effect::Configure(lease.clone()));
         self.state = State::Bound { lease, since: exchange.began };
     }
@@ -385,12 +417,14 @@ impl Client {
 
 impl Lease {
     /// Checks what a server gives; T1 and T2 that make no sense give way to RFC 2131's defaults (§4.4.5).
-    fn of(message: &Message, server_id: Ipv4Addr) -> Result<Self, Ignored> {
+    fn of(message: &Message, server_id: Ipv4Addr, kept: KeptPrefixes) -> Result<Self, Ignored> {
         let (Some(prefix), Some(seconds)) = (message.prefix, message.lease_time) else { return Err(Ignored::Unusable) };
         let address = message.yiaddr;
         if !prefix.is_host(address) || seconds < SHORTEST_LEASE {
             return Err(Ignored::Unusable);
         }
+        kept.judge_link(address, prefix.bits()).map_err(|why| Ignored::Unfit { server: server_id, why })?;
+        let is_resolver = |&asked: &Ipv4Addr| wire::is_host_address(asked) && kept.judge_resolver(asked).is_ok();
         let is_router =
             |&router: &Ipv4Addr| prefix.is_host(router) && prefix.joins(router, address) && router != address;
         let term = if seconds == FOREVER {
@@ -410,7 +444,7 @@ impl Lease {
             address,
             prefix,
             router: message.routers.iter().copied().find(is_router),
-            dns: message.dns.iter().copied().filter(|&address| wire::is_host_address(address)).collect(),
+            dns: message.dns.iter().copied().filter(is_resolver).collect(),
             server_id,
             term,
         })

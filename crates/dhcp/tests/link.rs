@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use dhcp::client::{Client, Destination, Effect, Event, Ignored, Lease, Report, Term};
+use dhcp::client::{Client, Destination, Effect, Event, Ignored, Lease, Report, Station, Term};
 use dhcp::server::{Config, InvalidConfig, Server};
 use dhcp::wire::{Message, MessageType};
 use dhcp::{Mac, Prefix};
+use model::{Ipv4Prefix, KeptPrefixes, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
 use proptest::prelude::*;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
@@ -33,6 +34,15 @@ fn mac(last: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, last])
 }
 
+/// The VPN of this file's machines.
+fn vpn() -> Ipv4Prefix {
+    Ipv4Prefix::new(Ipv4Addr::new(10, 9, 0, 0), 16).expect("a prefix")
+}
+
+fn client(mac: Mac, seed: u64, now: Instant, out: &mut Vec<Effect>) -> Client {
+    Client::start(Station { mac, seed, kept: KeptPrefixes::of(vpn()) }, now, out)
+}
+
 /// One client by hand: what it sent last and what it says.
 struct Desk {
     client: Client,
@@ -44,7 +54,7 @@ impl Desk {
     fn open() -> (Self, Vec<Effect>) {
         let begin = testkit::origin();
         let mut out = Vec::new();
-        let client = Client::start(mac(1), 7, begin, &mut out);
+        let client = client(mac(1), 7, begin, &mut out);
         (Self { client, now: begin, begin }, out)
     }
 
@@ -211,6 +221,157 @@ fn a_refused_renewal_takes_the_address_away_and_begins_again() {
     let out = desk.receive(&nak.emit());
     assert_eq!(out[..2], [Effect::Report(Report::Refused), Effect::Deconfigure]);
     assert_eq!(message(&out).message_type, MessageType::Discover);
+}
+
+/// A server of the same link that nobody asked.
+const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 66);
+
+fn nak(question: &[Effect], server: Ipv4Addr) -> Vec<u8> {
+    let mut nak = Message::new(MessageType::Nak, message(question).xid, mac(1));
+    nak.server_id = Some(server);
+    nak.emit()
+}
+
+#[test]
+fn a_request_is_refused_by_the_server_that_made_the_offer_and_by_no_other() {
+    let (mut desk, out) = Desk::open();
+    let mut server = server();
+    let request = desk.answer(&mut server, &out);
+    assert_eq!(desk.receive(&nak(&request, STRANGER)), ignored(Ignored::ForeignServer));
+    // The offer still stands.
+    assert_eq!(desk.client.poll_timeout().map(|(_, why)| why), Some("request"));
+    assert!(matches!(desk.answer(&mut server, &request)[..], [Effect::Configure(_)]));
+}
+
+#[test]
+fn a_renewal_is_answered_by_the_server_that_was_asked_and_for_the_address_that_was_held() {
+    let (mut desk, mut server, lease) = Desk::bound();
+    let renewal = desk.wait_for("renewal time");
+    let right = Message::parse(&server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes).expect("an ack");
+    let elsewhere = Ipv4Addr::new(10, 0, 2, 77);
+    let stranger = Message { server_id: Some(STRANGER), ..right.clone() };
+    let other = Message { yiaddr: elsewhere, ..right.clone() };
+    let before = desk.client.poll_timeout();
+    assert_eq!(desk.receive(&stranger.emit()), ignored(Ignored::ForeignServer));
+    assert_eq!(desk.receive(&other.emit()), ignored(Ignored::OtherAddress(elsewhere)));
+    assert_eq!((desk.client.lease(), desk.client.poll_timeout()), (Some(&lease), before), "as if nothing had come");
+    assert_eq!(desk.receive(&right.emit()), [Effect::Configure(lease)]);
+}
+
+#[test]
+fn any_server_may_answer_or_refuse_a_rebinding_but_for_the_address_that_was_held_alone() {
+    let (mut desk, _, lease) = Desk::bound();
+    let mut out = Vec::new();
+    desk.now += Duration::from_secs(53);
+    desk.client.handle(Event::Tick, desk.now, &mut out);
+    let mut other = Server::new(Config { address: STRANGER, ..config() }).expect("a pool in its network");
+    let right = Message::parse(&other.handle(&sent(&out).1, desk.now).expect("an answer").bytes).expect("an ack");
+    let elsewhere = Ipv4Addr::new(10, 0, 2, 77);
+    let wrong = Message { yiaddr: elsewhere, ..right };
+    assert_eq!(desk.receive(&wrong.emit()), ignored(Ignored::OtherAddress(elsewhere)));
+    assert_eq!(desk.client.lease(), Some(&lease));
+    assert_eq!(desk.receive(&nak(&out, STRANGER))[..2], [Effect::Report(Report::Refused), Effect::Deconfigure]);
+}
+
+/// A message that gives this address, in a prefix of so many bits.
+fn giving(message: &Message, address: [u8; 4], bits: u8) -> Message {
+    Message { yiaddr: address.into(), prefix: Prefix::new(bits), ..message.clone() }
+}
+
+fn unfit(why: UnfitLink) -> Vec<Effect> {
+    ignored(Ignored::Unfit { server: SERVER, why })
+}
+
+fn overlaps(address: [u8; 4], bits: u8, kept: Ipv4Prefix, what: &'static str) -> UnfitLink {
+    UnfitLink::Overlaps { address: address.into(), bits, kept, what }
+}
+
+/// Proves: A7
+#[test]
+fn an_offer_of_what_the_cluster_keeps_is_left_and_another_one_is_taken() {
+    let (mut desk, out) = Desk::open();
+    let offer = Message::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
+    let table = [
+        ([10, 9, 0, 1], 17, overlaps([10, 9, 0, 1], 17, vpn(), "the VPN")),
+        ([10, 244, 0, 9], 24, overlaps([10, 244, 0, 9], 24, POD_PREFIX, "pods")),
+        ([10, 96, 0, 1], 16, overlaps([10, 96, 0, 1], 16, SERVICE_PREFIX, "services")),
+        ([10, 8, 0, 1], 8, overlaps([10, 8, 0, 1], 8, vpn(), "the VPN")),
+        ([192, 0, 2, 1], 0, UnfitLink::Bits { address: Ipv4Addr::new(192, 0, 2, 1), bits: 0 }),
+        ([192, 0, 2, 1], 7, UnfitLink::Bits { address: Ipv4Addr::new(192, 0, 2, 1), bits: 7 }),
+    ];
+    let before = desk.client.poll_timeout();
+    for (address, bits, why) in table {
+        assert_eq!(desk.receive(&giving(&offer, address, bits).emit()), unfit(why), "{why}");
+        assert_eq!(desk.client.poll_timeout(), before, "it goes on asking as it had planned");
+    }
+    let request = desk.receive(&offer.emit());
+    assert_eq!(message(&request).requested_ip, Some(offer.yiaddr), "another server's offer is taken");
+}
+
+/// Proves: A7
+#[test]
+fn an_acknowledgement_that_widens_the_prefix_is_left_and_another_offer_looked_for() {
+    let (mut desk, out) = Desk::open();
+    let mut server = server();
+    let request = desk.answer(&mut server, &out);
+    let ack = Message::parse(&server.handle(&sent(&request).1, desk.now).expect("an ack").bytes).expect("an ack");
+    let given = ack.yiaddr.octets();
+    let wide = giving(&ack, given, 8);
+    assert_eq!(desk.receive(&wide.emit()), unfit(overlaps(given, 8, vpn(), "the VPN")));
+    assert!(desk.client.lease().is_none());
+    // As with one that never came: the request is repeated, then another offer is looked for.
+    for _ in 1..4 {
+        desk.wait_for("request");
+        assert_eq!(desk.receive(&wide.emit()), unfit(overlaps(given, 8, vpn(), "the VPN")));
+    }
+    let out = desk.wait_for("request");
+    assert_eq!(out[0], Effect::Report(Report::OfferLost(SERVER)));
+    assert_eq!(message(&out).message_type, MessageType::Discover);
+}
+
+/// Proves: A7
+#[test]
+fn a_renewal_that_widens_the_prefix_changes_nothing() {
+    let (mut desk, mut server, lease) = Desk::bound();
+    let renewal = desk.wait_for("renewal time");
+    let right = Message::parse(&server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes).expect("an ack");
+    let given = right.yiaddr.octets();
+    let wide = giving(&right, given, 0);
+    let why = UnfitLink::Bits { address: given.into(), bits: 0 };
+    assert_eq!(desk.receive(&wide.emit()), unfit(why));
+    assert_eq!(desk.client.lease(), Some(&lease));
+    assert_eq!(desk.receive(&right.emit()), [Effect::Configure(lease)]);
+}
+
+/// Proves: A7
+#[test]
+fn a_resolver_among_the_clusters_addresses_is_left_out_by_name() {
+    let (mut desk, out) = Desk::open();
+    let [good, of_services, no_host] = [[10, 0, 2, 3], [10, 96, 0, 10], [127, 0, 0, 53]].map(Ipv4Addr::from);
+    let mut server =
+        Server::new(Config { dns: vec![of_services, no_host, good], ..config() }).expect("a pool in its network");
+    let request = desk.answer(&mut server, &out);
+    let out = desk.answer(&mut server, &request);
+    let why = UnfitLink::Resolver { resolver: of_services, kept: SERVICE_PREFIX, what: "services" };
+    assert_eq!(out[0], Effect::Report(Report::LeftOut { server: SERVER, why }));
+    let [_, Effect::Configure(lease)] = &out[..] else { panic!("configured, not {out:?}") };
+    assert_eq!(lease.dns, [good]);
+}
+
+#[test]
+fn a_router_that_is_no_neighbour_is_not_taken() {
+    let taken = |routers: &[[u8; 4]]| {
+        let (mut desk, out) = Desk::open();
+        let routers = routers.iter().copied().map(Ipv4Addr::from).collect();
+        let mut server = Server::new(Config { routers, ..config() }).expect("a pool in its network");
+        let request = desk.answer(&mut server, &out);
+        desk.answer(&mut server, &request);
+        desk.client.lease().expect("a lease").router
+    };
+    // The network, its broadcast, the machine itself, the next network, the VPN.
+    let none = [[10, 0, 2, 0], [10, 0, 2, 255], [10, 0, 2, 10], [10, 0, 3, 1], [10, 9, 0, 1]];
+    assert_eq!(taken(&none), None);
+    assert_eq!(taken(&[&none[..], &[[10, 0, 2, 9], [10, 0, 2, 8]]].concat()), Some(Ipv4Addr::new(10, 0, 2, 9)));
 }
 
 #[test]
@@ -509,7 +670,7 @@ proptest! {
         };
         for index in 0..count {
             let mut out = Vec::new();
-            link.clients.push(Client::start(station(index), seed.wrapping_add(index as u64), begin, &mut out));
+            link.clients.push(client(station(index), seed.wrapping_add(index as u64), begin, &mut out));
             link.perform(index, out);
         }
         let distinct = |link: &Link| {

@@ -2,13 +2,15 @@
 //!
 //! The packet socket hears every answer, also those to the leased address; the UDP socket of a lease only sends, and
 //! keeps the kernel from telling the server that nobody listens.
+//!
+//! What a server must not give is refused by the client itself; here it is put on the console.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dhcp::client::{Client, Destination, Effect, Event};
+use dhcp::client::{Client, Destination, Effect, Event, Ignored, Report, Station};
 use dhcp::frame::{self, Datagram};
 use dhcp::wire::Mac;
 use supervise::{Backoff, Readiness, Restart, Spec};
@@ -58,6 +60,20 @@ struct Held {
     socket: Option<UdpSocket>,
 }
 
+/// What a person in front of the machine must know of a report.
+fn complaint(link: &str, report: &Report) -> Option<String> {
+    match report {
+        Report::Ignored(Ignored::Unfit { server, why }) => Some(format!(
+            "link {link}: the DHCP server {server} gives an address that this machine must not take: {why}. Nothing was \
+             changed, and the machine goes on asking. Have that network give other addresses"
+        )),
+        Report::LeftOut { server, why } => Some(format!(
+            "link {link}: {why}. The DHCP server {server} names it; it is left out, the rest of the lease is used"
+        )),
+        Report::NoAnswer { .. } | Report::OfferLost(_) | Report::Refused | Report::Expired | Report::Ignored(_) => None,
+    }
+}
+
 async fn serve(network: Network, link: Arc<Link>) -> Result<(), Error> {
     let failed = |error| Error::Packet(link.name.clone(), error);
     let socket = PacketSocket::open(link.index, CLIENT).map_err(failed)?;
@@ -65,11 +81,21 @@ async fn serve(network: Network, link: Arc<Link>) -> Result<(), Error> {
     let mac = Mac(link.mac);
     let mut effects = Vec::new();
     // Seeds must differ between machines, not be secret: std's hasher keys are random per process.
-    let mut client = Client::start(mac, RandomState::new().hash_one(link.mac), clock::now(), &mut effects);
+    let station = Station { mac, seed: RandomState::new().hash_one(link.mac), kept: network.kept };
+    let mut client = Client::start(station, clock::now(), &mut effects);
     let mut held: Option<Held> = None;
+    let mut complained = None;
     let mut frame = vec![0; 2048];
     loop {
         for effect in effects.drain(..) {
+            if let Effect::Report(report) = &effect
+                && let Some(complaint) = complaint(&link.name, report)
+                && complained.as_ref() != Some(&complaint)
+            {
+                // Said once, however often the server gives it.
+                network.board.error(&complaint);
+                complained = Some(complaint);
+            }
             perform(effect, &network, &link, &socket, &mut held).await?;
         }
         let deadline = client.poll_timeout().map(|(at, _why)| at);
@@ -141,4 +167,40 @@ async fn perform(
         Effect::Report(report) => tracing::debug!(link = link.name, ?report, "DHCP"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use model::UnfitLink;
+
+    use super::*;
+
+    /// Proves: A7
+    #[test]
+    fn what_is_refused_is_said_by_name_and_with_what_was_left_alone() {
+        let server = Ipv4Addr::new(192, 0, 2, 1);
+        let (address, kept) = (Ipv4Addr::new(10, 118, 0, 1), model::VPN_PREFIX);
+        let why = UnfitLink::Overlaps { address, bits: 17, kept, what: "the VPN" };
+        let said = complaint("eth1", &Report::Ignored(Ignored::Unfit { server, why }));
+        assert_eq!(
+            said.as_deref(),
+            Some(
+                "link eth1: the DHCP server 192.0.2.1 gives an address that this machine must not take: 10.118.0.1/17 \
+                 overlaps 10.118.0.0/16, which is kept for the VPN. Nothing was changed, and the machine goes on \
+                 asking. Have that network give other addresses"
+            )
+        );
+        let why = UnfitLink::Resolver { resolver: address, kept, what: "the VPN" };
+        let said = complaint("eth1", &Report::LeftOut { server, why });
+        assert_eq!(
+            said.as_deref(),
+            Some(
+                "link eth1: the resolver 10.118.0.1 lies in 10.118.0.0/16, which is kept for the VPN. The DHCP server \
+                 192.0.2.1 names it; it is left out, the rest of the lease is used"
+            )
+        );
+        for usual in [Report::Refused, Report::Expired, Report::Ignored(Ignored::NotOurs)] {
+            assert_eq!(complaint("eth1", &usual), None);
+        }
+    }
 }
