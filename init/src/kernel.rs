@@ -20,6 +20,9 @@ pub(crate) enum Error {
     /// A cgroup could not be made or entered.
     #[error("set up cgroup `{0}`")]
     Cgroup(&'static str, #[source] io::Error),
+    /// A setting was refused: what stands on it would not hold.
+    #[error("set kernel setting `{0}`")]
+    Setting(&'static str, #[source] io::Error),
     /// A fact about this boot could not be read.
     #[error("read `{0}`")]
     Read(&'static str, #[source] io::Error),
@@ -71,7 +74,8 @@ const fn row(target: &'static str, kind: &'static str, flags: MountFlags, option
     Row { target, kind, flags, options, presence: Presence::Required }
 }
 
-/// Settings under /proc/sys, each with its reason.
+/// Settings under /proc/sys, each with its reason. The image brings the kernel that has them all, so that one which cannot
+/// be set is not a kernel's way but a fault, and the machine does not go on without what it stands for.
 const SYSCTLS: &[(&str, &str, &str)] = &[
     ("net/ipv4/ip_forward", "1", "the machine routes for its pods; what may pass is decided by routing rules"),
     ("net/ipv4/conf/all/rp_filter", "1", "answers leave where the question came from"),
@@ -150,11 +154,7 @@ impl Kernel {
         let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
         mount_change("/", shared).map_err(|error| Error::Mount("/", error.into()))?;
         cgroups()?;
-        for (key, value, _because) in SYSCTLS {
-            if let Err(error) = fs::write(Path::new("/proc/sys").join(key), value) {
-                tracing::debug!(key, %error, "the kernel has no such setting");
-            }
-        }
+        settings(|key, value| fs::write(Path::new("/proc/sys").join(key), value))?;
         let boot_id =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
         Ok(Self {
@@ -166,6 +166,11 @@ impl Kernel {
             },
         })
     }
+}
+
+/// Sets all of them, the first that fails ends it.
+fn settings(write: impl Fn(&'static str, &'static str) -> io::Result<()>) -> Result<(), Error> {
+    SYSCTLS.iter().try_for_each(|&(key, value, _because)| write(key, value).map_err(|error| Error::Setting(key, error)))
 }
 
 /// Where the root says which profile it is.
@@ -218,4 +223,39 @@ fn cgroups() -> Result<(), Error> {
     fs::create_dir_all(format!("{ROOT}{}", kube::POD_CGROUP)).map_err(wrong("pods"))?;
     fs::write(format!("{ROOT}{}/cgroup.subtree_control", kube::POD_CGROUP), CONTROLLERS).map_err(wrong("pods"))?;
     fs::create_dir_all(format!("{ROOT}{}", kube::SHIM_CGROUP)).map_err(wrong("shims"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Proves: A7
+    #[test]
+    fn a_setting_that_cannot_be_made_is_fatal_by_name() {
+        for (refused, _, _) in SYSCTLS {
+            let result =
+                settings(|key, _value| if key == *refused { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) });
+            let Err(Error::Setting(named, _)) = result else { panic!("`{refused}` may fail: {result:?}") };
+            assert_eq!(named, *refused);
+        }
+        let written = RefCell::new(Vec::new());
+        settings(|key, value| {
+            written.borrow_mut().push((key, value));
+            Ok(())
+        })
+        .expect("all were taken");
+        let written = written.into_inner();
+        // What keeps strangers' packets out of the machine's addresses, written out.
+        for wanted in [
+            ("net/ipv4/conf/all/rp_filter", "1"),
+            ("net/ipv4/conf/default/rp_filter", "1"),
+            ("net/ipv4/conf/all/accept_redirects", "0"),
+            ("net/ipv6/conf/all/disable_ipv6", "1"),
+            ("net/ipv6/conf/default/disable_ipv6", "1"),
+        ] {
+            assert!(written.contains(&wanted), "{wanted:?}");
+        }
+    }
 }
