@@ -1,4 +1,5 @@
 //! The peer as a host on its Ethernet: ARP, static routes, scans, leases. Pure: frames and `now` in, frames out.
+//! Nothing listens on it: whoever asks it for a TCP connection is refused, and so knows that it was reached.
 //!
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
 //! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's.
@@ -214,7 +215,7 @@ impl Host {
         {
             let Some(port) = scan.ask() else { return };
             let packet = match &scan.question {
-                Question::Tcp => tcp(source, scan.target, port, TcpControl::Syn, SEQUENCE),
+                Question::Tcp => tcp(source, scan.target, &probe(port, TcpControl::Syn, SEQUENCE)),
                 Question::Udp(payload) => udp(source, scan.target, port, payload),
             };
             // There was room, and the packet is shorter than the buffer.
@@ -231,6 +232,9 @@ impl Host {
                 taken = AnswersTaken::Some;
                 if let Some(heard) = hear(&packet) {
                     self.note(heard);
+                } else if let Some(refusal) = asked(&packet).and_then(|asked| self.refuse(asked)) {
+                    // Without room it is asked again.
+                    let _sent = self.raw(self.probes[0]).send_slice(&refusal);
                 }
             }
         }
@@ -251,12 +255,26 @@ impl Host {
             Heard::Granted { port, to, .. } => {
                 if running.scan.answered(port, Answer::Open) {
                     // A half-open connection would stay with the machine for a minute.
-                    let reset = tcp(to, from, port, TcpControl::Rst, SEQUENCE + 1);
+                    let reset = tcp(to, from, &probe(port, TcpControl::Rst, SEQUENCE + 1));
                     // Without room it stays with the machine; the answer counts all the same.
                     let _sent = self.raw(self.probes[0]).send_slice(&reset);
                 }
             }
         }
+    }
+
+    /// The reset for a connection that somebody asks of this host, and not of another one (RFC 9293, section 3.5.2).
+    fn refuse(&self, asked: Asked) -> Option<Vec<u8>> {
+        let (this, that) = asked.ports;
+        let refusal = TcpRepr {
+            src_port: this,
+            dst_port: that,
+            seq_number: TcpSeqNumber(0),
+            ack_number: Some(asked.sequence + 1),
+            ..segment(TcpControl::Rst)
+        };
+        let ours = self.interface.ip_addrs().iter().any(|own| own.address() == asked.to.into());
+        ours.then(|| tcp(asked.to, asked.from, &refusal))
     }
 
     fn raw(&mut self, handle: SocketHandle) -> &mut raw::Socket<'static> {
@@ -317,21 +335,50 @@ fn hear(packet: &[u8]) -> Option<Heard> {
     }
 }
 
-fn tcp(source: Ipv4Addr, target: Ipv4Addr, port: u16, control: TcpControl, seq_number: TcpSeqNumber) -> Vec<u8> {
-    let tcp = TcpRepr {
-        src_port: SOURCE_PORT,
-        dst_port: port,
+/// A connection that somebody asks for.
+#[derive(Clone, Copy)]
+struct Asked {
+    from: Ipv4Addr,
+    to: Ipv4Addr,
+    /// The asked one, and the asker's.
+    ports: (u16, u16),
+    sequence: TcpSeqNumber,
+}
+
+fn asked(packet: &[u8]) -> Option<Asked> {
+    let ip = Ipv4Packet::new_checked(packet).ok()?;
+    let (from, to) = (ip.src_addr(), ip.dst_addr());
+    let tcp = TcpPacket::new_checked(ip.payload()).ok().filter(|_| ip.next_header() == IpProtocol::Tcp)?;
+    let whole = tcp.verify_checksum(&from.into(), &to.into());
+    let ports = (tcp.dst_port(), tcp.src_port());
+    (whole && tcp.syn() && !tcp.ack()).then(|| Asked { from, to, ports, sequence: tcp.seq_number() })
+}
+
+/// A segment of a scan.
+fn probe(port: u16, control: TcpControl, seq_number: TcpSeqNumber) -> TcpRepr<'static> {
+    let max_seg_size = (control == TcpControl::Syn).then_some(1460);
+    TcpRepr { src_port: SOURCE_PORT, dst_port: port, seq_number, max_seg_size, ..segment(control) }
+}
+
+/// A segment with nothing in it.
+fn segment(control: TcpControl) -> TcpRepr<'static> {
+    TcpRepr {
+        src_port: 0,
+        dst_port: 0,
         control,
-        seq_number,
+        seq_number: TcpSeqNumber(0),
         ack_number: None,
         window_len: 1024,
         window_scale: None,
-        max_seg_size: (control == TcpControl::Syn).then_some(1460),
+        max_seg_size: None,
         sack_permitted: false,
         sack_ranges: [None; 3],
         timestamp: None,
         payload: &[],
-    };
+    }
+}
+
+fn tcp(source: Ipv4Addr, target: Ipv4Addr, tcp: &TcpRepr<'_>) -> Vec<u8> {
     ip(source, target, IpProtocol::Tcp, tcp.buffer_len(), |bytes, checks| {
         tcp.emit(&mut TcpPacket::new_unchecked(bytes), &source.into(), &target.into(), checks);
     })

@@ -143,8 +143,36 @@ fn foreign_packets_are_no_answers() {
     assert!(hear(&[]).is_none() && hear(&[0x45; 20]).is_none());
     let to_another_port = udp(TARGET, PEER, 9, b"x");
     assert!(hear(&to_another_port).is_none());
-    let mut syn = tcp(TARGET, PEER, SOURCE_PORT, TcpControl::Syn, SEQUENCE);
+    let mut syn = tcp(TARGET, PEER, &probe(SOURCE_PORT, TcpControl::Syn, SEQUENCE));
     assert!(hear(&syn).is_none(), "acknowledges nothing");
+    assert!(asked(&syn).is_some(), "a question");
     syn.truncate(30);
-    assert!(hear(&syn).is_none());
+    assert!(hear(&syn).is_none() && asked(&syn).is_none());
+    assert!(asked(&tcp(TARGET, PEER, &probe(22, TcpControl::Rst, SEQUENCE))).is_none());
+}
+
+/// What tests of transit rely on: who is reached says so, for its own addresses and no others.
+#[test]
+fn a_peer_refuses_connections_to_itself() {
+    let setup = Setup { mac: Mac::numbered(2), addresses: vec![(TARGET, 24)], routes: vec![], dhcp: None };
+    for (target, answer) in [(TARGET, Answer::Closed), (BEHIND, Answer::Silent)] {
+        let (mut asking, mut asked) = (peer(), host(&setup).unwrap());
+        asking.start(tcp_scan(target, 79..=81));
+        let mut now = Duration::ZERO;
+        let report = loop {
+            if let Some(result) = asking.poll(now) {
+                break result.unwrap();
+            }
+            while let Some(frame) = asking.send() {
+                asked.receive(frame, now);
+            }
+            assert!(asked.poll(now).is_none(), "it scans nobody");
+            while let Some(frame) = asked.send() {
+                asking.receive(frame, now);
+            }
+            now += STEP;
+            assert!(now < Duration::from_secs(600), "the scan does not end");
+        };
+        assert_eq!(report.ports(answer), [79, 80, 81]);
+    }
 }
