@@ -34,6 +34,9 @@ pub(crate) enum Error {
     /// A rule was refused: without all of them no link goes up.
     #[error("set routing rule {0}")]
     Rule(u32, #[source] rtnetlink::Error),
+    /// What keeps packets to pods from leaving by an uplink.
+    #[error("set the route to pods that are not there")]
+    NoPod(#[source] rtnetlink::Error),
     /// A link did not come up.
     #[error("bring link `{0}` up")]
     Link(String, #[source] rtnetlink::Error),
@@ -102,12 +105,11 @@ impl Uplink {
         vpn_prefix: Ipv4Prefix,
     ) -> Result<Self, Error> {
         let network = Network::open(board, KeptPrefixes::of(vpn_prefix))?;
-        rules::before_links(&network.handle, vpn_prefix).await?;
+        let links = links().map_err(|error| Error::List("links", error))?;
+        rules::set(&network.handle, vpn_prefix, &links).await?;
         let loopback = LinkUnspec::new_with_name("lo").up().build();
         network.handle.link().set(loopback).execute().await.map_err(|error| Error::Link("lo".into(), error))?;
-        let links = links().map_err(|error| Error::List("links", error))?;
         for link in &links {
-            rules::before_link(&network.handle, &link.name).await?;
             network.up(link).await?;
         }
         let clients = match config {
@@ -127,6 +129,16 @@ impl Uplink {
         };
         Ok(Self { network, clients })
     }
+}
+
+/// Takes away the last rule, which denies; for the debug profile's tests alone.
+///
+/// # Errors
+/// When the kernel has no such rule.
+pub(crate) async fn route_for_strangers() -> Result<(), Error> {
+    let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(Error::Socket)?;
+    let _carrying = tasks::spawn(connection);
+    rules::unset_last(&handle).await
 }
 
 /// What a link gets, by DHCP or from the config.

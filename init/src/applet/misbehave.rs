@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::password;
 use crate::tpm::{NotReleased, Tpm};
-use crate::{clock, esp, kernel};
+use crate::{clock, esp, kernel, uplink};
 
 /// What a program that ends at once ends with; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;
@@ -47,6 +47,7 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "latency" => latency(),
         "unseal" => unseal(),
         "processes" => processes(),
+        "router" => router(),
         _ => return ExitCode::from(REFUSED), // a name that no test service has
     };
     match result {
@@ -157,6 +158,14 @@ fn unseal() -> io::Result<()> {
             code => say(&format!("refused for an empty password: {code:#x}")),
         }
     }
+    Ok(())
+}
+
+/// Makes the machine a router for strangers, so that a test sees what its rules are there for.
+fn router() -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(uplink::route_for_strangers()).map_err(io::Error::other)?;
+    say("a router now");
     Ok(())
 }
 

@@ -123,6 +123,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
         "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(vec![misbehave::ECHO]))),
         "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),
+        "test.router" => ("test.router", Restart::Never, Run::Child(program("test-router"))),
         "test.panic" => ("test.panic", always, Run::task(panics)),
         _ => return None, // a name that a test made up
     };

@@ -1,0 +1,196 @@
+//! The rules as the kernel follows them (`fib_rules_lookup`, `fib_validate_source`), over the routes of a machine with two
+//! uplinks, the mesh and two pods. Cases on machines show that the kernel does; here is every way there is.
+
+use std::net::Ipv4Addr;
+
+use model::VPN_PREFIX;
+
+use super::*;
+
+/// Where a packet ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// With the machine itself.
+    Here,
+    /// Out of this link.
+    Out(&'static str),
+    Dropped,
+    /// Dropped, and the sender is told.
+    Refused,
+}
+use End::{Dropped, Here, Out, Refused};
+
+const UPLINKS: [&str; 2] = ["eth0", "eth1"];
+const PUBLIC: [&str; 2] = ["192.0.2.10", "198.51.100.10"];
+/// Behind the first uplink, which has the default route, and behind the second.
+const NEIGHBOUR: [&str; 2] = ["192.0.2.1", "198.51.100.1"];
+const FAR: &str = "203.0.113.1";
+const VPN: &str = "10.118.0.1";
+const MEMBER: &str = "10.118.0.2";
+const GATEWAY: &str = "10.244.0.1";
+const PODS: [&str; 2] = ["10.244.0.2", "10.244.0.3"];
+const NO_POD: &str = "10.244.0.77";
+/// Of another machine; the mesh leads to it.
+const OTHERS_POD: &str = "10.244.1.2";
+const LOCAL: [&str; 5] = [PUBLIC[0], PUBLIC[1], VPN, GATEWAY, "127.0.0.1"];
+
+fn address(text: &str) -> Ipv4Addr {
+    text.parse().expect("an address")
+}
+
+fn within(to: Ipv4Addr, prefix: &str) -> bool {
+    prefix.parse::<Ipv4Prefix>().expect("a prefix").contains(to)
+}
+
+/// The main table, longest prefix first.
+fn main_table(to: Ipv4Addr) -> End {
+    let rows = [
+        ("10.244.0.2/32", Out("veth0")),
+        ("10.244.0.3/32", Out("veth1")),
+        ("192.0.2.0/24", Out("eth0")),
+        ("198.51.100.0/24", Out("eth1")),
+        ("10.244.1.0/24", Out("wg0")),
+        ("10.118.0.0/16", Out("wg0")),
+        ("10.244.0.0/16", Refused), // `no_pod`
+        ("0.0.0.0/0", Out("eth0")),
+    ];
+    rows.into_iter().find(|(prefix, _)| within(to, prefix)).expect("there is a default route").1
+}
+
+fn lookup(rules: &[Rule<'_>], from: &str, to: Ipv4Addr) -> End {
+    for rule in rules {
+        if rule.from.is_some_and(|link| link != from) || rule.to.is_some_and(|prefix| !prefix.contains(to)) {
+            continue;
+        }
+        match rule.action {
+            Action::Blackhole => return Dropped,
+            Action::Unreachable => return Refused,
+            Action::Lookup(TABLE_LOCAL) if LOCAL.iter().any(|local| address(local) == to) => return Here,
+            Action::Lookup(TABLE_MAIN) => return main_table(to),
+            Action::Lookup(_) => {}
+        }
+    }
+    panic!("every packet meets a rule")
+}
+
+/// What becomes of a packet: its way, and the way back that strict `rp_filter` asks for.
+fn way(rules: &[Rule<'_>], link: &'static str, source: &str, to: &str) -> End {
+    let end = lookup(rules, link, address(to));
+    if link == "lo" {
+        return end;
+    }
+    let back = match end {
+        Here => lookup(rules, "lo", address(source)),
+        Out(out) => lookup(rules, out, address(source)),
+        Dropped | Refused => return end,
+    };
+    if back == Out(link) { end } else { Dropped }
+}
+
+fn rules() -> Vec<Rule<'static>> {
+    table(VPN_PREFIX, UPLINKS)
+}
+
+/// Proves: A7
+#[test]
+fn every_way_through_the_machine_ends_where_it_should() {
+    let rules = rules();
+    let [eth0, eth1] = NEIGHBOUR;
+    for (link, source, to, end) in [
+        // From uplinks: public addresses, and nothing else.
+        ("eth0", eth0, PUBLIC[0], Here),
+        ("eth0", FAR, PUBLIC[0], Here),
+        ("eth1", eth1, PUBLIC[1], Here),
+        ("eth0", eth0, PUBLIC[1], Here),
+        ("eth0", eth0, VPN, Dropped),
+        ("eth0", eth0, MEMBER, Dropped),
+        ("eth0", eth0, GATEWAY, Dropped),
+        ("eth0", eth0, PODS[0], Dropped),
+        ("eth1", eth1, PODS[0], Dropped),
+        ("eth0", eth0, NO_POD, Dropped),
+        ("eth0", eth0, OTHERS_POD, Dropped),
+        ("eth0", eth0, eth1, Dropped),
+        ("eth1", eth1, eth0, Dropped),
+        ("eth1", eth1, FAR, Dropped),
+        ("eth0", eth0, FAR, Dropped),
+        // With somebody else's address.
+        ("eth0", PODS[0], PUBLIC[0], Dropped),
+        ("eth0", NO_POD, PUBLIC[0], Dropped),
+        ("eth0", MEMBER, PUBLIC[0], Dropped),
+        ("eth1", FAR, PUBLIC[1], Dropped),
+        // From members: the machine, and pods.
+        ("wg0", MEMBER, VPN, Here),
+        ("wg0", OTHERS_POD, PODS[0], Out("veth0")),
+        ("wg0", MEMBER, eth0, Dropped),
+        ("wg0", MEMBER, eth1, Dropped),
+        ("wg0", MEMBER, FAR, Dropped),
+        ("wg0", MEMBER, "10.118.0.3", Dropped),
+        ("wg0", OTHERS_POD, FAR, Dropped),
+        // From pods: pods, their gateway, public addresses.
+        ("veth0", PODS[0], PODS[1], Out("veth1")),
+        ("veth0", PODS[0], OTHERS_POD, Out("wg0")),
+        ("veth0", PODS[0], GATEWAY, Here),
+        ("veth0", PODS[0], PUBLIC[0], Here),
+        ("veth0", PODS[0], VPN, Dropped),
+        ("veth0", PODS[0], MEMBER, Dropped),
+        ("veth0", PODS[0], eth0, Dropped),
+        ("veth0", PODS[0], FAR, Dropped),
+        ("veth0", PODS[1], PUBLIC[0], Dropped),
+        // The machine itself.
+        ("lo", PUBLIC[0], eth0, Out("eth0")),
+        ("lo", PUBLIC[0], FAR, Out("eth0")),
+        ("lo", VPN, VPN, Here),
+        ("lo", VPN, MEMBER, Out("wg0")),
+        ("lo", GATEWAY, PODS[1], Out("veth1")),
+        ("lo", GATEWAY, OTHERS_POD, Out("wg0")),
+    ] {
+        assert_eq!(way(&rules, link, source, to), end, "{source} to {to}, in by {link}");
+    }
+    // Said by the route, not by a rule: who waits for a pod that has ended is told at once.
+    assert_eq!(way(&rules, "lo", GATEWAY, NO_POD), Refused);
+    assert_eq!(way(&rules, "wg0", OTHERS_POD, NO_POD), Refused);
+}
+
+/// Whatever link there will be, the kernel's own rules behind ours are not asked.
+#[test]
+fn the_last_rule_is_for_everything_and_denies() {
+    for uplinks in [&[][..], &UPLINKS[..]] {
+        let rules = table(VPN_PREFIX, uplinks.iter().copied());
+        let last = rules.last().expect("there are rules");
+        assert_eq!((last.from, last.to, last.action), (None, None, Action::Blackhole));
+        assert!(rules.is_sorted_by_key(|rule| rule.priority), "the kernel asks them in this order");
+        let denied = rules.iter().filter(|rule| rule.to == Some(POD_PREFIX) && rule.action == Action::Blackhole);
+        assert_eq!(denied.filter_map(|rule| rule.from).collect::<Vec<_>>(), uplinks);
+    }
+}
+
+/// The same priority twice is two rules; a rule that drops what an earlier one lets pass says why it is there.
+#[test]
+fn each_rule_does_something() {
+    let all = rules();
+    for left_out in 0..all.len() {
+        let mut rules = all.clone();
+        let rule = rules.remove(left_out);
+        let flows = [
+            ("lo", VPN, VPN),
+            ("lo", VPN, MEMBER),
+            ("wg0", MEMBER, VPN),
+            ("eth0", NEIGHBOUR[0], VPN),
+            ("eth0", NEIGHBOUR[0], GATEWAY),
+            ("eth1", NEIGHBOUR[1], GATEWAY),
+            ("eth0", NEIGHBOUR[0], PUBLIC[0]),
+            ("veth0", PODS[0], PODS[1]),
+            ("eth0", NEIGHBOUR[0], NEIGHBOUR[1]),
+        ];
+        let ends = |rules: &[Rule<'_>]| flows.map(|(link, _, to)| followed(rules, link, address(to)));
+        let told = rule.action == Action::Unreachable;
+        assert!(told || ends(&rules) != ends(&all), "nothing changes without {rule:?}");
+    }
+}
+
+/// As [`lookup`], with the kernel's own rule for the main table behind ours.
+fn followed(rules: &[Rule<'_>], from: &str, to: Ipv4Addr) -> End {
+    let kernels =
+        Rule { priority: 32_766, from: None, to: None, action: Action::Lookup(TABLE_MAIN), because: "the kernel's" };
+    lookup(&[rules, &[kernels]].concat(), from, to)
+}
