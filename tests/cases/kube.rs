@@ -9,12 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::console::Line;
+use qemu::peer::{Answer, Peer};
 use serde_json::Value;
 use tests::{Case, Context, Need, Owner, Refused, Via, recovered, same_machine, web_pod};
+
+use crate::network;
 
 pub(crate) const CASES: &[Case] = &[
     case("a node is ready and runs a pod of the image", &["O6", "W1", "W5"], ready),
     case("a privileged pod is refused", &["W7"], privileged),
+    case("a pod cannot be reached from outside", &["A7"], scanned),
+    case("a pod gets no credential of the machine", &["W7"], no_credential),
     case("the same image runs a pod when its kernel is loaded", &["O6", "W1"], direct),
     case("a reboot is a cold start that brings all of it back", &["O12", "D2", "S6", "W1"], reboot),
 ];
@@ -36,23 +41,28 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 struct Cluster {
     vm: Vm,
     owner: Owner,
+    /// Another network, on a card of its own.
+    peer: Peer,
 }
 
 fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Cluster>>> {
     t.shared("kubernetes", |t| {
         let owner = t.owner()?;
         let config = owner.config(NAME, &[])?;
-        let (plan, disk) = t.machine("m").boot(Via::Uefi).memory_mib(3072).tpm().raw_disk(DISK_MIB)?;
+        let peer = network::outside(u32::MAX)?;
+        let plan = t.machine("m").boot(Via::Uefi).memory_mib(3072).tpm().nic(peer.link());
+        let (plan, disk) = plan.raw_disk(DISK_MIB)?;
         disk.put_config(&config)?;
-        Cluster::with_pod(t, plan.start()?, owner)
+        Cluster::with_pod(t, plan.start()?, owner, peer)
     })
 }
 
 fn direct(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted"])?;
-    let vm = t.machine("m").memory_mib(3072).tpm().config(&config)?.start()?;
-    let cluster = Cluster::with_pod(t, vm, owner)?;
+    let peer = network::outside(u32::MAX)?;
+    let vm = t.machine("m").memory_mib(3072).tpm().nic(peer.link()).config(&config)?.start()?;
+    let cluster = Cluster::with_pod(t, vm, owner, peer)?;
     ensure!(cluster.ask(&["machine", "status"])?["boot_class"] == "direct");
     cluster.wait_pod()
 }
@@ -89,6 +99,99 @@ fn privileged(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A host in a network of the machine's sends to its pods, as their only router would.
+fn scanned(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    cluster.wait_pod()?;
+    let has_address = |status: &Value| network::has_address(status, network::MACHINE).then_some(());
+    cluster.vm.until(t.within(20), || has_address(&cluster.ask(&["machine", "status"]).ok()?))?;
+    let pod = &cluster.get("pod/web")?["status"]["podIP"];
+    let pod = pod.as_str().and_then(|address| address.parse().ok()).with_context(|| format!("the pod is at {pod}"))?;
+    // It listens where it is looked for, and answers those who may ask.
+    cluster.says_hello()?;
+    network::only_public(t, &cluster.peer)?;
+    network::silent(t, &cluster.peer, pod)?;
+    for behind in ["10.244.0.1", "10.118.0.1", "10.96.0.1", "127.0.0.1"] {
+        let behind = behind.parse().context("an address")?;
+        let asked = cluster.peer.scan_tcp(behind, network::PRIVATE, t.within(20))?;
+        ensure!(asked.answered().is_empty(), "{behind} answers on {:?}", asked.answered());
+    }
+    let near = cluster.peer.scan_tcp(network::MACHINE, [8080, 10250], t.within(20))?;
+    ensure!(near.ports(Answer::Closed) == [8080, 10250], "the peer still reaches the machine itself: {near:?}");
+    cluster.says_hello()
+}
+
+/// Neither by its own files and environment, nor by a volume or a namespace of the machine that it asks for.
+fn no_credential(t: &Context) -> anyhow::Result<()> {
+    const MOUNTED: [&str; 8] = [
+        "/",
+        "/dev",
+        "/proc",
+        "/sys",
+        "/etc/hosts",
+        "/etc/hostname",
+        "/etc/resolv.conf",
+        // Its inside is the container's own, too.
+        "/dev/termination-log",
+    ];
+    let shared = shared(t)?;
+    let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    cluster.wait_pod()?;
+    let mounts = cluster.file_of_pod("/proc/self/mountinfo")?;
+    let places: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+    ensure!(places.contains(&"/etc/hosts"), "{mounts}");
+    let of_system = |place: &str| ["/dev/", "/proc/", "/sys/"].iter().any(|system| place.starts_with(system));
+    let foreign: Vec<_> = places.iter().filter(|place| !MOUNTED.contains(place) && !of_system(place)).collect();
+    ensure!(foreign.is_empty(), "mounted in the pod: {foreign:?}");
+    // What is mounted of the machine's own file systems is what was made for this pod.
+    for line in mounts.lines().filter(|line| line.contains("/cairn/") || line.contains("/data/")) {
+        ensure!(["/pki", "/keys", "/secrets", "token"].iter().all(|word| !line.contains(word)), "{line}");
+    }
+    let environment = cluster.file_of_pod("/proc/self/environ")?;
+    let names: Vec<&str> = environment.split('\0').filter_map(|entry| entry.split_once('=')).map(|it| it.0).collect();
+    ensure!(names.contains(&"HOSTNAME"), "{names:?}");
+    let usual = |name: &&str| ["PATH", "HOSTNAME"].contains(name) || name.starts_with("KUBERNETES_");
+    ensure!(names.iter().all(|name| usual(&name)), "{names:?}");
+    ensure!(!environment.contains("-----BEGIN"), "a key or certificate in the environment");
+
+    // The same pod with one thing more, as it would be taken or not.
+    let with = |edit: &dyn Fn(&mut Value)| {
+        let mut pod = web_pod("thief", false);
+        edit(&mut pod["spec"]);
+        let file = t.dir().join("thief.json");
+        std::fs::create_dir_all(t.dir())
+            .and_then(|()| std::fs::write(&file, pod.to_string()))
+            .context("write a pod")?;
+        Ok::<_, anyhow::Error>(cluster.kubectl(&["apply", "--dry-run=server", "--filename", &file.to_string_lossy()]))
+    };
+    let volume = |spec: &mut Value, source: Value| {
+        spec["volumes"] = serde_json::json!([{ "name": "volume" }]);
+        for (kind, what) in source.as_object().into_iter().flatten() {
+            spec["volumes"][0][kind] = what.clone();
+        }
+        spec["containers"][0]["volumeMounts"] = serde_json::json!([{ "name": "volume", "mountPath": "/volume" }]);
+    };
+    with(&|spec| volume(spec, serde_json::json!({ "emptyDir": {} })))?.context("a harmless volume is taken")?;
+    for path in ["/run/cairn/pki", "/data/cairn", "/dev/tpm0", "/"] {
+        let refused = with(&|spec| volume(spec, serde_json::json!({ "hostPath": { "path": path } })))?;
+        let refused = refused.err().with_context(|| format!("a pod may mount {path}"))?;
+        ensure!(refused.text.contains("violates PodSecurity") && refused.text.contains("hostPath"), "{refused}");
+    }
+    for namespace in ["hostNetwork", "hostPID", "hostIPC"] {
+        let refused = with(&|spec| spec[namespace] = true.into())?;
+        let refused = refused.err().with_context(|| format!("a pod may have {namespace}"))?;
+        ensure!(refused.text.contains("violates PodSecurity") && refused.text.contains(namespace), "{refused}");
+    }
+    // Nor do the accounts that pods run under have the machine's rights; its owner does.
+    let may = |who: &[&str]| cluster.kubectl(&[&["auth", "can-i", "get", "secrets", "--all-namespaces"], who].concat());
+    ensure!(may(&[])?.trim() == "yes");
+    let account = may(&["--as", "system:serviceaccount:default:default"]);
+    let account = account.err().context("a pod's account may read secrets")?;
+    ensure!(account.code == 1, "{account}");
+    Ok(())
+}
+
 fn reboot(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +204,7 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     cluster.ask(&["machine", "reboot"])?;
     cluster.vm.wait_reset(t.within(20))?;
     dependants_first(&stopped(&cluster.vm.console().lines()))?;
-    let Cluster { vm, owner } = &mut *cluster;
+    let Cluster { vm, owner, .. } = &mut *cluster;
     // The owner's tool speaks to nobody but the machine and the authority that it pinned at first contact.
     owner.status_when_running(NAME, vm, t.within(60))?;
     ensure!(!recovered(owner, NAME, vm)?, "pods and services let go of the data");
@@ -166,9 +269,9 @@ fn dependants_first(stopped: &[String]) -> anyhow::Result<()> {
 
 impl Cluster {
     /// Waits until the machine's node is Ready, and starts the web pod.
-    fn with_pod(t: &Context, mut vm: Vm, owner: Owner) -> anyhow::Result<Self> {
+    fn with_pod(t: &Context, mut vm: Vm, owner: Owner, peer: Peer) -> anyhow::Result<Self> {
         owner.status_when_running(NAME, &mut vm, t.within(60))?;
-        let cluster = Self { vm, owner };
+        let cluster = Self { vm, owner, peer };
         cluster.wait_node()?;
         // Pods are refused until the controller-manager has made their namespace's account.
         cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;
@@ -204,6 +307,18 @@ impl Cluster {
     fn wait_pod(&self) -> anyhow::Result<()> {
         self.kubectl(&["wait", "--for=condition=Ready", "pod/web", POD])?;
         Ok(())
+    }
+
+    /// The web pod answers the apiserver, at the port where it listens.
+    fn says_hello(&self) -> anyhow::Result<()> {
+        let said = self.kubectl(&["get", "--raw", "/api/v1/namespaces/default/pods/web:8080/proxy/"])?;
+        ensure!(said == "Hello from web\n", "{said}");
+        Ok(())
+    }
+
+    /// A file as a process in the web pod reads it.
+    fn file_of_pod(&self, path: &str) -> anyhow::Result<String> {
+        Ok(self.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/web:8080/proxy{path}")])?)
     }
 
     fn get(&self, what: &str) -> anyhow::Result<Value> {

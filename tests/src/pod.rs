@@ -27,6 +27,8 @@ pub fn web_pod(name: &str, privileged: bool) -> Value {
                 "name": "web",
                 "image": "cairn.local/web:1",
                 "imagePullPolicy": "Never",
+                // Cases look into it.
+                "args": ["--files"],
                 "ports": [{ "containerPort": 8080 }],
                 "securityContext": security,
             }],
