@@ -118,6 +118,7 @@ fn ignored(why: Ignored) -> Vec<Effect> {
 fn four_messages_make_a_lease() {
     let (mut desk, out) = Desk::open();
     let mut server = server();
+    assert_eq!(out.len(), 1, "nobody was asked before: {out:?}");
     assert_eq!(sent(&out).0, Destination::Broadcast { from: Ipv4Addr::UNSPECIFIED });
     let request = desk.answer(&mut server, &out);
     let asked = message(&request);
@@ -154,6 +155,17 @@ fn a_lease_is_renewed_at_its_server_and_counts_from_the_question() {
     assert_eq!(desk.receive(&reply.bytes), [Effect::Configure(lease)]);
     desk.wait_for("renewal time");
     assert_eq!(desk.elapsed(), Duration::from_secs(60));
+}
+
+#[test]
+fn a_lease_counts_from_the_request_and_not_from_the_search() {
+    let (mut desk, out) = Desk::open();
+    let mut server = server();
+    desk.now += Duration::from_millis(700);
+    let request = desk.answer(&mut server, &out);
+    desk.now += Duration::from_millis(100);
+    desk.answer(&mut server, &request);
+    assert_eq!(desk.client.poll_timeout(), Some((desk.begin + Duration::from_millis(30_700), "renewal time")));
 }
 
 #[test]
