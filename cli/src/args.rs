@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 
 use clap::{Args, Parser, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 
-use crate::commands::{cluster, condition, enrol, image, kubeconfig, kubectl, machine};
+use crate::commands::{cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine};
+use crate::complete;
 use crate::failure::EXIT_CODES;
 use crate::machine::Address;
 use crate::screen::Format;
@@ -17,6 +19,7 @@ Examples:
   cairnctl machine logs -f kube           follow the logs of Kubernetes
   cairnctl condition wait NodeReady       wait until pods can run
   cairnctl enrol config --out config.pb   a config for hardware
+  source <(cairnctl completion bash)      complete names by the Tab key
 
 Keys and pins are kept in $XDG_DATA_HOME/cairn. Keep a copy of owner.keys there:
 who has it is the owner; without it a machine cannot be steered or recovered.";
@@ -37,7 +40,10 @@ const HEADING: &str = "Options of every command";
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The cluster that is meant; not needed while there is only one
-    #[arg(long, short, global = true, value_name = "NAME", help_heading = HEADING)]
+    #[arg(
+        long, short, global = true, value_name = "NAME", help_heading = HEADING,
+        add = ArgValueCandidates::new(complete::clusters),
+    )]
     pub cluster: Option<ClusterName>,
 
     /// Where the machine's public API is, when it is elsewhere than last seen
@@ -54,7 +60,7 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Clusters: make, list, look at, destroy
+    /// Clusters: make, list, look at, start, stop, destroy
     #[command(subcommand)]
     Cluster(cluster::Command),
     /// One machine: status, logs, services, reboot, power
@@ -73,6 +79,8 @@ pub(crate) enum Command {
     /// Images and the files of a build
     #[command(subcommand)]
     Image(image::Command),
+    /// Completion of commands, options and names by the Tab key
+    Completion(completion::Arguments),
 }
 
 /// Reads a command line whose first word is the program's name.

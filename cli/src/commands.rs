@@ -1,6 +1,7 @@
 //! What each command does: one file each. What they share is the way to a cluster and its machine.
 
 pub(crate) mod cluster;
+pub(crate) mod completion;
 pub(crate) mod condition;
 pub(crate) mod enrol;
 pub(crate) mod image;
@@ -17,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::args::{Cli, Command, Global};
 use crate::clock::{self, Deadline};
-use crate::failure::{Advice, Code, Failure};
+use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
 use crate::machine::{Address, BadAddress, CallError, ContactError, Expected, Session, SessionError, meet};
 use crate::screen::Format;
 use crate::store::{BadClusterName, ClusterName, ClusterRecord, Contact, Pins, Store, StoreError};
@@ -37,8 +38,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     match command {
         // Needs neither keys nor a machine, so no data directory is made for it.
         Command::Image(command) => image::run(&command, global.output, out).map(done),
-        Command::Enrol(command) => enrol::run(&command, &Context::of_user(global)?, out).map(done),
-        Command::Cluster(command) => wait(cluster::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Completion(arguments) => completion::run(&arguments, out).map(done),
+        Command::Enrol(command) => enrol::run(&command, Context::of_user(global)?, out).map(done),
+        Command::Cluster(command) => wait(cluster::run(&command, Context::of_user(global)?, out)).map(done),
         Command::Machine(command) => wait(machine::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Condition(command) => wait(condition::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Kubeconfig(arguments) => wait(kubeconfig::run(&arguments, &Context::of_user(global)?, out)).map(done),
@@ -48,7 +50,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
 
 /// One thread: a command waits for one machine at a time.
 fn wait<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError)?.block_on(command)
 }
 
 fn done((): ()) -> ExitCode {
@@ -95,6 +97,28 @@ pub(crate) enum OpenError {
     /// An attempt that was given up to make room for the next.
     #[error("the machine does not answer within {} s", .0.as_secs())]
     Silent(Duration),
+    /// What came behind a first contact that was made on the way.
+    #[error(transparent)]
+    Met(Box<OpenError>),
+}
+
+/// Two clusters are named where one is meant.
+#[derive(Debug, thiserror::Error)]
+#[error("both `{0}` and `{1}` are named")]
+pub(crate) struct TwoNames(ClusterName, ClusterName);
+
+impl Advice for TwoNames {
+    fn code(&self) -> Code {
+        Code::Usage
+    }
+
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
+    fn next(&self) -> Option<String> {
+        Some("name the cluster once: behind the command, or by --cluster".to_owned())
+    }
 }
 
 impl OpenError {
@@ -105,6 +129,7 @@ impl OpenError {
             Self::Session(SessionError::Dial(_)) => self.code() == Code::Unreachable,
             Self::Call(error) => error.may_pass(),
             Self::Silent(_) => true,
+            Self::Met(error) => error.may_pass(),
             Self::Store(_) | Self::NoAddress { .. } | Self::Address(_) | Self::Session(_) => false,
         }
     }
@@ -116,6 +141,7 @@ impl OpenError {
             Self::Contact(error) => Some(error),
             Self::Session(error) => Some(error),
             Self::Call(error) => Some(error),
+            Self::Met(error) => Some(&**error),
             Self::NoAddress { .. } | Self::Silent(_) => None,
         }
     }
@@ -131,7 +157,11 @@ impl Advice for OpenError {
     }
 
     fn unchanged(&self) -> &'static str {
-        self.inner().map_or("nothing was sent", Advice::unchanged)
+        match (self, self.inner()) {
+            (Self::Met(_), _) => "the machine proved itself and is pinned; nothing else was changed",
+            (_, Some(inner)) => inner.unchanged(),
+            (_, None) => "no command was sent",
+        }
     }
 
     fn next(&self) -> Option<String> {
@@ -156,9 +186,17 @@ impl Context {
         self.store.load(&name)
     }
 
-    /// The name of a cluster to be made: the command's own, else the one every command takes, else the usual one.
-    pub(crate) fn new_name(&self, named: Option<&ClusterName>, usual: &str) -> Result<ClusterName, BadClusterName> {
-        named.or(self.cluster.as_ref()).cloned().map_or_else(|| usual.parse(), Ok)
+    /// The same with a cluster that the command itself may name; naming it twice is fine, naming two is not.
+    pub(crate) fn meaning(self, named: Option<&ClusterName>) -> Result<Self, TwoNames> {
+        match (self.cluster, named) {
+            (Some(one), Some(other)) if one != *other => Err(TwoNames(other.clone(), one)),
+            (one, other) => Ok(Self { cluster: one.or_else(|| other.cloned()), ..self }),
+        }
+    }
+
+    /// The name of a cluster to be made: the one that was named, else the usual one.
+    pub(crate) fn new_name(&self, usual: &str) -> Result<ClusterName, BadClusterName> {
+        self.cluster.clone().map_or_else(|| usual.parse(), Ok)
     }
 
     /// Where its machine is: as said on the command line, else as last seen.
@@ -174,17 +212,34 @@ impl Context {
     pub(crate) async fn open(&self) -> Result<(Session, ClusterRecord), OpenError> {
         let mut record = self.cluster()?;
         let address = self.address(&record)?;
-        let pins = match record.contact {
-            Contact::Pinned(pins) => pins,
-            Contact::Awaiting => self.contact(&mut record, &address).await?,
-        };
+        match record.contact {
+            Contact::Pinned(pins) => self.open_pinned(record, &address, &pins).await,
+            Contact::Awaiting => {
+                let pins = self.contact(&mut record, &address).await?;
+                let opened = self.open_pinned(record, &address, &pins).await;
+                opened.map_err(|error| OpenError::Met(Box::new(error)))
+            }
+        }
+    }
+
+    async fn open_pinned(
+        &self,
+        record: ClusterRecord,
+        address: &Address,
+        pins: &Pins,
+    ) -> Result<(Session, ClusterRecord), OpenError> {
+        let mut record = record;
         let owner = self.store.owner()?;
-        let mut session = Session::open(&address, &pins, &owner).await?;
+        let mut session = Session::open(address, pins, &owner).await?;
         if self.store.first_contact(&record.name).is_ok() {
             // The first authenticated call: with it the machine drops its copy of the secret, then we ours.
             session.status().await?;
-            let lock = self.store.lock(&record.name)?;
-            self.store.forget_first_contact(&record.name, &lock)?;
+            match self.store.lock(&record.name) {
+                Ok(lock) => self.store.forget_first_contact(&record.name, &lock)?,
+                // The next command comes by here, too.
+                Err(StoreError::Busy { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         if self.address.is_some() && record.address.as_deref() != Some(address.to_string().as_str()) {
             let lock = self.store.lock(&record.name)?;
@@ -317,6 +372,60 @@ mod tests {
         assert_eq!(held.name, "NodeReady");
         let unknown = condition::until_true(&context, "Nonsense", &deadline, &mut progress).await.unwrap_err();
         assert_eq!(unknown.code(), Code::NotFound);
+    }
+
+    /// Proves: S12
+    #[tokio::test]
+    async fn a_failure_behind_first_contact_says_that_the_machine_is_pinned() {
+        let (root, context, _fake) = awaiting(genuine).await;
+        // The owner's keys are lost between the two: contact is made without them, the session is not.
+        std::fs::remove_file(root.path().join("cairn/owner.keys")).unwrap();
+        let lost = context.open().await.unwrap_err();
+        assert!(matches!(context.cluster().unwrap().contact, Contact::Pinned(_)));
+        assert!(lost.unchanged().contains("is pinned"), "{}", lost.unchanged());
+        let again = context.open().await.unwrap_err();
+        assert_eq!((again.unchanged(), again.to_string()), (NOTHING, lost.to_string()));
+    }
+
+    #[tokio::test]
+    async fn two_first_commands_at_once_do_not_hinder_one_another() {
+        let (_root, context, _fake) = awaiting(genuine).await;
+        context.open().await.unwrap();
+        let name = context.cluster().unwrap().name;
+        let lock = context.store.lock(&name).unwrap();
+        // As if the secret were still there, because its removal was left to whoever holds the lock.
+        std::fs::write(context.store.directory(&name).join("first-contact"), [1; 32]).unwrap();
+        let secret = context.store.directory(&name).join("first-contact");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&secret, mode).unwrap();
+        context.open().await.unwrap();
+        assert!(secret.exists());
+        drop(lock);
+        context.open().await.unwrap();
+        assert!(!secret.exists(), "the next command removes it");
+    }
+
+    #[tokio::test]
+    async fn a_cluster_is_named_once() {
+        let (_root, context, _fake) = awaiting(genuine).await;
+        let name = |text: &str| -> ClusterName { text.parse().unwrap() };
+        let with = |cluster: Option<&str>| Context {
+            store: context.store.clone(),
+            cluster: cluster.map(name),
+            address: None,
+            format: Format::Table,
+        };
+        let meant = |global: Option<&str>, own: Option<&str>| with(global).meaning(own.map(name).as_ref());
+        for (global, own, meaning) in [
+            (None, None, None),
+            (Some("a"), None, Some("a")),
+            (None, Some("a"), Some("a")),
+            (Some("a"), Some("a"), Some("a")),
+        ] {
+            assert_eq!(meant(global, own).unwrap().cluster, meaning.map(name));
+        }
+        let two = meant(Some("a"), Some("b")).unwrap_err();
+        assert_eq!((two.code(), two.to_string().as_str()), (Code::Usage, "both `b` and `a` are named"));
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! How a command ends: exit codes, and errors that say what was wrong, what was left unchanged, and what to do next.
 //!
-//! Every module has its own error type; each says the three things by [`Advice`]. Nothing else prints errors.
+//! Every module has its own error type; each says the three things by [`Advice`]. An error knows what was left by the
+//! operation it came from, not what its command had done before: a command that has changed something says so itself, by
+//! [`Failure::leaving`]. Nothing else prints errors.
 
 use std::error::Error;
 use std::fmt;
@@ -46,10 +48,8 @@ pub(crate) trait Advice: Error + 'static {
         Code::Failed
     }
 
-    /// What was left as it was.
-    fn unchanged(&self) -> &'static str {
-        "nothing was changed"
-    }
+    /// What was left as it was by the operation that failed. There is no default: it has to be thought about.
+    fn unchanged(&self) -> &'static str;
 
     /// What to do next: a command that exists, or a thing to look at.
     fn next(&self) -> Option<String> {
@@ -57,26 +57,43 @@ pub(crate) trait Advice: Error + 'static {
     }
 }
 
+/// For operations that change nothing unless they succeed.
+pub(crate) const NOTHING: &str = "nothing was changed";
+
 /// An error on its way to the person.
 #[derive(Debug)]
-pub(crate) struct Failure(Box<dyn Advice>);
+pub(crate) struct Failure {
+    error: Box<dyn Advice>,
+    left: Option<String>,
+    next: Option<String>,
+}
 
 impl Failure {
     /// The exit code.
     pub(crate) fn code(&self) -> Code {
-        self.0.code()
+        self.error.code()
+    }
+
+    /// The same, from a command that had done something by then: what there is now.
+    pub(crate) fn leaving(self, left: impl Into<String>) -> Self {
+        Self { left: Some(left.into()), ..self }
+    }
+
+    /// The same, with another thing to do next.
+    pub(crate) fn going_on(self, next: impl Into<String>) -> Self {
+        Self { next: Some(next.into()), ..self }
     }
 
     /// Whether the reader of the standard output went away.
     pub(crate) fn is_closed_output(&self) -> bool {
-        let error: &(dyn Error + 'static) = &*self.0;
+        let error: &(dyn Error + 'static) = &*self.error;
         error.downcast_ref::<WriteError>().is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
     }
 
     /// Prints the three things, the chain of causes in the first.
     pub(crate) fn print(&self, to: &mut dyn Write) -> io::Result<()> {
-        let mut text = self.0.to_string();
-        let mut cause = self.0.source();
+        let mut text = self.error.to_string();
+        let mut cause = self.error.source();
         while let Some(error) = cause {
             text = format!("{text}: {error}");
             cause = error.source();
@@ -85,8 +102,8 @@ impl Failure {
         for (number, line) in text.lines().enumerate() {
             writeln!(to, "{}{}", if number == 0 { "error: " } else { "  " }, printable(line))?;
         }
-        writeln!(to, "  {}", self.0.unchanged())?;
-        match self.0.next() {
+        writeln!(to, "  {}", self.left.as_deref().unwrap_or_else(|| self.error.unchanged()))?;
+        match self.next.clone().or_else(|| self.error.next()) {
             Some(next) => writeln!(to, "  next: {}", printable(&next)),
             None => Ok(()),
         }
@@ -95,13 +112,13 @@ impl Failure {
 
 impl<E: Advice> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self(Box::new(error))
+        Self { error: Box::new(error), left: None, next: None }
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        fmt::Display::fmt(&self.error, f)
     }
 }
 
@@ -110,7 +127,23 @@ impl fmt::Display for Failure {
 #[error("write the answer")]
 pub(crate) struct WriteError(#[source] pub io::Error);
 
-impl Advice for WriteError {}
+impl Advice for WriteError {
+    /// Answers are written when all else is done.
+    fn unchanged(&self) -> &'static str {
+        "what was asked for is done; only its answer is missing"
+    }
+}
+
+/// The program itself cannot run.
+#[derive(Debug, thiserror::Error)]
+#[error("prepare this program to wait for a machine")]
+pub(crate) struct StartError(#[source] pub io::Error);
+
+impl Advice for StartError {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+}
 
 impl From<io::Error> for Failure {
     /// The only bare I/O error a command meets is that of its own output; files have errors that name them.
@@ -132,6 +165,10 @@ mod tests {
             Code::Refused
         }
 
+        fn unchanged(&self) -> &'static str {
+            NOTHING
+        }
+
         fn next(&self) -> Option<String> {
             Some("find the key".to_owned())
         }
@@ -140,14 +177,26 @@ mod tests {
     /// Proves: Q6
     #[test]
     fn an_error_says_what_was_wrong_what_was_left_and_what_to_do() {
+        let printed = |failure: &Failure| {
+            let mut text = Vec::new();
+            failure.print(&mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
         let failure = Failure::from(Locked(io::Error::other("no key")));
+        assert_eq!(printed(&failure), "error: open `door`: no key\n  nothing was changed\n  next: find the key\n");
+        assert_eq!(failure.code(), Code::Refused);
+        let late = failure.leaving("the window is open").going_on("close it");
+        assert_eq!(printed(&late), "error: open `door`: no key\n  the window is open\n  next: close it\n");
+        assert_eq!(late.code(), Code::Refused);
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_written_does_not_undo_the_command() {
+        let failure = Failure::from(io::Error::other("no space"));
         let mut text = Vec::new();
         failure.print(&mut text).unwrap();
-        assert_eq!(
-            String::from_utf8(text).unwrap(),
-            "error: open `door`: no key\n  nothing was changed\n  next: find the key\n"
-        );
-        assert_eq!(failure.code(), Code::Refused);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("is done") && !text.contains(NOTHING), "{text}");
     }
 
     #[test]

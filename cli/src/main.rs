@@ -5,12 +5,14 @@
 //!                       ├─ machine  first contact, pinned sessions, tunnels
 //!                       ├─ virtual_machine  a cluster's machine on this host
 //!                       └─ screen   tables, JSON, progress
+//!   complete: what the Tab key asks
 //!   failure: exit codes and errors, printed here and nowhere else
 //! ```
 
 mod args;
 mod clock;
 mod commands;
+mod complete;
 mod enrolment;
 mod failure;
 mod length;
@@ -26,6 +28,9 @@ use std::process::ExitCode;
 use failure::Code;
 
 fn main() -> ExitCode {
+    if let Some(code) = complete::answer() {
+        return code;
+    }
     let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {

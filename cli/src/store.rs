@@ -26,12 +26,12 @@ use aws_lc_rs::rand;
 use model::{FirstContact, Secret};
 
 pub(crate) use owner::{Owner, OwnerError};
-pub(crate) use private::{FileError, write as write_private, write_new as write_new_private};
+pub(crate) use private::{FileError, remove as remove_private, write as write_private, write_new as write_new_private};
 pub(crate) use record::{
     BadClusterName, BootWay, ClusterName, ClusterRecord, Contact, Pins, RecordError, VirtualMachine,
 };
 
-use crate::failure::{Advice, Code};
+use crate::failure::{Advice, Code, NOTHING};
 
 /// The directory of everything.
 #[derive(Debug, Clone)]
@@ -107,6 +107,10 @@ pub(crate) enum StoreError {
 }
 
 impl Advice for StoreError {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
     fn code(&self) -> Code {
         match self {
             Self::File(error) => error.code(),
@@ -225,12 +229,18 @@ impl Store {
         Ok(private::write(&self.directory(&record.name).join(RECORD), &record.write())?)
     }
 
-    /// Begins a cluster: its directory and its first-contact secret. The record is the caller's to save.
-    pub(crate) fn begin(&self, name: &ClusterName, _lock: &Locked) -> Result<FirstContact, StoreError> {
-        let directory = self.directory(name);
-        if directory.join(RECORD).exists() {
+    /// Refuses a name that is taken.
+    pub(crate) fn free(&self, name: &ClusterName, _lock: &Locked) -> Result<(), StoreError> {
+        if self.directory(name).join(RECORD).exists() {
             return Err(StoreError::Exists { name: name.clone() });
         }
+        Ok(())
+    }
+
+    /// Begins a cluster: its directory and its first-contact secret. The record is the caller's to save.
+    pub(crate) fn begin(&self, name: &ClusterName, lock: &Locked) -> Result<FirstContact, StoreError> {
+        self.free(name, lock)?;
+        let directory = self.directory(name);
         private::directory(&directory)?;
         let secret = FirstContact(Secret::fill(|bytes| {
             rand::fill(bytes).map_err(|_| StoreError::Secret { name: name.clone() })
@@ -268,22 +278,16 @@ impl Store {
         }
     }
 
-    /// Forgets a cluster: the record goes last, so that an interrupted removal can be repeated.
+    /// Forgets a cluster: the record goes last, so that an interrupted removal can be repeated. What is gone already is
+    /// not missed.
     pub(crate) fn remove(&self, name: &ClusterName, _lock: &Locked) -> Result<(), StoreError> {
         let directory = self.directory(name);
-        let at = |error| StoreError::File(FileError::at("remove", &directory)(error));
-        for entry in fs::read_dir(&directory).map_err(at)? {
-            let entry = entry.map_err(at)?;
-            if entry.file_name() == RECORD {
-                continue;
-            }
-            if entry.file_type().map_err(at)?.is_dir() {
-                fs::remove_dir_all(entry.path()).map_err(at)?;
-            } else {
-                fs::remove_file(entry.path()).map_err(at)?;
+        for path in listed(&directory)? {
+            if path.file_name() != Some(RECORD.as_ref()) {
+                private::remove_all(&path)?;
             }
         }
-        fs::remove_dir_all(&directory).map_err(at)
+        Ok(private::remove_all(&directory)?)
     }
 
     /// A cluster's directory.
@@ -300,6 +304,17 @@ impl Store {
 const OWNER: &str = "owner.keys";
 const RECORD: &str = "cluster.json";
 const SECRET: &str = "first-contact";
+
+/// What is in a directory now; nothing in one that is not there.
+fn listed(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let at = |error: io::Error| FileError::at("list", directory)(error);
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(at(error)),
+    };
+    entries.map(|entry| entry.map(|entry| entry.path()).map_err(at)).collect()
+}
 
 fn lock_file(path: &Path) -> Result<File, StoreError> {
     let open = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
@@ -409,6 +424,20 @@ mod tests {
         assert!(store.lock(&name("away")).is_ok());
         drop(lock);
         assert!(store.lock(&name("home")).is_ok());
+    }
+
+    #[test]
+    fn a_cluster_of_which_parts_are_gone_can_be_removed() {
+        let (_root, store) = store();
+        let lock = add(&store, "home");
+        let machine = store.machine_directory(&name("home"));
+        fs::create_dir_all(&machine).unwrap();
+        std::os::unix::fs::symlink("/nonexistent", machine.join("dangling")).unwrap();
+        store.forget_first_contact(&name("home"), &lock).unwrap();
+        store.remove(&name("home"), &lock).unwrap();
+        assert!(!store.directory(&name("home")).exists());
+        // Somebody else was faster.
+        store.remove(&name("home"), &lock).unwrap();
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use image::{DiskError, Manifest, names};
 use model::PUBLIC_API_PORT;
@@ -14,13 +15,18 @@ use qemu::machine::{
 };
 use qemu::run::{RunError, Tie};
 
-use crate::failure::{Advice, Code};
+use crate::failure::{Advice, Code, NOTHING};
 use crate::machine::Address;
 use crate::store::{BootWay, ClusterName, FileError, VirtualMachine};
 
 /// What a microvm's kernel is told beside the image's command line: its TPM is in no table. Elsewhere it would make the
 /// driver poke the place of another TPM.
 const MICROVM_TPM: &str = "tpm_tis.force=1";
+
+/// The least memory that a machine comes up with, with room for what it does then; measured (SPECIFICATION.md).
+const BARE_MIB: u64 = 512;
+/// The same with Kubernetes: its services alone hold 730 MiB.
+const KUBERNETES_MIB: u64 = 2048;
 
 /// Why there is no virtual machine.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +36,24 @@ pub(crate) enum VirtualMachineError {
     Host {
         /// What is not there.
         missing: Vec<Requirement>,
+    },
+    /// The machine would not come up with so little.
+    #[error("a machine {} needs {} of memory, and {} is less", if *kubernetes { "with Kubernetes" } else { "without Kubernetes" }, memory(*needed_mib), memory(*wanted_mib))]
+    TooLittleMemory {
+        /// Whether pods will run.
+        kubernetes: bool,
+        /// What was asked for.
+        wanted_mib: u64,
+        /// What it takes.
+        needed_mib: u64,
+    },
+    /// The host has not as much.
+    #[error("this host has {} of memory, and {} is more", memory(*has_mib), memory(*wanted_mib))]
+    TooMuchMemory {
+        /// What was asked for.
+        wanted_mib: u64,
+        /// What there is.
+        has_mib: u64,
     },
     /// There is no image there.
     #[error("there is no image in `{directory}`")]
@@ -69,7 +93,7 @@ impl Advice for VirtualMachineError {
     fn code(&self) -> Code {
         match self {
             Self::NoImage { .. } => Code::NotFound,
-            Self::Hardware { .. } => Code::Usage,
+            Self::Hardware { .. } | Self::TooLittleMemory { .. } | Self::TooMuchMemory { .. } => Code::Usage,
             Self::Disk(DiskError::TooSmall { .. }) => Code::Usage,
             Self::Host { .. } | Self::Manifest { .. } | Self::File(_) | Self::Disk(_) | Self::Run(_) | Self::NoPort => {
                 Code::Failed
@@ -78,7 +102,29 @@ impl Advice for VirtualMachineError {
     }
 
     fn unchanged(&self) -> &'static str {
-        "no virtual machine was left running"
+        match self {
+            Self::Host { .. }
+            | Self::TooLittleMemory { .. }
+            | Self::TooMuchMemory { .. }
+            | Self::NoImage { .. }
+            | Self::Manifest { .. }
+            | Self::Hardware { .. } => NOTHING,
+            // Making files is part of commands that say what became of them.
+            Self::File(_) | Self::Disk(_) => "no virtual machine was started",
+            Self::Run(RunError::Running(_)) => "the machine runs as before",
+            Self::Run(RunError::StillUp { .. }) => "the machine was told to power off and has not done so yet",
+            Self::Run(RunError::Unkillable(_)) => "the machine may still be there; none of its files were removed",
+            Self::Run(
+                RunError::Prepare(_)
+                | RunError::Tpm(_)
+                | RunError::Spawn(_)
+                | RunError::Watch(_)
+                | RunError::Start { .. },
+            )
+            | Self::NoPort => "no virtual machine was started",
+            // Of one that starts and does not answer nothing is left; one that was running is not touched.
+            Self::Run(RunError::Monitor(_)) => "a machine that was running goes on; none was started",
+        }
     }
 
     fn next(&self) -> Option<String> {
@@ -90,10 +136,16 @@ impl Advice for VirtualMachineError {
             Self::NoImage { .. } => {
                 Some("cargo xtask image --out out/image, or name one: --image DIR or $CAIRN_IMAGE_DIR".to_owned())
             }
+            Self::TooLittleMemory { .. } => Some("give it more: --memory".to_owned()),
+            Self::TooMuchMemory { .. } => Some("give it less: --memory".to_owned()),
+            Self::Hardware { name } => Some(format!("steer the machine itself: cairnctl -c {name} machine --help")),
+            Self::Run(RunError::StillUp { .. }) => {
+                Some("wait and try again, or cut its power: cairnctl cluster stop --now".to_owned())
+            }
             Self::File(error) => error.next(),
             Self::Manifest { .. } => Some("build the image with this version: cargo xtask image".to_owned()),
             Self::Disk(DiskError::TooSmall { .. }) => Some("give it more: --disk-size".to_owned()),
-            Self::Disk(_) | Self::Run(_) | Self::NoPort | Self::Hardware { .. } => None,
+            Self::Disk(_) | Self::Run(_) | Self::NoPort => None,
         }
     }
 }
@@ -105,6 +157,20 @@ pub(crate) fn cmdline(image: &Path) -> Result<String, VirtualMachineError> {
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|source| VirtualMachineError::Manifest { path, source })?;
     Ok(manifest.cmdline)
+}
+
+/// Whether this much memory is enough for what a machine is to run, and not more than the host has. What cannot be found
+/// out about the host is left to QEMU.
+pub(crate) fn fits_memory(mib: u32, kubernetes: bool, has_mib: Option<u64>) -> Result<(), VirtualMachineError> {
+    let wanted_mib = u64::from(mib);
+    let needed_mib = if kubernetes { KUBERNETES_MIB } else { BARE_MIB };
+    match has_mib {
+        _ if wanted_mib < needed_mib => {
+            Err(VirtualMachineError::TooLittleMemory { kubernetes, wanted_mib, needed_mib })
+        }
+        Some(has_mib) if wanted_mib > has_mib => Err(VirtualMachineError::TooMuchMemory { wanted_mib, has_mib }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Makes a machine's files in `directory`: kernel, a disk of `disk_bytes`, the signed config on its ESP.
@@ -164,9 +230,35 @@ impl VirtualMachine {
     /// Starts it detached; where its public API is.
     pub(crate) fn start(&self, name: &ClusterName, directory: &Path) -> Result<Address, VirtualMachineError> {
         let vm = Vm::launch(&self.machine(name, directory), directory, Tie::Detached)?;
-        let address = vm.forward(PUBLIC_API_PORT).ok_or(VirtualMachineError::NoPort)?;
-        address.to_string().parse().map_err(|_| VirtualMachineError::NoPort)
+        match address_of(&vm) {
+            Some(address) => Ok(address),
+            None => {
+                vm.kill();
+                Err(VirtualMachineError::NoPort)
+            }
+        }
     }
+}
+
+fn address_of(vm: &Vm) -> Option<Address> {
+    vm.forward(PUBLIC_API_PORT)?.to_string().parse().ok()
+}
+
+fn memory(mib: u64) -> String {
+    crate::screen::size(mib << 20)
+}
+
+/// Where the public API of the machine is that runs with its files in `directory`, if one does.
+pub(crate) fn found(directory: &Path) -> Result<Option<Address>, VirtualMachineError> {
+    match Vm::attach(directory)? {
+        Some(vm) => Ok(Some(address_of(&vm).ok_or(VirtualMachineError::NoPort)?)),
+        None => Ok(None),
+    }
+}
+
+/// Has the machine power itself off and waits for it.
+pub(crate) fn stop(directory: &Path, patience: Duration) -> Result<(), VirtualMachineError> {
+    Ok(Vm::stop_detached(directory, qemu::Deadline::after(patience))?)
 }
 
 /// Ends the machine whose files are in `directory`, if it runs; only one started from there is ever touched.
@@ -211,6 +303,23 @@ mod tests {
         assert!(
             matches!(&machine.disks[..], [Disk { content: Content::Raw(file), .. }] if file == Path::new("/d/disk.img"))
         );
+    }
+
+    #[test]
+    fn memory_is_refused_that_is_too_little_for_the_machine_or_too_much_for_the_host() {
+        let said = |mib, kubernetes| {
+            let refused = fits_memory(mib, kubernetes, Some(24_000)).unwrap_err();
+            assert_eq!((refused.code(), refused.unchanged()), (Code::Usage, NOTHING));
+            assert!(refused.next().unwrap().contains("--memory"));
+            refused.to_string()
+        };
+        assert_eq!(said(64, true), "a machine with Kubernetes needs 2.0 GiB of memory, and 64 MiB is less");
+        assert_eq!(said(511, false), "a machine without Kubernetes needs 512 MiB of memory, and 511 MiB is less");
+        assert_eq!(said(921_600, true), "this host has 23.4 GiB of memory, and 900.0 GiB is more");
+        for (mib, kubernetes) in [(512, false), (2048, true), (24_000, true)] {
+            fits_memory(mib, kubernetes, Some(24_000)).unwrap();
+        }
+        fits_memory(u32::MAX, true, None).unwrap();
     }
 
     #[test]

@@ -106,3 +106,136 @@ fn a_data_directory_that_others_can_enter_is_refused() {
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8(refused.stderr).unwrap().contains("chmod go= "));
 }
+
+/// Proves: Q6
+#[test]
+fn memory_that_makes_no_sense_is_refused_before_anything_is_made() {
+    let data = tempfile::tempdir().unwrap();
+    for (memory, more, wanted) in [
+        ("64M", &[][..], "error: a machine with Kubernetes needs 2.0 GiB of memory, and 64 MiB is less"),
+        (
+            "64M",
+            &["--no-kubernetes"],
+            "error: a machine without Kubernetes needs 512 MiB of memory, and 64 MiB is less",
+        ),
+        ("2048T", &[], "error: this host has "),
+    ] {
+        let line = [&["cluster", "create", "small", "--memory", memory], more].concat();
+        let refused = cairnctl(data.path(), &line);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{line:?}: {said}");
+        assert!(said.starts_with(wanted) && said.contains("\n  nothing was changed\n"), "{said}");
+        assert!(!data.path().join("cairn/clusters/small").exists());
+    }
+}
+
+/// Proves: Q6
+#[test]
+fn a_cluster_is_named_behind_the_command_or_before_it() {
+    let data = tempfile::tempdir().unwrap();
+    let said = |line: &[&str]| {
+        let output = cairnctl(data.path(), line);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for name in ["home", "office"] {
+        let file = data.path().join(name);
+        assert_eq!(said(&["enrol", "config", "--name", name, "--out", file.to_str().unwrap()]).0, Some(0));
+    }
+    for command in ["start", "stop"] {
+        let no_virtual_machine = "error: cluster `office` has no virtual machine: it is hardware\n  nothing was changed\n  \
+                                  next: steer the machine itself: cairnctl -c office machine --help\n";
+        for line in [
+            &["cluster", command, "office"][..],
+            &["-c", "office", "cluster", command],
+            &["cluster", command, "-c", "office", "office"],
+        ] {
+            assert_eq!(said(line), (Some(2), no_virtual_machine.to_owned()), "{line:?}");
+        }
+        assert_eq!(said(&["cluster", command, "absent"]).0, Some(6), "{command}");
+        assert!(said(&["cluster", command]).1.contains("several clusters (home, office)"), "{command}");
+    }
+    let status = "error: where the machine of cluster `office` is, is not known\n";
+    for line in [&["cluster", "status", "office"][..], &["-c", "office", "cluster", "status"]] {
+        assert!(said(line).1.starts_with(status), "{line:?}");
+    }
+    let two = said(&["-c", "home", "cluster", "destroy", "office", "--yes"]);
+    assert_eq!((two.0, two.1.lines().next()), (Some(2), Some("error: both `office` and `home` are named")));
+    // The last one is not meant by no name: what is gone is gone.
+    assert_eq!(said(&["-c", "home", "cluster", "destroy", "--yes"]).0, Some(0));
+    let unnamed = said(&["cluster", "destroy", "--yes"]);
+    assert_eq!((unnamed.0, unnamed.1.lines().next()), (Some(2), Some("error: no cluster is named")));
+    assert_eq!(said(&["cluster", "destroy", "office", "--yes"]).0, Some(0));
+}
+
+/// Proves: Q6
+#[test]
+fn an_error_says_what_was_left() {
+    let data = tempfile::tempdir().unwrap();
+    let home = data.path().join("home");
+    let clusters = data.path().join("cairn/clusters");
+    let config = |name: &str, more: &[&str]| {
+        let line = [&["enrol", "config", "--name", name, "--out", home.to_str().unwrap(), "--force"], more].concat();
+        let output = cairnctl(data.path(), &line);
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    // What was begun for a config that cannot be is taken back.
+    let (code, said) = config("home", &["--static-address", "nowhere"]);
+    assert_eq!((code, said.contains("\n  no config was written\n")), (Some(2), true), "{said}");
+    assert!(!clusters.join("home").exists());
+    // One that is taken is left as it is.
+    assert_eq!(config("home", &[]).0, Some(0));
+    let (code, said) = config("home", &[]);
+    assert_eq!((code, said.contains("\n  nothing was changed\n")), (Some(2), true), "{said}");
+    assert!(clusters.join("home/first-contact").exists());
+
+    // Whether a machine runs there cannot be found out: so nothing is removed.
+    fs::create_dir_all(clusters.join("home/machine/run.json")).unwrap();
+    let failed = cairnctl(data.path(), &["cluster", "destroy", "home", "--yes"]);
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert!(said.contains("\n  nothing of the cluster was removed\n"), "{said}");
+    assert!(clusters.join("home/first-contact").exists());
+    fs::remove_dir(clusters.join("home/machine/run.json")).unwrap();
+
+    // The answer is lost, what was asked for is not.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cairnctl"));
+    command.args(["cluster", "destroy", "home", "--yes"]).env("XDG_DATA_HOME", data.path()).stdin(Stdio::null());
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let lost = command.stdout(full).output().unwrap();
+    let said = String::from_utf8(lost.stderr).unwrap();
+    assert!(said.contains("what was asked for is done") && !said.contains("nothing was changed"), "{said}");
+    assert!(!clusters.join("home").exists());
+}
+
+/// A creation that fails half-way leaves no cluster behind. Proves: Q6
+#[test]
+fn a_cluster_that_cannot_be_made_is_taken_back() {
+    let data = tempfile::tempdir().unwrap();
+    let image = data.path().join("image");
+    fs::create_dir(&image).unwrap();
+    // All that is looked at before the first file is made; there is no kernel beside it.
+    let manifest = r#"{
+        "version": "0", "profile": "release", "kernel": {"version": "0", "source_sha256": ""}, "cmdline": "",
+        "verity": {"root_hash": "", "hash_offset": 0, "data_blocks": 0}, "pcr11": "",
+        "components": {}, "artefacts": {}, "initramfs": {}, "esp": {}, "root": {}
+    }"#;
+    fs::write(image.join("manifest.json"), manifest).unwrap();
+    let image = image.to_str().unwrap();
+    let line = [
+        "cluster",
+        "create",
+        "broken",
+        "--image",
+        image,
+        "--no-tpm",
+        "--unprotected",
+        "--no-kubernetes",
+        "--memory",
+        "512M",
+    ];
+    let failed = cairnctl(data.path(), &line);
+    let said = String::from_utf8(failed.stderr).unwrap();
+    assert!(said.contains("bzImage") && said.contains("\n  no cluster was made\n"), "{said}");
+    assert!(!data.path().join("cairn/clusters/broken").exists(), "{said}");
+    let list = cairnctl(data.path(), &["cluster", "list", "-o", "json"]);
+    assert_eq!(list.stdout, b"[]\n");
+}

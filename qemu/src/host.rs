@@ -138,9 +138,8 @@ mod tests {
     #[test]
     fn the_smallest_limit_says_what_memory_there_is() {
         let meminfo = "MemTotal:       24689764 kB\nMemFree:          100000 kB\n";
-        let limits = |limits: &[&str]| {
-            usable_mib(meminfo, &limits.iter().map(|limit| (*limit).to_owned()).collect::<Vec<_>>())
-        };
+        let limits =
+            |limits: &[&str]| usable_mib(meminfo, &limits.iter().map(|limit| (*limit).to_owned()).collect::<Vec<_>>());
         assert_eq!(limits(&[]), Some(24_111));
         assert_eq!(limits(&["max\n", ""]), Some(24_111));
         assert_eq!(limits(&["max\n", "8589934592\n", "17179869184\n"]), Some(8192));

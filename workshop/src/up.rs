@@ -51,7 +51,7 @@ pub(crate) fn up(workspace: &Workspace, cache: &Cache, build: Build, then: Then)
         tool.run(&["cluster", "destroy", CLUSTER, "--yes"])?;
     }
     talking_step("machine", "booting, until its node is Ready", || {
-        tool.run(&["cluster", "create", "--name", CLUSTER, "--wait"])
+        tool.run(&["cluster", "create", CLUSTER, "--wait"])
     })?;
     talking_step("pod", "starting", || {
         let pod = workspace.target().join("web.json");

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use api::{Condition, Truth};
 use clap::{Args, Subcommand};
+use clap_complete::engine::ArgValueCandidates;
 use serde::Serialize;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use super::Context;
 use crate::clock::Deadline;
+use crate::complete;
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
 use crate::machine::CallError;
@@ -30,6 +32,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
     /// Its name, as `condition list` shows it
+    #[arg(add = ArgValueCandidates::new(complete::conditions))]
     name: String,
     /// How long to wait: 90s, 10m, 1h30m
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = length::parse)]
@@ -71,7 +74,7 @@ impl Advice for StillWaiting {
     }
 
     fn unchanged(&self) -> &'static str {
-        "the machine goes on by itself"
+        "waiting has changed nothing"
     }
 
     fn next(&self) -> Option<String> {

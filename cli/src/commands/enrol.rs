@@ -3,13 +3,14 @@
 use std::io::Write;
 
 use clap::{Args, Subcommand};
+use model::ConfigDigest;
 
 use super::Context;
 use super::out_file::OutFile;
 use crate::enrolment::{self, Choices, StaticNetwork};
 use crate::failure::Failure;
 use crate::screen;
-use crate::store::{ClusterName, ClusterRecord};
+use crate::store::{ClusterName, ClusterRecord, Locked, Store};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -38,23 +39,39 @@ pub(crate) struct Config {
     network: StaticNetwork,
 }
 
-pub(crate) fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+pub(crate) fn run(command: &Command, context: Context, out: &mut dyn Write) -> Result<(), Failure> {
     let Command::Config(config) = command;
+    let context = &context.meaning(config.name.as_ref())?;
     let store = &context.store;
     config.file.check_free()?;
-    let name = context.new_name(config.name.as_ref(), "hardware")?;
+    let name = context.new_name("hardware")?;
     let lock = store.lock(&name)?;
-    let secret = store.begin(&name, &lock)?;
-    let signed = enrolment::sign(&config.choices, Some(&config.network), secret, &store.owner_or_new()?)?;
-    // The file first: a record whose config was never written would await nobody.
-    config.file.write(&signed.bytes)?;
-    let mut record = ClusterRecord::new(name.clone(), signed.digest);
+    store.free(&name, &lock)?;
+    let digest = begin(config, store, &name, &lock).map_err(|failure| {
+        match store.remove(&name, &lock) {
+            Ok(()) => failure.leaving("no config was written"),
+            // A directory without a record is no cluster, and the next attempt takes it over.
+            Err(_) => failure.leaving(format!("no config was written; {} is left", store.directory(&name).display())),
+        }
+    })?;
+    let mut record = ClusterRecord::new(name.clone(), digest);
     record.address = context.address.as_ref().map(ToString::to_string);
-    store.save(&record, &lock)?;
     let (file, place) = (config.file.path().display(), enrol::config::CONFIG_PATH);
+    store.save(&record, &lock).map_err(|error| {
+        let left = format!("wrote {file}, but nothing awaits its machine: do not use it");
+        Failure::from(error).leaving(left).going_on("write another one, over it: --force")
+    })?;
     let did = format!(
         "wrote {file}: put it on the machine's ESP as {place}, boot, then\n  \
          cairnctl -c {name} --address HOST machine status"
     );
     Ok(screen::did(context.format, out, &did)?)
+}
+
+/// Writes the config. The file before the record: a record whose config was never written would await nobody.
+fn begin(config: &Config, store: &Store, name: &ClusterName, lock: &Locked) -> Result<ConfigDigest, Failure> {
+    let secret = store.begin(name, lock)?;
+    let signed = enrolment::sign(&config.choices, Some(&config.network), secret, &store.owner_or_new()?)?;
+    config.file.write(&signed.bytes)?;
+    Ok(signed.digest)
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use image::inspect::{InspectError, inspect};
 
-use crate::failure::{Advice, Code, Failure};
+use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::screen::{self, Format};
 
 #[derive(Debug, Subcommand)]
@@ -30,6 +30,10 @@ pub(crate) struct NotInspected {
 }
 
 impl Advice for NotInspected {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
     fn code(&self) -> Code {
         if self.file.exists() { Code::Failed } else { Code::NotFound }
     }

@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 use super::Context;
 use super::out_file::OutFile;
 use crate::clock::Deadline;
-use crate::failure::{Advice, Failure};
+use crate::failure::{Advice, Failure, NOTHING};
 use crate::machine::{CallError, Listener, Session, TunnelError};
 use crate::screen::{self, Progress};
-use crate::store::{ClusterName, FileError};
+use crate::store::{ClusterName, FileError, remove_private};
 
 /// How long a lost machine is waited for before the tunnel gives up: a reboot and then some.
 const COMES_BACK: std::time::Duration = std::time::Duration::from_secs(300);
@@ -64,6 +64,14 @@ impl Advice for KubeconfigError {
         }
     }
 
+    fn unchanged(&self) -> &'static str {
+        match self {
+            Self::Call(error) => error.unchanged(),
+            Self::File(error) => error.unchanged(),
+            Self::Key(_) | Self::Request(_) => NOTHING,
+        }
+    }
+
     fn next(&self) -> Option<String> {
         match self {
             Self::Call(error) => error.next(),
@@ -83,15 +91,22 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     arguments.file.write(text.as_bytes()).map_err(KubeconfigError::from)?;
     let (file, address) = (arguments.file.path().display(), listener.address());
     let did = format!("wrote {file}, good until {expires}; the tunnel listens on {address}, Ctrl-C ends it");
-    screen::did(context.format, out, &did)?;
-    out.flush()?;
-    let served = tokio::select! {
-        ended = keep_open(context, session, &listener) => ended,
-        _interrupted = tokio::signal::ctrl_c() => Ok(()),
+    let told = screen::did(context.format, out, &did).and_then(|()| out.flush());
+    let served = match told {
+        Ok(()) => tokio::select! {
+            ended = keep_open(context, session, &listener) => ended,
+            _interrupted = tokio::signal::ctrl_c() => Ok(()),
+        },
+        Err(nobody_reads) => Err(nobody_reads.into()),
     };
-    // It points to a port nobody listens on any more. If it is gone already, so much the better.
-    let _removed = std::fs::remove_file(arguments.file.path());
-    served
+    // It points to a port nobody listens on any more.
+    let removed = remove_private(arguments.file.path());
+    served.map_err(|failure| {
+        failure.leaving(match removed {
+            Ok(()) => format!("the tunnel is closed, and {file} removed"),
+            Err(_) => format!("the tunnel is closed; {file} is still there and leads nowhere"),
+        })
+    })
 }
 
 /// A key and what the machine signed for it.

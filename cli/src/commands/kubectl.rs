@@ -29,6 +29,9 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
+/// Of a kubectl that was started and lost.
+const UNKNOWN: &str = "kubectl ran; whether it did what it was told is unknown";
+
 /// Why kubectl did not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubectlError {
@@ -38,6 +41,14 @@ pub(crate) enum KubectlError {
     /// It does not start.
     #[error("run `{path}`")]
     Run {
+        /// The program.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It runs and cannot be watched.
+    #[error("wait for `{path}`")]
+    Wait {
         /// The program.
         path: PathBuf,
         /// Why not.
@@ -56,7 +67,14 @@ impl Advice for KubectlError {
         match self {
             Self::Missing => Code::NotFound,
             Self::File(error) => error.code(),
-            Self::Run { .. } | Self::Directory(_) => Code::Failed,
+            Self::Run { .. } | Self::Wait { .. } | Self::Directory(_) => Code::Failed,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        match self {
+            Self::Missing | Self::Run { .. } | Self::Directory(_) | Self::File(_) => "kubectl did not run",
+            Self::Wait { .. } => UNKNOWN,
         }
     }
 
@@ -65,7 +83,7 @@ impl Advice for KubectlError {
             Self::Missing => Some("install kubectl, or set CAIRN_KUBECTL to one".to_owned()),
             Self::File(error) => error.next(),
             Self::Run { .. } => Some("set CAIRN_KUBECTL to a kubectl that runs on this host".to_owned()),
-            Self::Directory(_) => None,
+            Self::Wait { .. } | Self::Directory(_) => None,
         }
     }
 }
@@ -90,15 +108,16 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context) -> Result<Exit
     let failed = |source| KubectlError::Run { path: program.clone(), source };
     let mut child =
         Command::new(&program).args(&arguments.arguments).env("KUBECONFIG", &file).spawn().map_err(failed)?;
+    let lost = |source| KubectlError::Wait { path: program.clone(), source };
     let tunnel = keep_open(context, session, &listener);
     tokio::pin!(tunnel);
     loop {
         tokio::select! {
-            status = child.wait() => return Ok(code_of(status.map_err(failed)?)),
+            status = child.wait() => return Ok(code_of(status.map_err(lost)?)),
             // kubectl has seen its connections end and says so itself; its own exit is what counts.
             Err(failure) = &mut tunnel => {
-                let status = child.wait().await.map_err(failed)?;
-                return if status.success() { Ok(ExitCode::SUCCESS) } else { Err(failure) };
+                let status = child.wait().await.map_err(lost)?;
+                return if status.success() { Ok(ExitCode::SUCCESS) } else { Err(failure.leaving(UNKNOWN)) };
             }
             // The terminal sends it to kubectl as well, which decides.
             _interrupted = tokio::signal::ctrl_c() => {}

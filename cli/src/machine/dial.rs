@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tower::service_fn;
 
-use crate::failure::{Advice, Code};
+use crate::failure::{Advice, Code, NOTHING};
 
 /// A machine that does not finish a handshake within this is not there: one under emulation takes a tenth of it.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -48,6 +48,10 @@ pub(crate) struct Address {
 pub(crate) struct BadAddress(String);
 
 impl Advice for BadAddress {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
     fn code(&self) -> Code {
         Code::Usage
     }

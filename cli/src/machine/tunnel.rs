@@ -22,7 +22,7 @@ use tonic::Streaming;
 use tonic::transport::Channel;
 
 use super::call::CallError;
-use crate::failure::{Advice, Code};
+use crate::failure::{Advice, Code, NOTHING};
 
 /// Pieces on their way to the machine, per connection: enough to keep the wire busy, 256 KiB at most.
 const IN_FLIGHT: usize = 8;
@@ -60,6 +60,14 @@ impl Advice for TunnelError {
         match self {
             Self::Call(error) => error.code(),
             Self::Listen { .. } | Self::Accept(_) | Self::Carry(_) => Code::Failed,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        match self {
+            Self::Listen { .. } => NOTHING,
+            Self::Call(error) => error.unchanged(),
+            Self::Accept(_) | Self::Carry(_) => "what went through the tunnel before was done",
         }
     }
 

@@ -17,7 +17,7 @@ use model::Secret;
 use pki::{KeyError, PrivateKey};
 use zeroize::Zeroizing;
 
-use crate::failure::Advice;
+use crate::failure::{Advice, NOTHING};
 
 const MAGIC: &[u8; 8] = b"CAIRNOWN";
 const VERSION: u32 = 1;
@@ -45,6 +45,10 @@ pub(crate) enum OwnerError {
 }
 
 impl Advice for OwnerError {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
     fn next(&self) -> Option<String> {
         match self {
             Self::Damaged => {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
-use crate::failure::{Advice, Code};
+use crate::failure::{Advice, Code, NOTHING};
 
 /// No file of ours is larger; what is, is none of ours.
 const LARGEST: u64 = 1 << 20;
@@ -28,6 +28,14 @@ pub(crate) enum FileError {
         /// On what.
         path: PathBuf,
         /// Why it failed.
+        source: io::Error,
+    },
+    /// It was changed, and may be as before after a power cut.
+    #[error("make the change of `{path}` last")]
+    NotDurable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
         source: io::Error,
     },
     /// Others may read or write it.
@@ -57,7 +65,14 @@ impl Advice for FileError {
         match self {
             Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
             Self::Exists { .. } => Code::Usage,
-            Self::Io { .. } | Self::Open { .. } | Self::TooLarge { .. } => Code::Failed,
+            Self::Io { .. } | Self::NotDurable { .. } | Self::Open { .. } | Self::TooLarge { .. } => Code::Failed,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        match self {
+            Self::NotDurable { .. } => "the file was changed, but a power cut may undo that",
+            Self::Io { .. } | Self::Open { .. } | Self::Exists { .. } | Self::TooLarge { .. } => NOTHING,
         }
     }
 
@@ -65,7 +80,7 @@ impl Advice for FileError {
         match self {
             Self::Open { path, .. } => Some(format!("if nobody else can have used it: chmod go= {}", path.display())),
             Self::Exists { .. } => Some("name another file, or replace this one with --force".to_owned()),
-            Self::Io { .. } | Self::TooLarge { .. } => None,
+            Self::Io { .. } | Self::NotDurable { .. } | Self::TooLarge { .. } => None,
         }
     }
 }
@@ -117,7 +132,9 @@ fn fresh(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileError> {
 /// Makes it last that `path` has come or gone.
 fn sync_directory(path: &Path) -> Result<(), FileError> {
     let directory = directory_of(path);
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(FileError::at("sync", directory))
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(|source| FileError::NotDurable { path: path.to_owned(), source })
 }
 
 /// The directory a file is in; a bare name is in the current one.
@@ -152,6 +169,20 @@ pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
     }
 }
 
+/// Removes a file, or a directory with all that is in it. What is gone already, or goes while this removes it, is not
+/// missed.
+pub(crate) fn remove_all(path: &Path) -> Result<(), FileError> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::at("remove", path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 fn closed(path: &Path, metadata: &fs::Metadata) -> Result<(), FileError> {
     let mode = metadata.permissions().mode() & 0o777;
     if mode & OTHERS == 0 { Ok(()) } else { Err(FileError::Open { path: path.to_owned(), mode }) }
@@ -180,6 +211,22 @@ mod tests {
         remove(&file).unwrap();
         remove(&file).unwrap();
         assert_eq!(read(&file).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_gone_already_is_not_missed_and_what_cannot_go_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let (tree, file) = (root.path().join("tree"), root.path().join("file"));
+        fs::create_dir_all(tree.join("inner")).unwrap();
+        fs::write(tree.join("inner/leaf"), "").unwrap();
+        fs::write(&file, "").unwrap();
+        for path in [&tree, &file, &tree.join("inner"), &root.path().join("never")] {
+            remove_all(path).unwrap();
+            assert!(!path.exists());
+        }
+        // Not even root removes what the kernel keeps.
+        let kept = remove_all(Path::new("/proc/self/status")).unwrap_err();
+        assert!(kept.to_string().contains("/proc/self/status"), "{kept}");
     }
 
     #[test]

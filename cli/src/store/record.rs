@@ -9,7 +9,7 @@ use pki::SpkiPin;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::failure::{Advice, Code};
+use crate::failure::{Advice, Code, NOTHING};
 
 /// Later formats have a higher number and are left alone.
 const VERSION: u32 = 1;
@@ -25,6 +25,10 @@ pub(crate) struct ClusterName(String);
 pub(crate) struct BadClusterName(String);
 
 impl Advice for BadClusterName {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
     fn code(&self) -> Code {
         Code::Usage
     }
@@ -168,6 +172,10 @@ pub(crate) enum RecordError {
 }
 
 impl Advice for RecordError {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
     fn next(&self) -> Option<String> {
         match self {
             Self::Damaged { .. } | Self::Misplaced { .. } => {

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::machine::public_state;
 use crate::screen::{self, Format, Table};
 use crate::store::{ClusterName, ClusterRecord, Contact, StoreError};
+use crate::virtual_machine;
 
 /// A list must not hang on a machine that is gone.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -36,7 +37,7 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
     let mut clusters = Vec::new();
     for name in context.store.clusters()? {
         match context.store.load(&name) {
-            Ok(record) => clusters.push(describe(&record, state(&record).await)),
+            Ok(record) => clusters.push(describe(&record, state(&record, context).await)),
             // The others are still worth a look; whoever works on this one is told all about it.
             Err(StoreError::Record(_)) => clusters.push(ClusterOut::damaged(&name)),
             Err(error) => return Err(error.into()),
@@ -50,7 +51,12 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
 }
 
 /// The machine's word, or that there is none.
-async fn state(record: &ClusterRecord) -> String {
+async fn state(record: &ClusterRecord, context: &Context) -> String {
+    // Whether one runs that cannot be found out about, its answer shows.
+    let directory = context.store.machine_directory(&record.name);
+    if record.virtual_machine.is_some() && matches!(virtual_machine::runs(&directory), Ok(false)) {
+        return "off".to_owned();
+    }
     let Some(Ok(address)) = record.address.as_deref().map(str::parse) else {
         return "not seen yet".to_owned();
     };

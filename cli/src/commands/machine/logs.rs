@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use api::{LogEntry, LogQuery, UnixMillis};
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use serde::Serialize;
 use tokio_stream::StreamExt;
 
 use crate::commands::Context;
+use crate::complete;
 use crate::failure::Failure;
 use crate::length;
 use crate::screen::{self, Format};
@@ -24,7 +26,10 @@ Examples:
 With -o json each entry is one line of JSON.")]
 pub(crate) struct Arguments {
     /// A service, or the stem of several; all without it
-    #[arg(value_name = "SERVICE", default_value = "", hide_default_value = true)]
+    #[arg(
+        value_name = "SERVICE", default_value = "", hide_default_value = true,
+        add = ArgValueCandidates::new(complete::logs),
+    )]
     subtree: String,
     /// Only the newest N entries
     #[arg(long, value_name = "N")]

@@ -23,6 +23,9 @@ pub(crate) struct Arguments {
     timeout: Duration,
 }
 
+/// Whatever goes wrong with the waiting: this much was done.
+const TOLD: &str = "the machine was told to reboot, and goes on by itself";
+
 /// The machine did not come back.
 #[derive(Debug, thiserror::Error)]
 #[error("the machine does not run again after {} s: {last}", after.as_secs())]
@@ -37,7 +40,7 @@ impl Advice for NotBack {
     }
 
     fn unchanged(&self) -> &'static str {
-        "the machine goes on by itself"
+        TOLD
     }
 
     fn next(&self) -> Option<String> {
@@ -50,7 +53,8 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     let before = session.status().await?.boot_id;
     session.reboot().await?;
     let did = if arguments.wait {
-        next_boot(context, &before, &Deadline::after(arguments.timeout)).await?;
+        let back = next_boot(context, &before, &Deadline::after(arguments.timeout)).await;
+        back.map_err(|failure| failure.leaving(TOLD))?;
         "has rebooted and runs"
     } else {
         "reboots"

@@ -4,9 +4,11 @@ use std::io::Write;
 
 use api::{Service, UnixMillis};
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use serde::Serialize;
 
 use crate::commands::Context;
+use crate::complete;
 use crate::failure::Failure;
 use crate::screen::{self, Format, Table};
 
@@ -14,7 +16,7 @@ use crate::screen::{self, Format, Table};
 #[command(after_help = "Examples:\n  cairnctl machine services\n  cairnctl machine services --restart kube.apiserver")]
 pub(crate) struct Arguments {
     /// Stop this service and start it anew, instead of listing
-    #[arg(long, value_name = "SERVICE")]
+    #[arg(long, value_name = "SERVICE", add = ArgValueCandidates::new(complete::services))]
     restart: Option<String>,
 }
 
