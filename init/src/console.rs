@@ -1,4 +1,9 @@
-//! The console: stdin, stdout and stderr of PID 1, and the screen a person in front of the machine reads.
+//! The console: stdin, stdout and stderr of PID 1, and the sheet a person in front of the machine reads.
+//!
+//! ```text
+//!   board ──► sheet ──┬─► screen: drawn in place at the top; below it the log scrolls
+//!                     └─► serial line: whole at first, then only the rows that changed
+//! ```
 
 use std::fmt::Write;
 use std::fs::File;
@@ -8,6 +13,24 @@ use model::{MachineState, Role};
 
 use crate::board::{Board, View};
 use crate::log;
+
+/// What kind of thing shows what a console is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A screen of the kernel's own: what is on it can be drawn over.
+    Screen,
+    /// A serial line, and whatever else only ever goes on: it may be a file.
+    Line,
+}
+
+/// One of the kernel's consoles.
+#[derive(Debug)]
+pub(crate) struct Console {
+    /// How it is written to.
+    pub(crate) kind: Kind,
+    /// Its device.
+    pub(crate) device: File,
+}
 
 /// Makes /dev/console this process's standard streams, if there is one: a panic message then has a place to go.
 pub(crate) fn attach() {
@@ -27,21 +50,34 @@ pub(crate) fn open() -> std::io::Result<File> {
 }
 
 /// Opens all of the kernel's consoles: serial line and screen, so that a person finds it wherever they stand.
-pub(crate) fn open_all() -> Vec<File> {
+pub(crate) fn open_all() -> Vec<Console> {
     let active = std::fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
-    let device = |name: &str| File::options().write(true).open(format!("/dev/{name}")).ok();
-    active.split_whitespace().filter_map(device).collect()
+    let open = |name: &str| {
+        let device = File::options().write(true).open(format!("/dev/{name}")).ok()?;
+        Some(Console { kind: kind(name), device })
+    };
+    active.split_whitespace().filter_map(open).collect()
+}
+
+/// `tty0`, `tty1`, … are the screen; `ttyS0`, `ttyAMA0`, `hvc0` and others are lines.
+fn kind(name: &str) -> Kind {
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    if name.strip_prefix("tty").is_some_and(is_number) { Kind::Screen } else { Kind::Line }
 }
 
 /// Shows the board whenever what a person would read on it changes. Runs for good.
 pub(crate) async fn show(board: Board) {
     let mut changes = board.watch();
-    let mut shown = String::new();
+    let mut shown = None;
     loop {
-        let text = screen(&board, &changes.borrow_and_update());
-        if text != shown {
-            log::console(&text);
-            shown = text;
+        let sheet = Sheet::of(&board, &changes.borrow_and_update());
+        if shown.as_ref() != Some(&sheet) {
+            let (drawn, told) = (sheet.drawn_over(shown.as_ref()), sheet.told_after(shown.as_ref()));
+            log::show(|kind| match kind {
+                Kind::Screen => &drawn,
+                Kind::Line => &told,
+            });
+            shown = Some(sheet);
         }
         if changes.changed().await.is_err() {
             return;
@@ -49,56 +85,331 @@ pub(crate) async fn show(board: Board) {
     }
 }
 
-fn screen(board: &Board, view: &View) -> String {
-    let boot = board.boot();
-    let mut text = String::from("\n");
-    let mut line = |label: &str, value: &str| {
-        if !value.is_empty() {
-            writeln!(text, "  {label:<10} {value}").expect("writing to a String does not fail");
+/// Columns that every screen has.
+const WIDTH: usize = 80;
+/// Where values begin: two spaces, a label, a space.
+const INDENT: usize = 13;
+/// Rows that a value may take: a screen of 25 keeps room for the log.
+const ROWS_OF_A_VALUE: usize = 3;
+
+/// What there is to read: labels and values, those without a value too, always the same labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Sheet(Vec<(&'static str, String)>);
+
+impl Sheet {
+    fn of(board: &Board, view: &View) -> Self {
+        let boot = board.boot();
+        let step = if view.step.is_empty() { String::new() } else { format!(" ({})", view.step) };
+        let state = view.state().map_or("starting", MachineState::word);
+        let level = view.level.map(|level| format!("{level}, ")).unwrap_or_default();
+        let holds = |condition: &&Condition| condition.truth == Truth::True;
+        let held: Vec<&str> = view.conditions.iter().filter(holds).map(|condition| condition.name.as_str()).collect();
+        let rows = [
+            ("Cairn", format!("{} {} · image {:.12}", crate::VERSION, boot.profile, boot.root_hash.to_string())),
+            ("name", view.name.clone()),
+            ("cluster", view.cluster.map(|cluster| cluster.to_string()).unwrap_or_default()),
+            ("role", view.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")),
+            ("state", format!("{state}{step}")),
+            ("reason", view.reason.clone()),
+            ("address", view.public_addresses.join(" ")),
+            ("vpn", view.vpn_addresses.join(" ")),
+            ("protection", format!("{level}{} · booted {}", view.protection, boot.class)),
+            ("holds", held.join(" ")),
+            ("waits for", view.waits_for.join(", ")),
+            ("last error", view.last_error.clone()),
+        ];
+        // Words of others are among them: none of them steers a terminal.
+        let plain = |value: String| value.replace(char::is_control, " ");
+        Self(rows.map(|(label, value)| (label, plain(value))).into())
+    }
+
+    /// For a serial line: all of it at first, then what is another than in `before`.
+    fn told_after(&self, before: Option<&Self>) -> String {
+        let mut text = String::new();
+        for (number, (label, value)) in self.0.iter().enumerate() {
+            let old = before.and_then(|before| before.0.get(number)).map_or("", |(_, old)| old.as_str());
+            match value.as_str() {
+                same if same == old => {}
+                "" => line(&mut text, label, "-"),
+                value => line(&mut text, label, value),
+            }
         }
-    };
-    line("Cairn", &format!("{} {} · image {:.12}", crate::VERSION, boot.profile, boot.root_hash.to_string()));
-    line("name", &view.name);
-    line("cluster", &view.cluster.map(|cluster| cluster.to_string()).unwrap_or_default());
-    line("role", &view.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", "));
-    let step = if view.step.is_empty() { String::new() } else { format!(" ({})", view.step) };
-    let state = view.state().map_or("starting", MachineState::word);
-    line("state", &format!("{state}{step}"));
-    line("reason", &view.reason);
-    line("address", &view.public_addresses.join(" "));
-    line("vpn", &view.vpn_addresses.join(" "));
-    let level = view.level.map(|level| format!("{level}, ")).unwrap_or_default();
-    line("protection", &format!("{level}{} · booted {}", view.protection, boot.class));
-    let holds = |condition: &&Condition| condition.truth == Truth::True;
-    let held: Vec<&str> = view.conditions.iter().filter(holds).map(|condition| condition.name.as_str()).collect();
-    line("holds", &held.join(" "));
-    line("waits for", &view.waits_for.join(", "));
-    line("last error", &view.last_error);
-    text.push('\n');
-    text
+        if before.is_none() { format!("\n{text}\n") } else { text }
+    }
+
+    /// For a screen (console_codes(4)): over the rows of `before`, which stand at the top. What is below scrolls by itself,
+    /// and the cursor is left there for whoever writes next.
+    fn drawn_over(&self, before: Option<&Self>) -> String {
+        let (rows, old) = (self.rows(), before.map_or(0, |before| before.rows().len()));
+        let empty = (rows.len()..old).map(|_| String::new());
+        let below = rows.len() + 1;
+        let mut text = String::new();
+        for (number, row) in rows.iter().cloned().chain(empty).enumerate() {
+            write!(text, "\x1b[{};1H\x1b[K{row}", number + 1).expect(TO_A_STRING);
+        }
+        // The last row of any screen is above 999.
+        write!(text, "\x1b[{below}r\x1b[999;1H").expect(TO_A_STRING);
+        text
+    }
+
+    /// The rows of a screen, an empty one at the end.
+    fn rows(&self) -> Vec<String> {
+        let mut rows = Vec::new();
+        for (label, value) in self.0.iter().filter(|(_, value)| !value.is_empty()) {
+            for (number, part) in wrapped(value).iter().enumerate() {
+                let mut row = String::new();
+                line(&mut row, if number == 0 { label } else { "" }, part);
+                rows.push(row.trim_end().to_owned());
+            }
+        }
+        rows.push(String::new());
+        rows
+    }
+}
+
+const TO_A_STRING: &str = "writing to a String does not fail";
+
+fn line(text: &mut String, label: &str, value: &str) {
+    writeln!(text, "  {label:<10} {value}").expect(TO_A_STRING);
+}
+
+/// `value` in pieces that fit a row, at spaces where there are some; what needs more rows than it may have is cut.
+fn wrapped(value: &str) -> Vec<String> {
+    let room = WIDTH - INDENT;
+    let mut rows = vec![String::new()];
+    for word in value.split(' ') {
+        let letters: Vec<char> = word.chars().collect();
+        for (number, piece) in letters.chunks(room).enumerate() {
+            let row = rows.last_mut().expect("there is one from the start");
+            let used = row.chars().count();
+            let space = usize::from(used > 0 && number == 0);
+            if used + space + piece.len() <= room {
+                row.extend(std::iter::repeat_n(' ', space).chain(piece.iter().copied()));
+            } else {
+                rows.push(piece.iter().collect());
+            }
+        }
+    }
+    if rows.len() > ROWS_OF_A_VALUE {
+        rows.truncate(ROWS_OF_A_VALUE);
+        let last = rows.last_mut().expect("three are left");
+        *last = last.chars().take(room - 1).chain(['…']).collect();
+    }
+    rows
 }
 
 #[cfg(test)]
 mod tests {
-    use api::{ConditionName, Profile};
+    use api::{ConditionName, LevelInForce, Profile};
     use model::{BootClass, ClusterId, RootHash, Stay};
 
     use super::*;
     use crate::board::Boot;
 
+    fn board() -> (Board, model::PowerOn) {
+        Board::new(Boot {
+            profile: Profile::Release,
+            root_hash: RootHash([0xab; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        })
+    }
+
+    fn sheet(board: &Board) -> Sheet {
+        board.read(|view| Sheet::of(board, view))
+    }
+
     fn lines(board: &Board) -> Vec<String> {
-        board.read(|view| screen(board, view)).lines().map(str::to_owned).collect()
+        sheet(board).told_after(None).lines().map(str::to_owned).collect()
+    }
+
+    /// As much of the kernel's terminal as is used here: rows, a cursor, a region that scrolls.
+    struct Terminal {
+        rows: Vec<Vec<char>>,
+        cursor: (usize, usize),
+        top: usize,
+    }
+
+    impl Terminal {
+        fn new() -> Self {
+            Self { rows: vec![vec![' '; WIDTH]; 25], cursor: (0, 0), top: 0 }
+        }
+
+        fn write(&mut self, text: &str) {
+            let mut rest = text.chars();
+            while let Some(letter) = rest.next() {
+                match letter {
+                    '\x1b' => {
+                        assert_eq!(rest.next(), Some('['));
+                        let code: String = rest.by_ref().take_while_inclusive_letter();
+                        self.obey(&code);
+                    }
+                    '\n' => self.new_line(),
+                    letter => {
+                        if self.cursor.1 == WIDTH {
+                            self.new_line();
+                        }
+                        self.rows[self.cursor.0][self.cursor.1] = letter;
+                        self.cursor.1 += 1;
+                    }
+                }
+            }
+        }
+
+        fn new_line(&mut self) {
+            self.cursor = (self.cursor.0 + 1, 0);
+            if self.cursor.0 == self.rows.len() {
+                self.rows.remove(self.top);
+                self.rows.push(vec![' '; WIDTH]);
+                self.cursor.0 -= 1;
+            }
+        }
+
+        fn obey(&mut self, code: &str) {
+            let (numbers, command) = code.split_at(code.len() - 1);
+            let numbers: Vec<usize> = numbers.split(';').filter_map(|number| number.parse().ok()).collect();
+            match (command, numbers.as_slice()) {
+                ("H", [row, column]) => self.cursor = ((*row).min(25) - 1, column - 1),
+                ("K", []) => self.rows[self.cursor.0][self.cursor.1..].fill(' '),
+                ("r", [top]) => (self.top, self.cursor) = (top - 1, (0, 0)),
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn text(&self) -> Vec<String> {
+            self.rows.iter().map(|row| row.iter().collect::<String>().trim_end().to_owned()).collect()
+        }
+    }
+
+    trait Code {
+        /// Up to and with the letter that ends a control sequence.
+        fn take_while_inclusive_letter(self) -> String;
+    }
+
+    impl<I: Iterator<Item = char>> Code for I {
+        fn take_while_inclusive_letter(self) -> String {
+            let mut code = String::new();
+            for letter in self {
+                code.push(letter);
+                if letter.is_ascii_alphabetic() {
+                    break;
+                }
+            }
+            code
+        }
+    }
+
+    /// A machine that runs, and what it says at each percent of its tagging.
+    fn tagging(mut each: impl FnMut(&Sheet, &Sheet)) -> Sheet {
+        let (board, power_on) = board();
+        board.settled(&power_on.stays(Stay::NeedsOwner), "a reason");
+        let mut before = sheet(&board);
+        for percent in 0..100 {
+            board.update(|view| view.level = Some(LevelInForce::Tagging { percent }));
+            let now = sheet(&board);
+            each(&before, &now);
+            before = now;
+        }
+        before
+    }
+
+    /// Proves: O11
+    #[test]
+    fn a_serial_line_is_told_once_and_then_what_changed() {
+        let mut told = String::new();
+        tagging(|before, now| told += &now.told_after(Some(before)));
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 100, "{told}");
+        assert_eq!(lines[7], "  protection authenticated (7 % tagged), none · booted direct");
+
+        let (board, power_on) = board();
+        let first = sheet(&board);
+        board.settled(&power_on.stays(Stay::NeedsOwner), "the disk is blank");
+        board.update(|view| view.waits_for = vec![String::from("etcd")]);
+        let second = sheet(&board);
+        let all = "  state      NeedsOwner\n  reason     the disk is blank\n  waits for  etcd\n";
+        assert_eq!(second.told_after(Some(&first)), all, "a state with its reason, in this order");
+        board.update(|view| view.waits_for.clear());
+        assert_eq!(sheet(&board).told_after(Some(&second)), "  waits for  -\n", "what is gone is said, too");
+        assert_eq!(second.told_after(Some(&second)), "");
+    }
+
+    /// Proves: O11
+    #[test]
+    fn a_screen_is_drawn_in_place_and_keeps_the_log_below() {
+        let mut terminal = Terminal::new();
+        (0..30).for_each(|number| terminal.write(&format!("kernel line {number}\n")));
+        let mut first = true;
+        let last = tagging(|before, now| {
+            if std::mem::take(&mut first) {
+                terminal.write(&before.drawn_over(None));
+                terminal.write("[ 1.0] INFO one\n[ 2.0] INFO two\n");
+            }
+            terminal.write(&now.drawn_over(Some(before)));
+        });
+        let text = terminal.text();
+        assert_eq!(text.iter().filter(|row| row.starts_with("  Cairn ")).count(), 1, "{text:#?}");
+        assert_eq!(text[..last.rows().len()], last.rows(), "at the top: {text:#?}");
+        assert!(text[3].contains("(99 % tagged)"), "{text:#?}");
+        assert_eq!(text[22..], ["[ 1.0] INFO one", "[ 2.0] INFO two", ""], "{text:#?}");
+        // However much is logged, the sheet stays.
+        (0..100).for_each(|number| terminal.write(&format!("line {number}\n")));
+        let text = terminal.text();
+        assert_eq!(text[..last.rows().len()], last.rows(), "{text:#?}");
+        assert_eq!(text[23], "line 99");
+    }
+
+    #[test]
+    fn a_sheet_that_shrinks_leaves_nothing_of_itself() {
+        let (board, _power_on) = board();
+        board.update(|view| view.waits_for = vec![String::from("etcd")]);
+        board.error("a service failed");
+        let long = sheet(&board);
+        board.update(|view| {
+            view.waits_for.clear();
+            view.last_error.clear();
+        });
+        let short = sheet(&board);
+        let mut terminal = Terminal::new();
+        terminal.write(&long.drawn_over(None));
+        assert!(terminal.text().contains(&String::from("  waits for  etcd")));
+        terminal.write(&short.drawn_over(Some(&long)));
+        let text = terminal.text();
+        assert_eq!(text[..short.rows().len()], short.rows());
+        assert!(text[short.rows().len()..].iter().all(String::is_empty), "{text:#?}");
+    }
+
+    #[test]
+    fn long_values_are_wrapped_and_nothing_in_them_steers_the_terminal() {
+        let (board, _power_on) = board();
+        board.error(&format!("open \x1b[2J`x`:\nno {}", "word ".repeat(12)));
+        let rows = sheet(&board).rows();
+        assert!(rows.iter().all(|row| row.chars().count() <= WIDTH), "{rows:#?}");
+        let at = rows.iter().position(|row| row.starts_with("  last error open [2J`x`: no word word")).unwrap();
+        assert!(rows[at + 1].starts_with("             word"), "{rows:#?}");
+        assert!(!sheet(&board).told_after(None).contains('\x1b'));
+        let cut = wrapped(&"x".repeat(1000));
+        assert_eq!(cut.len(), ROWS_OF_A_VALUE);
+        assert!(cut[2].ends_with('…') && cut.iter().all(|row| row.chars().count() == WIDTH - INDENT), "{cut:#?}");
+        assert_eq!(wrapped("a b"), ["a b"]);
+    }
+
+    #[test]
+    fn screens_are_told_from_lines_by_their_names() {
+        for (name, wanted) in
+            [("tty0", Kind::Screen), ("tty12", Kind::Screen), ("ttyS0", Kind::Line), ("tty", Kind::Line)]
+        {
+            assert_eq!(kind(name), wanted, "{name}");
+        }
+        for name in ["ttyAMA0", "hvc0", "ttyUSB0", "netcon0"] {
+            assert_eq!(kind(name), Kind::Line, "{name}");
+        }
     }
 
     /// Proves: O11
     #[test]
     fn a_person_reads_state_step_reason_and_what_was_wrong() {
-        let (board, power_on) = Board::new(Boot {
-            profile: Profile::Release,
-            root_hash: RootHash([0xab; 32]),
-            boot_id: String::from("b"),
-            class: BootClass::Direct,
-        });
+        let (board, power_on) = board();
         assert!(lines(&board).contains(&String::from("  state      starting (start)")), "{:?}", lines(&board));
         assert!(!lines(&board).iter().any(|line| line.starts_with("  reason")), "nothing to say, no line");
         board.settled(&power_on.stays(Stay::NeedsOwner), "the disk is blank");

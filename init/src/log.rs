@@ -7,7 +7,6 @@ mod ring;
 mod subscriber;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Write;
 use std::sync::{Mutex, OnceLock};
 
@@ -15,6 +14,7 @@ use api::{LogEntry, LogQuery, UnixMillis};
 use ring::Ring;
 use tokio::sync::watch;
 
+use crate::console::{Console, Kind};
 use crate::{clock, lock};
 
 /// The name under which PID 1 itself logs.
@@ -29,7 +29,7 @@ struct Log {
     rings: Mutex<Rings>,
     /// Counts entries; followers wait on it.
     written: watch::Sender<u64>,
-    consoles: Mutex<Vec<File>>,
+    consoles: Mutex<Vec<Console>>,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ struct Rings {
 }
 
 /// Installs the logger. Called once, before anything logs; a second call changes nothing.
-pub(crate) fn install(consoles: Vec<File>) {
+pub(crate) fn install(consoles: Vec<Console>) {
     let log = Log { rings: Mutex::default(), written: watch::Sender::new(0), consoles: Mutex::new(consoles) };
     if LOG.set(log).is_ok() {
         subscriber::install();
@@ -63,9 +63,14 @@ pub(crate) fn write(service: &'static str, line: &[u8]) {
 
 /// Shows `text` on the console, whatever state the rest is in.
 pub(crate) fn console(text: &str) {
+    show(|_| text);
+}
+
+/// Shows on each console what is for its kind.
+pub(crate) fn show<'a>(text: impl Fn(Kind) -> &'a str) {
     let Some(log) = LOG.get() else { return };
-    for console in lock::even_if_poisoned(&log.consoles).iter_mut() {
-        let _there_is_nowhere_to_report_it = console.write_all(text.as_bytes());
+    for Console { kind, device } in lock::even_if_poisoned(&log.consoles).iter_mut() {
+        let _there_is_nowhere_to_report_it = device.write_all(text(*kind).as_bytes());
     }
 }
 

@@ -37,6 +37,8 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     let screen = Screen::of(&mut vm, &t.dir().join("screen.ppm"), t.within(1))?;
     let lines = [&name, "  state      Running", "  address    10.0.2.15/24 (eth0)", "  protection authenticated"];
     ensure!(screen.shows(&lines), "the screen does not show {lines:?}");
+    // Tagging changes it all the time; it is drawn where it was.
+    ensure!(screen.begins(&["  Cairn      ", &name, "  cluster    "]), "the screen is not drawn from its top");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     ensure!(disk.esp()?.iter().all(|(name, _)| name != image::esp::ENROLMENT), "the config is gone");

@@ -128,6 +128,8 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
         (last["level"] == "authenticated").then_some(())
     });
     tagged.with_context(|| format!("{last:#}"))?;
+    let heads = vm.console().lines().iter().filter(|line| line.text.starts_with("  Cairn ")).count();
+    ensure!(heads == 1, "a serial line is told what changed: {heads} times all of it");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
 

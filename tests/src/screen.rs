@@ -45,6 +45,13 @@ impl Screen {
         self.extends(&Alphabet::blank(), lines)
     }
 
+    /// Whether the first rows of the screen begin with these lines, one by one.
+    #[must_use]
+    pub fn begins(&self, lines: &[&str]) -> bool {
+        let drawn = |known: Alphabet, (row, line): (&Vec<Glyph>, &&str)| known.with(row, line);
+        self.0.len() >= lines.len() && self.0.iter().zip(lines).try_fold(Alphabet::blank(), drawn).is_some()
+    }
+
     fn extends(&self, known: &Alphabet, lines: &[&str]) -> bool {
         let Some((line, rest)) = lines.split_first() else { return true };
         self.0.iter().any(|row| known.with(row, line).is_some_and(|more| self.extends(&more, rest)))
@@ -120,6 +127,8 @@ mod tests {
         let screen = Screen::read(&pixmap(&["noise", "  state      Running", "  name       m-caa4b6b73c43"])).unwrap();
         assert!(screen.shows(&["  name       m-caa4b6b73c43", "  state      Running"]));
         assert!(screen.shows(&["  name       m-caa4"]), "only a beginning is looked for");
+        assert!(screen.begins(&["noise", "  state"]) && !screen.begins(&["  state"]));
+        assert!(!screen.begins(&["noise", "  state", "  name", ""]), "more lines than the screen has");
         for other in ["  name       m-caa4b6b73c44", " name        m-caa4b6b73c43"] {
             assert!(!screen.shows(&[other]), "{other}");
         }
