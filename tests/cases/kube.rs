@@ -2,7 +2,7 @@
 //!
 //! The cases share one machine, for it takes minutes to come up, and it is started twice in all: the reboot comes last. It
 //! is what hardware is: the whole disk, by UEFI, its config on the ESP, sealed to what was measured, at the default level.
-//! Another one shows that the same image runs a pod when QEMU loads its kernel.
+//! That the same image runs a pod when QEMU loads its kernel is shown in `cluster.rs`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,7 +20,6 @@ pub(crate) const CASES: &[Case] = &[
     case("a privileged pod is refused", &["W7"], privileged),
     case("a pod cannot be reached from outside", &["A7"], scanned),
     case("a pod gets no credential of the machine", &["W7"], no_credential),
-    case("the same image runs a pod when its kernel is loaded", &["O6", "W1"], direct),
     case("a reboot is a cold start that brings all of it back", &["O12", "D2", "S6", "W1"], reboot),
 ];
 
@@ -55,16 +54,6 @@ fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Cluster>>> {
         disk.put_config(&config)?;
         Cluster::with_pod(t, plan.start()?, owner, peer)
     })
-}
-
-fn direct(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
-    let config = owner.config(NAME, &["--level", "encrypted"])?;
-    let peer = network::outside(u32::MAX)?;
-    let vm = t.machine("m").memory_mib(3072).tpm().nic(peer.link()).config(&config)?.start()?;
-    let cluster = Cluster::with_pod(t, vm, owner, peer)?;
-    ensure!(cluster.ask(&["machine", "status"])?["boot_class"] == "direct");
-    cluster.wait_pod()
 }
 
 fn ready(t: &Context) -> anyhow::Result<()> {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 mod api;
 mod boot;
+mod cluster;
 mod enrolment;
 mod kube;
 mod network;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let tables = [
         workshop::CASES,
         boot::CASES,
+        cluster::CASES,
         enrolment::CASES,
         storage::CASES,
         shutdown::CASES,

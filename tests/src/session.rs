@@ -142,8 +142,11 @@ fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
     let entries = |dir: &Path| -> Vec<PathBuf> {
         fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
     };
-    // Cases keep files of their own beside their machines' directories.
-    for machine in entries(dir).iter().flat_map(|case| entries(case)).filter(|path| path.is_dir()) {
+    // Cases keep files of their own beside their machines' directories; an owner has machines in clusters.
+    let clusters = |case: &PathBuf| entries(&case.join("owner/cairn/clusters"));
+    let machines =
+        |case: &PathBuf| entries(case).into_iter().chain(clusters(case).into_iter().map(|of| of.join("machine")));
+    for machine in entries(dir).iter().flat_map(machines).filter(|path| path.is_dir()) {
         if let Some(vm) = Vm::attach(&machine).context("find a machine that an earlier run left")? {
             vm.kill();
         }

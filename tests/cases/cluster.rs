@@ -1,0 +1,150 @@
+//! A virtual cluster as its owner has it: made, looked at, stopped, started and taken away by `cairnctl` alone, in a data
+//! directory of the case's own.
+//!
+//! The first case is `cargo xtask up --exit`, command by command. It costs minutes where machines are emulated: it is the
+//! only one of its kind.
+
+use std::fs;
+
+use anyhow::{Context as _, ensure};
+use image::names;
+use serde_json::Value;
+use tests::{Case, Context, Need, Owner, web_pod};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "a cluster is made by one command, runs a pod and is taken away",
+        proves: &["O6", "W1", "W5", "Q6"],
+        needs: &[Need::Swtpm],
+        run: journey,
+    },
+    Case { name: "a cluster is stopped and started by its name", proves: &["Q6"], needs: &[Need::Swtpm], run: by_name },
+    Case { name: "a kernel that panics is told by its last lines", proves: &["Q6"], needs: &[], run: panics },
+];
+
+const NAME: &str = "one";
+
+fn journey(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    let said = cluster.run(&["cluster", "create", NAME, "--wait", "--timeout", &patience(t, 180)])?;
+    ensure!(said.contains("cluster `one` runs on m-") && said.contains("(protection tpm)"), "{said}");
+    // Pods are refused until the controller-manager has made their namespace's account.
+    cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=300s"])?;
+    let pod = t.dir().join("web.json");
+    fs::write(&pod, web_pod("web", false).to_string()).context("write the pod")?;
+    cluster.kubectl(&["apply", "--filename", &pod.to_string_lossy()])?;
+    cluster.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"])?;
+
+    let status = cluster.ask(&["machine", "status"])?;
+    ensure!(status["boot_class"] == "direct" && status["state"] == "Running", "{status:#}");
+    ensure!(status["level"].as_str().is_some_and(|level| level.starts_with("authenticated")), "{status:#}");
+    let shown = cluster.kubectl(&["get", "nodes,pods", "--output", "wide"])?;
+    ensure!(shown.contains(status["name"].as_str().context("the machine has a name")?), "{shown}");
+    let timeline = cluster.ask(&["machine", "timeline"])?;
+    let reached = |name: &str| timeline.as_array().is_some_and(|rows| rows.iter().any(|row| row["name"] == name));
+    ensure!(reached("kernel") && reached("NodeReady"), "{timeline:#}");
+
+    // On its way down it is taken away: what goes by itself in that moment is no error.
+    cluster.run(&["machine", "poweroff"])?;
+    cluster.destroyed()
+}
+
+fn by_name(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    // The least memory that is taken is enough.
+    let plain = ["--no-kubernetes", "--level", "encrypted", "--memory", "512M", "--timeout", &patience(t, 60)];
+    cluster.run(&[&["cluster", "create", NAME], &plain[..]].concat())?;
+    let before = cluster.ask(&["cluster", "status", NAME])?;
+    ensure!(before["machines"][0]["state"] == "Running", "{before:#}");
+
+    let stopped = cluster.run(&["cluster", "stop", NAME, "--timeout", &patience(t, 20)])?;
+    ensure!(stopped.contains("is off; to start it again: cairnctl cluster start one"), "{stopped}");
+    ensure!(fs::read_to_string(cluster.console())?.contains("service stopped service=etcd"), "in order");
+    ensure!(cluster.ask(&["cluster", "list"])?[0]["state"] == "off");
+    let again = cluster.run(&["-c", NAME, "cluster", "stop"])?;
+    ensure!(again.contains("is off already"), "{again}");
+
+    ensure!(cluster.run(&["cluster", "start", NAME])?.contains("starts"));
+    let again = cluster.run(&["-c", NAME, "cluster", "start"])?;
+    ensure!(again.contains("runs already"), "{again}");
+    cluster.run(&["condition", "wait", "Running", "--timeout", &patience(t, 60)])?;
+    let now = cluster.ask(&["cluster", "status", NAME])?;
+    ensure!(now["cluster_id"] == before["cluster_id"] && now["machines"][0]["state"] == "Running", "{now:#}");
+
+    let cut = cluster.run(&["cluster", "stop", NAME, "--now"])?;
+    ensure!(cut.contains("is off"), "{cut}");
+    cluster.run(&["cluster", "start", NAME])?;
+    // Running, in the middle of its boot.
+    cluster.destroyed()
+}
+
+fn panics(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    let broken = t.dir().join("broken");
+    fs::create_dir_all(&broken)?;
+    for file in [names::KERNEL, names::DISK, names::MANIFEST] {
+        std::os::unix::fs::symlink(t.image().file(file), broken.join(file))?;
+    }
+    // No archive: nothing to start, and no root to look for it on.
+    fs::write(broken.join(names::INITRAMFS), [0; 4096])?;
+    let image = broken.to_string_lossy();
+    let line = ["--image", &image, "--no-kubernetes", "--no-tpm", "--unprotected", "--timeout", &patience(t, 60)];
+    let refused = cluster.run(&[&["cluster", "create", NAME], &line[..]].concat());
+    let refused = refused.err().context("a machine without a root came up")?.to_string();
+    ensure!(
+        refused.contains("the machine's kernel panicked") && refused.contains("Kernel panic - not syncing: "),
+        "{refused}"
+    );
+    ensure!(refused.contains("what was made stays for a look"), "{refused}");
+    cluster.destroyed()
+}
+
+/// As `cairnctl --timeout` reads it: seconds on a host with KVM, stretched elsewhere.
+fn patience(t: &Context, seconds: u64) -> String {
+    format!("{}s", t.within(seconds).length().as_secs())
+}
+
+/// The only cluster of an owner. Its machine ends with it; its files stay for who looks why a case failed.
+struct Cluster {
+    owner: Owner,
+    home: std::path::PathBuf,
+}
+
+impl Cluster {
+    fn of(t: &Context) -> anyhow::Result<Self> {
+        Ok(Self { owner: t.owner()?, home: t.dir().join("owner/cairn/clusters") })
+    }
+
+    fn run(&self, line: &[&str]) -> anyhow::Result<String> {
+        self.owner.run(line).with_context(|| format!("cairnctl {}", line.join(" ")))
+    }
+
+    fn ask(&self, line: &[&str]) -> anyhow::Result<Value> {
+        serde_json::from_str(&self.run(&[line, &["-o", "json"]].concat())?).context("read what cairnctl says")
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.run(&[&["kubectl", "--"], arguments].concat())
+    }
+
+    fn console(&self) -> std::path::PathBuf {
+        self.home.join(NAME).join("machine/serial.log")
+    }
+
+    /// Takes it away: then nothing is listed, nothing lies there, and there is nothing to take away any more.
+    fn destroyed(&self) -> anyhow::Result<()> {
+        self.run(&["cluster", "destroy", NAME, "--yes"])?;
+        ensure!(self.ask(&["cluster", "list"])?.as_array().is_some_and(Vec::is_empty));
+        ensure!(fs::read_dir(&self.home)?.next().is_none(), "files are left");
+        let again = self.owner.run(&["cluster", "destroy", NAME, "--yes"]).err().context("destroyed twice")?;
+        ensure!(again.text.contains("there is no cluster `one`"), "{again}");
+        Ok(())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Where it was destroyed, there is none.
+        let _ended = self.owner.run(&["cluster", "stop", NAME, "--now"]);
+    }
+}
