@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use xtask::progress::say;
 
 /// How many tests ended how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -19,26 +20,41 @@ pub(crate) struct Counts {
     pub(crate) skipped: usize,
 }
 
-/// Runs one `cargo test …`. A run that ends badly without a failed test (it did not compile, a test program crashed)
-/// counts as one failure.
+/// Runs one `cargo test …`. A run that ends badly without a failed test (it did not compile, a test program crashed), and
+/// one that ends well without any test, count as one failure.
 ///
 /// # Errors
 /// Cargo cannot be started, or its output cannot be read or shown.
 pub(crate) fn of(cargo_test: &mut Command) -> Result<Counts> {
-    let mut child = cargo_test.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start cargo")?;
+    counted(cargo_test, |counts, line| {
+        if let Some(more) = result_line(line) {
+            *counts += more;
+        }
+    })
+}
+
+fn counted(tests: &mut Command, mut read: impl FnMut(&mut Counts, &str)) -> Result<Counts> {
+    let mut child = tests.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start the tests")?;
     let mut counts = Counts::default();
-    for line in BufReader::new(child.stdout.take().context("cargo's output is a pipe")?).lines() {
+    for line in BufReader::new(child.stdout.take().context("the tests' output is a pipe")?).lines() {
         let line = line.context("read the tests' output")?;
         writeln!(stdout(), "{line}").context("show the tests' output")?;
-        if let Some(more) = result_line(&line) {
-            counts += more;
+        read(&mut counts, &line);
+    }
+    let status = child.wait().context("wait for the tests")?;
+    Ok(judged(status.success(), counts))
+}
+
+/// What a run counts for, by how it ended and what it counted.
+fn judged(ended_well: bool, counts: Counts) -> Counts {
+    match (ended_well, counts) {
+        (true, Counts { passed: 0, failed: 0, skipped: 0 }) => {
+            say("✗ the tests ended well, but not one was counted: that is a failure");
+            Counts { failed: 1, ..counts }
         }
+        (false, Counts { failed: 0, .. }) => Counts { failed: 1, ..counts },
+        (_, counts) => counts,
     }
-    let status = child.wait().context("wait for cargo")?;
-    if !status.success() && counts.failed == 0 {
-        counts.failed = 1;
-    }
-    Ok(counts)
 }
 
 /// Reads the line with which Rust's test programs end: `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
@@ -79,8 +95,31 @@ mod tests {
         assert_eq!(of(&mut Command::new("false")).expect("ran"), Counts { passed: 0, failed: 1, skipped: 0 });
     }
 
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script);
+        command
+    }
+
+    #[test]
+    fn a_run_that_ends_well_without_any_test_is_a_failure() {
+        let failed = Counts { passed: 0, failed: 1, skipped: 0 };
+        assert_eq!(of(&mut Command::new("true")).expect("ran"), failed);
+        let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.1s";
+        assert_eq!(of(&mut shell(&format!("echo '{empty}'"))).expect("ran"), failed);
+    }
+
+    #[test]
+    fn a_run_that_ends_well_with_tests_is_good_also_when_one_of_its_programs_has_none() {
+        let line =
+            |passed| format!("test result: ok. {passed} passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
+        let good = of(&mut shell(&format!("echo '{}'; echo '{}'", line(0), line(3)))).expect("ran");
+        assert_eq!(good, Counts { passed: 3, failed: 0, skipped: 2 });
+    }
+
     #[test]
     fn the_closing_line_has_its_form() {
-        assert_eq!(Counts { passed: 3, failed: 0, skipped: 1 }.to_string(), "3 passed, 0 failed, 1 skipped");
+        let counts = Counts { passed: 3, failed: 0, skipped: 1 };
+        assert_eq!(counts.to_string(), "3 passed, 0 failed, 1 skipped");
     }
 }
