@@ -12,6 +12,7 @@ use ::image::Profile;
 use anyhow::{Context, Result, bail};
 use xtask::{
     cache::Cache,
+    fresh,
     process::shown,
     progress::{clock_text, say, timed},
     workspace::Workspace,
@@ -31,6 +32,8 @@ use crate::{
 pub(crate) struct Report {
     rows: Vec<Row>,
     counts: Counts,
+    /// What must not be missed, said again at the end.
+    notes: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -40,7 +43,7 @@ struct Row {
     good: bool,
 }
 
-/// `cargo xtask ci`: everything.
+/// `cargo xtask ci`: everything; the tests in a fresh root, where one can be made.
 ///
 /// # Errors
 /// Something failed; the report has been printed.
@@ -58,7 +61,17 @@ pub(crate) fn ci(workspace: &Workspace, cache: &Cache) -> Result<()> {
         let mut deny = Command::new(tools::cargo_deny(cache)?);
         shown(deny.args(["check", "bans", "licenses", "sources"]).current_dir(workspace.root()))
     });
-    report.tests(workspace, cache);
+    match fresh::obstacle()? {
+        None => {
+            let mut tests = Command::new("cargo");
+            tests.args(["xtask", "fresh"]).current_dir(workspace.root());
+            report.count("in a fresh root", || verdict::of_all(&mut tests));
+        }
+        Some(obstacle) => {
+            report.note(format!("! the tests ran on this machine as it is, not in a fresh root: {obstacle}"));
+            report.tests(workspace, cache);
+        }
+    }
     report.finish()
 }
 
@@ -112,7 +125,7 @@ impl Report {
             command.args(["test", "--locked", "--no-fail-fast"]).args(arguments).current_dir(workspace.root());
             command
         };
-        self.count("host tests", &mut cargo_test(&["--workspace", "--exclude", "tests"]));
+        self.count("host tests", || verdict::of(&mut cargo_test(&["--workspace", "--exclude", "tests"])));
         let mut machines = cargo_test(&["--package", "tests"]);
         machines.env("CAIRN_IMAGE_DIR", &folder).env("CAIRN_DEBUG_IMAGE_DIR", &debug);
         self.run("cairnctl", || {
@@ -123,7 +136,7 @@ impl Report {
             // Building them has failed above otherwise, and has said so.
             machines.env("CAIRN_KUBECTL", components.kubectl_path());
         }
-        self.count("machine tests", &mut machines);
+        self.count("machine tests", || verdict::of(&mut machines));
     }
 
     fn run(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) {
@@ -134,10 +147,16 @@ impl Report {
         self.rows.push(Row { name, took, good: result.is_ok() });
     }
 
-    fn count(&mut self, name: &'static str, cargo_test: &mut Command) {
+    /// Says something now, and again at the end.
+    fn note(&mut self, note: String) {
+        say(&note);
+        self.notes.push(note);
+    }
+
+    fn count(&mut self, name: &'static str, tests: impl FnOnce() -> Result<Counts>) {
         let mut counts = Counts::default();
         self.run(name, || {
-            counts = verdict::of(cargo_test)?;
+            counts = tests()?;
             if counts.failed > 0 { bail!("{counts}") } else { Ok(()) }
         });
         self.counts += counts;
@@ -164,6 +183,7 @@ impl Report {
         if !failed.is_empty() {
             text += &format!("failed: {}\n", failed.join(", "));
         }
+        text.extend(self.notes.iter().map(|note| format!("{note}\n")));
         writeln!(out, "{text}{}", self.counts).context("print the report")?;
         if failed.is_empty() { Ok(()) } else { Err(Failed.into()) }
     }

@@ -3,7 +3,7 @@
 //! built as this host builds anything.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -13,7 +13,7 @@ use cargo_metadata::MetadataCommand;
 use xtask::{
     process::{answer, shown},
     progress::talking_step,
-    workspace::Workspace,
+    workspace::{self, Workspace},
 };
 
 use crate::notices;
@@ -100,19 +100,9 @@ fn compile(workspace: &Workspace, build: Build, packages: &[&str]) -> Result<Pat
     Ok(target.join(TARGET).join(profile))
 }
 
-/// Cargo's home: `$CARGO_HOME`, or `~/.cargo`.
-///
-/// # Errors
-/// Neither variable is set.
-pub(crate) fn cargo_home() -> Result<PathBuf> {
-    let named = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = || env::home_dir().map(|home| home.join(".cargo"));
-    named.or_else(home).context("find cargo's home: neither CARGO_HOME nor HOME is set")
-}
-
 /// Flags for rustc and for the C compiler: static, and with the machine's folders mapped to fixed names.
 fn flags(workspace: &Workspace, target: &Path) -> Result<(String, String)> {
-    let cargo_home = cargo_home()?;
+    let cargo_home = workspace::cargo_home()?;
     let sysroot = PathBuf::from(answer(Command::new("rustc").args(["--print", "sysroot"]))?);
     // The last match wins, so the target folder comes behind the workspace it may lie in.
     let folders = [(workspace.root(), "/cairn"), (&cargo_home, "/cargo"), (&sysroot, "/rust"), (target, "/target")];

@@ -18,10 +18,8 @@ use xtask::{
     digest::{self, Inputs},
     process::{answer, logged},
     progress::{say, step},
-    workspace::Workspace,
+    workspace::{self, Workspace},
 };
-
-use crate::programs;
 
 /// What cargo needs of its home to build without the network: what was downloaded, and where from.
 const CARGO_HOME_PARTS: &[&str] = &["registry/index", "registry/cache", "config.toml"];
@@ -58,7 +56,7 @@ fn again(room: &Room<'_>, workspace: &Workspace, files: &[String], first: &Path)
         copy(&workspace.path(file), &checkout.join(file))?;
     }
     for part in CARGO_HOME_PARTS {
-        let (from, to) = (programs::cargo_home()?.join(part), cargo_home.join(part));
+        let (from, to) = (workspace::cargo_home()?.join(part), cargo_home.join(part));
         if from.exists() {
             fs::create_dir_all(to.parent().context("a part has a folder")?).context("create the cargo home")?;
             logged(Command::new("cp").arg("--recursive").arg(from).arg(to), room.log)?;

@@ -3,6 +3,7 @@
 //! specification's rows of tests anew, and nothing else ever.
 
 mod directions;
+mod programs;
 mod proofs;
 mod text;
 
@@ -56,6 +57,9 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
             findings.extend(text::findings(&name, &source));
             if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
                 findings.extend(text::world(&name, &source));
+            }
+            if directions::runs_on_a_persons_machine(&member) {
+                findings.extend(programs::findings(&name, &source));
             }
             proofs.read(&name, &source);
         }

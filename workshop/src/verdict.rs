@@ -33,6 +33,14 @@ pub(crate) fn of(cargo_test: &mut Command) -> Result<Counts> {
     })
 }
 
+/// Runs a whole `cargo xtask test`, which counts for itself: its last line is taken. The same ends are failures.
+///
+/// # Errors
+/// It cannot be started, or its output cannot be read or shown.
+pub(crate) fn of_all(xtask_test: &mut Command) -> Result<Counts> {
+    counted(xtask_test, |counts, line| *counts = closing_line(line).unwrap_or_default())
+}
+
 fn counted(tests: &mut Command, mut read: impl FnMut(&mut Counts, &str)) -> Result<Counts> {
     let mut child = tests.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start the tests")?;
     let mut counts = Counts::default();
@@ -63,6 +71,14 @@ fn result_line(line: &str) -> Option<Counts> {
     let number =
         |word: &str| numbers.split(';').find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok());
     Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped: number("ignored")? })
+}
+
+/// Reads the line with which a whole run ends: what [`Counts`] prints.
+fn closing_line(line: &str) -> Option<Counts> {
+    let (passed, rest) = line.split_once(" passed, ")?;
+    let (failed, rest) = rest.split_once(" failed, ")?;
+    let skipped = rest.strip_suffix(" skipped")?;
+    Some(Counts { passed: passed.parse().ok()?, failed: failed.parse().ok()?, skipped: skipped.parse().ok()? })
 }
 
 impl AddAssign for Counts {
@@ -107,6 +123,7 @@ mod tests {
         assert_eq!(of(&mut Command::new("true")).expect("ran"), failed);
         let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.1s";
         assert_eq!(of(&mut shell(&format!("echo '{empty}'"))).expect("ran"), failed);
+        assert_eq!(of_all(&mut shell("echo 0 passed, 0 failed, 0 skipped")).expect("ran"), failed);
     }
 
     #[test]
@@ -118,8 +135,20 @@ mod tests {
     }
 
     #[test]
-    fn the_closing_line_has_its_form() {
+    fn a_whole_run_is_judged_by_its_last_line() {
+        let result = "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
+        let run = |end: &str| of_all(&mut shell(&format!("echo '{result}'; {end}"))).expect("ran");
+        assert_eq!(run("echo 9 passed, 0 failed, 1 skipped"), Counts { passed: 9, failed: 0, skipped: 1 });
+        assert_eq!(run("echo 9 passed, 2 failed, 1 skipped; exit 1"), Counts { passed: 9, failed: 2, skipped: 1 });
+        assert_eq!(run("echo 9 passed, 0 failed, 1 skipped; exit 1"), Counts { passed: 9, failed: 1, skipped: 1 });
+        assert_eq!(run("echo 9 passed, 0 failed, 1 skipped; echo killed"), Counts { passed: 0, failed: 1, skipped: 0 });
+    }
+
+    #[test]
+    fn the_closing_line_has_its_form_and_is_read_back() {
         let counts = Counts { passed: 3, failed: 0, skipped: 1 };
         assert_eq!(counts.to_string(), "3 passed, 0 failed, 1 skipped");
+        assert_eq!(closing_line(&counts.to_string()), Some(counts));
+        assert_eq!(closing_line("3 passed, 0 failed"), None);
     }
 }

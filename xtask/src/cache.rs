@@ -82,6 +82,18 @@ impl Cache {
         Self { root }
     }
 
+    /// Where everything is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where the output of tools goes that work on something.
+    #[must_use]
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.root.join("logs").join(name).with_extension("log")
+    }
+
     /// Returns the folder of the entry, checked file by file; builds it first if it is not there or damaged.
     /// Several processes may ask for the same entry: one builds, the others wait for it.
     ///
@@ -92,7 +104,7 @@ impl Cache {
         let entry = kind.join(key.inputs.to_string());
         let partial = entry.with_extension("partial");
         fs::create_dir_all(&kind).with_context(|| format!("create `{}`", kind.display()))?;
-        let _lock = lock(key, &entry.with_extension("lock"))?;
+        let _lock = lock(key.kind, &entry.with_extension("lock"))?;
 
         match look(&entry).with_context(|| format!("look into `{}`", entry.display()))? {
             Found::Good => return Ok(entry),
@@ -104,7 +116,7 @@ impl Cache {
         }
 
         let (out, work) = (partial.join("out"), partial.join("work"));
-        let log = self.root.join("logs").join(key.kind).with_extension("log");
+        let log = self.log(key.kind);
         remove_if_there(&partial)?; // left by a build that was killed: we hold the lock, so nobody works there
         for folder in [&out, &work] {
             fs::create_dir_all(folder).with_context(|| format!("create `{}`", folder.display()))?;
@@ -120,12 +132,12 @@ impl Cache {
     }
 }
 
-/// Takes the lock of an entry; the file's closing releases it, so also the process's death.
-fn lock(key: &Key, path: &Path) -> Result<fs::File> {
+/// Takes a lock; the file's closing releases it, so also the process's death. `what` is said while another has it.
+pub(crate) fn lock(what: &str, path: &Path) -> Result<fs::File> {
     let file = fs::File::create(path).with_context(|| format!("create `{}`", path.display()))?;
     match file.try_lock() {
         Ok(()) => return Ok(file),
-        Err(fs::TryLockError::WouldBlock) => say(format_args!("… {}: another process builds it; waiting", key.kind)),
+        Err(fs::TryLockError::WouldBlock) => say(format_args!("… {what}: another process is at it; waiting")),
         Err(fs::TryLockError::Error(error)) => return Err(error).with_context(|| format!("lock `{}`", path.display())),
     }
     file.lock().with_context(|| format!("wait for `{}`", path.display()))?;

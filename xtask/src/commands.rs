@@ -30,6 +30,7 @@ pub const COMMANDS: &[Row] = &[
     row("up", By::SetUp, "Build everything, boot one machine, show it Ready with a pod, say how to go on"),
     row("test", By::SetUp, "Run all tests; the last line is `N passed, N failed, N skipped`"),
     row("ci", By::SetUp, "Run all that must hold before a change lands: format, lints, dependencies, tests"),
+    row("fresh", By::Driver, "Run the tests, or another command, in a fresh Debian root"),
     row("tidy", By::Workshop, "Check the house rules: directions of dependencies, names, length of files"),
     row("packages", By::Driver, "Install the Debian packages that building and testing need, after naming them"),
     row("kernel", By::SetUp, "Build the kernel, or find it in the cache, and print where it is"),

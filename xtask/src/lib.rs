@@ -5,7 +5,9 @@
 pub mod cache;
 pub mod commands;
 pub mod digest;
+pub mod fresh;
 pub mod packages;
+pub mod preflight;
 pub mod process;
 pub mod progress;
 pub mod workspace;

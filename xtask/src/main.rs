@@ -10,8 +10,9 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use xtask::{
+    cache::Cache,
     commands::{self, By},
-    packages,
+    fresh, preflight,
     progress::say,
     workspace::Workspace,
 };
@@ -19,7 +20,7 @@ use xtask::{
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     match run(&arguments) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             say(format_args!("error: {error:#}"));
             ExitCode::FAILURE
@@ -27,33 +28,39 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &[String]) -> Result<()> {
+fn run(arguments: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
         [] | ["help" | "--help" | "-h"] => print(&commands::help()),
         ["help", name, ..] => run(&[(*name).to_owned(), "--help".to_owned()]),
+        [fresh::STAGE, rest @ ..] => fresh::perform(rest),
+        [fresh::KEEPER, rest @ ..] => {
+            fresh::keep(&Workspace::of_cargo()?, &Cache::of_user()?, &fresh::Asked::parse(rest)?)
+        }
         [name, rest @ ..] => {
             let Some(row) = commands::find(name) else {
                 bail!("there is no command `{name}`; `cargo xtask help` lists them all")
             };
             // Who asks how to use a command needs no machine that could carry it out.
-            let asks = rest.iter().any(|word| matches!(*word, "--help" | "-h"));
-            match row.by {
-                By::Driver if asks => print(&format!("{}\n\nUsage: cargo xtask {}\n", row.about, row.name)),
-                By::Driver => packages::install(),
-                By::SetUp if !asks => {
-                    packages::install()?;
-                    workshop(arguments)
-                }
-                By::SetUp | By::Workshop => workshop(arguments),
+            let asks = rest.iter().take_while(|word| **word != "--").any(|word| matches!(*word, "--help" | "-h"));
+            let workspace = Workspace::of_cargo()?;
+            if row.by != By::Workshop && !asks {
+                say(format_args!("▸ cargo xtask {name}: looking at this machine first"));
+                preflight::set_up(&workspace, &Cache::of_user()?)?;
+            }
+            match (row.by, row.name) {
+                (By::Driver, "fresh") if asks => print(fresh::USAGE),
+                (By::Driver, _) if asks => print(&format!("{}\n\nUsage: cargo xtask {}\n", row.about, row.name)),
+                (By::Driver, "fresh") => fresh::run(&workspace, &fresh::Asked::parse(rest)?),
+                (By::Driver, _) => Ok(ExitCode::SUCCESS), // packages: that was all
+                (By::SetUp | By::Workshop, _) => workshop(&workspace, arguments),
             }
         }
     }
 }
 
 /// Compiles the workshop, with cargo's own progress on the terminal, and becomes it.
-fn workshop(arguments: &[String]) -> Result<()> {
-    let workspace = Workspace::of_cargo()?;
+fn workshop(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode> {
     let mut cargo = Command::new("cargo");
     // By its manifest, and in the person's own folder: relative paths among the arguments are theirs.
     cargo.args(["run", "--locked", "--manifest-path"]).arg(workspace.path("workshop/Cargo.toml"));
@@ -61,6 +68,7 @@ fn workshop(arguments: &[String]) -> Result<()> {
     Err(cargo.exec()).context("start cargo")
 }
 
-fn print(text: &str) -> Result<()> {
-    write!(stdout(), "{text}").context("print")
+fn print(text: &str) -> Result<ExitCode> {
+    write!(stdout(), "{text}").context("print")?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,5 +1,5 @@
-//! The Debian packages that building and testing need, each with its reason. They are named before they are installed.
-//! It must never install anything that is not in the table, nor remove anything.
+//! The Debian packages that building and testing need, each with its reason and the programs it brings. They are named
+//! before they are installed. It must never install anything that is not in the table, nor remove anything.
 
 use std::{
     collections::BTreeSet,
@@ -7,84 +7,138 @@ use std::{
     process::{Command, Stdio},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use crate::{
-    process::{answer, shown},
-    progress::say,
+    cache::Cache,
+    process::{answer, logged},
+    progress::{clock_text, say, timed},
 };
 
 /// One package.
 #[derive(Debug)]
-struct Package {
-    name: &'static str,
-    because: &'static str,
+pub struct Package {
+    /// Debian's name for it.
+    pub name: &'static str,
+    /// Programs of it that are started here, by a name in `PATH` or by their path.
+    pub programs: &'static [&'static str],
+    /// What it is needed for.
+    pub because: &'static str,
 }
 
-const fn package(name: &'static str, because: &'static str) -> Package {
-    Package { name, because }
+const fn package(name: &'static str, programs: &'static [&'static str], because: &'static str) -> Package {
+    Package { name, programs, because }
 }
 
-/// All of them. Rust and Go are not here: they come from the person, in the versions that the checkout pins.
+/// What cargo itself needs before it can compile this table: the README names them in its first command. Rust and Go are
+/// nowhere here: they come from the person, in the versions that the checkout pins.
 #[rustfmt::skip] // one row per line
-const PACKAGES: &[Package] = &[
-    package("gcc", "compiles the kernel, the C parts of runc, and links Rust"),
-    package("libc6-dev", "the C library, also static"),
-    package("make", "drives the kernel's build"),
-    package("flex", "the kernel's config parser"),
-    package("bison", "the kernel's config parser"),
-    package("bc", "the kernel's time constants"),
-    package("libelf-dev", "the kernel's objtool"),
-    package("xz-utils", "unpacks the kernel's source"),
-    package("zstd", "compresses the kernel"),
-    package("linux-source-6.12", "the kernel's source"),
-    package("libseccomp-dev", "linked into runc"),
-    package("pkg-config", "finds libseccomp for runc"),
-    package("uuid-dev", "linked into mkfs.xfs"),
-    package("libblkid-dev", "linked into mkfs.xfs"),
-    package("libinih-dev", "linked into mkfs.xfs"),
-    package("liburcu-dev", "linked into mkfs.xfs"),
-    package("erofs-utils", "makes the root file system"),
-    package("systemd-boot-efi", "the boot loader, and the stub of the unified kernel image"),
-    package("qemu-system-x86", "runs the machines"),
-    package("qemu-utils", "makes overlays of disk images"),
-    package("ovmf", "their UEFI firmware"),
-    package("swtpm", "their TPM"),
-    package("swtpm-tools", "makes the TPM's state"),
+pub const FIRST: &[Package] = &[
+    package("ca-certificates", &[], "cargo and Go download over TLS"),
+    package("gcc", &["gcc"], "links Rust; compiles the kernel and the C parts of crates and of runc"),
+    package("git", &["git"], "gets the checkout, lists its files, and clones it into a fresh root"),
+    package("libc6-dev", &[], "the C library, also static"),
 ];
 
-/// Installs what is missing, after naming it. Does nothing, without being root, where nothing is missing.
+/// All others.
+#[rustfmt::skip] // one row per line
+pub const PACKAGES: &[Package] = &[
+    package("binutils", &["ld", "strip"], "links the kernel, strips mkfs.xfs"),
+    package("make", &["make"], "drives the kernel's build"),
+    package("flex", &["flex"], "the kernel's config parser"),
+    package("bison", &["bison"], "the kernel's config parser"),
+    package("bc", &["bc"], "the kernel's time constants"),
+    package("libelf-dev", &[], "the kernel's objtool"),
+    package("xz-utils", &["xz"], "unpacks the kernel's source"),
+    package("zstd", &["zstd"], "compresses the kernel"),
+    package("linux-source-6.12", &[], "the kernel's source"),
+    package("protobuf-compiler", &["protoc"], "compiles containerd's protocols for its client"),
+    package("libseccomp-dev", &[], "linked into runc"),
+    package("pkg-config", &["pkg-config"], "finds libseccomp for runc"),
+    package("uuid-dev", &[], "linked into mkfs.xfs"),
+    package("libblkid-dev", &[], "linked into mkfs.xfs"),
+    package("libinih-dev", &[], "linked into mkfs.xfs"),
+    package("liburcu-dev", &[], "linked into mkfs.xfs"),
+    package("erofs-utils", &["mkfs.erofs", "fsck.erofs", "dump.erofs"], "makes the root file system, and looks into it"),
+    package("dosfstools", &["/usr/sbin/fsck.fat"], "checks the EFI system partition in a test"),
+    package("systemd-boot-efi", &[], "the boot loader, and the stub of the unified kernel image"),
+    package("qemu-system-x86", &["qemu-system-x86_64"], "runs the machines"),
+    package("qemu-utils", &["qemu-img"], "makes overlays of disk images"),
+    package("ovmf", &[], "their UEFI firmware"),
+    package("swtpm", &["swtpm"], "their TPM"),
+    package("debootstrap", &["debootstrap"], "makes the fresh root that the tests run in"),
+];
+
+/// Programs that are started here and that every Debian has: of packages marked Essential, and apt. The person brings Rust
+/// and Go.
+#[rustfmt::skip] // by package: apt, coreutils, dash, dpkg, tar, util-linux
+pub const ALWAYS_THERE: &[&str] = &[
+    "apt-config", "apt-get",
+    "cat", "chroot", "cp", "df", "echo", "env", "false", "id", "ls", "mkfifo", "rm", "sha256sum", "true",
+    "sh",
+    "dpkg-query",
+    "tar",
+    "unshare",
+];
+
+/// Every package, those for cargo itself first.
+pub fn all() -> impl Iterator<Item = &'static Package> {
+    FIRST.iter().chain(PACKAGES)
+}
+
+/// The command that a person pastes as root before anything else, as the README has it.
+#[must_use]
+pub fn first_command() -> String {
+    let names: Vec<&str> = FIRST.iter().map(|package| package.name).collect();
+    format!("apt-get update && apt-get install --yes --no-install-recommends {}", names.join(" "))
+}
+
+/// Installs what is missing, after naming it. Does nothing where nothing is missing.
 ///
 /// # Errors
-/// Packages are missing and this user can neither be root nor become it: the message says what to run.
-pub fn install() -> Result<()> {
-    let missing = missing()?;
+/// apt fails: with the end of what it said.
+pub fn install(missing: &[&Package], become_root: BecomeRoot, cache: &Cache) -> Result<()> {
+    let apt_get = || {
+        let mut command = as_root(become_root, "apt-get");
+        // Another apt may hold the lock, for instance the machine's own that looks for updates.
+        command.args(["--quiet", "--option", "DPkg::Lock::Timeout=600"]);
+        command
+    };
+    install_by(missing, apt_get, &cache.log("packages"), say)
+}
+
+/// The same with a given apt-get. Nothing of apt's own output is shown unless it fails.
+fn install_by(
+    missing: &[&Package],
+    apt_get: impl Fn() -> Command,
+    log: &Path,
+    mut say: impl FnMut(String),
+) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    say("These Debian packages are missing and will be installed:");
-    for package in &missing {
-        say(format_args!("  {:<20} {}", package.name, package.because));
+    say("These Debian packages are missing and are installed now:".to_owned());
+    for package in missing {
+        say(format!("  {:<20} {}", package.name, package.because));
     }
-    let names = missing.iter().map(|package| package.name);
-    let Some(become_root) = root()? else {
-        let names: Vec<&str> = names.collect();
-        bail!("not root, and sudo does not work here; run as root: apt-get install {}", names.join(" "));
-    };
-    let apt_get = |arguments: &[&str]| {
-        let mut command = as_root(become_root, "apt-get");
-        command.args(["--quiet", "--quiet"]).args(arguments);
-        command
-    };
-    shown(&mut apt_get(&["update"])).context("update the package lists")?;
-    let mut command = apt_get(&["install", "--yes", "--no-install-recommends"]);
-    shown(command.args(names)).context("install the packages")
+    let (result, took) = timed(|| {
+        logged(apt_get().arg("update"), log).context("update the package lists")?;
+        let names = missing.iter().map(|package| package.name);
+        let mut install = apt_get();
+        install.args(["install", "--yes", "--no-install-recommends"]).args(names);
+        logged(&mut install, log).context("install the packages")
+    });
+    result?;
+    say(format!("✓ packages: done, {}", clock_text(took)));
+    Ok(())
 }
 
 /// How to run a program as root.
-#[derive(Debug, Clone, Copy)]
-enum BecomeRoot {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BecomeRoot {
+    /// This user is root.
     Already,
+    /// By sudo.
     Sudo,
 }
 
@@ -103,7 +157,11 @@ fn as_root(how: BecomeRoot, program: &str) -> Command {
     }
 }
 
-fn root() -> Result<Option<BecomeRoot>> {
+/// How this user can run a program as root, if at all.
+///
+/// # Errors
+/// `id` or `sudo` cannot be started.
+pub fn root() -> Result<Option<BecomeRoot>> {
     if answer(Command::new("id").arg("--user"))? == "0" {
         return Ok(Some(BecomeRoot::Already));
     }
@@ -113,14 +171,18 @@ fn root() -> Result<Option<BecomeRoot>> {
     Ok(usable.then_some(BecomeRoot::Sudo))
 }
 
-fn missing() -> Result<Vec<&'static Package>> {
+/// The packages of the table that are not installed.
+///
+/// # Errors
+/// There is no dpkg here.
+pub fn missing() -> Result<Vec<&'static Package>> {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${db:Status-Status} ${Package}\n"]);
-    query.args(PACKAGES.iter().map(|package| package.name));
+    query.args(all().map(|package| package.name));
     // It fails when one is unknown, and still lists the others: the list is what counts.
     let output = query.stderr(Stdio::null()).output().context("ask dpkg-query; this needs Debian or a child of it")?;
     let installed = installed(&String::from_utf8_lossy(&output.stdout));
-    Ok(PACKAGES.iter().filter(|package| !installed.contains(package.name)).collect())
+    Ok(all().filter(|package| !installed.contains(package.name)).collect())
 }
 
 fn installed(listed: &str) -> BTreeSet<String> {
@@ -129,6 +191,8 @@ fn installed(listed: &str) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -138,8 +202,49 @@ mod tests {
     }
 
     #[test]
-    fn no_package_stands_twice() {
-        let names: BTreeSet<&str> = PACKAGES.iter().map(|package| package.name).collect();
-        assert_eq!(names.len(), PACKAGES.len());
+    fn no_package_stands_twice_and_none_brings_what_every_debian_has() {
+        let names: BTreeSet<&str> = all().map(|package| package.name).collect();
+        assert_eq!(names.len(), all().count());
+        let brought: Vec<&str> = all().flat_map(|package| package.programs).copied().collect();
+        assert!(ALWAYS_THERE.iter().all(|program| !brought.contains(program)));
+    }
+
+    /// The README's first line is what a person pastes, and what the fresh root begins with.
+    #[test]
+    fn the_readme_names_what_cargo_itself_needs() {
+        let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).expect("the README");
+        assert!(readme.lines().any(|line| line == first_command()), "README.md has no line `{}`", first_command());
+    }
+
+    /// Installs two packages with an apt-get of one line of shell; what was said, and how it ended.
+    fn said(script: &str) -> (Vec<String>, Result<()>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (log, mut lines) = (folder.path().join("log"), Vec::new());
+        let apt_get = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", script, "apt-get"]);
+            command
+        };
+        let result = install_by(&[&PACKAGES[0], &PACKAGES[1]], apt_get, &log, |line| lines.push(line));
+        (lines, result)
+    }
+
+    #[test]
+    fn packages_are_named_before_and_done_is_said_after_and_apt_is_quiet() {
+        let (lines, result) = said("echo noise; echo noise >&2");
+        result.expect("installed");
+        let (named, done) = (&lines[1..3], &lines[3]);
+        for (line, package) in named.iter().zip(PACKAGES) {
+            assert!(line.contains(package.name) && line.contains(package.because), "{line}");
+        }
+        assert!(done.contains("done") && lines.len() == 4, "{lines:?}");
+        assert!(!lines.concat().contains("noise"), "{lines:?}");
+    }
+
+    #[test]
+    fn what_apt_says_is_shown_when_it_fails() {
+        let (lines, result) = said("echo no such package >&2; exit 100");
+        assert!(format!("{:#}", result.expect_err("it failed")).contains("no such package"));
+        assert!(!lines.concat().contains("done"), "{lines:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where things are in the checkout. It must never look outside of it.
+//! Where things are: in the checkout, and in cargo's home. It must never look into either.
 
 use std::{
     env,
@@ -38,4 +38,14 @@ impl Workspace {
     pub fn target(&self) -> PathBuf {
         env::var_os("CARGO_TARGET_DIR").map_or_else(|| self.path("target"), |target| self.root.join(target))
     }
+}
+
+/// Cargo's home: `$CARGO_HOME`, or `~/.cargo`.
+///
+/// # Errors
+/// Neither variable is set.
+pub fn cargo_home() -> Result<PathBuf> {
+    let named = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = || env::home_dir().map(|home| home.join(".cargo"));
+    named.or_else(home).context("find cargo's home: neither CARGO_HOME nor HOME is set")
 }

@@ -1,0 +1,158 @@
+//! `cargo xtask fresh`: carries a command out in a fresh Debian root, where nothing is installed but what the README's first
+//! command and the table of packages name. So a package that a developer's machine happens to have is not missed here.
+//!
+//! ```text
+//! cargo xtask fresh          the person's process; who waits. Its end, however it comes, closes a pipe
+//!   └─ keeper                lock, root from the cache, clone, files; removes the root whatever happens
+//!        └─ unshare          private namespaces of mounts and processes
+//!             └─ stage       first process there: binds, mounts, chroot; ends with the pipe, and all with it
+//!                  └─ chroot  README's first command, then `cargo xtask …` in the clone
+//! ```
+//! It must never mount anything where others see it, install anything but what was named, nor run beside itself.
+
+mod environment;
+mod keeper;
+mod readme;
+mod stage;
+
+use std::{
+    env, fs,
+    io::PipeWriter,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+pub use self::{keeper::keep, stage::perform};
+use crate::{packages::BecomeRoot, packages::root, workspace::Workspace};
+
+/// Debian's release, here and in the fresh root: the host's package lists serve both.
+const RELEASE: &str = "bookworm";
+/// The first word of the two steps that the driver starts itself with.
+pub const KEEPER: &str = "fresh-keeper";
+/// As above.
+pub const STAGE: &str = "fresh-stage";
+/// Set inside: there is no fresh root in a fresh root.
+const INSIDE: &str = "CAIRN_FRESH_ROOT";
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// Also without what earlier runs have built: neither Cairn's cache nor a target folder.
+    pub cold: bool,
+    /// The words behind `cargo xtask`; none for the README's test command.
+    pub command: Vec<String>,
+}
+
+/// How `cargo xtask fresh` is used.
+pub const USAGE: &str = "\
+Carry a command out in a fresh Debian root; without one, the README's test command
+
+Usage: cargo xtask fresh [--cold] [-- COMMAND [OPTION]…]
+
+  --cold   also without Cairn's cache and cargo's target folder, so that everything is built there
+
+For example: cargo xtask fresh -- up --exit
+What is not committed is left out. What still runs there ends with the command, and the root is removed.
+";
+
+impl Asked {
+    /// Reads the words behind `fresh`.
+    ///
+    /// # Errors
+    /// An option that there is not.
+    pub fn parse(words: &[&str]) -> Result<Self> {
+        let (options, command) = match words.iter().position(|word| *word == "--") {
+            Some(end) => (&words[..end], &words[end + 1..]),
+            None => (words, &[][..]),
+        };
+        if let Some(unknown) = options.iter().find(|option| **option != "--cold") {
+            bail!("`{unknown}` is no option of `fresh`; a command stands behind `--`: cargo xtask fresh -- {unknown}");
+        }
+        Ok(Self { cold: !options.is_empty(), command: command.iter().map(|word| (*word).to_owned()).collect() })
+    }
+
+    fn words(&self) -> Vec<String> {
+        let cold = self.cold.then(|| "--cold".to_owned());
+        cold.into_iter().chain(["--".to_owned()]).chain(self.command.iter().cloned()).collect()
+    }
+}
+
+/// Why a fresh root cannot be made here, if it cannot.
+///
+/// # Errors
+/// `id` cannot be started.
+pub fn obstacle() -> Result<Option<&'static str>> {
+    let inside = env::var_os(INSIDE).is_some();
+    let root = root()? == Some(BecomeRoot::Already);
+    let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--pid", "--fork", "true"]).stdin(Stdio::null()).stderr(Stdio::null());
+    let namespaces = || unshare.status().is_ok_and(|status| status.success());
+    Ok(decide(inside, root, &release, namespaces))
+}
+
+/// The same, from what was seen.
+fn decide(inside: bool, root: bool, release: &str, namespaces: impl FnOnce() -> bool) -> Option<&'static str> {
+    let debian = release.lines().any(|line| line == format!("VERSION_CODENAME={RELEASE}"));
+    if inside {
+        Some("this is a fresh root already")
+    } else if !root {
+        Some("this user is not root")
+    } else if !debian {
+        Some("this is not Debian 12, whose package lists it would take")
+    } else if !namespaces() {
+        Some("this machine lets nobody have a private mount namespace (`unshare --mount --pid` fails)")
+    } else {
+        None
+    }
+}
+
+/// Starts the keeper and waits for it.
+///
+/// # Errors
+/// There cannot be a fresh root here; the keeper cannot be started.
+pub fn run(workspace: &Workspace, asked: &Asked) -> Result<ExitCode> {
+    if let Some(obstacle) = obstacle()? {
+        bail!("a fresh root cannot be made here: {obstacle}");
+    }
+    let (end, alive): (_, PipeWriter) = std::io::pipe().context("make a pipe")?;
+    let mut keeper = Command::new(env::current_exe().context("find this program")?);
+    keeper.arg(KEEPER).args(asked.words()).current_dir(workspace.root()).stdin(end);
+    // A group of its own: Ctrl-C ends this process, and the keeper goes on to clean up.
+    let status = keeper.process_group(0).status().context("start the keeper of the fresh root")?;
+    drop(alive); // was open as long as anybody waited
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_root_is_made_only_where_it_can_and_the_reason_is_said() {
+        let bookworm = "ID=debian\nVERSION_CODENAME=bookworm\n";
+        assert_eq!(decide(false, true, bookworm, || true), None);
+        let reasons = [
+            decide(true, true, bookworm, || true),
+            decide(false, false, bookworm, || true),
+            decide(false, true, "VERSION_CODENAME=trixie\n", || true),
+            decide(false, true, bookworm, || false),
+        ];
+        for (reason, word) in reasons.into_iter().zip(["already", "not root", "Debian 12", "unshare"]) {
+            assert!(reason.is_some_and(|reason| reason.contains(word)), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn words_are_read_and_passed_on() {
+        let up = Asked::parse(&["--cold", "--", "up", "--exit"]).expect("read");
+        assert_eq!(up, Asked { cold: true, command: vec!["up".to_owned(), "--exit".to_owned()] });
+        let words = up.words();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        assert_eq!(Asked::parse(&words).expect("read back"), up);
+        assert_eq!(Asked::parse(&[]).expect("read"), Asked { cold: false, command: vec![] });
+        Asked::parse(&["up", "--exit"]).expect_err("a command without `--`");
+    }
+}

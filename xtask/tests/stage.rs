@@ -1,0 +1,157 @@
+//! The stage of a fresh root, in namespaces of a user's own and a root of bound folders: what a command sees there, what it
+//! leaves, and that nothing outlives the process that waits. Where nobody may have such namespaces it is skipped.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, ExitCode, ExitStatus, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use tempfile::TempDir;
+
+/// Only bounds a wait for what is broken.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What the root is made of: enough of the host for a shell.
+const BOUND: &[&str] = &["/bin", "/lib", "/lib64", "/usr"];
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads = Some(1);
+    let able = unshare().arg("true").stdin(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|end| end.success());
+    let trial = |name: &str, run: fn() -> Result<(), Failed>| {
+        let name = if able { name.to_owned() } else { format!("{name}: skipped, no namespaces for this user") };
+        Trial::test(name, run).with_ignored_flag(!able)
+    };
+    let trials = vec![
+        trial("a_command_sees_the_root_and_what_is_bound_and_its_end_is_told", sees),
+        trial("a_failing_first_command_ends_it_with_what_that_said", fails),
+        trial("what_is_bound_to_be_read_is_not_written", reads),
+        trial("when_nobody_waits_all_ends_and_nothing_stays_mounted", ends),
+        trial("whatever_loses_its_parent_is_waited_for", reaps),
+    ];
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn sees() -> Result<(), Failed> {
+    let stage = Stage::new()?;
+    let shown = stage.root.path().join("shown");
+    fs::write(stage.bound.path().join("file"), "from outside")?;
+    let script =
+        "read text < /bound/file; echo \"$text, $(pwd), $(cat /first), $(ls /proc/self/exe)\" > /shown; exit 0";
+    let end = stage.start("echo first > /first", script)?.wait()?;
+    assert!(end.success(), "{end}");
+    assert_eq!(fs::read_to_string(shown)?, "from outside, /bound, first, /proc/self/exe\n");
+    let end = stage.start("true", "exit 3")?.wait()?;
+    assert!(!end.success(), "{end}");
+    Ok(())
+}
+
+fn fails() -> Result<(), Failed> {
+    let stage = Stage::new()?;
+    let mut child = stage.start("echo no such package >&2; exit 100", "echo > /ran")?;
+    let said = std::io::read_to_string(child.child.stderr.take().ok_or("a pipe")?)?;
+    assert!(!child.wait()?.success());
+    assert!(said.contains("no such package"), "{said}");
+    assert!(!stage.root.path().join("ran").exists());
+    Ok(())
+}
+
+fn reads() -> Result<(), Failed> {
+    let stage = Stage::new()?;
+    let script = "! touch /read/file 2>/dev/null && touch /bound/file";
+    let end = stage.start("true", script)?.wait()?;
+    assert!(end.success(), "{end}");
+    assert!(stage.bound.path().join("file").exists(), "the control: what is bound to be written is");
+    assert!(!stage.read.path().join("file").exists());
+    Ok(())
+}
+
+fn ends() -> Result<(), Failed> {
+    let stage = Stage::new()?;
+    assert!(Command::new("mkfifo").arg(stage.bound.path().join("pipe")).status()?.success());
+    let mut running = stage.start("true", "echo runs; cat < /bound/pipe")?;
+    let mut output = BufReader::new(running.child.stdout.take().ok_or("a pipe")?);
+    let mut line = String::new();
+    output.read_line(&mut line)?;
+    assert_eq!(line, "runs\n");
+    drop(running.child.stdin.take()); // nobody waits any more
+    // The last process of the namespace closes the output.
+    let (closed, closes) = mpsc::channel();
+    let reader = thread::spawn(move || closed.send(output.read_line(&mut line)));
+    let end = closes.recv_timeout(DEADLINE);
+    running.child.kill()?; // by then it has ended, or this test has failed
+    assert!(end.is_ok_and(|end| end.is_ok_and(|length| length == 0)), "it went on");
+    assert!(reader.join().is_ok_and(|sent| sent.is_ok()) && !running.child.wait()?.success());
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    assert!(!mounts.contains(&*stage.root.path().to_string_lossy()), "{mounts}");
+    // The namespace is gone with its last process: the folders below are as empty as they were made.
+    assert!(fs::read_dir(stage.root.path().join("usr"))?.next().is_none());
+    Ok(())
+}
+
+fn reaps() -> Result<(), Failed> {
+    let stage = Stage::new()?;
+    // A grandchild that ends after its parent did is gone from /proc, not left there as a zombie.
+    let script = "child=$(sh -c 'true & echo $!'); while test -d /proc/$child; do :; done";
+    let end = stage.start("true", script)?.wait()?;
+    assert!(end.success(), "{end}");
+    Ok(())
+}
+
+struct Stage {
+    root: TempDir,
+    bound: TempDir,
+    read: TempDir,
+}
+
+struct Running {
+    child: Child,
+}
+
+impl Running {
+    fn wait(mut self) -> std::io::Result<ExitStatus> {
+        let alive = self.child.stdin.take(); // `wait` would close it, and that ends everything
+        let end = self.child.wait();
+        drop(alive);
+        end
+    }
+}
+
+impl Stage {
+    fn new() -> Result<Self, Failed> {
+        let (root, bound, read) = (tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?);
+        for folder in BOUND.iter().chain(&["/bound", "/read", "/proc"]) {
+            fs::create_dir_all(root.path().join(folder.trim_start_matches('/')))?;
+        }
+        Ok(Self { root, bound, read })
+    }
+
+    fn start(&self, first: &str, script: &str) -> Result<Running, Failed> {
+        let mut stage = unshare();
+        stage.arg(env!("CARGO_BIN_EXE_xtask")).arg(xtask::fresh::STAGE).arg(self.root.path());
+        stage.arg(self.root.path().join("log")).arg("/bound").arg(first);
+        for folder in BOUND {
+            stage.args(["--read", folder, folder]);
+        }
+        let folders: [(&str, &Path, &str); 2] =
+            [("--write", self.bound.path(), "/bound"), ("--read", self.read.path(), "/read")];
+        for (access, outside, inside) in folders {
+            stage.arg(access).arg(outside).arg(inside);
+        }
+        stage.args(["--", "sh", "-c", script]);
+        stage.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(Running { child: stage.spawn()? })
+    }
+}
+
+/// Namespaces as the keeper makes them; a user of its own besides, so that root is not needed.
+fn unshare() -> Command {
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--map-root-user", "--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"]);
+    unshare
+}
