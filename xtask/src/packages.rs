@@ -216,8 +216,8 @@ mod tests {
         assert!(readme.lines().any(|line| line == first_command()), "README.md has no line `{}`", first_command());
     }
 
-    /// Installs two packages with an apt-get of one line of shell; what was said, and how it ended.
-    fn said(script: &str) -> (Vec<String>, Result<()>) {
+    /// Installs two packages with an apt-get of one line of shell: what was said, what came into the log, how it ended.
+    fn said(script: &str) -> (Vec<String>, String, Result<()>) {
         let folder = tempfile::tempdir().expect("a folder");
         let (log, mut lines) = (folder.path().join("log"), Vec::new());
         let apt_get = || {
@@ -226,12 +226,12 @@ mod tests {
             command
         };
         let result = install_by(&[&PACKAGES[0], &PACKAGES[1]], apt_get, &log, |line| lines.push(line));
-        (lines, result)
+        (lines, fs::read_to_string(log).unwrap_or_default(), result)
     }
 
     #[test]
     fn packages_are_named_before_and_done_is_said_after_and_apt_is_quiet() {
-        let (lines, result) = said("echo noise; echo noise >&2");
+        let (lines, log, result) = said("echo noise; echo noise >&2");
         result.expect("installed");
         let (named, done) = (&lines[1..3], &lines[3]);
         for (line, package) in named.iter().zip(PACKAGES) {
@@ -239,11 +239,12 @@ mod tests {
         }
         assert!(done.contains("done") && lines.len() == 4, "{lines:?}");
         assert!(!lines.concat().contains("noise"), "{lines:?}");
+        assert_eq!(log, "noise\n".repeat(4), "both outputs, of the update and of the installation");
     }
 
     #[test]
     fn what_apt_says_is_shown_when_it_fails() {
-        let (lines, result) = said("echo no such package >&2; exit 100");
+        let (lines, _log, result) = said("echo no such package >&2; exit 100");
         assert!(format!("{:#}", result.expect_err("it failed")).contains("no such package"));
         assert!(!lines.concat().contains("done"), "{lines:?}");
     }

@@ -3,10 +3,10 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader},
     path::Path,
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
-    sync::mpsc,
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
     thread,
     time::Duration,
 };
@@ -54,7 +54,7 @@ fn sees() -> Result<(), Failed> {
 fn fails() -> Result<(), Failed> {
     let stage = Stage::new()?;
     let mut child = stage.start("echo no such package >&2; exit 100", "echo > /ran")?;
-    let said = std::io::read_to_string(child.child.stderr.take().ok_or("a pipe")?)?;
+    let said = io::read_to_string(child.child.stderr.take().ok_or("a pipe")?)?;
     assert!(!child.wait()?.success());
     assert!(said.contains("no such package"), "{said}");
     assert!(!stage.root.path().join("ran").exists());
@@ -74,19 +74,11 @@ fn reads() -> Result<(), Failed> {
 fn ends() -> Result<(), Failed> {
     let stage = Stage::new()?;
     assert!(Command::new("mkfifo").arg(stage.bound.path().join("pipe")).status()?.success());
-    let mut running = stage.start("true", "echo runs; cat < /bound/pipe")?;
-    let mut output = BufReader::new(running.child.stdout.take().ok_or("a pipe")?);
-    let mut line = String::new();
-    output.read_line(&mut line)?;
-    assert_eq!(line, "runs\n");
+    let mut running = stage.start("true", "echo runs; cat 0<> /bound/pipe")?;
+    assert_eq!(running.line()?.as_deref(), Some("runs"));
     drop(running.child.stdin.take()); // nobody waits any more
-    // The last process of the namespace closes the output.
-    let (closed, closes) = mpsc::channel();
-    let reader = thread::spawn(move || closed.send(output.read_line(&mut line)));
-    let end = closes.recv_timeout(DEADLINE);
-    running.child.kill()?; // by then it has ended, or this test has failed
-    assert!(end.is_ok_and(|end| end.is_ok_and(|length| length == 0)), "it went on");
-    assert!(reader.join().is_ok_and(|sent| sent.is_ok()) && !running.child.wait()?.success());
+    assert_eq!(running.line()?, None);
+    assert!(!running.child.wait()?.success());
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     assert!(!mounts.contains(&*stage.root.path().to_string_lossy()), "{mounts}");
     // The namespace is gone with its last process: the folders below are as empty as they were made.
@@ -111,14 +103,29 @@ struct Stage {
 
 struct Running {
     child: Child,
+    /// What it prints; closed with the last process of the namespace.
+    lines: Receiver<String>,
 }
 
 impl Running {
-    fn wait(mut self) -> std::io::Result<ExitStatus> {
+    /// The next line, or none when all of the namespace has ended.
+    fn line(&mut self) -> Result<Option<String>, Failed> {
+        match self.lines.recv_timeout(DEADLINE) {
+            Ok(line) => Ok(Some(line)),
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(RecvTimeoutError::Timeout) => {
+                self.child.kill()?;
+                Err("it went on".into())
+            }
+        }
+    }
+
+    fn wait(mut self) -> Result<ExitStatus, Failed> {
         let alive = self.child.stdin.take(); // `wait` would close it, and that ends everything
+        while self.line()?.is_some() {}
         let end = self.child.wait();
         drop(alive);
-        end
+        Ok(end?)
     }
 }
 
@@ -145,7 +152,11 @@ impl Stage {
         }
         stage.args(["--", "sh", "-c", script]);
         stage.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Ok(Running { child: stage.spawn()? })
+        let mut child = stage.spawn()?;
+        let output = BufReader::new(child.stdout.take().ok_or("a pipe")?);
+        let (line, lines) = mpsc::channel();
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|text| line.send(text)));
+        Ok(Running { child, lines })
     }
 }
 
