@@ -63,7 +63,7 @@ fn fails() -> Result<(), Failed> {
 
 fn reads() -> Result<(), Failed> {
     let stage = Stage::new()?;
-    let script = "! touch /read/file 2>/dev/null && touch /bound/file";
+    let script = "if touch /read/file; then exit 1; fi; touch /bound/file";
     let end = stage.start("true", script)?.wait()?;
     assert!(end.success(), "{end}");
     assert!(stage.bound.path().join("file").exists(), "the control: what is bound to be written is");
