@@ -6,6 +6,7 @@
 //! that is accepted (`good-*`) and some that are not (`bad-*`).
 
 pub mod corpus;
+pub mod table;
 
 use attest::{CommandCode, response, sealing_pcrs};
 use formats::strict::{self, Field, Kind, Message, Rule};
@@ -51,6 +52,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
     Target { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
     Target { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
+    Target { name: "gpt", run: table::read, because: "stage 0 looks for its slot on whatever disk is plugged in" },
 ];
 
 fn outcome<T, E>(result: &Result<T, E>) -> Outcome {

@@ -24,6 +24,10 @@ pub const PARAMETERS: &[Parameter] = &[
         because: "a serial line is slow: warnings only, all else stays in the kernel's ring",
     },
     Parameter { text: "rdinit=/init", because: "a missing stage 0 panics instead of searching for another root" },
+    Parameter {
+        text: "gpt",
+        because: "the kernel takes the backup of a partition table whose primary a power cut has torn (block/partitions/efi.c)",
+    },
 ];
 
 /// The command line, one space between parameters, no line feed.
@@ -39,6 +43,6 @@ mod tests {
     /// Proves: O15
     #[test]
     fn the_line_is_this_one() {
-        assert_eq!(text(), "console=tty0 console=ttyS0,115200 panic=10 loglevel=4 rdinit=/init");
+        assert_eq!(text(), "console=tty0 console=ttyS0,115200 panic=10 loglevel=4 rdinit=/init gpt");
     }
 }

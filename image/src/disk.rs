@@ -6,15 +6,12 @@
 //! DATA only marks where the data will be: the machine grows it to the end of its disk at create. Every GUID follows
 //! from the root hash, so that the same root gives the same disk.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use gpt::disk::LogicalBlockSize;
-use gpt::mbr::ProtectiveMBR;
-use gpt::partition_types::{OperatingSystem, Type};
-use gpt::{GptConfig, GptError};
+use formats::gpt::{CannotMake, Entry, NoTable, SECTOR, Step, Table};
 use model::{ESP_BYTES, Partition, PartitionKind, RootHash, SYSTEM_BYTES, Uuid};
 
 use crate::files::{FileError, sha256};
@@ -24,7 +21,6 @@ use crate::names;
 const ALIGNMENT: u64 = 1 << 20;
 /// Room for both copies of the data header and the alignment behind them.
 const DATA_BYTES: u64 = 2 << 20;
-const SECTOR: u64 = 512;
 
 /// Why a disk image could not be made, read or changed.
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +28,12 @@ pub enum DiskError {
     /// The image file itself.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The partition table.
-    #[error("partition table of the disk image")]
-    Gpt(#[from] GptError),
-    /// The protective MBR.
-    #[error("protective MBR of the disk image")]
-    Mbr(#[from] gpt::mbr::MBRError),
+    /// There is no partition table that holds.
+    #[error("read the partition table of the disk image: {0}")]
+    Table(#[from] NoTable),
+    /// The plan makes none.
+    #[error("plan the partition table of the disk image")]
+    Plan(#[from] CannotMake),
     /// A partition of the plan is not there.
     #[error("the disk image has no partition of kind {0:?}")]
     NoPartition(PartitionKind),
@@ -82,18 +78,17 @@ pub struct Found {
 /// A sparse disk of the least size at `path`: the ESP, and `root` with its tree in slot A.
 pub(crate) fn make(path: &Path, esp: &[u8], root: &[u8], hash: RootHash) -> Result<(), DiskError> {
     let wrong = |action| FileError::new(action, path);
-    // The table is read back while it is written.
-    let mut options = File::options();
-    let mut file = options.read(true).write(true).create(true).truncate(true).open(path).map_err(wrong("create"))?;
+    let file = File::create(path).map_err(wrong("create"))?;
     let plan = plan(hash);
-    let size = plan.values().map(|part| (part.last_lba + 1) * SECTOR).max().unwrap_or(0) + ALIGNMENT;
+    let size = plan.iter().map(|part| part.start() + part.length()).max().unwrap_or(0) + ALIGNMENT;
     file.set_len(size).map_err(wrong("set length of"))?;
-    let sectors = u32::try_from(size / SECTOR - 1).expect("less than 2 TiB: a few hundred MiB");
-    ProtectiveMBR::with_lb_size(sectors).overwrite_lba0(&mut file)?;
-    let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
-    let mut table = config.create_from_device(file, Some(gpt_guid(derived(hash, "disk"))))?;
-    table.update_partitions(plan)?;
-    drop(table.write()?);
+    for step in Table::make(size, derived(hash, "disk"), &plan)? {
+        match step {
+            Step::Write { at, bytes } => file.write_all_at(&bytes, at).map_err(wrong("write"))?,
+            // A build that is cut is begun again.
+            Step::Flush => {}
+        }
+    }
     for (kind, content) in [(PartitionKind::Esp, esp), (PartitionKind::SystemA, root)] {
         // Blocks of zeros stay holes.
         let blocks = content.chunks(4096).zip((0..).step_by(4096));
@@ -123,20 +118,27 @@ pub fn instantiate(image_dir: &Path, target: &Path, size: u64) -> Result<(), Dis
     Ok(())
 }
 
-/// The partitions of a disk image, in the order of their numbers. The primary table must hold.
+/// The partitions of a disk image, in the order of their numbers, as a machine would find them.
 ///
 /// # Errors
 /// [`DiskError`] when there is no partition table.
 pub fn partitions(disk: &Path) -> Result<Vec<Found>, DiskError> {
+    Ok(table(disk)?.entries().iter().map(found).collect())
+}
+
+/// The partition table of a disk image.
+///
+/// # Errors
+/// [`DiskError`] when neither copy of it holds.
+pub fn table(disk: &Path) -> Result<Table, DiskError> {
     let file = File::open(disk).map_err(FileError::new("open", disk))?;
-    let table = GptConfig::new().writable(false).open_from_device(file)?;
-    Ok(table.partitions().values().filter(|part| part.is_used()).map(found).collect())
+    let bytes = file.metadata().map_err(FileError::new("read", disk))?.len();
+    Ok(Table::read(bytes, |at, buffer| file.read_exact_at(buffer, at))?)
 }
 
 /// The GUID of a disk image.
 pub(crate) fn guid(disk: &Path) -> Result<Uuid, DiskError> {
-    let file = File::open(disk).map_err(FileError::new("open", disk))?;
-    Ok(Uuid(*GptConfig::new().writable(false).open_from_device(file)?.guid().as_bytes()))
+    Ok(table(disk)?.guid())
 }
 
 /// All bytes of a partition.
@@ -178,22 +180,20 @@ fn check_room(disk: &Path, kind: PartitionKind, size: u64) -> Result<(), DiskErr
     if size <= room { Ok(()) } else { Err(DiskError::Full { kind, room, size }) }
 }
 
-fn found(part: &gpt::partition::Partition) -> Found {
-    let kind = Partition::by_type(Uuid(*part.part_type_guid.guid.as_bytes())).map(|row| row.kind);
+fn found(entry: &Entry) -> Found {
     Found {
-        kind,
-        name: part.name.clone(),
-        guid: Uuid(*part.part_guid.as_bytes()),
-        // A table from elsewhere may say anything; what lies beyond the file reads as nothing.
-        start: part.first_lba.saturating_mul(SECTOR),
-        length: part.last_lba.saturating_add(1).saturating_sub(part.first_lba).saturating_mul(SECTOR),
+        kind: Partition::by_type(entry.type_guid).map(|row| row.kind),
+        name: entry.name.clone(),
+        guid: entry.guid,
+        start: entry.start(),
+        length: entry.length(),
     }
 }
 
 /// The entries of the table, one behind the other.
-fn plan(hash: RootHash) -> BTreeMap<u32, gpt::partition::Partition> {
+fn plan(hash: RootHash) -> Vec<Entry> {
     let mut start = ALIGNMENT;
-    let mut entries = BTreeMap::new();
+    let mut entries = Vec::new();
     for (row, number) in Partition::ALL.into_iter().zip(1..) {
         let (length, guid) = match row.kind {
             PartitionKind::Esp => (ESP_BYTES, derived(hash, row.name)),
@@ -201,15 +201,8 @@ fn plan(hash: RootHash) -> BTreeMap<u32, gpt::partition::Partition> {
             PartitionKind::SystemB => (SYSTEM_BYTES, derived(hash, row.name)),
             PartitionKind::Data => (DATA_BYTES, derived(hash, row.name)),
         };
-        let entry = gpt::partition::Partition {
-            part_type_guid: Type { guid: gpt_guid(row.type_guid), os: OperatingSystem::None },
-            part_guid: gpt_guid(guid),
-            first_lba: start / SECTOR,
-            last_lba: (start + length) / SECTOR - 1,
-            flags: 0,
-            name: row.name.to_owned(),
-        };
-        entries.insert(number, entry);
+        let (first, last) = (start / SECTOR, (start + length) / SECTOR - 1);
+        entries.push(Entry { number, type_guid: row.type_guid, guid, first, last, name: row.name.to_owned() });
         start += length;
     }
     entries
@@ -222,11 +215,6 @@ fn derived(hash: RootHash, what: &str) -> Uuid {
     guid[6] = guid[6] & 0x0f | 0x80;
     guid[8] = guid[8] & 0x3f | 0x80;
     Uuid(guid)
-}
-
-/// The crate writes its GUIDs mixed-endian from the printed order, as [`Uuid::to_gpt`] does.
-fn gpt_guid(guid: Uuid) -> uuid::Uuid {
-    uuid::Uuid::from_bytes(guid.0)
 }
 
 /// Copies what is not a hole.

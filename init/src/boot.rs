@@ -37,7 +37,9 @@ async fn boot() -> Result<Infallible, Fatal> {
     let buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
-    let disk = Disk::find(board.boot().root_hash.partition_uuid())?;
+    let disk = Disk::find(board.boot().root_hash.partition_uuid(), |disk, refused| {
+        tracing::warn!(disk = %disk.display(), reason = %refused, "disk skipped and left alone");
+    })?;
     let found = enrolment::read(&disk, board.boot()).await?;
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;

@@ -1,14 +1,14 @@
 //! The disk: finds partitions by their GPT, and grows the data partition to the end of the disk.
-//! It writes nothing but the partition table, and that only to grow.
+//! It writes nothing but the partition table: to grow, and to mend the primary copy from the backup.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use gpt::GptConfig;
-use gpt::disk::LogicalBlockSize;
-use gpt::partition::Partition as Entry;
+use formats::gpt::{CannotGrow, Copy, NoTable, Step, Table};
 use model::{Partition, PartitionKind, Uuid};
+use rustix::io::Errno;
 
 /// Why there is no usable disk, or it cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +24,39 @@ pub(crate) enum Error {
     /// A partition or disk cannot be opened.
     #[error("open `{0}`")]
     Open(PathBuf, #[source] io::Error),
+    /// The table that was there when the boot began is no longer.
+    #[error("read the partition table of `{0}`")]
+    Read(PathBuf, #[source] Refused),
+    /// The data partition cannot grow.
+    #[error("grow the data partition of `{0}`")]
+    Grow(PathBuf, #[source] CannotGrow),
     /// The table could not be rewritten.
     #[error("write the partition table of `{0}`")]
-    Table(PathBuf, #[source] gpt::GptError),
+    Write(PathBuf, #[source] io::Error),
     /// The kernel refused the new size.
     #[error("tell the kernel that `{0}` has grown")]
     Resize(PathBuf, #[source] io::Error),
+}
+
+/// Why a disk is skipped. It is left alone.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// It does not open, or does not say how large it is.
+    #[error("it cannot be opened ({0})")]
+    Open(io::Error),
+    /// No copy of its table holds.
+    #[error(transparent)]
+    Table(#[from] NoTable),
+}
+
+impl Refused {
+    /// Whether there is simply nothing: no medium in the drive, or no table on the disk.
+    fn is_absence(&self) -> bool {
+        match self {
+            Self::Open(error) => matches!(Errno::from_io_error(error), Some(Errno::NOMEDIUM | Errno::NXIO)),
+            Self::Table(none) => none.is_absence(),
+        }
+    }
 }
 
 /// The disk that holds the running system, and its partitions.
@@ -44,30 +71,33 @@ pub(crate) struct Disk {
     data_number: u32,
 }
 
-/// The device node of the partition with this unique GUID, on whatever disk.
-pub(crate) fn partition_by_uuid(wanted: Uuid) -> Option<PathBuf> {
-    disks().ok()?.into_iter().find_map(|disk| {
-        let number = entries(&disk)?.into_iter().find(|(_, entry)| unique(entry) == wanted)?.0;
-        Some(node(&disk, number))
-    })
+/// The device node of the partition with this unique GUID, on whatever disk, once the kernel has it, too. `tell` hears of
+/// disks with something that was meant as a table and is not taken for one.
+pub(crate) fn partition_by_uuid(wanted: Uuid, mut tell: impl FnMut(&Path, &Refused)) -> Option<PathBuf> {
+    let slot = disks().ok()?.into_iter().find_map(|disk| {
+        let table = table_or_tell(&disk, &mut tell)?;
+        let entry = table.entries().iter().find(|entry| entry.guid == wanted)?;
+        Some(node(&disk, entry.number))
+    });
+    slot.filter(|node| node.exists())
 }
 
 impl Disk {
-    /// The disk with the system slot of this image.
+    /// The disk with the system slot of this image. `tell` as above.
     ///
     /// # Errors
     /// [`Error::Missing`] when it lacks a partition.
-    pub(crate) fn find(slot: Uuid) -> Result<Self, Error> {
+    pub(crate) fn find(slot: Uuid, mut tell: impl FnMut(&Path, &Refused)) -> Result<Self, Error> {
         let missing = |kind| Error::Missing(Partition::of(kind).name);
         for disk in disks().map_err(Error::List)? {
-            let Some(entries) = entries(&disk) else { continue };
-            if !entries.iter().any(|(_, entry)| unique(entry) == slot) {
+            let Some(table) = table_or_tell(&disk, &mut tell) else { continue };
+            if !table.entries().iter().any(|entry| entry.guid == slot) {
                 continue;
             }
             let number = |kind| {
                 let wanted = Partition::of(kind).type_guid;
-                let found = entries.iter().find(|(_, entry)| Uuid(*entry.part_type_guid.guid.as_bytes()) == wanted);
-                found.map(|(number, _)| *number).ok_or_else(|| missing(kind))
+                let found = table.entries().iter().find(|entry| entry.type_guid == wanted);
+                found.map(|entry| entry.number).ok_or_else(|| missing(kind))
             };
             let data_number = number(PartitionKind::Data)?;
             return Ok(Self {
@@ -80,49 +110,44 @@ impl Disk {
         Err(missing(PartitionKind::SystemA))
     }
 
-    /// Grows the data partition to the end of the disk: backup table first, then the primary, then the kernel's view.
-    /// A cut in between leaves a table that is valid, old or new.
+    /// Grows the data partition to the end of the disk, then tells the kernel. A cut leaves a table that is valid, old or
+    /// new; a damaged primary is mended on the way.
     ///
     /// # Errors
-    /// [`Error::Table`] or [`Error::Resize`]; what was written so far is a valid table.
+    /// [`Error`]; what was written so far is a valid table.
     pub(crate) fn grow_data(&self) -> Result<(), Error> {
-        let open = || File::options().read(true).write(true).open(&self.path);
-        let failed = |error| Error::Table(self.path.clone(), error);
-        let device = open().map_err(|error| Error::Open(self.path.clone(), error))?;
-        let resize_file = device.try_clone().map_err(|error| Error::Open(self.path.clone(), error))?;
-        let block = LogicalBlockSize::Lb512;
-        let table =
-            GptConfig::new().writable(true).logical_block_size(block).open_from_device(device).map_err(failed)?;
-        let (start, length) = grow(table, self.data_number, &resize_file).map_err(failed)?;
-        let number = i32::try_from(self.data_number).expect("a GPT has 128 entries");
-        sys::block::resize_partition(&resize_file, number, start, length)
+        let (file, table) = self.open()?;
+        let (steps, entry) = table.grow(self.data_number).map_err(|error| Error::Grow(self.path.clone(), error))?;
+        self.perform(&file, &steps)?;
+        let number = i32::try_from(self.data_number).expect("a table has at most 128 entries");
+        sys::block::resize_partition(&file, number, entry.start(), entry.length())
             .map_err(|error| Error::Resize(self.data.clone(), error))
     }
-}
 
-/// Writes the grown table; returns the partition's start and length in bytes.
-fn grow(mut table: gpt::GptDisk<File>, number: u32, file: &File) -> Result<(u64, u64), gpt::GptError> {
-    // Rebuilding the headers from the entries moves the backup to the end of the device as it is now.
-    let mut entries = table.take_partitions();
-    table.update_partitions(entries.clone())?;
-    let last_usable = table.header().last_usable;
-    let entry = entries.get_mut(&number).ok_or(gpt::GptError::NotEnoughSpace)?;
-    // Whole MiB: dm and XFS want whole blocks, and every disk of a size has the same layout.
-    let room = (last_usable + 1).checked_sub(entry.first_lba).ok_or(gpt::GptError::NotEnoughSpace)?;
-    let sectors = room / 2048 * 2048;
-    if sectors == 0 {
-        return Err(gpt::GptError::NotEnoughSpace);
+    /// Writes the primary table anew from its backup, if this boot had to take that one. Says whether it did.
+    ///
+    /// # Errors
+    /// [`Error`]; the backup is as it was, and the next boot takes it again.
+    pub(crate) fn mend_table(&self) -> Result<bool, Error> {
+        let (file, table) = self.open()?;
+        self.perform(&file, &table.mend())?;
+        Ok(table.copy() == Copy::Backup)
     }
-    entry.last_lba = entry.first_lba + sectors - 1;
-    let range = (entry.first_lba * 512, sectors * 512);
-    table.update_partitions(entries)?;
-    table.write()?;
-    file.sync_all()?;
-    Ok(range)
-}
 
-fn unique(entry: &Entry) -> Uuid {
-    Uuid(*entry.part_guid.as_bytes())
+    fn open(&self) -> Result<(File, Table), Error> {
+        let file = File::options().read(true).write(true).open(&self.path);
+        let file = file.map_err(|error| Error::Open(self.path.clone(), error))?;
+        let table = read_table(&file).map_err(|error| Error::Read(self.path.clone(), error))?;
+        Ok((file, table))
+    }
+
+    fn perform(&self, file: &File, steps: &[Step]) -> Result<(), Error> {
+        let done = steps.iter().try_for_each(|step| match step {
+            Step::Write { at, bytes } => file.write_all_at(bytes, *at),
+            Step::Flush => file.sync_all(),
+        });
+        done.map_err(|error| Error::Write(self.path.clone(), error))
+    }
 }
 
 /// Whole disks with a medium, in the order of their names.
@@ -139,17 +164,22 @@ fn disks() -> io::Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(|name| Path::new("/dev").join(name)).collect())
 }
 
-/// The used entries of a disk's GPT; `None` when it has none that is valid.
-fn entries(disk: &Path) -> Option<Vec<(u32, Entry)>> {
-    let table = GptConfig::new().logical_block_size(LogicalBlockSize::Lb512).open(disk).ok()?;
-    Some(
-        table
-            .partitions()
-            .iter()
-            .filter(|(_, entry)| entry.is_used())
-            .map(|(number, entry)| (*number, entry.clone()))
-            .collect(),
-    )
+/// The table of a disk; `tell` hears why there is none where there should be one.
+fn table_or_tell(disk: &Path, tell: &mut impl FnMut(&Path, &Refused)) -> Option<Table> {
+    match File::open(disk).map_err(Refused::Open).and_then(|file| read_table(&file)) {
+        Ok(table) => Some(table),
+        Err(refused) => {
+            if !refused.is_absence() {
+                tell(disk, &refused);
+            }
+            None
+        }
+    }
+}
+
+fn read_table(mut disk: &File) -> Result<Table, Refused> {
+    let bytes = disk.seek(SeekFrom::End(0)).map_err(Refused::Open)?;
+    Ok(Table::read(bytes, |at, buffer| disk.read_exact_at(buffer, at))?)
 }
 
 /// The kernel's name of a partition: a `p` between a name that ends in a digit and the number.
@@ -161,6 +191,8 @@ fn node(disk: &Path, number: u32) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use formats::gpt::Entry;
+
     use super::*;
 
     #[test]
@@ -168,52 +200,57 @@ mod tests {
         assert_eq!(node(Path::new("/dev/vda"), 2), Path::new("/dev/vda2"));
         assert_eq!(node(Path::new("/dev/nvme0n1"), 4), Path::new("/dev/nvme0n1p4"));
     }
+
     const MIB: u64 = 1 << 20;
 
-    /// A disk with one partition at 1 MiB, made when the disk was `small`, on a file that is now `large`.
-    fn disk(small: u64, large: u64) -> tempfile::NamedTempFile {
+    /// A disk of 4 MiB with one partition of 1 MiB, on a file that is now 64 MiB long.
+    fn disk() -> (tempfile::NamedTempFile, Disk) {
         let file = tempfile::NamedTempFile::new().expect("a place for a disk");
-        file.as_file().set_len(small).expect("sparse");
-        gpt::mbr::ProtectiveMBR::with_lb_size(u32::try_from(small / 512 - 1).expect("small"))
-            .overwrite_lba0(&mut file.reopen().expect("opens"))
-            .expect("writes");
-        let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
-        let mut table = config.create_from_device(file.reopen().expect("opens"), None).expect("a table");
-        table.add_partition("data", MIB, gpt::partition_types::LINUX_FS, 0, Some(2048)).expect("room for it");
-        table.write().expect("writes");
-        file.as_file().set_len(large).expect("sparse");
-        file
-    }
-
-    fn grown(file: &tempfile::NamedTempFile, number: u32) -> Result<(u64, u64), gpt::GptError> {
-        let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
-        let table = config.open_from_device(file.reopen().expect("opens"))?;
-        grow(table, number, file.as_file())
+        file.as_file().set_len(64 * MIB).expect("sparse");
+        let path = file.path().to_owned();
+        let disk = Disk { esp: path.clone(), data: path.clone(), data_number: 1, path };
+        let (type_guid, guid) = (Partition::of(PartitionKind::Data).type_guid, Uuid([7; 16]));
+        let data = Entry { number: 1, type_guid, guid, first: 2048, last: 4095, name: "data".to_owned() };
+        let steps = Table::make(4 * MIB, Uuid([1; 16]), &[data]).expect("room for it");
+        disk.perform(file.as_file(), &steps).expect("writes");
+        (file, disk)
     }
 
     /// Proves: D4
     #[test]
-    fn the_partition_grows_to_the_end_of_the_disk_in_whole_mebibytes_and_again_to_the_same() {
-        let file = disk(4 * MIB, 64 * MIB + 512);
-        for _again in 0..2 {
-            assert_eq!(grown(&file, 1).expect("grows"), (MIB, 62 * MIB), "the backup table has the last sectors");
-        }
-        let table = GptConfig::new().logical_block_size(LogicalBlockSize::Lb512).open(file.path()).expect("valid");
-        let entry = &table.partitions()[&1];
-        assert_eq!((entry.first_lba * 512, (entry.last_lba + 1) * 512), (MIB, 63 * MIB));
-        assert_eq!(table.primary_header().expect("there").backup_lba, (64 * MIB + 512) / 512 - 1);
-        assert!(table.backup_header().is_ok(), "both copies hold");
+    fn the_table_is_grown_and_mended_where_it_lies() {
+        let (file, disk) = disk();
+        assert!(!disk.mend_table().expect("whole"), "nothing to mend");
+        // A file is no block device: all but telling the kernel is done.
+        assert!(matches!(disk.grow_data(), Err(Error::Resize(..))));
+        let grown = read_table(file.as_file()).expect("valid");
+        assert_eq!((grown.entries()[0].start(), grown.entries()[0].length()), (MIB, 62 * MIB));
+        let before = fs::read(file.path()).expect("there");
+        file.as_file().write_all_at(&[0xee; 1024], 512).expect("writes");
+        assert_eq!(read_table(file.as_file()).expect("the backup holds").copy(), Copy::Backup);
+        assert!(disk.mend_table().expect("mends"));
+        assert!(fs::read(file.path()).expect("there") == before, "as it was, byte for byte");
     }
 
     #[test]
-    fn a_table_without_the_partition_or_without_room_is_refused() {
-        assert!(matches!(grown(&disk(4 * MIB, 8 * MIB), 2), Err(gpt::GptError::NotEnoughSpace)), "no such partition");
-        let file = disk(4 * MIB, 4 * MIB);
-        let config = GptConfig::new().writable(true).logical_block_size(LogicalBlockSize::Lb512);
-        let mut table = config.open_from_device(file.reopen().expect("opens")).expect("valid");
-        let mut entries = table.take_partitions();
-        entries.values_mut().for_each(|entry| (entry.first_lba, entry.last_lba) = (1 << 40, 1 << 41));
-        table.update_partitions(entries).and_then(|()| table.write()).expect("nobody looks at it");
-        assert!(matches!(grown(&file, 1), Err(gpt::GptError::NotEnoughSpace)), "it begins behind the disk's end");
+    fn a_disk_is_skipped_with_its_reason_and_silently_where_it_has_no_table() {
+        let mut told = Vec::new();
+        let mut tell = |disk: &Path, refused: &Refused| told.push((disk.to_owned(), refused.to_string()));
+        let (file, disk) = disk();
+        assert!(table_or_tell(&disk.path, &mut tell).is_some());
+        let blank = tempfile::NamedTempFile::new().expect("a place for a disk");
+        assert!(table_or_tell(blank.path(), &mut tell).is_none());
+        blank.as_file().set_len(MIB).expect("sparse");
+        assert!(table_or_tell(blank.path(), &mut tell).is_none());
+        file.as_file().write_all_at(&[0xee], 512 + 60).expect("writes");
+        file.as_file().set_len(4 * MIB).expect("as it was made");
+        assert!(table_or_tell(&disk.path, &mut tell).is_some(), "the backup holds");
+        file.as_file().set_len(5 * MIB).expect("sparse");
+        assert!(table_or_tell(&disk.path, &mut tell).is_none());
+        let gone = Path::new("/nonexistent");
+        assert!(table_or_tell(gone, &mut tell).is_none());
+        let words = "its partition table has a header whose checksum does not hold, and the backup of it is not there";
+        assert_eq!(told[0], (disk.path, words.to_owned()));
+        assert_eq!((told.len(), &*told[1].0), (2, gone));
     }
 }

@@ -133,6 +133,7 @@ pub(crate) async fn act(found: Found, power_on: PowerOn, site: Site<'_>) -> Resu
             let underway = if opening.finishes_create() { power_on.enrols() } else { power_on.opens() };
             site.board.underway(&underway, &why);
             clock::not_before(Floor::Seal(opening.clear.sealed_at));
+            mend(site).await;
             (underway, open(*opening, tpm, esp, site).await?)
         }
     };
@@ -140,6 +141,17 @@ pub(crate) async fn act(found: Found, power_on: PowerOn, site: Site<'_>) -> Resu
         Ok(member) => Outcome::Member(Box::new(member), underway),
         Err(Failed(reason)) => Outcome::Stays(underway.fails(), reason),
     })
+}
+
+/// Mends the partition table, if this boot came up by its backup. Only where the disk is the machine's own and may be
+/// written; without it the machine runs as well, and says that one copy is all it has.
+async fn mend(site: Site<'_>) {
+    let disk = site.disk.clone();
+    match tasks::blocking(move || disk.mend_table()).await {
+        Ok(false) => {}
+        Ok(true) => tracing::warn!("the primary partition table was damaged: mended from its backup"),
+        Err(error) => site.board.error(&format!("the partition table is not mended: {}", Chain(&error))),
+    }
 }
 
 async fn create(order: newborn::Order, mut tpm: Option<Tpm>, esp: Esp, site: Site<'_>) -> Result<Attempt, CloseError> {

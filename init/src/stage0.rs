@@ -6,6 +6,7 @@
 //! It trusts only what lies inside the initramfs, which a UKI measures: root hash and expected command line. It never
 //! touches the TPM, the ESP or the data partition.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -17,6 +18,7 @@ use model::{BootClass, Uuid};
 use rustix::mount::{MountFlags, mount, mount_move};
 use sys::device_mapper::{Access, Device, Target};
 
+use crate::disk::Refused;
 use crate::{clock, kernel};
 
 /// Environment of stage 1: the verified root hash in hex.
@@ -105,11 +107,19 @@ fn read(path: &'static str) -> Result<String, Error> {
 }
 
 /// Looks for the partition on all disks until the deadline: whenever the kernel announces a device, and every tenth of a
-/// second, since an announcement between two looks is not heard.
+/// second, since an announcement between two looks is not heard. What is skipped is said once.
 fn find_slot(wanted: Uuid) -> Result<PathBuf, Error> {
     let deadline = clock::uptime() + SLOT_DEADLINE;
+    let mut said = BTreeSet::new();
+    let mut say = |disk: &Path, refused: &Refused| {
+        let sentence = format!("disk {} is skipped and left alone: {refused}", disk.display());
+        if said.insert(sentence.clone()) {
+            // An error to the kernel, so that all consoles show it; the log of the kernel keeps it.
+            let _there_is_nowhere_else_to_say_it = fs::write("/dev/kmsg", format!("<3>init: {sentence}"));
+        }
+    };
     loop {
-        if let Some(path) = crate::disk::partition_by_uuid(wanted) {
+        if let Some(path) = crate::disk::partition_by_uuid(wanted, &mut say) {
             return Ok(path);
         }
         if clock::uptime() > deadline {

@@ -1,6 +1,7 @@
-//! Bytes on disk against their meaning: GPT names, FAT places, dm-verity trees, PE images, strict protobuf.
+//! Bytes on disk against their meaning: partition tables, FAT places, dm-verity trees, PE images, strict protobuf.
 
 pub mod fat;
+pub mod gpt;
 pub mod pe;
 pub mod strict;
 pub mod uki;
