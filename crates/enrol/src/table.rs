@@ -17,10 +17,11 @@ fn created() -> World {
 
 /// The reason for which the owner is needed; nothing may have been written.
 fn reason(world: &World) -> Reason {
-    let before = format!("{world:?}");
     let mut after = world.clone();
-    assert!(matches!(after.boot(None), Ended::Waiting(_)));
-    assert_eq!(format!("{after:?}"), before, "nothing was written");
+    let ended = after.boot(None);
+    // First: had anything been decided but to wait, the whole boot has run by now, and it writes.
+    assert_eq!(format!("{after:?}"), format!("{world:?}"), "nothing was written");
+    assert!(matches!(ended, Ended::Waiting(_)), "{ended:?}");
     world.decide(|verdict, _, _| {
         let Verdict::NeedsOwner(reason) = verdict else { panic!("{verdict:?}") };
         reason
@@ -44,6 +45,13 @@ fn with_headers(mut world: World, edit: impl Fn(Header) -> Vec<u8>) -> World {
         *bytes = edit(header);
     }
     world
+}
+
+/// The control of [`reason`]: a boot that does not wait is seen to write.
+#[test]
+#[should_panic(expected = "nothing was written")]
+fn a_boot_that_writes_is_not_taken_for_one_that_waits() {
+    reason(&World::flashed(LEVEL, Tpm::Present));
 }
 
 /// Proves: S2

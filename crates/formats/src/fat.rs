@@ -213,6 +213,32 @@ mod tests {
         assert_eq!(other.extents[0], place.extents[0].end..place.extents[1].start);
     }
 
+    /// Numbers of 16 bits would end at 32 MiB of clusters this small; an ESP of ours has twice as many.
+    #[test]
+    fn a_file_behind_the_first_65536_clusters_is_found_there() {
+        let mut volume = volume();
+        let near = place(&volume, "b").expect("there");
+        let table = Fat::parse(&volume).expect("FAT32").table;
+        let (first, second) = (0x1_0005_usize, 0x1_0007_usize);
+        let entry = near.entry.start;
+        volume[entry + 20..entry + 22].copy_from_slice(&1_u16.to_le_bytes());
+        volume[entry + 26..entry + 28].copy_from_slice(&5_u16.to_le_bytes());
+        // The highest four bits of a link mean nothing (FAT32 File System Specification, section 4.1).
+        for (cluster, link) in [(first, 0xf001_0007_u32), (second, 0xffff_ffff)] {
+            volume[table + cluster * 4..][..4].copy_from_slice(&link.to_le_bytes());
+        }
+        let at = |cluster: usize| fat_data(&volume) + (cluster - 2) * SECTOR;
+        let expected = [first, second].map(|cluster| at(cluster)..at(cluster) + SECTOR);
+        let found = place(&volume, "b").expect("there");
+        assert_eq!(found.extents, expected);
+        assert_eq!((found.length, found.entry), (512, near.entry));
+    }
+
+    /// Where clusters begin: behind the reserved sectors and both tables.
+    fn fat_data(volume: &[u8]) -> usize {
+        (usize::from(u16_at(volume, 14)) + 2 * usize_at(volume, 36)) * SECTOR
+    }
+
     #[test]
     fn what_is_not_there_is_said() {
         let volume = volume();
