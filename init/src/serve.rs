@@ -78,8 +78,9 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
         tracing::error!(service, "still running, left behind");
     }
     let data = member.data.clone();
-    if let Err(error) = tasks::blocking(move || storage::close(&data)).await {
-        tracing::error!(error = %crate::services::Chain(&error), "data partition not closed");
+    match tasks::blocking(move || storage::close(&data)).await {
+        Ok(()) => tracing::info!(left = storage::layers().unwrap_or_default().join(" "), "data partition closed"),
+        Err(error) => tracing::error!(error = %crate::services::Chain(&error), "data partition not closed"),
     }
     end(&api, how).await
 }

@@ -126,6 +126,23 @@ pub(crate) fn close(data: &Mounted) -> Result<(), CloseError> {
     data.0.close().map_err(CloseError::Layer)
 }
 
+/// The block layers that the kernel has, by their names, as it lists them (`/sys/block/dm-*/dm/name`). Behind
+/// [`close`] the root's is left.
+///
+/// # Errors
+/// When the kernel does not say.
+pub(crate) fn layers() -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir("/sys/block")? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(b"dm-") {
+            names.push(std::fs::read_to_string(entry.path().join("dm/name"))?.trim_end().to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
 /// Often enough for a person who watches a percentage.
 const LOOK: Duration = Duration::from_secs(5);
 

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::host::{Acceleration, Host};
 use crate::machine::{
@@ -129,18 +129,10 @@ impl Machine {
     }
 
     fn disk(&self, argv: &mut Argv, index: usize, disk: &Disk) {
-        let (driver, file) = match &disk.content {
-            Content::Raw(file) => ("raw", file),
-            Content::Overlay { file, .. } => ("qcow2", file),
-        };
         let cache = json!({ "direct": false, "no-flush": matches!(disk.cache, Cache::Unsafe) });
-        let blockdev = json!({
-            "driver": driver,
-            "node-name": format!("disk{index}"),
-            "discard": "unmap",
-            "cache": cache,
-            "file": { "driver": "file", "filename": file, "cache": cache },
-        });
+        let mut blockdev = blockdev(&disk.content, &cache);
+        blockdev["node-name"] = json!(format!("disk{index}"));
+        blockdev["discard"] = json!("unmap");
         argv.pair("-blockdev", blockdev.to_string());
         let device = self.virtio("virtio-blk");
         let boot = if matches!(self.boot, Boot::Uefi(_)) { format!(",bootindex={index}") } else { String::new() };
@@ -171,6 +163,24 @@ impl Machine {
 /// through the first card, 10.0.3.2 through the second. The first network is QEMU's default.
 fn user_network(index: usize) -> String {
     if index == 0 { String::new() } else { format!(",net=10.0.{}.0/24", index + 2) }
+}
+
+/// What serves a disk's bytes. A log sits above the cache: it sees each flush, whatever that means below.
+fn blockdev(content: &Content, cache: &Value) -> Value {
+    let image = |driver: &str, file: &Path| {
+        let file = json!({ "driver": "file", "filename": file, "cache": cache });
+        json!({ "driver": driver, "cache": cache, "file": file })
+    };
+    match content {
+        Content::Raw(file) => image("raw", file),
+        Content::Overlay { file, .. } => image("qcow2", file),
+        Content::Logged { content, log } => json!({
+            "driver": "blklogwrites",
+            "file": blockdev(content, cache),
+            "log": { "driver": "file", "filename": log },
+            "log-sector-size": 512,
+        }),
+    }
 }
 
 fn forward(forward: &Forward) -> String {
@@ -294,6 +304,12 @@ mod tests {
             content: Content::Raw("/m/second, with comma.img".into()),
             serial: "m1-1".into(),
             cache: Cache::Writeback,
+        });
+        let content = Box::new(Content::Raw("/m/third.img".into()));
+        all.disks.push(Disk {
+            content: Content::Logged { content, log: "/m/third.log".into() },
+            serial: "m1-2".into(),
+            cache: Cache::Unsafe,
         });
         all.fw_cfg.push(FwCfg { name: "opt/org.cairn/enrolment".into(), path: "/m/enrolment.pb".into() });
         all.watchdog = Watchdog::I6300esb;

@@ -106,6 +106,14 @@ pub enum Content {
         /// Size that the guest sees, in bytes; at least that of `base`.
         bytes: u64,
     },
+    /// One of those above, with every write and flush of the guest kept in their order.
+    Logged {
+        /// Where the bytes are.
+        content: Box<Self>,
+        /// What was written, in the form of dm-log-writes (Documentation/admin-guide/device-mapper/log-writes.rst) with
+        /// sectors of 512 bytes; made anew at every start.
+        log: PathBuf,
+    },
 }
 
 /// What a flush by the guest means.

@@ -13,6 +13,7 @@ mod shutdown;
 mod siege;
 mod storage;
 mod supervision;
+mod table;
 mod victim;
 mod workshop;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         cluster::CASES,
         enrolment::CASES,
         storage::CASES,
+        table::CASES,
         shutdown::CASES,
         supervision::CASES,
         api::CASES,

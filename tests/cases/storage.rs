@@ -1,10 +1,13 @@
 //! Disk and keys: which halves open a disk, what tampering ends in, what the first boot costs.
 
 use anyhow::{Context as _, ensure};
-use model::PartitionKind::Data;
+use model::PartitionKind::{Data, Esp};
 use qemu::machine::Tpm;
 use qemu::qmp::BlockStats;
-use tests::{Case, Context, Headers, Need, Owner, Plan, RawDisk, stays, wait_state};
+use tests::{
+    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Need, Owner, Plan, RawDisk, WriteLog, stays, untouched,
+    wait_state,
+};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -30,6 +33,18 @@ pub(crate) const CASES: &[Case] = &[
         proves: &["D4"],
         needs: &[Need::Swtpm],
         run: first_boot,
+    },
+    Case {
+        name: "each step of a first boot is durable before the next",
+        proves: &["D4", "D7"],
+        needs: &[Need::Swtpm],
+        run: durable,
+    },
+    Case {
+        name: "only an insecure disk shows what is on it",
+        proves: &["D1", "O12"],
+        needs: &[Need::Swtpm],
+        run: plaintext,
     },
 ];
 
@@ -74,6 +89,7 @@ fn halves(t: &Context) -> anyhow::Result<()> {
     disk.put_headers(&Headers([torn.0[0].clone(), headers.0[1].clone()]))?;
     let mut vm = plan.start()?;
     owner.status_when_running("one", &mut vm, t.within(30))?;
+    ensure!(untouched(t, &mut vm).is_err(), "a machine that opens its data writes, and that is seen");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
 
@@ -133,7 +149,7 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
 
-    disk.flip(Data, first_data_sector(&disk)? + 100)?;
+    disk.flip(Data, Integrity::of(&disk)?.first_data() - disk.range(Data)?.start + 100)?;
     let mut vm = plan.start()?;
     wait_state(&mut vm, "Failed", t.within(30))?;
     let reason = vm.wait_for("  reason ", t.within(1))?.text;
@@ -143,27 +159,65 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where dm-integrity keeps the first sector that it provides, in bytes from the start of the data partition: behind its
-/// superblock, its journal and the first run of tags. The file system's superblock is there. Source:
-/// `drivers/md/dm-integrity.c`, `calculate_journal_section_size` and `calculate_device_limits`.
-fn first_data_sector(disk: &RawDisk) -> anyhow::Result<u64> {
-    let start = 1 << 20;
-    let superblock = disk.read(Data, start, 512)?;
-    ensure!(superblock.starts_with(b"integrt\0"), "a dm-integrity superblock");
-    let number = |at: usize| u64::from(superblock[at]) | u64::from(superblock[at + 1]) << 8;
-    let (log2_interleave, tag_bytes, journal_sections) = (superblock[9], number(10), number(12));
-    // Blocks of 8 sectors; four journal entries of 104 bytes fit a sector, 8 sectors of them a section.
-    let journal_section_sectors = (4 * 8) * 8 + 8;
-    let run_of_tags = tag_bytes << (log2_interleave - 3);
-    Ok(start + 8 * 512 + journal_sections * journal_section_sectors * 512 + run_of_tags)
+/// How dm-integrity divides a data partition: superblock, journal, then in turns a run of tags and the sectors they are for.
+/// Source: `drivers/md/dm-integrity.c`, `calculate_journal_section_size` and `calculate_device_limits`.
+struct Integrity {
+    /// Where its superblock is, in bytes from the start of the disk.
+    start: u64,
+    /// Where the first run of tags is.
+    areas: u64,
+    /// Bytes of a run of tags.
+    tags: u64,
+    /// Bytes of what follows it.
+    sectors: u64,
 }
 
-/// The same bytes in the same number of requests, each within 5 %.
+impl Integrity {
+    fn of(disk: &RawDisk) -> anyhow::Result<Self> {
+        let start = 1 << 20;
+        let superblock = disk.read(Data, start, 512)?;
+        ensure!(superblock.starts_with(b"integrt\0"), "a dm-integrity superblock");
+        let number = |at: usize| u64::from(superblock[at]) | u64::from(superblock[at + 1]) << 8;
+        let (log2_interleave, tag_bytes, journal_sections) = (superblock[9], number(10), number(12));
+        // Blocks of 8 sectors; four journal entries of 104 bytes fit a sector, 8 sectors of them a section.
+        let journal_section_sectors = (4 * 8) * 8 + 8;
+        let start = disk.range(Data)?.start + start;
+        Ok(Self {
+            start,
+            areas: start + (8 + journal_sections * journal_section_sectors) * 512,
+            tags: tag_bytes << (log2_interleave - 3),
+            sectors: 512 << log2_interleave,
+        })
+    }
+
+    /// Whether tags or the mark of how far they are lie at this byte of the disk.
+    fn is_tags(&self, at: u64) -> bool {
+        let superblock = (self.start..self.start + 8 * 512).contains(&at);
+        superblock || at.checked_sub(self.areas).is_some_and(|at| at % (self.tags + self.sectors) < self.tags)
+    }
+
+    /// The first sector that it provides, in bytes from the start of the disk. The file system's superblock is there.
+    const fn first_data(&self) -> u64 {
+        self.areas + self.tags
+    }
+}
+
+/// The same bytes in the same number of requests, each within 5 %; at the default level those of tagging apart, which go
+/// on as time passes.
 fn first_boot(t: &Context) -> anyhow::Result<()> {
     let (small, large) = (disk_use_of_first_boot(t, 8)?, disk_use_of_first_boot(t, 200)?);
     let counts = |stats: &BlockStats| [stats.read_bytes, stats.reads, stats.written_bytes, stats.writes, stats.flushes];
     let mut pairs = counts(&small).into_iter().zip(counts(&large));
     ensure!(pairs.all(|(small, large)| small.abs_diff(large) * 20 <= small), "8 GiB: {small:?}, 200 GiB: {large:?}");
+
+    let (small, large) = (writes_of_first_boot(t, 8)?, writes_of_first_boot(t, 200)?);
+    for (gib, Written { bytes, writes, flushes, tag_bytes }) in [(8, &small), (200, &large)] {
+        t.measured(&format!(
+            "first boot at level authenticated, {gib} GiB: {bytes} bytes in {writes} writes, {flushes} flushes, and {tag_bytes} bytes of tags"
+        ));
+    }
+    let mut pairs = [(small.bytes, large.bytes), (small.writes, large.writes)].into_iter();
+    ensure!(pairs.all(|(small, large)| small.abs_diff(large) * 10 <= small), "8 GiB: {small:?}, 200 GiB: {large:?}");
     Ok(())
 }
 
@@ -173,4 +227,112 @@ fn disk_use_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<BlockStats> {
     let mut vm = t.machine(&format!("of-{gib}")).disk_gib(gib).tpm().config(&config)?.start()?;
     wait_state(&mut vm, "Running", t.within(30))?;
     Ok(vm.qmp().block_stats("disk0", t.within(1))?)
+}
+
+/// What was written, dm-integrity's tags and superblock apart.
+#[derive(Debug, Default)]
+struct Written {
+    bytes: u64,
+    writes: u64,
+    flushes: u64,
+    tag_bytes: u64,
+}
+
+/// What a machine with such a disk has written at the default level when it runs.
+fn writes_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<Written> {
+    let name = format!("tagged-{gib}");
+    let config = t.owner()?.config(&name, &["--no-kubernetes"])?;
+    let (plan, disk) = t.machine(&name).tpm().raw_disk(gib << 10)?;
+    let plan = plan.config(&config)?.logged();
+    let mut vm = plan.start()?;
+    wait_state(&mut vm, "Running", t.within(60))?;
+    vm.qmp().pause(t.within(5))?;
+    let layout = Integrity::of(&disk)?;
+    let mut written = Written::default();
+    for happened in WriteLog::read(&plan.write_log())?.all() {
+        match happened {
+            Happened::Flush => written.flushes += 1,
+            Happened::Write(range) if layout.is_tags(range.start) => written.tag_bytes += range.end - range.start,
+            Happened::Write(range) => {
+                written.bytes += range.end - range.start;
+                written.writes += 1;
+            }
+        }
+    }
+    vm.kill();
+    std::fs::remove_file(disk.path())?;
+    std::fs::remove_file(plan.write_log())?;
+    Ok(written)
+}
+
+/// Each place that create writes, in the order of formats.md, section 4; and that nothing but the ESP's own bookkeeping could
+/// be lost any more when the next one is written.
+fn durable(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let (plan, disk) = t.machine("m").tpm().raw_disk(1024)?;
+    disk.put_config(&owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?)?;
+    let data = disk.range(Data)?.start;
+    let header = |copy: usize| vec![data + HEADERS[copy]..data + HEADERS[copy] + HEADER_BYTES as u64];
+    let pair = |name: &str| {
+        anyhow::Ok([disk.file_ranges(&format!("{name}.0"))?, disk.file_ranges(&format!("{name}.1"))?].concat())
+    };
+    let end = 1024 << 20;
+    let places = [
+        ("the backup table", vec![end - 33 * 512..end]),
+        ("the primary table", vec![512..34 * 512]),
+        ("the first provisional header", header(0)),
+        ("the second provisional header", header(1)),
+        ("the share", pair("cairn/share")?),
+        ("the recovery record", pair("cairn/record")?),
+        ("the directory", pair("cairn/directory")?),
+        ("the seal", pair("cairn/seal")?),
+        ("the first committed header", header(0)),
+        ("the second committed header", header(1)),
+        ("the config's removal", disk.file_ranges(image::esp::ENROLMENT)?),
+    ];
+    let plan = plan.logged();
+    let mut vm = plan.start()?;
+    owner.status_when_running("one", &mut vm, t.within(30))?;
+    vm.qmp().pause(t.within(5))?;
+    let log = WriteLog::read(&plan.write_log())?;
+    let esp = disk.range(Esp)?;
+    let (mut from, mut before) = (0, "the start");
+    for (name, place) in places {
+        let at = log.first_write(from, &place).with_context(|| format!("{name} is not written behind {before}"))?;
+        let inside = |written: &std::ops::Range<u64>, place: &std::ops::Range<u64>| {
+            written.start < place.end && place.start < written.end
+        };
+        let mut pending = log.pending(at);
+        // A step writes its place in pieces; on the ESP the file system writes beside it.
+        pending.retain(|written| !inside(written, &esp) && !place.iter().any(|place| inside(written, place)));
+        ensure!(pending.is_empty(), "{name} is written while {pending:x?} can still be lost, behind {before}");
+        let flushed = log.all()[from..at].contains(&Happened::Flush);
+        ensure!(from == 0 || flushed, "no flush between {before} and {name}");
+        (from, before) = (at, name);
+    }
+    Ok(())
+}
+
+/// The machine's name, which etcd keeps on the data partition, is to be found on the raw disk at level insecure, and at no
+/// other. At each level the end of a boot closes every layer.
+fn plaintext(t: &Context) -> anyhow::Result<()> {
+    const CANARY: &str = "a-canary-that-sings-in-clear-only";
+    let owner = t.owner()?;
+    for (level, shows) in [("insecure", true), ("encrypted", false), ("authenticated", false)] {
+        let config = owner.config(level, &["--level", level, "--node-name", CANARY, "--no-kubernetes"])?;
+        let (plan, disk) = t.machine(level).tpm().raw_disk(1024)?;
+        let mut vm = plan.config(&config)?.start()?;
+        let status = owner.status_when_running(level, &mut vm, t.within(30))?;
+        ensure!(status["name"] == CANARY, "{status:#}");
+        owner.ask(level, &vm, &["machine", "poweroff"])?;
+        // The kernel's own list: the verified root is all that is left.
+        vm.wait_for("data partition closed left=root", t.within(10))?;
+        vm.wait_shutdown(t.within(10))?;
+        ensure!(
+            disk.holds(Data, CANARY.as_bytes())? == shows,
+            "level {level}: the name is {}",
+            if shows { "not there" } else { "there" }
+        );
+    }
+    Ok(())
 }

@@ -2,16 +2,19 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use aws_lc_rs::digest::{self, SHA256};
+use formats::gpt::{SECTOR, Table};
 use model::PartitionKind;
 
 /// The two places of the data header (formats.md, section 4), in bytes from the start of the data partition.
-const HEADERS: [u64; 2] = [0, 512 << 10];
-const HEADER_BYTES: usize = 4096;
+pub const HEADERS: [u64; 2] = [0, 512 << 10];
+/// Bytes of a copy.
+pub const HEADER_BYTES: usize = 4096;
 /// Where a header keeps the SHA-256 of what is before it.
 const CHECKSUM: usize = 480;
 
@@ -114,6 +117,69 @@ impl RawDisk {
         let place = found.next().map(|(at, _)| at as u64);
         ensure!(found.next().is_none(), "`{}` is in {kind:?} more than once", pattern.escape_ascii());
         place.with_context(|| format!("`{}` is not in {kind:?}", pattern.escape_ascii()))
+    }
+
+    /// Whether `pattern` is anywhere in a partition. Blocks of zeros, of which a sparse disk has many, are passed over.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn holds(&self, kind: PartitionKind, pattern: &[u8]) -> anyhow::Result<bool> {
+        const PIECE: usize = 1 << 20;
+        let (length, zeros) = (usize::try_from(self.partition(kind)?.length)?, vec![0; PIECE]);
+        for at in (0..length).step_by(PIECE) {
+            // Into the next piece as far as the pattern may reach.
+            let piece = self.read(kind, at as u64, (PIECE + pattern.len() - 1).min(length - at))?;
+            if piece != zeros[..piece.len().min(PIECE)] && piece.windows(pattern.len()).any(|part| part == pattern) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The partition table, as a machine would find it.
+    ///
+    /// # Errors
+    /// When no copy holds.
+    pub fn table(&self) -> anyhow::Result<Table> {
+        Ok(image::disk::table(&self.path)?)
+    }
+
+    /// Sectors from the disk's start on, partition table included.
+    ///
+    /// # Errors
+    /// When the disk ends before.
+    pub fn sectors(&self, from: u64, count: usize) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = vec![0; count * 512];
+        File::open(&self.path)?.read_exact_at(&mut bytes, from * SECTOR).context("read the machine's disk")?;
+        Ok(bytes)
+    }
+
+    /// Writes nonsense into one sector of the disk.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn damage_sector(&self, number: u64) -> anyhow::Result<()> {
+        let disk = File::options().write(true).open(&self.path)?;
+        disk.write_all_at(&[0xee; 512], number * SECTOR).context("write the machine's disk")
+    }
+
+    /// Where a partition lies, in bytes from the disk's start.
+    ///
+    /// # Errors
+    /// When there is none of this kind.
+    pub fn range(&self, kind: PartitionKind) -> anyhow::Result<Range<u64>> {
+        let found = self.partition(kind)?;
+        Ok(found.start..found.start + found.length)
+    }
+
+    /// Where a file of the ESP lies, in bytes from the disk's start.
+    ///
+    /// # Errors
+    /// When there is no such file.
+    pub fn file_ranges(&self, path: &str) -> anyhow::Result<Vec<Range<u64>>> {
+        let esp = self.range(PartitionKind::Esp)?.start;
+        let extents = formats::fat::place(&image::esp::read(&self.path)?, path)?.extents;
+        Ok(extents.into_iter().map(|extent| esp + extent.start as u64..esp + extent.end as u64).collect())
     }
 
     /// Both copies of the data header.

@@ -52,10 +52,11 @@ mod relay;
 mod screen;
 mod session;
 mod stranger;
+mod writes;
 
 pub use context::Context;
 pub use crowd::{Crowd, Manner};
-pub use disk::{Headers, RawDisk};
+pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};
 pub use evidence::{recovered, same_machine, stays, untouched};
 pub use image::{Image, ImageError};
 pub use owner::{Owner, Refused, wait_state};
@@ -65,6 +66,7 @@ pub use pod::web_pod;
 pub use relay::Relay;
 pub use screen::Screen;
 pub use stranger::{PublicClient, Stranger};
+pub use writes::{Happened, WriteLog};
 
 use session::Session;
 

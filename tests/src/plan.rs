@@ -117,6 +117,30 @@ impl Plan {
         self
     }
 
+    /// Every write and flush of its first disk is kept, from the start to the end of a run: [`crate::WriteLog`] reads them.
+    #[must_use]
+    pub fn logged(mut self) -> Self {
+        let log = self.write_log();
+        if let Some(Disk { content, .. }) = self.machine.disks.first_mut() {
+            *content = Content::Logged { content: Box::new(content.clone()), log };
+        }
+        self
+    }
+
+    /// Where [`Self::logged`] keeps them.
+    #[must_use]
+    pub fn write_log(&self) -> PathBuf {
+        self.dir.join("writes.log")
+    }
+
+    /// Another disk, which the guest sees before all others.
+    #[must_use]
+    pub fn foreign_disk(mut self, path: PathBuf) -> Self {
+        let serial = format!("foreign-{}", self.machine.disks.len());
+        self.machine.disks.insert(0, Disk { content: Content::Raw(path), serial, cache: Cache::Unsafe });
+        self
+    }
+
     /// No disk at all.
     #[must_use]
     pub fn diskless(mut self) -> Self {

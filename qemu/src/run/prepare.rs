@@ -1,6 +1,6 @@
 //! Files that have to be there before QEMU starts: overlays of disk images, firmware variables.
 //!
-//! What is there is never made anew: it is the machine's memory over runs.
+//! What is there is never made anew, it is the machine's memory over runs; but for logs of one run.
 
 use std::fs;
 use std::io;
@@ -44,11 +44,7 @@ impl PrepareError {
 /// Makes what `machine` needs and does not have.
 pub(super) fn prepare(machine: &Machine) -> Result<(), PrepareError> {
     for disk in &machine.disks {
-        if let Content::Overlay { base, file, bytes } = &disk.content
-            && !file.exists()
-        {
-            overlay(base, file, *bytes)?;
-        }
+        prepare_disk(&disk.content)?;
     }
     if let Boot::Uefi(firmware) = &machine.boot
         && !firmware.vars.exists()
@@ -57,6 +53,18 @@ pub(super) fn prepare(machine: &Machine) -> Result<(), PrepareError> {
         fs::copy(&firmware.template, &firmware.vars).map_err(PrepareError::at(&firmware.template))?;
     }
     Ok(())
+}
+
+fn prepare_disk(content: &Content) -> Result<(), PrepareError> {
+    match content {
+        Content::Overlay { base, file, bytes } if !file.exists() => overlay(base, file, *bytes),
+        Content::Overlay { .. } | Content::Raw(_) => Ok(()),
+        Content::Logged { content, log } => {
+            make_parent(log)?;
+            fs::write(log, b"").map_err(PrepareError::at(log))?;
+            prepare_disk(content)
+        }
+    }
 }
 
 fn overlay(base: &Path, file: &Path, bytes: u64) -> Result<(), PrepareError> {

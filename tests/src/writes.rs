@@ -1,0 +1,149 @@
+//! What a machine did to its disk, in the order in which it did it: the log that QEMU keeps for [`crate::Plan::logged`].
+//!
+//! Form: Documentation/admin-guide/device-mapper/log-writes.rst and `block/blklogwrites.c` of QEMU: a sector that describes
+//! the log, then per request a sector that describes it, and what was written. QEMU logs a flush of the guest even where it
+//! does not pass it on, so a missing one is seen with any cache.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+
+const SECTOR: u64 = 512;
+const MAGIC: u64 = 0x006a_7366_6773_6872;
+/// Flags of a request.
+const FLUSH: u64 = 1;
+const FUA: u64 = 2;
+const DISCARD: u64 = 4;
+
+/// What happened to a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    /// These bytes were written.
+    Write(Range<u64>),
+    /// All that was written before is durable.
+    Flush,
+}
+
+/// All that happened, first to last.
+#[derive(Debug)]
+pub struct WriteLog(Vec<Happened>);
+
+impl WriteLog {
+    /// Reads a log. A machine that still runs should be paused.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is none.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let log = File::open(path).with_context(|| format!("open `{}`", path.display()))?;
+        let length = log.metadata()?.len();
+        let number = |at: u64| -> anyhow::Result<u64> {
+            let mut bytes = [0; 8];
+            log.read_exact_at(&mut bytes, at).context("read the log of writes")?;
+            Ok(u64::from_le_bytes(bytes))
+        };
+        ensure!(number(0)? == MAGIC && number(8)? == 1, "`{}` is no log of writes", path.display());
+        let (mut happened, mut at) = (Vec::new(), SECTOR);
+        while at + SECTOR <= length {
+            let (sector, count, flags) = (number(at)?, number(at + 8)?, number(at + 16)?);
+            ensure!(flags & !(FLUSH | FUA | DISCARD) == 0, "a request with flags {flags:#x} at {at} of the log");
+            at += SECTOR;
+            if count > 0 && flags & DISCARD == 0 {
+                happened.push(Happened::Write(sector * SECTOR..(sector + count) * SECTOR));
+                at += count * SECTOR;
+            }
+            if flags & (FLUSH | FUA) != 0 {
+                happened.push(Happened::Flush);
+            }
+        }
+        Ok(Self(happened))
+    }
+
+    /// Everything, first to last.
+    #[must_use]
+    pub fn all(&self) -> &[Happened] {
+        &self.0
+    }
+
+    /// The first write into one of `places` behind the event `from`: its number.
+    #[must_use]
+    pub fn first_write(&self, from: usize, places: &[Range<u64>]) -> Option<usize> {
+        let into =
+            |written: &Range<u64>| places.iter().any(|place| written.start < place.end && place.start < written.end);
+        let found = self.0[from..].iter().position(|event| matches!(event, Happened::Write(written) if into(written)));
+        found.map(|index| from + index)
+    }
+
+    /// What was written before event `at` and might still be lost there.
+    #[must_use]
+    pub fn pending(&self, at: usize) -> Vec<Range<u64>> {
+        let mut pending = Vec::new();
+        for event in &self.0[..at] {
+            match event {
+                Happened::Write(written) => pending.push(written.clone()),
+                Happened::Flush => pending.clear(),
+            }
+        }
+        pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request of a log: where, how many sectors, flags, and its content.
+    fn request(sector: u64, count: u64, flags: u64) -> Vec<u8> {
+        let mut bytes = [sector, count, flags, 0].map(u64::to_le_bytes).concat();
+        bytes.resize(512, 0);
+        if flags & DISCARD == 0 {
+            bytes.resize(512 + usize::try_from(count).expect("few") * 512, 0xaa);
+        }
+        bytes
+    }
+
+    fn log(requests: &[Vec<u8>]) -> anyhow::Result<WriteLog> {
+        let mut bytes = [MAGIC, 1, 0, 512].map(u64::to_le_bytes).concat();
+        bytes.resize(512, 0);
+        let file = std::env::temp_dir().join(format!("cairn-write-log-{}-{}", std::process::id(), requests.len()));
+        std::fs::write(&file, [&bytes[..], &requests.concat()].concat())?;
+        let read = WriteLog::read(&file);
+        std::fs::remove_file(&file)?;
+        read
+    }
+
+    #[test]
+    fn writes_and_flushes_are_read_in_their_order() {
+        let log = log(&[
+            request(8, 2, 0),
+            request(100, 4, DISCARD),
+            request(1, 1, 0),
+            request(0, 0, FLUSH),
+            request(3, 1, FUA),
+        ])
+        .expect("a log");
+        let flush = Happened::Flush;
+        let expected = [
+            Happened::Write(4096..5120),
+            Happened::Write(512..1024),
+            flush.clone(),
+            Happened::Write(1536..2048),
+            flush,
+        ];
+        assert_eq!(log.all(), expected);
+        assert_eq!(log.first_write(0, &[512..513]), Some(1));
+        assert_eq!(log.first_write(2, &[512..513]), None);
+        assert_eq!(log.first_write(0, &[5119..9999]), Some(0));
+        assert_eq!(log.first_write(0, &[5120..9999]), None);
+        assert_eq!(log.pending(2), [4096..5120, 512..1024]);
+        assert_eq!(log.pending(3), []);
+    }
+
+    #[test]
+    fn what_is_no_log_is_refused() {
+        assert!(log(&[request(0, 1, 0x80)]).is_err());
+        assert!(WriteLog::read(Path::new("/dev/null")).is_err());
+    }
+}
