@@ -4,8 +4,9 @@
 //! Only the calls kubelet makes are understood (k8s.io/mount-utils, `mount_linux.go`); anything else is refused
 //! with a message, because guessing at a mount is worse than not making it.
 
+mod bare_tpm;
 pub(crate) mod misbehave;
-mod password;
+pub(crate) mod secrets;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

@@ -172,7 +172,7 @@ async fn create(order: newborn::Order, mut tpm: Option<Tpm>, esp: Esp, site: Sit
     };
     let Newborn { plan, membership, keys } = newborn;
     membership.show(site.board);
-    let mut performer = Performer::new(membership.disk, esp, tpm, Some(keys));
+    let mut performer = Performer::new(membership.disk, membership.holder, esp, tpm, Some(keys));
     match drive(&mut performer, plan, site).await {
         Ok(data) => member(membership, data, site.board).await,
         Err((step, error)) => {
@@ -189,7 +189,7 @@ async fn open(opening: Opening, tpm: Option<Tpm>, esp: Esp, site: Site<'_>) -> R
         Err(error) => return Ok(Err(failed("could not make ready to open the data", &error, "Nothing was written"))),
     };
     membership.show(site.board);
-    let mut performer = Performer::new(membership.disk, esp, tpm, None);
+    let mut performer = Performer::new(membership.disk, membership.holder, esp, tpm, None);
     match drive(&mut performer, plan, site).await {
         Ok(data) => member(membership, data, site.board).await,
         Err((step, error)) => {

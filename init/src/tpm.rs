@@ -1,4 +1,5 @@
-//! The machine's TPM 2.0: the device file under `attest`, what was measured into it, seals to that, and the cap.
+//! The machine's TPM 2.0: the device file under `attest`, what was measured into it, seals to that, and its end for this
+//! boot, by the cap and by closing what root could do harm with.
 //!
 //! A machine without a TPM is a value (`None`), not an error. The PCRs are read once, before the cap, and every seal of
 //! this boot is made for that reading.
@@ -7,10 +8,11 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 
-use attest::{BrokenFirmware, Name, PcrValues, SealedObject, check_firmware, sealing_pcrs};
+use attest::{BrokenFirmware, Guarded, Name, PcrValues, SealedObject, SeedError, check_firmware, sealing_pcrs};
 use enrol::config;
 use enrol::found::Locked;
 use keys::binding::{Binding, TpmObject};
+use keys::data_key::Holder;
 use keys::derive::Unauthentic;
 use keys::seal::SealError;
 use model::{BootClass, Secret};
@@ -32,12 +34,9 @@ pub(crate) enum Error {
     /// The device does not open.
     #[error("open `{DEVICE}`")]
     Open(#[source] io::Error),
-    /// It gives no random bytes.
-    #[error("ask the TPM for random bytes")]
-    Random(#[source] TpmError),
-    /// The kernel did not take them.
-    #[error("mix the TPM's random bytes into the kernel's pool")]
-    Mix(#[source] io::Error),
+    /// It gives no random bytes, or the kernel does not take them.
+    #[error("give the kernel's pool random bytes")]
+    Random(#[source] SeedError<io::Error, io::Error>),
     /// The boot class has no PCRs.
     #[error(transparent)]
     Class(#[from] attest::ReservedBootClass),
@@ -53,6 +52,9 @@ pub(crate) enum Error {
     /// PCR 11 was not extended: whatever runs later could unseal.
     #[error("cap the TPM")]
     Cap(#[source] TpmError),
+    /// Root could clear it, or give it a password, and no later boot would open the disk.
+    #[error("close the TPM to services")]
+    Close(#[source] TpmError),
 }
 
 /// Why a secret was not released.
@@ -106,9 +108,7 @@ impl Tpm {
         }
         let device = Device(File::options().read(true).write(true).open(DEVICE).map_err(Error::Open)?);
         let mut tpm = attest::Tpm::new(device);
-        // First, since the session that everything else runs in draws on the pool.
-        let random = tpm.random().map_err(Error::Random)?;
-        sys::entropy::add(random.expose()).map_err(Error::Mix)?;
+        tpm.seed(|bytes, bits| sys::entropy::add(bytes.expose(), bits)).map_err(Error::Random)?;
         let measured = tpm.read_pcrs(sealing_pcrs(class)?).map_err(Error::Pcrs)?;
         let firmware = check_firmware(class, &measured);
         Ok(Some(Self { tpm, measured, firmware }))
@@ -143,9 +143,6 @@ impl Tpm {
     /// [`NotReleased`] says whether the secret is for something else, or the TPM failed.
     pub(crate) fn unseal(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased> {
         use attest::UnsealError;
-        if let Err(BrokenFirmware { pcr }) = self.firmware {
-            return Err(NotReleased::Locked(Locked::ZeroPcr(pcr)));
-        }
         if object.pcrs != self.measured.selection() {
             return Err(NotReleased::Locked(Locked::Pcrs));
         }
@@ -160,12 +157,28 @@ impl Tpm {
         })
     }
 
-    /// The cap: whatever runs later in this boot cannot unseal.
+    /// The cap of this machine, and the end of the TPM's use in this boot: whatever runs later can neither unseal nor keep
+    /// a later boot from doing so.
     ///
     /// # Errors
-    /// [`Error::Cap`]; then nothing else may run.
-    pub(crate) fn cap(&mut self) -> Result<(), Error> {
-        self.tpm.cap().map_err(Error::Cap)
+    /// [`Error::Cap`] or [`Error::Close`]; then nothing else may run.
+    pub(crate) fn end(mut self, holder: Holder) -> Result<(), Error> {
+        self.tpm.cap(holder.cluster, holder.machine).map_err(Error::Cap)?;
+        for guarded in self.tpm.retire().map_err(Error::Close)? {
+            match guarded {
+                Guarded::Platform => tracing::debug!("the firmware keeps the TPM's platform hierarchy to itself"),
+                Guarded::Endorsement => {
+                    tracing::warn!(
+                        "the TPM's endorsement hierarchy has a password from elsewhere and was left as it is"
+                    );
+                }
+                Guarded::Clear => tracing::warn!(
+                    "the TPM's lockout hierarchy has a password from elsewhere: who knows it can clear the TPM, and then \
+                     this machine's disk does not open; clear the TPM in the firmware before a machine is enrolled"
+                ),
+            }
+        }
+        Ok(())
     }
 }
 

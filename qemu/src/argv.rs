@@ -60,7 +60,10 @@ impl Machine {
         if let Some(Tpm { .. }) = self.tpm {
             argv.pair("-chardev", format!("socket,id=tpm,path={}", escape_path(&files.tpm)));
             argv.pair("-tpmdev", "emulator,id=tpm,chardev=tpm");
-            argv.pair("-device", if self.is_microvm() { "tpm-tis,tpmdev=tpm" } else { "tpm-crb,tpmdev=tpm" });
+            // SeaBIOS clears a TPM when the guest asks for it by PPI; OVMF asks whoever sits there, and wipes memory by it.
+            let asks_a_person = matches!(self.boot, Boot::Uefi(_));
+            let model = if self.is_microvm() { "tpm-tis" } else { "tpm-crb" };
+            argv.pair("-device", format!("{model},tpmdev=tpm{}", if asks_a_person { "" } else { ",ppi=off" }));
         }
         match self.watchdog {
             Watchdog::Absent => {}

@@ -3,10 +3,11 @@
 use std::sync::PoisonError;
 use std::thread;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
+use aws_lc_rs::digest::{SHA256, digest};
 use serde_json::Value;
-use tests::{Case, Context, Need, Stranger};
+use tests::{Case, Context, Need, Stranger, same_machine};
 
 use crate::victim::{self, Victim};
 
@@ -21,6 +22,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
     case("etcd comes back after a kill", &["O2"], kill),
     case("root cannot unseal after the cap", &["O16"], unseal),
+    case("root cannot keep the disk shut by way of the tpm", &["O16"], tpm),
+    case("a secret that has done its work is in no memory of pid 1", &["D8"], secrets),
     case("pid 1 is the only process of ours", &[], processes),
 ];
 
@@ -176,10 +179,111 @@ fn unseal(t: &Context) -> anyhow::Result<()> {
         let ended =
             victim.service_when(t, NAME, |service| service["state"] == "stopped" || service["state"] == "failed");
         let said = victim.lines(NAME, "")?;
-        ensure!(said.iter().any(|line| line.starts_with("refused: Pcrs")), "{said:?}");
-        // TPM_RC_AUTH_UNAVAILABLE: such an object takes no password at all.
-        ensure!(said.iter().any(|line| line == "refused for an empty password: 0x12f"), "{said:?}");
         ensure!(ended?["state"] == "stopped", "{said:?}");
+        // The PCR that both are sealed to holds the cap of this machine in this cluster, and nothing before it.
+        let status = victim.ask(&["machine", "status"])?;
+        ensure!(said.contains(&format!("PCR 11: {}", capped(&status)?)), "{said:?}");
+        // Before that comes into question, the hierarchy that both are under is closed: TPM_RC_HIERARCHY.
+        for file in ["Seal", "Share"] {
+            let policy =
+                format!("{file} by its policy: the TPM refuses TPM2_CreatePrimary: hierarchy disabled (0x185)");
+            let password = format!("{file} by an empty password: 0x185");
+            ensure!(said.contains(&policy) && said.contains(&password), "{file}: {said:?}");
+        }
+        ensure!(said.len() == 5, "one of each: {said:?}");
+        Ok(())
+    })
+}
+
+/// PCR 11 after the cap, in hex digits, by the ids that the status names. Nothing is measured into it before where the
+/// machine is started directly.
+fn capped(status: &Value) -> anyhow::Result<String> {
+    let sha256 = |parts: &[&[u8]]| digest(&SHA256, &parts.concat());
+    let id = |field: &str| -> anyhow::Result<[u8; 16]> {
+        let text = status[field].as_str().context("an id")?;
+        let bytes = text.as_bytes().chunks(2).map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?));
+        Ok(bytes.collect::<anyhow::Result<Vec<u8>>>()?.as_slice().try_into()?)
+    };
+    let cap = sha256(&[b"cairn/v1/cap", &id("cluster_id")?, &id("machine_id")?]);
+    Ok(hex(sha256(&[&[0; 32], cap.as_ref()]).as_ref()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// By each of these root could lose the disk for good if the TPM were open; the crate's tests show that they do.
+fn tpm(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.tpm";
+    // TPM_RC_DISABLED, TPM_RC_AUTH_FAIL: only the platform may allow; TPM_RC_HIERARCHY about the first handle: closed.
+    const ANSWERS: [(&str, &[&str]); 10] = [
+        ("clear as lockout", &["0x120"]),
+        // Firmware gives its hierarchy a password, or leaves it to us: TPM_RC_BAD_AUTH about the session.
+        ("clear as platform", &["0x185", "0x9a2"]),
+        ("allow clear as lockout", &["0x8e"]),
+        ("allow clear as platform", &["0x185", "0x9a2"]),
+        ("password for owner", &["0x185"]),
+        ("password for endorsement", &["0x185"]),
+        ("password for platform", &["0x185", "0x9a2"]),
+        ("key of owner", &["0x185"]),
+        ("key of endorsement", &["0x185"]),
+        ("key of this boot", &["0x0"]),
+    ];
+    let owner = t.owner()?;
+    let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
+    let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
+    let mut before = owner.status_when_running("one", &mut vm, t.within(30))?;
+    for boot in ["first", "second"] {
+        let mut session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+        session.inject(FaultKind::TestService, NAME)?;
+        let mut said = Vec::new();
+        vm.until(t.within(20), || {
+            let lines = owner.logs("one", &vm, &[NAME]).ok()?;
+            said = lines.iter().filter_map(|entry| Some(entry["line"].as_str()?.to_owned())).collect();
+            said.iter().any(|line| line.starts_with("key of this boot")).then_some(())
+        })
+        .with_context(|| format!("{said:?}"))?;
+        for (attack, answers) in ANSWERS {
+            let refused = |line: &String| answers.iter().any(|answer| *line == format!("{attack}: {answer}"));
+            ensure!(said.iter().any(refused), "{attack}, in the {boot} boot: {said:?}");
+        }
+        ensure!(said.contains(&"a way to ask the firmware: false".to_owned()), "{said:?}");
+        drop(session);
+        owner.ask("one", &vm, &["machine", "reboot"])?;
+        vm.wait_reset(t.within(10))?;
+        let after = owner.status_when_running("one", &mut vm, t.within(30))?;
+        same_machine(&before, &after)?;
+        before = after;
+    }
+    Ok(())
+}
+
+/// Secrets as the test or root in a service know them, searched for in PID 1's memory by itself. They travel with every
+/// bit flipped, so that the asking puts no copy there.
+fn secrets(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.secrets";
+    with_victim(t, |t, victim| {
+        // The field of the config that holds it: version 1, then number 4 with 32 bytes.
+        let field = [0x18, 1, 0x22, 32];
+        let at = victim.config.windows(4).position(|bytes| bytes == field).context("a first contact secret")?;
+        let first_contact: Vec<u8> = victim.config[at + 4..at + 36].iter().map(|byte| !byte).collect();
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        victim.service_when(t, NAME, |service| service["state"] == "stopped")?;
+        let mut masked = vec![format!("first-contact {}", hex(&first_contact))];
+        masked.extend(victim.lines(NAME, "")?);
+        ensure!(masked.len() == 6, "{masked:?}");
+        let mut held = Vec::new();
+        for line in &masked {
+            let (name, secret) = line.split_once(' ').context("a name and a secret")?;
+            let seen = victim.session.inject(FaultKind::SearchMemory, secret)?;
+            let times = seen.strip_prefix("held ").and_then(|seen| seen.split_once(' ')).context("a number")?.0;
+            held.push(format!("{name} {times}"));
+        }
+        t.measured(&held.join(", "));
+        // The mesh's key is in use, and shows that the search finds what is there.
+        let expected =
+            ["first-contact 0", "vpn.key 1", "master-secret 0", "cairn.key 0", "etcd.key 0", "kubernetes.key 0"];
+        ensure!(held == expected, "{held:?}");
         Ok(())
     })
 }

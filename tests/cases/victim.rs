@@ -19,6 +19,8 @@ pub(crate) struct Victim {
     pub(crate) vm: Vm,
     pub(crate) owner: Owner,
     pub(crate) session: Stranger,
+    /// What it was enrolled with.
+    pub(crate) config: Vec<u8>,
 }
 
 /// The one machine; only one case at a time has it.
@@ -29,7 +31,7 @@ pub(crate) fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Victim>>> {
         let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
         owner.status_when_running(NAME, &mut vm, t.within(30))?;
         let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
-        Ok(Victim { vm, owner, session })
+        Ok(Victim { vm, owner, session, config })
     })
 }
 

@@ -169,7 +169,8 @@ pub(crate) struct Verified {
 
 /// A storage key with a salted session to it.
 pub(crate) struct Channel {
-    key_handle: u32,
+    /// None from the moment its hierarchy is closed, which takes it away.
+    key_handle: Option<u32>,
     key: Name,
     session_handle: u32,
     /// None from the moment a command is signed until its answer verified.
@@ -181,7 +182,7 @@ impl Channel {
         let (key_handle, key) = create_primary(transport)?;
         let salted = salted(transport, key_handle, &key);
         let (session_handle, session) = flushed_on_error(transport, key_handle, salted)?;
-        Ok(Self { key_handle, key: key.name, session_handle, session: Some(session) })
+        Ok(Self { key_handle: Some(key_handle), key: key.name, session_handle, session: Some(session) })
     }
 
     /// The storage key's name: which TPM this is.
@@ -190,8 +191,13 @@ impl Channel {
     }
 
     /// The storage key, as what a command is about.
-    pub(crate) const fn key_entity(&self) -> Entity {
-        Entity::Object { handle: self.key_handle, name: self.key }
+    pub(crate) fn key_entity(&self) -> Entity {
+        Entity::Object { handle: self.key_handle.unwrap_or(handle::NULL), name: self.key }
+    }
+
+    /// The owner hierarchy is closed: the TPM has forgotten the storage key; the session goes on.
+    pub(crate) const fn key_is_gone(&mut self) {
+        self.key_handle = None;
     }
 
     /// Signs, sends, verifies. After a failure the session is gone and every further call fails as forged: whoever
@@ -231,7 +237,7 @@ impl Channel {
     /// Forgets session and key, the key also when the session could not be; the first failure is told.
     pub(crate) fn close<T: Transport>(self, transport: &mut T) -> Result<(), TpmError<T::Error>> {
         let session = flush(transport, self.session_handle);
-        let key = flush(transport, self.key_handle);
+        let key = self.key_handle.map_or(Ok(()), |key| flush(transport, key));
         session.and(key)
     }
 }

@@ -8,6 +8,10 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CommandCode {
+    /// Closes a hierarchy until the TPM is reset.
+    HierarchyControl = 0x121,
+    /// Forbids TPM2_Clear, until the platform's authorisation allows it again.
+    ClearControl = 0x127,
     /// Makes the storage key from the owner hierarchy's seed.
     CreatePrimary = 0x131,
     /// Makes the sealed object.
@@ -20,6 +24,8 @@ pub enum CommandCode {
     FlushContext = 0x165,
     /// Starts the salted session or a policy session.
     StartAuthSession = 0x176,
+    /// Says what the TPM is and in which state.
+    GetCapability = 0x17a,
     /// Random bytes.
     GetRandom = 0x17b,
     /// Reads PCRs.
@@ -61,7 +67,9 @@ const FORMAT_ONE_ERROR: u32 = 0x0bf;
 const PARAMETER: u32 = 0x040;
 
 impl ResponseCode {
+    pub(crate) const AUTH_FAIL: Self = Self(0x08e);
     pub(crate) const POLICY_FAIL: Self = Self(0x09d);
+    pub(crate) const BAD_AUTH: Self = Self(0x0a2);
     pub(crate) const PCR_CHANGED: Self = Self(0x128);
     pub(crate) const LOCKOUT: Self = Self(0x921);
 
@@ -84,7 +92,7 @@ impl ResponseCode {
             0x08e => "authorisation failed",
             0x09d => "policy not satisfied",
             0x09f => "integrity check failed",
-            0x0a2 => "authorisation failed, the owner hierarchy may have a password",
+            0x0a2 => "authorisation failed, the hierarchy may have a password",
             0x100 => "not started",
             0x101 => "failure mode",
             0x128 => "PCRs changed since the policy was checked",
@@ -119,6 +127,22 @@ pub(crate) mod handle {
     pub(crate) const OWNER: u32 = 0x4000_0001;
     pub(crate) const NULL: u32 = 0x4000_0007;
     pub(crate) const PASSWORD: u32 = 0x4000_0009;
+    pub(crate) const LOCKOUT: u32 = 0x4000_000a;
+    pub(crate) const ENDORSEMENT: u32 = 0x4000_000b;
+    pub(crate) const PLATFORM: u32 = 0x4000_000c;
+}
+
+/// What TPM2_GetCapability is asked for (part 2, sections 6.12, 6.13, 8.6 and 8.7).
+pub(crate) mod capability {
+    pub(crate) const TPM_PROPERTIES: u32 = 6;
+    /// State that outlives a reset.
+    pub(crate) const PERMANENT: u32 = 0x200;
+    pub(crate) const LOCKOUT_AUTH_SET: u32 = 1 << 2;
+    pub(crate) const DISABLE_CLEAR: u32 = 1 << 8;
+    /// State that begins anew at each reset.
+    pub(crate) const STARTUP_CLEAR: u32 = 0x201;
+    pub(crate) const PLATFORM_ENABLED: u32 = 1 << 0;
+    pub(crate) const ENDORSEMENT_ENABLED: u32 = 1 << 2;
 }
 
 /// Algorithms (part 2, section 6.3) and the one curve (section 6.4).

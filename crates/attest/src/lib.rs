@@ -2,10 +2,11 @@
 //! here opens a file, a socket or a clock.
 //!
 //! What a machine does with its TPM, and nothing else of the TPM: random bytes, PCRs, a 32-byte secret sealed to
-//! them, and the cap that ends unsealing for this boot.
+//! them, the cap that ends unsealing for this boot, and the closing of what root could do harm with.
 //!
 //! ```text
-//!  Tpm (tpm.rs)          what the machine asks for: random, read_pcrs, seal, unseal, cap
+//!  Tpm (tpm.rs)          what the machine asks for: seed, read_pcrs, seal, unseal, cap
+//!   │  retire             what it leaves closed to whatever runs later
 //!   └ Channel            storage key + the salted session that every exchange runs in; flushed when dropped
 //!      ├ Session         nonces, HMAC of command and answer, AES-128-CFB of the first parameter
 //!      │  └ kdf          KDFa, KDFe, ECDH, CFB
@@ -25,9 +26,12 @@ mod channel;
 mod code;
 mod command;
 mod kdf;
+#[cfg(test)]
+mod liar;
 mod object;
 mod pcr;
 pub mod response;
+mod retire;
 mod session;
 mod tpm;
 mod wire;
@@ -39,5 +43,6 @@ pub use object::{BadName, Name, SealedObject};
 pub use pcr::{
     BrokenFirmware, CAP_PCR, PcrDigest, PcrValues, PolicyDigest, ReservedBootClass, check_firmware, sealing_pcrs,
 };
-pub use tpm::{Tpm, UnsealError};
+pub use retire::Guarded;
+pub use tpm::{SeedError, Tpm, UnsealError};
 pub use wire::Malformed;

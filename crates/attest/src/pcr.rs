@@ -1,7 +1,7 @@
 //! PCRs of the SHA-256 bank: which are selected for a boot class, what they hold, the policy that they make, and the
 //! value that the cap gives PCR 11. Talks to no TPM: everything here can be computed before or without one.
 
-use model::{BootClass, PcrSelection};
+use model::{BootClass, ClusterId, MachineId, PcrSelection};
 
 use crate::code::{CommandCode, algorithm};
 use crate::kdf::sha256;
@@ -24,16 +24,17 @@ impl PcrDigest {
         Self(sha256(&[&self.0, digest]))
     }
 
-    /// The value of PCR 11 after the cap, if this is its value before.
+    /// The value of PCR 11 after the cap of this machine in this cluster, if this is its value before.
     #[must_use]
-    pub fn capped(self) -> Self {
-        self.extended(&cap_digest())
+    pub fn capped(self, cluster: ClusterId, machine: MachineId) -> Self {
+        self.extended(&cap_digest(cluster, machine))
     }
 }
 
-/// What the cap extends PCR 11 with.
-pub(crate) fn cap_digest() -> [u8; 32] {
-    sha256(&[b"cairn/v1/cap"])
+/// What the cap extends PCR 11 with. It names who set it, so that a quote of PCR 11 tells this machine, with its data
+/// open, from another one behind the same TPM. Both ids have their fixed 16 bytes, so no lengths are needed.
+pub(crate) fn cap_digest(cluster: ClusterId, machine: MachineId) -> [u8; 32] {
+    sha256(&[b"cairn/v1/cap", &cluster.0, &machine.0])
 }
 
 /// The boot class is reserved: nothing is sealed to it yet, and a seal that names it is refused.
@@ -160,13 +161,17 @@ mod tests {
         assert_eq!(digest(uefi), "39fb35a386469bacb2363914e35d85c1b771011d8751a01651810c3e3a1a1279");
     }
 
-    /// Computed with Python: `sha256(bytes(32) + sha256(b'cairn/v1/cap'))`.
+    /// Computed with Python: `sha256(bytes(32) + sha256(b'cairn/v1/cap' + b'\x01' * 16 + b'\x02' * 16))`.
+    ///
+    /// Proves: O16
     #[test]
-    fn the_capped_value_has_its_known_answer() {
+    fn the_capped_value_has_its_known_answer_and_names_cluster_and_machine() {
+        let capped = |cluster, machine| PcrDigest::ZERO.capped(ClusterId([cluster; 16]), MachineId([machine; 16]));
         assert_eq!(
-            HEXLOWER.encode(&PcrDigest::ZERO.capped().0),
-            "0ed60657a01ef30d9b9571878c260f82bf4d4964832289772e797526876bf353"
+            HEXLOWER.encode(&capped(1, 2).0),
+            "3d4040d6fafd1adb4b68cf05aac800fb4fef9d87ba0fe9a1efa690117792af02"
         );
+        assert!(capped(1, 2) != capped(3, 2) && capped(1, 2) != capped(1, 3) && capped(1, 2) != capped(2, 1));
     }
 
     /// Proves: D5

@@ -7,7 +7,7 @@ use std::fmt;
 
 use model::{PcrSelection, Secret};
 
-use crate::code::{CommandCode, ResponseCode, tag};
+use crate::code::{CommandCode, ResponseCode, capability, tag};
 use crate::object::{Name, StorageKeyPublic};
 use crate::pcr::{PcrDigest, PcrValues, selection_wire};
 use crate::wire::{Malformed, Reader};
@@ -86,6 +86,19 @@ pub fn answer(code: CommandCode, sessions: usize, bytes: &[u8]) -> Result<Answer
 /// [`Malformed::Trailing`] when there are some.
 pub const fn nothing(parameters: &[u8]) -> Result<(), Malformed> {
     Reader::new(parameters).finish()
+}
+
+/// TPM2_GetCapability, asked for one property: its value.
+///
+/// # Errors
+/// [`Malformed`], also when the TPM tells another property or none.
+pub fn property(wanted: u32, parameters: &[u8]) -> Result<u32, Malformed> {
+    let mut reader = Reader::new(parameters);
+    let _there_are_more = reader.u8()?;
+    let told = [reader.u32()?, reader.u32()?, reader.u32()?];
+    let value = reader.u32()?;
+    reader.finish()?;
+    if told == [capability::TPM_PROPERTIES, 1, wanted] { Ok(value) } else { Err(Malformed::Field("TPM property")) }
 }
 
 /// TPM2_GetRandom: 32 bytes.
@@ -212,7 +225,10 @@ mod tests {
     use crate::pcr::sealing_pcrs;
     use crate::wire::Writer;
 
-    const ALL: [CommandCode; 10] = [
+    const ALL: [CommandCode; 13] = [
+        CommandCode::HierarchyControl,
+        CommandCode::ClearControl,
+        CommandCode::GetCapability,
         CommandCode::CreatePrimary,
         CommandCode::Create,
         CommandCode::Load,
@@ -237,6 +253,7 @@ mod tests {
     fn parse_everything(bytes: &[u8]) {
         let _ = (nothing(bytes), get_random(bytes).is_ok(), unseal(bytes).is_ok(), create_primary(bytes));
         let _ = (create(bytes), load(bytes), start_auth_session(bytes), pcr_read(selection(), bytes));
+        let _ = property(capability::PERMANENT, bytes);
     }
 
     #[test]
@@ -267,6 +284,31 @@ mod tests {
         let wrong = Writer::new().u32(1).u32(1).u16(0x0004).u8(3).bytes(&[0; 3]).u32(0);
         let error = pcr_read(selection(), wrong.as_slice()).expect_err("SHA-1 only").to_string();
         assert!(error.contains("no SHA-256 bank"), "{error}");
+    }
+
+    #[test]
+    fn a_property_is_the_one_that_was_asked_for() {
+        let told = |number| Writer::new().u8(1).u32(capability::TPM_PROPERTIES).u32(1).u32(number).u32(0x105);
+        let read = |number| property(capability::PERMANENT, told(number).as_slice());
+        assert_eq!(read(capability::PERMANENT), Ok(0x105));
+        assert_eq!(read(capability::STARTUP_CLEAR), Err(Malformed::Field("TPM property")));
+        let none = Writer::new().u8(0).u32(capability::TPM_PROPERTIES).u32(0);
+        assert!(property(capability::PERMANENT, none.as_slice()).is_err());
+    }
+
+    /// The TPM shows a key and says its name: a name that is not the hash of what it shows is another key's.
+    #[test]
+    fn a_storage_key_with_another_name_is_refused() {
+        let template = StorageKeyPublic::template();
+        let public = template.as_slice();
+        let answer = |name: &[u8]| {
+            let creation = Writer::new().sized(&[]).sized(&[]).u16(0).u32(0).sized(&[]);
+            Writer::new().sized(public).bytes(creation.as_slice()).sized(name)
+        };
+        let right = Name::of(public);
+        assert_eq!(create_primary(answer(right.as_bytes()).as_slice()), Ok(right));
+        let other = create_primary(answer(Name::of(b"another key").as_bytes()).as_slice());
+        assert_eq!(other, Err(Malformed::Field("storage key's name")));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) enum Purpose {
     Authorise,
     /// To authorise the first handle, with the first parameter encrypted both ways.
     AuthoriseEncrypted,
-    /// To encrypt the answer's first parameter; another session authorises.
+    /// To encrypt the answer's first parameter; another session authorises, or nothing has to.
     EncryptAnswer,
 }
 

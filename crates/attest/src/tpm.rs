@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::fmt;
 
-use model::{PcrSelection, Secret};
+use model::{ClusterId, MachineId, PcrSelection, Secret};
 use zeroize::Zeroizing;
 
 use crate::channel::{Call, Channel, TpmError, Transport, exchange, flush, start_policy};
@@ -23,6 +23,17 @@ use crate::wire::{Malformed, Writer};
 pub struct Tpm<T: Transport> {
     transport: T,
     channel: Option<Channel>,
+}
+
+/// Why the pool could not be given random bytes. `E` is the transport's error, `P` the pool's.
+#[derive(Debug, thiserror::Error)]
+pub enum SeedError<E: Error + 'static, P: Error + 'static> {
+    /// The TPM or the way to it failed.
+    #[error("ask the TPM for random bytes")]
+    Tpm(#[source] TpmError<E>),
+    /// The pool did not take them.
+    #[error("mix the TPM's random bytes into the pool")]
+    Pool(#[source] P),
 }
 
 /// Why a sealed secret could not be had. `E` is the transport's error.
@@ -55,17 +66,38 @@ impl<T: Transport> Tpm<T> {
         Self { transport, channel: None }
     }
 
-    /// 32 random bytes, to be mixed into the kernel's pool. They cross the bus in clear: the first thing a machine
-    /// asks for, before it has the randomness that a session needs.
+    /// Gives `pool` random bytes twice, each time with the bits of entropy that they are worth. The first cross the bus
+    /// in clear: somebody may have heard or chosen them, so they are worth nothing; but the session that comes next
+    /// draws on the pool. The second come encrypted and signed in that session, and count in full.
     ///
     /// # Errors
-    /// [`TpmError`]
-    pub fn random(&mut self) -> Result<Secret<32>, TpmError<T::Error>> {
+    /// [`SeedError`]
+    pub fn seed<P: Error + 'static>(
+        &mut self,
+        mut pool: impl FnMut(&Secret<32>, u16) -> Result<(), P>,
+    ) -> Result<(), SeedError<T::Error, P>> {
+        let heard = self.random_in_clear().map_err(SeedError::Tpm)?;
+        pool(&heard, 0).map_err(SeedError::Pool)?;
+        let secret = self.random().map_err(SeedError::Tpm)?;
+        pool(&secret, 256).map_err(SeedError::Pool)
+    }
+
+    fn random_in_clear(&mut self) -> Result<Secret<32>, TpmError<T::Error>> {
         let command = CommandCode::GetRandom;
-        let bytes = frame(command, &[], &[], &32u16.to_be_bytes());
+        let bytes = frame(command, &[], &[], &RANDOM_BYTES);
         let mut answer = Zeroizing::default();
         let done = exchange(&mut self.transport, command, &bytes, 0, &mut answer)?;
-        response::get_random(done.parameters).map_err(|source| TpmError::Malformed { command, source })
+        response::get_random(done.parameters).map_err(malformed(command))
+    }
+
+    fn random(&mut self) -> Result<Secret<32>, TpmError<T::Error>> {
+        let code = CommandCode::GetRandom;
+        self.in_channel(|transport, channel| {
+            let parameters = Writer::new().bytes(&RANDOM_BYTES);
+            let call = Call { code, entities: &[], policy: None, purpose: Purpose::EncryptAnswer, parameters };
+            let done = channel.call(transport, call)?;
+            response::get_random(&done.parameters).map_err(malformed(code))
+        })
     }
 
     /// The selected PCRs of the SHA-256 bank, as the TPM signs them.
@@ -82,15 +114,15 @@ impl<T: Transport> Tpm<T> {
         })
     }
 
-    /// The cap: extends PCR 11, so that nothing sealed by this crate opens until the next boot.
+    /// The cap of this machine: extends PCR 11, so that nothing sealed by this crate opens until the next boot.
     ///
     /// # Errors
     /// [`TpmError`]; then the cap must be taken for not set.
-    pub fn cap(&mut self) -> Result<(), TpmError<T::Error>> {
+    pub fn cap(&mut self, cluster: ClusterId, machine: MachineId) -> Result<(), TpmError<T::Error>> {
         let code = CommandCode::PcrExtend;
         self.in_channel(|transport, channel| {
             let pcr = Entity::Fixed(CAP_PCR.into());
-            let parameters = Writer::new().u32(1).u16(algorithm::SHA256).bytes(&cap_digest());
+            let parameters = Writer::new().u32(1).u16(algorithm::SHA256).bytes(&cap_digest(cluster, machine));
             let call = Call { code, entities: &[pcr], policy: None, purpose: Purpose::Authorise, parameters };
             let done = channel.call(transport, call)?;
             response::nothing(&done.parameters).map_err(malformed(code))
@@ -165,7 +197,7 @@ impl<T: Transport> Tpm<T> {
 
     /// Does `work` in the channel, which is opened if it is not, and closed if the work fails: a session does not
     /// survive an answer that was not verified.
-    fn in_channel<R, F: From<TpmError<T::Error>>>(
+    pub(crate) fn in_channel<R, F: From<TpmError<T::Error>>>(
         &mut self,
         work: impl FnOnce(&mut T, &mut Channel) -> Result<R, F>,
     ) -> Result<R, F> {
@@ -199,7 +231,10 @@ impl<T: Transport> fmt::Debug for Tpm<T> {
     }
 }
 
-fn malformed<E: Error>(command: CommandCode) -> impl Fn(Malformed) -> TpmError<E> {
+/// How many are asked for at once.
+const RANDOM_BYTES: [u8; 2] = 32u16.to_be_bytes();
+
+pub(crate) fn malformed<E: Error>(command: CommandCode) -> impl Fn(Malformed) -> TpmError<E> {
     move |source| TpmError::Malformed { command, source }
 }
 
@@ -274,4 +309,65 @@ fn forgotten<T: Transport, R>(
     let value = result?;
     flushed?;
     Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use model::BootClass;
+
+    use super::*;
+    use crate::liar::{CREATION, Liar};
+    use crate::pcr::sealing_pcrs;
+
+    const OURS: PolicyDigest = PolicyDigest([0x11; 32]);
+    const OTHER: PolicyDigest = PolicyDigest([0x22; 32]);
+    const SECRET: [u8; 32] = [0x33; 32];
+
+    /// The public area of an object with this policy, as a TPM makes it.
+    fn public(policy: PolicyDigest) -> Vec<u8> {
+        let template = SealedPublic::template(policy);
+        let area = template.as_slice().strip_suffix(&[0, 0]).expect("an empty unique value");
+        Writer::new().bytes(area).sized(&[0x44; 32]).as_slice().to_vec()
+    }
+
+    fn sealing(policy: PolicyDigest) -> Result<SealedObject, TpmError<std::convert::Infallible>> {
+        let created = Writer::new().sized(&[0x55; 16]).sized(&public(policy)).bytes(&CREATION);
+        Tpm::new(Liar::new([(CommandCode::Create, created)])).seal(&Secret::take(&mut SECRET.clone()), OURS)
+    }
+
+    /// Whoever could have an object made under a policy of its own could open it past ours.
+    ///
+    /// Proves: D5
+    #[test]
+    fn an_object_with_another_policy_than_was_asked_for_is_no_seal() {
+        assert!(sealing(OURS).is_ok());
+        let refused = sealing(OTHER).expect_err("another policy");
+        let expected = Malformed::Field("sealed object's policy");
+        assert!(matches!(refused, TpmError::Malformed { command: CommandCode::Create, source } if source == expected));
+    }
+
+    /// Proves: D5
+    #[test]
+    fn another_object_than_the_seals_is_not_opened() {
+        let public = public(OURS);
+        let unsealed = |loaded: Name| {
+            let liar = Liar::new([
+                (CommandCode::Load, Writer::new().sized(loaded.as_bytes())),
+                (CommandCode::Unseal, Writer::new().sized(&SECRET)),
+            ]);
+            let sealed = SealedObject { public: public.clone(), private: vec![0x55; 16], storage_key: liar.name() };
+            let mut tpm = Tpm::new(liar);
+            let opened = tpm.unseal(&sealed, sealing_pcrs(BootClass::Direct).expect("not reserved"));
+            (opened, tpm.transport.asked.clone())
+        };
+        let (opened, _) = unsealed(Name::of(&public));
+        assert_eq!(opened.expect("its own object").expose(), &SECRET);
+        let (opened, asked) = unsealed(Name::of(b"another object"));
+        let expected = Malformed::Field("loaded object's name");
+        assert!(matches!(
+            opened,
+            Err(UnsealError::Tpm(TpmError::Malformed { command: CommandCode::Load, source })) if source == expected
+        ));
+        assert!(!asked.contains(&CommandCode::Unseal.value()), "and the TPM is not asked for its secret");
+    }
 }

@@ -18,13 +18,13 @@ struct RandPoolInfo {
     buf: [u8; 32],
 }
 
-/// Mixes `bytes` into the kernel's pool and credits them as fully random.
+/// Mixes `bytes` into the kernel's pool and credits `bits` of entropy for them: none where others may know them.
 ///
 /// # Errors
 /// When `/dev/random` does not open or the caller is not privileged.
-pub fn add(bytes: &[u8; 32]) -> io::Result<()> {
+pub fn add(bytes: &[u8; 32], bits: u16) -> io::Result<()> {
     let device = File::options().write(true).open("/dev/random")?;
-    let mut info = RandPoolInfo { entropy_count: 256, buf_size: 32, buf: *bytes };
+    let mut info = RandPoolInfo { entropy_count: bits.into(), buf_size: 32, buf: *bytes };
     // SAFETY: `info` is a live rand_pool_info whose buf_size says how many bytes of buf are there; the kernel only reads it.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), RNDADDENTROPY, &raw const info) };
     info.buf.zeroize();

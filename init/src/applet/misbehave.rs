@@ -9,13 +9,16 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use keys::binding::Binding;
-use keys::pair::File;
-use keys::seal::{self, SealFiles};
+use attest::{Name, SealedObject};
+use keys::binding::{Binding, TpmObject};
+use keys::pair::{File, Pair};
+use keys::seal::Clear;
+use keys::share::Share;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::password;
-use crate::tpm::{NotReleased, Tpm};
+use super::bare_tpm::Bus;
+use super::secrets;
+use crate::services::Chain;
 use crate::{clock, esp, kernel, uplink};
 
 /// What a program that ends at once ends with; counted by whoever started it.
@@ -46,6 +49,8 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "idle" => idle(),
         "latency" => latency(),
         "unseal" => unseal(),
+        "tpm" => tpm(),
+        "secrets" => secrets::on_the_data_partition().map(|found| found.iter().for_each(|line| say(line))),
         "processes" => processes(),
         "router" => router(),
         _ => return ExitCode::from(REFUSED), // a name that no test service has
@@ -135,29 +140,56 @@ fn idle() -> io::Result<()> {
     }
 }
 
-/// As root, with the seal in hand: asks the TPM for its root, by the policy and by an empty password. Fails when it is
-/// given out.
+/// As root, with seal and share in hand: asks the TPM for their secrets, by the policy and by an empty password. Fails
+/// when one is given out.
 fn unseal() -> io::Result<()> {
-    let [first, second] = File::Seal.paths();
-    let slot = |path: &str| fs::read(Path::new(esp::PLACE).join(path));
-    let (files, _next) = seal::read([&slot(first)?, &slot(second)?]);
-    let SealFiles::Candidates(seals) = files else { return Err(io::Error::other("there is no seal")) };
-    for seal in seals {
-        let Binding::Tpm(object) = &seal.clear.binding else { return Err(io::Error::other("it needs no TPM")) };
-        let tpm = Tpm::find(seal.clear.boot_class).map_err(io::Error::other)?;
-        let mut tpm = tpm.ok_or_else(|| io::Error::other("there is no TPM"))?;
-        match tpm.unseal(object) {
-            Err(NotReleased::Locked(why)) => say(&format!("refused: {why:?}")),
-            Err(NotReleased::Failed(error)) => return Err(io::Error::other(error)),
-            Ok(_root) => return Err(io::Error::other("the TPM gave it out")),
-        }
-        // One program at a time has the device.
-        drop(tpm);
-        match password::unseal(object)? {
-            0 => return Err(io::Error::other("the TPM gave it out for an empty password")),
-            code => say(&format!("refused for an empty password: {code:#x}")),
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    say(&format!("PCR 11: {}", hex(&Bus::open()?.pcr_11()?)));
+    for file in [File::Seal, File::Share] {
+        for object in objects(file)? {
+            let storage_key = Name::try_from(&object.storage_key_name[..]).map_err(io::Error::other)?;
+            let (public, private) = (object.public.clone(), object.private.clone());
+            // By the policy, as PID 1 does it.
+            let opened = attest::Tpm::new(Bus::open()?)
+                .unseal(&SealedObject { public, private, storage_key }, object.pcrs)
+                .map(|_secret| io::Error::other("the TPM gave it out"));
+            match opened {
+                Err(refused) => say(&format!("{file:?} by its policy: {}", Chain(&refused))),
+                Ok(given) => return Err(given),
+            }
+            match Bus::open()?.unseal(&object)? {
+                0 => return Err(io::Error::other("the TPM gave it out for an empty password")),
+                code => say(&format!("{file:?} by an empty password: {code:#x}")),
+            }
         }
     }
+    Ok(())
+}
+
+/// The TPM objects in both slots of a pair.
+fn objects(file: File) -> io::Result<Vec<TpmObject>> {
+    let [first, second] = file.paths();
+    let slot = |path: &str| fs::read(Path::new(esp::PLACE).join(path));
+    let pair = Pair::read(file, [&slot(first)?, &slot(second)?]);
+    let bindings = pair.newest_first.iter().map(|slot| match file {
+        File::Share => Share::decode(slot.clear()).map(|share| share.binding).map_err(io::Error::other),
+        File::Seal | File::Directory | File::Record => {
+            Clear::decode(slot.clear()).map(|clear| clear.binding).map_err(io::Error::other)
+        }
+    });
+    bindings
+        .map(|binding| match binding? {
+            Binding::Tpm(object) => Ok(object),
+            Binding::Unprotected(_) => Err(io::Error::other("it needs no TPM")),
+        })
+        .collect()
+}
+
+/// As root: everything by which the TPM could be made to keep the disk shut for good, and what it answers.
+fn tpm() -> io::Result<()> {
+    // Through this, root can ask some firmware to clear the TPM before anything of ours runs.
+    say(&format!("a way to ask the firmware: {}", Path::new("/sys/class/tpm/tpm0/ppi").exists()));
+    Bus::open()?.attacks()?.into_iter().for_each(|(attack, code)| say(&format!("{attack}: {code:#x}")));
     Ok(())
 }
 
@@ -195,7 +227,10 @@ mod tests {
     /// The host is no machine of the debug profile.
     #[test]
     fn nothing_runs_in_another_profile() {
-        for program in ["exit", "deaf", "flood", "greedy", "idle", "latency", "unseal", "processes", "other"] {
+        let programs = [
+            "exit", "deaf", "flood", "greedy", "idle", "latency", "unseal", "tpm", "secrets", "processes", "router",
+        ];
+        for program in programs.into_iter().chain(["other"]) {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
         }
     }

@@ -5,6 +5,7 @@
 //! ```
 
 use enrol::create::{Effect, HeaderCopy, Step};
+use keys::data_key::Holder;
 use keys::header::State;
 use keys::pair::File;
 use model::DiskUuid;
@@ -61,6 +62,7 @@ enum Data {
 #[derive(Debug)]
 pub(super) struct Performer {
     disk: DiskUuid,
+    holder: Holder,
     esp: Esp,
     tpm: Option<Tpm>,
     /// A new cluster's, until they are written.
@@ -69,9 +71,9 @@ pub(super) struct Performer {
 }
 
 impl Performer {
-    /// For the data partition named `disk`; `keys` are those of a cluster that is being created.
-    pub(super) const fn new(disk: DiskUuid, esp: Esp, tpm: Option<Tpm>, keys: Option<Keys>) -> Self {
-        Self { disk, esp, tpm, keys, data: Data::Closed }
+    /// For the data partition named `disk`, which is `holder`'s; `keys` are those of a cluster that is being created.
+    pub(super) const fn new(disk: DiskUuid, holder: Holder, esp: Esp, tpm: Option<Tpm>, keys: Option<Keys>) -> Self {
+        Self { disk, holder, esp, tpm, keys, data: Data::Closed }
     }
 
     /// Performs one effect.
@@ -104,8 +106,9 @@ impl Performer {
             }
             Effect::RemoveConfig => tasks::blocking(move || esp.remove_config()).await?,
             Effect::ExtendCap => {
-                if let Some(mut tpm) = self.tpm.take() {
-                    tasks::blocking(move || tpm.cap()).await?;
+                if let Some(tpm) = self.tpm.take() {
+                    let holder = self.holder;
+                    tasks::blocking(move || tpm.end(holder)).await?;
                 }
             }
             Effect::StartServices | Effect::Announce | Effect::Report(_) => return Err(StepError::OutOfOrder),

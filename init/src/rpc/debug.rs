@@ -15,7 +15,7 @@ use sys::process::{Exit, Privileges};
 use tonic::{Request, Response, Status};
 
 use super::context::Context;
-use crate::applet::misbehave;
+use crate::applet::{misbehave, secrets};
 use crate::child::{Command, Limits};
 use crate::control::balancer;
 use crate::services::{Run, Services, Unit};
@@ -45,6 +45,7 @@ impl api::debug_server::Debug for Debug {
             FaultKind::Panic => self.start("test.panic")?,
             FaultKind::KillService => self.kill(argument)?,
             FaultKind::TestService => self.start(argument)?,
+            FaultKind::SearchMemory => Self::search(argument).await?,
             FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
         };
         let memory = resident().map_err(|error| Status::internal(format!("read PID 1's memory: {error}")))?;
@@ -73,6 +74,14 @@ impl Debug {
             None => String::from("0"),
         };
         Ok(format!("{count} started, {reaped} reaped, {} left", left.trim()))
+    }
+
+    /// Searches PID 1's own memory for a secret.
+    async fn search(masked: &str) -> Result<String, Status> {
+        let masked = masked.to_owned();
+        let found = tasks::blocking(move || secrets::in_own_memory(&masked)).await;
+        let failed = |error| Status::internal(format!("search PID 1's memory: {error}"));
+        Ok(format!("held {} times", found.map_err(failed)?))
     }
 
     /// Kills a service's main process.
@@ -120,6 +129,8 @@ fn unit(service: &str) -> Option<Unit> {
         "test.pair-b" => ("test.pair-b", always, Run::Child(program("test-idle"))),
         "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
+        "test.tpm" => ("test.tpm", Restart::Never, Run::Child(program("test-tpm"))),
+        "test.secrets" => ("test.secrets", Restart::Never, Run::Child(program("test-secrets"))),
         "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
         "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(vec![misbehave::ECHO]))),
         "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),

@@ -1,13 +1,17 @@
 //! Seal, cap and unseal against a real emulator, with a hostile bus and a hostile root. Needs the package `swtpm`.
 
 mod emulator;
+mod retired;
 mod root;
 
 use attest::{CommandCode, SealedObject, Tpm, TpmError, UnsealError, sealing_pcrs};
 use emulator::{Board, Meddler, Probe, Replayer, code_of};
-use model::{BootClass, PcrSelection, Secret};
+use model::{BootClass, ClusterId, MachineId, PcrSelection, Secret};
 
 const SECRET: [u8; 32] = *b"a seal root of thirty-two bytes.";
+
+const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
+const MACHINE: MachineId = MachineId([0x3a; 16]);
 
 fn uefi() -> PcrSelection {
     sealing_pcrs(BootClass::Uefi).expect("not reserved")
@@ -44,12 +48,12 @@ fn after_the_cap_neither_the_policy_nor_an_empty_password_opens() {
     let mut tpm = Tpm::new(&mut bus);
     let before = tpm.read_pcrs(uefi()).expect("read PCRs");
     assert_eq!(tpm.unseal(&sealed, uefi()).expect("unseal before the cap").expose(), &SECRET);
-    tpm.cap().expect("cap");
+    tpm.cap(CLUSTER, MACHINE).expect("cap");
     assert!(matches!(tpm.unseal(&sealed, uefi()), Err(UnsealError::PcrMismatch)));
 
     let after = tpm.read_pcrs(uefi()).expect("read PCRs");
     for ((pcr, old), (_, new)) in before.iter().zip(after.iter()) {
-        assert_eq!(new, if pcr == attest::CAP_PCR { old.capped() } else { old }, "PCR {pcr}");
+        assert_eq!(new, if pcr == attest::CAP_PCR { old.capped(CLUSTER, MACHINE) } else { old }, "PCR {pcr}");
     }
     drop(tpm);
     let create_primary = bus.exchanges[0].0.clone();
@@ -73,11 +77,11 @@ fn before_the_cap_an_empty_password_does_not_open_either() {
 fn a_cap_that_the_bus_swallows_is_not_believed() {
     let mut board = Board::new();
     let mut bus = Probe::new(board.power_on());
-    Tpm::new(&mut bus).cap().expect("cap");
+    Tpm::new(&mut bus).cap(CLUSTER, MACHINE).expect("cap");
     let exchanges = bus.power_off();
     let (_, answer) = exchanges.into_iter().find(|(command, _)| code_of(command) == 0x182).expect("a cap");
     let mut tpm = Tpm::new(Replayer { inner: board.power_on(), code: 0x182, answer });
-    assert!(matches!(tpm.cap(), Err(TpmError::Forged { command: CommandCode::PcrExtend })));
+    assert!(matches!(tpm.cap(CLUSTER, MACHINE), Err(TpmError::Forged { command: CommandCode::PcrExtend })));
 }
 
 /// A later seal of the same boot is made after the cap, from the reading before it.
@@ -86,7 +90,7 @@ fn a_seal_made_after_the_cap_opens_at_the_next_boot() {
     let mut board = Board::new();
     let mut tpm = Tpm::new(board.power_on());
     let policy = tpm.read_pcrs(uefi()).expect("read PCRs").policy_digest();
-    tpm.cap().expect("cap");
+    tpm.cap(CLUSTER, MACHINE).expect("cap");
     let sealed = tpm.seal(&Secret::take(&mut SECRET.clone()), policy).expect("seal");
     assert!(matches!(tpm.unseal(&sealed, uefi()), Err(UnsealError::PcrMismatch)));
     drop(tpm);
@@ -153,6 +157,25 @@ fn a_refusal_is_told_by_its_meaning() {
     assert_eq!(other.to_string(), "the TPM refuses TPM2_Unseal: failure mode (0x101)");
 }
 
+/// Only what the TPM says of the blobs is damage; that it is full, busy or gone is not, and a restart may mend it.
+///
+/// Proves: D5
+#[test]
+fn a_refused_load_is_damage_only_where_the_blobs_are_to_blame() {
+    let (mut board, sealed) = sealed_board();
+    let mut refused = |code: u16| {
+        let answer = [&[0x80, 1, 0, 0, 0, 10, 0, 0][..], &code.to_be_bytes()].concat();
+        let mut tpm = Tpm::new(Replayer { inner: board.power_on(), code: 0x157, answer });
+        tpm.unseal(&sealed, uefi()).expect_err("refused")
+    };
+    // TPM_RC_INTEGRITY about the first parameter; no room for objects, failure mode, about the handle, the session.
+    assert!(matches!(refused(0x1df), UnsealError::Damaged));
+    for code in [0x902, 0x101, 0x18b, 0x98e] {
+        let error = refused(code);
+        assert!(matches!(error, UnsealError::Tpm(TpmError::Refused { .. })), "{code:#x}: {error}");
+    }
+}
+
 /// Proves: D5
 #[test]
 fn another_tpm_is_told_from_a_changed_boot() {
@@ -173,11 +196,45 @@ fn power_cuts_do_not_lock_the_tpm() {
     }
 }
 
+/// Bytes that crossed the bus in clear may be known to others: they are mixed in and count for nothing. What counts
+/// came through the session.
 #[test]
-fn random_bytes_are_not_the_same_twice() {
+fn only_random_bytes_that_nobody_heard_are_credited() {
     let mut board = Board::new();
-    let mut tpm = Tpm::new(board.power_on());
-    assert_ne!(tpm.random().expect("random").expose(), tpm.random().expect("random").expose());
+    let mut bus = Probe::new(board.power_on());
+    let mut pool: Vec<([u8; 32], u16)> = Vec::new();
+    for _ in 0..2 {
+        let given = Tpm::new(&mut bus).seed(|bytes, bits| {
+            pool.push((*bytes.expose(), bits));
+            Ok::<(), std::convert::Infallible>(())
+        });
+        given.expect("random bytes");
+    }
+    let heard: Vec<u8> = bus.power_off().into_iter().flat_map(|(_, answer)| answer).collect();
+    let was_heard = |bytes: &[u8; 32]| heard.windows(8).any(|seen| bytes.windows(8).any(|part| part == seen));
+    assert_eq!(pool.iter().map(|(_, bits)| *bits).collect::<Vec<_>>(), [0, 256, 0, 256]);
+    assert!(pool.iter().all(|(bytes, bits)| was_heard(bytes) == (*bits == 0)), "{pool:?}");
+    pool.sort_unstable();
+    pool.dedup_by_key(|(bytes, _)| *bytes);
+    assert_eq!(pool.len(), 4, "no bytes come twice");
+}
+
+/// Whoever changes the bytes on their way is found out before they count.
+#[test]
+fn random_bytes_that_were_changed_on_their_way_are_not_credited() {
+    let mut board = Board::new();
+    let seeded = |board: &mut Board, victim, position| {
+        let mut bits = 0;
+        let mut tpm = Tpm::new(Meddler { inner: board.power_on(), victim, position, seen: 0 });
+        let given = tpm.seed(|_, worth| {
+            bits += worth;
+            Ok::<(), std::convert::Infallible>(())
+        });
+        (given.is_ok(), bits)
+    };
+    // In clear, storage key, session, then through the session: 10 bytes of header, 4 and 2 of sizes, the bytes.
+    assert_eq!(seeded(&mut board, 3, 20), (false, 0));
+    assert_eq!(seeded(&mut board, 0, 20), (true, 256), "nobody can tell, so they do not count");
 }
 
 /// Proves: D8
@@ -207,7 +264,7 @@ fn every_handle_is_flushed() {
         let mut bus = Probe::new(board.power_on());
         let mut tpm = Tpm::new(&mut bus);
         if capped {
-            tpm.cap().expect("cap");
+            tpm.cap(CLUSTER, MACHINE).expect("cap");
         }
         assert_eq!(tpm.unseal(&sealed, uefi()).is_err(), capped);
         drop(tpm);

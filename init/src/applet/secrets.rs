@@ -1,0 +1,86 @@
+//! Whether a secret still lies in a process' memory, for the debug profile's test. The secret comes masked, and what is
+//! read is masked before it is compared, so that the search leaves no copy behind and does not find itself.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Flips every bit: what is masked is not found by who looks for what it stands for.
+const MASK: u8 = 0xff;
+/// Read at once.
+const CHUNK: usize = 64 << 10;
+
+/// What root finds on the data partition, as `name masked-hex`: secrets of which PID 1 should hold one copy or none.
+pub(super) fn on_the_data_partition() -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for name in ["vpn.key", "master-secret", "cairn.key", "etcd.key", "kubernetes.key"] {
+        let mut bytes = fs::read(format!("/data/cairn/{name}"))?;
+        // PKCS#8 holds the private scalar as an octet string of 32 bytes (RFC 5915, section 3).
+        if name.ends_with(".key") && bytes.len() > 32 {
+            let scalar = bytes.windows(2).position(|tag| tag == [4, 32]).ok_or(io::ErrorKind::InvalidData)?;
+            bytes = bytes.get(scalar + 2..scalar + 34).ok_or(io::ErrorKind::InvalidData)?.to_vec();
+        }
+        let mut line = format!("{name} ");
+        bytes.iter().try_for_each(|byte| write!(line, "{:02x}", byte ^ MASK)).map_err(io::Error::other)?;
+        found.push(line);
+    }
+    Ok(found)
+}
+
+/// How often the secret that `masked` stands for, in hex digits, lies in this process' own writable memory.
+pub(crate) fn in_own_memory(masked: &str) -> io::Result<usize> {
+    let digits = masked.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).ok().filter(|pair| pair.len() == 2));
+    let masked: Option<Vec<u8>> = digits.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
+    let masked = masked.filter(|masked| masked.len() >= 16).ok_or(io::ErrorKind::InvalidInput)?;
+    let memory = File::open("/proc/self/mem")?;
+    let mut found = 0;
+    let mut chunk = vec![0; CHUNK + masked.len() - 1];
+    for (start, end) in fs::read_to_string("/proc/self/maps")?.lines().filter_map(writable) {
+        let mut at = start;
+        while at < end {
+            let room = usize::try_from(end - at).map_or(chunk.len(), |left| left.min(chunk.len()));
+            // What has been given back meanwhile is no memory of this process any more.
+            let Ok(read) = memory.read_at(&mut chunk[..room], at) else { break };
+            chunk[..read].iter_mut().for_each(|byte| *byte ^= MASK);
+            found += chunk[..read].windows(masked.len()).filter(|window| *window == masked).count();
+            at += u64::try_from(CHUNK).expect("a chunk is small");
+        }
+    }
+    Ok(found)
+}
+
+/// Start and end of a mapping that can be written (proc_pid_maps(5)).
+fn writable(line: &str) -> Option<(u64, u64)> {
+    let mut words = line.split(' ');
+    let (start, end) = words.next()?.split_once('-')?;
+    words.next()?.starts_with("rw").then_some(())?;
+    Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Secret;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_is_found_as_often_as_it_is_held() {
+        // Made so that only the masked form is in the program's own constants.
+        let masked: String = (0..32).map(|at| format!("{:02x}", 0x91_u8.wrapping_mul(at + 3))).collect();
+        let make = || {
+            Secret::<32>::fill(|bytes| {
+                bytes.iter_mut().zip(0..).for_each(|(byte, at)| *byte = 0x91_u8.wrapping_mul(at + 3) ^ MASK);
+                Ok::<(), ()>(())
+            })
+        };
+        assert_eq!(in_own_memory(&masked).expect("readable"), 0);
+        let held = [make().expect("made"), make().expect("made")];
+        assert_eq!(in_own_memory(&masked).expect("readable"), 2);
+        drop(held);
+        assert_eq!(in_own_memory(&masked).expect("readable"), 0);
+        for bad in ["", "00", "zz", &masked[1..]] {
+            assert!(in_own_memory(bad).is_err(), "{bad}");
+        }
+    }
+}
