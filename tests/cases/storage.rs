@@ -23,6 +23,12 @@ pub(crate) const CASES: &[Case] = &[
         run: edited,
     },
     Case {
+        name: "a seal in clear beside a working tpm opens nothing and shadows nothing",
+        proves: &["D5"],
+        needs: &[Need::Swtpm],
+        run: in_clear,
+    },
+    Case {
         name: "a tampered sector of authenticated data is an error",
         proves: &["D1", "D6", "D10"],
         needs: &[Need::Swtpm],
@@ -105,6 +111,35 @@ fn halves(t: &Context) -> anyhow::Result<()> {
     let before = disk.headers()?;
     stays(t, &mut plan.start()?, "NeedsOwner", "the disk holds data of an enrolled machine")?;
     ensure!(disk.headers()? == before, "the header is as it was");
+    Ok(())
+}
+
+fn in_clear(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let config = owner.config("clear", &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
+    let (without, disk) = t.machine("clear").raw_disk(1024)?;
+    disk.put_config(&config)?;
+    let mut vm = without.start()?;
+    let status = owner.status_when_running("clear", &mut vm, t.within(30))?;
+    ensure!(status["protection"] == "none", "{status:#}");
+    owner.ask("clear", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    stays(t, &mut without.clone().tpm().start()?, "NeedsOwner", "its secret lies in clear beside it")?;
+    owner.status_when_running("clear", &mut without.start()?, t.within(30))?;
+
+    // A machine with a TPM: the other's seal and share are put before its own, in slots that a reader looks at first.
+    let (plan, sealed) = enrolled(t, &owner, "one", "encrypted")?;
+    let file = |disk: &RawDisk, name: &str| -> anyhow::Result<Vec<u8>> {
+        disk.esp()?.into_iter().find_map(|(path, bytes)| (path == name).then_some(bytes)).context("a file of the ESP")
+    };
+    for pair in ["seal", "share"] {
+        let (first, second) = (format!("cairn/{pair}.0"), format!("cairn/{pair}.1"));
+        sealed.put_file(&second, &file(&sealed, &first)?)?;
+        sealed.put_file(&first, &file(&disk, &first)?)?;
+    }
+    let mut vm = plan.start()?;
+    let status = owner.status_when_running("one", &mut vm, t.within(30))?;
+    ensure!(status["protection"] == "tpm", "{status:#}");
     Ok(())
 }
 

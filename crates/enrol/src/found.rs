@@ -12,6 +12,7 @@
 //! | good | does not open | `NeedsOwner`: says which half is wrong, or that the header is damaged |
 //! | good | opens, but a layer above refuses | `Failed` (the shell says so when it happens) |
 
+use keys::binding::Binding;
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
 use keys::seal::{Body, SealError};
@@ -57,9 +58,26 @@ pub enum Locked {
     /// The firmware does not measure.
     #[error("the machine's firmware measures nothing into PCR {0}: it is broken")]
     ZeroPcr(u8),
+    /// It lies in clear, and there is a TPM that would have held it.
+    #[error("the machine has a working TPM, and its secret lies in clear beside it: somebody else may have written it")]
+    InClear,
     /// Unsealed, but the body does not open or makes no sense.
     #[error("{0}")]
     Body(SealError),
+}
+
+impl Locked {
+    /// What keeps the secret of `binding` shut on a machine with this TPM, before the TPM is asked. None: it may be asked,
+    /// or there is nothing to ask.
+    #[must_use]
+    pub const fn before_asking(binding: &Binding, tpm: Tpm) -> Option<Self> {
+        match (binding, tpm) {
+            (Binding::Unprotected(_), Tpm::Present) => Some(Self::InClear),
+            (Binding::Tpm(_), Tpm::Absent) => Some(Self::NoTpm),
+            (Binding::Tpm(_), Tpm::ZeroPcr(pcr)) => Some(Self::ZeroPcr(pcr)),
+            (Binding::Unprotected(_), Tpm::Absent | Tpm::ZeroPcr(_)) | (Binding::Tpm(_), Tpm::Present) => None,
+        }
+    }
 }
 
 /// What was read of the enrolment config.
@@ -276,6 +294,10 @@ impl Locked {
             }
             Self::NoTpm => "Turn the TPM on in the firmware settings, or put the disk back into its machine",
             Self::OtherTpm => "Put the disk back into the machine it was sealed in",
+            Self::InClear => {
+                "Put back the ESP that belongs to this disk; a machine that was enrolled without a TPM opens while its TPM \
+                 is turned off in the firmware settings"
+            }
             Self::ZeroPcr(_) => "Update the firmware, or turn its measurements on",
             Self::Body(_) => "Put back the ESP that belongs to this disk",
         }

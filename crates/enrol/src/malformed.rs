@@ -295,6 +295,9 @@ fn automatic_without_a_tpm_needs_the_owners_word() {
     let unprotected = config(Level::Insecure, WithoutTpm::Unprotected);
     assert_eq!(unprotected.fits(Tpm::Absent), Ok(()));
     assert_eq!(unprotected.fits(Tpm::Present), Ok(()));
+    // A firmware that lies is no reason to do without: the owner allowed a machine that has no TPM.
+    assert_eq!(unprotected.fits(Tpm::ZeroPcr(7)), Err(Unserved::ZeroPcr(7)));
+    assert_eq!(unprotected.fits(Tpm::ZeroPcr(4)), Err(Unserved::ZeroPcr(4)));
 }
 
 /// Proves: S1 S11

@@ -130,10 +130,49 @@ fn what_is_neither_blank_nor_provisional_is_somebodys_data() {
 fn a_seal_that_does_not_unseal_names_the_cause() {
     let mut gone = created();
     gone.tpm = Tpm::Absent;
-    assert_eq!(reason(&with_config(gone)), Reason::Locked(Locked::OtherTpm));
+    assert_eq!(reason(&with_config(gone)), Reason::Locked(Locked::NoTpm));
+    let mut silent = created();
+    silent.tpm = Tpm::ZeroPcr(7);
+    assert_eq!(reason(&silent), Reason::Locked(Locked::ZeroPcr(7)));
     let mut newer = created();
     newer.pair(File::Seal)[FIRST.slot][8] = 2;
     assert_eq!(reason(&newer), Reason::Newer { what: "seal", version: 2 });
+}
+
+/// Anybody who can write the ESP can write a seal in clear, of any generation: where a TPM works, it counts for nothing.
+///
+/// Proves: D5
+#[test]
+fn a_seal_in_clear_opens_nothing_beside_a_working_tpm() {
+    let (mut clear, _) = finished(LEVEL, Tpm::Absent);
+    clear.decide(|verdict, _, _| assert!(matches!(verdict, Verdict::Open(_)), "without a TPM it is all there is"));
+    clear.tpm = Tpm::Present;
+    assert_eq!(reason(&clear), Reason::Locked(Locked::InClear));
+    // Beside the seal that the TPM holds, whichever slot is whose, it neither opens nor shadows.
+    for file in [File::Seal, File::Share] {
+        for slot in 0..2 {
+            let mut world = created();
+            let ours = world.pair(file)[FIRST.slot].clone();
+            world.pair(file)[slot] = ours;
+            world.pair(file)[1 - slot].clone_from(&clear.pair(file)[FIRST.slot]);
+            world.decide(|verdict, _, _| assert!(matches!(verdict, Verdict::Open(_)), "{file:?} {slot}: {verdict:?}"));
+        }
+    }
+}
+
+/// A checksum that holds over a clear part that makes no sense is somebody's seal, not none: with a config beside it, "none"
+/// would format the disk.
+///
+/// Proves: D14
+#[test]
+fn a_malformed_seal_is_not_taken_for_none() {
+    let mut world = World::flashed(LEVEL, Tpm::Present);
+    let malformed = keys::pair::emit(File::Seal, 1, b"no protobuf of ours", None).expect("fits");
+    world.pair(File::Seal)[0].clone_from(&malformed);
+    assert!(matches!(reason(&world), Reason::Seal(keys::seal::SealError::Malformed(_))));
+    let mut member = with_config(created());
+    member.pair(File::Seal)[FIRST.slot] = malformed;
+    assert!(matches!(reason(&member), Reason::Seal(keys::seal::SealError::Malformed(_))));
 }
 
 /// Proves: D2 D4
@@ -229,6 +268,7 @@ fn every_message_names_only_commands_that_exist() {
         Locked::OtherTpm,
         Locked::Pcrs,
         Locked::ZeroPcr(7),
+        Locked::InClear,
         Locked::Body(keys::seal::SealError::BootClass),
     ];
     let reasons = headers.map(Reason::Header).into_iter().chain(locked.map(Reason::Locked)).chain([

@@ -98,12 +98,12 @@ impl World {
         let mut locked = None;
         if let SealFiles::Candidates(candidates) = &files {
             for candidate in candidates {
-                match self.released(&candidate.clear.binding).map(SealRoot) {
-                    None => locked = Some(Locked::OtherTpm),
-                    Some(root) => match candidate.open(&root) {
-                        Ok(opened) => body = body.or(Some(opened)),
-                        Err(error) => locked = Some(Locked::Body(error)),
-                    },
+                let opened = self.released(&candidate.clear.binding).map(SealRoot).and_then(|root| {
+                    candidate.open(&root).map_err(Locked::Body) // as the shell tries them: the first that opens
+                });
+                match opened {
+                    Ok(opened) => body = body.or(Some(opened)),
+                    Err(error) => locked = locked.or(Some(error)),
                 }
             }
         }
@@ -122,7 +122,7 @@ impl World {
     fn half(&self, disk: DiskUuid) -> Option<ClusterHalf> {
         let (shares, _) = share::read(self.slots(File::Share), disk);
         let share = shares.first()?;
-        self.released(&share.binding).map(|key| share.half(ClusterKey(key)))
+        self.released(&share.binding).ok().map(|key| share.half(ClusterKey(key)))
     }
 
     /// A TPM that keeps a secret in the blob it gives out, and knows its own by the storage key's name.
@@ -138,11 +138,11 @@ impl World {
         }
     }
 
-    fn released(&self, binding: &Binding) -> Option<Secret<32>> {
-        match (binding, self.tpm) {
-            (Binding::Tpm(object), Tpm::Present) => keys::derive::secret(&object.private),
-            (Binding::Tpm(_), Tpm::Absent | Tpm::ZeroPcr(_)) => None,
-            (Binding::Unprotected(held), _) => Some(held.duplicate()),
+    fn released(&self, binding: &Binding) -> Result<Secret<32>, Locked> {
+        match (binding, Locked::before_asking(binding, self.tpm)) {
+            (_, Some(locked)) => Err(locked),
+            (Binding::Tpm(object), None) => keys::derive::secret(&object.private).ok_or(Locked::OtherTpm),
+            (Binding::Unprotected(held), None) => Ok(held.duplicate()),
         }
     }
 

@@ -109,6 +109,12 @@ const SHA256_NAME: [u8; 2] = [0x00, 0x0b]; // TPM_ALG_SHA256, TPM 2.0 part 2, se
 const MOST_BLOB_BYTES: usize = 4096;
 
 impl Binding {
+    /// Whether the secret lies in clear in the file.
+    #[must_use]
+    pub const fn in_clear(&self) -> bool {
+        matches!(self, Self::Unprotected(_))
+    }
+
     pub(crate) fn to_wire(&self) -> BindingWire {
         match self {
             Self::Tpm(object) => BindingWire::Tpm(TpmWire {

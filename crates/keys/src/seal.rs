@@ -134,7 +134,7 @@ pub enum SealFiles {
     Newer(u32),
     /// A checksum holds, but the clear part makes no sense.
     Malformed(SealError),
-    /// Seals to try in this order.
+    /// Seals to try in this order: those that a TPM holds first, since anybody could write one in clear.
     Candidates(Vec<Candidate>),
 }
 
@@ -155,6 +155,7 @@ pub fn read(slots: [&[u8]; 2]) -> (SealFiles, Next) {
             }
         }
     }
+    candidates.sort_by_key(|candidate| candidate.clear.binding.in_clear());
     let files = match (candidates.is_empty(), malformed) {
         (false, _) => SealFiles::Candidates(candidates),
         (true, Some(error)) => SealFiles::Malformed(error),

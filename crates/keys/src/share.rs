@@ -39,12 +39,15 @@ pub enum ShareError {
     Disk,
 }
 
-/// The shares in the two files that are for `disk`, the newest first; the rest is of no use.
+/// The shares in the two files that are for `disk`, those that a TPM holds before those in clear, the newest first; the
+/// rest is of no use.
 #[must_use]
 pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
     let pair = Pair::read(File::Share, slots);
     let decoded = pair.newest_first.iter().filter_map(|slot| Share::decode(slot.clear()).ok());
-    (decoded.filter(|share| share.disk == disk).collect(), pair.next)
+    let mut ours: Vec<_> = decoded.filter(|share| share.disk == disk).collect();
+    ours.sort_by_key(|share| share.binding.in_clear());
+    (ours, pair.next)
 }
 
 impl Share {

@@ -170,6 +170,9 @@ fn open(candidate: &Candidate, class: BootClass, tpm: Option<&mut Tpm>) -> Resul
 
 /// The secret that a binding keeps.
 fn released(binding: &Binding, tpm: Option<&mut Tpm>) -> Result<Secret<32>, NotReleased> {
+    if let Some(locked) = Locked::before_asking(binding, Tpm::state(tpm.as_deref())) {
+        return Err(NotReleased::Locked(locked));
+    }
     match (binding, tpm) {
         (Binding::Unprotected(secret), _) => Ok(secret.duplicate()),
         (Binding::Tpm(object), Some(tpm)) => tpm.unseal(object),
