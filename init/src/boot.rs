@@ -47,7 +47,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     let api = PublicApi::open(&board, &children, uplink.clients.as_ref(), &found)?;
     board.reached("public api", MilestoneKind::Step);
     let site = Site { disk: &disk, board: &board, children: &children };
-    let (member, underway) = match enrolment::act(found, power_on, site).await? {
+    let (mut member, underway) = match enrolment::act(found, power_on, site).await? {
         Outcome::Member(member, underway) => (member, underway),
         Outcome::Stays(settled, reason) => {
             board.settled(&settled, &reason);
@@ -55,7 +55,7 @@ async fn boot() -> Result<Infallible, Fatal> {
         }
     };
     kernel::name(&member.name, member.machine)?;
-    api.admit(&member)?;
+    api.admit(&mut member)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;
     board.reached("mesh", MilestoneKind::Step);
     serve::machine(serve::Machine { board, children, api, buttons, member, mesh, underway }).await

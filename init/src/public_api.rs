@@ -125,16 +125,17 @@ impl PublicApi {
     ///
     /// # Errors
     /// As [`Self::prove`].
-    pub(crate) fn admit(&self, member: &Member) -> Result<(), Error> {
+    pub(crate) fn admit(&self, member: &mut Member) -> Result<(), Error> {
         self.prove(&member.known())?;
         self.context.board.update(|view| {
             view.roles = member.cluster_roles();
             view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
         });
-        self.context.first_contact(match &member.first_contact {
+        // Taken, not copied: with the owner's first call it is gone.
+        self.context.first_contact(match member.first_contact.take() {
             Some((secret, config)) => Claimable::Open(ClaimSecret {
-                secret: model::FirstContact(secret.0.duplicate()),
-                config: *config,
+                secret,
+                config,
                 machine: member.machine,
                 certificate: member.certificate.to_vec(),
                 ca_certificate: member.authorities.cairn.certificate().to_vec(),

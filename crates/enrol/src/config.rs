@@ -21,6 +21,7 @@ use keys::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
 use keys::numbers;
 use keys::purpose::Purpose;
 use keys::recovery::RecoveryPubKey;
+use keys::wiped;
 use model::{BadNodeName, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, Level, NetworkConfig, NodeName, Role};
 use prost::Message as _;
 use zeroize::{Zeroize, Zeroizing};
@@ -194,7 +195,7 @@ pub fn read(bytes: &[u8]) -> Result<Verified, ConfigError> {
         return Err(ConfigError::TooLarge(bytes.len()));
     }
     strict::check(bytes, &SIGNED)?;
-    let signed = SignedWire::decode(bytes).map_err(|_| Malformed::Truncated(SIGNED.name))?;
+    let signed: SignedWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(SIGNED.name))?;
     let signature: [u8; 64] =
         signed.signature.as_slice().try_into().map_err(|_| ConfigError::SignatureSize(signed.signature.len()))?;
     match strict::version(&signed.body, &CONFIG, "version", 3)? {
@@ -202,7 +203,7 @@ pub fn read(bytes: &[u8]) -> Result<Verified, ConfigError> {
         Some(newer) if newer > u64::from(VERSION) => return Err(ConfigError::Newer(newer)),
         Some(_) | None => strict::check(&signed.body, &CONFIG)?,
     }
-    let wire = ConfigWire::decode(signed.body.as_slice()).map_err(|_| Malformed::Truncated(CONFIG.name))?;
+    let wire: ConfigWire = wiped::decode(&signed.body).map_err(|_| Malformed::Truncated(CONFIG.name))?;
     let create = match &wire.intent {
         Some(IntentWire::Create(create)) => create,
         Some(IntentWire::Redeem(_)) => return Err(Unserved::Redeem.into()),
@@ -346,7 +347,9 @@ const CREATE: Message = Message {
     ],
 };
 
+/// Its body holds the first contact secret in clear.
 #[derive(Clone, PartialEq, prost::Message)]
+#[prost(skip_debug)]
 pub(crate) struct SignedWire {
     #[prost(bytes = "vec", required, tag = "1")]
     pub(crate) body: Vec<u8>,
@@ -407,10 +410,19 @@ impl ConfigWire {
 
 pub(crate) fn sign_body(body: Vec<u8>, owner: &SigningKey) -> Zeroizing<Vec<u8>> {
     let signature = owner.sign(Purpose::Enrol, &body).to_vec();
-    let mut signed = SignedWire { body, signature };
-    let bytes = Zeroizing::new(signed.encode_to_vec());
-    signed.body.zeroize();
-    bytes
+    Zeroizing::new(SignedWire { body, signature }.encode_to_vec())
+}
+
+impl std::fmt::Debug for SignedWire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SignedWire")
+    }
+}
+
+impl Drop for SignedWire {
+    fn drop(&mut self) {
+        self.body.zeroize();
+    }
 }
 
 impl std::fmt::Debug for ConfigWire {

@@ -6,7 +6,7 @@
 //! ```
 
 use model::{ClusterId, ClusterKey, DiskUuid, Level, LocalKey, MachineId, Secret, VolumeKey};
-use zeroize::Zeroize;
+use zeroize::Zeroizing;
 
 use crate::derive::{decrypt, encrypt, equal, hkdf, secret};
 use crate::header::{Copies, Header, HeaderError, Lock, State, Suite};
@@ -314,13 +314,9 @@ fn check(half: &[u8; 32], salt: &[u8; 32], purpose: Purpose) -> [u8; 16] {
 }
 
 fn kek(local: &LocalKey, cluster: &ClusterKey, header: &Header, salt: &[u8; 32], holder: &Holder) -> Secret<32> {
-    let mut both = [0; 64];
-    both[..32].copy_from_slice(local.expose());
-    both[32..].copy_from_slice(cluster.expose());
+    let both = Zeroizing::new([&local.expose()[..], cluster.expose()].concat());
     let context: &[&[u8]] = &[&holder.cluster.0, &holder.machine.0, &header.disk.0.0, &header.generation.to_be_bytes()];
-    let kek = hkdf(salt, &both, Purpose::DataKek, context);
-    both.zeroize();
-    kek
+    hkdf(salt, &both, Purpose::DataKek, context)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, Secret};
+use zeroize::Zeroizing;
 
 use crate::derive::{hkdf, sha256};
 use crate::purpose::Purpose;
@@ -60,7 +61,7 @@ impl SigningKey {
     #[must_use]
     pub fn sign(&self, purpose: Purpose, message: &[u8]) -> [u8; 64] {
         let mut signature = [0; 64];
-        signature.copy_from_slice(self.pair.sign(&[purpose.bytes(), message].concat()).as_ref());
+        signature.copy_from_slice(self.pair.sign(&labelled(purpose, message)).as_ref());
         signature
     }
 }
@@ -81,8 +82,13 @@ pub fn verify(
     signature: &[u8],
 ) -> Result<(), BadSignature> {
     UnparsedPublicKey::new(&ED25519, ed25519_pub_key)
-        .verify(&[purpose.bytes(), message].concat(), signature)
+        .verify(&labelled(purpose, message), signature)
         .map_err(|_| BadSignature)
+}
+
+/// What is signed. A message may hold a secret: the config's does.
+fn labelled(purpose: Purpose, message: &[u8]) -> Zeroizing<Vec<u8>> {
+    Zeroizing::new([purpose.bytes(), message].concat())
 }
 
 fn first_half(hash: [u8; 32]) -> [u8; 16] {

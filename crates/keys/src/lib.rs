@@ -14,6 +14,7 @@
 //! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
 //! * [`pair`]: the envelope of all paired files; [`seal`], [`share`], [`directory`], [`record`]: what is in them.
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
+//! * [`wiped`]: decoding without copies that nobody wipes.
 //! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers.
 
 pub mod binding;
@@ -31,6 +32,7 @@ pub mod record;
 pub mod recovery;
 pub mod seal;
 pub mod share;
+pub mod wiped;
 
 #[cfg(test)]
 mod golden;

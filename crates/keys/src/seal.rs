@@ -32,6 +32,7 @@ use crate::numbers;
 use crate::pair::{self, File, Next, Pair, Slot, TooLarge};
 use crate::purpose::Purpose;
 use crate::recovery::{BadRecoveryKey, RecoveryPubKey};
+use crate::wiped;
 
 /// What can be read without unsealing.
 #[derive(Debug)]
@@ -220,7 +221,7 @@ impl Body {
     /// [`SealError`] names what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, SealError> {
         strict::check(bytes, &BODY)?;
-        let wire = BodyWire::decode(bytes).map_err(|_| Malformed::Truncated(BODY.name))?;
+        let wire: BodyWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(BODY.name))?;
         Ok(Self {
             local_key: LocalKey(secret(&wire.local_key).ok_or(SealError::Size("local_key"))?),
             identity: SigningKey::from_seed(secret(&wire.identity_seed).ok_or(SealError::Size("identity_seed"))?),

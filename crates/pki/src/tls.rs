@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::{ClientConfig, ServerConfig, SignatureScheme, version};
 
@@ -100,7 +101,7 @@ pub(crate) fn client(
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let mut config = match identity {
-        Some(identity) => builder.with_client_auth_cert(identity.chain, exported(identity.key)?)?,
+        Some(identity) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified(identity)?))),
         None => builder.with_no_client_auth(),
     };
     config.resumption = Resumption::disabled();
@@ -108,9 +109,14 @@ pub(crate) fn client(
     Ok(config)
 }
 
-/// What TLS shows and signs with; refused where the key is not the leaf's.
-pub(crate) fn certified(identity: Identity<'_>) -> Result<Arc<CertifiedKey>, TlsError> {
-    Ok(Arc::new(CertifiedKey::from_der(identity.chain, exported(identity.key)?, &provider())?))
+/// What TLS shows and signs with; refused where the key is not the leaf's. As `CertifiedKey::from_der` does it, but that
+/// takes the key's PKCS#8 bytes and frees them unwiped.
+pub(crate) fn certified(Identity { chain, key }: Identity<'_>) -> Result<Arc<CertifiedKey>, TlsError> {
+    let exported = key.to_pkcs8()?;
+    let key = any_supported_type(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(exported.expose())))?;
+    let certified = CertifiedKey::new(chain, key);
+    certified.keys_match()?;
+    Ok(Arc::new(certified))
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -119,8 +125,4 @@ fn provider() -> Arc<CryptoProvider> {
         signature_verification_algorithms: SIGNATURES,
         ..aws_lc_rs::default_provider()
     })
-}
-
-fn exported(key: &PrivateKey) -> Result<PrivateKeyDer<'static>, KeyError> {
-    Ok(PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.to_pkcs8()?.expose().to_vec())))
 }

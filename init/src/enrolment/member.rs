@@ -59,7 +59,7 @@ pub(crate) struct Member {
     pub(crate) vpn_prefix: Ipv4Prefix,
     /// What it does in Kubernetes; nothing when empty.
     pub(crate) roles: Vec<Role>,
-    /// Until the owner's first authenticated call: what `Claim` answers with.
+    /// Until the owner's first authenticated call: what `Claim` answers with. The API takes it.
     pub(crate) first_contact: Option<(FirstContact, ConfigDigest)>,
     /// Its data partition.
     pub(crate) data: Mounted,

@@ -1,0 +1,14 @@
+//! Decoding messages that hold secrets, without copies that nobody wipes.
+
+use prost::bytes::Bytes;
+use prost::{DecodeError, Message};
+use zeroize::Zeroizing;
+
+/// Decodes a message. From a slice, prost copies each field of bytes through a buffer that it frees as it is; from counted
+/// bytes it takes a part of them, and these are wiped with the last part. The message's own fields are its to wipe.
+///
+/// # Errors
+/// prost's, when the bytes are no such message.
+pub fn decode<M: Message + Default>(bytes: &[u8]) -> Result<M, DecodeError> {
+    M::decode(Bytes::from_owner(Zeroizing::new(bytes.to_vec())))
+}
