@@ -227,9 +227,8 @@ mod tests {
     /// The host is no machine of the debug profile.
     #[test]
     fn nothing_runs_in_another_profile() {
-        let programs = [
-            "exit", "deaf", "flood", "greedy", "idle", "latency", "unseal", "tpm", "secrets", "processes", "router",
-        ];
+        let programs =
+            ["exit", "deaf", "flood", "greedy", "idle", "latency", "unseal", "tpm", "secrets", "processes", "router"];
         for program in programs.into_iter().chain(["other"]) {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
         }
