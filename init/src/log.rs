@@ -19,8 +19,13 @@ use crate::{clock, lock};
 
 /// The name under which PID 1 itself logs.
 pub(crate) const OWN: &str = "init";
+/// The log of what strangers at the public port try; whoever asks for `audit` gets it, too.
+pub(crate) const STRANGERS: &str = "audit.strangers";
 /// Bytes kept per service: about 3 000 lines; with a dozen services the logs stay below 4 MiB.
 const RING_BYTES: usize = 320 << 10;
+
+/// The same for what strangers cause: a thousand lines.
+const STRANGERS_RING_BYTES: usize = 128 << 10;
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
@@ -54,11 +59,16 @@ pub(crate) fn write(service: &'static str, line: &[u8]) {
         let mut rings = lock::even_if_poisoned(&log.rings);
         let number = rings.next;
         rings.next += 1;
-        let ring = rings.by_service.entry(service).or_insert_with(|| Ring::new(RING_BYTES));
+        let ring = rings.by_service.entry(service).or_insert_with(|| Ring::new(ring_bytes(service)));
         ring.push(number, clock::unix_millis(), line);
         rings.next
     };
     log.written.send_replace(written);
+}
+
+/// Strangers have a small ring of their own: whatever they cause pushes out nothing else.
+fn ring_bytes(service: &str) -> usize {
+    if service == STRANGERS { STRANGERS_RING_BYTES } else { RING_BYTES }
 }
 
 /// Shows `text` on the console, whatever state the rest is in.

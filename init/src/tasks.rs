@@ -1,12 +1,14 @@
 //! The one place where a task is made. Whoever starts one holds its handle: dropping it ends the task.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
-/// What runs them: one thread and one heap. PID 1 waits much more than it works, and one thread is one stack and no locks
+/// What runs them: one thread (the public API has another, [`apart`]) and one heap. PID 1 waits much more than it works, and one thread is one stack and no locks
 /// contended. What blocks (disk, TPM, key derivation) goes to tokio's blocking pool, which ends its threads when idle.
 ///
 /// # Errors
@@ -34,6 +36,36 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     }
 }
 
+/// Runs what `make` makes on a thread of its own, with all that it spawns, so that it cannot keep this one busy. Dropping
+/// it ends it.
+///
+/// # Errors
+/// When there is no such thread, or it panicked.
+pub(crate) async fn apart<T, F>(name: &str, make: impl FnOnce() -> F + Send + 'static) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(2).build()?;
+    let (told, ended) = oneshot::channel();
+    let (_ends_with_this, mut end) = oneshot::channel::<Infallible>();
+    let work = move || {
+        let value = runtime.block_on(async {
+            tokio::select! {
+                value = make() => Some(value),
+                _dropped = &mut end => None,
+            }
+        });
+        // What blocks there has nobody to tell any more.
+        runtime.shutdown_background();
+        if let Some(value) = value {
+            let _nobody_waits = told.send(value);
+        }
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+    ended.await.map_err(|_| io::Error::other("its thread panicked"))
+}
+
 impl<T> Task<T> {
     /// Waits for its end.
     ///
@@ -47,5 +79,26 @@ impl<T> Task<T> {
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_runs_apart_ends_with_whoever_waits_for_it_and_a_panic_is_an_error() {
+        let here = std::thread::current().id();
+        let there = apart("test", move || async move { std::thread::current().id() }).await.expect("a thread");
+        assert_ne!(there, here);
+        let panicked = apart("test", || async { panic!("a test wants to see it") }).await;
+        assert!(panicked.is_err_and(|error| error.to_string() == "its thread panicked"));
+        let (held, dropped) = oneshot::channel::<Infallible>();
+        let waiting = spawn(apart("test", move || async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        }));
+        drop(waiting);
+        assert!(dropped.await.is_err(), "it was ended");
     }
 }

@@ -3,6 +3,9 @@
 /// The largest request a machine decodes: the largest there is carries [`TUNNEL_CHUNK`] or a certificate request.
 pub const REQUEST_BYTES: usize = 64 << 10;
 
+/// The largest request of a caller without a certificate: what it may call takes none of it.
+pub const STRANGER_REQUEST_BYTES: usize = 1 << 10;
+
 /// The largest answer a caller decodes: a timeline, a list of services, one log line.
 pub const RESPONSE_BYTES: usize = 1 << 20;
 

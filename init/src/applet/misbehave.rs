@@ -43,6 +43,7 @@ pub(crate) fn run(program: &str) -> ExitCode {
     }
     let result = match program {
         "exit" => return ExitCode::from(ENDED),
+        "connections" => connections(),
         "deaf" => deaf(),
         "flood" => flood(),
         "greedy" => greedy(),
@@ -61,6 +62,21 @@ pub(crate) fn run(program: &str) -> ExitCode {
             say(&format!("failed: {error}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Writes down twice a second how many connections of the public port are established (`/proc/net/tcp`: the kernel's
+/// view, whatever PID 1 believes).
+fn connections() -> io::Result<()> {
+    let port = format!(":{:04X}", model::PUBLIC_API_PORT);
+    loop {
+        let table = fs::read_to_string("/proc/net/tcp")?;
+        let established = table.lines().filter(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            fields.next().is_some_and(|local| local.ends_with(&port)) && fields.nth(1) == Some("01")
+        });
+        say(&format!("established: {}", established.count()));
+        std::thread::park_timeout(Duration::from_millis(500));
     }
 }
 
@@ -227,8 +243,10 @@ mod tests {
     /// The host is no machine of the debug profile.
     #[test]
     fn nothing_runs_in_another_profile() {
-        let programs =
-            ["exit", "deaf", "flood", "greedy", "idle", "latency", "unseal", "tpm", "secrets", "processes", "router"];
+        let programs = [
+            "exit", "connections", "deaf", "flood", "greedy", "idle", "latency", "unseal", "tpm", "secrets", "processes",
+            "router",
+        ];
         for program in programs.into_iter().chain(["other"]) {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));
         }

@@ -1,118 +1,225 @@
-//! The access table in front of every call: decided before the body is read, refusals answered here, and what is to be
-//! known of a call afterwards written down, both in this one place.
+//! The access table in front of every call: decided by the owners of now, before the body is read; refusals answered
+//! here, what is to be known of a call afterwards written down, and what a request may cost held to, all in this one place.
 
-use std::future::{Future, Ready, ready};
+use std::convert::Infallible;
+use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{self, Poll, ready as pending_or};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use api::access::{self, Permission, decide};
+use api::debug_server::DebugServer;
+use api::public_server::PublicServer;
+use door::{Budget, Guest, Visit};
+use http_body_util::{BodyExt, Limited};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
+use tonic::codegen::{Body as AnyBody, Bytes, Service as _, StdError};
 use tonic::{Code, Status};
 
+use super::Front;
 use super::audit::{Audit, Call};
 use super::context::Context;
-use super::session::Origin;
+use super::debug::Debug;
+use super::public::Public;
+use super::session::{Origin, Who};
+use crate::{clock, lock};
 
-/// Puts [`Gate`] in front of a service.
-#[derive(Debug, Clone)]
-pub(super) struct Layer {
+/// From a stranger's request's head to its answer, body and all.
+const STRANGER_ASKS: Duration = Duration::from_secs(5);
+/// gRPC's head before a message.
+const FRAMING: usize = 5;
+/// Where the debug profile's methods are.
+const DEBUG: &str = "/cairn.v1.Debug/";
+
+/// The methods, and what calls of all connections share.
+#[derive(Debug)]
+pub(super) struct Methods {
     context: Arc<Context>,
-    audit: Audit,
+    pub(super) audit: Audit,
+    budget: Arc<Mutex<Budget>>,
+    public: PublicServer<Public>,
+    debug: Option<DebugServer<Debug>>,
 }
 
-impl Layer {
-    /// In front of the methods that read `context`.
-    pub(super) const fn new(context: Arc<Context>, audit: Audit) -> Self {
-        Self { context, audit }
+impl Methods {
+    /// Those that read `context`; faults are injected into the trees of `main`.
+    pub(super) fn new(context: Arc<Context>, main: tokio::runtime::Handle) -> Arc<Self> {
+        let public = PublicServer::new(Public(context.clone()))
+            .max_decoding_message_size(api::limits::REQUEST_BYTES)
+            .max_encoding_message_size(api::limits::RESPONSE_BYTES);
+        let debug = (context.board.boot().profile == api::Profile::Debug)
+            .then(|| DebugServer::new(Debug { context: context.clone(), main }));
+        Arc::new(Self { context, audit: Audit::default(), budget: Arc::default(), public, debug })
     }
 }
 
-impl<S> tower::Layer<S> for Layer {
-    type Service = Gate<S>;
+/// The methods as one connection reaches them: answers what the table refuses and passes on the rest.
+#[derive(Debug)]
+pub(super) struct Gate {
+    methods: Arc<Methods>,
+    front: watch::Receiver<Front>,
+    origin: Origin,
+    visit: Arc<watch::Sender<Visit>>,
+}
 
-    fn layer(&self, inner: S) -> Gate<S> {
-        Gate { inner, context: self.context.clone(), audit: self.audit.clone() }
+/// A call that may go on.
+struct Passed {
+    who: Who,
+    /// How it is written down, where it is.
+    call: Option<Call>,
+    share: Share,
+}
+
+impl Gate {
+    /// For one connection.
+    pub(super) const fn new(
+        methods: Arc<Methods>,
+        front: watch::Receiver<Front>,
+        origin: Origin,
+        visit: Arc<watch::Sender<Visit>>,
+    ) -> Self {
+        Self { methods, front, origin, visit }
     }
-}
 
-/// Answers what the table refuses and passes on the rest.
-#[derive(Debug, Clone)]
-pub(super) struct Gate<S> {
-    inner: S,
-    context: Arc<Context>,
-    audit: Audit,
-}
+    /// Whether the call to `path` may go on.
+    fn judge(&self, path: &str) -> Result<Passed, Status> {
+        let Methods { context, audit, budget, .. } = &*self.methods;
+        let (who, peer) = (self.origin.who(&self.front.borrow().owners), self.origin.peer);
+        let state = context.state()?;
+        let row = decide(path, context.board.boot().profile, state, who.caller())
+            .inspect_err(|refused| audit.refused(who, peer, path, *refused))?;
+        let share = Share::take(budget, who.guest()).ok_or_else(busy)?;
+        if row.permission == Permission::Owner {
+            context.owner_called();
+            tracing::debug!(call = path, %peer, because = row.because, "call");
+        }
+        let call = (row.audit == access::Audit::Recorded).then(|| audit.begin(who, peer, path));
+        Ok(Passed { who, call, share })
+    }
 
-impl<S> Gate<S> {
-    /// Whether the call may go on; and how it is written down, where it is.
-    fn judge(&self, request: &Request<Body>) -> Result<Option<Call>, Status> {
-        let origin = request.extensions().get::<Origin>().ok_or_else(|| Status::internal("no session"))?;
-        let path = request.uri().path();
-        let state = self.context.state()?;
-        match decide(path, self.context.board.boot().profile, state, origin.caller()) {
-            Ok(row) => {
-                if row.permission == Permission::Owner {
-                    self.context.owner_called();
-                    tracing::debug!(call = path, peer = %origin.peer, because = row.because, "call");
-                }
-                Ok((row.audit == access::Audit::Recorded).then(|| self.audit.begin(origin, path)))
+    /// The answer, which is always there in the end.
+    pub(super) fn answer<B>(&self, mut request: Request<B>) -> impl Future<Output = Response<Body>> + Send + use<B>
+    where
+        B: AnyBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<StdError>,
+    {
+        let asks = Asks::begin(&self.visit);
+        let passed = self.judge(request.uri().path());
+        request.extensions_mut().insert(self.origin.clone());
+        let methods = self.methods.clone();
+        async move {
+            let _ends_with_the_answer = asks;
+            let Passed { who, call, share } = match passed {
+                Ok(passed) => passed,
+                Err(refused) => return refused.into_http(),
+            };
+            let request = request.map(|body| match who.guest() {
+                Guest::Stranger => Body::new(Limited::new(share.held_by(body), bytes(Guest::Stranger))),
+                Guest::Owner => Body::new(share.held_by(body)),
+            });
+            let answer = methods.call(request);
+            let answer = match who.guest() {
+                Guest::Stranger => timeout(STRANGER_ASKS, answer).await.unwrap_or_else(|_| late().into_http()),
+                Guest::Owner => answer.await,
+            };
+            if let Some(call) = call {
+                call.end(outcome(&answer));
             }
-            Err(refused) => {
-                self.audit.refused(origin, path, refused);
-                Err(refused.into())
-            }
+            answer
         }
     }
 }
 
-impl<S> tower::Service<Request<Body>> for Gate<S>
+impl Methods {
+    fn call(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send + use<> {
+        let answer = match self.debug.clone().filter(|_| request.uri().path().starts_with(DEBUG)) {
+            Some(mut debug) => debug.call(request),
+            None => self.public.clone().call(request),
+        };
+        async move { answer.await.unwrap_or_else(|infallible| match infallible {}) }
+    }
+}
+
+impl<B> hyper::service::Service<Request<B>> for Gate
 where
-    S: tower::Service<Request<Body>, Response = Response<Body>>,
-    S::Future: Send + 'static,
-    S::Error: Send + 'static,
+    B: AnyBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<StdError>,
 {
     type Response = Response<Body>;
-    type Error = S::Error;
-    type Future = Answer<S::Future, S::Error>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match self.judge(&request) {
-            Ok(call) => Answer::Passed(Box::pin(self.inner.call(request)), call),
-            Err(refused) => Answer::Refused(ready(Ok(refused.into_http()))),
-        }
+    fn call(&self, request: Request<B>) -> Self::Future {
+        let answer = self.answer(request);
+        Box::pin(async move { Ok(answer.await) })
     }
 }
 
-/// The inner service's answer, or a refusal.
-pub(super) enum Answer<F, E> {
-    Passed(Pin<Box<F>>, Option<Call>),
-    Refused(Ready<Result<Response<Body>, E>>),
-}
+/// As long as it is there, its connection has a request under way.
+struct Asks(Arc<watch::Sender<Visit>>);
 
-impl<F: Future<Output = Result<Response<Body>, E>>, E> Future for Answer<F, E> {
-    type Output = F::Output;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
-        match self.get_mut() {
-            Self::Passed(answer, call) => {
-                let answered = pending_or!(answer.as_mut().poll(cx));
-                if let Some(call) = call.take() {
-                    call.end(answered.as_ref().map_or(Code::Internal, outcome));
-                }
-                Poll::Ready(answered)
-            }
-            Self::Refused(answer) => Pin::new(answer).poll(cx),
-        }
+impl Asks {
+    fn begin(visit: &Arc<watch::Sender<Visit>>) -> Self {
+        visit.send_modify(Visit::asks);
+        Self(visit.clone())
     }
 }
 
-impl<F, E> Unpin for Answer<F, E> {}
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let now = clock::now();
+        self.0.send_modify(|visit| visit.asked(now));
+    }
+}
+
+/// A request's share of the bytes that all requests may take; given back when dropped.
+struct Share {
+    budget: Arc<Mutex<Budget>>,
+    guest: Guest,
+}
+
+impl Share {
+    fn take(budget: &Arc<Mutex<Budget>>, guest: Guest) -> Option<Self> {
+        let taken = lock::even_if_poisoned(budget).take(guest, bytes(guest));
+        taken.then(|| Self { budget: budget.clone(), guest })
+    }
+
+    /// The body, which keeps its share until it is gone.
+    fn held_by<B: AnyBody<Data = Bytes> + Send + 'static>(
+        self,
+        body: B,
+    ) -> impl AnyBody<Data = Bytes, Error = B::Error> + Send + 'static {
+        body.map_frame(move |frame| {
+            let _held = &self;
+            frame
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        lock::even_if_poisoned(&self.budget).give_back(self.guest, bytes(self.guest));
+    }
+}
+
+/// What a request may take at a time.
+const fn bytes(guest: Guest) -> usize {
+    match guest {
+        Guest::Stranger => FRAMING + api::limits::STRANGER_REQUEST_BYTES,
+        Guest::Owner => FRAMING + api::limits::REQUEST_BYTES,
+    }
+}
+
+fn busy() -> Status {
+    Status::resource_exhausted("too many requests at a time; nothing was done; try again")
+}
+
+fn late() -> Status {
+    Status::deadline_exceeded("the request was not complete within 5 s; nothing was done")
+}
 
 /// What the answer's head says; a stream that has begun is a call that was answered.
 fn outcome(response: &Response<Body>) -> Code {
@@ -120,121 +227,4 @@ fn outcome(response: &Response<Body>) -> Code {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::net::SocketAddr;
-
-    use api::LogQuery;
-    use api::public_server::PublicServer;
-    use model::{BootClass, RootHash};
-    use pki::PrivateKey;
-    use pki::client_auth::Caller as Who;
-    use tower::{Layer as _, Service as _};
-
-    use super::super::context::PowerRequest;
-    use super::super::public::Public;
-    use super::super::sources::Sources;
-    use super::*;
-    use crate::board::{Board, Boot};
-    use crate::child::Children;
-    use crate::log;
-
-    /// The API of a running machine, without its port.
-    struct Machine {
-        gate: Gate<PublicServer<Public>>,
-        power: tokio::sync::mpsc::Receiver<PowerRequest>,
-        owner: PrivateKey,
-    }
-
-    impl Machine {
-        fn running() -> Self {
-            log::install(Vec::new());
-            let (board, power_on) = Board::new(Boot {
-                profile: api::Profile::Release,
-                root_hash: RootHash([1; 32]),
-                boot_id: String::from("b"),
-                class: BootClass::Direct,
-            });
-            board.settled(&power_on.opens().runs(), "");
-            let (context, power) = Context::new(&board, &Children::default());
-            let methods = PublicServer::new(Public(context.clone()));
-            let gate = Layer::new(context, Audit::new(Sources::default())).layer(methods);
-            Self { gate, power, owner: PrivateKey::generate().expect("a key") }
-        }
-
-        fn origin(&self, who: Who, peer: &str) -> Origin {
-            let peer: SocketAddr = peer.parse().expect("an address");
-            Origin { who, peer, exporter: [0; 32] }
-        }
-
-        fn owner(&self, peer: &str) -> Origin {
-            self.origin(Who::Owner(self.owner.public().clone()), peer)
-        }
-
-        /// Calls a method with an empty message; the answer's code.
-        async fn call(&mut self, origin: Origin, method: &str) -> Code {
-            let message = http_body_util::Full::from(&[0_u8; 5][..]); // gRPC: not compressed, no bytes
-            let request = Request::post(format!("/cairn.v1.Public/{method}"))
-                .header("content-type", "application/grpc")
-                .extension(origin)
-                .body(Body::new(message))
-                .expect("a request");
-            outcome(&self.gate.call(request).await.expect("infallible"))
-        }
-    }
-
-    /// What was written down about calls from one port.
-    async fn audited(peer: &str) -> Vec<String> {
-        let query = LogQuery { subtree: String::from("audit"), ..LogQuery::default() };
-        let entries = log::Reader::new(query).expect("installed").next().await;
-        let from = format!(" from={peer} ");
-        entries.into_iter().map(|entry| entry.line).filter(|line| line.contains(&from)).collect()
-    }
-
-    /// Proves: Q1
-    #[tokio::test]
-    async fn what_the_owner_changes_is_written_down_with_who_where_what_and_outcome() {
-        let mut machine = Machine::running();
-        let peer = "192.0.2.1:1001";
-        assert_eq!(machine.call(machine.owner(peer), "Reboot").await, Code::Ok);
-        assert_eq!(machine.power.try_recv(), Ok(PowerRequest::Reboot));
-        assert_eq!(machine.call(machine.owner(peer), "Status").await, Code::Ok, "it only looks");
-        assert_eq!(machine.call(machine.owner(peer), "Kubeconfig").await, Code::FailedPrecondition);
-        assert_eq!(machine.call(machine.owner(peer), "RestartService").await, Code::NotFound);
-        let who = format!("call who=owner:{} from={peer}", machine.owner.public().pin());
-        let expected = [("Reboot", "Ok"), ("Kubeconfig", "FailedPrecondition"), ("RestartService", "NotFound")]
-            .map(|(method, outcome)| format!("{who} method=\"/cairn.v1.Public/{method}\" outcome={outcome}"));
-        assert_eq!(audited(peer).await, expected);
-    }
-
-    /// Proves: Q1
-    #[tokio::test]
-    async fn a_stranger_is_refused_and_fills_neither_machine_nor_record() {
-        let mut machine = Machine::running();
-        let peer = "192.0.2.2:1002";
-        for method in ["PowerOff", "Reboot", "Kubeconfig", "Tunnel"] {
-            let origin = machine.origin(Who::Anonymous, peer);
-            assert_eq!(machine.call(origin, method).await, Code::Unauthenticated, "{method}");
-        }
-        for _ in 0..20 {
-            let origin = machine.origin(Who::Anonymous, peer);
-            assert_eq!(machine.call(origin, "Claim").await, Code::FailedPrecondition);
-        }
-        assert!(machine.power.try_recv().is_err(), "nothing was asked of the machine");
-        let expected = format!(
-            "call who=anonymous from={peer} method=\"/cairn.v1.Public/PowerOff\" outcome=refused reason=\"only for the \
-             owner; nothing was done; call with the owner's certificate\""
-        );
-        assert_eq!(audited(peer).await, [expected]);
-    }
-
-    /// Proves: Q1
-    #[tokio::test]
-    async fn a_caller_who_leaves_before_the_answer_is_written_down() {
-        let mut machine = Machine::running();
-        let peer = "192.0.2.3:1003";
-        let request = Request::post("/cairn.v1.Public/PowerOff").extension(machine.owner(peer));
-        drop(machine.gate.call(request.body(Body::empty()).expect("a request")));
-        let lines = audited(peer).await;
-        assert!(matches!(&lines[..], [line] if line.ends_with("outcome=left")), "{lines:?}");
-    }
-}
+mod tests;

@@ -1,28 +1,28 @@
-//! The audit record: one line in the log `audit` for each call that changes something and each that is refused. It says
-//! who called, from where, what and how that ended; never what the call carried.
+//! The audit record: one line for each call that changes something and each that is refused. It says who called, from
+//! where, what and how that ended; never what the call carried.
 //!
-//! The owner's calls are all written down. What a stranger can cause is bounded: one answer and one refusal per source
-//! and minute.
+//! The owner's calls are all written down, in the log `audit`. What strangers cause, connections that were refused
+//! among it, goes into `audit.strangers`, a smaller ring of its own, and is bounded (`door::Lines`): they cannot push
+//! out what an owner did.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 
 use api::access::Refused;
-use pki::SpkiPin;
-use pki::client_auth::Caller as Who;
+use door::{Lines, Topic};
 use tonic::Code;
 
-use super::session::Origin;
-use super::sources::{Sources, Topic};
-use crate::{clock, log};
+use super::session::Who;
+use crate::{clock, lock, log};
 
-/// The log of this record.
-const SERVICE: &str = "audit";
+/// The log of what owners do.
+const OWNERS: &str = "audit";
 /// More of a path is no method's.
 const PATH: usize = 80;
 
 /// Where calls are written down; clones share the bounds.
-#[derive(Debug, Clone)]
-pub(super) struct Audit(Sources);
+#[derive(Debug, Clone, Default)]
+pub(super) struct Audit(Arc<Mutex<Lines>>);
 
 /// A call that was let in. When it ends without an outcome, its caller left before the answer.
 #[derive(Debug)]
@@ -35,35 +35,45 @@ pub(super) struct Call {
 /// What is known of a call before it runs.
 #[derive(Debug, Clone)]
 struct Seen {
-    owner: Option<SpkiPin>,
+    who: Who,
     from: SocketAddr,
     method: String,
 }
 
 impl Audit {
-    /// With the bounds that connections have.
-    pub(super) const fn new(sources: Sources) -> Self {
-        Self(sources)
-    }
-
     /// A call begins that is to be written down when it ends.
-    pub(super) fn begin(&self, origin: &Origin, path: &str) -> Call {
-        Call { audit: self.clone(), seen: Seen::of(origin, path), ended: false }
+    pub(super) fn begin(&self, who: Who, from: SocketAddr, path: &str) -> Call {
+        Call { audit: self.clone(), seen: Seen::of(who, from, path), ended: false }
     }
 
     /// A call was refused before it began.
-    pub(super) fn refused(&self, origin: &Origin, path: &str, refused: Refused) {
-        let seen = Seen::of(origin, path);
-        if self.0.first_lately(seen.from.ip(), Topic::Refusal, clock::now()) {
-            log::write(SERVICE, seen.line(&format!("refused reason={:?}", refused.to_string())).as_bytes());
-        }
+    pub(super) fn refused(&self, who: Who, from: SocketAddr, path: &str, refused: Refused) {
+        self.call(&Seen::of(who, from, path), Topic::Refusal, &format!("refused reason={:?}", refused.to_string()));
+    }
+
+    /// A connection of a source was refused, or ended by the machine.
+    pub(super) fn connection(&self, source: IpAddr, what: &str) {
+        self.stranger(source, Topic::Connection, || format!("connection refused source={source} what={what:?}"));
     }
 
     fn ended(&self, seen: &Seen, outcome: Option<Code>) {
         let topic = if outcome == Some(Code::Ok) { Topic::Answer } else { Topic::Refusal };
-        if seen.owner.is_some() || self.0.first_lately(seen.from.ip(), topic, clock::now()) {
-            let outcome = outcome.map_or_else(|| String::from("left"), |code| format!("{code:?}"));
-            log::write(SERVICE, seen.line(&outcome).as_bytes());
+        self.call(seen, topic, &outcome.map_or_else(|| String::from("left"), |code| format!("{code:?}")));
+    }
+
+    fn call(&self, seen: &Seen, topic: Topic, outcome: &str) {
+        match seen.who {
+            Who::Owner(_) => log::write(OWNERS, seen.line(outcome).as_bytes()),
+            Who::Anonymous | Who::NoOwner => self.stranger(seen.from.ip(), topic, || seen.line(outcome)),
+        }
+    }
+
+    fn stranger(&self, source: IpAddr, topic: Topic, line: impl FnOnce() -> String) {
+        let may_write = lock::even_if_poisoned(&self.0).may_write(source, topic, clock::now());
+        match may_write {
+            Some(0) => log::write(log::STRANGERS, line().as_bytes()),
+            Some(left_out) => log::write(log::STRANGERS, format!("{} left_out={left_out}", line()).as_bytes()),
+            None => {}
         }
     }
 }
@@ -85,16 +95,16 @@ impl Drop for Call {
 }
 
 impl Seen {
-    fn of(origin: &Origin, path: &str) -> Self {
-        let owner = match &origin.who {
-            Who::Anonymous => None,
-            Who::Owner(key) => Some(key.pin()),
-        };
-        Self { owner, from: origin.peer, method: path.chars().take(PATH).collect() }
+    fn of(who: Who, from: SocketAddr, path: &str) -> Self {
+        Self { who, from, method: path.chars().take(PATH).collect() }
     }
 
     fn line(&self, outcome: &str) -> String {
-        let who = self.owner.map_or_else(|| String::from("anonymous"), |pin| format!("owner:{pin}"));
+        let who = match self.who {
+            Who::Anonymous => String::from("anonymous"),
+            Who::NoOwner => String::from("no-owner"),
+            Who::Owner(pin) => format!("owner:{pin}"),
+        };
         format!("call who={who} from={} method={:?} outcome={outcome}", self.from, self.method)
     }
 }

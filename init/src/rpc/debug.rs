@@ -23,7 +23,11 @@ use crate::tasks;
 
 /// The service.
 #[derive(Debug)]
-pub(super) struct Debug(pub(super) Arc<Context>);
+pub(super) struct Debug {
+    pub(super) context: Arc<Context>,
+    /// Where the other trees run: what fails here must not fail beside the API.
+    pub(super) main: tokio::runtime::Handle,
+}
 
 /// More would need more descriptors than a process has.
 const MOST_CHILDREN: u32 = 1000;
@@ -58,7 +62,7 @@ impl Debug {
     async fn children(&self, count: &str) -> Result<String, Status> {
         let count = count.parse().ok().filter(|count| *count <= MOST_CHILDREN);
         let count = count.ok_or_else(|| Status::invalid_argument("not a number up to 1000; nothing was done"))?;
-        let children = self.0.children.clone();
+        let children = self.context.children.clone();
         let spawn = move || (0..count).map(|_| children.spawn("test.children", &program("test-exit"))).collect();
         // Off the thread that reaps, so that children die while others are being registered.
         let started: io::Result<Vec<_>> = tasks::blocking(spawn).await;
@@ -86,10 +90,10 @@ impl Debug {
 
     /// Kills a service's main process.
     fn kill(&self, service: &str) -> Result<String, Status> {
-        let running = self.0.snapshots().into_iter().find(|snapshot| snapshot.status.name == service);
+        let running = self.context.snapshots().into_iter().find(|snapshot| snapshot.status.name == service);
         let pid = running.and_then(|snapshot| snapshot.pid);
         let pid = pid.ok_or_else(|| Status::not_found(format!("no process of `{service}`; nothing was done")))?;
-        self.0.children.signal(pid, Signal::KILL);
+        self.context.children.signal(pid, Signal::KILL);
         Ok(format!("killed {}", pid.as_raw_nonzero()))
     }
 
@@ -104,12 +108,15 @@ impl Debug {
         let Some(first) = units.first() else {
             return Err(Status::not_found(format!("no test service `{service}`; nothing was done")));
         };
-        if self.0.snapshots().iter().any(|snapshot| snapshot.status.name == first.spec.name) {
+        if self.context.snapshots().iter().any(|snapshot| snapshot.status.name == first.spec.name) {
             return Err(Status::already_exists(format!("`{service}` has been started; nothing was done")));
         }
-        let tree = Services::start(&self.0.children, units);
+        let tree = {
+            let _its_tasks_run_there = self.main.enter();
+            Services::start(&self.context.children, units)
+        };
         let tree = tree.map_err(|error| Status::internal(error.to_string()))?;
-        self.0.show(&tree);
+        self.context.show(&tree);
         Ok(format!("started {service}"))
     }
 }
@@ -118,6 +125,7 @@ impl Debug {
 fn unit(service: &str) -> Option<Unit> {
     let always = Restart::Always(BACKOFF);
     let (name, restart, run) = match service {
+        "test.connections" => ("test.connections", Restart::Never, Run::Child(program("test-connections"))),
         "test.crash-loop" => ("test.crash-loop", always, Run::Child(program("test-exit"))),
         "test.deaf" => ("test.deaf", always, Run::Child(program("test-deaf"))),
         "test.greedy" => {

@@ -1,86 +1,118 @@
-//! One accepted connection: its bytes, who is at the other end, and its place among the bounded number.
+//! One connection behind its handshake: its bytes, and who is at the other end by the owners of now.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use api::access::Caller;
-use pki::client_auth::Caller as Who;
+use door::{Guest, Visit};
+use pki::SpkiPin;
+use pki::client_auth::Owners;
 use rustls::ServerConnection;
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
-use tonic::transport::server::Connected;
+use tokio::sync::watch;
 
-use super::Front;
-use super::sources::Place;
+/// What a stranger's connection may send in its few seconds, HTTP/2 included: a request takes a few hundred bytes.
+pub(super) const STRANGER_SENDS: usize = 64 << 10;
 
-/// Who calls, as the handshake proved it; requests carry it as an extension.
+/// What the handshake showed; requests carry it as an extension.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
-    /// By certificate.
-    pub(super) who: Who,
+    /// The certificates that the caller showed, whose key it has proven to hold.
+    pub(super) shown: Arc<[CertificateDer<'static>]>,
     /// Where from.
     pub(super) peer: SocketAddr,
     /// 32 bytes both ends derive from the session, for `Claim`.
     pub(super) exporter: [u8; 32],
 }
 
-/// Why a finished handshake is not accepted.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
-    #[error(transparent)]
-    NotAnOwner(#[from] pki::client_auth::NotAnOwner),
-    #[error("export the session's keying material")]
-    Exporter(#[from] rustls::Error),
+/// Who calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    /// Showed no certificate.
+    Anonymous,
+    /// Showed one that is of no owner now; of one at the handshake, or there would be no connection.
+    NoOwner,
+    /// Showed this owner's.
+    Owner(SpkiPin),
 }
 
 impl Origin {
-    pub(super) fn of(session: &ServerConnection, peer: SocketAddr, front: &Front) -> Result<Self, Refused> {
-        let who = front.owners.caller(session.peer_certificates())?;
+    pub(super) fn of(session: &ServerConnection, peer: SocketAddr) -> Result<Self, rustls::Error> {
+        let shown = session.peer_certificates().unwrap_or_default().iter().map(|shown| shown.clone().into_owned());
         let exporter = session.export_keying_material([0; 32], keys::first_contact::EXPORTER_LABEL, None)?;
-        Ok(Self { who, peer, exporter })
+        Ok(Self { shown: shown.collect(), peer, exporter })
     }
 
-    /// As the access table asks.
-    pub(super) const fn caller(&self) -> Caller {
-        match self.who {
-            Who::Anonymous => Caller::Unknown,
-            Who::Owner(_) => Caller::Owner,
+    /// Who that is to these owners. Asked anew for each request: owners come and go while a connection lives.
+    pub(super) fn who(&self, owners: &Owners) -> Who {
+        match owners.caller(Some(&self.shown)) {
+            Ok(pki::client_auth::Caller::Anonymous) => Who::Anonymous,
+            Ok(pki::client_auth::Caller::Owner(key)) => Who::Owner(key.pin()),
+            Err(pki::client_auth::NotAnOwner) => Who::NoOwner,
         }
     }
 }
 
-/// An accepted connection.
+impl Who {
+    /// As the access table asks.
+    pub(super) const fn caller(self) -> Caller {
+        match self {
+            Self::Anonymous => Caller::Unknown,
+            Self::NoOwner => Caller::Stranger,
+            Self::Owner(_) => Caller::Owner,
+        }
+    }
+
+    /// As the bounds ask.
+    pub(super) const fn guest(self) -> Guest {
+        match self {
+            Self::Anonymous | Self::NoOwner => Guest::Stranger,
+            Self::Owner(_) => Guest::Owner,
+        }
+    }
+}
+
+/// A connection's bytes: says when the first are heard, and ends a stranger's that sends too many.
 #[derive(Debug)]
-pub(super) struct Session {
-    stream: TlsStream<TcpStream>,
-    origin: Origin,
-    _place: Place,
+pub(super) struct Session<S> {
+    stream: S,
+    visit: Arc<watch::Sender<Visit>>,
+    heard: bool,
+    /// What it may still send; none for an owner.
+    left: Option<usize>,
 }
 
-impl Session {
-    pub(super) const fn new(stream: TlsStream<TcpStream>, origin: Origin, place: Place) -> Self {
-        Self { stream, origin, _place: place }
+impl<S> Session<S> {
+    pub(super) fn new(stream: S, guest: Guest, visit: Arc<watch::Sender<Visit>>) -> Self {
+        let left = match guest {
+            Guest::Stranger => Some(STRANGER_SENDS),
+            Guest::Owner => None,
+        };
+        Self { stream, visit, heard: false, left }
     }
 }
 
-impl Connected for Session {
-    type ConnectInfo = Origin;
-
-    fn connect_info(&self) -> Origin {
-        self.origin.clone()
-    }
-}
-
-impl AsyncRead for Session {
+impl<S: AsyncRead + Unpin> AsyncRead for Session<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, into)
+        let before = into.filled().len();
+        std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, into))?;
+        let read = into.filled().len() - before;
+        if read > 0 && !self.heard {
+            self.heard = true;
+            self.visit.send_modify(Visit::heard);
+        }
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(read).ok_or_else(|| io::Error::other("a stranger that sends too much"))?;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Session {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Session<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

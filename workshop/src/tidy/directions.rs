@@ -40,6 +40,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("attest", Kind::Pure),
     ("benches", Kind::Pure),
     ("dhcp", Kind::Pure),
+    ("door", Kind::Pure),
     ("enrol", Kind::Pure),
     ("formats", Kind::Pure),
     ("keys", Kind::Pure),

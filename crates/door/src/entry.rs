@@ -1,0 +1,220 @@
+//! Who gets in: a rate of handshakes for each source and for all, and places that are never simply full.
+//!
+//! ```text
+//!   handshake (32) ─┬─► stranger (32)      a place more than there are: the oldest place of the source that holds
+//!                   └─► owner    (64)      most is taken away; strangers never take an owner's
+//! ```
+//! A handshake costs a token of its source and one of all; an owner gets both back. Of those of all, some are kept for
+//! sources that were not here lately, and some for sources an owner came from: whoever floods finds the rest empty.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use crate::bucket::{Bucket, Rate};
+
+/// How many connections of a kind there are at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    /// From all sources.
+    pub all: usize,
+    /// From one.
+    pub per_source: usize,
+}
+
+/// Handshakes under way: 64 KiB each at worst, which a client's certificate may take.
+pub const HANDSHAKES: Room = Room { all: 32, per_source: 8 };
+/// Connections without a certificate: a TLS record, an HTTP/2 frame and their plaintext each, 64 KiB at worst.
+pub const STRANGERS: Room = Room { all: 32, per_source: 8 };
+/// Connections of owners, which cost what owners do.
+pub const OWNERS: Room = Room { all: 64, per_source: 64 };
+
+/// Handshakes of one source: a person with a few windows and a script stay below, and owners get theirs back.
+const OF_SOURCE: Rate = Rate { every: Duration::from_millis(250), burst: 16 };
+/// Handshakes of all sources: eight a second are half of one emulated processor and a hundredth of a real one.
+const OF_ALL: Rate = Rate { every: Duration::from_millis(125), burst: 48 };
+/// Kept for sources an owner came from.
+const KEPT_FOR_KNOWN: u32 = 8;
+/// Kept for those and for sources that were not here lately: one handshake for each of sixteen that flood from now on,
+/// and some for those who just come.
+const KEPT_FOR_NEW: u32 = 32;
+/// A source that has not shaken hands for so long is a new one; by then its bucket is full.
+const LATELY: Duration = Duration::from_secs(10);
+/// Sources of owners that are remembered: a few people with a few networks each.
+const KNOWN: usize = 16;
+
+/// What a finished handshake showed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Guest {
+    /// No certificate.
+    Stranger,
+    /// An owner's key.
+    Owner,
+}
+
+/// A connection's place; the order of places is that of arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place(u64);
+
+/// A connection that got in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entered {
+    /// Its place.
+    pub place: Place,
+    /// Whoever loses theirs for it: to be ended at once.
+    pub instead_of: Option<Place>,
+}
+
+/// Why there is no handshake. The next one may get in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// This source had too many lately.
+    Source,
+    /// All sources together had.
+    All,
+}
+
+/// The place was taken away meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left;
+
+/// All connections of the port.
+#[derive(Debug, Default)]
+pub struct Door {
+    places: BTreeMap<Place, Held>,
+    next: u64,
+    sources: HashMap<IpAddr, Source>,
+    known: VecDeque<IpAddr>,
+    all: Bucket,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    source: IpAddr,
+    stage: Stage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Handshake,
+    Settled(Guest),
+}
+
+/// A source that shook hands lately, and was no owner.
+#[derive(Debug)]
+struct Source {
+    bucket: Bucket,
+    last: Instant,
+}
+
+impl Refused {
+    /// For the record.
+    #[must_use]
+    pub const fn because(self) -> &'static str {
+        match self {
+            Self::Source => "too many handshakes of this source",
+            Self::All => "too many handshakes",
+        }
+    }
+}
+
+impl Stage {
+    const fn room(self) -> Room {
+        match self {
+            Self::Handshake => HANDSHAKES,
+            Self::Settled(Guest::Stranger) => STRANGERS,
+            Self::Settled(Guest::Owner) => OWNERS,
+        }
+    }
+}
+
+impl Door {
+    /// A connection from `source` wants to shake hands.
+    ///
+    /// # Errors
+    /// [`Refused`]: to be closed at once.
+    pub fn knock(&mut self, source: IpAddr, now: Instant) -> Result<Entered, Refused> {
+        // Only sources that got a token of all lately are left, so there are never many.
+        self.sources.retain(|_, seen| now.duration_since(seen.last) < LATELY);
+        let seen = self.sources.get(&source);
+        let keep = match seen {
+            _ if self.known.contains(&source) => 0,
+            None => KEPT_FOR_KNOWN,
+            Some(_) => KEPT_FOR_NEW,
+        };
+        let mut bucket = seen.map_or_else(Bucket::default, |seen| seen.bucket);
+        if !bucket.take(OF_SOURCE, 0, now) {
+            return Err(Refused::Source);
+        }
+        if !self.all.take(OF_ALL, keep, now) {
+            return Err(Refused::All);
+        }
+        self.sources.insert(source, Source { bucket, last: now });
+        let instead_of = self.make_room(source, Stage::Handshake);
+        let place = Place(self.next);
+        self.next += 1;
+        self.places.insert(place, Held { source, stage: Stage::Handshake });
+        Ok(Entered { place, instead_of })
+    }
+
+    /// The handshake at `place` is finished; whoever loses their place for the guest is to be ended at once.
+    ///
+    /// # Errors
+    /// [`Left`]: the place was taken away, the guest is to be ended.
+    pub fn settle(&mut self, place: Place, guest: Guest) -> Result<Option<Place>, Left> {
+        let source = self.places.get(&place).ok_or(Left)?.source;
+        match guest {
+            Guest::Stranger => {}
+            Guest::Owner => self.welcome(source),
+        }
+        let stage = Stage::Settled(guest);
+        let instead_of = self.make_room(source, stage);
+        self.places.insert(place, Held { source, stage });
+        Ok(instead_of)
+    }
+
+    /// The connection at `place` has ended.
+    pub fn leave(&mut self, place: Place) {
+        self.places.remove(&place);
+    }
+
+    /// An owner came from `source`: its handshake was free, and the next one from there finds a token.
+    fn welcome(&mut self, source: IpAddr) {
+        self.all.put_back(OF_ALL);
+        if let Some(seen) = self.sources.get_mut(&source) {
+            seen.bucket.put_back(OF_SOURCE);
+        }
+        self.known.retain(|known| *known != source);
+        self.known.push_back(source);
+        if self.known.len() > KNOWN {
+            self.known.pop_front();
+        }
+    }
+
+    /// Takes a place away if there is none left for one more of `source`.
+    fn make_room(&mut self, source: IpAddr, stage: Stage) -> Option<Place> {
+        let room = stage.room();
+        let places = || self.places.iter().filter(|(_, held)| held.stage == stage);
+        let mut held: HashMap<IpAddr, (usize, Place)> = HashMap::new();
+        for (place, Held { source, .. }) in places() {
+            held.entry(*source).or_insert((0, *place)).0 += 1;
+        }
+        let (own, oldest) = held.get(&source).copied().unzip();
+        let leaves = if own >= Some(room.per_source) {
+            oldest
+        } else if places().count() >= room.all {
+            // Of those that hold as many the one that is here longest.
+            held.into_values()
+                .max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)))
+                .map(|(_, oldest)| oldest)
+        } else {
+            None
+        };
+        let leaves = leaves?;
+        self.places.remove(&leaves);
+        Some(leaves)
+    }
+}
+
+#[cfg(test)]
+mod tests;

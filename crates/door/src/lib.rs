@@ -1,0 +1,21 @@
+//! What a caller of the public port may cost before it has proven to be an owner, and for how long: places, rates,
+//! deadlines, bytes, lines of the record. Decides by counts and time only; whoever asks performs.
+//!
+//! ```text
+//!   TCP ──Door::knock──► handshake ──Door::settle──► stranger   (Visit: no HTTP/2, idle, too old)
+//!            │ refused: rate         │          └──► owner      (Visit: no HTTP/2)
+//!            └ a full house makes room: the oldest of the source that holds most leaves
+//!   request ──Budget::take──► its bytes, given back with its end
+//!   line    ──Lines::may_write──► written, or counted
+//! ```
+
+mod bucket;
+mod budget;
+mod entry;
+mod lines;
+mod visit;
+
+pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
+pub use entry::{Door, Entered, Guest, HANDSHAKES, Left, OWNERS, Place, Refused, Room, STRANGERS};
+pub use lines::{Lines, Topic};
+pub use visit::{Over, Visit};

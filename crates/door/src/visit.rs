@@ -1,0 +1,150 @@
+//! One connection behind its handshake: how long it may stay. A stranger has seconds for what it came for; an owner may
+//! stay as long as somebody is there, which keepalive finds out.
+
+use std::time::{Duration, Instant};
+
+use crate::Guest;
+
+/// From handshake to the first bytes of HTTP/2, and the longest time a stranger may have no request under way.
+const QUIET: Duration = Duration::from_secs(5);
+/// The greatest age of a stranger's connection, whatever it does: `GetState` and `Claim` take one round trip each.
+const AGE: Duration = Duration::from_secs(15);
+
+/// A visit.
+#[derive(Debug, Clone)]
+pub struct Visit {
+    guest: Guest,
+    began: Instant,
+    heard: bool,
+    open: u32,
+    quiet_since: Instant,
+}
+
+/// Why a visit ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// TLS, and then nothing.
+    NoHttp,
+    /// A stranger without a request.
+    Idle,
+    /// A stranger that stayed too long.
+    TooOld,
+}
+
+impl Over {
+    /// For the record.
+    #[must_use]
+    pub const fn because(self) -> &'static str {
+        match self {
+            Self::NoHttp => "no HTTP/2 within 5 s of the handshake",
+            Self::Idle => "no request for 5 s, and no owner",
+            Self::TooOld => "connected for 15 s, and no owner",
+        }
+    }
+}
+
+impl Visit {
+    /// Begins with the end of the handshake.
+    #[must_use]
+    pub const fn new(guest: Guest, now: Instant) -> Self {
+        Self { guest, began: now, heard: false, open: 0, quiet_since: now }
+    }
+
+    /// It has said something.
+    pub const fn heard(&mut self) {
+        self.heard = true;
+    }
+
+    /// A request has begun.
+    pub const fn asks(&mut self) {
+        self.open += 1;
+    }
+
+    /// A request that had begun was answered or given up.
+    pub const fn asked(&mut self, now: Instant) {
+        self.open = self.open.saturating_sub(1);
+        self.quiet_since = now;
+    }
+
+    /// When it is over if nothing else happens; none for an owner who is there.
+    #[must_use]
+    pub fn ends(&self) -> Option<(Instant, Over)> {
+        match (self.guest, self.heard, self.open) {
+            (Guest::Owner | Guest::Stranger, false, _) => Some((self.began + QUIET, Over::NoHttp)),
+            (Guest::Owner, true, _) => None,
+            (Guest::Stranger, true, 0) => {
+                Some((self.quiet_since + QUIET, Over::Idle).min_by_time((self.began + AGE, Over::TooOld)))
+            }
+            (Guest::Stranger, true, _) => Some((self.began + AGE, Over::TooOld)),
+        }
+    }
+}
+
+trait MinByTime {
+    fn min_by_time(self, other: Self) -> Self;
+}
+
+impl MinByTime for (Instant, Over) {
+    fn min_by_time(self, other: Self) -> Self {
+        if other.0 < self.0 { other } else { self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn seconds(number: u64) -> Duration {
+        Duration::from_secs(number)
+    }
+
+    /// Proves: Q1
+    #[test]
+    fn a_stranger_has_seconds_and_an_owner_who_speaks_has_no_end() {
+        let now = testkit::origin();
+        for guest in [Guest::Stranger, Guest::Owner] {
+            assert_eq!(Visit::new(guest, now).ends(), Some((now + seconds(5), Over::NoHttp)), "{guest:?}");
+        }
+        let mut owner = Visit::new(Guest::Owner, now);
+        owner.heard();
+        assert_eq!(owner.ends(), None);
+
+        let mut stranger = Visit::new(Guest::Stranger, now);
+        stranger.heard();
+        assert_eq!(stranger.ends(), Some((now + seconds(5), Over::Idle)), "a word is no request");
+        stranger.asks();
+        assert_eq!(stranger.ends(), Some((now + seconds(15), Over::TooOld)));
+        stranger.asks();
+        stranger.asked(now + seconds(1));
+        assert_eq!(stranger.ends(), Some((now + seconds(15), Over::TooOld)), "one is still open");
+        stranger.asked(now + seconds(2));
+        assert_eq!(stranger.ends(), Some((now + seconds(7), Over::Idle)));
+        stranger.asks();
+        stranger.asked(now + seconds(11));
+        assert_eq!(stranger.ends(), Some((now + seconds(15), Over::TooOld)), "the earlier one");
+    }
+
+    proptest! {
+        #[test]
+        fn no_stranger_outlives_its_age_whatever_it_does(steps in prop::collection::vec((0u8..3, 0u64..4000), 0..50)) {
+            let began = testkit::origin();
+            let mut now = began;
+            let mut visit = Visit::new(Guest::Stranger, began);
+            for (what, millis) in steps {
+                let (ends, _) = visit.ends().expect("a stranger's always ends");
+                prop_assert!(ends <= began + AGE);
+                now += Duration::from_millis(millis);
+                if now >= ends {
+                    break;
+                }
+                match what {
+                    0 => visit.heard(),
+                    1 => visit.asks(),
+                    _ => visit.asked(now),
+                }
+            }
+        }
+    }
+}

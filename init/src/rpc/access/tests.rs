@@ -1,0 +1,178 @@
+//! Calls to a running machine: who is let in by the owners of now, what a stranger's request may cost, what is written
+//! down.
+
+use std::pin::Pin;
+use std::task::{self, Poll};
+
+use api::LogQuery;
+use http_body_util::Full;
+use pki::PrivateKey;
+
+use super::super::context::PowerRequest;
+use super::super::world::{Machine, origin};
+use super::*;
+use crate::log;
+
+/// gRPC: not compressed, no bytes.
+const EMPTY: &[u8] = &[0; 5];
+
+fn request<B>(method: &str, body: B) -> Request<B> {
+    let request = Request::post(format!("/cairn.v1.Public/{method}")).header("content-type", "application/grpc");
+    request.body(body).expect("a request")
+}
+
+/// Calls a method with an empty message; the answer's code.
+async fn call(machine: &Machine, origin: Origin, method: &str) -> Code {
+    outcome(&machine.gate(origin).answer(request(method, Full::from(EMPTY))).await)
+}
+
+/// What was written down about calls from one port, with the log it stands in.
+async fn audited(peer: &str) -> Vec<(String, String)> {
+    let query = LogQuery { subtree: String::from("audit"), ..LogQuery::default() };
+    let mut reader = log::Reader::new(query).expect("installed");
+    let mut found = Vec::new();
+    loop {
+        match reader.next().await {
+            entries if entries.is_empty() => return found,
+            entries => found.extend(entries.into_iter().map(|entry| (entry.service, entry.line))),
+        }
+        let from = format!(" from={peer} ");
+        found.retain(|(_, line)| line.contains(&from));
+    }
+}
+
+/// Proves: Q1
+#[tokio::test]
+async fn what_the_owner_changes_is_written_down_with_who_where_what_and_outcome() {
+    let mut machine = Machine::running();
+    let peer = "192.0.2.1:1001";
+    let owner = origin(Some(&machine.owner), peer);
+    assert_eq!(call(&machine, owner.clone(), "Reboot").await, Code::Ok);
+    assert_eq!(machine.power.try_recv(), Ok(PowerRequest::Reboot));
+    assert_eq!(call(&machine, owner.clone(), "Status").await, Code::Ok, "it only looks");
+    assert_eq!(call(&machine, owner.clone(), "Kubeconfig").await, Code::FailedPrecondition);
+    assert_eq!(call(&machine, owner, "RestartService").await, Code::NotFound);
+    let who = format!("call who=owner:{} from={peer}", machine.owner.public().pin());
+    let expected = [("Reboot", "Ok"), ("Kubeconfig", "FailedPrecondition"), ("RestartService", "NotFound")]
+        .map(|(method, end)| format!("{who} method=\"/cairn.v1.Public/{method}\" outcome={end}"))
+        .map(|line| (String::from("audit"), line));
+    assert_eq!(audited(peer).await, expected);
+}
+
+/// Proves: Q1
+#[tokio::test]
+async fn a_stranger_is_refused_and_fills_neither_machine_nor_record() {
+    let mut machine = Machine::running();
+    let peer = "192.0.2.2:1002";
+    for method in ["PowerOff", "Reboot", "Kubeconfig", "Tunnel"] {
+        assert_eq!(call(&machine, origin(None, peer), method).await, Code::Unauthenticated, "{method}");
+    }
+    for _ in 0..20 {
+        assert_eq!(call(&machine, origin(None, peer), "Claim").await, Code::FailedPrecondition);
+    }
+    assert!(machine.power.try_recv().is_err(), "nothing was asked of the machine");
+    let expected = format!(
+        "call who=anonymous from={peer} method=\"/cairn.v1.Public/PowerOff\" outcome=refused reason=\"only for the \
+         owner; nothing was done; call with the owner's certificate\""
+    );
+    assert_eq!(audited(peer).await, [(String::from("audit.strangers"), expected)]);
+}
+
+/// Five thousand sources cannot push out what the owner did, and write a bounded number of lines. Proves: Q1
+#[tokio::test]
+async fn strangers_from_everywhere_leave_the_owners_lines_alone() {
+    let machine = Machine::running();
+    let peer = "192.0.2.6:1006";
+    assert_eq!(call(&machine, origin(Some(&machine.owner), peer), "RestartService").await, Code::NotFound);
+    let mut lines = 0;
+    for number in 0..5000_u32 {
+        let stranger = format!("198.18.{}.{}:9", number >> 8, number & 255);
+        assert_eq!(call(&machine, origin(None, &stranger), "Reboot").await, Code::Unauthenticated);
+        lines += usize::from(number < 200 && !audited(&stranger).await.is_empty());
+    }
+    assert_eq!(audited(peer).await.len(), 1, "the owner's line is there");
+    assert!((1..200).contains(&lines), "{lines} of the first 200 strangers");
+}
+
+/// Proves: Q1
+#[tokio::test]
+async fn a_caller_who_leaves_before_the_answer_is_written_down() {
+    let machine = Machine::running();
+    let peer = "192.0.2.3:1003";
+    let gate = machine.gate(origin(Some(&machine.owner), peer));
+    drop(gate.answer(request("PowerOff", Body::empty())));
+    let lines = audited(peer).await;
+    assert!(matches!(&lines[..], [(_, line)] if line.ends_with("outcome=left")), "{lines:?}");
+}
+
+/// Proves: Q1
+#[tokio::test]
+async fn the_owner_is_decided_for_each_request_by_the_owners_of_now() {
+    let machine = Machine::running();
+    let connection = machine.gate(origin(Some(&machine.owner), "192.0.2.4:1004"));
+    let status = async || outcome(&connection.answer(request("Status", Full::from(EMPTY))).await);
+    assert_eq!(status().await, Code::Ok);
+    let other = PrivateKey::generate().expect("a key");
+    machine.owned_by(&[other]);
+    assert_eq!(status().await, Code::PermissionDenied, "on the same connection");
+    machine.owned_by(std::slice::from_ref(&machine.owner));
+    assert_eq!(status().await, Code::Ok, "and again");
+}
+
+/// A body that has begun and does not go on.
+struct Half(Option<Bytes>);
+
+impl AnyBody for Half {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, Infallible>>> {
+        self.0.take().map_or(Poll::Pending, |bytes| Poll::Ready(Some(Ok(http_body::Frame::data(bytes)))))
+    }
+}
+
+/// Proves: Q1
+#[tokio::test(start_paused = true)]
+async fn a_half_sent_request_of_a_stranger_ends_after_five_seconds_and_gives_its_bytes_back() {
+    let machine = Machine::running();
+    let gate = machine.gate(origin(None, "192.0.2.5:1005"));
+    let most = door::STRANGERS_BUDGET / bytes(Guest::Stranger);
+    let began = tokio::time::Instant::now();
+    let half = || request("GetState", Half(Some(Bytes::from_static(&[0, 0, 0, 4, 0, 1, 2]))));
+    let mut open: tokio::task::JoinSet<_> = (0..most).map(|_| gate.answer(half())).collect();
+    tokio::task::yield_now().await;
+    let full = outcome(&gate.answer(request("GetState", Full::from(EMPTY))).await);
+    assert_eq!(full, Code::ResourceExhausted, "no byte is left for one more");
+    assert_eq!(call(&machine, origin(Some(&machine.owner), "192.0.2.5:1"), "Status").await, Code::Ok, "but for owners");
+    while let Some(ended) = open.join_next().await {
+        assert_eq!(outcome(&ended.expect("no panic")), Code::DeadlineExceeded);
+    }
+    assert_eq!(began.elapsed().as_secs(), 5);
+    assert_eq!(outcome(&gate.answer(request("GetState", Full::from(EMPTY))).await), Code::Ok, "all came back");
+    let unbounded = gate.visit.borrow().ends().expect("a stranger's visit ends").0;
+    assert!(unbounded <= clock::now() + Duration::from_secs(5), "and no request is under way");
+}
+
+/// Proves: Q1
+#[tokio::test]
+async fn a_stranger_may_send_a_kibibyte_and_an_owner_sixty_four() {
+    let machine = Machine::running();
+    // A field that nobody knows, so that the method does not mind: number 100, and its length.
+    let message = |length: usize| {
+        let field = length - 4;
+        let length_in_two =
+            [u8::try_from(field & 127).expect("seven bits") | 128, u8::try_from(field >> 7).expect("few")];
+        let head = u32::try_from(length).expect("short").to_be_bytes();
+        [&[0][..], &head, &[0xa2, 0x06], &length_in_two, &vec![0; field]].concat()
+    };
+    let ask = async |key: Option<&PrivateKey>, method: &str, length| {
+        let gate = machine.gate(origin(key, "192.0.2.7:1007"));
+        outcome(&gate.answer(request(method, Full::from(message(length)))).await)
+    };
+    assert_eq!(ask(None, "GetState", 1024).await, Code::Ok);
+    assert_ne!(ask(None, "GetState", 1025).await, Code::Ok);
+    assert_eq!(ask(Some(&machine.owner), "Status", 16_000).await, Code::Ok);
+}

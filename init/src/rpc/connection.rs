@@ -1,0 +1,218 @@
+//! One connection from its place at the door to its end: handshake, HTTP/2, deadlines. What may happen and for how long is
+//! decided by `door`; this performs it.
+//!
+//! ```text
+//!   place ─► TLS 1.3 within 5 s ─► who? ─► settled as stranger or owner ─► HTTP/2 until `Visit` or the peer ends it
+//! ```
+//! All that belongs to a connection ends with it, its place last.
+
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use door::{Entered, Guest, Place, Visit};
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep_until, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::Front;
+use super::access::{Gate, Methods};
+use super::session::{Origin, Session, Who};
+use crate::{clock, lock};
+
+/// From connection to finished handshake; under emulation one takes 60 ms.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// A peer that does not answer HTTP/2 pings is gone.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Streams at a time: an owner's tools carry a tunnel's connections on one each.
+const OWNER_STREAMS: u32 = 32;
+/// `GetState` and `Claim` come one after the other.
+const STRANGER_STREAMS: u32 = 2;
+/// A stranger's largest request and its framing.
+const STRANGER_WINDOW: u32 = 2 << 10;
+/// The least there is (RFC 9113, section 6.9.2).
+const STRANGER_CONNECTION_WINDOW: u32 = (64 << 10) - 1;
+/// Names and values of a request's head; our tools send 300 bytes.
+const HEAD: u32 = 4 << 10;
+/// Answers that wait for a stranger to read them.
+const STRANGER_ANSWERS: usize = 16 << 10;
+
+/// What all connections of the port share.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub(super) methods: Arc<Methods>,
+    front: watch::Receiver<Front>,
+    door: Mutex<Door>,
+}
+
+/// The door, and whom to end when it says so.
+#[derive(Debug, Default)]
+struct Door {
+    decides: door::Door,
+    inside: std::collections::HashMap<Place, (IpAddr, AbortHandle)>,
+}
+
+/// A connection's place; given back when dropped.
+#[derive(Debug)]
+struct Inside {
+    port: Arc<Port>,
+    place: Place,
+}
+
+impl Port {
+    pub(super) fn new(methods: Arc<Methods>, front: watch::Receiver<Front>) -> Arc<Self> {
+        Arc::new(Self { methods, front, door: Mutex::default() })
+    }
+
+    /// Takes a connection in, or closes it.
+    pub(super) fn enter<S>(self: &Arc<Self>, connections: &mut JoinSet<()>, stream: S, peer: SocketAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let entered = lock::even_if_poisoned(&self.door).decides.knock(peer.ip(), clock::now());
+        match entered {
+            Ok(Entered { place, instead_of }) => {
+                self.make_room(instead_of);
+                let inside = Inside { port: self.clone(), place };
+                let visit = connections.spawn(visit(inside, stream, peer));
+                lock::even_if_poisoned(&self.door).inside.insert(place, (peer.ip(), visit));
+            }
+            Err(refused) => self.methods.audit.connection(peer.ip(), refused.because()),
+        }
+    }
+
+    /// Ends the connection that lost its place.
+    fn make_room(&self, leaves: Option<Place>) {
+        let Some(leaves) = leaves else { return };
+        let ended = lock::even_if_poisoned(&self.door).inside.remove(&leaves);
+        if let Some((source, visit)) = ended {
+            visit.abort();
+            self.methods.audit.connection(source, "made room for others");
+        }
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let mut door = lock::even_if_poisoned(&self.port.door);
+        door.decides.leave(self.place);
+        door.inside.remove(&self.place);
+    }
+}
+
+/// One visit; why it was ended, where the machine ended it, is written down.
+async fn visit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(inside: Inside, stream: S, peer: SocketAddr) {
+    let tls = inside.port.front.borrow().tls.clone();
+    let ended = match timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await {
+        Ok(Ok(stream)) => match Origin::of(stream.get_ref().1, peer) {
+            Ok(origin) => serve(&inside, stream, origin).await,
+            Err(error) => Err(format!("handshake failed: {error}")),
+        },
+        Ok(Err(error)) => Err(format!("handshake failed: {error}")),
+        Err(_elapsed) => Err(String::from("handshake took longer than 5 s")),
+    };
+    if let Err(why) = ended {
+        inside.port.methods.audit.connection(peer.ip(), &why);
+    }
+}
+
+/// HTTP/2 until the peer or the visit's deadline ends it.
+async fn serve<S>(inside: &Inside, stream: S, origin: Origin) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let port = &inside.port;
+    let mut front = port.front.clone();
+    // The owners of now: they may be others than when the handshake began.
+    let guest = match origin.who(&front.borrow_and_update().owners) {
+        Who::NoOwner => return Err(String::from("handshake failed: the certificate is of no owner of this machine")),
+        who @ (Who::Anonymous | Who::Owner(_)) => who.guest(),
+    };
+    let settled = lock::even_if_poisoned(&port.door).decides.settle(inside.place, guest);
+    let Ok(instead_of) = settled else { return Ok(()) }; // ended already, and written down
+    port.make_room(instead_of);
+    let (visit, mut changes) = watch::channel(Visit::new(guest, clock::now()));
+    let visit = Arc::new(visit);
+    let streams = Streams::default();
+    let _end_with_it = Ending(streams.clone());
+    let gate = Gate::new(port.methods.clone(), port.front.clone(), origin.clone(), visit.clone());
+    let session = TokioIo::new(Session::new(stream, guest, visit));
+    let mut connection = pin!(http(guest, streams).serve_connection(session, gate));
+    loop {
+        let ends = changes.borrow_and_update().ends();
+        tokio::select! {
+            ended = connection.as_mut() => {
+                // However the peer left: it is gone.
+                let _left = ended;
+                return Ok(());
+            }
+            over = until(ends) => return Err(String::from(over.because())),
+            Ok(()) = changes.changed() => {}
+            Ok(()) = front.changed() => {
+                let now = origin.who(&front.borrow_and_update().owners);
+                if now.guest() != guest {
+                    return Err(String::from("its owner is no owner any more"));
+                }
+            }
+        }
+    }
+}
+
+async fn until(ends: Option<(Instant, door::Over)>) -> door::Over {
+    match ends {
+        Some((at, over)) => {
+            sleep_until(at.into()).await;
+            over
+        }
+        None => std::future::pending().await,
+    }
+}
+
+fn http(guest: Guest, streams: Streams) -> http2::Builder<Streams> {
+    let mut http = http2::Builder::new(streams);
+    http.timer(TokioTimer::new());
+    http.keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE).max_header_list_size(HEAD);
+    match guest {
+        Guest::Stranger => http
+            .max_concurrent_streams(STRANGER_STREAMS)
+            .initial_stream_window_size(STRANGER_WINDOW)
+            .initial_connection_window_size(STRANGER_CONNECTION_WINDOW)
+            .max_send_buf_size(STRANGER_ANSWERS),
+        Guest::Owner => http
+            .max_concurrent_streams(OWNER_STREAMS)
+            .initial_stream_window_size(64 << 10)
+            .initial_connection_window_size(256 << 10),
+    };
+    http
+}
+
+/// The requests of one connection: each is a task, and all end with it.
+#[derive(Debug, Clone, Default)]
+struct Streams(Arc<Mutex<JoinSet<()>>>);
+
+/// Ends the requests when it is dropped: each of them holds on to the set, which therefore never ends by itself.
+struct Ending(Streams);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        lock::even_if_poisoned(&self.0.0).abort_all();
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Streams {
+    fn execute(&self, stream: F) {
+        let mut streams = lock::even_if_poisoned(&self.0);
+        // A panic was told by the hook, and its caller sees the stream reset.
+        while let Some(_ended) = streams.try_join_next() {}
+        streams.spawn(stream);
+    }
+}
+
+#[cfg(test)]
+mod tests;

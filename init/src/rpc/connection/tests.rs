@@ -1,0 +1,164 @@
+//! Connections without a network and in virtual time: each ends when it should, and gives its place back.
+
+use std::convert::Infallible;
+
+use pki::PrivateKey;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::Instant as Then;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::super::world::{Machine, client};
+use super::*;
+
+/// HTTP/2's preface and empty settings (RFC 9113, sections 3.4 and 6.5).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// A ping (section 6.7).
+const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// The port of a running machine.
+struct World {
+    machine: Machine,
+    port: Arc<Port>,
+    connections: JoinSet<()>,
+}
+
+impl World {
+    fn new() -> Self {
+        let machine = Machine::running();
+        let port = Port::new(machine.methods.clone(), machine.front.subscribe());
+        Self { machine, port, connections: JoinSet::new() }
+    }
+
+    /// Somebody connects.
+    fn connect(&mut self, from: u8) -> DuplexStream {
+        let (ours, theirs) = duplex(64 << 10);
+        self.port.enter(&mut self.connections, ours, SocketAddr::from(([192, 0, 2, from], 9)));
+        theirs
+    }
+
+    /// Somebody finishes the handshake.
+    async fn shake_hands(&mut self, from: u8, key: Option<&PrivateKey>) -> std::io::Result<TlsStream<DuplexStream>> {
+        let name = ServerName::try_from("machine.cairn.internal").expect("a name");
+        let stream = self.connect(from);
+        TlsConnector::from(client(key)).connect(name, stream).await
+    }
+
+    fn owner(&self) -> PrivateKey {
+        let pkcs8 = self.machine.owner.to_pkcs8().expect("encodes");
+        PrivateKey::from_pkcs8(pkcs8.expose()).expect("its own")
+    }
+
+    fn held(&self) -> usize {
+        lock::even_if_poisoned(&self.port.door).inside.len()
+    }
+}
+
+/// The machine answers a ping.
+async fn answers(session: &mut TlsStream<DuplexStream>) {
+    session.write_all(PING).await.expect("sent");
+    let mut heard = Vec::new();
+    while !heard.windows(9).any(|frame| frame == b"\0\0\x08\x06\x01\0\0\0\0") {
+        assert_ne!(session.read_buf(&mut heard).await.expect("a frame"), 0, "the machine has hung up");
+    }
+}
+
+/// Until the machine hangs up; after how long.
+async fn borne(stream: &mut (impl AsyncRead + Unpin)) -> Duration {
+    let began = Then::now();
+    // Closed with or without a word of TLS.
+    let _closed = stream.read_to_end(&mut Vec::new()).await;
+    began.elapsed()
+}
+
+fn about(seconds: u64, borne: Duration) {
+    let expected = Duration::from_secs(seconds);
+    assert!((expected..expected + Duration::from_millis(100)).contains(&borne), "{borne:?}, not {seconds} s");
+}
+
+/// Proves: Q1
+#[tokio::test(start_paused = true)]
+async fn whoever_says_nothing_is_gone_after_five_seconds_before_tls_and_behind_it() {
+    let mut world = World::new();
+    let owner = world.owner();
+    about(5, borne(&mut world.connect(1)).await);
+    for key in [None, Some(&owner)] {
+        let mut session = world.shake_hands(1, key).await.expect("a session");
+        about(5, borne(&mut session).await);
+    }
+    assert_eq!(world.held(), 0);
+}
+
+/// Proves: Q1
+#[tokio::test(start_paused = true)]
+async fn a_stranger_who_speaks_http_and_asks_nothing_is_gone_and_an_owner_stays_while_it_answers() {
+    let mut world = World::new();
+    let owner = world.owner();
+    let mut stranger = world.shake_hands(1, None).await.expect("a session");
+    stranger.write_all(PREFACE).await.expect("sent");
+    about(5, borne(&mut stranger).await);
+    // An owner who answers nothing has vanished: two pings' time.
+    let mut vanished = world.shake_hands(2, Some(&owner)).await.expect("a session");
+    vanished.write_all(PREFACE).await.expect("sent");
+    about(40, borne(&mut vanished).await);
+    assert_eq!(world.held(), 0);
+}
+
+/// Proves: Q1
+#[tokio::test(start_paused = true)]
+async fn a_stranger_who_sends_without_end_is_cut_off_at_once() {
+    let mut world = World::new();
+    let session = world.shake_hands(1, None).await.expect("a session");
+    let (mut answers, mut session) = tokio::io::split(session);
+    let pings = async {
+        session.write_all(PREFACE).await?;
+        loop {
+            session.write_all(PING).await?;
+        }
+    };
+    let (sent, borne): (std::io::Result<Infallible>, _) = tokio::join!(pings, borne(&mut answers));
+    assert!(sent.is_err());
+    about(0, borne);
+}
+
+/// Proves: A6 Q1
+#[tokio::test(start_paused = true)]
+async fn strangers_hold_no_place_that_an_owner_needs() {
+    let mut world = World::new();
+    let owner = world.owner();
+    let mut strangers = Vec::new();
+    for from in (1..5).cycle().take(64) {
+        strangers.extend(world.shake_hands(from, None).await);
+    }
+    assert!((8..=32).contains(&world.held()), "{}", world.held());
+    let mut owners = Vec::new();
+    for number in 0..40 {
+        // From an address where nobody was, and beside the strangers' silent handshakes.
+        let _silent = world.connect(number % 4 + 1);
+        let mut session = world.shake_hands(100, Some(&owner)).await.expect("the owner gets in");
+        session.write_all(PREFACE).await.expect("sent");
+        session.read_exact(&mut [0; 9]).await.expect("the machine speaks HTTP/2 with the owner");
+        owners.push(session);
+    }
+    for mut stranger in strangers {
+        assert!(borne(&mut stranger).await <= Duration::from_secs(5));
+    }
+    assert_eq!(world.held(), owners.len(), "the strangers are gone, the owner's sessions are all there");
+}
+
+/// Proves: Q1
+#[tokio::test(start_paused = true)]
+async fn a_connection_ends_when_its_owner_is_none_any_more() {
+    let mut world = World::new();
+    let owner = world.owner();
+    let mut session = world.shake_hands(1, Some(&owner)).await.expect("a session");
+    session.write_all(PREFACE).await.expect("sent");
+    session.read_exact(&mut [0; 9]).await.expect("settings");
+    world.machine.owned_by(std::slice::from_ref(&owner));
+    // Another certificate of the machine, the same owner.
+    answers(&mut session).await;
+    world.machine.owned_by(&[]);
+    about(0, borne(&mut session).await);
+    assert_eq!(world.held(), 0);
+}

@@ -1,0 +1,92 @@
+//! The API of a running machine without its port, for tests: methods, owners, and callers of any kind.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use model::{BootClass, RootHash};
+use pki::client_auth::{Owners, nameless_certificate, owner_certificate, server_config};
+use pki::{Identity, PrivateKey};
+use rustls::ClientConfig;
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
+
+use super::Front;
+use super::access::{Gate, Methods};
+use super::context::{Context, PowerRequest};
+use super::session::Origin;
+use crate::board::{Board, Boot};
+use crate::child::Children;
+use crate::tls::Clock;
+use crate::{clock, log};
+
+/// A machine that runs, with one owner.
+pub(super) struct Machine {
+    pub(super) methods: Arc<Methods>,
+    pub(super) power: mpsc::Receiver<PowerRequest>,
+    pub(super) front: watch::Sender<Front>,
+    pub(super) owner: PrivateKey,
+}
+
+impl Machine {
+    /// Within a runtime.
+    pub(super) fn running() -> Self {
+        log::install(Vec::new());
+        let (board, power_on) = Board::new(Boot {
+            profile: api::Profile::Release,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        });
+        board.settled(&power_on.opens().runs(), "");
+        let (context, power) = Context::new(&board, &Children::default());
+        let owner = PrivateKey::generate().expect("a key");
+        let front = watch::Sender::new(front(std::slice::from_ref(&owner)));
+        Self { methods: Methods::new(context, Handle::current()), power, front, owner }
+    }
+
+    /// From now on these are the owners.
+    pub(super) fn owned_by(&self, owners: &[PrivateKey]) {
+        self.front.send_replace(front(owners));
+    }
+
+    /// A connection as its requests see it.
+    pub(super) fn gate(&self, origin: Origin) -> Gate {
+        let who = origin.who(&self.front.borrow().owners);
+        let visit = watch::Sender::new(door::Visit::new(who.guest(), clock::now()));
+        Gate::new(self.methods.clone(), self.front.subscribe(), origin, Arc::new(visit))
+    }
+}
+
+/// What a handshake shows that was made by whoever holds `key`, or by nobody in particular.
+pub(super) fn origin(key: Option<&PrivateKey>, peer: &str) -> Origin {
+    let shown: Vec<CertificateDer<'static>> = key.map(certificate).into_iter().collect();
+    let peer: SocketAddr = peer.parse().expect("an address");
+    Origin { shown: shown.into(), peer, exporter: [0; 32] }
+}
+
+/// The other end's TLS.
+pub(super) fn client(key: Option<&PrivateKey>) -> Arc<ClientConfig> {
+    let mut tls = pki::danger::first_contact(Arc::new(Clock)).expect("a configuration");
+    if let Some(key) = key {
+        let private = PrivatePkcs8KeyDer::from(key.to_pkcs8().expect("encodes").expose().to_vec()).into();
+        let shown = CertifiedKey::from_der(vec![certificate(key)], private, tls.crypto_provider()).expect("they fit");
+        tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown));
+    }
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    Arc::new(tls)
+}
+
+fn certificate(key: &PrivateKey) -> CertificateDer<'static> {
+    owner_certificate(key).expect("a certificate")
+}
+
+fn front(owners: &[PrivateKey]) -> Front {
+    let owners = Owners::new(owners.iter().map(|owner| owner.public().clone()).collect());
+    let key = PrivateKey::generate().expect("a key");
+    let nameless = Identity { chain: vec![nameless_certificate(&key).expect("a certificate")], key: &key };
+    let mut tls = server_config(nameless, None, owners.clone(), Arc::new(Clock)).expect("they fit");
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    Front { tls: Arc::new(tls), owners }
+}
