@@ -11,6 +11,7 @@ use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
 use pki::PrivateKey;
 use qemu::Vm;
+use qemu::deadline::Stopwatch;
 use serde_json::Value;
 use tests::{Case, Context, Need, Refused, Relay, Stranger, wait_state};
 use tonic::{Code, Status};
@@ -21,8 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], anonymous),
     case("what changes something and who is refused is written down", &["Q1"], audited),
     case("a certificate that is not the owner's is refused", &["Q1", "S12"], wrong_certificate),
-    case("whoever speaks no TLS is cut off and told off once a minute", &["Q1"], no_tls),
-    case("a thousand idle connections do not keep the owner out", &["Q1"], idle),
+    case("whoever speaks no TLS is cut off within 5 s and told off once a minute", &["Q1"], no_tls),
     case("an oversized message is refused", &["Q1"], oversized),
     case("logs by service, tail, since and follow", &["Q2"], logs),
     Case { name: "claim ends for good with the owner's first call", proves: &["S12"], needs: &[], run: claim },
@@ -32,6 +32,12 @@ pub(crate) const CASES: &[Case] = &[
 const STATUS: &str = "/cairn.v1.Public/Status";
 /// Exit code of `cairnctl` for what it does not trust.
 const REFUSED: i32 = 4;
+/// What a machine gives a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// It begins when the machine takes the connection, which the host's side of it may not know at once.
+const BEGUN: Duration = Duration::from_secs(1);
+/// What a busy host may take to see its end.
+const SEEN: Duration = Duration::from_secs(3);
 /// Between two lines about one source.
 const QUIET_MS: u64 = 60_000;
 
@@ -57,15 +63,28 @@ fn anonymous(t: &Context) -> anyhow::Result<()> {
 fn audited(t: &Context) -> anyhow::Result<()> {
     let shared = victim::shared(t)?;
     let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    // Cases before this one have left such lines, so only what is new counts: one more of the owner's.
+    let injected = |victim: &Victim| -> anyhow::Result<usize> {
+        let lines = victim.lines("audit", "who=owner:")?;
+        Ok(lines.iter().filter(|line| line.contains("Inject") && line.contains("outcome=Ok")).count())
+    };
+    let before = injected(&victim)?;
     victim.session.inject(FaultKind::Children, "0")?;
-    let owner = victim.lines("audit", "who=owner:")?;
-    ensure!(owner.iter().any(|line| line.contains("Inject") && line.contains("outcome=Ok")), "{owner:?}");
-    let refused = Stranger::meet(&victim.vm, t.within(10))?.call_empty(STATUS);
-    ensure!(refused.is_err(), "a stranger was told");
-    ensure!(
-        !victim.lines("audit", "who=anonymous")?.is_empty(),
-        "once a minute and source, however often it was tried"
-    );
+    let after = injected(&victim)?;
+    ensure!(after == before + 1, "{before}, then {after} lines of the owner's call");
+    // A stranger's line names its port, which is this one's: what others left behind is from other ports. A source is
+    // written down once a minute, so the first tries of this one may not be.
+    let written = victim.vm.until(t.within(8), || {
+        let mut stranger = Stranger::meet(&victim.vm, t.within(10)).ok()?;
+        let refused = stranger.call_empty(STATUS).map_err(|status| status.code());
+        let lines = victim.lines("audit.strangers", &format!(":{} ", stranger.port())).ok()?;
+        let ours = |line: &&String| line.contains("who=anonymous") && line.contains("Status");
+        lines.iter().find(ours).map(|line| (refused, line.clone()))
+    });
+    let (refused, line) = written.context("no line about the stranger that was refused")?;
+    ensure!(refused == Err(Code::Unauthenticated), "{refused:?}");
+    ensure!(line.contains("outcome=refused"), "{line}");
+    ensure!(injected(&victim)? == after, "nothing else was written down as the owner's");
     Ok(())
 }
 
@@ -85,27 +104,20 @@ fn no_tls(t: &Context) -> anyhow::Result<()> {
     let plain = b"GET / HTTP/1.1\r\nHost: cairn\r\n\r\n".as_slice();
     let garbage = [0xa5; 4096];
     // The last one begins a handshake and never goes on.
+    let mut took = Duration::ZERO;
     for sent in [plain, &garbage, &[0x16, 3, 1]] {
         let mut stream = connect(t, &victim)?;
+        let began = Stopwatch::start();
         stream.write_all(sent).context("send")?;
         let answer = until_closed(&mut stream)?;
+        took = began.elapsed();
         // An alert at most.
         ensure!(answer.len() <= 7, "{answer:?}");
     }
+    t.measured(&format!("a handshake that does not go on was cut off after {took:?}"));
+    // The guest's clock runs as the host's does; a busy host may be late to see it.
+    ensure!((HANDSHAKE - BEGUN..HANDSHAKE + SEEN).contains(&took), "{took:?}");
     victim.ask(&["machine", "status"])?;
-    refused_once_a_minute(&victim)
-}
-
-fn idle(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    let idle: Vec<TcpStream> = (0..1000).map(|_| connect(t, &victim)).collect::<anyhow::Result<_>>()?;
-    victim.session.call_empty(STATUS).context("on the owner's open session")?;
-    for mut stream in idle {
-        ensure!(until_closed(&mut stream)?.is_empty(), "an idle connection was answered");
-    }
-    victim.owner.patiently(victim::NAME, &victim.vm, &["machine", "status"], t.within(10))?;
-    victim::bounded(t, &victim.session.inject(FaultKind::Children, "0")?)?;
     refused_once_a_minute(&victim)
 }
 
@@ -138,18 +150,22 @@ fn logs(t: &Context) -> anyhow::Result<()> {
     let ordered = etcd.windows(2).all(|pair| matches!(pair, [first, second] if time(first) <= time(second)));
     ensure!(ordered, "oldest first");
     ensure!(victim.logs(&["--since", "1h", "etcd"])?.len() >= etcd.len());
-    let since = etcd.get(2).map(time);
+    // The first time that has something before it.
+    let since = etcd.iter().map(time).find(|later| etcd.first().map(time) < Some(*later));
     let follow = LogsRequest { subtree: "etcd".into(), since_unix_ms: since, ..LogsRequest::default() };
-    let none_before = victim.session.call(async |client| {
+    let times = victim.session.call(async |client| {
         let mut entries = client.logs(follow).await?.into_inner();
+        let mut times = Vec::new();
         while let Some(entry) = entries.message().await? {
-            if Some(entry.unix_ms) < since {
-                return Ok(false);
-            }
+            times.push(entry.unix_ms);
         }
-        Ok::<_, Status>(true)
+        Ok::<_, Status>(times)
     })?;
-    ensure!(none_before, "an entry older than asked for");
+    let later = etcd.iter().filter(|entry| Some(time(entry)) >= since).count();
+    ensure!(times.len() >= later && later > 0, "{} of {later} entries since then", times.len());
+    ensure!(times.iter().all(|time| Some(*time) >= since), "an entry older than asked for");
+    let before = etcd.iter().filter(|entry| Some(time(entry)) < since).count();
+    ensure!(before > 0, "nothing was there to be left out");
 
     let follow = LogsRequest { subtree: "init".into(), tail: Some(0), follow: true, ..LogsRequest::default() };
     let patience = t.within(10).left().unwrap_or_default();
@@ -252,7 +268,7 @@ fn until_closed(stream: &mut TcpStream) -> anyhow::Result<Vec<u8>> {
 
 /// Whatever was refused (all of it came from one address): it was logged, and never twice in a minute.
 fn refused_once_a_minute(victim: &Victim) -> anyhow::Result<()> {
-    let entries = victim.logs(&["init"])?;
+    let entries = victim.logs(&["audit.strangers"])?;
     let refusal = |entry: &&Value| entry["line"].as_str().is_some_and(|line| line.contains("connection refused"));
     let times: Vec<u64> = entries.iter().filter(refusal).filter_map(|entry| entry["unix_ms"].as_u64()).collect();
     ensure!(!times.is_empty(), "a refusal is logged");

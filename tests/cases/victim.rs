@@ -36,10 +36,10 @@ pub(crate) fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Victim>>> {
 }
 
 /// How many addresses the besieged machine is reached from.
-const ADDRESSES: usize = 5;
+const ADDRESSES: usize = 6;
 
-/// The same behind five networks, each with an address of its own for whoever comes through it. It belongs to the cases
-/// that attack its port: the owner comes by the first of the networks, strangers by the others.
+/// The same behind six networks, each with an address of its own for whoever comes through it. It belongs to the cases
+/// that attack its port: strangers by four of the networks, the owner by the first and, as a newcomer, by the last.
 pub(crate) fn besieged(t: &Context) -> anyhow::Result<Arc<Mutex<Besieged>>> {
     const NAME: &str = "besieged";
     t.shared(NAME, |t| {
@@ -52,8 +52,8 @@ pub(crate) fn besieged(t: &Context) -> anyhow::Result<Arc<Mutex<Besieged>>> {
         let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
         let victim = Victim { vm, owner, session };
         let forwards = victim.vm.forwards(model::PUBLIC_API_PORT);
-        let [_owners, strangers @ ..] = <[SocketAddr; ADDRESSES]>::try_from(forwards.as_slice())?;
-        Ok(Besieged { victim, strangers })
+        let [_owners, strangers @ .., newcomer] = <[SocketAddr; ADDRESSES]>::try_from(forwards.as_slice())?;
+        Ok(Besieged { victim, strangers, newcomer })
     })
 }
 
@@ -62,7 +62,9 @@ pub(crate) fn besieged(t: &Context) -> anyhow::Result<Arc<Mutex<Besieged>>> {
 pub(crate) struct Besieged {
     pub(crate) victim: Victim,
     /// Where each is seen with an address of its own.
-    pub(crate) strangers: [SocketAddr; ADDRESSES - 1],
+    pub(crate) strangers: [SocketAddr; ADDRESSES - 2],
+    /// Where nobody was before the owner tries.
+    pub(crate) newcomer: SocketAddr,
 }
 
 impl Victim {

@@ -54,7 +54,7 @@ pub struct Crowd {
 }
 
 /// Whoever was refused waits a moment, so that the host is not kept busy by refusals.
-const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN: Duration = Duration::from_millis(300);
 /// Calls that each of [`Manner::HalfSent`] begins.
 const CALLS: usize = 32;
 /// What is sent of each.

@@ -43,6 +43,9 @@ const FAULT: Duration = Duration::from_secs(120);
 pub struct Stranger {
     runtime: Runtime,
     channel: Channel,
+    /// Where an anonymous one connects anew: a machine bears it for seconds only.
+    again: Option<SocketAddr>,
+    port: u16,
 }
 
 impl Stranger {
@@ -60,12 +63,13 @@ impl Stranger {
     /// As above. Whether the machine accepts it shows at the first call: in TLS 1.3 it looks at it afterwards.
     pub fn meet_as(vm: &Vm, key: Option<&PrivateKey>, deadline: Deadline) -> anyhow::Result<Self> {
         let address = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A thread of its own, so that the machine's pings are answered also while nobody calls.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut last = None;
         let met = vm.until(deadline, || {
             let attempt = runtime.block_on(async { timeout(ATTEMPT, connect(address, key)).await });
             match attempt {
-                Ok(Ok(channel)) => Some(channel),
+                Ok(Ok(met)) => Some(met),
                 Ok(Err(error)) => {
                     last = Some(error);
                     None
@@ -74,10 +78,16 @@ impl Stranger {
             }
         });
         match (met, last) {
-            (Ok(channel), _) => Ok(Self { runtime, channel }),
+            (Ok((channel, port)), _) => Ok(Self { runtime, channel, again: key.is_none().then_some(address), port }),
             (Err(waited), Some(error)) => bail!("{waited}: {error:#}"),
             (Err(waited), None) => Err(waited.into()),
         }
+    }
+
+    /// The port it comes from; user networking keeps it, so the machine sees the same.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// One call, or several.
@@ -111,18 +121,28 @@ impl Stranger {
         Ok(answer.map_err(late)??.into_inner().outcome)
     }
 
-    /// What the machine tells anybody.
+    /// What the machine tells anybody. Where it has ended the connection of somebody without a key, over a new one.
     ///
     /// # Errors
     /// When it does not.
     pub fn state(&mut self) -> anyhow::Result<PublicState> {
-        let answer = self.call(async |client| client.get_state(GetStateRequest {}).await)?;
+        let ask = async |client: &mut PublicClient| client.get_state(GetStateRequest {}).await;
+        let answer = match (self.call(ask), self.again) {
+            (Err(_ended), Some(address)) => {
+                let met = self.runtime.block_on(async { timeout(ATTEMPT, connect(address, None)).await });
+                (self.channel, self.port) = met??;
+                self.call(ask)?
+            }
+            (answer, _) => answer?,
+        };
         Ok(answer.into_inner().try_into()?)
     }
 }
 
-async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<Channel> {
-    channel(shake_hands(address, key).await?).await
+async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<(Channel, u16)> {
+    let session = shake_hands(address, key).await?;
+    let port = session.get_ref().0.local_addr()?.port();
+    Ok((channel(session).await?, port))
 }
 
 /// A TLS session with whoever answers there.
