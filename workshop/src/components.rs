@@ -196,7 +196,7 @@ fn go_module(workspace: &Workspace, cache: &Cache, recipe: &Recipe) -> Result<Co
 
     let mut inputs = Inputs::new("go module").text("recipe", RECIPE).text("how", &format!("{recipe:?}"));
     inputs = inputs.text("notices", notices::RECIPE).text("go", &answer(Command::new("go").arg("version"))?);
-    for file in ["go.mod", "go.sum", "main.go"] {
+    for file in ["go.mod", "go.sum", "main.go", "apiserver.go"] {
         let path = source.join(file);
         if path.exists() {
             inputs = inputs.file(file, &path).with_context(|| format!("read `{}`", path.display()))?;
