@@ -6,7 +6,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use kube::{ControlPlane, Credential, OwnerKubeconfig, Plan};
-use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, POD_PREFIX, VPN_PREFIX};
+use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, POD_PREFIX, Secret, VPN_PREFIX};
 use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
 use zeroize::Zeroizing;
 
@@ -57,6 +57,8 @@ pub struct Keys {
     etcd: Authority,
     kubernetes: Authority,
     service_accounts: PrivateKey,
+    /// Encrypts Secrets in the floor's etcd, as Cairn does in its own.
+    secrets: Secret<32>,
 }
 
 /// A file of the floor's root.
@@ -78,6 +80,8 @@ impl Keys {
             etcd: Authority::create(AuthorityKind::Etcd, now)?,
             kubernetes: Authority::create(AuthorityKind::Kubernetes, now)?,
             service_accounts: PrivateKey::generate()?,
+            // The floor keeps nothing that is secret, and its key is in its root.
+            secrets: Secret::take(&mut [1; 32]),
         })
     }
 
@@ -110,6 +114,7 @@ impl Keys {
         }
         put(kube::SERVICE_ACCOUNT_KEY, &pki::private_key_pem(&self.service_accounts.to_pkcs8()?));
         put(kube::SERVICE_ACCOUNT_PUBLIC, &pki::public_key_pem(self.service_accounts.public()));
+        put(kube::SECRETS_ENCRYPTION, &kube::secrets_encryption(&self.secrets));
         Ok(files)
     }
 

@@ -11,6 +11,8 @@ use crate::milestone::Milestone;
 enum Number {
     /// Median uptime and CPU time over those of another kind of boot.
     Ratio { of: Kind, over: Kind, to: Milestone },
+    /// Median uptime alone over that of another kind of boot: what runs beside it costs the processor time all the same.
+    Uptime { of: Kind, over: Kind, to: Milestone },
     /// Median time from the first program to the public API, in seconds.
     UntilApi { of: Kind },
 }
@@ -39,6 +41,11 @@ const ROWS: &[Row] = &[
         what: "node Ready, second boot / first",
         number: Number::Ratio { of: Kind::EncryptedSecond, over: Kind::EncryptedFirst, to: Milestone::NodeReady },
         at_most: 1.0,
+    },
+    Row {
+        what: "node Ready, tagging / encrypted",
+        number: Number::Uptime { of: Kind::Tagging, over: Kind::EncryptedFirst, to: Milestone::NodeReady },
+        at_most: 1.3,
     },
 ];
 
@@ -83,6 +90,7 @@ impl Finding {
 pub fn findings(boots: &Boots, processor: Processor) -> Vec<Finding> {
     let measure = |number: Number| match number {
         Number::Ratio { of, over, to } => boots.ratio(of, over, to).map(|ratio| vec![ratio.uptime, ratio.cpu]),
+        Number::Uptime { of, over, to } => boots.ratio(of, over, to).map(|ratio| vec![ratio.uptime]),
         Number::UntilApi { of } => {
             let span = boots.between(of, Milestone::FirstProgram, Milestone::PublicApi);
             span.as_ref().map(Duration::as_secs_f64).map(|seconds| vec![seconds])
@@ -90,7 +98,7 @@ pub fn findings(boots: &Boots, processor: Processor) -> Vec<Finding> {
     };
     let limit = |row: &Row| match (row.number, processor) {
         (Number::UntilApi { .. }, Processor::Accelerated) => UNTIL_API_ACCELERATED,
-        (Number::UntilApi { .. } | Number::Ratio { .. }, _) => row.at_most,
+        (Number::UntilApi { .. } | Number::Ratio { .. } | Number::Uptime { .. }, _) => row.at_most,
     };
     let found = ROWS
         .iter()
@@ -134,6 +142,19 @@ mod tests {
         assert_eq!(words, [("stage 0 to public API, seconds", true), ("node Ready, encrypted / floor", false)]);
         assert!(found[1].line().starts_with("BROKEN"), "{}", found[1].line());
         assert!(!findings(&boots, Processor::Accelerated)[0].holds(), "a second is too much for a real processor");
+    }
+
+    /// The processor time that tagging takes is not what a person waits for.
+    #[test]
+    fn tagging_may_cost_three_tenths_of_the_uptime_and_any_processor_time() {
+        for (uptime, holds) in [(52, true), (53, false)] {
+            let mut boots = Boots::default();
+            boots.push(Kind::EncryptedFirst, vec![seen(Milestone::NodeReady, 40, 70)]);
+            boots.push(Kind::Tagging, vec![seen(Milestone::NodeReady, uptime, 700)]);
+            let found = findings(&boots, Processor::Emulated);
+            let finding = found.iter().find(|finding| finding.what == "node Ready, tagging / encrypted").unwrap();
+            assert_eq!((finding.measured.len(), finding.holds()), (1, holds), "{}", finding.line());
+        }
     }
 
     #[test]

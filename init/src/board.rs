@@ -49,6 +49,8 @@ pub(crate) struct View {
     pub(crate) vpn_addresses: Vec<String>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) waits_for: Vec<String>,
+    /// What goes on beside, for a person who wonders why something takes its time; nothing when empty.
+    pub(crate) meanwhile: &'static str,
     pub(crate) last_error: String,
     pub(crate) timeline: Vec<Milestone>,
 }
@@ -58,6 +60,12 @@ impl View {
     /// changes it: [`Board::underway`], [`Board::settled`].
     pub(crate) const fn state(&self) -> Option<MachineState> {
         self.state
+    }
+
+    /// Whether a condition has been true in this boot.
+    pub(crate) fn has_been(&self, name: ConditionName) -> bool {
+        let known = |milestone: &Milestone| milestone.kind == MilestoneKind::Condition && milestone.name == name.word();
+        self.timeline.iter().any(known)
     }
 }
 
@@ -95,6 +103,7 @@ impl Board {
             vpn_addresses: Vec::new(),
             conditions: ConditionName::ALL.map(unknown).to_vec(),
             waits_for: Vec::new(),
+            meanwhile: "",
             last_error: String::new(),
             timeline: Vec::new(),
         };
@@ -198,9 +207,7 @@ impl Board {
             }
             condition.truth = truth;
             reason.clone_into(&mut condition.reason);
-            let known =
-                |milestone: &Milestone| milestone.kind == MilestoneKind::Condition && milestone.name == name.word();
-            first_true = truth == Truth::True && !view.timeline.iter().any(known);
+            first_true = truth == Truth::True && !view.has_been(name);
             true
         });
         if first_true {
@@ -263,5 +270,6 @@ mod tests {
             board.condition(ConditionName::NodeReady, truth, "");
         }
         assert_eq!(board.read(|view| view.timeline.len()), 1);
+        assert!(board.read(|view| view.has_been(ConditionName::NodeReady) && !view.has_been(ConditionName::EtcdReady)));
     }
 }

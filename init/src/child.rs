@@ -43,6 +43,25 @@ pub(crate) struct Command {
     pub(crate) privileges: Privileges,
     /// Upper bounds of its cgroup.
     pub(crate) limits: Limits,
+    /// Lines of its output that are kept apart from the rest.
+    pub(crate) apart: Option<Apart>,
+}
+
+/// Lines that go to a log of their own: there they are not lost among others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Apart {
+    /// How they begin.
+    pub(crate) start: &'static str,
+    /// The log's name.
+    pub(crate) log: &'static str,
+}
+
+/// Where a line of `service` is kept.
+fn log_of(service: &'static str, apart: Option<Apart>, line: &[u8]) -> &'static str {
+    match apart {
+        Some(Apart { start, log }) if line.starts_with(start.as_bytes()) => log,
+        Some(_) | None => service,
+    }
 }
 
 /// Bounds of a service's cgroup.
@@ -103,7 +122,7 @@ impl Children {
             child
         };
         let output = pipe::Receiver::from_owned_fd(child.output)?;
-        Ok(Running { pid: child.pid, cgroup, exit, _output: tasks::spawn(capture(service, output)) })
+        Ok(Running { pid: child.pid, cgroup, exit, _output: tasks::spawn(capture(service, command.apart, output)) })
     }
 
     /// Sends `signal` to a child that has not been reaped yet; one that has been is left in peace.
@@ -210,7 +229,7 @@ impl Cgroup {
 /// it waits, PID 1 does not.
 const CHUNK: usize = 8 << 10;
 
-async fn capture(service: &'static str, mut output: pipe::Receiver) {
+async fn capture(service: &'static str, apart: Option<Apart>, mut output: pipe::Receiver) {
     let mut held = Vec::new();
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -220,11 +239,11 @@ async fn capture(service: &'static str, mut output: pipe::Receiver) {
         }
         let mut rest = held.as_slice();
         while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-            log::write(service, &rest[..end]);
+            log::write(log_of(service, apart, &rest[..end]), &rest[..end]);
             rest = &rest[end + 1..];
         }
         if rest.len() >= api::limits::LOG_LINE_BYTES {
-            log::write(service, rest);
+            log::write(log_of(service, apart, rest), rest);
             rest = &[];
         }
         let kept = rest.len();
@@ -232,6 +251,20 @@ async fn capture(service: &'static str, mut output: pipe::Receiver) {
         tokio::task::yield_now().await;
     }
     if !held.is_empty() {
-        log::write(service, &held);
+        log::write(log_of(service, apart, &held), &held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_begin_so_are_kept_apart_and_all_others_with_their_service() {
+        let apart = Some(Apart { start: "{\"kind\":", log: "a.record" });
+        assert_eq!(log_of("a", apart, b"{\"kind\":\"Event\"}"), "a.record");
+        for (apart, line) in [(apart, &b" {\"kind\":"[..]), (apart, b""), (None, b"{\"kind\":")] {
+            assert_eq!(log_of("a", apart, line), "a");
+        }
     }
 }

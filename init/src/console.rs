@@ -116,6 +116,7 @@ impl Sheet {
             ("protection", format!("{level}{} · booted {}", view.protection, boot.class)),
             ("holds", held.join(" ")),
             ("waits for", view.waits_for.join(", ")),
+            ("meanwhile", view.meanwhile.to_owned()),
             ("last error", view.last_error.clone()),
         ];
         // Words of others are among them: none of them steers a terminal.
@@ -422,6 +423,7 @@ mod tests {
             view.public_addresses = vec![String::from("192.0.2.1/24 (eth0)")];
             view.vpn_addresses = vec![String::from("10.118.0.1/16")];
             view.waits_for = vec![String::from("kube.apiserver (failed 3 times)")];
+            view.meanwhile = "tagging makes way until the node is ready";
         });
         let shown = lines(&board);
         for line in [
@@ -435,6 +437,7 @@ mod tests {
             "  protection none · booted direct",
             "  holds      EtcdReady",
             "  waits for  kube.apiserver (failed 3 times)",
+            "  meanwhile  tagging makes way until the node is ready",
             "  last error a service failed",
         ] {
             assert!(shown.contains(&line.to_owned()), "{line}: {shown:?}");

@@ -13,9 +13,11 @@ use std::fs;
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::{Plan, ServiceSpec, Until};
+use model::{NodeName, Role, Secret};
 use probe::Probe;
 use probe::http::Endpoint;
 use supervise::{Backoff, Need, Readiness, Restart, Spec};
@@ -24,7 +26,7 @@ use sys::process::Privileges;
 use self::clients::Clients;
 pub(crate) use self::conditions::report;
 use crate::board::Board;
-use crate::child::{Command, Limits};
+use crate::child::{Apart, Command, Limits};
 use crate::clock;
 use crate::enrolment::Authorities;
 use crate::services::{Run, Unit};
@@ -72,12 +74,17 @@ const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30), stable: Duration::from_secs(60) };
 
 /// Which of the services a machine runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Extent {
     /// etcd: a coordinator without Kubernetes.
     Consensus,
     /// All of them: control plane and node.
-    Kubernetes,
+    Kubernetes {
+        /// What the node is shown to be.
+        roles: Vec<Role>,
+        /// Encrypts Secrets in etcd.
+        secrets: Secret<32>,
+    },
 }
 
 /// The units of a machine.
@@ -94,20 +101,26 @@ pub(crate) fn units(board: &Board, plan: &Plan, extent: Extent, authorities: &Au
         clients::write(file.path, file.contents.as_bytes(), 0o644)?;
     }
     let clients = Clients::issue(plan, authorities)?;
-    let wanted = |spec: &ServiceSpec| extent == Extent::Kubernetes || spec.name == "etcd";
-    let services = kube::services(plan).into_iter().filter(wanted);
-    let mut units: Vec<Unit> = services.map(|spec| unit(spec, &clients)).collect();
-    if extent == Extent::Kubernetes {
-        units.extend(companions(board, plan, authorities, &clients));
-    }
-    Ok(units)
+    let mut services = kube::services(plan);
+    let companions = match extent {
+        Extent::Consensus => {
+            services.retain(|spec| spec.name == "etcd");
+            Vec::new()
+        }
+        Extent::Kubernetes { roles, secrets } => {
+            clients::write(kube::SECRETS_ENCRYPTION, kube::secrets_encryption(&secrets).as_bytes(), 0o600)?;
+            companions(board, plan, &roles, authorities, &clients)
+        }
+    };
+    Ok(services.into_iter().map(|spec| unit(spec, &clients)).chain(companions).collect())
 }
 
 /// The tasks of PID 1 that belong to Kubernetes.
-fn companions(board: &Board, plan: &Plan, authorities: &Authorities, clients: &Clients) -> Vec<Unit> {
+fn companions(board: &Board, plan: &Plan, roles: &[Role], authorities: &Authorities, clients: &Clients) -> Vec<Unit> {
     let api = clients.kubernetes.clone();
     let kubernetes = authorities.kubernetes.clone();
     let (node, boot_id) = (plan.node.clone(), board.boot().boot_id.clone());
+    let (labelled, roles): (NodeName, Arc<[Role]>) = (plan.node.clone(), roles.into());
     let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
     let address = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
     let observed = board.clone();
@@ -124,7 +137,7 @@ fn companions(board: &Board, plan: &Plan, authorities: &Authorities, clients: &C
         },
         Unit {
             spec: task("kube.bootstrap", &[Need::Ready("kube.apiserver")], Restart::UntilSuccess(BACKOFF)),
-            run: Run::task(move || node::bootstrap(kubernetes.clone(), address)),
+            run: Run::task(move || node::bootstrap(kubernetes.clone(), address, labelled.clone(), roles.clone())),
             probe: None,
         },
         Unit {
@@ -156,6 +169,11 @@ fn task(name: &'static str, needs: &'static [Need], restart: Restart) -> Spec {
     }
 }
 
+/// The bounds of a service of `kube`.
+fn limits(name: &str) -> Limits {
+    LIMITS.iter().find(|(named, _)| *named == name).map_or(OTHER, |(_, limits)| *limits)
+}
+
 fn unit(spec: ServiceSpec, clients: &Clients) -> Unit {
     let mut needs: Vec<Need> = spec
         .needs
@@ -169,7 +187,7 @@ fn unit(spec: ServiceSpec, clients: &Clients) -> Unit {
         // So that at the end kubelet is gone before pods are told to end: it would start them again.
         needs.push(Need::Started("pods"));
     }
-    let limits = LIMITS.iter().find(|(name, _)| *name == spec.name).map_or(OTHER, |(_, limits)| *limits);
+    let limits = limits(spec.name);
     let (path, argv) = program(spec.argv);
     Unit {
         spec: Spec {
@@ -187,6 +205,7 @@ fn unit(spec: ServiceSpec, clients: &Clients) -> Unit {
                 _ => Privileges::Fixed,
             },
             limits,
+            apart: (spec.name == "kube.apiserver").then_some(Apart { start: kube::audit::LINE, log: kube::audit::LOG }),
         }),
         probe: Some(match spec.probe {
             kube::Probe::UnixSocket { path } => Probe::UnixSocket(path.into()),
@@ -205,4 +224,39 @@ fn program(argv: Vec<String>) -> (&'static str, Vec<String>) {
     // As with the table: once per boot.
     let path: &'static str = argv.first().cloned().unwrap_or_default().leak();
     (path, argv)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written out, and each service by name: one that is forgotten has the small bounds of an unknown one, and dies.
+    ///
+    /// Proves: O2
+    #[test]
+    fn each_service_has_bounds_of_its_own() {
+        const GIB: u64 = 1 << 30;
+        let expected = [
+            ("etcd", GIB, 1024),
+            ("containerd", 2 * GIB, 16_384),
+            ("kube.apiserver", 3 * GIB, 1024),
+            ("kube.kubelet", GIB, 4096),
+            ("kube.controller-manager", GIB, 1024),
+            ("kube.scheduler", GIB, 1024),
+        ];
+        let plan = Plan {
+            node: NodeName::chosen("node-1").expect("plain"),
+            cluster: model::ClusterId([1; 16]),
+            vpn: model::VPN_PREFIX.nth(1).expect("a /16 has it"),
+            pods: "10.244.0.0/24".parse().expect("a prefix"),
+            control_plane: kube::ControlPlane::Lone,
+            bin: "/bin",
+        };
+        let bounds: Vec<_> = kube::services(&plan)
+            .iter()
+            .map(|spec| (spec.name, limits(spec.name).memory, limits(spec.name).pids))
+            .collect();
+        assert_eq!(bounds, expected);
+        assert!(LIMITS.iter().all(|(name, _)| bounds.iter().any(|(known, _, _)| known == name)), "a row for nobody");
+    }
 }

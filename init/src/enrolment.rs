@@ -17,7 +17,7 @@ use std::io;
 
 use enrol::create::{Plan, State};
 use enrol::found::{Reason, Verdict};
-use model::{Ipv4Prefix, NetworkConfig, PowerOn, Settled, Stay, Underway};
+use model::{ClusterId, Ipv4Prefix, NetworkConfig, PowerOn, Secret, Settled, Stay, Underway};
 
 use crate::board::{Board, Boot};
 use crate::child::Children;
@@ -256,6 +256,19 @@ async fn member(membership: Membership, data: Mounted, board: &Board) -> Result<
     drop(error);
     tasks::blocking(move || storage::close(&data)).await?;
     Ok(Err(failed))
+}
+
+/// The key under which the cluster's Secrets lie in etcd. Only who starts an apiserver asks for it: neither it nor the
+/// master secret it comes from stays in memory.
+///
+/// # Errors
+/// [`vault::LoadError`] when the data partition does not give the master secret.
+pub(crate) async fn kubernetes_secrets_key(cluster: ClusterId) -> Result<Secret<32>, vault::LoadError> {
+    tasks::blocking(move || {
+        let master = vault::load_master_secret(vault::ROOT)?;
+        Ok(keys::identity::kubernetes_secrets_key(&master, cluster))
+    })
+    .await
 }
 
 /// Deletes the first-contact secret: the owner has called. To be told by `Context::claimed`.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::Profile;
+use kube::reserve;
 use model::{BootClass, MachineId, NodeName, RootHash};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
@@ -92,7 +93,7 @@ const SYSCTLS: &[(&str, &str, &str)] = &[
     ("kernel/kptr_restrict", "2", "no kernel addresses to anyone"),
     ("kernel/dmesg_restrict", "1", "no kernel log to pods"),
     ("kernel/unprivileged_bpf_disabled", "1", "no bpf for pods"),
-    ("kernel/yama/ptrace_scope", "2", "no tracing without privilege"),
+    ("kernel/yama/ptrace_scope", "3", "no tracing at all, by root neither, until the next boot"),
     ("kernel/panic", "10", "a person can read the screen before the machine starts again"),
     ("kernel/panic_on_oops", "1", "kubelet checks it; a broken kernel is not trusted with data"),
     ("vm/overcommit_memory", "1", "kubelet checks it"),
@@ -222,7 +223,26 @@ fn cgroups() -> Result<(), Error> {
     // kubelet manages pods in one of these, containerd puts the pods' shims into the other.
     fs::create_dir_all(format!("{ROOT}{}", kube::POD_CGROUP)).map_err(wrong("pods"))?;
     fs::write(format!("{ROOT}{}/cgroup.subtree_control", kube::POD_CGROUP), CONTROLLERS).map_err(wrong("pods"))?;
-    fs::create_dir_all(format!("{ROOT}{}", kube::SHIM_CGROUP)).map_err(wrong("shims"))
+    fs::create_dir_all(format!("{ROOT}{}", kube::SHIM_CGROUP)).map_err(wrong("shims"))?;
+    let number = |path: &'static str| {
+        let text = fs::read_to_string(path).map_err(|error| Error::Read(path, error))?;
+        text.trim().parse::<u64>().map_err(|error| Error::Read(path, io::Error::other(error)))
+    };
+    let most = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
+    for (group, file, value) in bounds(most) {
+        fs::write(format!("{ROOT}{group}/{file}"), value.to_string()).map_err(wrong(group))?;
+    }
+    Ok(())
+}
+
+/// What pods cannot take from the rest of the machine, which can have `most` processes and threads: cgroup, file, value.
+fn bounds(most: u64) -> [(&'static str, &'static str, u64); 4] {
+    [
+        ("/init", "memory.min", reserve::MEMORY_OF_PID_1),
+        ("/services", "memory.low", reserve::MEMORY),
+        (kube::POD_CGROUP, "pids.max", reserve::pids_of_pods(most)),
+        (kube::SHIM_CGROUP, "pids.max", u64::from(reserve::PIDS_OF_SHIMS)),
+    ]
 }
 
 #[cfg(test)]
@@ -257,5 +277,25 @@ mod tests {
         ] {
             assert!(written.contains(&wanted), "{wanted:?}");
         }
+    }
+
+    /// Written out: a bound that follows the code it bounds is none.
+    #[test]
+    fn pods_are_bounded_beside_what_carries_them() {
+        let expected = [
+            ("/init", "memory.min", 33_554_432),
+            ("/services", "memory.low", 1_073_741_824),
+            ("/pods", "pids.max", 18_000),
+            ("/shims", "pids.max", 4096),
+        ];
+        assert_eq!(bounds(24_000), expected);
+    }
+
+    /// Without Yama's strictest mode root in any service reads the memory of PID 1.
+    #[test]
+    fn nobody_traces_and_no_program_that_changed_its_rights_is_dumped() {
+        let value = |wanted: &str| SYSCTLS.iter().find(|(key, _, _)| *key == wanted).map(|(_, value, _)| *value);
+        assert_eq!(value("kernel/yama/ptrace_scope"), Some("3"));
+        assert_eq!(value("fs/suid_dumpable"), Some("0"));
     }
 }

@@ -50,13 +50,18 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
         control_plane: ControlPlane::Lone,
         bin: "/bin",
     };
-    let extent = if member.roles.is_empty() { Extent::Consensus } else { Extent::Kubernetes };
+    let (extent, node) = if member.roles.is_empty() {
+        (Extent::Consensus, storage::Node::Never)
+    } else {
+        let secrets = enrolment::kubernetes_secrets_key(member.cluster).await?;
+        (Extent::Kubernetes { roles: member.roles.clone(), secrets }, storage::Node::Awaited)
+    };
     let mut services = Services::start(&children, control::units(&board, &plan, extent, &member.authorities)?)?;
     api.show(&services);
     let _reporting = tasks::spawn(control::report(board.clone(), services.clone()));
     let _small = tasks::spawn(memory::keep_small(services.clone()));
     let _collecting = tasks::spawn(last_words::collect());
-    let _measuring = tasks::spawn(storage::report(board.clone(), member.data.clone()));
+    let _measuring = tasks::spawn(storage::report(board.clone(), member.data.clone(), node));
     board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");
     let context = api.context.clone();

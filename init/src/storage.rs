@@ -10,6 +10,7 @@
 mod filesystem;
 mod layers;
 mod table;
+mod tagger;
 
 use std::fs::File;
 use std::io;
@@ -21,12 +22,13 @@ use std::time::Duration;
 use enrol::create::HeaderCopy;
 use keys::header::{Copies, HEADER_BYTES, HEADER_OFFSETS};
 
-use crate::board::Board;
+use crate::board::{Board, View};
 use crate::child::Children;
 use crate::services::Chain;
 
 pub(crate) use filesystem::{MakeError, MountError};
 pub(crate) use layers::{MapError, Mapped, StatusError};
+use tagger::{Tagger, Way};
 
 /// Where the file system is mounted.
 pub(crate) const DATA: &str = "/data";
@@ -146,25 +148,53 @@ pub(crate) fn layers() -> io::Result<Vec<String>> {
 /// Often enough for a person who watches a percentage.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Keeps the board's level true until every block has its tag. Run as a task; it ends at once at other levels.
-pub(crate) async fn report(board: Board, data: Mounted) {
+/// Whether a machine will have a node that people wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Node {
+    /// It will.
+    Awaited,
+    /// It runs no Kubernetes.
+    Never,
+}
+
+/// Keeps the board's level true until every block has its tag, and tagging out of the way of what comes up meanwhile. Run
+/// as a task; it ends at once at other levels.
+pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
+    let mut tagger = Tagger::default();
+    let mut changes = board.watch();
     loop {
-        match data.level() {
-            Ok(level) => {
-                if board.read(|view| view.level != Some(level)) {
-                    board.update(|view| view.level = Some(level));
-                }
-                if !matches!(level, api::LevelInForce::Tagging { .. }) {
-                    return;
-                }
-            }
+        let level = match data.level() {
+            Ok(level) => level,
             Err(error) => {
                 // The layers are gone: the machine shuts down.
                 tracing::debug!(error = %Chain(&error), "tagging can no longer be followed");
                 return;
             }
+        };
+        let tagging = matches!(level, api::LevelInForce::Tagging { .. });
+        let awaited = node == Node::Awaited && !board.read(|view| view.has_been(api::ConditionName::NodeReady));
+        let way = tagger::way(tagging, awaited);
+        if let Err(error) = tagger.put(way) {
+            // Slower, and no harm: it is tried again at the next look.
+            tracing::warn!(%error, "the priority of tagging cannot be set");
         }
-        tokio::time::sleep(LOOK).await;
+        let meanwhile = match way {
+            Way::Behind => "tagging makes way until the node is ready",
+            Way::Equal => "",
+        };
+        if board.read(|view| view.level != Some(level) || view.meanwhile != meanwhile) {
+            board.update(|view| (view.level, view.meanwhile) = (Some(level), meanwhile));
+        }
+        if !tagging {
+            return;
+        }
+        let ready = |view: &View| view.has_been(api::ConditionName::NodeReady);
+        if awaited {
+            // Or sooner, when what it makes way for is there.
+            drop(tokio::time::timeout(LOOK, changes.wait_for(ready)).await);
+        } else {
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::data_key::{ClusterHalf, DataKey, Expected, Holder, Wrapping};
 use crate::directory::{Coordinator, Directory};
 use crate::first_contact::{Transcript, prove};
 use crate::header::{Copies, Header, State, Suite};
-use crate::identity::{SigningKey, cluster_id, cluster_key, machine_id};
+use crate::identity::{SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
 use crate::pair::{File, Slot};
 use crate::record::Record;
 use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealedToOwner};
@@ -165,6 +165,7 @@ fn every_derivation_gives_its_known_answer() {
     row("cluster id", &cluster_id(b"SPKI of a CA").0);
     row("cluster key, generation 1", cluster_key(&master, CLUSTER, DISK, 1).expose());
     row("cluster key, generation 2", cluster_key(&master, CLUSTER, DISK, 2).expose());
+    row("kubernetes secrets key", kubernetes_secrets_key(&master, CLUSTER).expose());
     row("volume xts", key.xts().expose());
     row("volume integrity", key.integrity().expose());
     row("volume journal", key.journal().expose());

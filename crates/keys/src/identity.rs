@@ -28,6 +28,12 @@ pub fn cluster_key(master: &MasterSecret, cluster: ClusterId, disk: DiskUuid, ge
     ClusterKey(hkdf(&cluster.0, master.expose(), Purpose::ClusterKey, context))
 }
 
+/// The key under which the apiservers of `cluster` encrypt Secrets in etcd: the same on each of its coordinators.
+#[must_use]
+pub fn kubernetes_secrets_key(master: &MasterSecret, cluster: ClusterId) -> Secret<32> {
+    hkdf(&cluster.0, master.expose(), Purpose::KubernetesSecrets, &[])
+}
+
 /// A machine's or owner's Ed25519 private key (the 32-byte seed of RFC 8032).
 #[derive(Debug)]
 pub struct SigningKey {

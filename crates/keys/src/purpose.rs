@@ -54,6 +54,8 @@ purposes! {
     Directory = "directory",
     /// Key: proves the machine to the CLI that made its config.
     FirstContact = "first-contact",
+    /// Key: encrypts Kubernetes' Secrets in etcd, from the master secret.
+    KubernetesSecrets = "kubernetes/secrets",
     /// HPKE info: what only the owner can open.
     Recovery = "recovery",
 }

@@ -1,8 +1,9 @@
 //! The first objects of a new cluster: who the groups in our certificates are to Kubernetes.
 //!
-//! PID 1 creates them once the apiserver is ready, with the bootstrap certificate (`system:masters`, one hour, never
-//! written): only that group stands above RBAC, and somebody has to write the first bindings. An object that is there
-//! already (409) is left alone: the owner may have changed it.
+//! PID 1 creates them once per cluster, when the apiserver is ready, with the bootstrap certificate (`system:masters`, one
+//! hour, never written): only that group stands above RBAC, and somebody has to write the first bindings. The last of them
+//! is a mark that all are there: with it nothing is created again, so what the owner has deleted stays deleted. Before it,
+//! an object that is there already (409) is left alone.
 
 use pki::{APISERVERS, OWNERS};
 use serde_json::json;
@@ -21,14 +22,34 @@ pub struct Object {
 }
 
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+/// A role that allows nothing: an object of the cluster itself, which needs no namespace to be there before it.
+const MARK: &str = "cairn:bootstrapped";
 
-/// All of them, in the order of creation.
+/// Where the mark is read: answered 200 once the cluster has had its first objects, 404 before.
+#[must_use]
+pub fn mark_path() -> String {
+    format!("{ROLES}/{MARK}")
+}
+
+/// All of them, in the order of creation: the mark is the last.
 #[must_use]
 pub fn objects() -> Vec<Object> {
     vec![
         binding(OWNERS, "cluster-admin", "the owner may do all, by a binding that can be deleted"),
         binding(APISERVERS, "system:kubelet-api-admin", "logs, exec and port-forward reach the kubelet"),
+        mark("the cluster has had its first objects; what is deleted of them stays deleted"),
     ]
+}
+
+fn mark(because: &'static str) -> Object {
+    let body = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": { "name": MARK, "annotations": { "cairn.internal/because": because } },
+        "rules": [],
+    });
+    Object { path: ROLES, name: MARK, body: body.to_string(), because }
 }
 
 /// A binding of the same name as the group.

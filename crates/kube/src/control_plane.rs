@@ -7,8 +7,9 @@ use serde_json::json;
 
 use crate::credential::{Credential, authority_path};
 use crate::plan::{LOCAL_API, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
+use crate::secrets::SECRETS_ENCRYPTION;
 use crate::service::{File, Need, Probe, ServiceSpec, Until, loopback, paths};
-use crate::{etcd, kubeconfig};
+use crate::{audit, etcd, kubeconfig};
 
 pub(crate) const APISERVER: &str = "kube.apiserver";
 
@@ -26,7 +27,8 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
         (Credential::Apiserver, Credential::ApiserverKubeletClient, Credential::EtcdApiserverClient);
     let kubernetes = authority_path(AuthorityKind::Kubernetes);
     let mut files = paths(&[server, kubelet, store], &[AuthorityKind::Kubernetes, AuthorityKind::Etcd]);
-    files.extend([ADMISSION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC].map(str::to_owned));
+    files.extend([ADMISSION, audit::POLICY, SECRETS_ENCRYPTION].map(str::to_owned));
+    files.extend([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC].map(str::to_owned));
     ServiceSpec {
         name: APISERVER,
         argv: vec![
@@ -54,6 +56,14 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
             format!("--service-account-issuer={ISSUER}"),
             format!("--service-account-key-file={SERVICE_ACCOUNT_PUBLIC}"),
             format!("--service-account-signing-key-file={SERVICE_ACCOUNT_KEY}"),
+            // A token that a pod was given for an hour is worth an hour, not a year.
+            "--service-account-extend-token-expiration=false".to_owned(),
+            format!("--encryption-provider-config={SECRETS_ENCRYPTION}"),
+            format!("--audit-policy-file={}", audit::POLICY),
+            // To its output, which PID 1 keeps.
+            "--audit-log-path=-".to_owned(),
+            // A request waits for nobody who reads the record; what finds its buffer full is counted and lost.
+            "--audit-log-mode=batch".to_owned(),
             format!("--kubelet-certificate-authority={kubernetes}"),
             format!("--kubelet-client-certificate={}", kubelet.certificate_path()),
             format!("--kubelet-client-key={}", kubelet.key_path()),
@@ -130,6 +140,7 @@ pub(crate) fn scheduler(plan: &Plan) -> ServiceSpec {
 pub(crate) fn files() -> Vec<File> {
     vec![
         File { path: ADMISSION, contents: admission() },
+        File { path: audit::POLICY, contents: audit::policy() },
         File {
             path: CONTROLLER_MANAGER_CONFIG,
             contents: kubeconfig::of_service(Credential::ControllerManager, LOCAL_API),

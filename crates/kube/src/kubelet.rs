@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::credential::{Credential, authority_path};
 use crate::plan::{LOCAL_API, Plan};
 use crate::service::{File, Need, Probe, ServiceSpec, Until, loopback, paths};
-use crate::{CONTAINERD_SOCKET, POD_CGROUP, containerd, kubeconfig};
+use crate::{CONTAINERD_SOCKET, POD_CGROUP, containerd, kubeconfig, reserve};
 
 const CONFIG: &str = "/run/cairn/kube/kubelet.json";
 const KUBECONFIG: &str = "/run/cairn/kube/kubelet.kubeconfig";
@@ -72,6 +72,10 @@ fn configuration(plan: &Plan) -> String {
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": POD_CGROUP,
         "failSwapOn": false,
+        // What pods may take of the machine: kubelet sets it on the cgroup of all of them.
+        "systemReserved": { "memory": format!("{}Mi", reserve::MEMORY >> 20), "pid": reserve::PIDS.to_string() },
+        "enforceNodeAllocatable": ["pods"],
+        "podPidsLimit": reserve::PIDS_OF_A_POD,
         // Every container gets the runtime's filter of system calls unless its pod says otherwise.
         "seccompDefault": true,
         "podLogsDir": "/data/var/log/pods",

@@ -10,6 +10,7 @@
 //!                                                         └─► bootstrap::objects(): applied once
 //! ```
 
+pub mod audit;
 pub mod bootstrap;
 mod containerd;
 mod control_plane;
@@ -18,13 +19,17 @@ mod etcd;
 pub mod images;
 mod kubeconfig;
 mod kubelet;
+pub mod node_roles;
 pub mod node_status;
 mod plan;
+pub mod reserve;
+mod secrets;
 mod service;
 
 pub use credential::{Credential, authority_path};
 pub use kubeconfig::{OwnerKubeconfig, owner_kubeconfig};
 pub use plan::{ControlPlane, DIRECTORIES, Directory, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
+pub use secrets::{SECRETS_ENCRYPTION, secrets_encryption};
 pub use service::{File, Need, Probe, ServiceSpec, Until, files, services};
 
 /// The cgroup all pods run under. It has to exist, with every controller of the root in its `subtree_control`.

@@ -167,6 +167,25 @@ mod tests {
         assert_eq!(readiness(&node("f2b0", "True"), b"{}", BOOT).unwrap(), Readiness::LeaseNotRenewed);
     }
 
+    /// Every node of one machine has conditions that are true and not this one.
+    #[test]
+    fn no_other_condition_makes_a_node_ready() {
+        let with = |conditions: serde_json::Value| {
+            let node = serde_json::json!({ "status": { "conditions": conditions, "nodeInfo": { "bootID": "f2b0" } } });
+            readiness(node.to_string().as_bytes(), &lease("2026-11-18T11:06:41Z"), BOOT).unwrap()
+        };
+        for other in ["DiskPressure", "NetworkUnavailable", "ready", "ContainersReady"] {
+            let conditions = serde_json::json!([
+                { "type": other, "status": "True" },
+                { "type": "Ready", "status": "False" },
+            ]);
+            assert_eq!(with(conditions), Readiness::NotReady, "{other}");
+            assert_eq!(with(serde_json::json!([{ "type": other, "status": "True" }])), Readiness::NotReady, "{other}");
+        }
+        assert_eq!(with(serde_json::json!([])), Readiness::NotReady);
+        assert_eq!(with(serde_json::json!([{ "type": "Ready", "status": "True" }])), Readiness::Ready);
+    }
+
     #[test]
     fn an_answer_that_is_none_is_an_error() {
         let good = (node("f2b0", "True"), lease("2026-11-18T10:26:40Z"));

@@ -10,8 +10,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use kube::{
-    ControlPlane, Credential, DIRECTORIES, Plan, Probe, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until,
-    authority_path, bootstrap, files, services,
+    ControlPlane, Credential, DIRECTORIES, Plan, Probe, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY,
+    SERVICE_ACCOUNT_PUBLIC, Until, authority_path, bootstrap, files, reserve, services,
 };
 use model::{ClusterId, Ipv4Prefix, NodeName};
 use pki::{AuthorityKind, Usage};
@@ -50,7 +50,7 @@ fn provided(plan: &Plan) -> BTreeSet<String> {
         .map(|file| file.path.to_owned())
         .chain(credentials.flat_map(|credential| [credential.certificate_path(), credential.key_path()]))
         .chain([AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(authority_path))
-        .chain([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC].map(str::to_owned))
+        .chain([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, SECRETS_ENCRYPTION].map(str::to_owned))
         .chain(DIRECTORIES.iter().map(|directory| directory.path.to_owned()))
         .collect()
 }
@@ -149,6 +149,61 @@ fn each_file_has_its_directory() {
     }
 }
 
+/// Which certificate is for whom is the whole of it: another profile in a row is another identity with its rights.
+/// Proves: W7
+#[test]
+fn each_credential_is_of_the_one_profile_that_is_meant_for_it() {
+    let plan = plan();
+    let mut spelled = String::new();
+    for credential in Credential::ALL {
+        let profile = credential.profile(&plan);
+        let row = profile.row();
+        let organisation = row.organisation.unwrap_or("-");
+        writeln!(
+            spelled,
+            "{credential:?}: {:?} {:?} CN={} O={organisation}",
+            row.authority, row.usage, row.common_name
+        )
+        .unwrap();
+        for name in row.names {
+            writeln!(spelled, "    {name:?}").unwrap();
+        }
+    }
+    golden("credentials.txt", &spelled);
+    // In words, what the two worst mistakes would be.
+    let row = |credential: Credential| credential.profile(&plan).row();
+    let kubelet = row(Credential::KubeletClient);
+    assert_eq!((kubelet.organisation, &*kubelet.common_name), (Some("system:nodes"), "system:node:node-1"));
+    let (peer, server) = (row(Credential::EtcdPeer), row(Credential::EtcdServer));
+    assert!(peer.names.contains(&pki::Name::Dns(pki::ETCD_PEER_NAME.to_owned())), "{:?}", peer.names);
+    assert!(!server.names.contains(&pki::Name::Dns(pki::ETCD_PEER_NAME.to_owned())), "{:?}", server.names);
+}
+
+/// A pod that takes all it can leaves the machine what it needs.
+#[test]
+fn pods_are_bounded_and_the_machine_keeps_its_share() {
+    let kubelet = files(&plan()).into_iter().find(|file| file.path.ends_with("kubelet.json")).unwrap();
+    let read: serde_json::Value = serde_json::from_str(&kubelet.contents).unwrap();
+    assert_eq!(read["podPidsLimit"], 1024);
+    assert_eq!(read["systemReserved"], serde_json::json!({ "memory": "1024Mi", "pid": "4096" }));
+    assert_eq!(read["enforceNodeAllocatable"], serde_json::json!(["pods"]), "what is reserved is taken from pods");
+    assert!(u64::from(reserve::PIDS_OF_A_POD) < reserve::pids_of_pods(24_000), "one pod cannot take what all may");
+}
+
+#[test]
+fn a_token_of_a_pod_lasts_as_long_as_it_says_and_requests_are_written_down() {
+    let services = services(&plan());
+    let apiserver = services.iter().find(|service| service.name == "kube.apiserver").unwrap();
+    for flag in [
+        "--service-account-extend-token-expiration=false",
+        "--audit-log-path=-",
+        "--audit-policy-file=/run/cairn/kube/audit.json",
+        "--encryption-provider-config=/run/cairn/pki/encryption.json",
+    ] {
+        assert!(apiserver.argv.iter().any(|argument| argument == flag), "{flag}");
+    }
+}
+
 #[test]
 fn each_probe_shows_a_client_certificate_of_the_authority_it_meets() {
     let plan = plan();
@@ -183,6 +238,18 @@ fn nobody_gets_rights_in_a_new_cluster_but_our_groups() {
             assert!(subject["name"].as_str().unwrap().starts_with("cairn:"));
         }
     }
+}
+
+/// The mark says that all are there, so it has to come last; and nobody may do anything by it.
+#[test]
+fn the_first_objects_end_with_a_mark_that_allows_nothing() {
+    let objects = bootstrap::objects();
+    let (mark, before) = objects.split_last().unwrap();
+    assert_eq!(format!("{}/{}", mark.path, mark.name), bootstrap::mark_path());
+    assert_eq!(before.len(), 2);
+    let read: serde_json::Value = serde_json::from_str(&mark.body).unwrap();
+    assert_eq!((&read["kind"], &read["rules"]), (&"ClusterRole".into(), &serde_json::json!([])));
+    assert!(before.iter().all(|object| !object.body.contains(mark.name)), "bound to nobody");
 }
 
 /// Proves: W1

@@ -116,6 +116,14 @@ impl Session {
         self.send(Method::POST, path, body).await
     }
 
+    /// PATCH a JSON `body` into what is at `path`, as RFC 7396 merges.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn merge(&mut self, path: &str, body: Bytes) -> Result<Answer, Error> {
+        self.send(Method::PATCH, path, body).await
+    }
+
     async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Error> {
         tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await.map_err(|_elapsed| Error::Silence)?
     }
@@ -125,11 +133,12 @@ impl Session {
             Some(kept) if !kept.requests.is_closed() => kept,
             Some(_) | None => self.endpoint.connect().await?,
         };
+        let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "localhost")
-            .header("content-type", "application/json")
+            .header("content-type", content)
             .body(Full::new(body))?;
         connection.requests.ready().await?;
         let answer = connection.requests.send_request(request).await?;

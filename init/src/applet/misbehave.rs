@@ -47,6 +47,10 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "deaf" => deaf(),
         "flood" => flood(),
         "greedy" => greedy(),
+        "bomb" => bomb(),
+        "hog" => hog(),
+        "bounds" => bounds(),
+        "trace" => trace(),
         "idle" => idle(),
         "latency" => latency(),
         "unseal" => unseal(),
@@ -149,6 +153,68 @@ fn echo(stream: &mut TcpStream) -> io::Result<()> {
     Ok(())
 }
 
+/// Starts processes until it may not, says how many, and goes on trying.
+fn bomb() -> io::Result<()> {
+    let mut children = 0_u32;
+    let mut refused = false;
+    loop {
+        match Command::new("/proc/self/exe").arg0("test-idle").spawn() {
+            Ok(_lives_as_long_as_the_container) => children += 1,
+            Err(error) if !refused => {
+                refused = true;
+                say(&format!("{children} processes, then refused: {error}"));
+            }
+            Err(_again) => {}
+        }
+    }
+}
+
+/// Takes memory until it is ended.
+fn hog() -> io::Result<()> {
+    let mut held = Vec::new();
+    loop {
+        held.push(vec![1_u8; 16 << 20]);
+        if held.len() % 16 == 0 {
+            say(&format!("holds {} MiB", held.len() * 16));
+        }
+    }
+}
+
+/// Where a container that may see the machine's cgroups has them.
+const CGROUPS: &str = "/host/cgroup";
+
+/// A line for each cgroup that bounds something, as the kernel has it: its path, memory.min, memory.max, pids.max.
+fn bounds() -> io::Result<()> {
+    let root = Path::new(CGROUPS);
+    let mut groups = vec![root.join("init"), root.join("pods"), root.join("pods/kubepods"), root.join("shims")];
+    for entry in fs::read_dir(root.join("services"))? {
+        groups.extend(Some(entry?.path()).filter(|path| path.is_dir()));
+    }
+    for group in groups {
+        let value = |file| fs::read_to_string(group.join(file)).map(|text| text.trim().to_owned());
+        let (min, max, pids) = (value("memory.min")?, value("memory.max")?, value("pids.max")?);
+        say(&format!("{} {min} {max} {pids}", group.strip_prefix(root).unwrap_or(&group).display()));
+    }
+    Ok(())
+}
+
+/// As root, reads the memory of another process: of its own child, and of PID 1. Its own memory is the control: that opens.
+fn trace() -> io::Result<()> {
+    fs::File::open("/proc/self/mem")?;
+    let mut child = Command::new("/proc/self/exe").arg0("test-idle").spawn()?;
+    let result =
+        [child.id(), 1].into_iter().try_for_each(|process| match fs::File::open(format!("/proc/{process}/mem")) {
+            Ok(_memory) => Err(io::Error::other(format!("the memory of process {process} opens"))),
+            Err(error) => {
+                say(&format!("refused: {:?}", error.kind()));
+                Ok(())
+            }
+        });
+    child.kill()?;
+    child.wait()?;
+    result
+}
+
 /// Waits to be ended.
 fn idle() -> io::Result<()> {
     loop {
@@ -244,8 +310,22 @@ mod tests {
     #[test]
     fn nothing_runs_in_another_profile() {
         let programs = [
-            "exit", "connections", "deaf", "flood", "greedy", "idle", "latency", "unseal", "tpm", "secrets", "processes",
+            "exit",
+            "connections",
+            "deaf",
+            "flood",
+            "greedy",
+            "idle",
+            "latency",
+            "unseal",
+            "tpm",
+            "secrets",
+            "processes",
             "router",
+            "bomb",
+            "hog",
+            "bounds",
+            "trace",
         ];
         for program in programs.into_iter().chain(["other"]) {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));

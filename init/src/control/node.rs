@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::{ConditionName, Truth};
 use kube::node_status::{self, Readiness, ThisBoot};
-use model::NodeName;
+use model::{NodeName, Role};
 use pki::{Authority, Identity, Profile, UnixTime};
 use probe::http::{self, Endpoint, Session};
 
@@ -26,6 +26,15 @@ pub(super) enum Error {
     /// The apiserver does not answer.
     #[error("ask the Kubernetes API")]
     Http(#[from] http::Error),
+    /// It does not say whether the first objects have been created.
+    #[error("look whether the cluster has had its first objects: the Kubernetes API answers {0}")]
+    Mark(u16),
+    /// It does not take the node's roles.
+    #[error("label the node with its roles: the Kubernetes API answers {0}")]
+    Node(u16),
+    /// It answers what is no node.
+    #[error(transparent)]
+    BadNode(#[from] kube::node_roles::BadNode),
     /// It refuses an object.
     #[error("create `{name}`: the Kubernetes API answers {status}")]
     Refused {
@@ -36,18 +45,52 @@ pub(super) enum Error {
     },
 }
 
-/// Creates the objects a new cluster starts with; one that is there already is left alone. The certificate that stands
-/// above RBAC is made for this attempt, lasts an hour and never leaves memory.
-pub(super) async fn bootstrap(kubernetes: Arc<Authority>, address: SocketAddrV4) -> Result<(), Error> {
+/// Creates the objects a new cluster starts with, unless their mark says that this was done, and labels the node with its
+/// roles. The certificate that stands above RBAC is made for this attempt, lasts an hour and never leaves memory.
+pub(super) async fn bootstrap(
+    kubernetes: Arc<Authority>,
+    address: SocketAddrV4,
+    node: NodeName,
+    roles: Arc<[Role]>,
+) -> Result<(), Error> {
     let issued = kubernetes.issue_with_key(&Profile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
     let identity = Identity { chain: vec![issued.certificate], key: &issued.key };
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
     let mut api = Session::with(super::clients::endpoint(address, Arc::new(tls)));
+    match api.get(&kube::bootstrap::mark_path()).await?.status {
+        200 => {}
+        404 => create(&mut api).await?,
+        status => return Err(Error::Mark(status)),
+    }
+    label(&mut api, &node, &roles).await
+}
+
+async fn create(api: &mut Session) -> Result<(), Error> {
     for object in kube::bootstrap::objects() {
         let answer = api.post(object.path, object.body.into()).await?;
         match answer.status {
             201 | 409 => {}
             status => return Err(Error::Refused { name: object.name, status }),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until kubelet has registered the node, and gives it the labels of its roles if it never had them.
+async fn label(api: &mut Session, node: &NodeName, roles: &[Role]) -> Result<(), Error> {
+    let path = node_status::node_path(node);
+    let registered = loop {
+        let answer = api.get(&path).await?;
+        match answer.status {
+            200 => break answer.body,
+            404 => tokio::time::sleep(SOON).await,
+            status => return Err(Error::Node(status)),
+        }
+    };
+    if let Some(patch) = kube::node_roles::patch(&registered, roles)? {
+        match api.merge(&path, patch.into()).await?.status {
+            200 => {}
+            status => return Err(Error::Node(status)),
         }
     }
     Ok(())

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use enrol::create::NewData;
-use model::{FirstContact, Role, Secret, VpnPrivKey};
+use model::{FirstContact, MasterSecret, Role, Secret, VpnPrivKey};
 use pki::{Authority, AuthorityKind, PrivateKey};
 use zeroize::Zeroizing;
 
@@ -107,7 +107,7 @@ pub(super) fn write(root: &str, keys: &Keys, data: &NewData) -> Result<(), Write
     directory.sync_all().and_then(|()| Ok(rustix::fs::syncfs(&directory)?)).map_err(WriteError::Sync)
 }
 
-/// Reads all of it but the master secret, which nobody needs yet.
+/// Reads all of it but the master secret, which whoever needs it reads for itself.
 ///
 /// # Errors
 /// [`LoadError`] names the file.
@@ -130,6 +130,14 @@ pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
     };
     let keys = Keys { authorities, vpn: VpnPrivKey(secret(root, VPN)?), roles: roles(&take(root, ROLES)?)? };
     Ok(Kept { keys, first_contact })
+}
+
+/// Reads the master secret.
+///
+/// # Errors
+/// [`LoadError`] names the file.
+pub(super) fn load_master_secret(root: &str) -> Result<MasterSecret, LoadError> {
+    Ok(MasterSecret(secret(Path::new(root), MASTER_SECRET)?))
 }
 
 /// Deletes the first-contact secret, durably. Nothing to do when it is gone.
@@ -175,7 +183,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
-    use model::MasterSecret;
     use pki::UnixTime;
 
     use super::*;
@@ -217,6 +224,7 @@ mod tests {
             let spki = |keys: &Keys| keys.authorities.service_accounts.public().spki();
             assert_eq!(spki(&kept.keys), spki(&keys));
             assert_eq!(kept.first_contact.expect("not claimed yet").expose(), &[3; 32]);
+            assert_eq!(load_master_secret(root).expect("loads").expose(), &[2; 32]);
             fs::remove_dir_all(root).expect("a scratch directory");
         }
     }

@@ -139,6 +139,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
         "test.tpm" => ("test.tpm", Restart::Never, Run::Child(program("test-tpm"))),
         "test.secrets" => ("test.secrets", Restart::Never, Run::Child(program("test-secrets"))),
+        "test.trace" => ("test.trace", Restart::Never, Run::Child(program("test-trace"))),
         "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
         "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(vec![misbehave::ECHO]))),
         "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),
@@ -172,6 +173,7 @@ fn program(name: &str) -> Command {
         environment: Vec::new(),
         privileges: Privileges::Fixed,
         limits: LIMITS,
+        apart: None,
     }
 }
 

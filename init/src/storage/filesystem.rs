@@ -49,6 +49,7 @@ pub(super) async fn make(device: PathBuf, children: &Children) -> Result<(), Mak
         environment: Vec::new(),
         privileges: Privileges::Fixed,
         limits: LIMITS,
+        apart: None,
     };
     let mut running = children.spawn(SERVICE, &command).map_err(MakeError::Run)?;
     match running.exited().await {

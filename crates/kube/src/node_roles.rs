@@ -1,0 +1,83 @@
+//! What `kubectl get nodes` shows as a node's roles: labels that a kubelet may not give itself (NodeRestriction), so PID 1
+//! puts them there.
+//!
+//! Once: an annotation keeps which roles have been put there. A label that the owner takes away stays away, until the
+//! machine's roles change.
+
+use model::Role;
+use serde_json::{Value, json};
+
+/// Which roles the labels were put there for.
+const ANNOTATION: &str = "cairn.internal/roles";
+
+/// The label by which `kubectl` knows a role.
+const fn label(role: Role) -> &'static str {
+    match role {
+        Role::Coordinator => "node-role.kubernetes.io/control-plane",
+        Role::Node => "node-role.kubernetes.io/worker",
+    }
+}
+
+/// Why the node says nothing.
+#[derive(Debug, thiserror::Error)]
+#[error("read the node")]
+pub struct BadNode(#[source] serde_json::Error);
+
+/// What has to be merged into the node, whose object is `node` (RFC 7396, to [`crate::node_status::node_path`]), so that it
+/// shows `roles`; nothing where it was done before.
+///
+/// # Errors
+/// [`BadNode`] when `node` is no JSON.
+pub fn patch(node: &[u8], roles: &[Role]) -> Result<Option<String>, BadNode> {
+    let node: Value = serde_json::from_slice(node).map_err(BadNode)?;
+    let words = roles.iter().map(Role::to_string).collect::<Vec<_>>().join(",");
+    if node["metadata"]["annotations"][ANNOTATION] == *words {
+        return Ok(None);
+    }
+    // A role that the machine no longer has loses its label: null takes away.
+    let labels: serde_json::Map<String, Value> = Role::ALL
+        .iter()
+        .map(|role| (label(*role).to_owned(), if roles.contains(role) { json!("") } else { Value::Null }))
+        .collect();
+    let patch = json!({ "metadata": { "annotations": { ANNOTATION: words }, "labels": labels } });
+    Ok(Some(patch.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: &[Role] = &[Role::Coordinator, Role::Node];
+
+    #[test]
+    fn a_new_node_gets_the_labels_that_kubectl_shows() {
+        let read: Value = serde_json::from_str(&patch(b"{}", BOTH).unwrap().expect("not done yet")).unwrap();
+        let expected = json!({ "metadata": {
+            "annotations": { "cairn.internal/roles": "coordinator,node" },
+            "labels": { "node-role.kubernetes.io/control-plane": "", "node-role.kubernetes.io/worker": "" },
+        } });
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn a_label_that_the_owner_took_away_stays_away_until_the_roles_change() {
+        let node =
+            json!({ "metadata": { "annotations": { "cairn.internal/roles": "coordinator,node" }, "labels": {} } });
+        let node = node.to_string();
+        assert_eq!(patch(node.as_bytes(), BOTH).unwrap(), None);
+        let other = patch(node.as_bytes(), &[Role::Node]).unwrap().expect("the roles have changed");
+        let labels = &serde_json::from_str::<Value>(&other).unwrap()["metadata"]["labels"];
+        assert_eq!(
+            *labels,
+            json!({
+                "node-role.kubernetes.io/control-plane": null,
+                "node-role.kubernetes.io/worker": "",
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_no_node_is_an_error() {
+        assert!(patch(b"404 page not found", BOTH).is_err());
+    }
+}
