@@ -11,7 +11,9 @@ use qemu::Vm;
 use qemu::console::Line;
 use qemu::peer::{Answer, Peer};
 use serde_json::Value;
-use tests::{Case, Context, Need, Owner, Refused, Via, recovered, same_machine, web_pod};
+use tests::{
+    Case, Context, Need, Owner, Refused, Via, recovered, same_machine, web_pod, wild_namespace, wild_pod, wild_profile,
+};
 
 use crate::network;
 
@@ -20,6 +22,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a privileged pod is refused", &["W7"], privileged),
     case("a pod cannot be reached from outside", &["A7"], scanned),
     case("a pod gets no credential of the machine", &["W7"], no_credential),
+    case("what a pod keeps secret is encrypted in etcd, and who asks is written down", &["W7", "Q1"], secrets),
+    case("a pod can take neither processes nor memory of the machine", &["O2"], wild),
     case("a reboot is a cold start that brings all of it back", &["O12", "D2", "S6", "W1"], reboot),
 ];
 
@@ -71,8 +75,160 @@ fn ready(t: &Context) -> anyhow::Result<()> {
     let info = &node["status"]["nodeInfo"];
     ensure!(info["kubeletVersion"] == VERSION, "{info:#}");
     ensure!(info["bootID"] == status["boot_id"], "the node's state is of another boot: {info:#}");
+    shows_roles(&cluster, "control-plane,worker")?;
+    // The apiserver has the project's own hooks for what upstream would end it.
+    let hooks = cluster.kubectl(&["get", "--raw", "/readyz?verbose"])?;
+    for hook in ["rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes"] {
+        ensure!(hooks.contains(&format!("[+]poststarthook/patient/{hook} ok")), "{hooks}");
+        ensure!(!hooks.contains(&format!("poststarthook/{hook} ")), "{hooks}");
+    }
+    tagging_made_way(t, &cluster)?;
     let image = &cluster.get("pod/web")?["status"]["containerStatuses"][0]["image"];
     ensure!(image == "cairn.local/web:1", "{image}");
+    Ok(())
+}
+
+/// Waits until `kubectl get nodes` shows these roles, as people read them.
+fn shows_roles(cluster: &Cluster, roles: &str) -> anyhow::Result<()> {
+    cluster.wait_bootstrap()?;
+    let shown = cluster.kubectl(&["get", "nodes", "--no-headers"])?;
+    ensure!(shown.split_whitespace().nth(2) == Some(roles), "{shown}");
+    Ok(())
+}
+
+/// The kernel's thread had a lower priority until the node was ready, by the kernel's own word, and then its own again.
+fn tagging_made_way(t: &Context, cluster: &Cluster) -> anyhow::Result<()> {
+    let lines = || -> anyhow::Result<Vec<String>> {
+        let log = cluster.owner.logs(NAME, &cluster.vm, &["init"])?;
+        let all = log.iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned));
+        Ok(all
+            .filter(|line| line.contains("tagging has its priority") || line.contains("condition=NodeReady"))
+            .collect())
+    };
+    // It is given back right after the node is ready.
+    let told =
+        cluster.vm.until(t.within(10), || lines().ok().filter(|all| all.iter().any(|line| line.contains("nice=0"))));
+    let told = told.with_context(|| format!("{:?}", lines()))?;
+    let place = |words: &str| told.iter().position(|line| line.contains(words));
+    ensure!(told.iter().filter(|line| line.contains("nice=")).all(|line| line.contains("kworker/")), "{told:?}");
+    ensure!(place("nice=10").is_some() && place("nice=10") < place("condition=NodeReady"), "{told:?}");
+    ensure!(place("condition=NodeReady") < place("nice=0"), "{told:?}");
+    measured(t, cluster, "authenticated, tagging")
+}
+
+/// Tells when the node was ready.
+fn measured(t: &Context, cluster: &Cluster, level: &str) -> anyhow::Result<()> {
+    let timeline = cluster.ask(&["machine", "timeline"])?;
+    let ready = timeline.as_array().into_iter().flatten().find(|row| row["name"] == "NodeReady");
+    let millis = ready.and_then(|row| row["uptime_ms"].as_u64()).context("the timeline has NodeReady")?;
+    t.measured(&format!("node Ready at {level}: {millis} ms of uptime"));
+    Ok(())
+}
+
+fn secrets(t: &Context) -> anyhow::Result<()> {
+    const VALUE: &str = "a-canary-that-nobody-may-read";
+    let shared = shared(t)?;
+    let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    cluster.kubectl(&["create", "secret", "generic", "canary", &format!("--from-literal=value={VALUE}")])?;
+    let kept = cluster.get("secret/canary")?;
+    ensure!(kept["data"]["value"].is_string(), "it is read back: {kept}");
+    // How often the apiserver has written something under which kind of key, by its own count.
+    let metrics = cluster.kubectl(&["get", "--raw", "/metrics"])?;
+    let written = |prefix: &str| {
+        metrics.lines().any(|line| {
+            line.starts_with("apiserver_storage_transformation_operations_total{")
+                && line.contains(r#"transformation_type="to_storage""#)
+                && line.contains(r#"status="OK""#)
+                && line.contains(&format!(r#"transformer_prefix="{prefix}"#))
+        })
+    };
+    ensure!(written("k8s:enc:secretbox:v1:"), "no Secret was encrypted");
+    let log = |service: &str| -> anyhow::Result<Vec<String>> {
+        let entries = cluster.owner.logs(NAME, &cluster.vm, &[service])?;
+        Ok(entries.iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned)).collect())
+    };
+    let event = |line: &String| serde_json::from_str::<Value>(line).ok();
+    let made = |event: &Value| event["verb"] == "create" && event["objectRef"]["resource"] == "secrets";
+    let record = cluster.vm.until(t.within(5), || {
+        log("kube.audit")
+            .ok()?
+            .iter()
+            .filter_map(event)
+            .find(|event| made(event) && event["objectRef"]["name"] == "canary")
+    });
+    let record = record.context("the request is not in the record")?;
+    ensure!(record["user"]["username"] == "cairn:owner" && record["level"] == "Metadata", "{record:#}");
+    ensure!(!log("kube")?.iter().any(|line| line.contains(VALUE)), "a Secret is in the log");
+    ensure!(!log("kube.apiserver")?.iter().any(|line| line.starts_with(r#"{"kind":"Event""#)), "kept apart");
+    Ok(())
+}
+
+/// Upper bounds as the kernel has them, written out: the cgroup, memory.min, memory.max, pids.max.
+const BOUNDS: &[[&str; 4]] = &[
+    ["init", "33554432", "max", "max"],
+    ["shims", "0", "max", "4096"],
+    ["services/etcd", "0", "1073741824", "1024"],
+    ["services/containerd", "0", "2147483648", "16384"],
+    ["services/kube.apiserver", "0", "3221225472", "1024"],
+    ["services/kube.kubelet", "0", "1073741824", "4096"],
+    ["services/kube.controller-manager", "0", "1073741824", "1024"],
+    ["services/kube.scheduler", "0", "1073741824", "1024"],
+];
+/// What one pod may have of processes and threads; a few of them are runc's and the pod's first container's.
+const PIDS_OF_A_POD: u64 = 1024;
+
+fn wild(t: &Context) -> anyhow::Result<()> {
+    const WILD: &str = "wild";
+    let shared = shared(t)?;
+    let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = cluster.services()?;
+    let apply = |object: Value| cluster.apply(t, &object);
+    apply(wild_namespace(WILD))?;
+    apply(wild_profile(WILD))?;
+    cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--namespace", WILD, POD])?;
+    let logs = |pod: &str| cluster.kubectl(&["logs", pod, "--namespace", WILD]);
+    let phase = |pod: &str| Some(cluster.object_in(WILD, &format!("pod/{pod}")).ok()?["status"]["phase"].clone());
+
+    apply(wild_pod(WILD, "bounds"))?;
+    let ended = cluster.vm.until(t.within(30), || phase("bounds").filter(|phase| *phase == "Succeeded"));
+    ended.with_context(|| format!("{:?}", logs("bounds")))?;
+    let said = logs("bounds")?;
+    let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split(' ').collect()).collect();
+    for bound in BOUNDS {
+        ensure!(rows.iter().any(|row| row == bound), "{bound:?} is not among {said}");
+    }
+    for group in ["pods", "pods/kubepods"] {
+        let row = rows.iter().find(|row| row[0] == group).with_context(|| format!("{group}: {said}"))?;
+        let pids: u64 = row[3].parse().with_context(|| format!("{group} has no bound: {said}"))?;
+        ensure!((PIDS_OF_A_POD..32_768).contains(&pids), "{said}");
+    }
+
+    for program in ["bomb", "hog"] {
+        apply(wild_pod(WILD, program))?;
+    }
+    // PID 1 answers its owner all the while; each answer is a connection of its own.
+    let (mut answers, mut bomb) = (0_u32, None);
+    let seen = cluster.vm.until(t.within(60), || {
+        cluster.ask(&["machine", "status"]).ok().filter(|status| status["state"] == "Running")?;
+        answers += 1;
+        bomb = bomb.take().or_else(|| logs("bomb").ok()?.lines().next().map(str::to_owned));
+        (bomb.is_some() && phase("hog")? == "Failed").then_some(())
+    });
+    let hog = cluster.object_in(WILD, "pod/hog")?["status"].clone();
+    seen.with_context(|| format!("{answers} answers, bomb: {bomb:?}, hog: {hog:#}"))?;
+    let bomb = bomb.unwrap_or_default();
+    let children: u64 = bomb.split(' ').next().unwrap_or_default().parse().with_context(|| bomb.clone())?;
+    ensure!(bomb.contains("then refused") && children < PIDS_OF_A_POD && children > PIDS_OF_A_POD - 64, "{bomb}");
+    let killed = hog["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137;
+    ensure!(killed || hog["reason"] == "Evicted", "{hog:#}");
+    // It still forks as fast as it can.
+    cluster.ask(&["machine", "status"])?;
+    ensure!(answers > 1, "{answers} answers");
+    t.measured(&format!("{answers} answers beside a fork bomb of {children} processes and a hog"));
+    cluster.kubectl(&["delete", "namespace", WILD, POD])?;
+    cluster.wait_pod()?;
+    let after = cluster.services()?;
+    ensure!(before == after, "a service was started again: {before:#?} {after:#?}");
     Ok(())
 }
 
@@ -186,6 +342,12 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     let mut cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
     cluster.wait_pod()?;
     cluster.kubectl(&["create", "configmap", "kept", "--from-literal", "word=cairn"])?;
+    // What the owner takes away of what PID 1 has made stays away. (Without the other binding the owner could not look.)
+    const BINDING: &str = "clusterrolebinding/cairn:apiservers";
+    cluster.wait_bootstrap()?;
+    cluster.kubectl(&["delete", BINDING])?;
+    let name = cluster.ask(&["machine", "status"])?["name"].as_str().context("the machine has a name")?.to_owned();
+    cluster.kubectl(&["label", "node", &name, "node-role.kubernetes.io/worker-"])?;
     let before = cluster.seen()?;
     // A lone coordinator has nobody to ask for the cluster's half of the key: its own TPM gives the share out.
     ensure!(before.machine["cold_start"] == "automatic", "{:#}", before.machine);
@@ -205,6 +367,11 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     ensure!(now.pod["metadata"]["uid"] == before.pod["metadata"]["uid"], "the same pod");
     ensure!(now.authority == before.authority && !now.authority.is_null(), "{}", now.authority);
     ensure!(cluster.get("configmap/kept")?["data"]["word"] == "cairn");
+    ensure!(cluster.get("secret/canary")?["data"]["value"].is_string(), "its key is the same");
+    shows_roles(&cluster, "control-plane")?;
+    let binding = cluster.get(BINDING).err().context("a binding that the owner deleted is back")?;
+    ensure!(format!("{binding:#}").contains("NotFound"), "{binding:#}");
+    ensure!(cluster.get("clusterrolebinding/cairn:owners").is_ok(), "the owner's own is there");
     Ok(())
 }
 
@@ -264,10 +431,34 @@ impl Cluster {
         cluster.wait_node()?;
         // Pods are refused until the controller-manager has made their namespace's account.
         cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;
-        let pod = t.dir().join("web.json");
-        std::fs::write(&pod, web_pod("web", false).to_string()).context("write the pod")?;
-        cluster.kubectl(&["apply", "--filename", &pod.to_string_lossy()])?;
+        cluster.apply(t, &web_pod("web", false))?;
         Ok(cluster)
+    }
+
+    fn apply(&self, t: &Context, object: &Value) -> anyhow::Result<()> {
+        let file = t.dir().join("object.json");
+        std::fs::create_dir_all(t.dir())
+            .and_then(|()| std::fs::write(&file, object.to_string()))
+            .context("write it")?;
+        self.kubectl(&["apply", "--filename", &file.to_string_lossy()])?;
+        Ok(())
+    }
+
+    /// Name, process and restarts of each service that is a process.
+    fn services(&self) -> anyhow::Result<Vec<[Value; 3]>> {
+        let services = self.ask(&["machine", "services"])?;
+        let processes = services.as_array().into_iter().flatten().filter(|service| service["pid"].is_u64());
+        Ok(processes.map(|service| ["name", "pid", "restarts"].map(|field| service[field].clone())).collect())
+    }
+
+    /// Waits until PID 1 has done all that it does of itself in Kubernetes.
+    fn wait_bootstrap(&self) -> anyhow::Result<()> {
+        let done = |service: &Value| service["name"] == "kube.bootstrap" && service["state"] == "stopped";
+        let deadline = qemu::Deadline::after(std::time::Duration::from_secs(300));
+        let seen = self
+            .vm
+            .until(deadline, || self.ask(&["machine", "services"]).ok()?.as_array()?.iter().any(done).then_some(()));
+        seen.context("wait until the first objects are there")
     }
 
     fn seen(&self) -> anyhow::Result<Seen> {

@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     case("root cannot unseal after the cap", &["O16"], unseal),
     case("root cannot keep the disk shut by way of the tpm", &["O16"], tpm),
     case("a secret that has done its work is in no memory of pid 1", &["D8"], secrets),
+    case("nobody reads the memory of another process", &["O14"], trace),
     case("pid 1 is the only process of ours", &[], processes),
 ];
 
@@ -284,6 +285,20 @@ fn secrets(t: &Context) -> anyhow::Result<()> {
         let expected =
             ["first-contact 0", "vpn.key 1", "master-secret 0", "cairn.key 0", "etcd.key 0", "kubernetes.key 0"];
         ensure!(held == expected, "{held:?}");
+        Ok(())
+    })
+}
+
+fn trace(t: &Context) -> anyhow::Result<()> {
+    const NAME: &str = "test.trace";
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, NAME)?;
+        let ended =
+            victim.service_when(t, NAME, |service| service["state"] == "stopped" || service["state"] == "failed");
+        let said = victim.lines(NAME, "")?;
+        // Its child, and PID 1; its own memory has opened before.
+        ensure!(said == ["refused: PermissionDenied", "refused: PermissionDenied"], "{said:?}");
+        ensure!(ended?["state"] == "stopped", "{said:?}");
         Ok(())
     })
 }

@@ -50,7 +50,7 @@ pub(crate) fn besieged(t: &Context) -> anyhow::Result<Arc<Mutex<Besieged>>> {
         let mut vm = plan.config(&config)?.start()?;
         owner.status_when_running(self::NAME, &mut vm, t.within(30))?;
         let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
-        let victim = Victim { vm, owner, session };
+        let victim = Victim { vm, owner, session, config };
         let forwards = victim.vm.forwards(model::PUBLIC_API_PORT);
         let [_owners, strangers @ .., newcomer] = <[SocketAddr; ADDRESSES]>::try_from(forwards.as_slice())?;
         Ok(Besieged { victim, strangers, newcomer })

@@ -62,7 +62,7 @@ pub use image::{Image, ImageError};
 pub use owner::{Owner, Refused, wait_state};
 pub use pace::Pace;
 pub use plan::{Plan, Via};
-pub use pod::web_pod;
+pub use pod::{web_pod, wild_namespace, wild_pod, wild_profile};
 pub use relay::Relay;
 pub use screen::Screen;
 pub use stranger::{PublicClient, Stranger};

@@ -35,3 +35,44 @@ pub fn web_pod(name: &str, privileged: bool) -> Value {
         },
     })
 }
+
+/// A namespace in which nothing is refused, as an owner may make one: what pods can do at worst is tried there.
+#[must_use]
+pub fn wild_namespace(name: &str) -> Value {
+    let labels = json!({ "pod-security.kubernetes.io/enforce": "privileged" });
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
+}
+
+/// What such a pod is told of the image it runs on: the programs that misbehave run in the debug profile only.
+#[must_use]
+pub fn wild_profile(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": "profile", "namespace": namespace },
+        "data": { "profile": "debug" },
+    })
+}
+
+/// A pod that runs the test program `program` of the machine's own `init`, unprivileged but for the sight of that file
+/// and of the machine's cgroups. It is not started again.
+#[must_use]
+pub fn wild_pod(namespace: &str, program: &str) -> Value {
+    let path = format!("/bin/test-{program}");
+    let mut pod = web_pod(program, false);
+    pod["metadata"]["namespace"] = json!(namespace);
+    pod["spec"]["restartPolicy"] = json!("Never");
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    pod["spec"]["containers"][0]["command"] = json!([path]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([
+        { "name": "init", "mountPath": path, "readOnly": true },
+        { "name": "profile", "mountPath": "/etc/cairn", "readOnly": true },
+        { "name": "cgroup", "mountPath": "/host/cgroup", "readOnly": true },
+    ]);
+    pod["spec"]["volumes"] = json!([
+        { "name": "init", "hostPath": { "path": "/bin/init", "type": "File" } },
+        { "name": "profile", "configMap": { "name": "profile" } },
+        { "name": "cgroup", "hostPath": { "path": "/sys/fs/cgroup", "type": "Directory" } },
+    ]);
+    pod
+}
