@@ -5,8 +5,8 @@
 //! cargo xtask fresh          the person's process; who waits. Its end, however it comes, closes a pipe
 //!   └─ keeper                lock, root from the cache, clone, files; removes the root whatever happens
 //!        └─ unshare          private namespaces of mounts and processes
-//!             └─ stage       first process there: binds, mounts, chroot; ends with the pipe, and all with it
-//!                  └─ chroot  README's first command, then `cargo xtask …` in the clone
+//!             └─ stage       first process there: binds, mounts, enters the root; ends with the pipe, and all with it
+//!                  └─ …      README's first command, then `cargo xtask …` in the clone
 //! ```
 //! It must never mount anything where others see it, install anything but what was named, nor run beside itself.
 

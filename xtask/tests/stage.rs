@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     };
     let trials = vec![
         trial("a_command_sees_the_root_and_what_is_bound_and_its_end_is_told", sees),
+        trial("inside_there_are_namespaces_too", nests),
         trial("a_failing_first_command_ends_it_with_what_that_said", fails),
         trial("what_is_bound_to_be_read_is_not_written", reads),
         trial("when_nobody_waits_all_ends_and_nothing_stays_mounted", ends),
@@ -48,6 +49,13 @@ fn sees() -> Result<(), Failed> {
     assert_eq!(fs::read_to_string(shown)?, "from outside, /bound, first, /proc/self/exe\n");
     let end = stage.start("true", "exit 3")?.wait()?;
     assert!(!end.success(), "{end}");
+    Ok(())
+}
+
+fn nests() -> Result<(), Failed> {
+    let stage = Stage::new()?;
+    let end = stage.start("true", "unshare --map-root-user --mount true")?;
+    assert!(end.wait()?.success());
     Ok(())
 }
 
@@ -132,7 +140,7 @@ impl Running {
 impl Stage {
     fn new() -> Result<Self, Failed> {
         let (root, bound, read) = (tempfile::tempdir()?, tempfile::tempdir()?, tempfile::tempdir()?);
-        for folder in BOUND.iter().chain(&["/bound", "/read", "/proc"]) {
+        for folder in BOUND.iter().chain(&["/bound", "/dev", "/read", "/proc"]) {
             fs::create_dir_all(root.path().join(folder.trim_start_matches('/')))?;
         }
         Ok(Self { root, bound, read })
@@ -141,7 +149,7 @@ impl Stage {
     fn start(&self, first: &str, script: &str) -> Result<Running, Failed> {
         let mut stage = unshare();
         stage.arg(env!("CARGO_BIN_EXE_xtask")).arg(xtask::fresh::STAGE).arg(self.root.path());
-        stage.arg(self.root.path().join("log")).arg("/bound").arg(first);
+        stage.args(["/log", "/bound", first]);
         for folder in BOUND {
             stage.args(["--read", folder, folder]);
         }
@@ -150,7 +158,7 @@ impl Stage {
         for (access, outside, inside) in folders {
             stage.arg(access).arg(outside).arg(inside);
         }
-        stage.args(["--", "sh", "-c", script]);
+        stage.args(["--whole", "/dev", "/dev", "--", "sh", "-c", script]);
         stage.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = stage.spawn()?;
         let output = BufReader::new(child.stdout.take().ok_or("a pipe")?);

@@ -38,6 +38,8 @@ use crate::{
 const RECIPE: &str = "1";
 /// The checkout, inside.
 const CHECKOUT: &str = "/cairn";
+/// What the README's first command says, inside.
+const LOG: &str = "/var/log/fresh-root.log";
 /// apt's archives, inside: not their usual place, which containers' configuration of apt empties after each use.
 const ARCHIVES: &str = "/var/cache/apt-kept";
 /// Certificates of the host, and those its administrator added.
@@ -109,7 +111,7 @@ impl Site<'_> {
         let plan = Plan {
             root,
             binds,
-            log: self.log.clone(),
+            log: LOG.into(),
             first: readme.first,
             command: ["cargo".to_owned(), "xtask".to_owned()].into_iter().chain(words).collect(),
             folder: CHECKOUT.into(),

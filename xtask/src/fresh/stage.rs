@@ -1,9 +1,11 @@
-//! The first process in the private namespaces: it binds and mounts what the fresh root needs, carries out the commands
-//! there, and takes in whatever ends. With it the kernel ends all processes of the namespace, and the mounts are gone with
+//! The first process in the private namespaces: it binds and mounts what the fresh root needs, makes that the root of all,
+//! carries out the commands, and takes in whatever ends. With it the kernel ends all processes of the namespace, and the mounts are gone with
 //! the last of them. It must never run outside: it would mount for everybody.
 
 use std::{
+    env,
     io::{Read, stdin},
+    os::unix::fs::chroot,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio, exit, id},
     thread,
@@ -11,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use rustix::{
-    mount::{MountFlags, mount, mount_bind, mount_bind_recursive, mount_remount},
+    mount::{MountFlags, mount, mount_bind, mount_bind_recursive, mount_move, mount_remount},
     process::{WaitOptions, wait},
 };
 
@@ -41,7 +43,7 @@ pub(super) enum Access {
 pub(super) struct Plan {
     pub(super) root: PathBuf,
     pub(super) binds: Vec<Bind>,
-    /// Where the output of the first command goes.
+    /// Where the output of the first command goes, inside.
     pub(super) log: PathBuf,
     /// A line for a shell, as a person would paste it.
     pub(super) first: String,
@@ -111,12 +113,14 @@ pub fn perform(words: &[&str]) -> Result<ExitCode> {
     }
     thread::spawn(end_with_the_pipe);
     furnish(&plan)?;
+    enter(&plan.root)?;
     step("fresh root", &format!("the README's first command: {}", plan.first), || {
-        logged(chroot(&plan).arg("sh").arg("-c").arg(&plan.first), &plan.log)
+        logged(Command::new("sh").arg("-c").arg(&plan.first).current_dir(&plan.folder), &plan.log)
     })?;
-    let mut command = chroot(&plan);
-    command.args(&plan.command).stdin(Stdio::null());
-    let child = command.spawn().context("start chroot")?.id();
+    let (program, arguments) = plan.command.split_first().context("the stage is told no command")?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(&plan.folder).stdin(Stdio::null());
+    let child = command.spawn().with_context(|| format!("start `{program}`"))?.id();
     // Whatever loses its parent in this namespace becomes a child of this process, and is waited for here.
     loop {
         let (ended, status) =
@@ -139,6 +143,8 @@ fn end_with_the_pipe() {
 }
 
 fn furnish(plan: &Plan) -> Result<()> {
+    // A mount of its own, which can be moved.
+    mount_bind_recursive(&plan.root, &plan.root).context("bind the fresh root to itself")?;
     for bind in &plan.binds {
         let at = within(&plan.root, &bind.inside);
         let from = &bind.outside;
@@ -159,12 +165,13 @@ pub(super) fn within(root: &Path, inside: &Path) -> PathBuf {
     root.join(inside.strip_prefix("/").unwrap_or(inside))
 }
 
-fn chroot(plan: &Plan) -> Command {
-    let mut command = Command::new("chroot");
-    let mut folder = std::ffi::OsString::from("--chdir=");
-    folder.push(&plan.folder);
-    command.arg(&plan.root).arg("env").arg(folder);
-    command
+/// Makes a folder the root of this namespace. What was there is below it and cannot be reached: in a mere chroot nobody
+/// could have a user namespace, and tests may want one.
+fn enter(root: &Path) -> Result<()> {
+    env::set_current_dir(root).context("go into the fresh root")?;
+    mount_move(root, "/").context("move the fresh root to /")?;
+    chroot(".").context("make the fresh root /")?;
+    env::set_current_dir("/").context("go to the fresh root's /")
 }
 
 #[cfg(test)]
