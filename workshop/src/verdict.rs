@@ -26,11 +26,7 @@ pub(crate) struct Counts {
 /// # Errors
 /// Cargo cannot be started, or its output cannot be read or shown.
 pub(crate) fn of(cargo_test: &mut Command) -> Result<Counts> {
-    counted(cargo_test, |counts, line| {
-        if let Some(more) = result_line(line) {
-            *counts += more;
-        }
-    })
+    counted(cargo_test, add, &mut stdout())
 }
 
 /// Runs a whole `cargo xtask test`, which counts for itself: its last line is taken. The same ends are failures.
@@ -38,15 +34,28 @@ pub(crate) fn of(cargo_test: &mut Command) -> Result<Counts> {
 /// # Errors
 /// It cannot be started, or its output cannot be read or shown.
 pub(crate) fn of_all(xtask_test: &mut Command) -> Result<Counts> {
-    counted(xtask_test, |counts, line| *counts = closing_line(line).unwrap_or_default())
+    counted(xtask_test, take_last, &mut stdout())
 }
 
-fn counted(tests: &mut Command, mut read: impl FnMut(&mut Counts, &str)) -> Result<Counts> {
+/// How lines become counts.
+type Read = fn(&mut Counts, &str);
+
+fn add(counts: &mut Counts, line: &str) {
+    if let Some(more) = result_line(line) {
+        *counts += more;
+    }
+}
+
+fn take_last(counts: &mut Counts, line: &str) {
+    *counts = closing_line(line).unwrap_or_default();
+}
+
+fn counted(tests: &mut Command, read: Read, shown: &mut impl Write) -> Result<Counts> {
     let mut child = tests.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("start the tests")?;
     let mut counts = Counts::default();
     for line in BufReader::new(child.stdout.take().context("the tests' output is a pipe")?).lines() {
         let line = line.context("read the tests' output")?;
-        writeln!(stdout(), "{line}").context("show the tests' output")?;
+        writeln!(shown, "{line}").context("show the tests' output")?;
         read(&mut counts, &line);
     }
     let status = child.wait().context("wait for the tests")?;
@@ -97,6 +106,8 @@ impl fmt::Display for Counts {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
@@ -108,36 +119,36 @@ mod tests {
 
     #[test]
     fn a_run_that_ends_badly_without_a_failed_test_is_a_failure() {
-        assert_eq!(of(&mut Command::new("false")).expect("ran"), Counts { passed: 0, failed: 1, skipped: 0 });
+        assert_eq!(counts(add, "false"), Counts { passed: 0, failed: 1, skipped: 0 });
     }
 
-    fn shell(script: &str) -> Command {
+    /// Counts what a line of shell prints, and shows it to nobody: who runs this test counts lines, too.
+    fn counts(read: Read, script: &str) -> Counts {
         let mut command = Command::new("sh");
-        command.arg("-c").arg(script);
-        command
+        counted(command.arg("-c").arg(script), read, &mut io::sink()).expect("ran")
     }
 
     #[test]
     fn a_run_that_ends_well_without_any_test_is_a_failure() {
         let failed = Counts { passed: 0, failed: 1, skipped: 0 };
-        assert_eq!(of(&mut Command::new("true")).expect("ran"), failed);
+        assert_eq!(counts(add, "true"), failed);
         let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.1s";
-        assert_eq!(of(&mut shell(&format!("echo '{empty}'"))).expect("ran"), failed);
-        assert_eq!(of_all(&mut shell("echo 0 passed, 0 failed, 0 skipped")).expect("ran"), failed);
+        assert_eq!(counts(add, &format!("echo '{empty}'")), failed);
+        assert_eq!(counts(take_last, "echo 0 passed, 0 failed, 0 skipped"), failed);
     }
 
     #[test]
     fn a_run_that_ends_well_with_tests_is_good_also_when_one_of_its_programs_has_none() {
         let line =
             |passed| format!("test result: ok. {passed} passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
-        let good = of(&mut shell(&format!("echo '{}'; echo '{}'", line(0), line(3)))).expect("ran");
+        let good = counts(add, &format!("echo '{}'; echo '{}'", line(0), line(3)));
         assert_eq!(good, Counts { passed: 3, failed: 0, skipped: 2 });
     }
 
     #[test]
     fn a_whole_run_is_judged_by_its_last_line() {
         let result = "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-        let run = |end: &str| of_all(&mut shell(&format!("echo '{result}'; {end}"))).expect("ran");
+        let run = |end: &str| counts(take_last, &format!("echo '{result}'; {end}"));
         assert_eq!(run("echo 9 passed, 0 failed, 1 skipped"), Counts { passed: 9, failed: 0, skipped: 1 });
         assert_eq!(run("echo 9 passed, 2 failed, 1 skipped; exit 1"), Counts { passed: 9, failed: 2, skipped: 1 });
         assert_eq!(run("echo 9 passed, 0 failed, 1 skipped; exit 1"), Counts { passed: 9, failed: 1, skipped: 1 });
