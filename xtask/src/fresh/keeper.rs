@@ -76,7 +76,7 @@ impl Site<'_> {
         let key = key()?;
         let archive = debian(self.cache, &key)?;
         let root = self.root();
-        let commit = commit(workspace)?;
+        let commit = commit(workspace.root())?;
         let checkouts = self.folder.join("checkout");
         let checkout = if asked.cold { within(&root, Path::new(CHECKOUT)) } else { checkouts.join(key.to_string()) };
         step("fresh root", &format!("unpacking it, cloning {commit}"), || {
@@ -85,7 +85,7 @@ impl Site<'_> {
             unpack.args(["--extract", "--numeric-owner", "--file"]).arg(&archive).arg("--directory").arg(&root);
             logged(&mut unpack, &self.log)?;
             forget_others(&checkouts, &key)?;
-            clone(workspace, &commit, &checkout, &self.log)
+            clone(workspace.root(), &commit, &checkout, &self.log)
         })?;
 
         let readme = fs::read_to_string(checkout.join("README.md")).context("read the README")?;
@@ -267,8 +267,8 @@ fn apt_proxy() -> Result<Option<String>> {
 }
 
 /// The commit that is cloned. What is not committed is named, for it is left out.
-fn commit(workspace: &Workspace) -> Result<String> {
-    let git = |arguments: &[&str]| answer(Command::new("git").args(arguments).current_dir(workspace.root()));
+fn commit(checkout: &Path) -> Result<String> {
+    let git = |arguments: &[&str]| answer(Command::new("git").args(arguments).current_dir(checkout));
     let changed = git(&["status", "--porcelain"])?;
     if !changed.is_empty() {
         say(format_args!("! not committed, and so left out of the fresh root:\n{changed}"));
@@ -277,13 +277,13 @@ fn commit(workspace: &Workspace) -> Result<String> {
 }
 
 /// Brings a clone of the checkout to a commit, with nothing in it but that and its target folder.
-fn clone(workspace: &Workspace, commit: &str, to: &Path, log: &Path) -> Result<()> {
+fn clone(from: &Path, commit: &str, to: &Path, log: &Path) -> Result<()> {
     let git = |arguments: &[&str]| {
         let mut git = Command::new("git");
         git.arg("-C").arg(to).args(arguments);
         logged(&mut git, log)
     };
-    let from = workspace.root().to_string_lossy();
+    let from = from.to_string_lossy();
     let there = to.join(".git").exists() && git(&["fetch", "--quiet", &from, "HEAD"]).is_ok();
     if !there {
         remove(to)?;
@@ -327,4 +327,114 @@ fn remove(folder: &Path) -> Result<()> {
     let status = remove.args(["--recursive", "--force", "--one-file-system", "--"]).arg(folder).status();
     anyhow::ensure!(status.context("start rm")?.success(), "remove `{}`", folder.display());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checkout with one commit, and where it is cloned to.
+    struct Checkout {
+        folder: tempfile::TempDir,
+    }
+
+    impl Checkout {
+        fn new() -> Self {
+            let checkout = Self { folder: tempfile::tempdir().expect("a folder") };
+            fs::create_dir(checkout.path("from")).expect("created");
+            checkout.git(&["init", "--quiet"]);
+            checkout.write("from/.gitignore", "/target\n");
+            checkout.commit("one");
+            checkout
+        }
+
+        fn path(&self, relative: &str) -> PathBuf {
+            self.folder.path().join(relative)
+        }
+
+        fn write(&self, relative: &str, text: &str) {
+            fs::write(self.path(relative), text).expect("written");
+        }
+
+        fn git(&self, arguments: &[&str]) {
+            let mut git = Command::new("git");
+            git.args(["-c", "user.name=n", "-c", "user.email=e"]).args(arguments).current_dir(self.path("from"));
+            answer(&mut git).expect("git works");
+        }
+
+        /// Commits a file of this content.
+        fn commit(&self, text: &str) {
+            self.write("from/file", text);
+            self.git(&["add", "--all"]);
+            self.git(&["commit", "--quiet", "--message", text]);
+        }
+
+        /// Clones what is committed, and returns the file's content there.
+        fn cloned(&self) -> String {
+            let (from, to) = (self.path("from"), self.path("to"));
+            clone(&from, &commit(&from).expect("a commit"), &to, &self.path("log")).expect("cloned");
+            fs::read_to_string(to.join("file")).expect("there")
+        }
+    }
+
+    #[test]
+    fn a_clone_has_what_is_committed_and_nothing_else() {
+        let checkout = Checkout::new();
+        checkout.write("from/file", "not committed");
+        checkout.write("from/stray", "not committed");
+        assert_eq!(checkout.cloned(), "one");
+        assert!(!checkout.path("to/stray").exists());
+    }
+
+    #[test]
+    fn a_kept_clone_is_brought_to_the_commit_and_keeps_its_target_folder_only() {
+        let checkout = Checkout::new();
+        checkout.cloned();
+        let unchanged = fs::metadata(checkout.path("to/.gitignore")).and_then(|file| file.modified()).expect("a time");
+        fs::create_dir(checkout.path("to/target")).expect("created");
+        for stray in ["to/target/built", "to/stray"] {
+            checkout.write(stray, "left by a run");
+        }
+        checkout.write("to/file", "changed by a run");
+        checkout.commit("two");
+        assert_eq!(checkout.cloned(), "two");
+        assert!(checkout.path("to/target/built").exists() && !checkout.path("to/stray").exists());
+        let after = fs::metadata(checkout.path("to/.gitignore")).and_then(|file| file.modified()).expect("a time");
+        assert_eq!(after, unchanged, "what did not change is not built again");
+    }
+
+    #[test]
+    fn a_kept_clone_that_git_cannot_use_is_made_anew() {
+        let checkout = Checkout::new();
+        checkout.cloned();
+        checkout.write("to/.git/HEAD", "torn");
+        checkout.commit("two");
+        assert_eq!(checkout.cloned(), "two");
+    }
+
+    #[test]
+    fn clones_of_another_table_are_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = key().expect("hashed");
+        for name in [key.to_string(), "other".to_owned()] {
+            fs::create_dir(folder.path().join(name)).expect("created");
+        }
+        forget_others(folder.path(), &key).expect("removed");
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).expect("listed").map(|item| item.expect("an item").file_name()).collect();
+        assert_eq!(left, [std::ffi::OsString::from(key.to_string())]);
+    }
+
+    #[test]
+    fn places_are_made_as_what_is_bound_there() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (root, file) = (folder.path().join("root"), folder.path().join("file"));
+        fs::write(&file, "x").expect("written");
+        let bind = |outside: PathBuf| Bind { inside: outside.clone(), outside, access: Access::Read };
+        for outside in [file.clone(), folder.path().join("not/there/yet")] {
+            make_place(&root, &bind(outside.clone())).expect("made");
+            assert_eq!(within(&root, &outside).is_dir(), outside.is_dir());
+        }
+        assert!(within(&root, &file).is_file() && folder.path().join("not/there/yet").is_dir());
+    }
 }
