@@ -66,7 +66,7 @@ pub const PACKAGES: &[Package] = &[
     package("qemu-utils", &["qemu-img"], "makes overlays of disk images"),
     package("ovmf", &[], "their UEFI firmware"),
     package("swtpm", &["swtpm"], "their TPM"),
-    package("debootstrap", &["debootstrap"], "makes the fresh root that the tests run in"),
+    package("debootstrap", &["/usr/sbin/debootstrap"], "makes the fresh root that the tests run in"),
 ];
 
 /// Programs that are started here and that every Debian has: of packages marked Essential, and apt. The person brings Rust

@@ -230,7 +230,8 @@ fn debian(cache: &Cache, inputs: &Digest) -> Result<PathBuf> {
             let tree = room.work.join("tree");
             // debootstrap mounts while it works; here nobody else sees that, and it ends with it.
             let mut make = Command::new("unshare");
-            make.args(["--mount", "--propagation", "private", "debootstrap", "--variant=minbase", RELEASE]).arg(&tree);
+            make.args(["--mount", "--propagation", "private", "/usr/sbin/debootstrap", "--variant=minbase", RELEASE])
+                .arg(&tree);
             if let Some(mirror) = mirror()? {
                 make.arg(mirror);
             }
