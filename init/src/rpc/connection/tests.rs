@@ -17,6 +17,15 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// A ping (section 6.7).
 const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
+/// The head of a request on this stream, whose body is still to come (RFC 9113, section 6.2; RFC 7541, sections 6.1, 6.2.2).
+fn head(stream: u8, path: &str) -> Vec<u8> {
+    let length = u8::try_from(path.len()).expect("short");
+    // POST, https, the path by its name's index; then `content-type` by its own.
+    let fields = [&[0x83, 0x87, 0x04, length], path.as_bytes(), &[0x0f, 0x10, 16], b"application/grpc"].concat();
+    let length = u8::try_from(fields.len()).expect("short");
+    [&[0, 0, length, 1, 4, 0, 0, 0, stream][..], &fields].concat()
+}
+
 /// The port of a running machine.
 struct World {
     machine: Machine,
@@ -120,6 +129,36 @@ async fn a_stranger_who_sends_without_end_is_cut_off_at_once() {
     let (sent, borne): (std::io::Result<Infallible>, _) = tokio::join!(pings, borne(&mut answers));
     assert!(sent.is_err());
     about(0, borne);
+}
+
+/// Proves: Q1
+#[tokio::test(start_paused = true)]
+async fn a_strangers_half_sent_requests_are_two_at_a_time_and_end_with_their_connection() {
+    let mut world = World::new();
+    let idle = Arc::strong_count(&world.machine.methods);
+    let mut stranger = world.shake_hands(1, None).await.expect("a session");
+    stranger.write_all(PREFACE).await.expect("sent");
+    for stream in [1, 3, 5] {
+        stranger.write_all(&head(stream, "/cairn.v1.Public/GetState")).await.expect("sent");
+    }
+    let (began, mut heard) = (Then::now(), Vec::new());
+    let _closed = stranger.read_to_end(&mut heard).await;
+    // Five for the requests, five without one.
+    about(10, began.elapsed());
+    let refused = |stream| heard.windows(13).any(|frame| frame == [0, 0, 4, 3, 0, 0, 0, 0, stream, 0, 0, 0, 7]);
+    assert_eq!([1, 3, 5].map(refused), [false, false, true], "{heard:?}");
+    assert_eq!((world.held(), Arc::strong_count(&world.machine.methods)), (0, idle));
+
+    // An owner's may take its time, and ends with its connection, too.
+    let owner = world.owner();
+    let mut session = world.shake_hands(1, Some(&owner)).await.expect("a session");
+    session.write_all(PREFACE).await.expect("sent");
+    session.write_all(&head(1, "/cairn.v1.Public/Status")).await.expect("sent");
+    answers(&mut session).await;
+    assert!(Arc::strong_count(&world.machine.methods) > idle, "it is under way");
+    world.machine.owned_by(&[]);
+    about(0, borne(&mut session).await);
+    assert_eq!((world.held(), Arc::strong_count(&world.machine.methods)), (0, idle));
 }
 
 /// Proves: A6 Q1
