@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::board::Board;
 use crate::child::Children;
 use crate::enrolment::{Found, Known, Member};
-use crate::rpc::{self, ClaimSecret, Claimable, Context, Front, KubernetesAccess, PowerRequest};
+use crate::rpc::{self, Broken, ClaimSecret, Claimable, Context, Front, KubernetesAccess, PowerRequest};
 use crate::services::{Run, Services, Unit};
 use crate::tls::Clock;
 
@@ -88,7 +88,15 @@ impl PublicApi {
                 // The API is the only way in: a machine that cannot serve it for a minute starts again.
                 critical: Some(Critical { failures: 12, within: Duration::from_secs(60) }),
             },
-            run: Run::task(move || rpc::serve(served.clone(), present.clone())),
+            run: Run::task(move || {
+                let (context, present) = (served.clone(), present.clone());
+                async move {
+                    tokio::select! {
+                        ended = rpc::serve(context.clone(), present) => ended,
+                        never = context.break_down_of(Broken::Api) => match never {},
+                    }
+                }
+            }),
             probe: None,
         };
         let tree = Services::start(children, vec![unit])?;

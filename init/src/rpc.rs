@@ -34,7 +34,7 @@ use tokio::task::JoinSet;
 
 use access::Methods;
 use connection::Port;
-pub(crate) use context::{Context, PowerRequest};
+pub(crate) use context::{Broken, Context, PowerRequest};
 pub(crate) use first_contact::{ClaimSecret, Claimable};
 pub(crate) use kubernetes::KubernetesAccess;
 

@@ -17,7 +17,7 @@ use crate::enrolment::{self, Member};
 use crate::mesh::Mesh;
 use crate::power::{self, Fatal};
 use crate::public_api::PublicApi;
-use crate::rpc::PowerRequest;
+use crate::rpc::{Broken, PowerRequest};
 use crate::services::Services;
 use crate::{last_words, memory, storage, tasks};
 
@@ -75,6 +75,7 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
                 board.error(&format!("service {} failed too often: the machine starts again", escalation.service));
                 break PowerRequest::Reboot;
             }
+            never = context.break_down_of(Broken::Main) => match never {},
         }
     };
     begin_to_end(&board, how);

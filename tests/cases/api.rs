@@ -9,17 +9,18 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
-use pki::PrivateKey;
+use pki::{CertificateDer, PrivateKey};
 use qemu::Vm;
 use qemu::deadline::Stopwatch;
 use serde_json::Value;
-use tests::{Case, Context, Need, Refused, Relay, Stranger, wait_state};
+use tests::{Case, Context, Need, Refused, Relay, Stranger, certificates, wait_state};
 use tonic::{Code, Status};
 
 use crate::victim::{self, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], anonymous),
+    case("who does not name the machine learns nothing of it in a handshake", &["A8"], nameless),
     case("what changes something and who is refused is written down", &["Q1"], audited),
     case("a certificate that is not the owner's is refused", &["Q1", "S12"], wrong_certificate),
     case("whoever speaks no TLS is cut off within 5 s and told off once a minute", &["Q1"], no_tls),
@@ -57,6 +58,30 @@ fn anonymous(t: &Context) -> anyhow::Result<()> {
     }
     let code = anyone.call_empty("/cairn.v1.Public/Shell").map_err(|status| status.code());
     ensure!(code == Err(Code::Unimplemented), "{code:?}");
+    Ok(())
+}
+
+fn nameless(t: &Context) -> anyhow::Result<()> {
+    let shared = victim::shared(t)?;
+    let victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let status = victim.ask(&["machine", "status"])?;
+    let id = |field: &str| Some(status[field].as_str()?.to_owned());
+    let (machine, cluster) = id("machine_id").zip(id("cluster_id")).context("the status has both ids")?;
+    let name = format!("{machine}.{cluster}.cairn.internal");
+    let says = |shown: &[CertificateDer<'_>], word: &str| {
+        shown.iter().any(|certificate| certificate.windows(word.len()).any(|part| part == word.as_bytes()))
+    };
+    let own = certificates(&victim.vm, &name, t.within(10))?;
+    ensure!(own.len() == 2 && says(&own, &name), "who knows its name sees its certificate and its cluster's");
+    let other = format!("{}.{cluster}.cairn.internal", "0".repeat(32));
+    for guess in ["127.0.0.1", "machine.cairn.internal", &machine, &other] {
+        let shown = certificates(&victim.vm, guess, t.within(10))?;
+        let [nameless] = &shown[..] else { bail!("{} certificates for {guess}", shown.len()) };
+        for word in [machine.as_str(), &cluster, "cairn", "coordinator"] {
+            ensure!(!says(&shown, word), "`{word}` for {guess}");
+        }
+        ensure!(pki::public_key_of(nameless)? != pki::public_key_of(&own[0])?, "the name is made of that key");
+    }
     Ok(())
 }
 

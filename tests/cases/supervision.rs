@@ -2,17 +2,20 @@
 
 use std::sync::PoisonError;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use aws_lc_rs::digest::{SHA256, digest};
+use qemu::{Deadline, Vm};
 use serde_json::Value;
-use tests::{Case, Context, Need, Stranger, same_machine};
+use tests::{Case, Context, Need, Owner, Stranger, recovered, same_machine};
 
 use crate::victim::{self, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("a thousand children that die at once are reaped once", &["O1"], children),
+    case("orphans are reaped when their parent is gone", &["O1"], orphans),
     case("a service that keeps failing is seen and slowed down", &["O2"], crash_loop),
     case("a service that ignores sigterm is killed at its deadline", &["O2"], deaf),
     case("a service that takes too much is ended alone", &["O2"], greedy),
@@ -20,6 +23,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a service whose probe fails is not ready, and starts over", &["O2"], unready),
     case("a flooded log does not grow pid 1", &["O2", "Q2"], flood),
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
+    case("a panic outside every task is shown, and the machine starts again", &["O1"], outside),
+    case("a service that fails too often ends the boot in order", &["O2"], escalation),
     case("etcd comes back after a kill", &["O2"], kill),
     case("root cannot unseal after the cap", &["O16"], unseal),
     case("root cannot keep the disk shut by way of the tpm", &["O16"], tpm),
@@ -27,6 +32,9 @@ pub(crate) const CASES: &[Case] = &[
     case("nobody reads the memory of another process", &["O14"], trace),
     case("pid 1 is the only process of ours", &[], processes),
 ];
+
+/// What a machine that does not outlive its case is called by its owner.
+const ALONE: &str = "alone";
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
     Case { name, proves, needs: &[Need::Swtpm], run }
@@ -49,6 +57,23 @@ fn children(t: &Context) -> anyhow::Result<()> {
         ensure!(answers > 1, "GetState was answered {answers} times meanwhile");
         anyone.state()?;
         victim::bounded(t, &seen)
+    })
+}
+
+fn orphans(t: &Context) -> anyhow::Result<()> {
+    with_victim(t, |t, victim| {
+        victim.session.inject(FaultKind::TestService, "test.orphans")?;
+        let ended = victim.service_when(t, "test.orphans", |service| service["state"] == "stopped")?;
+        ensure!(ended["last_exit"] == "code 0" && ended["restarts"] == 0, "{ended}");
+        let said = victim.lines("test.orphans", "")?;
+        ensure!(said == ["200 children left behind"], "{said:?}");
+        // It ends only when nothing dead, and nothing of the other's, is left.
+        victim.session.inject(FaultKind::TestService, "test.unreaped")?;
+        let ended = victim.service_when(t, "test.unreaped", |service| service["state"] == "stopped");
+        let seen = victim.lines("test.unreaped", "")?;
+        ended.with_context(|| format!("{seen:?}"))?;
+        ensure!(seen.last().is_some_and(|line| line == "none is left"), "{seen:?}");
+        Ok(())
     })
 }
 
@@ -157,6 +182,47 @@ fn panic(t: &Context) -> anyhow::Result<()> {
         ensure!(status["state"] == "Running", "{status:#}");
         Ok(())
     })
+}
+
+/// A machine of the debug profile of its own, because it does not outlive the case; and the owner's connection to it.
+fn alone(t: &Context) -> anyhow::Result<(Vm, Owner, Stranger)> {
+    let owner = t.owner()?;
+    let config = owner.config(ALONE, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
+    let mut vm = t.debug_machine("m")?.config(&config)?.start()?;
+    owner.status_when_running(ALONE, &mut vm, t.within(30))?;
+    let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+    Ok((vm, owner, session))
+}
+
+fn outside(t: &Context) -> anyhow::Result<()> {
+    let (mut vm, owner, mut session) = alone(t)?;
+    // The answer may get out before the panic, or not.
+    let _answered_or_not = session.inject(FaultKind::Panic, "main");
+    vm.wait_for("PID 1: a task panicked at", t.within(10))?;
+    vm.wait_for("Cairn cannot go on: PID 1 panicked", t.within(10))?;
+    vm.wait_for("The machine reboots in 10 s.", t.within(1))?;
+    // Long enough for a person, and for no tight loop.
+    ensure!(vm.wait_reset(Deadline::after(Duration::from_secs(5))).is_err(), "it restarted at once");
+    let cause = vm.wait_reset(t.within(20))?;
+    ensure!(cause == "guest-reset", "{cause}");
+    owner.status_when_running(ALONE, &mut vm, t.within(30)).map(drop)
+}
+
+fn escalation(t: &Context) -> anyhow::Result<()> {
+    let (mut vm, owner, mut session) = alone(t)?;
+    let _answered_or_not = session.inject(FaultKind::Panic, "api");
+    // 36 s of back-off lie between the first failure and the twelfth.
+    vm.wait_for("service failed too often service=api failures=12", t.within(60))?;
+    // In order: what runs is stopped, and nothing has to be recovered.
+    vm.wait_for("stopping how=Reboot", t.within(10))?;
+    vm.wait_for("service stopped service=etcd", t.within(10))?;
+    let cause = vm.wait_reset(t.within(20))?;
+    ensure!(cause == "guest-reset", "{cause}");
+    let panics = vm.console().lines().iter().filter(|line| line.text.contains("task panicked service=api")).count();
+    ensure!(panics == 12, "{panics} failures, each of them told");
+    owner.status_when_running(ALONE, &mut vm, t.within(30))?;
+    ensure!(!recovered(&owner, ALONE, &vm)?, "what was stopped in order leaves nothing to recover");
+    Ok(())
 }
 
 fn kill(t: &Context) -> anyhow::Result<()> {

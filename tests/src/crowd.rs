@@ -121,7 +121,7 @@ async fn visit(address: SocketAddr, manner: Manner, counts: &Counts) -> anyhow::
         let mut stream = TcpStream::connect(address).await?;
         let _closed_or_reset = stream.read(&mut [0]).await;
     } else {
-        let mut session = shake_hands(address, None).await?;
+        let mut session = shake_hands(address, None, "machine.cairn.internal").await?;
         counts.handshakes.fetch_add(1, Ordering::Relaxed);
         match manner {
             Manner::HangsUp => return Ok(()),

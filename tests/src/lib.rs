@@ -65,7 +65,7 @@ pub use plan::{Plan, Via};
 pub use pod::{web_pod, wild_namespace, wild_pod, wild_profile};
 pub use relay::Relay;
 pub use screen::Screen;
-pub use stranger::{PublicClient, Stranger};
+pub use stranger::{PublicClient, Stranger, certificates};
 pub use writes::{Happened, WriteLog};
 
 use session::Session;

@@ -15,7 +15,7 @@ use api::wire::{FaultKind, GetStateRequest, InjectRequest};
 use hyper_util::rt::TokioIo;
 use pki::PrivateKey;
 use qemu::{Deadline, Vm};
-use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::net::TcpStream;
@@ -139,14 +139,31 @@ impl Stranger {
     }
 }
 
+/// What the machine shows in a handshake to whoever asks for `name`: certificates, leaf first.
+///
+/// # Errors
+/// When the machine forwards no port, ends, or does not answer in time.
+pub fn certificates(vm: &Vm, name: &str, deadline: Deadline) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let address = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let attempt = || runtime.block_on(async { timeout(ATTEMPT, shake_hands(address, None, name)).await }).ok()?.ok();
+    let session = vm.until(deadline, attempt)?;
+    let shown = session.get_ref().1.peer_certificates().unwrap_or_default();
+    Ok(shown.iter().map(|certificate| certificate.clone().into_owned()).collect())
+}
+
 async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<(Channel, u16)> {
-    let session = shake_hands(address, key).await?;
+    let session = shake_hands(address, key, "machine.cairn.internal").await?;
     let port = session.get_ref().0.local_addr()?.port();
     Ok((channel(session).await?, port))
 }
 
-/// A TLS session with whoever answers there.
-pub(crate) async fn shake_hands(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<TlsStream<TcpStream>> {
+/// A TLS session with whoever answers there when asked for `name`.
+pub(crate) async fn shake_hands(
+    address: SocketAddr,
+    key: Option<&PrivateKey>,
+    name: &str,
+) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider))?;
     if let Some(key) = key {
         let chain = vec![pki::client_auth::owner_certificate(key)?];
@@ -156,7 +173,8 @@ pub(crate) async fn shake_hands(address: SocketAddr, key: Option<&PrivateKey>) -
     }
     tls.alpn_protocols = vec![b"h2".to_vec()];
     let tcp = TcpStream::connect(address).await?;
-    Ok(TlsConnector::from(Arc::new(tls)).connect(ServerName::try_from("machine.cairn.internal")?, tcp).await?)
+    let name = ServerName::try_from(name.to_owned())?;
+    Ok(TlsConnector::from(Arc::new(tls)).connect(name, tcp).await?)
 }
 
 /// HTTP/2 over one session.

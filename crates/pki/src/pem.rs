@@ -56,6 +56,19 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_written_whole_under_its_label() {
+        let key = crate::PrivateKey::generate().unwrap();
+        let der = key.to_pkcs8().unwrap();
+        let content = |text: &str, label: &str| {
+            let text = text.strip_prefix(&format!("-----BEGIN {label}-----\n")).unwrap();
+            let text = text.strip_suffix(&format!("-----END {label}-----\n")).unwrap();
+            BASE64.decode(text.replace('\n', "").as_bytes()).unwrap()
+        };
+        assert_eq!(content(&private_key_pem(&der), "PRIVATE KEY"), der.expose());
+        assert_eq!(content(&public_key_pem(key.public()), "PUBLIC KEY"), key.public().spki());
+    }
+
+    #[test]
     fn a_key_never_moves_while_it_is_written() {
         for length in 0..300 {
             let text = encode("PRIVATE KEY", &vec![7; length]);

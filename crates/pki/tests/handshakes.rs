@@ -375,6 +375,19 @@ fn a_server_sends_no_ticket() {
 }
 
 #[test]
+fn both_sides_know_two_key_exchanges_and_two_kinds_of_signature() {
+    let cluster = Cluster::create();
+    let (client, server) = (cluster.client(None), cluster.server(&[]));
+    for provider in [client.crypto_provider(), server.crypto_provider()] {
+        let groups: Vec<_> = provider.kx_groups.iter().map(|group| group.name()).collect();
+        assert_eq!(groups, [NamedGroup::X25519MLKEM768, NamedGroup::X25519], "the hybrid one first");
+        let known = provider.signature_verification_algorithms.mapping.iter().map(|(scheme, _)| *scheme);
+        let schemes = [SignatureScheme::ED25519, SignatureScheme::ECDSA_NISTP256_SHA256];
+        assert_eq!(known.collect::<Vec<_>>(), schemes);
+    }
+}
+
+#[test]
 fn a_client_that_speaks_tls_1_2_only_is_refused() {
     let mut server = ServerConnection::new(Arc::new(Cluster::create().server(&[]))).unwrap();
     let hello = tls_1_2_client_hello();

@@ -33,6 +33,8 @@ const STACK: usize = 64 << 10;
 pub(crate) const ECHO: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 7000);
 /// It writes a line after so many connections.
 const ASKED: usize = 100;
+/// So many children of each kind are left behind; the cgroup of a test service holds far more.
+const ORPHANS: usize = 100;
 /// This profile has no such program.
 const REFUSED: u8 = 2;
 
@@ -58,6 +60,8 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "secrets" => secrets::on_the_data_partition().map(|found| found.iter().for_each(|line| say(line))),
         "processes" => processes(),
         "router" => router(),
+        "orphans" => orphans(),
+        "unreaped" => unreaped(),
         _ => return ExitCode::from(REFUSED), // a name that no test service has
     };
     match result {
@@ -298,6 +302,52 @@ fn processes() -> io::Result<()> {
     Ok(())
 }
 
+/// Leaves children behind that nobody but PID 1 can reap: some end by themselves once it is gone, some go on.
+fn orphans() -> io::Result<()> {
+    for program in ["test-exit", "test-idle"] {
+        for _ in 0..ORPHANS {
+            // Dropping the handle neither kills nor waits.
+            drop(Command::new("/bin/init").arg0(program).spawn()?);
+        }
+    }
+    say(&format!("{} children left behind", 2 * ORPHANS));
+    Ok(())
+}
+
+/// Tells which processes are dead and not reaped, or are children of PID 1 in a cgroup whose service has ended; again and
+/// again until there are none.
+fn unreaped() -> io::Result<()> {
+    let mut told = Vec::new();
+    loop {
+        let found = left_over()?;
+        if found.is_empty() {
+            say("none is left");
+            return Ok(());
+        }
+        if found != told {
+            found.iter().for_each(|line| say(line));
+            told = found;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// `NUMBER (NAME) STATE` (`proc_pid_stat(5)`) of each dead process, and of each of the orphans.
+fn left_over() -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        // Not a process, or ended meanwhile.
+        let Ok(stat) = fs::read_to_string(path.join("stat")) else { continue };
+        let cgroup = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
+        let Some((name, rest)) = stat.rsplit_once(") ") else { continue };
+        if rest.starts_with('Z') || cgroup.trim().ends_with("/test.orphans") {
+            found.push(format!("{name}) {}", &rest[..1]));
+        }
+    }
+    Ok(found)
+}
+
 fn say(line: &str) {
     let _nobody_may_read_it = writeln!(io::stdout(), "{line}");
 }
@@ -326,6 +376,8 @@ mod tests {
             "hog",
             "bounds",
             "trace",
+            "orphans",
+            "unreaped",
         ];
         for program in programs.into_iter().chain(["other"]) {
             assert_eq!(format!("{:?}", run(program)), format!("{:?}", ExitCode::from(REFUSED)));

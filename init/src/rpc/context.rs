@@ -1,10 +1,11 @@
 //! What the API's methods stand on: the board, the trees, first contact, a member's authority. Shared by the boot, which
 //! fills it, and by every call, which reads it; decides nothing.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use model::MachineState;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::first_contact::Claimable;
 use super::kubernetes::KubernetesAccess;
@@ -20,6 +21,15 @@ pub(crate) enum PowerRequest {
     Reboot,
     /// Stop everything and switch off.
     PowerOff,
+}
+
+/// A part of PID 1 that fault injection makes panic. Only the debug profile's service asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The task that serves the public API, and each that takes its place.
+    Api,
+    /// What waits for the end of the boot, outside every task.
+    Main,
 }
 
 /// The machine is going down: nobody takes requests any more.
@@ -51,6 +61,7 @@ pub(crate) struct Context {
     claim: Mutex<Claimable>,
     kubernetes: OnceLock<KubernetesAccess>,
     power: mpsc::Sender<PowerRequest>,
+    broken: watch::Sender<Option<Broken>>,
 }
 
 impl Context {
@@ -66,8 +77,21 @@ impl Context {
             claim: Mutex::new(Claimable::NotYet),
             kubernetes: OnceLock::new(),
             power,
+            broken: watch::Sender::new(None),
         };
         (Arc::new(context), asked)
+    }
+
+    /// Has a part of PID 1 panic.
+    pub(super) fn break_down(&self, part: Broken) {
+        self.broken.send_replace(Some(part));
+    }
+
+    /// Panics once `part` is to.
+    pub(crate) async fn break_down_of(&self, part: Broken) -> Infallible {
+        let mut broken = self.broken.subscribe();
+        broken.wait_for(|broken| *broken == Some(part)).await.expect("the sender is ours");
+        panic!("a test wants to see it");
     }
 
     /// Shows a further tree.

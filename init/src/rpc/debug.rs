@@ -14,7 +14,7 @@ use supervise::{Backoff, Readiness, Restart, Spec};
 use sys::process::{Exit, Privileges};
 use tonic::{Request, Response, Status};
 
-use super::context::Context;
+use super::context::{Broken, Context};
 use crate::applet::{misbehave, secrets};
 use crate::child::{Command, Limits};
 use crate::control::balancer;
@@ -46,7 +46,7 @@ impl api::debug_server::Debug for Debug {
         let argument = request.argument.as_str();
         let seen = match request.kind() {
             FaultKind::Children => self.children(argument).await?,
-            FaultKind::Panic => self.start("test.panic")?,
+            FaultKind::Panic => self.panic(argument)?,
             FaultKind::KillService => self.kill(argument)?,
             FaultKind::TestService => self.start(argument)?,
             FaultKind::SearchMemory => Self::search(argument).await?,
@@ -86,6 +86,18 @@ impl Debug {
         let found = tasks::blocking(move || secrets::in_own_memory(&masked)).await;
         let failed = |error| Status::internal(format!("search PID 1's memory: {error}"));
         Ok(format!("held {} times", found.map_err(failed)?))
+    }
+
+    /// Has a task panic: one of its own, the API's, or what is no task at all.
+    fn panic(&self, part: &str) -> Result<String, Status> {
+        let part = match part {
+            "" => return self.start("test.panic"),
+            "api" => Broken::Api,
+            "main" => Broken::Main,
+            _ => return Err(Status::invalid_argument(format!("nothing called `{part}` panics; nothing was done"))),
+        };
+        self.context.break_down(part);
+        Ok(format!("{part:?} panics"))
     }
 
     /// Kills a service's main process.
@@ -144,6 +156,8 @@ fn unit(service: &str) -> Option<Unit> {
         "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(vec![misbehave::ECHO]))),
         "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),
         "test.router" => ("test.router", Restart::Never, Run::Child(program("test-router"))),
+        "test.orphans" => ("test.orphans", Restart::Never, Run::Child(program("test-orphans"))),
+        "test.unreaped" => ("test.unreaped", Restart::Never, Run::Child(program("test-unreaped"))),
         "test.panic" => ("test.panic", always, Run::task(panics)),
         _ => return None, // a name that a test made up
     };
