@@ -198,6 +198,57 @@ fn a_silent_server_costs_the_lease_at_its_end_and_not_before() {
     assert!((2..=8).contains(&messages), "{messages} messages in half a minute");
 }
 
+/// RFC 2131 §4.4.5: half of what is left until T2, then until the end; a tenth of so short a lease at least.
+#[test]
+fn questions_to_a_silent_server_come_closer_to_one_another_but_not_too_close() {
+    let (mut desk, _, _) = Desk::bound();
+    let mut asked = Vec::new();
+    while desk.client.lease().is_some() {
+        let (at, _) = desk.client.poll_timeout().expect("a deadline");
+        desk.now = at;
+        let mut out = Vec::new();
+        desk.client.handle(Event::Tick, desk.now, &mut out);
+        if desk.client.lease().is_some() && !out.is_empty() {
+            asked.push(desk.elapsed().as_secs());
+        }
+        assert!(asked.len() < 100, "no tight loop");
+    }
+    assert_eq!(asked, [30, 41, 47, 52, 58]);
+}
+
+#[test]
+fn where_two_deadlines_meet_the_state_that_ends_gives_the_reason() {
+    let (mut desk, out) = Desk::open();
+    let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
+    let mut offer = Message::parse(&bytes).expect("an offer");
+    // At T1 a tenth of the lease is left until T2.
+    (offer.lease_time, offer.renewal_time, offer.rebinding_time) = (Some(60), Some(46), Some(52));
+    desk.receive(&offer.emit());
+    offer.message_type = MessageType::Ack;
+    desk.receive(&offer.emit());
+    desk.wait_for("renewal time");
+    let out = desk.wait_for("rebinding time");
+    assert_eq!(desk.elapsed(), Duration::from_secs(52));
+    assert!(matches!(sent(&out).0, Destination::Broadcast { .. }));
+}
+
+#[test]
+fn the_shortest_lease_is_taken_and_a_server_that_names_no_times_gets_the_usual_ones() {
+    let given = |seconds| {
+        let (mut desk, out) = Desk::open();
+        let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
+        let mut offer = Message::parse(&bytes).expect("an offer");
+        (offer.lease_time, offer.renewal_time, offer.rebinding_time) = (Some(seconds), None, None);
+        desk.receive(&offer.emit());
+        offer.message_type = MessageType::Ack;
+        desk.receive(&offer.emit());
+        desk.client.lease().map(|lease| lease.term)
+    };
+    let [half, most, lasts] = [2000, 3500, 4000].map(Duration::from_millis);
+    assert_eq!(given(4), Some(Term::Limited { renew_after: half, rebind_after: most, lasts }));
+    assert_eq!(given(3), None);
+}
+
 #[test]
 fn any_server_may_answer_when_rebinding() {
     let (mut desk, _, lease) = Desk::bound();
@@ -456,10 +507,15 @@ fn answers_that_do_not_belong_are_ignored_by_name() {
 
 #[test]
 fn odd_times_give_way_and_a_lease_for_ever_has_no_deadline() {
-    for (lease, t1, t2, renew_after) in
-        [(80, 70, 60, Some(40)), (80, 0, 60, Some(40)), (80, 10, 80, Some(40)), (80, 10, 20, Some(10))]
-            .into_iter()
-            .chain([(u32::MAX, 10, 20, None)])
+    for (lease, t1, t2, renew_after) in [
+        (80, 70, 60, Some(40)),
+        (80, 60, 60, Some(40)),
+        (80, 0, 60, Some(40)),
+        (80, 10, 80, Some(40)),
+        (80, 10, 20, Some(10)),
+    ]
+    .into_iter()
+    .chain([(u32::MAX, 10, 20, None)])
     {
         let (mut desk, out) = Desk::open();
         let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
