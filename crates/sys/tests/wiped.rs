@@ -241,3 +241,26 @@ fn an_identity_that_is_handed_to_the_tls_library_leaves_nothing_behind() {
     };
     assert_eq!(left_behind(served), 0);
 }
+
+/// PKCS#8 of the P-256 key whose private scalar is made of [`BYTE`]s (RFC 5915, section 3; without the public half).
+fn p256() -> Zeroizing<Vec<u8>> {
+    let before = [
+        0x30, 0x41, 2, 1, 0, 0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d,
+        3, 1, 7, 4, 0x27, 0x30, 0x25, 2, 1, 1, 4, 0x20,
+    ];
+    Zeroizing::new([&before[..], secret::<32>().expose()].concat())
+}
+
+/// Proves: D8
+#[test]
+fn the_key_of_an_authority_leaves_nothing_behind() {
+    let left = left_behind(|| {
+        let key = PrivateKey::from_pkcs8(&p256()).expect("a key");
+        let exported = key.to_pkcs8().expect("exports");
+        assert!(exported.expose().windows(32).any(|part| part == [BYTE; 32]), "what is looked for is in it");
+        let chain = vec![owner_certificate(&key).expect("a certificate")];
+        let time = Arc::new(rustls::time_provider::DefaultTimeProvider);
+        drop(server_config(Identity { chain, key: &key }, None, Owners::default(), time).expect("configured"));
+    });
+    assert_eq!(left, 0);
+}
