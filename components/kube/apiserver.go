@@ -1,10 +1,12 @@
 // The apiserver with patience. Upstream ends the process (exit code 255) when what it does once the server listens has
-// not succeeded within 30 seconds, and at once when an admission plugin has not read within 10 seconds what it needs to
-// let the first priority class in. On a slow machine that throws away a start that was only slow; the next is no faster.
+// not succeeded within 30 or 60 seconds, and at once when an admission plugin has not read within 10 seconds what it needs
+// to let the first priority class in. On a slow machine that throws away a start that was only slow; the next is no faster.
 package main
 
 import (
 	"context"
+	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,14 +22,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
-	rbac "k8s.io/kubernetes/pkg/registry/rbac/rest"
-	scheduling "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 )
 
-// The hooks that end the process: the first roles, the first priority classes.
-var impatient = []func() (string, genericapiserver.PostStartHookFunc, error){
-	rbac.RESTStorageProvider{}.PostStartHook,
-	scheduling.RESTStorageProvider{}.PostStartHook,
+// The hooks that end the process: the first roles, the first priority classes, the first look at service addresses.
+var impatient = []string{
+	"rbac/bootstrap-roles",
+	"scheduling/bootstrap-system-priority-classes",
+	"start-service-ip-repair-controllers",
 }
 
 // newAPIServerCommand is app.NewAPIServerCommand of upstream with another run.
@@ -70,20 +71,11 @@ func newAPIServerCommand() *cobra.Command {
 	return command
 }
 
-// run is app.Run of upstream; the impatient hooks give way to patient ones of other names.
+// run is app.Run of upstream, with patience put into the server before it runs.
 func run(ctx context.Context, opts options.CompletedOptions) error {
 	config, err := app.NewConfig(opts)
 	if err != nil {
 		return err
-	}
-	hooks := map[string]genericapiserver.PostStartHookFunc{}
-	for _, provider := range impatient {
-		name, hook, err := provider()
-		if err != nil {
-			return err
-		}
-		config.KubeAPIs.ControlPlane.Generic.DisabledPostStartHooks.Insert(name)
-		hooks["patient/"+name] = patient(name, hook)
 	}
 	completed, err := config.Complete()
 	if err != nil {
@@ -93,8 +85,8 @@ func run(ctx context.Context, opts options.CompletedOptions) error {
 	if err != nil {
 		return err
 	}
-	for name, hook := range hooks {
-		if err := server.GenericAPIServer.AddPostStartHook(name, hook); err != nil {
+	for _, name := range impatient {
+		if err := wrap(server.GenericAPIServer, name); err != nil {
 			return err
 		}
 	}
@@ -105,18 +97,46 @@ func run(ctx context.Context, opts options.CompletedOptions) error {
 	return prepared.Run(ctx)
 }
 
+// wrap makes a hook of the server patient. Upstream hands out the table of hooks, whose rows are of a type of its own with
+// the function in a field of its own: no other way leads there. A table that looks otherwise is an error at every start,
+// so a version of upstream with another one is noticed at once.
+func wrap(server *genericapiserver.GenericAPIServer, name string) error {
+	table := reflect.ValueOf(server.PostStartHooks())
+	found := table.MapIndex(reflect.ValueOf(name))
+	if !found.IsValid() {
+		return fmt.Errorf("the apiserver has no hook %q", name)
+	}
+	row := reflect.New(found.Type()).Elem()
+	row.Set(found)
+	field := row.FieldByName("hook")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[genericapiserver.PostStartHookFunc]() {
+		return fmt.Errorf("the apiserver's hook %q is of another kind", name)
+	}
+	hook := (*genericapiserver.PostStartHookFunc)(field.Addr().UnsafePointer())
+	*hook = patient(name, *hook)
+	table.SetMapIndex(reflect.ValueOf(name), row)
+	return nil
+}
+
 // patient tries a hook until it succeeds or the server ends. The server is not ready before; who supervises it knows the
 // only deadline.
 func patient(name string, hook genericapiserver.PostStartHookFunc) genericapiserver.PostStartHookFunc {
-	return func(hookContext genericapiserver.PostStartHookContext) error {
+	return func(whole genericapiserver.PostStartHookContext) error {
 		for {
-			err := hook(hookContext)
+			attempt := whole
+			var end context.CancelFunc
+			attempt.Context, end = context.WithCancel(whole.Context)
+			err := hook(attempt)
 			if err == nil {
+				// What it has started goes on with the server.
+				context.AfterFunc(whole, end)
 				return nil
 			}
+			// What it has started ends before it is started again.
+			end()
 			klog.ErrorS(err, "A slow start: the hook is tried again", "hook", name)
 			select {
-			case <-hookContext.Done():
+			case <-whole.Done():
 				return nil
 			case <-time.After(time.Second):
 			}

@@ -76,12 +76,6 @@ fn ready(t: &Context) -> anyhow::Result<()> {
     ensure!(info["kubeletVersion"] == VERSION, "{info:#}");
     ensure!(info["bootID"] == status["boot_id"], "the node's state is of another boot: {info:#}");
     shows_roles(&cluster, "control-plane,worker")?;
-    // The apiserver has the project's own hooks for what upstream would end it.
-    let hooks = cluster.kubectl(&["get", "--raw", "/readyz?verbose"])?;
-    for hook in ["rbac/bootstrap-roles", "scheduling/bootstrap-system-priority-classes"] {
-        ensure!(hooks.contains(&format!("[+]poststarthook/patient/{hook} ok")), "{hooks}");
-        ensure!(!hooks.contains(&format!("poststarthook/{hook} ")), "{hooks}");
-    }
     tagging_made_way(t, &cluster)?;
     let image = &cluster.get("pod/web")?["status"]["containerStatuses"][0]["image"];
     ensure!(image == "cairn.local/web:1", "{image}");
