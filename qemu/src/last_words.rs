@@ -82,6 +82,9 @@ mod tests {
         assert!(cut.contains("Kernel panic"), "{cut}");
         let long = told(&format!("{}{}", &BOOT[..BOOT.find("[    0.4]").unwrap()], "frame\n".repeat(100))).unwrap();
         assert_eq!(long.lines().count(), 2 + BEHIND, "{long}");
+        let trace = BOOT.replace("Call Trace:\r\n", &format!("Call Trace:\r\n{}", "frame\r\n".repeat(8)));
+        let whole = told(&trace).unwrap();
+        assert!(whole.contains("] Kernel panic") && whole.ends_with("frame"), "{whole}");
         assert_eq!(told("  Cairn  \n  state      Running\n"), None);
         assert_eq!(kernel_panic(Path::new("/nonexistent/serial.log")).unwrap(), None);
     }
