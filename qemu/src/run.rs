@@ -201,11 +201,11 @@ impl Vm {
         });
         let (qmp, usernet) = match monitor {
             Ok(monitor) => monitor,
-            Err(error) => match explain(error, &process, &dir) {
+            Err(error) => {
+                let error = explain(error, &process, &dir);
                 // It was on its way out.
-                _ if process.has_exited() => return Ok(None),
-                other => return Err(other),
-            },
+                return if process.has_exited() { Ok(None) } else { Err(error) };
+            }
         };
         let forwards = forwards(&usernet);
         let end = process.end().map_err(at(&dir))?;
@@ -480,12 +480,11 @@ impl Drop for Started {
 
 /// What a failure of the monitor means: where it is that QEMU ended, QEMU's own words say why.
 fn explain(error: QmpError, process: &Process, dir: &Path) -> RunError {
-    match error {
-        // Its connection closes a moment before the process is gone.
-        QmpError::Closed | QmpError::Io(_) if process.wait(Deadline::after(HOST)) => {
-            RunError::Start { output: last_words::of_program(&dir.join("qemu.log")), why: Waited::Exited }
-        }
-        other => RunError::Monitor(other),
+    // Its connection closes a moment before the process is gone.
+    if matches!(error, QmpError::Closed | QmpError::Io(_)) && process.wait(Deadline::after(HOST)) {
+        RunError::Start { output: last_words::of_program(&dir.join("qemu.log")), why: Waited::Exited }
+    } else {
+        RunError::Monitor(error)
     }
 }
 

@@ -37,8 +37,8 @@ fn firmware_only(dir: &Path) -> Machine {
 
 /// The programs of this host that are told of `dir` on their command line. A zombie has none.
 fn programs_of(dir: &Path) -> Vec<String> {
-    let dir = dir.to_str().unwrap();
-    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let dir = dir.to_str().expect("a temporary directory has a name in UTF-8");
+    let processes = fs::read_dir("/proc").expect("Linux has it").flatten();
     let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
     lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " ")).filter(|line| line.contains(dir)).collect()
 }
