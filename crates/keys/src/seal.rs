@@ -482,4 +482,19 @@ mod tests {
         newer[8] = 2;
         assert!(matches!(read([&newer, &sealed()]).0, SealFiles::Newer(2)));
     }
+
+    /// Anybody who can write the ESP can write a seal in clear, of any generation and in either slot.
+    ///
+    /// Proves: D5
+    #[test]
+    fn a_seal_that_a_tpm_holds_comes_before_one_in_clear() {
+        let unprotected = Clear { binding: Binding::Unprotected(Secret::take(&mut [0x0f; 32])), ..clear() };
+        let newer = emit(9, &unprotected, &body(), &root(0x0f), bytes(0xf0)).expect("fits");
+        for slots in [[sealed(), newer.clone()], [newer, sealed()]] {
+            let (files, next) = read([&slots[0], &slots[1]]);
+            let SealFiles::Candidates(candidates) = files else { panic!("two seals: {files:?}") };
+            assert_eq!(candidates.iter().map(Candidate::generation).collect::<Vec<_>>(), [1, 9]);
+            assert_eq!(next.generation, 10);
+        }
+    }
 }

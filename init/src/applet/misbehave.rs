@@ -57,7 +57,10 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "latency" => latency(),
         "unseal" => unseal(),
         "tpm" => tpm(),
-        "secrets" => secrets::on_the_data_partition().map(|found| found.iter().for_each(|line| say(line))),
+        "secrets" => {
+            say(&format!("core dumps: {}", secrets::core_dumps()));
+            secrets::on_the_data_partition().map(|found| found.iter().for_each(|line| say(line)))
+        }
         "processes" => processes(),
         "router" => router(),
         "orphans" => orphans(),

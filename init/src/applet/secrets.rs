@@ -5,11 +5,17 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// Flips every bit: what is masked is not found by who looks for what it stands for.
 const MASK: u8 = 0xff;
 /// Read at once.
 const CHUNK: usize = 64 << 10;
+
+/// Whether the kernel could write a process' memory to a file (`kernel/sys.c`, core(5)): it has no such setting then.
+pub(super) fn core_dumps() -> bool {
+    Path::new("/proc/sys/kernel/core_pattern").exists()
+}
 
 /// What root finds on the data partition, as `name masked-hex`: secrets of which PID 1 should hold one copy or none.
 pub(super) fn on_the_data_partition() -> io::Result<Vec<String>> {
@@ -36,7 +42,12 @@ pub(crate) fn in_own_memory(masked: &str) -> io::Result<usize> {
     let memory = File::open("/proc/self/mem")?;
     let mut found = 0;
     let mut chunk = vec![0; CHUNK + masked.len() - 1];
-    for (start, end) in fs::read_to_string("/proc/self/maps")?.lines().filter_map(writable) {
+    // What is being read passes through here unmasked: not to be counted again.
+    let own = u64::try_from(chunk.as_ptr().addr()).map_err(io::Error::other)?;
+    let behind = own + u64::try_from(chunk.len()).map_err(io::Error::other)?;
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    let mappings = maps.lines().filter_map(writable);
+    for (start, end) in mappings.flat_map(|(start, end)| [(start, end.min(own)), (start.max(behind), end)]) {
         let mut at = start;
         while at < end {
             let room = usize::try_from(end - at).map_or(chunk.len(), |left| left.min(chunk.len()));

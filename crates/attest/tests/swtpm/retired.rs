@@ -3,7 +3,7 @@
 use attest::{CommandCode, Guarded, SealedObject, Tpm, TpmError, Transport, sealing_pcrs};
 use model::{BootClass, Secret};
 
-use crate::emulator::{Board, Emulator, Replayer, code_of};
+use crate::emulator::{Board, Emulator, Probe, Replayer, code_of};
 use crate::root::{self, ENDORSEMENT, LOCKOUT, NULL, OWNER, PLATFORM};
 use crate::{CLUSTER, MACHINE, SECRET, sealed_board, uefi};
 
@@ -140,7 +140,7 @@ fn a_tpm_that_does_not_close_is_an_error() {
     // An answer of another boot is none.
     let mut board = Board::new();
     let mut emulator = board.power_on();
-    let mut bus = crate::emulator::Probe::new(&mut emulator);
+    let mut bus = Probe::new(&mut emulator);
     Tpm::new(&mut bus).retire().expect("close");
     let (_, answer) =
         bus.power_off().into_iter().find(|(command, _)| code_of(command) == 0x121).expect("a hierarchy was closed");
@@ -154,7 +154,13 @@ fn a_tpm_that_does_not_close_is_an_error() {
 fn a_closed_tpm_has_room_for_others() {
     let mut board = Board::new();
     let mut emulator = board.power_on();
-    close(&mut emulator);
+    let mut bus = Probe::new(&mut emulator);
+    let mut tpm = Tpm::new(&mut bus);
+    tpm.cap(CLUSTER, MACHINE).expect("cap");
+    tpm.retire().expect("close");
+    let forgotten: Vec<_> = bus.power_off().into_iter().filter(|(command, _)| code_of(command) == 0x165).collect();
+    assert!(forgotten.iter().all(|(_, answer)| code_of(answer) == 0), "nothing is asked to be forgotten twice");
+    assert_eq!(forgotten.len(), 1, "the session");
     // An emulator holds three objects and three sessions at once.
     for _ in 0..3 {
         assert_eq!(code_of(&emulator.transact(&root::create_primary(NULL)).expect("exchange")), 0);
