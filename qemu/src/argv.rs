@@ -168,7 +168,7 @@ fn user_network(index: usize) -> String {
     if index == 0 { String::new() } else { format!(",net=10.0.{}.0/24", index + 2) }
 }
 
-/// What serves a disk's bytes. A log sits above the cache: it sees each flush, whatever that means below.
+/// What serves a disk's bytes. A log sits above them: it is told of each flush, whatever that means below.
 fn blockdev(content: &Content, cache: &Value) -> Value {
     let image = |driver: &str, file: &Path| {
         let file = json!({ "driver": "file", "filename": file, "cache": cache });
@@ -180,7 +180,7 @@ fn blockdev(content: &Content, cache: &Value) -> Value {
         Content::Logged { content, log } => json!({
             "driver": "blklogwrites",
             "file": blockdev(content, cache),
-            "log": { "driver": "file", "filename": log },
+            "log": { "driver": "file", "filename": log, "cache": cache },
             "log-sector-size": 512,
         }),
     }

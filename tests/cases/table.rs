@@ -47,8 +47,8 @@ fn damaged(t: &Context) -> anyhow::Result<()> {
         disk.damage_sector(sector)?;
         ensure!(disk.table()?.copy() == Copy::Backup, "the primary is damaged");
         let mut vm = plan.start()?;
+        vm.wait_for("the primary partition table was damaged: mended from its backup", t.within(30))?;
         owner.status_when_running("one", &mut vm, t.within(30))?;
-        vm.wait_for("the primary partition table was damaged: mended from its backup", t.within(1))?;
         owner.ask("one", &vm, &["machine", "poweroff"])?;
         vm.wait_shutdown(t.within(10))?;
         ensure!(disk.sectors(PRIMARY.0, PRIMARY.1)? == whole, "the primary is not as it was");

@@ -119,21 +119,24 @@ impl RawDisk {
         place.with_context(|| format!("`{}` is not in {kind:?}", pattern.escape_ascii()))
     }
 
-    /// Whether `pattern` is anywhere in a partition. Blocks of zeros, of which a sparse disk has many, are passed over.
+    /// The first place of `pattern` in a partition, in bytes from its start. Blocks of zeros, of which a sparse disk has
+    /// many, are passed over.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn holds(&self, kind: PartitionKind, pattern: &[u8]) -> anyhow::Result<bool> {
+    pub fn first(&self, kind: PartitionKind, pattern: &[u8]) -> anyhow::Result<Option<u64>> {
         const PIECE: usize = 1 << 20;
-        let (length, zeros) = (usize::try_from(self.partition(kind)?.length)?, vec![0; PIECE]);
+        let (length, zeros) = (usize::try_from(self.partition(kind)?.length)?, vec![0; PIECE + pattern.len()]);
         for at in (0..length).step_by(PIECE) {
             // Into the next piece as far as the pattern may reach.
             let piece = self.read(kind, at as u64, (PIECE + pattern.len() - 1).min(length - at))?;
-            if piece != zeros[..piece.len().min(PIECE)] && piece.windows(pattern.len()).any(|part| part == pattern) {
-                return Ok(true);
+            if piece != zeros[..piece.len()]
+                && let Some(found) = piece.windows(pattern.len()).position(|part| part == pattern)
+            {
+                return Ok(Some((at + found) as u64));
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// The partition table, as a machine would find it.
