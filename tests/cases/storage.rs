@@ -318,21 +318,22 @@ fn durable(t: &Context) -> anyhow::Result<()> {
         vm.kill();
 
         let (data, end) = (disk.range(Data)?.start, 1024 << 20);
-        let header = |copy: usize| vec![data + HEADERS[copy]..data + HEADERS[copy] + HEADER_BYTES as u64];
+        let one = |start: u64, length: u64| Vec::from([std::ops::Range { start, end: start + length }]);
+        let header = |copy: usize| one(data + HEADERS[copy], HEADER_BYTES as u64);
         let pair = |name: &str| {
             let slots = [format!("cairn/{name}.0"), format!("cairn/{name}.1")].map(|name| disk.file_ranges(&name));
             slots.into_iter().collect::<anyhow::Result<Vec<_>>>().map(|slots| slots.concat())
         };
         let mut places = vec![
-            ("the backup table", vec![end - 33 * 512..end]),
-            ("the primary table", vec![512..34 * 512]),
+            ("the backup table", one(end - 33 * 512, 33 * 512)),
+            ("the primary table", one(512, 33 * 512)),
             ("the first provisional header", header(0)),
             ("the second provisional header", header(1)),
         ];
         if level == "insecure" {
             let secret =
                 disk.first(Data, first_contact(&config)?)?.context("the first-contact secret was on the disk")?;
-            places.push(("the first-contact secret", std::iter::once(data + secret..data + secret + 32).collect()));
+            places.push(("the first-contact secret", one(data + secret, 32)));
         } else {
             places.push(("the share", pair("share")?));
         }

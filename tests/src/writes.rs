@@ -129,14 +129,13 @@ mod tests {
             flush,
         ];
         assert_eq!(log.all(), expected);
-        assert_eq!(log.first_write(0, &[512..513]), Some(1));
-        assert_eq!(log.first_write(2, &[512..513]), None);
-        assert_eq!(log.first_write(0, &[5119..9999]), Some(0));
-        assert_eq!(log.first_write(0, &[5120..9999]), None);
-        let places = [4096..5120];
-        assert_eq!([1, 2, 3, 5].map(|at| log.is_durable(at, &places)), [false, false, true, true]);
-        assert!(log.is_durable(0, &places), "nothing to lose yet");
-        assert!(!log.is_durable(4, &[1536..2048]));
+        let first = |from, place: Range<u64>| log.first_write(from, &[place]);
+        assert_eq!([first(0, 512..513), first(2, 512..513)], [Some(1), None]);
+        assert_eq!([first(0, 5119..9999), first(0, 5120..9999)], [Some(0), None]);
+        let durable = |at, place: Range<u64>| log.is_durable(at, &[place]);
+        assert_eq!([1, 2, 3, 5].map(|at| durable(at, 4096..5120)), [false, false, true, true]);
+        assert!(durable(0, 4096..5120), "nothing to lose yet");
+        assert!(!durable(4, 1536..2048));
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Disk {
 fn starts() -> [(&'static str, Disk); 5] {
     let partitions = [partition(1, MIB, 2 * MIB - 1), partition(DATA, 2 * MIB, 3 * MIB - 1)];
     let image = Disk::made(4 * MIB, &partitions);
-    let flashed = Disk { sectors: 16 * MIB + 1, ..image.clone() };
+    let flashed = Disk { sectors: 16 * MIB + 1, ..image };
     let exact = Disk::made(8 * MIB, &partitions);
     let mut damaged = exact.clone();
     damaged.put(1, vec![0xee; 512]);

@@ -29,7 +29,10 @@ impl Disk {
     pub(super) fn perform(&mut self, steps: &[Step]) {
         for step in steps {
             if let Step::Write { at, bytes } = step {
-                assert!(at % SECTOR == 0 && bytes.len() as u64 % SECTOR == 0 && !bytes.is_empty(), "whole sectors");
+                assert!(
+                    at % SECTOR == 0 && (bytes.len() as u64).is_multiple_of(SECTOR) && !bytes.is_empty(),
+                    "whole sectors"
+                );
                 for (sector, lba) in bytes.chunks(SECTOR_BYTES).zip(at / SECTOR..) {
                     assert!(lba < self.sectors, "inside the disk");
                     self.put(lba, sector.to_vec());
