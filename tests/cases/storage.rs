@@ -237,8 +237,8 @@ impl Integrity {
     }
 }
 
-/// The same bytes in the same number of requests, each within 5 %; at the default level those of tagging apart, which go
-/// on as time passes.
+/// The same bytes in the same number of requests, each within 5 %. At the default level within a quarter, tags apart, which
+/// are written as time passes: dm-integrity copies what is in its journal by halves of 32 MiB, whenever it comes to that.
 fn first_boot(t: &Context) -> anyhow::Result<()> {
     let (small, large) = (disk_use_of_first_boot(t, 8)?, disk_use_of_first_boot(t, 200)?);
     let counts = |stats: &BlockStats| [stats.read_bytes, stats.reads, stats.written_bytes, stats.writes, stats.flushes];
@@ -252,7 +252,7 @@ fn first_boot(t: &Context) -> anyhow::Result<()> {
         ));
     }
     let mut pairs = [(small.bytes, large.bytes), (small.writes, large.writes)].into_iter();
-    ensure!(pairs.all(|(small, large)| small.abs_diff(large) * 10 <= small), "8 GiB: {small:?}, 200 GiB: {large:?}");
+    ensure!(pairs.all(|(small, large)| small.abs_diff(large) * 4 <= small), "8 GiB: {small:?}, 200 GiB: {large:?}");
     Ok(())
 }
 
