@@ -127,6 +127,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_condition_is_shown_by_its_words_in_the_width_that_was_asked_for() {
+        assert_eq!(format!("{:>10}|", ConditionName::EtcdReady), " EtcdReady|");
+        let words = [Truth::True, Truth::False, Truth::Unknown].map(|truth| format!("{truth:8}|"));
+        assert_eq!(words, ["true    |", "false   |", "unknown |"]);
+    }
+
+    #[test]
     fn conditions_cross_the_wire_and_keep_names_of_newer_machines() {
         let names = ConditionName::ALL.map(ConditionName::word).into_iter().chain(["FromTheFuture"]);
         let sent: Vec<Condition> = names

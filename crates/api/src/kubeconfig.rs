@@ -36,3 +36,19 @@ impl From<wire::KubeconfigResponse> for ClientCertificate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_crosses_the_wire() {
+        let sent = ClientCertificate {
+            ca_certificate: vec![1],
+            client_certificate: vec![2, 2],
+            tls_server_name: "kubernetes".to_owned(),
+            expires: UnixMillis(3),
+        };
+        assert_eq!(ClientCertificate::from(wire::KubeconfigResponse::from(sent.clone())), sent);
+    }
+}

@@ -16,3 +16,15 @@ pub const TUNNEL_CHUNK: usize = 32 << 10;
 pub const LOG_LINE_BYTES: usize = 8 << 10;
 
 const _: () = assert!(TUNNEL_CHUNK + 64 <= REQUEST_BYTES && LOG_LINE_BYTES + 1024 <= RESPONSE_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Written out: both ends of a connection may be of different versions.
+    #[test]
+    fn sizes_are_what_both_ends_were_promised() {
+        let sizes = [REQUEST_BYTES, STRANGER_REQUEST_BYTES, RESPONSE_BYTES, TUNNEL_CHUNK, LOG_LINE_BYTES];
+        assert_eq!(sizes, [65_536, 1_024, 1_048_576, 32_768, 8_192]);
+    }
+}

@@ -168,6 +168,26 @@ mod tests {
     }
 
     #[test]
+    fn states_and_exits_are_shown_in_words() {
+        let states = [
+            (ServiceState::Waiting, "waiting"),
+            (ServiceState::Starting, "starting"),
+            (ServiceState::Ready, "ready"),
+            (ServiceState::Stopping, "stopping"),
+            (ServiceState::BackingOff, "backing off"),
+            (ServiceState::Stopped, "stopped"),
+            (ServiceState::Failed, "failed"),
+        ];
+        for (state, word) in states {
+            assert_eq!(format!("{state:12}|"), format!("{word:12}|"));
+        }
+        let exits =
+            [Exit::Code(3), Exit::Signal(9), Exit::Panic("gone".into()), Exit::NoRun("not ready in time".into())];
+        let shown = exits.map(|exit| exit.to_string());
+        assert_eq!(shown, ["code 3", "signal 9", "panic: gone", "not ready in time"]);
+    }
+
+    #[test]
     fn services_cross_the_wire_with_every_state_and_exit() {
         let sent = vec![
             service(ServiceState::Waiting, None),

@@ -256,6 +256,11 @@ mod tests {
         }
     }
 
+    #[test]
+    fn profiles_are_shown_in_words() {
+        assert_eq!([Profile::Release, Profile::Debug].map(|profile| profile.to_string()), ["release", "debug"]);
+    }
+
     /// Every field at a value that nothing else has, so that none is lost, nor taken for another.
     #[test]
     fn a_status_crosses_the_wire_whole() {

@@ -11,3 +11,14 @@ impl UnixMillis {
         self.0.saturating_sub(earlier.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_earlier_is_no_time_ago() {
+        let (early, late) = (UnixMillis(1_000), UnixMillis(1_250));
+        assert_eq!((late.since(early), early.since(late), late.since(late)), (250, 0, 0));
+    }
+}

@@ -72,6 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn kinds_are_shown_in_words() {
+        let kinds = [MilestoneKind::Kernel, MilestoneKind::Step, MilestoneKind::Service, MilestoneKind::Condition];
+        assert_eq!(kinds.map(|kind| kind.to_string()), ["kernel", "step", "service", "condition"]);
+    }
+
+    #[test]
     fn a_timeline_crosses_the_wire_in_order() {
         let kinds = [MilestoneKind::Kernel, MilestoneKind::Step, MilestoneKind::Service, MilestoneKind::Condition];
         let sent: Vec<Milestone> = (1u64..)
