@@ -93,12 +93,15 @@ mod tests {
         assert_ne!(there, here);
         let panicked = apart("test", || async { panic!("a test wants to see it") }).await;
         assert!(panicked.is_err_and(|error| error.to_string() == "its thread panicked"));
-        let (held, dropped) = oneshot::channel::<Infallible>();
+        let ((held, dropped), (begins, began)) = (oneshot::channel::<Infallible>(), oneshot::channel());
         let waiting = spawn(apart("test", move || async move {
             let _held = held;
+            let _told = begins.send(());
             std::future::pending::<()>().await;
         }));
+        began.await.expect("it has begun");
         drop(waiting);
-        assert!(dropped.await.is_err(), "it was ended");
+        let ended = tokio::time::timeout(std::time::Duration::from_secs(60), dropped).await;
+        assert!(ended.is_ok_and(|ended| ended.is_err()), "it was ended");
     }
 }

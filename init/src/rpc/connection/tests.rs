@@ -1,7 +1,5 @@
 //! Connections without a network and in virtual time: each ends when it should, and gives its place back.
 
-use std::convert::Infallible;
-
 use pki::PrivateKey;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
@@ -76,8 +74,8 @@ async fn answers(session: &mut TlsStream<DuplexStream>) {
 /// Until the machine hangs up; after how long.
 async fn borne(stream: &mut (impl AsyncRead + Unpin)) -> Duration {
     let began = Then::now();
-    // Closed with or without a word of TLS.
-    let _closed = stream.read_to_end(&mut Vec::new()).await;
+    // Closed with or without a word of TLS; an hour is never.
+    let _closed = timeout(Duration::from_secs(3600), stream.read_to_end(&mut Vec::new())).await;
     began.elapsed()
 }
 
@@ -122,11 +120,12 @@ async fn a_stranger_who_sends_without_end_is_cut_off_at_once() {
     let (mut answers, mut session) = tokio::io::split(session);
     let pings = async {
         session.write_all(PREFACE).await?;
-        loop {
+        for _ in 0..20_000 {
             session.write_all(PING).await?;
         }
+        std::io::Result::Ok(())
     };
-    let (sent, borne): (std::io::Result<Infallible>, _) = tokio::join!(pings, borne(&mut answers));
+    let (sent, borne) = tokio::join!(pings, borne(&mut answers));
     assert!(sent.is_err());
     about(0, borne);
 }
@@ -142,7 +141,7 @@ async fn a_strangers_half_sent_requests_are_two_at_a_time_and_end_with_their_con
         stranger.write_all(&head(stream, "/cairn.v1.Public/GetState")).await.expect("sent");
     }
     let (began, mut heard) = (Then::now(), Vec::new());
-    let _closed = stranger.read_to_end(&mut heard).await;
+    let _closed = timeout(Duration::from_secs(3600), stranger.read_to_end(&mut heard)).await;
     // Five for the requests, five without one.
     about(10, began.elapsed());
     let refused = |stream| heard.windows(13).any(|frame| frame == [0, 0, 4, 3, 0, 0, 0, 0, stream, 0, 0, 0, 7]);
@@ -184,6 +183,34 @@ async fn strangers_hold_no_place_that_an_owner_needs() {
         assert!(borne(&mut stranger).await <= Duration::from_secs(5));
     }
     assert_eq!(world.held(), owners.len(), "the strangers are gone, the owner's sessions are all there");
+}
+
+/// Proves: A6 Q1
+#[tokio::test(start_paused = true)]
+async fn who_left_holds_no_place_and_who_lost_it_is_ended_at_once() {
+    let mut world = World::new();
+    let mut first = world.shake_hands(1, None).await.expect("a session");
+    first.write_all(PREFACE).await.expect("sent");
+    for _ in 0..8 {
+        let mut other = world.shake_hands(1, None).await.expect("a session");
+        other.read_exact(&mut [0; 9]).await.expect("settings: it is in");
+        drop(other);
+        while world.held() > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+    answers(&mut first).await;
+    // Eight more who stay: of one source's the oldest leaves.
+    let mut others = Vec::new();
+    for _ in 0..7 {
+        others.push(world.shake_hands(1, None).await.expect("a session"));
+    }
+    answers(&mut first).await;
+    assert_eq!(world.held(), 8);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    others.push(world.shake_hands(1, None).await.expect("a session"));
+    about(0, borne(&mut first).await);
+    assert_eq!(world.held(), 8);
 }
 
 /// Proves: Q1
