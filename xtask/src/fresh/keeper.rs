@@ -156,8 +156,13 @@ impl Site<'_> {
             "Dir::Cache::archives \"{ARCHIVES}\";\nAPT::Keep-Downloaded-Packages \"1\";\n\
              Binary::apt::APT::Keep-Downloaded-Packages \"1\";\n"
         );
-        let file = root.join("etc/apt/apt.conf.d/zz-cairn");
-        fs::write(&file, keep).with_context(|| format!("write `{}`", file.display()))
+        // What is thrown away need not survive a power cut: dpkg is several times faster so.
+        for (file, text) in
+            [("etc/apt/apt.conf.d/zz-cairn", keep.as_str()), ("etc/dpkg/dpkg.cfg.d/zz-cairn", "force-unsafe-io\n")]
+        {
+            fs::write(root.join(file), text).with_context(|| format!("write `{file}` of the fresh root"))?;
+        }
+        Ok(())
     }
 
     fn archives(&self) -> Result<PathBuf> {
