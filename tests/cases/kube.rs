@@ -291,7 +291,7 @@ fn no_credential(t: &Context) -> anyhow::Result<()> {
     let names: Vec<&str> = environment.split('\0').filter_map(|entry| entry.split_once('=')).map(|it| it.0).collect();
     ensure!(names.contains(&"HOSTNAME"), "{names:?}");
     let usual = |name: &&str| ["PATH", "HOSTNAME"].contains(name) || name.starts_with("KUBERNETES_");
-    ensure!(names.iter().all(|name| usual(&name)), "{names:?}");
+    ensure!(names.iter().all(usual), "{names:?}");
     ensure!(!environment.contains("-----BEGIN"), "a key or certificate in the environment");
 
     // The same pod with one thing more, as it would be taken or not.

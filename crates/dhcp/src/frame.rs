@@ -200,6 +200,11 @@ mod tests {
         assert_eq!(u32::from(u16::from_be_bytes([frame[24], frame[25]])), 0xffff - folded);
         assert_eq!(frame[34..40], [0, 68, 0, 67, 0, 11]);
         assert_eq!(&frame[42..], b"abc");
+        // Pseudo-header (RFC 768), header, and the odd byte with a zero behind it.
+        let words: [u16; 11] = [0, 0, 0xffff, 0xffff, 17, 11, 68, 67, 11, 0x6162, 0x6300];
+        let sum: u32 = words.into_iter().map(u32::from).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        assert_eq!(u32::from(u16::from_be_bytes([frame[40], frame[41]])), 0xffff - folded);
     }
 
     /// The example header of many textbooks: its checksum is b861.

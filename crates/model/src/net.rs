@@ -266,13 +266,12 @@ mod tests {
     /// What a prefix is, at both ends of its length and between.
     #[test]
     fn a_prefix_has_its_mask_and_its_addresses() {
-        let rows: [(&str, [u8; 4], [u8; 4], [u8; 4]); 4] = [
+        for (text, mask, first, last) in [
             ("0.0.0.0/0", [0; 4], [0; 4], [255; 4]),
             ("10.244.128.0/17", [255, 255, 128, 0], [10, 244, 128, 0], [10, 244, 255, 255]),
             ("192.0.2.4/31", [255, 255, 255, 254], [192, 0, 2, 4], [192, 0, 2, 5]),
             ("192.0.2.4/32", [255; 4], [192, 0, 2, 4], [192, 0, 2, 4]),
-        ];
-        for (text, mask, first, last) in rows {
+        ] {
             let prefix: Ipv4Prefix = text.parse().expect("a prefix");
             let (first, last) = (Ipv4Addr::from(first), Ipv4Addr::from(last));
             assert_eq!(prefix.mask(), Ipv4Addr::from(mask), "{text}");
