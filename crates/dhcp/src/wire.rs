@@ -502,7 +502,7 @@ mod tests {
             edit(&mut bytes);
             Message::parse(&bytes).expect_err("refused")
         };
-        let table: [(Edit, MessageError); 15] = [
+        let table: [(Edit, MessageError); 20] = [
             (|bytes| bytes.truncate(239), MessageError::Short),
             (|bytes| bytes.truncate(0), MessageError::Short),
             (|bytes| bytes[0] = 1, MessageError::Op(1)),
@@ -518,6 +518,11 @@ mod tests {
             (|bytes| bytes[243] = 53, MessageError::Length { code: 53, length: 4 }),
             (|bytes| bytes[255] = 6, MessageError::Repeated(6)),
             (|bytes| bytes[240] = 200, MessageError::NoType),
+            (|bytes| bytes[256] = 3, MessageError::Length { code: 3, length: 3 }),
+            (|bytes| bytes[256] = 0, MessageError::Length { code: 3, length: 0 }),
+            (|bytes| bytes[277] = 52, MessageError::Length { code: 52, length: 2 }),
+            (|bytes| bytes[277..281].copy_from_slice(&[52, 1, 0, 0]), MessageError::Value(52)),
+            (|bytes| bytes[277..281].copy_from_slice(&[52, 1, 4, 0]), MessageError::Value(52)),
         ];
         for (index, (edit, error)) in table.into_iter().enumerate() {
             assert_eq!(refuse(edit), error, "row {index}");
@@ -549,6 +554,13 @@ mod tests {
         let hosts = [0, 1, 254, 255].map(|last| net.is_host(Ipv4Addr::new(192, 168, 0, last)));
         assert_eq!(hosts, [false, true, true, false]);
         assert!(!net.is_host(Ipv4Addr::new(224, 0, 0, 1)) && !net.is_host(Ipv4Addr::LOCALHOST));
+        // Of two addresses both are hosts (RFC 3021).
+        let pair = Prefix::new(31).expect("up to 32");
+        assert!([4, 5].into_iter().all(|last| pair.is_host(Ipv4Addr::new(192, 168, 0, last))));
+        let edges = [[0, 0, 0, 1], [1, 0, 0, 1], [126, 9, 9, 9], [128, 0, 0, 1], [223, 9, 9, 9], [224, 0, 0, 1]];
+        assert_eq!(edges.map(|edge| is_host_address(edge.into())), [false, true, true, true, true, false]);
+        assert!(net.joins([10, 0, 0, 1].into(), [10, 0, 0, 9].into()));
+        assert!(!net.joins([10, 0, 0, 1].into(), [10, 0, 1, 1].into()));
     }
 
     fn address() -> impl Strategy<Value = Ipv4Addr> {

@@ -51,6 +51,7 @@ mod tests {
         let set = PcrSelection::of(&[23, 0, 11]);
         assert_eq!(set.pcrs().collect::<Vec<_>>(), [0, 11, 23]);
         assert_eq!(PcrSelection::from_bits(set.bits()), Some(set));
+        assert_eq!((PcrSelection::of(&[11, 11]), set.bits()), (PcrSelection(1 << 11), 1 << 23 | 1 << 11 | 1));
     }
 
     #[test]

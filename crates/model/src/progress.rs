@@ -138,5 +138,6 @@ mod tests {
         ];
         assert_eq!(reached, MachineState::ALL);
         assert_eq!(PowerOn::new().opens().state(), MachineState::AwaitingKeys);
+        assert_eq!(PowerOn::new().opens().fails().state(), MachineState::Failed);
     }
 }

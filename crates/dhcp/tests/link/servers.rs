@@ -1,0 +1,92 @@
+//! The server by hand: what it gives, to whom, and where its answers go.
+
+use super::*;
+
+#[test]
+fn the_server_keeps_its_pool_and_its_word() {
+    let now = testkit::origin();
+    let mut server = Server::new(Config { last: config().first, ..config() }).expect("a pool of one");
+    let discover = |last| Message::new(MessageType::Discover, 1, mac(last)).emit();
+    assert!(server.handle(&discover(1), now).is_some());
+    assert_eq!(server.handle(&discover(2), now), None, "the only address is offered");
+    assert!(server.handle(&discover(2), now + Duration::from_secs(10)).is_some(), "the offer was not taken");
+    let mut elsewhere = Message::new(MessageType::Request, 1, mac(2));
+    elsewhere.requested_ip = Some(config().first);
+    elsewhere.server_id = Some(Ipv4Addr::new(10, 0, 2, 66));
+    assert_eq!(server.handle(&elsewhere.emit(), now), None, "another server's offer was taken");
+    assert_eq!(server.leases().count(), 0);
+    let mut foreign = Message::new(MessageType::Request, 1, mac(3));
+    foreign.ciaddr = Ipv4Addr::new(192, 168, 0, 9);
+    let nak = server.handle(&foreign.emit(), now).expect("a refusal");
+    assert_eq!(nak.destination, Ipv4Addr::BROADCAST);
+    assert_eq!(Message::parse(&nak.bytes).expect("a refusal").message_type, MessageType::Nak);
+
+    let outside = Config { last: Ipv4Addr::new(10, 0, 3, 9), ..config() };
+    assert!(matches!(Server::new(outside), Err(InvalidConfig::Pool { .. })));
+    let nobody = Config { address: Ipv4Addr::new(10, 0, 2, 0), ..config() };
+    assert_eq!(Server::new(nobody).err(), Some(InvalidConfig::Address(Ipv4Addr::new(10, 0, 2, 0))));
+}
+
+#[test]
+fn what_is_given_back_is_free_and_what_somebody_else_uses_is_not_given() {
+    let now = testkit::origin();
+    let one = Config { last: config().first, ..config() };
+    let mut server = Server::new(one.clone()).expect("a pool of one");
+    let discover = |last| Message::new(MessageType::Discover, 1, mac(last)).emit();
+    let about = |kind, last, server_id| {
+        let mut message = Message::new(kind, 1, mac(last));
+        (message.ciaddr, message.requested_ip, message.server_id) = (one.first, Some(one.first), Some(server_id));
+        message.emit()
+    };
+    let holders = |server: &Server| server.leases().map(|(_, mac)| mac).collect::<Vec<_>>();
+    assert!(server.handle(&about(MessageType::Request, 1, SERVER), now).is_some());
+    for (what, of, at) in [(MessageType::Release, 2, SERVER), (MessageType::Release, 1, STRANGER)] {
+        assert_eq!(server.handle(&about(what, of, at), now), None);
+        assert_eq!(holders(&server), [mac(1)], "given back by somebody else, or to another server");
+    }
+    assert_eq!(server.handle(&about(MessageType::Release, 1, SERVER), now), None);
+    assert_eq!(holders(&server), []);
+    assert!(server.handle(&about(MessageType::Request, 2, SERVER), now).is_some(), "free for the next");
+    for (of, at) in [(1, SERVER), (2, STRANGER)] {
+        assert_eq!(server.handle(&about(MessageType::Decline, of, at), now), None);
+        assert_eq!(holders(&server), [mac(2)], "declined by somebody else, or another server's");
+    }
+    assert_eq!(server.handle(&about(MessageType::Decline, 2, SERVER), now), None);
+    assert_eq!(holders(&server), []);
+    let lease = Duration::from_secs(LEASE.into());
+    assert_eq!(server.handle(&discover(1), now + lease - Duration::from_secs(1)), None, "in use by a stranger");
+    assert!(server.handle(&discover(1), now + lease).is_some(), "asked again after a lease's time");
+
+    let mut own = Server::new(Config { first: SERVER, last: SERVER, ..config() }).expect("a pool in its network");
+    assert_eq!(own.handle(&discover(1), now), None, "its own address is nobody's");
+    let (first, last) = (config().last, config().first);
+    assert_eq!(Server::new(Config { first, last, ..config() }).err(), Some(InvalidConfig::Pool { first, last }));
+}
+
+#[test]
+fn an_answer_goes_where_the_client_can_hear_it_and_names_no_times_of_a_lease_for_ever() {
+    let now = testkit::origin();
+    let mut server = Server::new(Config { lease_seconds: u32::MAX, ..config() }).expect("a pool in its network");
+    let mut discover = Message::new(MessageType::Discover, 1, mac(1));
+    let offer = server.handle(&discover.emit(), now).expect("an offer");
+    assert_eq!((offer.mac, offer.destination), (mac(1), config().first));
+    let said = Message::parse(&offer.bytes).expect("an offer");
+    assert_eq!((said.lease_time, said.renewal_time, said.rebinding_time), (Some(u32::MAX), None, None));
+    discover.broadcast = true;
+    let offer = server.handle(&discover.emit(), now).expect("an offer");
+    assert_eq!((offer.mac, offer.destination), (Mac::BROADCAST, Ipv4Addr::BROADCAST));
+    // Through a relay it is somebody else's network.
+    discover.giaddr = Ipv4Addr::new(10, 0, 2, 1);
+    assert_eq!(server.handle(&discover.emit(), now), None);
+    let mut wish = Message::new(MessageType::Discover, 1, mac(2));
+    wish.requested_ip = Some(config().last);
+    let offer = server.handle(&wish.emit(), now).expect("an offer");
+    assert_eq!(Message::parse(&offer.bytes).expect("an offer").yiaddr, config().last, "a free wish is granted");
+    let mut request = Message::new(MessageType::Request, 1, mac(2));
+    (request.requested_ip, request.server_id) = (Some(config().last), Some(SERVER));
+    assert!(server.handle(&request.emit(), now).is_some());
+    let later = Message::new(MessageType::Discover, 1, mac(3));
+    assert!(server.handle(&later.emit(), now + Duration::from_secs(1 << 30)).is_some());
+    let held: Vec<_> = server.leases().collect();
+    assert_eq!(held, [(config().first, mac(3)), (config().last, mac(2))], "an offer ends, a lease for ever does not");
+}
