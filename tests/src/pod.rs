@@ -62,6 +62,8 @@ pub fn wild_pod(namespace: &str, program: &str) -> Value {
     let mut pod = web_pod(program, false);
     pod["metadata"]["namespace"] = json!(namespace);
     pod["spec"]["restartPolicy"] = json!("Never");
+    // Process 1 of a container would take itself for the machine's.
+    pod["spec"]["shareProcessNamespace"] = json!(true);
     pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
     pod["spec"]["containers"][0]["command"] = json!([path]);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([
