@@ -22,6 +22,7 @@ use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
 use crate::machine::{Address, BadAddress, CallError, ContactError, Expected, Session, SessionError, meet};
 use crate::screen::Format;
 use crate::store::{BadClusterName, ClusterName, ClusterRecord, Contact, Pins, Store, StoreError};
+use crate::virtual_machine::runs;
 
 /// A machine that does not answer is asked again after this: often enough for a person, too seldom to cost anything.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -97,6 +98,12 @@ pub(crate) enum OpenError {
     /// An attempt that was given up to make room for the next.
     #[error("the machine does not answer within {} s", .0.as_secs())]
     Silent(Duration),
+    /// It is a virtual machine of this host, and does not run.
+    #[error("the machine of cluster `{name}` is off")]
+    Off {
+        /// The cluster.
+        name: ClusterName,
+    },
     /// What came behind a first contact that was made on the way.
     #[error(transparent)]
     Met(Box<OpenError>),
@@ -130,7 +137,7 @@ impl OpenError {
             Self::Call(error) => error.may_pass(),
             Self::Silent(_) => true,
             Self::Met(error) => error.may_pass(),
-            Self::Store(_) | Self::NoAddress { .. } | Self::Address(_) | Self::Session(_) => false,
+            Self::Store(_) | Self::NoAddress { .. } | Self::Address(_) | Self::Session(_) | Self::Off { .. } => false,
         }
     }
 
@@ -142,7 +149,7 @@ impl OpenError {
             Self::Session(error) => Some(error),
             Self::Call(error) => Some(error),
             Self::Met(error) => Some(&**error),
-            Self::NoAddress { .. } | Self::Silent(_) => None,
+            Self::NoAddress { .. } | Self::Silent(_) | Self::Off { .. } => None,
         }
     }
 }
@@ -151,7 +158,7 @@ impl Advice for OpenError {
     fn code(&self) -> Code {
         match (self, self.inner()) {
             (_, Some(inner)) => inner.code(),
-            (Self::Silent(_), None) => Code::Unreachable,
+            (Self::Silent(_) | Self::Off { .. }, None) => Code::Unreachable,
             (_, None) => Code::Usage,
         }
     }
@@ -167,6 +174,7 @@ impl Advice for OpenError {
     fn next(&self) -> Option<String> {
         match (self, self.inner()) {
             (_, Some(inner)) => inner.next(),
+            (Self::Off { name }, None) => Some(format!("cairnctl cluster start {name}")),
             (Self::Silent(_), None) => Some("see whether the machine runs: cairnctl cluster list".to_owned()),
             (_, None) => Some("say where it is: --address HOST (the machine's screen shows its addresses)".to_owned()),
         }
@@ -212,6 +220,11 @@ impl Context {
     pub(crate) async fn open(&self) -> Result<(Session, ClusterRecord), OpenError> {
         let mut record = self.cluster()?;
         let address = self.address(&record)?;
+        // Somebody else may have the port by now. Whether one runs that cannot be found out about, its answer shows.
+        let directory = self.store.machine_directory(&record.name);
+        if self.address.is_none() && record.virtual_machine.is_some() && matches!(runs(&directory), Ok(false)) {
+            return Err(OpenError::Off { name: record.name });
+        }
         match record.contact {
             Contact::Pinned(pins) => self.open_pinned(record, &address, &pins).await,
             Contact::Awaiting => {
@@ -298,6 +311,7 @@ mod tests {
     use super::*;
     use crate::machine::fake::{Answer, Fake, Lie};
     use crate::screen::Progress;
+    use crate::store::{BootWay, VirtualMachine};
 
     const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
 
@@ -403,6 +417,24 @@ mod tests {
         drop(lock);
         context.open().await.unwrap();
         assert!(!secret.exists(), "the next command removes it");
+    }
+
+    #[tokio::test]
+    async fn a_virtual_machine_that_is_off_is_not_asked() {
+        let (_root, context, fake) = awaiting(genuine).await;
+        let mut record = context.cluster().unwrap();
+        let machine =
+            VirtualMachine { boot: BootWay::Direct, cpus: 1, memory_mib: 512, tpm: true, cmdline: String::new() };
+        record.virtual_machine = Some(machine);
+        context.store.save(&record, &context.store.lock(&record.name).unwrap()).unwrap();
+        let off = context.open_until(&Deadline::after(Duration::from_secs(60)), |_| {}).await.unwrap_err();
+        assert_eq!((off.code(), off.may_pass()), (Code::Unreachable, false));
+        assert_eq!(off.to_string(), "the machine of cluster `home` is off");
+        assert_eq!(off.next().unwrap(), "cairnctl cluster start home");
+        assert_eq!(fake.calls(), [""; 0]);
+        // Who says where it is, knows better.
+        let context = Context { address: Some(fake.address.clone()), ..context };
+        context.open().await.unwrap();
     }
 
     #[tokio::test]

@@ -63,6 +63,8 @@ fn by_name(t: &Context) -> anyhow::Result<()> {
     ensure!(cluster.ask(&["cluster", "list"])?[0]["state"] == "off");
     let again = cluster.run(&["-c", NAME, "cluster", "stop"])?;
     ensure!(again.contains("is off already"), "{again}");
+    let off = cluster.owner.run(&["cluster", "status", NAME]).err().context("a machine that is off answers")?;
+    ensure!(off.text.contains("is off") && off.text.contains("next: cairnctl cluster start one"), "{off}");
 
     ensure!(cluster.run(&["cluster", "start", NAME])?.contains("starts"));
     let again = cluster.run(&["-c", NAME, "cluster", "start"])?;

@@ -150,7 +150,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
         status = until_ready(arguments, &context, name, &deadline, &mut progress) => status,
         lost = until_lost(&context, name) => Err(lost),
     };
-    let stays = format!("what was made stays for a look; cairnctl cluster destroy {name} takes it all away");
+    let stays = format!("what was made of cluster `{name}` stays for a look");
     let status = status.map_err(|failure| failure.leaving(stays))?;
     drop(progress);
     match context.format {
@@ -311,7 +311,8 @@ async fn until_open(
     loop {
         let last = match timeout(patience, context.open()).await {
             Ok(Ok((session, _))) => return Ok(session),
-            Ok(Err(error)) if error.may_pass() => {
+            // One that is off is noticed in its own words, by whoever looks for that.
+            Ok(Err(error)) if error.may_pass() || matches!(error, OpenError::Off { .. }) => {
                 progress.show(&format!("wait for the machine: {error}"));
                 Some(Box::new(error))
             }
