@@ -23,9 +23,9 @@ use crate::store::{BootWay, ClusterName, FileError, VirtualMachine};
 /// driver poke the place of another TPM.
 const MICROVM_TPM: &str = "tpm_tis.force=1";
 
-/// The least memory that a machine comes up with, with room for what it does then; measured (SPECIFICATION.md).
+/// The least memory that a machine is made with. A case of the tests runs one of this size.
 const BARE_MIB: u64 = 512;
-/// The same with Kubernetes: its services alone hold 730 MiB.
+/// The same with Kubernetes: its services alone hold 730 MiB at rest, and pods and the images' files want their place.
 const KUBERNETES_MIB: u64 = 2048;
 
 /// Why there is no virtual machine.
