@@ -138,18 +138,23 @@ impl Sheet {
         if before.is_none() { format!("\n{text}\n") } else { text }
     }
 
-    /// For a screen (console_codes(4)): over the rows of `before`, which stand at the top. What is below scrolls by itself,
-    /// and the cursor is left there for whoever writes next.
+    /// For a screen (console_codes(4)): over the rows of `before`, which stand at the top, those that are others now. What
+    /// is below scrolls by itself, and the cursor is left there for whoever writes next.
     fn drawn_over(&self, before: Option<&Self>) -> String {
-        let (rows, old) = (self.rows(), before.map_or(0, |before| before.rows().len()));
-        let empty = (rows.len()..old).map(|_| String::new());
-        let below = rows.len() + 1;
+        let (rows, old) = (self.rows(), before.map(Self::rows).unwrap_or_default());
         let mut text = String::new();
-        for (number, row) in rows.iter().cloned().chain(empty).enumerate() {
-            write!(text, "\x1b[{};1H\x1b[K{row}", number + 1).expect(TO_A_STRING);
+        for number in 0..rows.len().max(old.len()) {
+            let place = number + 1;
+            match (rows.get(number), old.get(number)) {
+                (Some(row), Some(old)) if row == old => Ok(()),
+                // Without a moment in which the row is empty: somebody reads it.
+                (Some(row), Some(old)) => write!(text, "\x1b[{place};1H{row:<0$}", old.chars().count()),
+                (row, _) => write!(text, "\x1b[{place};1H\x1b[K{}", row.map_or("", String::as_str)),
+            }
+            .expect(TO_A_STRING);
         }
         // The last row of any screen is above 999.
-        write!(text, "\x1b[{below}r\x1b[999;1H").expect(TO_A_STRING);
+        write!(text, "\x1b[{}r\x1b[999;1H", rows.len() + 1).expect(TO_A_STRING);
         text
     }
 
@@ -352,6 +357,9 @@ mod tests {
         assert_eq!(text.iter().filter(|row| row.starts_with("  Cairn ")).count(), 1, "{text:#?}");
         assert_eq!(text[..last.rows().len()], last.rows(), "at the top: {text:#?}");
         assert!(text[3].contains("(99 % tagged)"), "{text:#?}");
+        let mut drawn = String::new();
+        tagging(|before, now| drawn = now.drawn_over(Some(before)));
+        assert_eq!(drawn.matches('H').count(), 2, "one row and the way back: {drawn:?}");
         assert_eq!(text[22..], ["[ 1.0] INFO one", "[ 2.0] INFO two", ""], "{text:#?}");
         // However much is logged, the sheet stays.
         (0..100).for_each(|number| terminal.write(&format!("line {number}\n")));
