@@ -96,7 +96,7 @@ fn vanished(t: &Context) -> anyhow::Result<()> {
         let gone = victim.vm.until(t.within(20), || established(victim).filter(|count| *count <= 2));
         let took = since.elapsed();
         drop(crowd);
-        cables.clone().try_for_each(|card| link(&mut victim.vm, card, true))?;
+        cables.try_for_each(|card| link(&mut victim.vm, card, true))?;
         gone?;
         t.measured(&format!("strangers behind cables that were cut were gone after {took:?}"));
         ensure!(took < AGE + SEEN, "they stayed for {took:?}");

@@ -56,9 +56,9 @@ fn written(level: Level) -> Written {
 
     let random = numbered();
     let header = |wanted: HeaderState| {
-        let mut copies = effects.iter().filter_map(|effect| match effect {
-            Effect::WriteHeader { state, bytes, .. } if *state == wanted => Some(bytes),
-            _ => None, // other effects
+        let mut copies = effects.iter().filter_map(|effect| {
+            let Effect::WriteHeader { state, bytes, .. } = effect else { return None };
+            (*state == wanted).then_some(bytes)
         });
         let (first, second) = (copies.next().expect("one copy"), copies.next().expect("two copies"));
         assert!(first == second && copies.next().is_none(), "both places get the same header");
@@ -66,9 +66,9 @@ fn written(level: Level) -> Written {
         header
     };
     let file = |wanted: File| {
-        let bytes = effects.iter().find_map(|effect| match effect {
-            Effect::WriteEsp { file, bytes, .. } if *file == wanted => Some(bytes),
-            _ => None, // other effects
+        let bytes = effects.iter().find_map(|effect| {
+            let Effect::WriteEsp { file, bytes, .. } = effect else { return None };
+            (*file == wanted).then_some(bytes)
         });
         bytes.expect("the file is written")
     };
