@@ -32,6 +32,12 @@ const FOREIGN: &[(&str, &str)] = &[
     ("get_state", "GetState is a method of the public API"),
     ("get_random", "TPM2_GetRandom is a command of the TPM"),
 ];
+/// What one file may not name, for what it promises to come before.
+const APART: &[(&str, &[&str], &str)] = &[(
+    "init/src/stage0.rs",
+    &["tpm", "attest"],
+    "what was not measured is refused here, before anything can use the TPM",
+)];
 /// What stands before the name in a declaration.
 const DECLARING: &[&str] = &["fn", "let", "mut", "const", "static", "mod"];
 
@@ -54,6 +60,11 @@ pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
         let code = code(line);
         for (banned, because) in BANNED.iter().filter(|(banned, _)| code.contains(banned)) {
             report(index + 1, format!("`{banned}`: {because}"));
+        }
+        for (_, words, because) in APART.iter().filter(|(apart, ..)| *apart == file) {
+            for word in words.iter().filter(|word| code.contains(*word)) {
+                report(index + 1, format!("`{word}`: {because}"));
+            }
         }
         for name in declared(&code) {
             let foreign = FOREIGN.iter().any(|(foreign, _)| name.starts_with(foreign));
@@ -141,6 +152,18 @@ mod tests {
         for (banned, because) in BANNED {
             assert_eq!(rules("a/b.rs", &format!("{banned}x)]\n")), [format!("`{banned}`: {because}")]);
         }
+    }
+
+    /// Proves: O15
+    #[test]
+    fn stage_0_has_no_way_to_the_tpm() {
+        let (file, words, because) = APART[0];
+        for word in words {
+            let body = format!("use crate::{word}::Tpm;\n");
+            assert_eq!(rules(file, &body), [format!("`{word}`: {because}")]);
+            assert_eq!(rules("init/src/enrolment.rs", &body), Vec::<String>::new(), "others may");
+        }
+        assert_eq!(rules(file, "// before the tpm\nfn refuse() {}\n"), Vec::<String>::new());
     }
 
     #[test]
