@@ -363,7 +363,10 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     ensure!(now.pod["metadata"]["uid"] == before.pod["metadata"]["uid"], "the same pod");
     ensure!(now.authority == before.authority && !now.authority.is_null(), "{}", now.authority);
     ensure!(cluster.get("configmap/kept")?["data"]["word"] == "cairn");
-    ensure!(cluster.get("secret/kept")?["data"]["word"] == "Y2Fpcm4=", "the key that it is encrypted under is the same");
+    ensure!(
+        cluster.get("secret/kept")?["data"]["word"] == "Y2Fpcm4=",
+        "the key that it is encrypted under is the same"
+    );
     shows_roles(&cluster, "control-plane")?;
     let binding = cluster.get(BINDING).err().context("a binding that the owner deleted is back")?;
     ensure!(format!("{binding:#}").contains("NotFound"), "{binding:#}");

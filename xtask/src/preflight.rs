@@ -61,6 +61,14 @@ struct Disk {
     needed: u64,
 }
 
+impl Disk {
+    /// Whether both are one. Free bytes tell nothing: others write at the same time. A name that is no path, `tmpfs` for
+    /// example, is common to many.
+    fn is(&self, other: &Self) -> bool {
+        self.device == other.device && (self.mount == other.mount || self.device.starts_with('/'))
+    }
+}
+
 /// One thing that is wrong, and what to do.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
@@ -242,7 +250,7 @@ fn disks(workspace: &Workspace, cache: &Cache) -> Result<Vec<Disk>> {
         let mut df = Command::new("df");
         let told = said(df.args(["--block-size=1", "--output=avail,source,target"]).arg(there)).context("ask df")?;
         let disk = disk(&told).with_context(|| format!("read what df says of `{}`", there.display()))?;
-        match disks.iter_mut().find(|known| known.device == disk.device && known.free == disk.free) {
+        match disks.iter_mut().find(|known| known.is(&disk)) {
             Some(known) => known.needed += needed,
             None => disks.push(Disk { needed, ..disk }),
         }
@@ -325,6 +333,16 @@ mod tests {
         let told = disk("      Avail Filesystem Mounted on\n82678038528 /dev/vda   /a b\n").expect("read");
         assert_eq!((told.free, told.device.as_str(), told.mount), (82_678_038_528, "/dev/vda", "/a b".into()));
         assert!(numbers("1.26.10") > numbers("1.26.9") && numbers("1.26.1") > numbers("1.26"));
+    }
+
+    #[test]
+    fn one_file_system_at_two_places_is_one() {
+        let disk =
+            |device: &str, mount: &str, free| Disk { device: device.to_owned(), mount: mount.into(), free, needed: 0 };
+        assert!(disk("/dev/vda", "/a", 5).is(&disk("/dev/vda", "/b", 4)));
+        assert!(disk("tmpfs", "/a", 5).is(&disk("tmpfs", "/a", 4)));
+        assert!(!disk("tmpfs", "/a", 5).is(&disk("tmpfs", "/b", 5)));
+        assert!(!disk("/dev/vda", "/a", 5).is(&disk("/dev/vdb", "/b", 5)));
     }
 
     #[test]
