@@ -159,7 +159,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     let mut vm = plan.nic(good.link()).config(&config)?.start()?;
     let mut unsaid: Vec<&str> = rows.iter().map(|row| row.3).collect();
     vm.console().wait_until("what is refused, and why", t.within(30), |line| {
-        unsaid.retain(|why| !(line.text.contains("must not take: ") && line.text.contains(why)));
+        unsaid.retain(|why| !(line.text.contains("refused what DHCP server") && line.text.contains(why)));
         unsaid.is_empty().then_some(())
     })?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
@@ -168,7 +168,10 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     // The card to the host's own network, and the one whose lease is fit.
     let addresses = status["public_addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
     ensure!(addresses.len() == 2, "{status:#}");
-    ensure!(status["last_error"].as_str().is_some_and(|error| error.contains("must not take")), "{status:#}");
+    ensure!(
+        status["last_error"].as_str().is_some_and(|error| error.contains("refused what DHCP server")),
+        "{status:#}"
+    );
     let answers = good.scan_tcp(MACHINE, [PUBLIC_API], t.within(20))?;
     ensure!(answers.ports(Answer::Open) == [PUBLIC_API], "{answers:?}");
     Ok(())

@@ -64,8 +64,8 @@ struct Held {
 fn complaint(link: &str, report: &Report) -> Option<String> {
     match report {
         Report::Ignored(Ignored::Unfit { server, why }) => Some(format!(
-            "link {link}: the DHCP server {server} gives an address that this machine must not take: {why}. Nothing was \
-             changed, and the machine goes on asking. Have that network give other addresses"
+            "link {link}: refused what DHCP server {server} gives: {why}. Nothing was changed; have that network give \
+             other addresses"
         )),
         Report::LeftOut { server, why } => Some(format!(
             "link {link}: {why}. The DHCP server {server} names it; it is left out, the rest of the lease is used"
@@ -185,9 +185,8 @@ mod tests {
         assert_eq!(
             said.as_deref(),
             Some(
-                "link eth1: the DHCP server 192.0.2.1 gives an address that this machine must not take: 10.118.0.1/17 \
-                 overlaps 10.118.0.0/16, which is kept for the VPN. Nothing was changed, and the machine goes on \
-                 asking. Have that network give other addresses"
+                "link eth1: refused what DHCP server 192.0.2.1 gives: 10.118.0.1/17 overlaps 10.118.0.0/16, which is \
+                 kept for the VPN. Nothing was changed; have that network give other addresses"
             )
         );
         let why = UnfitLink::Resolver { resolver: address, kept, what: "the VPN" };
