@@ -99,7 +99,7 @@ fn audited(t: &Context) -> anyhow::Result<()> {
     ensure!(after == before + 1, "{before}, then {after} lines of the owner's call");
     // A stranger's line names its port, which is this one's: what others left behind is from other ports. A source is
     // written down once a minute, so the first tries of this one may not be.
-    let written = victim.vm.until(t.within(8), || {
+    let written = victim.vm.until(t.within(70), || {
         let mut stranger = Stranger::meet(&victim.vm, t.within(10)).ok()?;
         let refused = stranger.call_empty(STATUS).map_err(|status| status.code());
         let lines = victim.lines("audit.strangers", &format!(":{} ", stranger.port())).ok()?;

@@ -16,8 +16,8 @@ use crate::victim::{self, Besieged, NAME, Victim};
 pub(crate) const CASES: &[Case] = &[
     case("a thousand strangers do not keep the owner out", &["Q1"], thousand),
     case("half-sent requests from four addresses do not grow pid 1", &["Q1", "O2"], half_sent),
-    case("strangers that vanish are gone after their deadline", &["Q1"], vanished),
     case("a flood of handshakes does not slow pid 1 down", &["Q1", "O2"], handshakes),
+    case("strangers that vanish are gone after their deadline", &["Q1"], vanished),
 ];
 
 /// The owner's tries in each attack, from an address that it came from before, and from one that is new.
@@ -85,18 +85,18 @@ fn vanished(t: &Context) -> anyhow::Result<()> {
         strangers.iter().for_each(|address| crowd.more(16, *address, Manner::SilentBehindTls));
         // The strangers, the owner's session, and the owner's tool that asks.
         victim.vm.until(t.within(20), || established(victim).filter(|count| *count >= 12))?;
-        let vm = &mut victim.vm;
-        let link = |vm: &mut qemu::Vm, card: usize, up: bool| {
-            let arguments = json!({ "name": format!("nic{card}"), "up": up });
-            vm.qmp().execute("set_link", &arguments, t.within(5)).map(drop)
+        let cables = |vm: &mut qemu::Vm, up: bool| {
+            (1..=strangers.len()).try_for_each(|card| {
+                let arguments = json!({ "name": format!("nic{card}"), "up": up });
+                vm.qmp().execute("set_link", &arguments, t.within(5)).map(drop)
+            })
         };
-        let cables = 1..=strangers.len();
-        cables.clone().try_for_each(|card| link(vm, card, false))?;
+        cables(&mut victim.vm, false)?;
         let since = Stopwatch::start();
         let gone = victim.vm.until(t.within(20), || established(victim).filter(|count| *count <= 2));
         let took = since.elapsed();
         drop(crowd);
-        cables.try_for_each(|card| link(&mut victim.vm, card, true))?;
+        cables(&mut victim.vm, true)?;
         gone?;
         t.measured(&format!("strangers behind cables that were cut were gone after {took:?}"));
         ensure!(took < AGE + SEEN, "they stayed for {took:?}");

@@ -53,7 +53,7 @@ pub struct Crowd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whoever was refused waits a moment, so that the host is not kept busy by refusals.
+/// Whoever comes back waits a moment, so that the host is not kept busy by refusals.
 const AGAIN: Duration = Duration::from_millis(300);
 /// Calls that each of [`Manner::HalfSent`] begins.
 const CALLS: usize = 32;
@@ -83,9 +83,9 @@ impl Crowd {
             let counts = Arc::clone(&self.counts);
             self.tasks.spawn(async move {
                 loop {
-                    if visit(address, manner, &counts).await.is_err() {
-                        tokio::time::sleep(AGAIN).await;
-                    }
+                    // Refused or thrown out: it comes back.
+                    let _either_way = visit(address, manner, &counts).await;
+                    tokio::time::sleep(AGAIN).await;
                 }
             });
         }
@@ -116,12 +116,14 @@ impl Drop for Crowd {
 }
 
 async fn visit(address: SocketAddr, manner: Manner, counts: &Counts) -> anyhow::Result<()> {
-    let begun = Stopwatch::start();
-    if manner == Manner::Silent {
+    let begun = if manner == Manner::Silent {
         let mut stream = TcpStream::connect(address).await?;
+        let begun = Stopwatch::start();
         let _closed_or_reset = stream.read(&mut [0]).await;
+        begun
     } else {
         let mut session = shake_hands(address, None, "machine.cairn.internal").await?;
+        let begun = Stopwatch::start();
         counts.handshakes.fetch_add(1, Ordering::Relaxed);
         match manner {
             Manner::HangsUp => return Ok(()),
@@ -131,7 +133,8 @@ async fn visit(address: SocketAddr, manner: Manner, counts: &Counts) -> anyhow::
                 while matches!(session.read(&mut [0; 256]).await, Ok(1..)) {}
             }
         }
-    }
+        begun
+    };
     let borne = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     counts.thrown_out.fetch_add(1, Ordering::Relaxed);
     counts.longest_ms.fetch_max(borne, Ordering::Relaxed);
