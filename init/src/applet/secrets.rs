@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
+
+use zeroize::Zeroizing;
 use std::path::Path;
 
 /// Flips every bit: what is masked is not found by who looks for what it stands for.
@@ -41,8 +43,8 @@ pub(crate) fn in_own_memory(masked: &str) -> io::Result<usize> {
     let masked = masked.filter(|masked| masked.len() >= 16).ok_or(io::ErrorKind::InvalidInput)?;
     let memory = File::open("/proc/self/mem")?;
     let mut found = 0;
-    let mut chunk = vec![0; CHUNK + masked.len() - 1];
-    // What is being read passes through here unmasked: not to be counted again.
+    // What is read passes through here unmasked: not to be counted again, and wiped for the next search.
+    let mut chunk = Zeroizing::new(vec![0; CHUNK + masked.len() - 1]);
     let own = u64::try_from(chunk.as_ptr().addr()).map_err(io::Error::other)?;
     let behind = own + u64::try_from(chunk.len()).map_err(io::Error::other)?;
     let maps = fs::read_to_string("/proc/self/maps")?;
