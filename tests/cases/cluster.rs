@@ -92,7 +92,7 @@ fn panics(t: &Context) -> anyhow::Result<()> {
     let image = broken.to_string_lossy();
     let line = ["--image", &image, "--no-kubernetes", "--no-tpm", "--unprotected", "--timeout", &patience(t, 60)];
     let refused = cluster.run(&[&["cluster", "create", NAME], &line[..]].concat());
-    let refused = refused.err().context("a machine without a root came up")?.to_string();
+    let refused = format!("{:#}", refused.err().context("a machine without a root came up")?);
     ensure!(
         refused.contains("the machine's kernel panicked") && refused.contains("Kernel panic - not syncing: "),
         "{refused}"
