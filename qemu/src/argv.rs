@@ -139,9 +139,11 @@ impl Machine {
         argv.pair("-blockdev", blockdev.to_string());
         let device = self.virtio("virtio-blk");
         let boot = if matches!(self.boot, Boot::Uefi(_)) { format!(",bootindex={index}") } else { String::new() };
+        // QEMU joins the guest's writes up to IOV_MAX pieces; the log puts its own before them, and one too many is an I/O error.
+        let apart = if matches!(disk.content, Content::Logged { .. }) { ",request-merging=off" } else { "" };
         argv.pair(
             "-device",
-            format!("{device},drive=disk{index},id=disk{index},serial={}{boot}", escape(&disk.serial)),
+            format!("{device},drive=disk{index},id=disk{index},serial={}{boot}{apart}", escape(&disk.serial)),
         );
     }
 
