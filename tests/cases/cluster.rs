@@ -97,7 +97,7 @@ fn panics(t: &Context) -> anyhow::Result<()> {
         refused.contains("the machine's kernel panicked") && refused.contains("Kernel panic - not syncing: "),
         "{refused}"
     );
-    ensure!(refused.contains("what was made stays for a look"), "{refused}");
+    ensure!(refused.contains("what was made of cluster `one` stays for a look"), "{refused}");
     cluster.destroyed()
 }
 

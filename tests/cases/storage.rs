@@ -390,6 +390,9 @@ fn plaintext(t: &Context) -> anyhow::Result<()> {
         let mut vm = plan.config(&config)?.start()?;
         let status = owner.status_when_running(level, &mut vm, t.within(30))?;
         ensure!(status["name"] == CANARY, "{status:#}");
+        // etcd writes the names of its members first of all.
+        let seconds = format!("{}s", t.within(20).length().as_secs());
+        owner.ask(level, &vm, &["condition", "wait", "EtcdReady", "--timeout", &seconds])?;
         owner.ask(level, &vm, &["machine", "poweroff"])?;
         // The kernel's own list: the verified root is all that is left.
         vm.wait_for("data partition closed left=root", t.within(10))?;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use formats::gpt::{Copy, Entry, Step, Table, crc32};
 use model::Uuid;
 use tests::{Case, Context, Need, Via, untouched, wait_state};
@@ -58,6 +58,7 @@ fn damaged(t: &Context) -> anyhow::Result<()> {
 
 fn foreign(t: &Context) -> anyhow::Result<()> {
     let (large, many) = (t.dir().join("large-entries.img"), t.dir().join("many-entries.img"));
+    fs::create_dir_all(t.dir()).context("make the case's directory")?;
     fs::write(
         &large,
         foreign_disk(|header, array| {

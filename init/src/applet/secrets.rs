@@ -6,8 +6,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use zeroize::Zeroizing;
 use std::path::Path;
+use zeroize::Zeroizing;
 
 /// Flips every bit: what is masked is not found by who looks for what it stands for.
 const MASK: u8 = 0xff;
