@@ -151,7 +151,8 @@ impl Stage {
         stage.arg(env!("CARGO_BIN_EXE_xtask")).arg(xtask::fresh::STAGE).arg(self.root.path());
         stage.args(["/log", "/bound", first]);
         for folder in BOUND {
-            stage.args(["--read", folder, folder]);
+            // With what is mounted below: in a root that has a toolchain bound into it, the kernel gives no part alone.
+            stage.args(["--whole", folder, folder]);
         }
         let folders: [(&str, &Path, &str); 2] =
             [("--write", self.bound.path(), "/bound"), ("--read", self.read.path(), "/read")];
