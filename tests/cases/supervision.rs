@@ -318,8 +318,7 @@ fn tpm(t: &Context) -> anyhow::Result<()> {
         ensure!(said.contains(&"a way to ask the firmware: false".to_owned()), "{said:?}");
         drop(session);
         owner.ask("one", &vm, &["machine", "reboot"])?;
-        vm.wait_reset(t.within(10))?;
-        let after = owner.status_when_running("one", &mut vm, t.within(30))?;
+        let after = owner.status_of_next_boot("one", &vm, &before, t.within(40))?;
         same_machine(&before, &after)?;
         before = after;
     }

@@ -77,6 +77,22 @@ impl Owner {
         self.when(cluster, vm, &["machine", "status"], deadline, |status| status["state"] == "Running")
     }
 
+    /// Waits until the machine runs in another boot than the one that `before` is a status of; its status there. Counting
+    /// resets would not do: firmware may add one of its own to each.
+    ///
+    /// # Errors
+    /// When it does not run in time, or refuses its owner.
+    pub fn status_of_next_boot(
+        &self,
+        cluster: &str,
+        vm: &Vm,
+        before: &Value,
+        deadline: Deadline,
+    ) -> anyhow::Result<Value> {
+        let next = |status: &Value| status["state"] == "Running" && status["boot_id"] != before["boot_id"];
+        self.when(cluster, vm, &["machine", "status"], deadline, next)
+    }
+
     /// As [`Self::ask`], again and again while the machine does not answer.
     ///
     /// # Errors
