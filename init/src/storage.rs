@@ -172,7 +172,8 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
             }
         };
         let tagging = matches!(level, api::LevelInForce::Tagging { .. });
-        let awaited = node == Node::Awaited && !board.read(|view| view.has_been(api::ConditionName::NodeReady));
+        let ready = |view: &View| view.has_been(api::ConditionName::NodeReady);
+        let awaited = node == Node::Awaited && !board.read(ready);
         let way = tagger::way(tagging, awaited);
         if let Err(error) = tagger.put(way) {
             // Slower, and no harm: it is tried again at the next look.
@@ -188,7 +189,6 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
         if !tagging {
             return;
         }
-        let ready = |view: &View| view.has_been(api::ConditionName::NodeReady);
         if awaited {
             // Or sooner, when what it makes way for is there.
             drop(tokio::time::timeout(LOOK, changes.wait_for(ready)).await);
