@@ -25,8 +25,10 @@ pub struct Owner {
 
 /// A command that did not end with success.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cairnctl ended with code {code}: {text}")]
+#[error("`cairnctl {command}` ended with code {code}: {text}")]
 pub struct Refused {
+    /// What it was asked, without the program's name.
+    pub command: String,
     /// Its exit code; -1 when a signal ended it or it could not be run.
     pub code: i32,
     /// What it wrote to its standard error.
@@ -60,11 +62,11 @@ impl Owner {
     /// # Errors
     /// [`Refused`]
     pub fn ask(&self, cluster: &str, vm: &Vm, command: &[&str]) -> Result<Value, Refused> {
+        let refused = |text| Refused { command: command.join(" "), code: -1, text };
         let port = vm.forward(model::PUBLIC_API_PORT);
-        let address = port.ok_or_else(|| Refused { code: -1, text: "the machine has no port".into() })?.to_string();
+        let address = port.ok_or_else(|| refused("the machine has no port".into()))?.to_string();
         let answer = self.run(&[&["-c", cluster, "--address", &address, "-o", "json"], command].concat())?;
-        serde_json::from_str(&answer)
-            .map_err(|error| Refused { code: -1, text: format!("no JSON ({error}): {answer}") })
+        serde_json::from_str(&answer).map_err(|error| refused(format!("no JSON ({error}): {answer}")))
     }
 
     /// Waits until the machine runs as a member and has met its owner; its status.
@@ -158,12 +160,13 @@ impl Owner {
     pub fn run(&self, arguments: &[&str]) -> Result<String, Refused> {
         let mut command = Command::new(&self.cairnctl);
         command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
-        let output = command.output().map_err(|error| Refused { code: -1, text: error.to_string() })?;
+        let refused = |code, text| Refused { command: arguments.join(" "), code, text };
+        let output = command.output().map_err(|error| refused(-1, error.to_string()))?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
             let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(Refused { code: output.status.code().unwrap_or(-1), text })
+            Err(refused(output.status.code().unwrap_or(-1), text))
         }
     }
 }
