@@ -9,18 +9,23 @@ use std::convert::Infallible;
 
 use api::MilestoneKind;
 
-use crate::board::Board;
-use crate::buttons::Buttons;
-use crate::child::Children;
-use crate::clock::{self, Floor};
-use crate::disk::Disk;
 use crate::enrolment::{self, Outcome, Site};
-use crate::kernel::{self, Kernel};
-use crate::mesh::Mesh;
-use crate::power::Fatal;
+use crate::machine::buttons::Buttons;
+use crate::machine::disk::Disk;
+use crate::machine::kernel::{self, Kernel};
+use crate::network::mesh::Mesh;
+use crate::network::uplink::Uplink;
 use crate::public_api::PublicApi;
-use crate::uplink::Uplink;
-use crate::{console, kmsg, log, serve, tasks};
+use crate::runtime::child::Children;
+use crate::runtime::clock::{self, Floor};
+use crate::runtime::console;
+use crate::runtime::log;
+use crate::runtime::tasks;
+use crate::serve;
+use crate::shown::board::Board;
+use crate::shown::fatal::Fatal;
+use crate::shown::kmsg;
+use crate::shown::sheet;
 
 /// Runs the whole boot, then serves; returns only what nothing below it could handle.
 pub(crate) fn run() -> Result<Infallible, Fatal> {
@@ -32,7 +37,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     let kernel = Kernel::mount()?;
     clock::not_before(Floor::Image);
     let (board, power_on) = Board::new(kernel.boot);
-    let _screen_and_kernel_log = (tasks::spawn(console::show(board.clone())), tasks::spawn(kmsg::copy()));
+    let _screen_and_kernel_log = (tasks::spawn(sheet::show(board.clone())), tasks::spawn(kmsg::copy()));
     let (children, _reaper) = Children::new()?;
     let buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));

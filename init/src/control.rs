@@ -25,11 +25,11 @@ use sys::process::Privileges;
 
 use self::clients::Clients;
 pub(crate) use self::conditions::report;
-use crate::board::Board;
-use crate::child::{Apart, Command, Limits};
-use crate::clock;
 use crate::enrolment::Authorities;
-use crate::services::{Run, Unit};
+use crate::runtime::child::{Apart, Command, Limits};
+use crate::runtime::clock;
+use crate::runtime::services::{Run, Unit};
+use crate::shown::board::Board;
 
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]

@@ -19,15 +19,16 @@ use enrol::create::{Plan, State};
 use enrol::found::{Reason, Verdict};
 use model::{ClusterId, Ipv4Prefix, NetworkConfig, PowerOn, Secret, Settled, Stay, Underway};
 
-use crate::board::{Board, Boot};
-use crate::child::Children;
-use crate::clock::{self, Floor};
-use crate::disk::Disk;
-use crate::esp::{self, Esp};
-use crate::services::Chain;
+use crate::machine::disk::Disk;
+use crate::machine::esp::{self, Esp};
+use crate::machine::kernel::Boot;
+use crate::machine::tpm::Tpm;
+use crate::runtime::chain::Chain;
+use crate::runtime::child::Children;
+use crate::runtime::clock::{self, Floor};
+use crate::runtime::tasks;
+use crate::shown::board::Board;
 use crate::storage::{self, CloseError, Mounted};
-use crate::tasks;
-use crate::tpm::Tpm;
 
 pub(crate) use member::{Authorities, Known, Member};
 use member::{Membership, Opening};

@@ -1,48 +1,25 @@
 //! PID 1. This file decides which of its names it was called by, and what happens when nothing else can: the panic
-//! hook and the power policy. What a boot does is `boot`.
+//! hook and the end by a fatal error. What a boot does is `boot`.
 
 mod applet;
-mod board;
 mod boot;
-mod buttons;
-mod child;
-mod clock;
-mod console;
 mod control;
-mod disk;
 mod enrolment;
-mod esp;
-mod kernel;
-mod kmsg;
-mod last_words;
-mod lock;
-mod log;
-mod memory;
-mod mesh;
-mod power;
+mod machine;
+mod network;
 mod public_api;
 mod rpc;
+mod runtime;
 mod serve;
-mod services;
+mod shown;
 mod stage0;
 mod storage;
-mod tasks;
-mod tls;
-mod tpm;
-mod uplink;
+mod version;
 
 use std::process::ExitCode;
 
-/// Semantic version of this build.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The version as the API says it: the debug profile carries its mark.
-pub(crate) fn version(profile: api::Profile) -> String {
-    match profile {
-        api::Profile::Release => VERSION.to_owned(),
-        api::Profile::Debug => format!("{VERSION}+debug"),
-    }
-}
+use runtime::log;
+use shown::fatal::{self, Fatal};
 
 fn main() -> ExitCode {
     if std::process::id() != 1 {
@@ -57,13 +34,13 @@ fn main() -> ExitCode {
     let end = std::panic::catch_unwind(|| {
         if stage0::is_stage0() {
             let Err(error) = stage0::run();
-            return power::Fatal::new(&error);
+            return Fatal::new(&error);
         }
         let Err(fatal) = boot::run();
         fatal
     });
     match end {
-        Ok(fatal) => power::fatal(&fatal),
-        Err(_panic) => power::fatal(&power::Fatal::panicked()),
+        Ok(fatal) => fatal::end(&fatal),
+        Err(_panic) => fatal::end(&Fatal::panicked()),
     }
 }

@@ -9,12 +9,13 @@ use pki::{CertificateDer, Identity, PrivateKey, PublicKey, machine_tls_name};
 use supervise::{Backoff, Critical, InvalidTree, Readiness, Restart, Spec};
 use tokio::sync::{mpsc, watch};
 
-use crate::board::Board;
-use crate::child::Children;
 use crate::enrolment::{Found, Known, Member};
-use crate::rpc::{self, Broken, ClaimSecret, Claimable, Context, Front, KubernetesAccess, PowerRequest};
-use crate::services::{Run, Services, Unit};
-use crate::tls::Clock;
+use crate::machine::power::PowerRequest;
+use crate::rpc::{self, Broken, ClaimSecret, Claimable, Context, Front, KubernetesAccess};
+use crate::runtime::child::Children;
+use crate::runtime::services::{Run, Services, Unit};
+use crate::runtime::tls::Clock;
+use crate::shown::board::Board;
 
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]

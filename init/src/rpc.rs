@@ -34,11 +34,11 @@ use tokio::task::JoinSet;
 
 use access::Methods;
 use connection::Port;
-pub(crate) use context::{Broken, Context, PowerRequest};
+pub(crate) use context::{Broken, Context};
 pub(crate) use first_contact::{ClaimSecret, Claimable};
 pub(crate) use kubernetes::KubernetesAccess;
 
-use crate::tasks;
+use crate::runtime::tasks;
 
 /// A peer that acknowledges nothing for so long is gone, whatever waits to be sent to it. HTTP/2 pings see to those to
 /// whom nothing is sent.

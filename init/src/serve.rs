@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use kube::{ControlPlane, Plan};
 use model::{Ipv4Prefix, POD_PREFIX, Underway};
-use rustix::system::RebootCommand;
 use supervise::StopReason;
 
-use crate::board::Board;
-use crate::buttons::Buttons;
-use crate::child::Children;
 use crate::control::{self, Extent};
 use crate::enrolment::{self, Member};
-use crate::mesh::Mesh;
-use crate::power::{self, Fatal};
+use crate::machine::buttons::Buttons;
+use crate::machine::power::{self, PowerRequest};
+use crate::network::mesh::Mesh;
 use crate::public_api::PublicApi;
-use crate::rpc::{Broken, PowerRequest};
-use crate::services::Services;
-use crate::{last_words, memory, storage, tasks};
+use crate::rpc::Broken;
+use crate::runtime::child::Children;
+use crate::runtime::memory;
+use crate::runtime::services::Services;
+use crate::runtime::tasks;
+use crate::shown::board::Board;
+use crate::shown::fatal::Fatal;
+use crate::shown::last_words;
+use crate::storage;
 
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
 const STOP_WITHIN: Duration = Duration::from_secs(75);
@@ -86,7 +89,7 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
     let data = member.data.clone();
     match tasks::blocking(move || storage::close(&data)).await {
         Ok(()) => tracing::info!(left = storage::layers().unwrap_or_default().join(" "), "data partition closed"),
-        Err(error) => tracing::error!(error = %crate::services::Chain(&error), "data partition not closed"),
+        Err(error) => tracing::error!(error = %crate::runtime::chain::Chain(&error), "data partition not closed"),
     }
     end(&api, how).await
 }
@@ -126,10 +129,7 @@ const fn reason(how: PowerRequest) -> StopReason {
 /// Lets the API finish its answers, then ends this boot.
 async fn end(api: &PublicApi, how: PowerRequest) -> Result<Infallible, Fatal> {
     let _nothing_survives_the_end = api.tree.stop(reason(how), Duration::from_secs(2)).await;
-    power::end(match how {
-        PowerRequest::Reboot => RebootCommand::Restart,
-        PowerRequest::PowerOff => RebootCommand::PowerOff,
-    })
+    power::end(how)
 }
 
 /// The machine's pods: the /24 of the pod prefix with the same last byte as its VPN address. The cluster will assign

@@ -18,13 +18,9 @@ use model::{BootClass, Uuid};
 use rustix::mount::{MountFlags, mount, mount_move};
 use sys::device_mapper::{Access, Device, Target};
 
-use crate::disk::Refused;
-use crate::{clock, kernel};
-
-/// Environment of stage 1: the verified root hash in hex.
-pub(crate) const ROOT_HASH: &str = "CAIRN_ROOT_HASH";
-/// Environment of stage 1: uptime in microseconds when stage 0 began.
-pub(crate) const BEGAN: &str = "CAIRN_STAGE0_BEGAN";
+use crate::machine::disk::Refused;
+use crate::machine::kernel;
+use crate::runtime::clock;
 
 /// Stage 0's own files in the initramfs.
 const VERITY: &str = "/cairn/verity";
@@ -78,7 +74,7 @@ pub(crate) fn run() -> Result<Infallible, Error> {
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         mount(kind, target, kind, flags, None).map_err(|error| Error::Mount(target, error.into()))?;
     }
-    crate::console::attach();
+    crate::runtime::console::attach();
     let command_line = read("/proc/cmdline")?;
     if kernel::boot_class() == BootClass::Uefi {
         refuse_changes(&command_line, &read(COMMAND_LINE)?, Path::new(EXTRAS).exists())?;
@@ -89,7 +85,7 @@ pub(crate) fn run() -> Result<Infallible, Error> {
     let target = Target { kind: "verity", sectors: verity.sectors(), parameters: &table };
     let root = Device::create("root", Access::ReadOnly, &target).map_err(Error::DeviceMapper)?;
     switch(&root.path())?;
-    let environment = [(ROOT_HASH, verity.root.to_string()), (BEGAN, began.as_micros().to_string())];
+    let environment = [(kernel::ROOT_HASH, verity.root.to_string()), (kernel::BEGAN, began.as_micros().to_string())];
     let error = sys::process::execute("/bin/init", &["init"], &environment);
     Err(Error::Switch("execute /bin/init", error))
 }
@@ -119,7 +115,7 @@ fn find_slot(wanted: Uuid) -> Result<PathBuf, Error> {
         }
     };
     loop {
-        if let Some(path) = crate::disk::partition_by_uuid(wanted, &mut say) {
+        if let Some(path) = crate::machine::disk::partition_by_uuid(wanted, &mut say) {
             return Ok(path);
         }
         if clock::uptime() > deadline {

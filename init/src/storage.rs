@@ -22,9 +22,9 @@ use std::time::Duration;
 use enrol::create::HeaderCopy;
 use keys::header::{Copies, HEADER_BYTES, HEADER_OFFSETS};
 
-use crate::board::{Board, View};
-use crate::child::Children;
-use crate::services::Chain;
+use crate::runtime::chain::Chain;
+use crate::runtime::child::Children;
+use crate::shown::board::{Board, View};
 
 pub(crate) use filesystem::{MakeError, MountError};
 pub(crate) use layers::{MapError, Mapped, StatusError};

@@ -5,6 +5,7 @@
 mod directions;
 mod programs;
 mod proofs;
+mod rooms;
 mod text;
 
 use std::{
@@ -55,6 +56,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
             let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
             let name = shown(workspace, &file);
             findings.extend(text::findings(&name, &source));
+            findings.extend(rooms::findings(&name, &source));
             if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
                 findings.extend(text::world(&name, &source));
             }

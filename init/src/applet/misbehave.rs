@@ -18,8 +18,11 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::bare_tpm::Bus;
 use super::secrets;
-use crate::services::Chain;
-use crate::{clock, esp, kernel, uplink};
+use crate::machine::esp;
+use crate::machine::kernel;
+use crate::network::uplink;
+use crate::runtime::chain::Chain;
+use crate::runtime::clock;
 
 /// What a program that ends at once ends with; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;

@@ -13,9 +13,9 @@ use probe::http::{Endpoint, Tls};
 use rustls::pki_types::ServerName;
 
 use super::Error;
-use crate::clock;
 use crate::enrolment::Authorities;
-use crate::tls::Clock;
+use crate::runtime::clock;
+use crate::runtime::tls::Clock;
 
 /// What PID 1 itself shows to the services.
 pub(super) struct Clients {

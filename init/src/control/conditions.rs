@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use api::{ConditionName, MilestoneKind, Truth};
 use supervise::State;
 
-use crate::board::Board;
-use crate::services::Services;
+use crate::runtime::services::Services;
+use crate::shown::board::Board;
 
 /// Services that a condition stands for.
 const CONDITIONS: &[(&str, ConditionName)] = &[

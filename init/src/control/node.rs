@@ -10,9 +10,9 @@ use model::{NodeName, Role};
 use pki::{Authority, Identity, Profile, UnixTime};
 use probe::http::{self, Endpoint, Session};
 
-use crate::board::Board;
-use crate::clock;
-use crate::tls::Clock;
+use crate::runtime::clock;
+use crate::runtime::tls::Clock;
+use crate::shown::board::Board;
 
 /// Why a look or an object failed.
 #[derive(Debug, thiserror::Error)]

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use crate::child::Cgroup;
-use crate::services::{Failure, Stop};
+use crate::runtime::child::Cgroup;
+use crate::runtime::services::{Failure, Stop};
 
 /// Kubernetes' own default for a pod's grace period.
 const GRACE: Duration = Duration::from_secs(30);

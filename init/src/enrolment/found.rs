@@ -12,9 +12,9 @@ use model::{BootClass, ClusterKey, Ipv4Prefix, NetworkConfig, SealRoot, Secret, 
 
 use super::newborn::Order;
 use super::{Decision, Found, Known, Opening};
-use crate::esp::{Esp, Files};
-use crate::services::Chain;
-use crate::tpm::{self, NotReleased, Tpm};
+use crate::machine::esp::{Esp, Files};
+use crate::machine::tpm::{self, NotReleased, Tpm};
+use crate::runtime::chain::Chain;
 
 /// What was made of the seal.
 enum Unsealed {
@@ -212,7 +212,7 @@ mod tests {
     use super::super::newborn::{Birth, Newborn};
     use super::super::perform::milestone;
     use super::*;
-    use crate::esp::Slots;
+    use crate::machine::esp::Slots;
 
     /// ESP and data header in memory: what a machine without a TPM finds.
     struct Machine {

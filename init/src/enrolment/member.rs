@@ -18,7 +18,7 @@ use pki::{Authority, CertificateDer, PrivateKey};
 
 use super::newborn::{certified, random};
 use super::vault::Kept;
-use crate::board::Board;
+use crate::shown::board::Board;
 use crate::storage::Mounted;
 
 /// What a coordinator signs with.

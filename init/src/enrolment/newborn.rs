@@ -13,7 +13,7 @@ use pki::{Authority, AuthorityKind, PrivateKey, Profile, PublicKey, UnixTime};
 
 use super::member::{Authorities, Membership, protection};
 use super::vault::Keys;
-use crate::tpm::{self, Tpm};
+use crate::machine::tpm::{self, Tpm};
 
 /// What the owner ordered, and where the ESP has room for it.
 #[derive(Debug)]

@@ -12,11 +12,11 @@ use model::DiskUuid;
 
 use super::Site;
 use super::vault::{self, Keys};
-use crate::disk;
-use crate::esp::{self, Esp};
+use crate::machine::disk;
+use crate::machine::esp::{self, Esp};
+use crate::machine::tpm::{self, Tpm};
+use crate::runtime::tasks;
 use crate::storage::{self, CloseError, MakeError, MapError, Mapped, MountError, Mounted};
-use crate::tasks;
-use crate::tpm::{self, Tpm};
 
 /// Why an effect failed.
 #[derive(Debug, thiserror::Error)]

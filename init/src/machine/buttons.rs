@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinSet;
 
-use crate::rpc::PowerRequest;
+use super::power::PowerRequest;
 
 /// Heard from when it was made: a press is kept until somebody asks for it.
 #[derive(Debug)]

@@ -10,7 +10,10 @@ use kube::reserve;
 use model::{BootClass, MachineId, NodeName, RootHash};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
-use crate::board::Boot;
+/// What stage 0 passes on in the environment: the verified root hash in hex.
+pub(crate) const ROOT_HASH: &str = "CAIRN_ROOT_HASH";
+/// The same: uptime in microseconds when stage 0 began.
+pub(crate) const BEGAN: &str = "CAIRN_STAGE0_BEGAN";
 
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +36,19 @@ pub(crate) enum Error {
     /// Stage 0 did not say which root it verified.
     #[error("read the root hash that stage 0 passed on")]
     RootHash,
+}
+
+/// What never changes during a boot.
+#[derive(Debug, Clone)]
+pub(crate) struct Boot {
+    /// Which root it runs.
+    pub(crate) profile: Profile,
+    /// Names the image.
+    pub(crate) root_hash: RootHash,
+    /// The kernel's random id of this boot.
+    pub(crate) boot_id: String,
+    /// How the machine was started.
+    pub(crate) class: BootClass,
 }
 
 /// A file system to mount, and why with these flags.
@@ -202,12 +218,12 @@ pub(crate) fn boot_class() -> BootClass {
 
 /// The root hash that stage 0 verified the root with. Stage 0 clears its environment first, so the text is its own.
 fn root_hash() -> Option<RootHash> {
-    std::env::var(crate::stage0::ROOT_HASH).ok()?.parse().ok()
+    std::env::var(ROOT_HASH).ok()?.parse().ok()
 }
 
 /// When stage 0 began, in time since the kernel started, as it passed it on.
 pub(crate) fn stage0_began() -> Option<Duration> {
-    std::env::var(crate::stage0::BEGAN).ok()?.parse().ok().map(Duration::from_micros)
+    std::env::var(BEGAN).ok()?.parse().ok().map(Duration::from_micros)
 }
 
 /// PID 1 in a leaf of its own, services below a node of their own: the rule "no processes in inner nodes".

@@ -1,74 +1,36 @@
-//! The end of a boot: power-off, reboot, and what happens after an error nothing else can handle.
-//!
-//! Policy: a fatal error is shown, kept for the next boot, waits until a person could read it, and ends in a reboot. The
-//! wait also keeps a machine that fails at every boot from a tight loop.
+//! The end of a boot: power-off and reboot.
 
-use std::fmt;
-use std::io;
 use std::time::Duration;
 
 use rustix::system::RebootCommand;
 
-use crate::services::Chain;
-use crate::{console, last_words, log};
+/// A request that the kernel refuses is made again after this.
+const AGAIN: Duration = Duration::from_secs(10);
 
-/// As the kernel waits after a panic (`panic=10`).
-const READING_TIME: Duration = Duration::from_secs(10);
-
-/// An error that ends this boot, as text for the console.
-#[derive(Debug)]
-pub(crate) struct Fatal(String);
-
-impl Fatal {
-    /// `error` with its sources.
-    pub(crate) fn new(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self(Chain(error).to_string())
-    }
-
-    /// A panic outside every task.
-    pub(crate) fn panicked() -> Self {
-        Self(String::from("PID 1 panicked"))
-    }
-}
-
-impl fmt::Display for Fatal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl<E: std::error::Error + 'static> From<E> for Fatal {
-    fn from(error: E) -> Self {
-        Self::new(&error)
-    }
-}
-
-/// Shows `error`, leaves it for the next boot, waits, reboots.
-pub(crate) fn fatal(error: &Fatal) -> ! {
-    let text = format!("\nCairn cannot go on: {error}\nThe machine reboots in {} s.\n", READING_TIME.as_secs());
-    match console::open() {
-        Ok(mut console) => {
-            let _there_is_nowhere_to_report_it = io::Write::write_all(&mut console, text.as_bytes());
-        }
-        Err(_no_console) => log::console(&text),
-    }
-    if let Err(error) = last_words::leave(&text) {
-        log::console(&format!("It is not kept for the next boot: {error}.\n"));
-    }
-    wait(READING_TIME);
-    end(RebootCommand::Restart)
+/// How a boot is asked to end: by its owner, a button, or a service that fails too often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PowerRequest {
+    /// Stop everything and start again.
+    Reboot,
+    /// Stop everything and switch off.
+    PowerOff,
 }
 
 /// Ends this boot now. What should be stopped and unmounted has been.
-pub(crate) fn end(how: RebootCommand) -> ! {
+pub(crate) fn end(how: PowerRequest) -> ! {
+    let how = match how {
+        PowerRequest::Reboot => RebootCommand::Restart,
+        PowerRequest::PowerOff => RebootCommand::PowerOff,
+    };
     rustix::fs::sync();
     loop {
         let _refused_only_without_privilege = rustix::system::reboot(how);
-        wait(READING_TIME);
+        wait(AGAIN);
     }
 }
 
+/// Blocks the thread.
 #[expect(clippy::disallowed_methods, reason = "the runtime is gone: there is no state left to wait on but time")]
-fn wait(time: Duration) {
+pub(crate) fn wait(time: Duration) {
     std::thread::sleep(time);
 }

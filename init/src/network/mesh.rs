@@ -14,8 +14,8 @@ use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use zeroize::Zeroizing;
 
-use crate::tasks;
-use crate::uplink::Network;
+use crate::network::uplink::Network;
+use crate::runtime::tasks;
 
 /// The interface; routing rules name it.
 const INTERFACE: &str = "wg0";

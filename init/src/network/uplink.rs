@@ -16,11 +16,11 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
-use crate::board::Board;
-use crate::child::Children;
-use crate::lock;
-use crate::services::Services;
-use crate::tasks::{self, Task};
+use crate::runtime::child::Children;
+use crate::runtime::lock;
+use crate::runtime::services::Services;
+use crate::runtime::tasks::{self, Task};
+use crate::shown::board::Board;
 
 /// Where resolvers are written; /etc/resolv.conf is a link to it.
 const RESOLV_CONF: &str = "/run/resolv.conf";

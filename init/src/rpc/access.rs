@@ -25,7 +25,8 @@ use super::context::Context;
 use super::debug::Debug;
 use super::public::Public;
 use super::session::{Origin, Who};
-use crate::{clock, lock};
+use crate::runtime::clock;
+use crate::runtime::lock;
 
 /// From a stranger's request's head to its answer, body and all.
 const STRANGER_ASKS: Duration = Duration::from_secs(5);

@@ -13,7 +13,9 @@ use door::{Lines, Topic};
 use tonic::Code;
 
 use super::session::Who;
-use crate::{clock, lock, log};
+use crate::runtime::clock;
+use crate::runtime::lock;
+use crate::runtime::log;
 
 /// The log of what owners do.
 const OWNERS: &str = "audit";

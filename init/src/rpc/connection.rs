@@ -24,7 +24,8 @@ use tokio_rustls::TlsAcceptor;
 use super::Front;
 use super::access::{Gate, Methods};
 use super::session::{Origin, Session, Who};
-use crate::{clock, lock};
+use crate::runtime::clock;
+use crate::runtime::lock;
 
 /// From connection to finished handshake; under emulation one takes 60 ms.
 const HANDSHAKE: Duration = Duration::from_secs(5);

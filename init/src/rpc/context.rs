@@ -9,19 +9,11 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::first_contact::Claimable;
 use super::kubernetes::KubernetesAccess;
-use crate::board::{Board, View};
-use crate::child::Children;
-use crate::lock;
-use crate::services::{Services, Snapshot};
-
-/// What the owner asks of the machine as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PowerRequest {
-    /// Stop everything and start again.
-    Reboot,
-    /// Stop everything and switch off.
-    PowerOff,
-}
+use crate::machine::power::PowerRequest;
+use crate::runtime::child::Children;
+use crate::runtime::lock;
+use crate::runtime::services::{Services, Snapshot};
+use crate::shown::board::{Board, View};
 
 /// A part of PID 1 that fault injection makes panic. Only the debug profile's service asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,10 +16,10 @@ use tonic::{Request, Response, Status};
 
 use super::context::{Broken, Context};
 use crate::applet::{misbehave, secrets};
-use crate::child::{Command, Limits};
 use crate::control::balancer;
-use crate::services::{Run, Services, Unit};
-use crate::tasks;
+use crate::runtime::child::{Command, Limits};
+use crate::runtime::services::{Run, Services, Unit};
+use crate::runtime::tasks;
 
 /// The service.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{ClientCertificate, Target, UnixMillis};
 use pki::{Authority, Profile, UnixTime};
 
-use crate::services::Chain;
+use crate::runtime::chain::Chain;
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const NAME: &str = "kubernetes";

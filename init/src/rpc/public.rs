@@ -9,9 +9,11 @@ use std::sync::Arc;
 use api::{LogQuery, PublicState, Service, wire};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::context::{Context, GoingDown, PowerRequest, Undecided};
+use super::context::{Context, GoingDown, Undecided};
 use super::session::Origin;
-use crate::{clock, log};
+use crate::machine::power::PowerRequest;
+use crate::runtime::clock;
+use crate::runtime::log;
 use streams::Answers;
 
 /// The service.
@@ -24,7 +26,7 @@ impl api::public_server::Public for Public {
         let mut nonce = [0; 32];
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Status::internal("no random bytes"))?;
         let state = self.0.state()?;
-        let version = crate::version(self.0.board.boot().profile);
+        let version = crate::version::shown(self.0.board.boot().profile);
         Ok(Response::new(PublicState { version, state, nonce }.into()))
     }
 

@@ -14,12 +14,15 @@ use tokio::sync::{mpsc, watch};
 
 use super::Front;
 use super::access::{Gate, Methods};
-use super::context::{Context, PowerRequest};
+use super::context::Context;
 use super::session::Origin;
-use crate::board::{Board, Boot};
-use crate::child::Children;
-use crate::tls::Clock;
-use crate::{clock, log};
+use crate::machine::kernel::Boot;
+use crate::machine::power::PowerRequest;
+use crate::runtime::child::Children;
+use crate::runtime::clock;
+use crate::runtime::log;
+use crate::runtime::tls::Clock;
+use crate::shown::board::Board;
 
 /// A machine that runs, with one owner.
 pub(super) struct Machine {

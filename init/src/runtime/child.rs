@@ -20,8 +20,9 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::tasks::{self, Task};
-use crate::{lock, log};
+use crate::runtime::lock;
+use crate::runtime::log;
+use crate::runtime::tasks::{self, Task};
 
 /// Where services have their cgroups.
 const SERVICES: &str = "/sys/fs/cgroup/services";

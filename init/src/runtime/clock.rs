@@ -87,6 +87,6 @@ mod tests {
     /// Another version was released at another time.
     #[test]
     fn the_image_is_as_old_as_the_kubernetes_it_carries() {
-        assert!(include_str!("../../components/kube/go.mod").contains("k8s.io/kubernetes v1.36.3\n"));
+        assert!(include_str!("../../../components/kube/go.mod").contains("k8s.io/kubernetes v1.36.3\n"));
     }
 }

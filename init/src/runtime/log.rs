@@ -14,8 +14,9 @@ use api::{LogEntry, LogQuery, UnixMillis};
 use ring::Ring;
 use tokio::sync::watch;
 
-use crate::console::{Console, Kind};
-use crate::{clock, lock};
+use crate::runtime::clock;
+use crate::runtime::console::{Console, Kind};
+use crate::runtime::lock;
 
 /// The name under which PID 1 itself logs.
 pub(crate) const OWN: &str = "init";

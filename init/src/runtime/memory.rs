@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::services::Services;
+use crate::runtime::services::Services;
 
 /// After this long without a change in a service, memory that calls have freed goes back, too.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);

@@ -20,9 +20,10 @@ use rustix::process::{Pid, Signal};
 use supervise::{Effect, Ending, Event, Exit, Instance, InvalidTree, Report, Spec, Status, StopReason, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::child::{Cgroup, Children, Command, Running};
-use crate::clock;
-use crate::tasks::{self, Task};
+use crate::runtime::chain::Chain;
+use crate::runtime::child::{Cgroup, Children, Command, Running};
+use crate::runtime::clock;
+use crate::runtime::tasks::{self, Task};
 
 /// A task's future.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
@@ -446,21 +447,5 @@ fn tell(report: &Report) {
         Report::StopForced { left } => tracing::warn!(left = left.len(), "time to stop is over, killing what is left"),
         Report::UnknownService(event) | Report::StaleInstance(event) => tracing::debug!(?event, "event about nobody"),
         Report::DoesNotFit { event, state } => tracing::debug!(?event, state, "event does not fit the state"),
-    }
-}
-
-/// An error with its sources on one line.
-#[derive(Debug)]
-pub(crate) struct Chain<'a>(pub(crate) &'a (dyn std::error::Error + 'a));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut source = self.0.source();
-        while let Some(error) = source {
-            write!(f, ": {error}")?;
-            source = error.source();
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use rustls::pki_types::UnixTime;
 use rustls::time_provider::TimeProvider;
 
-use crate::clock;
+use crate::runtime::clock;
 
 /// The machine's clock as rustls asks it.
 #[derive(Debug)]

@@ -5,29 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Condition, ConditionName, LevelInForce, Milestone, MilestoneKind, Profile, Truth, UnixMillis};
-use model::{
-    BootClass, ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, Role, RootHash, Settled, Underway,
-};
+use api::{Condition, ConditionName, LevelInForce, Milestone, MilestoneKind, Truth, UnixMillis};
+use model::{ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, Role, Settled, Underway};
 use tokio::sync::watch;
 
-use crate::clock;
+use crate::machine::kernel::Boot;
+use crate::runtime::clock;
 
 /// Why no condition holds at the end.
 const STOPPING: &str = "the machine is stopping";
-
-/// What never changes during a boot.
-#[derive(Debug, Clone)]
-pub(crate) struct Boot {
-    /// Which root it runs.
-    pub(crate) profile: Profile,
-    /// Names the image.
-    pub(crate) root_hash: RootHash,
-    /// The kernel's random id of this boot.
-    pub(crate) boot_id: String,
-    /// How the machine was started.
-    pub(crate) class: BootClass,
-}
 
 /// What changes.
 #[derive(Debug, Clone)]
@@ -219,6 +205,9 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
+    use api::Profile;
+    use model::{BootClass, RootHash};
+
     use super::*;
 
     fn board() -> Board {

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use tokio::io::Interest;
 
-use crate::log;
+use crate::runtime::log;
 
 /// The name under which the kernel logs.
 const KERNEL: &str = "kernel";

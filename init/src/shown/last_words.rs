@@ -10,7 +10,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use crate::{kernel, log, tasks};
+use crate::machine::kernel;
+use crate::runtime::log;
+use crate::runtime::tasks;
 
 /// Where records appear as files.
 const PSTORE: &str = "/sys/fs/pstore";

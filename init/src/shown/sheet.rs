@@ -1,4 +1,4 @@
-//! The console: stdin, stdout and stderr of PID 1, and the sheet a person in front of the machine reads.
+//! The sheet that a person in front of the machine reads: the board, drawn for each kind of console.
 //!
 //! ```text
 //!   board ──► sheet ──┬─► screen: drawn in place at the top; below it the log scrolls
@@ -6,64 +6,13 @@
 //! ```
 
 use std::fmt::Write;
-use std::fs::File;
 
 use api::{Condition, Truth};
 use model::{MachineState, Role};
 
-use crate::board::{Board, View};
-use crate::log;
-
-/// What kind of thing shows what a console is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A screen of the kernel's own: what is on it can be drawn over.
-    Screen,
-    /// A serial line, and whatever else only ever goes on: it may be a file.
-    Line,
-}
-
-/// One of the kernel's consoles.
-#[derive(Debug)]
-pub(crate) struct Console {
-    /// How it is written to.
-    pub(crate) kind: Kind,
-    /// Its device.
-    pub(crate) device: File,
-}
-
-/// Makes /dev/console this process's standard streams, if there is one: a panic message then has a place to go.
-pub(crate) fn attach() {
-    if let Ok(console) = open() {
-        let _as_good_as_before = rustix::stdio::dup2_stdin(&console);
-        let _as_good_as_before = rustix::stdio::dup2_stdout(&console);
-        let _as_good_as_before = rustix::stdio::dup2_stderr(&console);
-    }
-}
-
-/// Opens the kernel's console device, the last of its consoles.
-///
-/// # Errors
-/// When there is none.
-pub(crate) fn open() -> std::io::Result<File> {
-    File::options().read(true).write(true).open("/dev/console")
-}
-
-/// Opens all of the kernel's consoles: serial line and screen, so that a person finds it wherever they stand.
-pub(crate) fn open_all() -> Vec<Console> {
-    let active = std::fs::read_to_string("/sys/class/tty/console/active").unwrap_or_default();
-    let open = |name: &str| {
-        let device = File::options().write(true).open(format!("/dev/{name}")).ok()?;
-        Some(Console { kind: kind(name), device })
-    };
-    active.split_whitespace().filter_map(open).collect()
-}
-
-/// `tty0`, `tty1`, … are the screen; `ttyS0`, `ttyAMA0`, `hvc0` and others are lines.
-fn kind(name: &str) -> Kind {
-    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
-    if name.strip_prefix("tty").is_some_and(is_number) { Kind::Screen } else { Kind::Line }
-}
+use crate::runtime::console::Kind;
+use crate::runtime::log;
+use crate::shown::board::{Board, View};
 
 /// Shows the board whenever what a person would read on it changes. Runs for good.
 pub(crate) async fn show(board: Board) {
@@ -105,7 +54,10 @@ impl Sheet {
         let holds = |condition: &&Condition| condition.truth == Truth::True;
         let held: Vec<&str> = view.conditions.iter().filter(holds).map(|condition| condition.name.as_str()).collect();
         let rows = [
-            ("Cairn", format!("{} {} · image {:.12}", crate::VERSION, boot.profile, boot.root_hash.to_string())),
+            (
+                "Cairn",
+                format!("{} {} · image {:.12}", crate::version::VERSION, boot.profile, boot.root_hash.to_string()),
+            ),
             ("name", view.name.clone()),
             ("cluster", view.cluster.map(|cluster| cluster.to_string()).unwrap_or_default()),
             ("role", view.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")),
@@ -210,7 +162,7 @@ mod tests {
     use model::{BootClass, ClusterId, RootHash, Stay};
 
     use super::*;
-    use crate::board::Boot;
+    use crate::machine::kernel::Boot;
 
     fn board() -> (Board, model::PowerOn) {
         Board::new(Boot {
@@ -401,18 +353,6 @@ mod tests {
         assert_eq!(cut.len(), ROWS_OF_A_VALUE);
         assert!(cut[2].ends_with('…') && cut.iter().all(|row| row.chars().count() == WIDTH - INDENT), "{cut:#?}");
         assert_eq!(wrapped("a b"), ["a b"]);
-    }
-
-    #[test]
-    fn screens_are_told_from_lines_by_their_names() {
-        for (name, wanted) in
-            [("tty0", Kind::Screen), ("tty12", Kind::Screen), ("ttyS0", Kind::Line), ("tty", Kind::Line)]
-        {
-            assert_eq!(kind(name), wanted, "{name}");
-        }
-        for name in ["ttyAMA0", "hvc0", "ttyUSB0", "netcon0"] {
-            assert_eq!(kind(name), Kind::Line, "{name}");
-        }
     }
 
     /// Proves: O11

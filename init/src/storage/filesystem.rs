@@ -9,8 +9,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount as mount_at, unmount as unmo
 use sys::process::{Exit, Privileges};
 
 use super::DATA;
-use crate::child::{Children, Command, Limits};
-use crate::tasks;
+use crate::runtime::child::{Children, Command, Limits};
+use crate::runtime::tasks;
 
 /// The program, as the image has it.
 const PROGRAM: &str = "/bin/mkfs.xfs";

@@ -111,7 +111,7 @@ pub(super) fn world(file: &str, source: &str) -> Vec<Finding> {
 }
 
 /// A line without its comment and without what stands in its strings.
-fn code(line: &str) -> String {
+pub(super) fn code(line: &str) -> String {
     let mut kept = String::new();
     let mut letters = line.chars().peekable();
     let mut quoted = false;

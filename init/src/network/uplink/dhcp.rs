@@ -19,8 +19,8 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::{Error, Lease, Link, Network};
-use crate::clock;
-use crate::services::{Run, Unit};
+use crate::runtime::clock;
+use crate::runtime::services::{Run, Unit};
 
 /// Ports of RFC 2131, section 4.1.
 const CLIENT: u16 = 68;
@@ -110,7 +110,7 @@ async fn serve(network: Network, link: Arc<Link>) -> Result<(), Error> {
                     }
                 }
             }
-            () = crate::services::until(deadline) => client.handle(Event::Tick, clock::now(), &mut effects),
+            () = crate::runtime::services::until(deadline) => client.handle(Event::Tick, clock::now(), &mut effects),
         }
     }
 }

@@ -8,10 +8,10 @@ use api::LogQuery;
 use http_body_util::Full;
 use pki::PrivateKey;
 
-use super::super::context::PowerRequest;
 use super::super::world::{Machine, origin};
 use super::*;
-use crate::log;
+use crate::machine::power::PowerRequest;
+use crate::runtime::log;
 
 /// gRPC: not compressed, no bytes.
 const EMPTY: &[u8] = &[0; 5];

@@ -6,10 +6,11 @@ use api::{MachineStatus, Service, ServiceState, UnixMillis};
 use model::MachineId;
 use supervise::{Ending, Exit, State};
 
-use crate::board::{Boot, View};
-use crate::child::Cgroup;
-use crate::clock;
-use crate::services::Snapshot;
+use crate::machine::kernel::Boot;
+use crate::runtime::child::Cgroup;
+use crate::runtime::clock;
+use crate::runtime::services::Snapshot;
+use crate::shown::board::View;
 
 /// All that is known about the machine; none before it has a state.
 pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration) -> Option<MachineStatus> {
@@ -17,7 +18,7 @@ pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration
         name: view.name.clone(),
         machine_id: view.machine.unwrap_or(MachineId([0; 16])),
         cluster_id: view.cluster,
-        version: crate::version(boot.profile),
+        version: crate::version::shown(boot.profile),
         profile: boot.profile,
         root_hash: boot.root_hash,
         boot_id: boot.boot_id.clone(),

@@ -12,8 +12,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
-use crate::board::View;
-use crate::{log, tasks};
+use crate::runtime::log;
+use crate::runtime::tasks;
+use crate::shown::board::View;
 
 /// A stream of answers.
 pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;

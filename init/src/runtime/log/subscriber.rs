@@ -6,7 +6,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::clock;
+use crate::runtime::clock;
 
 /// Makes this program's events lines of its log.
 pub(super) fn install() {

@@ -1,0 +1,4 @@
+//! The machine on its networks: the public links, and the VPN among members.
+
+pub(crate) mod mesh;
+pub(crate) mod uplink;
