@@ -436,6 +436,25 @@ mod tests {
         assert_eq!(to_locked, Copy::Refused(HeaderError::Suite(0)));
     }
 
+    /// A copy that was moved, or laid over the other, would be looked for in vain on every disk there is.
+    ///
+    /// Proves: D3
+    #[test]
+    fn the_two_copies_and_the_data_each_keep_their_place() {
+        assert_eq!((HEADER_OFFSETS, DATA_OFFSET), ([0, 524_288], 1_048_576));
+    }
+
+    #[test]
+    fn a_disk_is_blank_only_while_both_places_are() {
+        let blank = [0; HEADER_BYTES];
+        let torn = [0xee; HEADER_BYTES];
+        assert!(Copies::read(&blank, &blank).is_blank());
+        for other in [&locked().to_bytes()[..], &torn, &blank[1..]] {
+            assert!(!Copies::read(&blank, other).is_blank());
+            assert!(!Copies::read(other, &blank).is_blank());
+        }
+    }
+
     #[test]
     fn a_tear_at_any_sector_leaves_the_old_header_or_the_new() {
         let old = locked();
