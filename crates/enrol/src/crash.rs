@@ -79,6 +79,10 @@ fn an_event_that_does_not_fit_is_reported_and_changes_nothing() {
     let [crate::create::Effect::Report(unexpected)] = &out[..] else { panic!("one report: {out:?}") };
     assert_eq!(unexpected.to_string(), "unexpected Done(GrowData): waiting to mount the data partition");
     out.clear();
+    let state = state.handle(Event::Failed(Step::GrowData), &mut out);
+    assert!(matches!(&out[..], [crate::create::Effect::Report(_)]), "it is not this step that failed: {out:?}");
+    assert!(matches!(state, State::Performing { step: Step::Mount, .. }));
+    out.clear();
     let State::Failed { step } = state.handle(Event::Failed(Step::Mount), &mut out) else { panic!("it failed") };
     assert_eq!((step, out.len()), (Step::Mount, 0));
     let finished = State::start(crate::create::Plan::default(), &mut out);

@@ -304,3 +304,35 @@ fn every_message_names_only_commands_that_exist() {
          to this disk"
     );
 }
+
+/// The wrong way out is worse than none: it has somebody change a machine that was right.
+#[test]
+fn each_cause_names_the_way_out_of_it() {
+    let locked = [
+        (Locked::BootClass { sealed: BootClass::Uefi, now: BootClass::Direct }, "Start the image it was sealed with"),
+        (Locked::Pcrs, "Start the image it was sealed with"),
+        (Locked::NoTpm, "Turn the TPM on"),
+        (Locked::OtherTpm, "Put the disk back into the machine it was sealed in"),
+        (Locked::ZeroPcr(7), "Update the firmware"),
+        (Locked::InClear, "Put back the ESP that belongs to this disk"),
+        (Locked::Body(keys::seal::SealError::BootClass), "Put back the ESP that belongs to this disk"),
+    ];
+    let disk = model::DiskUuid(model::Uuid([1; 16]));
+    let headers = [
+        (OpenError::Blank, "Attach the disk that belongs to this ESP"),
+        (OpenError::OtherDisk { sealed: disk, found: disk }, "Attach the disk that belongs to this ESP"),
+        (OpenError::Header(HeaderError::Checksum), "Check the disk and its cables"),
+        (OpenError::Changed, "Check the disk and its cables"),
+        (OpenError::Level { sealed: LEVEL, found: Level::Insecure }, "Somebody put an older or another header"),
+        (OpenError::Older { found: 1, minimum: 2 }, "Somebody put an older or another header"),
+        (OpenError::LocalHalf, "Put back the ESP that belongs to this disk"),
+        (OpenError::BothHalves, "Put back the ESP that belongs to this disk"),
+        (OpenError::ClusterHalf, "Make sure that the machine talks to its own cluster"),
+        (OpenError::ClusterHalfMissing { generation: 1 }, "Make sure that the machine talks to its own cluster"),
+    ];
+    let reasons = locked.map(|(cause, remedy)| (Reason::Locked(cause), remedy));
+    for (reason, remedy) in reasons.into_iter().chain(headers.map(|(cause, remedy)| (Reason::Header(cause), remedy))) {
+        let message = reason.to_string();
+        assert!(message.contains(&format!(". Nothing was changed. {remedy}")), "{message}");
+    }
+}
