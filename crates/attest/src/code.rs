@@ -169,4 +169,28 @@ mod tests {
         assert_eq!(ResponseCode(0x921).error(), ResponseCode::LOCKOUT);
         assert_eq!(ResponseCode(0xb0101).to_string(), "0xb0101", "a layer above the TPM is not the TPM");
     }
+
+    /// The numbers of part 2, section 6.6.3, as a TPM says them: with the parameter, handle or session it means.
+    #[test]
+    fn what_a_person_may_meet_is_told_in_words() {
+        for (code, words) in [
+            (0x185, "hierarchy disabled"),
+            (0x18b, "no such handle"),
+            (0x98e, "authorisation failed"),
+            (0x99d, "policy not satisfied"),
+            (0x1df, "integrity check failed"),
+            (0x9a2, "authorisation failed, the hierarchy may have a password"),
+            (0x100, "not started"),
+            (0x101, "failure mode"),
+            (0x128, "PCRs changed since the policy was checked"),
+            (0x12f, "this object has no password"),
+            (0x902, "no room for another object"),
+            (0x903, "no room for another session"),
+            (0x921, "locked out"),
+            (0x922, "busy"),
+        ] {
+            assert_eq!(ResponseCode(code).to_string(), format!("{words} ({code:#05x})"));
+        }
+        assert_eq!(ResponseCode(0x120).to_string(), "0x120", "the rest by number");
+    }
 }

@@ -115,6 +115,29 @@ fn what_others_guard_is_told_and_left_to_them() {
     }
 }
 
+/// Some firmware closes its own hierarchy before it starts anything. It is not asked to close again, for it would refuse,
+/// and everything else is closed all the same.
+///
+/// Proves: O16
+#[test]
+fn what_was_closed_before_is_no_reason_to_stay_open() {
+    for hierarchy in [PLATFORM, ENDORSEMENT] {
+        let (mut board, sealed) = sealed_board();
+        let mut emulator = board.power_on();
+        let closed = emulator.transact(&root::hierarchy_control(hierarchy, hierarchy, false)).expect("exchange");
+        assert_eq!(code_of(&closed), 0);
+        assert_eq!(close(&mut emulator), [], "nobody guards anything");
+        for other in [OWNER, ENDORSEMENT] {
+            let key = emulator.transact(&root::create_primary(other)).expect("exchange");
+            assert_eq!(code_of(&key), CLOSED, "{other:#x} beside {hierarchy:#x}");
+        }
+        let password = emulator.transact(&root::change_password(PLATFORM, b"root's own")).expect("exchange");
+        assert_eq!(code_of(&password), CLOSED, "beside {hierarchy:#x}");
+        drop(emulator);
+        assert!(opens(&mut board, &sealed), "beside {hierarchy:#x}");
+    }
+}
+
 /// A TPM that was never forbidden to clear, because of a lockout password: it is not tried, for a wrong password locks.
 #[test]
 fn a_lockout_password_of_somebody_else_is_not_guessed_at() {
