@@ -21,7 +21,7 @@ use crate::clock::{self, Deadline};
 use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
 use crate::machine::{Address, BadAddress, CallError, ContactError, Expected, Session, SessionError, meet};
 use crate::screen::Format;
-use crate::store::{BadClusterName, ClusterName, ClusterRecord, Contact, Pins, Store, StoreError};
+use crate::store::{BadClusterName, ClusterName, ClusterRecord, Pins, Store, StoreError};
 use crate::virtual_machine::runs;
 
 /// A machine that does not answer is asked again after this: often enough for a person, too seldom to cost anything.
@@ -209,7 +209,7 @@ impl Context {
 
     /// Where its machine is: as said on the command line, else as last seen.
     pub(crate) fn address(&self, record: &ClusterRecord) -> Result<Address, OpenError> {
-        match (&self.address, &record.address) {
+        match (&self.address, &record.machine().address) {
             (Some(address), _) => Ok(address.clone()),
             (None, Some(address)) => Ok(address.parse()?),
             (None, None) => Err(OpenError::NoAddress { name: record.name.clone() }),
@@ -222,12 +222,13 @@ impl Context {
         let address = self.address(&record)?;
         // Somebody else may have the port by now. Whether one runs that cannot be found out about, its answer shows.
         let directory = self.store.machine_directory(&record.name);
-        if self.address.is_none() && record.virtual_machine.is_some() && matches!(runs(&directory), Ok(false)) {
+        if self.address.is_none() && record.machine().virtual_machine.is_some() && matches!(runs(&directory), Ok(false))
+        {
             return Err(OpenError::Off { name: record.name });
         }
-        match record.contact {
-            Contact::Pinned(pins) => self.open_pinned(record, &address, &pins).await,
-            Contact::Awaiting => {
+        match record.pins() {
+            Some(pins) => self.open_pinned(record, &address, &pins).await,
+            None => {
                 let pins = self.contact(&mut record, &address).await?;
                 let opened = self.open_pinned(record, &address, &pins).await;
                 opened.map_err(|error| OpenError::Met(Box::new(error)))
@@ -254,10 +255,10 @@ impl Context {
                 Err(error) => return Err(error.into()),
             }
         }
-        if self.address.is_some() && record.address.as_deref() != Some(address.to_string().as_str()) {
+        if self.address.is_some() && record.machine().address.as_deref() != Some(address.to_string().as_str()) {
             let lock = self.store.lock(&record.name)?;
             record = self.store.load(&record.name)?;
-            record.address = Some(address.to_string());
+            record.machine_mut().address = Some(address.to_string());
             self.store.save(&record, &lock)?;
         }
         Ok((session, record))
@@ -291,12 +292,12 @@ impl Context {
         let pins = meet(address, &Expected { secret, config: record.config }, clock::now()).await?;
         let lock = self.store.lock(&record.name)?;
         *record = self.store.load(&record.name)?;
-        match record.contact {
+        match record.pins() {
             // Another command was faster; it can only have met the same machine, and if not, its word counts.
-            Contact::Pinned(pins) => Ok(pins),
-            Contact::Awaiting => {
-                record.contact = Contact::Pinned(pins);
-                record.address = Some(address.to_string());
+            Some(pins) => Ok(pins),
+            None => {
+                record.pin(pins);
+                record.machine_mut().address = Some(address.to_string());
                 self.store.save(record, &lock)?;
                 Ok(pins)
             }
@@ -325,7 +326,7 @@ mod tests {
         let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
         let fake = Fake::start(1, owner, answer(secret)).await;
         let mut record = ClusterRecord::new(name, CONFIG);
-        record.address = Some(fake.address.to_string());
+        record.machine_mut().address = Some(fake.address.to_string());
         store.save(&record, &lock).unwrap();
         (root, Context { store, cluster: None, address: None, format: Format::Table }, fake)
     }
@@ -339,7 +340,7 @@ mod tests {
     async fn the_first_command_pins_the_machine_and_the_secret_is_gone_after_it() {
         let (_root, context, fake) = awaiting(genuine).await;
         let (mut session, record) = context.open().await.unwrap();
-        assert!(matches!(record.contact, Contact::Pinned(pins) if pins.machine == fake.machine));
+        assert_eq!(record.pins().map(|pins| pins.machine), Some(fake.machine));
         assert!(context.store.first_contact(&record.name).is_err());
         session.services().await.unwrap();
         // The next command knows the machine and claims nothing.
@@ -355,7 +356,7 @@ mod tests {
         let refused = context.open().await.unwrap_err();
         assert_eq!((refused.code(), refused.may_pass()), (Code::Refused, false));
         assert_eq!(refused.unchanged(), "nothing was sent but the empty claim, and nobody was pinned");
-        assert_eq!(context.cluster().unwrap().contact, Contact::Awaiting);
+        assert_eq!(context.cluster().unwrap().pins(), None);
         assert_eq!(impostor.calls(), ["Claim"]);
 
         let name: ClusterName = "home".parse().unwrap();
@@ -364,7 +365,7 @@ mod tests {
         let context = Context { address: Some(machine.address.clone()), ..context };
         assert!(context.open().await.is_ok());
         // And is found where it was seen.
-        let kept = context.cluster().unwrap().address;
+        let kept = context.cluster().unwrap().machine().address.clone();
         assert_eq!(kept, Some(machine.address.to_string()));
     }
 
@@ -395,7 +396,7 @@ mod tests {
         // The owner's keys are lost between the two: contact is made without them, the session is not.
         std::fs::remove_file(root.path().join("cairn/owner.keys")).unwrap();
         let lost = context.open().await.unwrap_err();
-        assert!(matches!(context.cluster().unwrap().contact, Contact::Pinned(_)));
+        assert!(context.cluster().unwrap().pins().is_some());
         assert!(lost.unchanged().contains("is pinned"), "{}", lost.unchanged());
         let again = context.open().await.unwrap_err();
         assert_eq!((again.unchanged(), again.to_string()), (NOTHING, lost.to_string()));
@@ -425,7 +426,7 @@ mod tests {
         let mut record = context.cluster().unwrap();
         let machine =
             VirtualMachine { boot: BootWay::Direct, cpus: 1, memory_mib: 512, tpm: true, cmdline: String::new() };
-        record.virtual_machine = Some(machine);
+        record.machine_mut().virtual_machine = Some(machine);
         context.store.save(&record, &context.store.lock(&record.name).unwrap()).unwrap();
         let off = context.open_until(&Deadline::after(Duration::from_secs(60)), |_| {}).await.unwrap_err();
         assert_eq!((off.code(), off.may_pass()), (Code::Unreachable, false));

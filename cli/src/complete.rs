@@ -24,7 +24,7 @@ use crate::commands::Context;
 use crate::failure::Code;
 use crate::machine::Session;
 use crate::screen::Format;
-use crate::store::{ClusterName, Contact, Store};
+use crate::store::{ClusterName, Store};
 
 /// Set by the scripts that `cairnctl completion` prints, and by nobody else.
 pub(crate) const VARIABLE: &str = "CAIRN_COMPLETE";
@@ -81,7 +81,7 @@ fn asked() -> Vec<String> {
 
 async fn services_of(context: &Context) -> Option<Vec<String>> {
     let record = context.cluster().ok()?;
-    let Contact::Pinned(pins) = record.contact else { return None };
+    let pins = record.pins()?;
     let (address, owner) = (context.address(&record).ok()?, context.store.owner().ok()?);
     let mut session = Session::open(&address, &pins, &owner).await.ok()?;
     Some(session.services().await.ok()?.into_iter().map(|service| service.name).collect())
@@ -126,7 +126,7 @@ mod tests {
         let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
         let fake = Fake::start(1, owner, Answer::Proven { secret, config, lie: Lie::None }).await;
         let mut record = ClusterRecord::new(name, config);
-        record.address = Some(fake.address.to_string());
+        record.machine_mut().address = Some(fake.address.to_string());
         store.save(&record, &lock).unwrap();
         drop(lock);
         let context = Context { store, cluster: None, address: None, format: Format::Table };

@@ -27,9 +27,7 @@ use model::{FirstContact, Secret};
 
 pub(crate) use owner::{Owner, OwnerError};
 pub(crate) use private::{FileError, remove as remove_private, write as write_private, write_new as write_new_private};
-pub(crate) use record::{
-    BadClusterName, BootWay, ClusterName, ClusterRecord, Contact, Pins, RecordError, VirtualMachine,
-};
+pub(crate) use record::{BadClusterName, BootWay, ClusterName, ClusterRecord, Pins, RecordError, VirtualMachine};
 
 use crate::failure::{Advice, Code, NOTHING};
 

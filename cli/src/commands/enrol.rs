@@ -55,7 +55,7 @@ pub(crate) fn run(command: &Command, context: Context, out: &mut dyn Write) -> R
         }
     })?;
     let mut record = ClusterRecord::new(name.clone(), digest);
-    record.address = context.address.as_ref().map(ToString::to_string);
+    record.machine_mut().address = context.address.as_ref().map(ToString::to_string);
     let (file, place) = (config.file.path().display(), enrol::config::CONFIG_PATH);
     store.save(&record, &lock).map_err(|error| {
         let left = format!("wrote {file}, but nothing awaits its machine: do not use it");

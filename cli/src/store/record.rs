@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::failure::{Advice, Code, NOTHING};
 
 /// Later formats have a higher number and are left alone.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A cluster's name on this host: the same grammar as a node's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -75,35 +75,53 @@ pub(crate) struct ClusterRecord {
     #[serde(with = "hex")]
     pub config: ConfigDigest,
     /// How far its owner knows it.
-    pub contact: Contact,
-    /// Where its machine's public API was seen last: `host:port`.
+    contact: Contact,
+    /// Its machines, at least one; the first is the one that made it.
+    #[serde(deserialize_with = "one_or_more")]
+    machines: Vec<MachineRecord>,
+}
+
+/// What is kept of one of a cluster's machines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MachineRecord {
+    /// Made of the key of its certificate, which is checked against it; none before it proved itself.
+    id: Option<Id>,
+    /// Where its public API was seen last: `host:port`.
     pub address: Option<String>,
-    /// The virtual machine started for it; none for hardware.
+    /// How it is built, where it is a virtual machine of this host; none for hardware.
     pub virtual_machine: Option<VirtualMachine>,
 }
 
-/// How far a cluster's owner knows its machine.
+/// A machine's id as hex digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Id(#[serde(with = "hex")] MachineId);
+
+/// How far a cluster's owner knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Contact {
+enum Contact {
     /// The config is out; nobody has proven to have read it. The secret is in a file beside.
     Awaiting,
-    /// The machine proved itself; from here on it is known by these.
-    Pinned(Pins),
+    /// A machine proved itself; from here on the cluster is known by these.
+    Pinned {
+        /// Its id.
+        #[serde(with = "hex")]
+        cluster: ClusterId,
+        /// The key of its CA.
+        #[serde(with = "hex")]
+        authority: SpkiPin,
+    },
 }
 
-/// What a machine proved at first contact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a machine proved at first contact, and has to show ever after.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pins {
-    /// The machine: its id is made of the key of its certificate, which is checked against it.
-    #[serde(with = "hex")]
+    /// The machine.
     pub machine: MachineId,
     /// Its cluster.
-    #[serde(with = "hex")]
     pub cluster: ClusterId,
     /// The key of the cluster's CA.
-    #[serde(with = "hex")]
     pub authority: SpkiPin,
 }
 
@@ -161,6 +179,14 @@ pub(crate) enum RecordError {
         /// Its format.
         version: u32,
     },
+    /// A format that only earlier versions wrote.
+    #[error("the record of cluster `{name}` was written by an older cairnctl (format {version})")]
+    Older {
+        /// Whose.
+        name: ClusterName,
+        /// Its format.
+        version: u32,
+    },
     /// It names another cluster than its directory does.
     #[error("the record in the directory of cluster `{name}` is that of `{found}`")]
     Misplaced {
@@ -181,15 +207,40 @@ impl Advice for RecordError {
             Self::Damaged { .. } | Self::Misplaced { .. } => {
                 Some("put `cluster.json` back from a copy, or remove the cluster's directory by hand".to_owned())
             }
-            Self::Newer { .. } => Some("use the cairnctl that wrote it".to_owned()),
+            Self::Newer { .. } | Self::Older { .. } => Some("use the cairnctl that wrote it".to_owned()),
         }
     }
 }
 
 impl ClusterRecord {
     /// A cluster whose config was just made.
-    pub(crate) const fn new(name: ClusterName, config: ConfigDigest) -> Self {
-        Self { version: VERSION, name, config, contact: Contact::Awaiting, address: None, virtual_machine: None }
+    pub(crate) fn new(name: ClusterName, config: ConfigDigest) -> Self {
+        Self { version: VERSION, name, config, contact: Contact::Awaiting, machines: vec![MachineRecord::default()] }
+    }
+
+    /// The machine that commands are about: the one that made the cluster.
+    pub(crate) fn machine(&self) -> &MachineRecord {
+        self.machines.first().expect("a record has at least one machine")
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn machine_mut(&mut self) -> &mut MachineRecord {
+        self.machines.first_mut().expect("a record has at least one machine")
+    }
+
+    /// What its machine proved; none before first contact.
+    pub(crate) fn pins(&self) -> Option<Pins> {
+        match (&self.contact, self.machine().id) {
+            (&Contact::Pinned { cluster, authority }, Some(Id(machine))) => Some(Pins { machine, cluster, authority }),
+            (Contact::Pinned { .. }, None) | (Contact::Awaiting, _) => None,
+        }
+    }
+
+    /// First contact was made: from here on cluster and machine are known by these.
+    pub(crate) fn pin(&mut self, pins: Pins) {
+        let Pins { machine, cluster, authority } = pins;
+        self.contact = Contact::Pinned { cluster, authority };
+        self.machine_mut().id = Some(Id(machine));
     }
 
     /// Reads the record in the directory of `name`.
@@ -203,6 +254,9 @@ impl ClusterRecord {
         let Version { version } = serde_json::from_slice(bytes).map_err(damaged)?;
         if version > VERSION {
             return Err(RecordError::Newer { name: name.clone(), version });
+        }
+        if version < VERSION {
+            return Err(RecordError::Older { name: name.clone(), version });
         }
         let record: Self = serde_json::from_slice(bytes).map_err(damaged)?;
         if record.name == *name {
@@ -218,6 +272,11 @@ impl ClusterRecord {
         text.push(b'\n');
         text
     }
+}
+
+fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<MachineRecord>, D::Error> {
+    let machines = Vec::deserialize(from)?;
+    if machines.is_empty() { Err(D::Error::custom("a cluster without a machine")) } else { Ok(machines) }
 }
 
 /// Fixed-size ids and digests as hex digits.
@@ -259,18 +318,19 @@ mod tests {
     fn record() -> ClusterRecord {
         let name: ClusterName = "home".parse().unwrap();
         let pins = Pins { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), authority: SpkiPin([3; 32]) };
-        ClusterRecord {
-            contact: Contact::Pinned(pins),
-            address: Some("127.0.0.1:40001".to_owned()),
-            virtual_machine: Some(VirtualMachine {
-                boot: BootWay::Direct,
-                cpus: 2,
-                memory_mib: 3072,
-                tpm: true,
-                cmdline: "console=ttyS0".to_owned(),
-            }),
-            ..ClusterRecord::new(name, ConfigDigest([5; 32]))
-        }
+        let mut record = ClusterRecord::new(name, ConfigDigest([5; 32]));
+        record.pin(pins);
+        let machine = record.machine_mut();
+        machine.address = Some("127.0.0.1:40001".to_owned());
+        machine.virtual_machine = Some(VirtualMachine {
+            boot: BootWay::Direct,
+            cpus: 2,
+            memory_mib: 3072,
+            tpm: true,
+            cmdline: "console=ttyS0".to_owned(),
+        });
+        assert_eq!(record.pins(), Some(pins));
+        record
     }
 
     #[test]
@@ -293,8 +353,12 @@ mod tests {
             let damaged = text.replace(from, to);
             assert!(matches!(read(&damaged), Err(RecordError::Damaged { .. })), "{damaged}");
         }
-        let newer = text.replace("\"version\": 1", "\"later\": 0, \"version\": 2");
-        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 2, .. })));
+        let without_machines = ClusterRecord { machines: Vec::new(), ..record };
+        assert!(matches!(ClusterRecord::read(&name, &without_machines.write()), Err(RecordError::Damaged { .. })));
+        let newer = text.replace("\"version\": 2", "\"later\": 0, \"version\": 3");
+        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 3, .. })));
+        let older = text.replace("\"version\": 2", "\"version\": 1");
+        assert!(matches!(read(&older), Err(RecordError::Older { version: 1, .. })));
         let other: ClusterName = "away".parse().unwrap();
         assert!(matches!(ClusterRecord::read(&other, text.as_bytes()), Err(RecordError::Misplaced { .. })));
     }

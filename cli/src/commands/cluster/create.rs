@@ -196,11 +196,11 @@ impl Begun<'_> {
         let directory = store.machine_directory(name);
         virtual_machine::build(image, &directory, arguments.disk_size, &signed.bytes)?;
         let mut record = ClusterRecord::new((*name).clone(), signed.digest);
-        record.virtual_machine = Some((*machine).clone());
+        record.machine_mut().virtual_machine = Some((*machine).clone());
         // Before the machine runs: whatever happens from here on, `cluster destroy` finds it.
         store.save(&record, lock)?;
         progress.show("start the machine");
-        record.address = Some(machine.start(name, &directory)?.to_string());
+        record.machine_mut().address = Some(machine.start(name, &directory)?.to_string());
         store.save(&record, lock)?;
         progress.done("the machine starts");
         Ok(())

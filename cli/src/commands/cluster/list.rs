@@ -10,7 +10,7 @@ use crate::commands::Context;
 use crate::failure::Failure;
 use crate::machine::public_state;
 use crate::screen::{self, Format, Table};
-use crate::store::{ClusterName, ClusterRecord, Contact, StoreError};
+use crate::store::{ClusterName, ClusterRecord, StoreError};
 use crate::virtual_machine;
 
 /// A list must not hang on a machine that is gone.
@@ -54,17 +54,13 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
 async fn state(record: &ClusterRecord, context: &Context) -> String {
     // Whether one runs that cannot be found out about, its answer shows.
     let directory = context.store.machine_directory(&record.name);
-    if record.virtual_machine.is_some() && matches!(virtual_machine::runs(&directory), Ok(false)) {
+    if record.machine().virtual_machine.is_some() && matches!(virtual_machine::runs(&directory), Ok(false)) {
         return "off".to_owned();
     }
-    let Some(Ok(address)) = record.address.as_deref().map(str::parse) else {
+    let Some(Ok(address)) = record.machine().address.as_deref().map(str::parse) else {
         return "not seen yet".to_owned();
     };
-    let pins = match &record.contact {
-        Contact::Pinned(pins) => Some(pins),
-        Contact::Awaiting => None,
-    };
-    match timeout(ANSWER, public_state(&address, pins)).await {
+    match timeout(ANSWER, public_state(&address, record.pins().as_ref())).await {
         Ok(Ok(public)) => public.state.to_string(),
         Ok(Err(error)) if error.may_pass() => "no answer".to_owned(),
         Ok(Err(_)) => "somebody else answers".to_owned(),
@@ -73,16 +69,13 @@ async fn state(record: &ClusterRecord, context: &Context) -> String {
 }
 
 fn describe(record: &ClusterRecord, state: String) -> ClusterOut {
-    let pins = match &record.contact {
-        Contact::Pinned(pins) => Some(pins),
-        Contact::Awaiting => None,
-    };
+    let (machine, pins) = (record.machine(), record.pins());
     ClusterOut {
         name: record.name.to_string(),
         cluster_id: pins.map(|pins| pins.cluster.to_string()),
         machine_id: pins.map(|pins| pins.machine.to_string()),
-        address: record.address.clone(),
-        kind: if record.virtual_machine.is_some() { "virtual" } else { "hardware" },
+        address: machine.address.clone(),
+        kind: if machine.virtual_machine.is_some() { "virtual" } else { "hardware" },
         state,
     }
 }

@@ -12,7 +12,7 @@ pub(crate) fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure>
     let name = context.cluster()?.name;
     let lock = context.store.lock(&name)?;
     let mut record = context.store.load(&name)?;
-    let machine = record.virtual_machine.clone();
+    let machine = record.machine().virtual_machine.clone();
     let machine = machine.ok_or_else(|| VirtualMachineError::Hardware { name: name.clone() })?;
     let did = if start(&machine, &mut record, context, &lock)? { "starts" } else { "runs already" };
     let next = format!("the machine of `{name}` {did}; to wait for it: cairnctl -c {name} condition wait Running");
@@ -38,8 +38,8 @@ fn start(
             (machine.start(&name, &directory)?, true)
         }
     };
-    if record.address.as_ref() != Some(&address.to_string()) {
-        record.address = Some(address.to_string());
+    if record.machine().address.as_ref() != Some(&address.to_string()) {
+        record.machine_mut().address = Some(address.to_string());
         context.store.save(record, lock).map_err(|error| {
             let left = format!("the machine runs, and answers at {address}, which could not be noted");
             Failure::from(error).leaving(left).going_on(format!("cairnctl cluster start {name}"))

@@ -55,8 +55,8 @@ pub(super) fn describe(record: &ClusterRecord, status: &MachineStatus) -> Status
             state: status.state.to_string(),
             level: status.level.map(|level| level.to_string()),
             protection: status.protection.to_string(),
-            address: record.address.clone(),
-            virtual_machine: record.virtual_machine.is_some(),
+            address: record.machine().address.clone(),
+            virtual_machine: record.machine().virtual_machine.is_some(),
         }],
         conditions: status.conditions.iter().map(ConditionOut::from).collect(),
     }

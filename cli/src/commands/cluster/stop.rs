@@ -41,7 +41,7 @@ impl Arguments {
 pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let name = context.cluster()?.name;
     let _lock = context.store.lock(&name)?;
-    if context.store.load(&name)?.virtual_machine.is_none() {
+    if context.store.load(&name)?.machine().virtual_machine.is_none() {
         return Err(VirtualMachineError::Hardware { name }.into());
     }
     let directory = context.store.machine_directory(&name);
