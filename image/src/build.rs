@@ -148,10 +148,7 @@ pub enum BuildError {
     StartMkfs(#[source] io::Error),
     /// mkfs.erofs refused.
     #[error("mkfs.erofs: {stderr}")]
-    Mkfs {
-        /// What it said.
-        stderr: String,
-    },
+    Mkfs { stderr: String },
     /// An OCI image could not be put together.
     #[error("put an OCI image together")]
     Image(#[source] io::Error),
@@ -240,8 +237,6 @@ pub fn build(inputs: &Inputs, out: &Path) -> Result<Manifest, BuildError> {
         root: root_files,
     };
     weigh(&manifest)?;
-    let mut text = serde_json::to_vec_pretty(&manifest)?;
-    text.push(b'\n');
-    files::write(&manifest_path, &text)?;
+    files::write(&manifest_path, &manifest.to_json()?)?;
     Ok(manifest)
 }

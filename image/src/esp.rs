@@ -1,6 +1,6 @@
 //! The EFI system partition: its files, and changing one inside a disk image.
 //!
-//! Owns the layout of the ESP (formats.md, section 5 and 6). The files that a machine overwrites in place come first and
+//! Owns the layout of the ESP (FORMATS.md, *ESP*). The files that a machine overwrites in place come first and
 //! lie in one piece each; they must never be created, removed or resized after the image is made.
 
 use std::io::{self, Cursor, Read, Seek, Write};
@@ -18,7 +18,7 @@ pub const BOOT_LOADER: &str = "EFI/BOOT/BOOTX64.EFI";
 pub const KERNEL_A: &str = "EFI/Linux/cairn-a.efi";
 /// systemd-boot's configuration.
 pub const LOADER_CONFIG: &str = "loader/loader.conf";
-/// The enrolment config (formats.md, section 7).
+/// The enrolment config, which a fresh image does not have.
 pub const ENROLMENT: &str = "cairn/enrolment.pb";
 
 /// Files that a machine overwrites in place, each in two copies `.0` and `.1`.
@@ -217,6 +217,20 @@ mod tests {
                 assert_eq!(fat::place(&large, &format!("{name}.{copy}")), Ok(place));
             }
         }
+    }
+
+    #[test]
+    fn the_volume_has_its_known_places() {
+        let volume = make(b"loader", b"kernel").expect("room");
+        // Bytes of a sector, sectors of a cluster; id, label and type of the volume (Microsoft FAT, section 3.1 and 3.3).
+        assert_eq!(volume[11..14], [0x00, 0x02, 1]);
+        assert_eq!(volume[67..90], *b"\x24\xa1\x0c\x00CAIRN-ESP  FAT32   ");
+        let start = |path: &str| fat::place(&volume, path).expect("there").extents[0].start;
+        let first = start("cairn/seal.0");
+        let pairs =
+            ["seal", "share", "directory", "record"].map(|name| [0, 1].map(|copy| format!("cairn/{name}.{copy}")));
+        let places: Vec<_> = pairs.iter().flatten().map(|path| (start(path) - first) >> 10).collect();
+        assert_eq!((first, places), (1_040_384, vec![0, 64, 128, 192, 256, 320, 384, 448]));
     }
 
     /// Proves: O5

@@ -58,6 +58,15 @@ pub struct Manifest {
     pub root: BTreeMap<String, Entry>,
 }
 
+impl Manifest {
+    /// The bytes of `manifest.json`.
+    pub(crate) fn to_json(&self) -> serde_json::Result<Vec<u8>> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        Ok(text)
+    }
+}
+
 /// Where the kernel comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,5 +171,40 @@ impl Entry {
     pub(crate) fn of_file(path: &Path) -> Result<Self, FileError> {
         let (size, hash) = files::measure(path)?;
         Ok(Self::File { size, sha256: hex(&hash), mode: None })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_has_its_known_bytes() {
+        let file = |mode| Entry::File { size: 6, sha256: "ab".repeat(32), mode };
+        let map =
+            |rows: &[(&str, Entry)]| rows.iter().map(|(path, entry)| ((*path).to_owned(), entry.clone())).collect();
+        let manifest = Manifest {
+            version: "0.1.0".to_owned(),
+            profile: Profile::Release,
+            kernel: KernelOrigin { version: "6.12.1".to_owned(), source_sha256: "cd".repeat(32) },
+            cmdline: "panic=10".to_owned(),
+            verity: VerityPlace { root_hash: "ef".repeat(32), hash_offset: 8192, data_blocks: 2 },
+            pcr11: "01".repeat(32),
+            components: BTreeMap::from([("etcd".to_owned(), "v3.6.5".to_owned())]),
+            artefacts: map(&[("bzImage", file(None))]),
+            initramfs: map(&[("/dev/console", Entry::Device), ("/init", file(Some(Mode(0o555))))]),
+            esp: map(&[("/loader/loader.conf", file(None))]),
+            root: map(&[("/bin", Entry::Directory), ("/bin/mount", Entry::Link { target: "init".to_owned() })]),
+        };
+        let text = manifest.to_json().expect("strings and numbers");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/manifest.json");
+        if std::env::var_os("CAIRN_BLESS").is_some() {
+            std::fs::write(path, &text).expect("golden files can be written");
+        }
+        let golden = std::fs::read(path).expect("the golden file is committed");
+        assert!(text == golden, "a format is changed in FORMATS.md, the code and here in one step");
+        assert_eq!(serde_json::from_slice::<Manifest>(&golden).expect("reads"), manifest);
+        let unknown = String::from_utf8(golden).expect("text").replacen("\"size\"", "\"colour\": 1, \"size\"", 1);
+        assert!(serde_json::from_str::<Manifest>(&unknown).is_err(), "an unknown key");
     }
 }

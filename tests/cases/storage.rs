@@ -147,7 +147,7 @@ fn edited(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let (plan, disk) = enrolled(t, &owner, "one", "encrypted")?;
     let headers = disk.headers()?;
-    // Places as formats.md, section 4, gives them: version, suite, state, generation.
+    // Places as FORMATS.md, *Data partition*, gives them: version, suite, state, generation.
     let edits: [(usize, u32, &str); 4] = [
         (8, 2, "written by a newer Cairn (version 2)"),
         (12, 3, "unknown suite 3"),
@@ -300,7 +300,7 @@ fn writes_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<Written> {
     Ok(written)
 }
 
-/// Each place that create writes, in the order of formats.md, section 4: what was written before is durable when the next
+/// Each place that create writes, in the order that `crates/enrol` decides: what was written before is durable when the next
 /// one is begun, though the host would lose nothing by a flush that is not there.
 fn durable(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;

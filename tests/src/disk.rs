@@ -11,7 +11,7 @@ use aws_lc_rs::digest::{self, SHA256};
 use formats::gpt::{SECTOR, Table};
 use model::PartitionKind;
 
-/// The two places of the data header (formats.md, section 4), in bytes from the start of the data partition.
+/// The two places of the data header (FORMATS.md, *Data partition*), in bytes from the start of the data partition.
 pub const HEADERS: [u64; 2] = [0, 512 << 10];
 /// Bytes of a copy.
 pub const HEADER_BYTES: usize = 4096;

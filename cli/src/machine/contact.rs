@@ -1,4 +1,4 @@
-//! First contact (formats.md, section 8): mutual, without trust on first use.
+//! First contact (the proof: FORMATS.md, *Labels and derivations*): mutual, without trust on first use.
 //!
 //! The one connection that accepts any server. Nothing is sent on it but the empty `Claim`, and nothing of the answer is
 //! believed before the proof holds: it binds the config we made to this very TLS session, and to the certificates that

@@ -347,5 +347,5 @@ fn a_config_has_its_known_bytes() {
         std::fs::write(path, &text).expect("golden files can be written");
     }
     let golden = std::fs::read_to_string(path).expect("the golden file is committed");
-    assert_eq!(text, golden, "a format is changed in its document, the code and here in one step");
+    assert_eq!(text, golden, "a format is changed in FORMATS.md, the code and here in one step");
 }

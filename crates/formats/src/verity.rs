@@ -35,7 +35,7 @@ pub struct Verity {
 impl Verity {
     /// The parameters of the kernel's `verity` target for an image that lies on `device`.
     ///
-    /// With `panic_on_corruption`: a block that does not verify stops the machine (formats.md, section 6).
+    /// With `panic_on_corruption`: a block that does not verify stops the machine.
     #[must_use]
     pub fn table(&self, device: &str) -> String {
         let hash_start = self.hash_offset / BLOCK as u64;

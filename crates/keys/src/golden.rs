@@ -19,6 +19,7 @@ use crate::first_contact::{Transcript, prove};
 use crate::header::{Copies, Header, State, Suite};
 use crate::identity::{SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
 use crate::pair::{File, Slot};
+use crate::purpose::Purpose;
 use crate::record::Record;
 use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealedToOwner};
 use crate::seal::{self, Body, Clear};
@@ -143,7 +144,7 @@ fn golden_text(name: &str, text: &str) {
         std::fs::write(&path, text).expect("golden files can be written");
     }
     let golden = std::fs::read_to_string(&path).expect("the golden file is committed");
-    assert_eq!(text, golden, "{name} changed: a format is changed in its document, the code and here in one step");
+    assert_eq!(text, golden, "{name} changed: a format is changed in FORMATS.md, the code and here in one step");
 }
 
 #[test]
@@ -159,6 +160,7 @@ fn every_derivation_gives_its_known_answer() {
         config: ConfigDigest(bytes(0x04)),
     };
     let mut text = String::new();
+    Purpose::ALL.iter().for_each(|purpose| writeln!(text, "label: {}", purpose.label()).expect("grows"));
     let mut row = |what: &str, value: &[u8]| writeln!(text, "{what}: {}", HEXLOWER.encode(value)).expect("grows");
     row("identity public key", &machine.public());
     row("machine id", &identity_machine().0);

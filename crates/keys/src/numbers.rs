@@ -48,6 +48,12 @@ mod tests {
         assert!(BootClass::ALL.iter().all(|value| boot_class::of(boot_class::number(*value)) == Some(*value)));
         assert!(ColdStart::ALL.iter().all(|value| cold_start::of(cold_start::number(*value)) == Some(*value)));
         assert!(Role::ALL.iter().all(|value| role::of(role::number(*value)) == Some(*value)));
+        // Those of FORMATS.md.
+        assert_eq!([1, 2, 3].map(level::of), [Level::Insecure, Level::Encrypted, Level::Authenticated].map(Some));
+        assert_eq!(boot_class::of(1), Some(BootClass::UefiSecureBoot));
+        assert_eq!([2, 3].map(boot_class::of), [BootClass::Uefi, BootClass::Direct].map(Some));
+        assert_eq!([1, 2].map(cold_start::of), [ColdStart::Automatic, ColdStart::Manual].map(Some));
+        assert_eq!([1, 2].map(role::of), [Role::Coordinator, Role::Node].map(Some));
         assert_eq!((level::of(0), boot_class::of(0), cold_start::of(0), role::of(0)), (None, None, None, None));
     }
 }
