@@ -43,11 +43,9 @@ pub enum DiskError {
     /// The content is larger than its partition.
     #[error("{kind:?} holds {room} bytes, {size} do not fit")]
     Full {
-        /// Which partition.
         kind: PartitionKind,
         /// Its size in bytes.
         room: u64,
-        /// What should go in.
         size: u64,
     },
     /// A copy that is smaller than the image.
@@ -55,7 +53,6 @@ pub enum DiskError {
     TooSmall {
         /// Size of the image.
         least: u64,
-        /// What was asked for.
         asked: u64,
     },
 }
@@ -276,6 +273,27 @@ mod tests {
         assert_eq!(places, [(esp, 1, 64), (system_a, 65, 256), (system_b, 321, 256), (data, 577, 2)]);
         assert!(found.iter().all(|part| part.start % ALIGNMENT == 0 && part.length % ALIGNMENT == 0));
         assert_eq!(found[1].guid, HASH.partition_uuid());
+    }
+
+    /// GUIDs computed with Python: `sha256(b"cairn/v1/gpt" + name + bytes(range(32)))`, version and variant set.
+    #[test]
+    fn the_table_has_its_known_names_and_guids() {
+        let dir = disk();
+        let table = table(&dir.path().join(names::DISK)).expect("just made");
+        assert_eq!(table.guid().to_string(), "ebdf31fa-011d-84fe-8d88-ae3b86475aa0");
+        let rows = table.entries().iter().map(|entry| {
+            let Entry { number, name, type_guid, guid, .. } = entry;
+            format!("{number} {name} {type_guid} {guid}")
+        });
+        assert_eq!(
+            rows.collect::<Vec<_>>(),
+            [
+                "1 cairn-esp c12a7328-f81f-11d2-ba4b-00a0c93ec93b 5fabbdbe-ec04-8fd4-ac9d-40422eef0d11",
+                "2 cairn-system-a 7b0d44c6-9a0f-4c5e-8d5b-63a1f6ce0a01 00010203-0405-0607-0809-0a0b0c0d0e0f",
+                "3 cairn-system-b 7b0d44c6-9a0f-4c5e-8d5b-63a1f6ce0a02 586c5e97-0ed6-8496-bc5a-8d1166890889",
+                "4 cairn-data 7b0d44c6-9a0f-4c5e-8d5b-63a1f6ce0a03 8de3ac33-541e-821f-b7de-a7083031a1e5",
+            ]
+        );
     }
 
     #[test]

@@ -145,6 +145,17 @@ mod tests {
         assert_eq!(Owner::read(&newer).err(), Some(OwnerError::Newer(2)));
     }
 
+    /// The checksum computed with Python: `sha256(b"CAIRNOWN" + bytes([1, 0, 0, 0]) + b"\x01" * 32 + b"\x02" * 32)`.
+    #[test]
+    fn the_file_has_its_known_bytes() {
+        let owner = Owner { authenticate: Secret::take(&mut [1; 32]), recover: Secret::take(&mut [2; 32]) };
+        let bytes = owner.write();
+        let expected = [&b"CAIRNOWN\x01\0\0\0"[..], &[1; 32], &[2; 32]].concat();
+        assert_eq!(bytes[..76], expected);
+        let checksum = "bdc320d9b1ae1f22fab481b7115adb98e7c1260fb0a8cb284cbc5ab3b4a11685";
+        assert_eq!(data_encoding::HEXLOWER.encode(&bytes[76..]), checksum);
+    }
+
     #[test]
     fn two_owners_differ_and_print_nothing() {
         let [one, other] = [Owner::generate().unwrap(), Owner::generate().unwrap()];
