@@ -1,6 +1,6 @@
 //! The vocabulary: ids, roles, states, addresses, key newtypes. No I/O, no serialisation.
 //!
-//! Words are those of the product: machine, coordinator, node, peer, owner, seal, cap. Every other crate
+//! Words are those of the glossary in ARCHITECTURE.md. Every other crate
 //! may use this one; this one uses none of them.
 
 mod disk;
