@@ -1,14 +1,16 @@
 //! The house rules that no compiler knows: which crate may name which, how files begin, how long they are, what they are
-//! called, and what the specification says of tests. It reads the checkout and reports; with `CAIRN_BLESS` set it writes the
+//! called, what the specification says of tests, and whether what they point at is there. It reads the checkout and reports; with `CAIRN_BLESS` set it writes the
 //! specification's rows of tests anew, and nothing else ever.
 
 mod directions;
 mod programs;
 mod proofs;
+mod references;
 mod rooms;
 mod text;
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     path::{Path, PathBuf},
 };
@@ -16,7 +18,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
-use self::proofs::Proofs;
+use self::{proofs::Proofs, references::Requirements};
 use xtask::{progress::say, workspace::Workspace};
 
 /// One broken rule: where, and which.
@@ -46,17 +48,32 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
         MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec().context("cargo metadata")?;
     let mut findings = directions::findings(&metadata);
     let mut proofs = Proofs::default();
+    let document = workspace.path(proofs::DOCUMENT);
+    let mut specification = fs::read_to_string(&document).context("read the specification")?;
+    let written = specification.clone();
+    let (requirements, second) = Requirements::of(&written);
+    for (line, id) in second {
+        let place = format!("{}:{line}", proofs::DOCUMENT);
+        findings.push(Finding { place, rule: format!("a second line for {id}") });
+    }
+    let mut folders = BTreeSet::new();
     for (member, folder) in members(&metadata) {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
         let name = shown(workspace, &folder.join("Cargo.toml"));
+        folders.extend(name.split('/').next().map(str::to_owned));
         if !manifest.contains("\n[lints]\nworkspace = true\n") {
             findings.push(Finding { place: name, rule: "does not take the workspace's lints".to_owned() });
         }
-        for file in sources(&folder)? {
+        for file in files(&folder, &["proto", "txt"])? {
+            let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
+            findings.extend(requirements.findings(&shown(workspace, &file), &source));
+        }
+        for file in files(&folder, &["rs"])? {
             let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
             let name = shown(workspace, &file);
             findings.extend(text::findings(&name, &source));
             findings.extend(rooms::findings(&name, &source));
+            findings.extend(requirements.findings(&name, &source));
             if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
                 findings.extend(text::world(&name, &source));
             }
@@ -66,8 +83,12 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
             proofs.read(&name, &source);
         }
     }
-    let document = workspace.path(proofs::DOCUMENT);
-    let mut specification = fs::read_to_string(&document).context("read the specification")?;
+    for file in documents(workspace.root())? {
+        let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
+        let name = shown(workspace, &file);
+        findings.extend(requirements.findings(&name, &source));
+        findings.extend(references::lost(workspace.root(), &folders, &name, &source));
+    }
     if env::var_os("CAIRN_BLESS").is_some() {
         specification = proofs.blessed(&specification);
         fs::write(&document, &specification).context("write the specification")?;
@@ -85,21 +106,34 @@ fn members(metadata: &Metadata) -> Vec<(String, PathBuf)> {
     packages.filter_map(|package| Some((package.name.to_string(), folder(package)?))).collect()
 }
 
-/// All Rust files of a member.
-fn sources(member: &Path) -> Result<Vec<PathBuf>> {
+/// All files below a folder whose names end so.
+fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut left = vec![member.to_owned()];
+    let mut left = vec![folder.to_owned()];
     while let Some(folder) = left.pop() {
-        for item in fs::read_dir(&folder).with_context(|| format!("list `{}`", folder.display()))? {
-            let path = item.with_context(|| format!("list `{}`", folder.display()))?.path();
+        for path in list(&folder)? {
             if path.is_dir() {
                 left.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
+            } else if ends_so(&path, endings) {
                 found.push(path);
             }
         }
     }
     Ok(found)
+}
+
+/// What people read first: the documents beside the workspace's manifest.
+fn documents(root: &Path) -> Result<Vec<PathBuf>> {
+    Ok(list(root)?.into_iter().filter(|path| ends_so(path, &["md"])).collect())
+}
+
+fn list(folder: &Path) -> Result<Vec<PathBuf>> {
+    let items = fs::read_dir(folder).and_then(|items| items.map(|item| Ok(item?.path())).collect());
+    items.with_context(|| format!("list `{}`", folder.display()))
+}
+
+fn ends_so(path: &Path, endings: &[&str]) -> bool {
+    path.extension().is_some_and(|ending| endings.iter().any(|wanted| ending == *wanted))
 }
 
 fn shown(workspace: &Workspace, path: &Path) -> String {

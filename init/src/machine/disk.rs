@@ -17,9 +17,7 @@ pub(crate) enum Error {
     #[error("list disks")]
     List(#[source] io::Error),
     /// The system partition's disk lacks one that every image has.
-    #[error(
-        "the disk that holds the system has no partition `{0}`: was it written by `image flash` or an image build?"
-    )]
+    #[error("the disk that holds the system has no partition `{0}`: was it written from a Cairn image?")]
     Missing(&'static str),
     /// A partition or disk cannot be opened.
     #[error("open `{0}`")]

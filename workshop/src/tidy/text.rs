@@ -112,19 +112,29 @@ pub(super) fn world(file: &str, source: &str) -> Vec<Finding> {
 
 /// A line without its comment and without what stands in its strings.
 pub(super) fn code(line: &str) -> String {
+    parts(line).0
+}
+
+/// What a line says behind its code.
+pub(super) fn comment(line: &str) -> &str {
+    parts(line).1
+}
+
+/// A line's code without what stands in its strings, and its comment.
+fn parts(line: &str) -> (String, &str) {
     let mut kept = String::new();
-    let mut letters = line.chars().peekable();
+    let mut letters = line.char_indices();
     let mut quoted = false;
-    while let Some(letter) = letters.next() {
+    while let Some((at, letter)) = letters.next() {
         match letter {
             '\\' if quoted => drop(letters.next()),
             '"' => quoted = !quoted,
-            '/' if !quoted && letters.peek() == Some(&'/') => break,
+            '/' if !quoted && line[at..].starts_with("//") => return (kept, &line[at..]),
             _ if quoted => {}
             _ => kept.push(letter),
         }
     }
-    kept
+    (kept, "")
 }
 
 /// Names that a line declares.

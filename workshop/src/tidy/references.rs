@@ -1,0 +1,130 @@
+//! What a text points at can be found in the repository: a requirement's id has its line in the specification, a path that
+//! a document names is there, and nothing speaks of documents that lie elsewhere or of commands that do not exist.
+
+use std::{collections::BTreeSet, path::Path};
+
+use super::{Finding, text::comment};
+
+/// The letters that ids of requirements begin with.
+const GROUPS: &str = "ABDFKMNOPQSTUW";
+/// What looks like an id and is a word of somebody else's, below this folder.
+const FOREIGN: &[(&str, &str)] = &[
+    ("T1", "crates/dhcp/"), // RFC 2131: when a lease is renewed
+    ("T2", "crates/dhcp/"),
+    ("P6", "tests/src/screen.rs"), // a pixmap's magic
+];
+/// What nobody can look up, in two parts, so that the table does not find itself; and what to write instead.
+const DEAD: &[(&str, &str, &str)] = &[
+    ("formats", ".md", "FORMATS.md"),
+    ("design", ".md", "ARCHITECTURE.md"),
+    ("cluster", ".md", "ARCHITECTURE.md"),
+    ("platform", ".md", "ARCHITECTURE.md"),
+    ("house", ".md", "STYLE.md"),
+    ("product", ".md", "SPECIFICATION.md"),
+    ("image", " flash", "a command that exists"),
+];
+
+/// The requirements that have a line: `- **O1** …`.
+#[derive(Debug)]
+pub(super) struct Requirements<'a>(BTreeSet<&'a str>);
+
+impl<'a> Requirements<'a> {
+    /// Those of the specification; and every second line for one, by its number.
+    pub(super) fn of(specification: &'a str) -> (Self, Vec<(usize, &'a str)>) {
+        let mut lines = BTreeSet::new();
+        let mut second = Vec::new();
+        for (index, line) in specification.lines().enumerate() {
+            let id = line.strip_prefix("- **").and_then(|rest| rest.split("**").next()).filter(|id| is_id(id));
+            second.extend(id.filter(|id| !lines.insert(*id)).map(|id| (index + 1, id)));
+        }
+        (Self(lines), second)
+    }
+
+    /// Every dead word of a file, and every id without a line: in its comments where it is Rust, else anywhere.
+    pub(super) fn findings(&self, file: &str, source: &str) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for (index, line) in source.lines().enumerate() {
+            let mut report = |rule| findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
+            for (first, second, instead) in DEAD.iter().filter(|(first, second, _)| has(line, first, second)) {
+                report(format!("`{first}{second}` cannot be looked up: write {instead}"));
+            }
+            let said = if file.ends_with(".rs") { comment(line) } else { line };
+            let words = said.split(|letter: char| !letter.is_alphanumeric()).filter(|word| is_id(word));
+            let foreign = |id: &str| FOREIGN.iter().any(|(word, folder)| *word == id && file.starts_with(folder));
+            for id in words.filter(|id| !self.0.contains(id) && !foreign(id)) {
+                report(format!("{id} has no line in {}", super::proofs::DOCUMENT));
+            }
+        }
+        findings
+    }
+}
+
+/// A letter of a group and a number of one or two digits.
+fn is_id(word: &str) -> bool {
+    let number = word.strip_prefix(|letter| GROUPS.contains(letter)).unwrap_or_default();
+    matches!(number.len(), 1 | 2) && !number.starts_with('0') && number.bytes().all(|digit| digit.is_ascii_digit())
+}
+
+/// Whether a line holds the two parts, one behind the other.
+fn has(line: &str, first: &str, second: &str) -> bool {
+    line.match_indices(first).any(|(at, _)| line[at + first.len()..].starts_with(second))
+}
+
+/// Every path in backticks of a document that is not there. A path begins with one of the folders.
+pub(super) fn lost(root: &Path, folders: &BTreeSet<String>, file: &str, document: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in document.lines().enumerate() {
+        let quoted = line.split('`').skip(1).step_by(2);
+        let paths = quoted.filter(|word| word.split_once('/').is_some_and(|(folder, _)| folders.contains(folder)));
+        for path in paths.filter(|path| !root.join(path).exists()) {
+            findings.push(Finding { place: format!("{file}:{}", index + 1), rule: format!("`{path}` is not there") });
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(file: &str, source: &str) -> Vec<String> {
+        let (requirements, second) = Requirements::of("# Head\n- **O1** PID 1 …\n- **word** no\n| O2 | in a table |\n");
+        assert_eq!(second, []);
+        requirements.findings(file, source).into_iter().map(|finding| finding.place + ": " + &finding.rule).collect()
+    }
+
+    #[test]
+    fn an_id_without_a_line_is_found_where_people_read() {
+        assert_eq!(
+            found("a.rs", "/// Proves: O1, O2\nlet o = \"O2\"; // (O12)\n"),
+            ["a.rs:1: O2 has no line in SPECIFICATION.md", "a.rs:2: O12 has no line in SPECIFICATION.md",]
+        );
+        assert_eq!(found("A.md", "D9–D10: X25519, P-256, SHA-256, K8s, O100, O0, O01, T1, O1.").len(), 3);
+        assert_eq!(found("crates/dhcp/src/client.rs", "// T1, then T2\n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_requirement_has_one_line() {
+        assert_eq!(Requirements::of("- **O1** a\n- **O2** b\n- **O1** c\n").1, [(3, "O1")]);
+    }
+
+    #[test]
+    fn dead_words_are_found_in_code_too_and_living_ones_are_not() {
+        for (first, second, instead) in DEAD {
+            let rule = format!("`{first}{second}` cannot be looked up: write {instead}");
+            assert_eq!(found("a.rs", &format!("say(\"{first} {first}{second}\");")), [format!("a.rs:1: {rule}")]);
+        }
+        assert_eq!(found("A.md", "FORMATS.md and image.flash"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_path_that_is_not_there_is_found() {
+        let root = tempfile::tempdir().expect("a place for files");
+        std::fs::create_dir_all(root.path().join("init/src")).expect("made");
+        let folders = BTreeSet::from(["init".to_owned()]);
+        let document = "`init/src` `init/src/` `init/gone.rs` init/gone `boot/x`\nand `a` `init/src/gone`";
+        let findings = lost(root.path(), &folders, "A.md", document);
+        let shown: Vec<_> = findings.iter().map(|finding| (finding.place.as_str(), finding.rule.as_str())).collect();
+        assert_eq!(shown, [("A.md:1", "`init/gone.rs` is not there"), ("A.md:2", "`init/src/gone` is not there")]);
+    }
+}
