@@ -59,9 +59,9 @@ pub struct Median {
 /// How much of the floor's a boot takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// Of uptime.
+    /// Uptime of the boot over that of the floor's; 1.0 is as long.
     pub uptime: f64,
-    /// Of CPU time.
+    /// The same of QEMU's CPU time.
     pub cpu: f64,
 }
 
@@ -70,12 +70,12 @@ pub struct Ratio {
 pub struct Boots(Vec<(Kind, Vec<Seen>)>);
 
 impl Boots {
-    /// One more.
+    /// Adds a boot and what was seen of it.
     pub fn push(&mut self, kind: Kind, seen: Vec<Seen>) {
         self.0.push((kind, seen));
     }
 
-    /// All of them.
+    /// Each boot's kind, and what was seen of it.
     pub fn iter(&self) -> impl Iterator<Item = (Kind, &[Seen])> {
         self.0.iter().map(|(kind, seen)| (*kind, seen.as_slice()))
     }

@@ -43,10 +43,10 @@ pub fn plan() -> Plan {
 /// Why there are no keys for a floor.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// A certificate.
+    /// A certificate could not be issued.
     #[error("issue a certificate of the floor")]
     Issue(#[from] IssueError),
-    /// A key.
+    /// A key could not be made.
     #[error("make a key of the floor")]
     Key(#[from] KeyError),
 }

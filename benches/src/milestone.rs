@@ -69,7 +69,6 @@ const MARK: &str = "floor: ";
 /// A milestone as it was seen in one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// Which.
     pub milestone: Milestone,
     /// Since the kernel started, by the guest's own clock.
     pub uptime: Duration,

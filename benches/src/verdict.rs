@@ -52,9 +52,9 @@ const ROWS: &[Row] = &[
 /// How a processor is had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Processor {
-    /// Emulated.
+    /// By QEMU's translation (TCG).
     Emulated,
-    /// The host's own.
+    /// The host's own, by KVM.
     Accelerated,
 }
 

@@ -61,7 +61,7 @@ fn done((): ()) -> ExitCode {
 /// What every command is given.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// Keys and clusters.
+    /// The owner's keys, and what is kept of each cluster.
     pub store: Store,
     /// The cluster named on the command line.
     pub cluster: Option<ClusterName>,
@@ -74,25 +74,22 @@ pub(crate) struct Context {
 /// Why a cluster's machine cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// Keys and records.
+    /// What is kept of the owner or the cluster cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Nobody knows where the machine is.
     #[error("where the machine of cluster `{name}` is, is not known")]
-    NoAddress {
-        /// The cluster.
-        name: ClusterName,
-    },
+    NoAddress { name: ClusterName },
     /// The address that was kept makes no sense.
     #[error(transparent)]
     Address(#[from] BadAddress),
-    /// First contact.
+    /// The machine is not known yet, and first contact failed.
     #[error(transparent)]
     Contact(#[from] ContactError),
-    /// The session.
+    /// The machine is known, and no session with it came about.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The first call.
+    /// The session stands, and its first call failed.
     #[error(transparent)]
     Call(#[from] CallError),
     /// An attempt that was given up to make room for the next.
@@ -100,10 +97,7 @@ pub(crate) enum OpenError {
     Silent(Duration),
     /// It is a virtual machine of this host, and does not run.
     #[error("the machine of cluster `{name}` is off")]
-    Off {
-        /// The cluster.
-        name: ClusterName,
-    },
+    Off { name: ClusterName },
     /// What came behind a first contact that was made on the way.
     #[error(transparent)]
     Met(Box<OpenError>),

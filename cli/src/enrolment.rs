@@ -56,7 +56,7 @@ pub(crate) struct StaticNetwork {
 pub(crate) struct SignedConfig {
     /// The file's bytes. They hold the first-contact secret.
     pub bytes: Zeroizing<Vec<u8>>,
-    /// Names it.
+    /// SHA-256 of the bytes: what the machine's proof of first contact names the config by.
     pub digest: ConfigDigest,
 }
 

@@ -49,59 +49,36 @@ pub(crate) enum StoreError {
     /// Neither XDG_DATA_HOME nor HOME say where.
     #[error("find the data directory: neither XDG_DATA_HOME nor HOME is an absolute path")]
     NoHome,
-    /// A file or directory.
+    /// A file or directory cannot be read, made or changed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The owner's keys.
+    /// The file of the owner's keys holds none that this version reads.
     #[error("read `{path}`")]
-    Owner {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: OwnerError,
-    },
+    Owner { path: PathBuf, source: OwnerError },
     /// There are no owner's keys although something needs them.
     #[error("there are no owner's keys in `{path}`")]
-    NoOwner {
-        /// Where they would be.
-        path: PathBuf,
-    },
-    /// A cluster's record.
+    NoOwner { path: PathBuf },
+    /// A cluster's record cannot be believed.
     #[error(transparent)]
     Record(#[from] RecordError),
     /// Nothing of that name.
     #[error("there is no cluster `{name}`")]
-    NoSuchCluster {
-        /// The name asked for.
-        name: ClusterName,
-    },
+    NoSuchCluster { name: ClusterName },
     /// The name is taken.
     #[error("there is already a cluster `{name}`")]
-    Exists {
-        /// The name asked for.
-        name: ClusterName,
-    },
+    Exists { name: ClusterName },
     /// No name was given, and there is none to mean.
     #[error("there is no cluster yet")]
     NoCluster,
     /// No name was given, and there are several.
     #[error("there are several clusters ({names}) and none was named")]
-    Ambiguous {
-        /// All of them.
-        names: String,
-    },
+    Ambiguous { names: String },
     /// Another command changes it right now.
     #[error("another cairnctl is working on `{name}`")]
-    Busy {
-        /// The cluster.
-        name: ClusterName,
-    },
+    Busy { name: ClusterName },
     /// The secret of first contact is not what it should be.
     #[error("the first-contact secret of cluster `{name}` is missing or damaged")]
-    Secret {
-        /// Whose.
-        name: ClusterName,
-    },
+    Secret { name: ClusterName },
 }
 
 impl Advice for StoreError {

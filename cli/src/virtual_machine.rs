@@ -33,42 +33,24 @@ const KUBERNETES_MIB: u64 = 2048;
 pub(crate) enum VirtualMachineError {
     /// The host lacks programs.
     #[error("this host lacks {}", missing.iter().map(|one| one.file).collect::<Vec<_>>().join(", "))]
-    Host {
-        /// What is not there.
-        missing: Vec<Requirement>,
-    },
+    Host { missing: Vec<Requirement> },
     /// The machine would not come up with so little.
     #[error("a machine {} needs {} of memory, and {} is less", if *kubernetes { "with Kubernetes" } else { "without Kubernetes" }, memory(*needed_mib), memory(*wanted_mib))]
     TooLittleMemory {
         /// Whether pods will run.
         kubernetes: bool,
-        /// What was asked for.
         wanted_mib: u64,
-        /// What it takes.
         needed_mib: u64,
     },
     /// The host has not as much.
     #[error("this host has {} of memory, and {} is more", memory(*has_mib), memory(*wanted_mib))]
-    TooMuchMemory {
-        /// What was asked for.
-        wanted_mib: u64,
-        /// What there is.
-        has_mib: u64,
-    },
+    TooMuchMemory { wanted_mib: u64, has_mib: u64 },
     /// There is no image there.
     #[error("there is no image in `{directory}`")]
-    NoImage {
-        /// Where it was looked for.
-        directory: PathBuf,
-    },
+    NoImage { directory: PathBuf },
     /// The image's manifest is not one.
     #[error("read `{path}`")]
-    Manifest {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
+    Manifest { path: PathBuf, source: serde_json::Error },
     /// A file of the machine could not be made.
     #[error(transparent)]
     File(#[from] FileError),
@@ -83,10 +65,7 @@ pub(crate) enum VirtualMachineError {
     NoPort,
     /// The cluster has none.
     #[error("cluster `{name}` has no virtual machine: it is hardware")]
-    Hardware {
-        /// Which.
-        name: ClusterName,
-    },
+    Hardware { name: ClusterName },
 }
 
 impl Advice for VirtualMachineError {

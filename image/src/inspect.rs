@@ -164,7 +164,6 @@ pub enum InspectError {
     WrongSlot {
         /// Name of the slot.
         slot: String,
-        /// What it holds.
         root: RootHash,
     },
     /// The disk image.

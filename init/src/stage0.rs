@@ -44,10 +44,7 @@ pub(crate) enum Error {
     Verity(#[source] formats::verity::BadVerity),
     /// Somebody changed the command line.
     #[error("the kernel was started with another command line than the image's: refused; found `{found}`")]
-    CommandLine {
-        /// What it was.
-        found: String,
-    },
+    CommandLine { found: String },
     /// Somebody passed credentials or addons.
     #[error("the boot loader passed credentials or addons (`{EXTRAS}`): refused; remove them from the ESP")]
     Extras,

@@ -151,9 +151,9 @@ const LOOK: Duration = Duration::from_secs(5);
 /// Whether a machine will have a node that people wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Node {
-    /// It will.
+    /// It has Kubernetes roles.
     Awaited,
-    /// It runs no Kubernetes.
+    /// It has none.
     Never,
 }
 

@@ -66,7 +66,7 @@ pub struct Firmware {
 /// A graphics card and its screen, which nobody sees: the monitor's `screendump` shows what is on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Screen {
-    /// None.
+    /// No card.
     Absent,
     /// A standard VGA card.
     Vga,
@@ -216,7 +216,7 @@ pub struct FwCfg {
 /// Hardware watchdog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Watchdog {
-    /// None.
+    /// No watchdog.
     Absent,
     /// Intel 6300ESB; when it bites the machine is reset.
     I6300esb,

@@ -37,12 +37,7 @@ pub enum ProcessError {
     Gone(i32),
     /// The kernel refused.
     #[error("open process {pid}")]
-    Open {
-        /// Its pid.
-        pid: i32,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    Open { pid: i32, source: io::Error },
     /// Its stat file is not of the form proc_pid_stat(5) gives.
     #[error("parse the stat file of process {0}")]
     Stat(i32),

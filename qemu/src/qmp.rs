@@ -85,12 +85,7 @@ pub enum QmpError {
     Protocol(String),
     /// QEMU refused a command.
     #[error("the monitor refused `{command}`: {reason}")]
-    Refused {
-        /// The command.
-        command: String,
-        /// QEMU's words.
-        reason: String,
-    },
+    Refused { command: String, reason: String },
 }
 
 impl Qmp {

@@ -87,7 +87,6 @@ pub enum RunError {
     Start {
         /// The end of `qemu.log`.
         output: String,
-        /// What happened instead.
         why: Waited,
     },
     /// The monitor failed.
@@ -98,12 +97,7 @@ pub enum RunError {
     Unkillable(i32),
     /// It was asked to power off and did not in time.
     #[error("the machine still runs {} s after its power button was pressed; its last lines:\n{tail}", after.as_secs())]
-    StillUp {
-        /// How long it had.
-        after: Duration,
-        /// The end of its console.
-        tail: String,
-    },
+    StillUp { after: Duration, tail: String },
 }
 
 /// Why a machine did not end as it was asked to.
@@ -114,12 +108,7 @@ pub enum EndError {
     Monitor(#[from] QmpError),
     /// It still ran when the deadline passed.
     #[error("the machine still runs after {after:?}; its last lines:\n{tail}")]
-    StillRuns {
-        /// How long it had.
-        after: Duration,
-        /// The end of its console.
-        tail: String,
-    },
+    StillRuns { after: Duration, tail: String },
     /// It ended, but not by its own doing.
     #[error("the machine was ended by `{0}`, not by itself")]
     NotByItself(String),

@@ -34,12 +34,7 @@ pub struct SwtpmFiles<'a> {
 pub enum SwtpmError {
     /// A file or directory of it.
     #[error("prepare `{path}`")]
-    Prepare {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Prepare { path: PathBuf, source: io::Error },
     /// The program cannot be started.
     #[error("start swtpm (Debian package swtpm)")]
     Spawn(#[source] io::Error),
@@ -48,12 +43,7 @@ pub enum SwtpmError {
     Watch(#[from] ProcessError),
     /// It did not come up.
     #[error("swtpm does not listen ({why}); it says: {output}")]
-    Start {
-        /// The end of its log.
-        output: String,
-        /// What happened instead.
-        why: Waited,
-    },
+    Start { output: String, why: Waited },
 }
 
 impl Swtpm {

@@ -22,7 +22,7 @@ pub struct Image {
 /// Why there is no image to test.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
-    /// Nobody said where.
+    /// No variable names an image.
     #[error(
         "no image to test: run `cargo xtask image{options} --out DIR`, then set {variable}=DIR (`cargo xtask test` does \
          both)"
@@ -30,17 +30,12 @@ pub enum ImageError {
     Unset {
         /// The environment variable that should say it.
         variable: &'static str,
-        /// What else to tell xtask.
+        /// Options of `cargo xtask image` that make the one needed.
         options: &'static str,
     },
     /// The directory lacks a file.
     #[error("no image in `{dir}`, `{file}` is missing: run `cargo xtask image --out {dir}`")]
-    Missing {
-        /// Where it was looked for.
-        dir: PathBuf,
-        /// Which file.
-        file: &'static str,
-    },
+    Missing { dir: PathBuf, file: &'static str },
     /// Its manifest cannot be read.
     #[error("read `{0}`")]
     Read(PathBuf, #[source] io::Error),

@@ -16,7 +16,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of this host.
+    /// The speed of this host.
     #[must_use]
     pub fn here() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get);

@@ -138,7 +138,7 @@ fn install_by(
 pub enum BecomeRoot {
     /// This user is root.
     Already,
-    /// By sudo.
+    /// This user has sudo.
     Sudo,
 }
 

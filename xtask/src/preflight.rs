@@ -44,7 +44,7 @@ struct Seen {
     memory: u64,
     /// Packages that are not installed.
     missing: Vec<&'static Package>,
-    /// How they can be.
+    /// How they can be installed; none without root and without sudo.
     root: Option<BecomeRoot>,
     /// Programs of packages that are installed, or of Debian's own, and yet not in `PATH`.
     lost: Vec<&'static str>,

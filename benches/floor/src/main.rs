@@ -26,10 +26,10 @@ use crate::services::Services;
 /// Why there is no floor: which step, and what the system said.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// Of files, processes or sockets.
+    /// The system refused something done with files, processes or sockets: what, and its error.
     #[error("{0}: {1}")]
     System(&'static str, #[source] std::io::Error),
-    /// Of addresses.
+    /// The kernel refused an address or a link: what was done, and its error.
     #[error("{0}: {1}")]
     Network(&'static str, #[source] rtnetlink::Error),
     /// A task ended that runs for good.

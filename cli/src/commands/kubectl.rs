@@ -35,29 +35,19 @@ const UNKNOWN: &str = "kubectl ran; whether it did what it was told is unknown";
 /// Why kubectl did not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubectlError {
-    /// There is none.
+    /// No kubectl was found in any of the places.
     #[error("there is no kubectl: not $CAIRN_KUBECTL, none beside cairnctl, none in PATH")]
     Missing,
     /// It does not start.
     #[error("run `{path}`")]
-    Run {
-        /// The program.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Run { path: PathBuf, source: std::io::Error },
     /// It runs and cannot be watched.
     #[error("wait for `{path}`")]
-    Wait {
-        /// The program.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
+    Wait { path: PathBuf, source: std::io::Error },
     /// No place for its kubeconfig.
     #[error("make a directory for kubectl's files")]
     Directory(#[source] std::io::Error),
-    /// Its kubeconfig.
+    /// Its kubeconfig cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
 }

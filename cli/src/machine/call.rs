@@ -4,72 +4,34 @@ use tonic::{Code as Grpc, Status};
 
 use crate::failure::{Advice, Code};
 
-/// Why a call has no answer.
+/// Why a call has no answer. `message` is what the machine said, or the last that was seen of the connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The machine answered: no.
+    /// The machine read the call and refuses it.
     #[error("the machine refuses `{method}`: {message}")]
-    Refused {
-        /// The method.
-        method: &'static str,
-        /// The machine's words.
-        message: String,
-    },
+    Refused { method: &'static str, message: String },
     /// It ended the TLS session: in TLS 1.3 a client's certificate is looked at after the client has finished, so the
     /// word comes with the first call. Nothing of the call was read.
     #[error("the machine does not accept this owner's key for `{method}`")]
-    NotOwner {
-        /// The method.
-        method: &'static str,
-        /// What TLS says.
-        source: rustls::Error,
-    },
+    NotOwner { method: &'static str, source: rustls::Error },
     /// The machine is not in a state to do it.
     #[error("the machine cannot `{method}` now: {message}")]
-    NotNow {
-        /// The method.
-        method: &'static str,
-        /// The machine's words.
-        message: String,
-    },
+    NotNow { method: &'static str, message: String },
     /// It knows nothing of that name.
     #[error("the machine knows no such thing (`{method}`): {message}")]
-    NotFound {
-        /// The method.
-        method: &'static str,
-        /// The machine's words.
-        message: String,
-    },
+    NotFound { method: &'static str, message: String },
     /// The connection ended.
     #[error("the connection ended during `{method}`: {message}")]
-    Gone {
-        /// The method.
-        method: &'static str,
-        /// What was seen of it.
-        message: String,
-    },
+    Gone { method: &'static str, message: String },
     /// It took too long.
     #[error("`{method}` took too long")]
-    Late {
-        /// The method.
-        method: &'static str,
-    },
+    Late { method: &'static str },
     /// The machine failed.
     #[error("the machine fails at `{method}`: {message}")]
-    Failed {
-        /// The method.
-        method: &'static str,
-        /// The machine's words.
-        message: String,
-    },
+    Failed { method: &'static str, message: String },
     /// The answer makes no sense to this version.
     #[error("read the answer to `{method}`")]
-    Answer {
-        /// The method.
-        method: &'static str,
-        /// What is wrong with it.
-        source: api::Malformed,
-    },
+    Answer { method: &'static str, source: api::Malformed },
 }
 
 impl CallError {

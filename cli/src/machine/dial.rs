@@ -97,42 +97,19 @@ impl fmt::Display for Address {
 pub(crate) enum DialError {
     /// Nobody listens, or nothing leads there.
     #[error("connect to {address}")]
-    Connect {
-        /// Where.
-        address: Address,
-        /// Why not.
-        source: io::Error,
-    },
+    Connect { address: Address, source: io::Error },
     /// Nobody answered.
     #[error("{address} does not answer within {} s", HANDSHAKE.as_secs())]
-    Silent {
-        /// Where.
-        address: Address,
-    },
+    Silent { address: Address },
     /// Whoever listens could not prove to be the machine, or did not accept who we are.
     #[error("{address} is not the machine it should be, or does not know this owner")]
-    Refused {
-        /// Where.
-        address: Address,
-        /// What TLS says.
-        source: rustls::Error,
-    },
+    Refused { address: Address, source: rustls::Error },
     /// What listens speaks no TLS, or the connection broke.
     #[error("speak TLS with {address}")]
-    Broken {
-        /// Where.
-        address: Address,
-        /// What happened.
-        source: io::Error,
-    },
+    Broken { address: Address, source: io::Error },
     /// The channel over an open session could not be made.
     #[error("open a channel to {address}")]
-    Channel {
-        /// Where.
-        address: Address,
-        /// Why not.
-        source: tonic::transport::Error,
-    },
+    Channel { address: Address, source: tonic::transport::Error },
 }
 
 impl Advice for DialError {

@@ -62,9 +62,7 @@ pub(crate) enum Lie {
 /// A fake that listens until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Fake {
-    /// Where.
     pub(crate) address: Address,
-    /// Who it is.
     pub(crate) machine: MachineId,
     calls: Arc<Mutex<Vec<&'static str>>>,
     _server: JoinSet<()>,

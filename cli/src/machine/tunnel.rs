@@ -41,7 +41,6 @@ pub(crate) enum TunnelError {
     Listen {
         /// The port asked for; 0 means any.
         port: u16,
-        /// Why not.
         source: io::Error,
     },
     /// No more connections can be taken.

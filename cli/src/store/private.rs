@@ -20,44 +20,21 @@ const OTHERS: u32 = 0o077;
 /// Why a private file or directory could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    /// The operation failed.
+    /// What was being done (`doing`, as a verb) to the file or directory failed.
     #[error("{doing} `{path}`")]
-    Io {
-        /// What was tried.
-        doing: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
     /// It was changed, and may be as before after a power cut.
     #[error("make the change of `{path}` last")]
-    NotDurable {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// Others may read or write it.
+    NotDurable { path: PathBuf, source: io::Error },
+    /// Others may read or write it, as its permission bits say.
     #[error("`{path}` is open to others (mode {mode:03o})")]
-    Open {
-        /// The file or directory.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-    },
+    Open { path: PathBuf, mode: u32 },
     /// It is there and was not to be replaced.
     #[error("`{path}` exists")]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// Larger than anything of ours.
     #[error("`{path}` is larger than any file of cairnctl")]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
 }
 
 impl Advice for FileError {

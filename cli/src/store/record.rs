@@ -165,36 +165,16 @@ pub(crate) enum BootWay {
 pub(crate) enum RecordError {
     /// Not the JSON this version writes.
     #[error("the record of cluster `{name}` is damaged")]
-    Damaged {
-        /// Whose.
-        name: ClusterName,
-        /// Where.
-        source: serde_json::Error,
-    },
+    Damaged { name: ClusterName, source: serde_json::Error },
     /// A later format.
     #[error("the record of cluster `{name}` was written by a newer cairnctl (format {version})")]
-    Newer {
-        /// Whose.
-        name: ClusterName,
-        /// Its format.
-        version: u32,
-    },
+    Newer { name: ClusterName, version: u32 },
     /// A format that only earlier versions wrote.
     #[error("the record of cluster `{name}` was written by an older cairnctl (format {version})")]
-    Older {
-        /// Whose.
-        name: ClusterName,
-        /// Its format.
-        version: u32,
-    },
+    Older { name: ClusterName, version: u32 },
     /// It names another cluster than its directory does.
     #[error("the record in the directory of cluster `{name}` is that of `{found}`")]
-    Misplaced {
-        /// The directory's.
-        name: ClusterName,
-        /// The record's.
-        found: ClusterName,
-    },
+    Misplaced { name: ClusterName, found: ClusterName },
 }
 
 impl Advice for RecordError {

@@ -51,11 +51,11 @@ impl From<wire::LogsRequest> for LogQuery {
 /// One line of one service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
-    /// When it was read.
+    /// When PID 1 read it from the service, by the machine's clock.
     pub time: UnixMillis,
-    /// Who wrote it.
+    /// The log it is kept in, as a rule the service that wrote it: `kube.apiserver`.
     pub service: String,
-    /// Without its newline.
+    /// Its text without the newline.
     pub line: String,
     /// How many entries this reader lost right before this one.
     pub lost: u64,

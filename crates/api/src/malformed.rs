@@ -21,7 +21,6 @@ pub enum Problem {
     Length {
         /// As the `.proto` file says.
         expected: usize,
-        /// As received.
         found: usize,
     },
     /// An enum's zero value, or a number of a newer version.

@@ -8,19 +8,19 @@ use crate::{Malformed, Problem, UnixMillis, wire};
 /// Where a service is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServiceState {
-    /// For another service.
+    /// Not started: a service that it needs is not ready.
     Waiting,
     /// Started, not ready yet.
     Starting,
-    /// Does its work.
+    /// Runs, and has shown that it serves.
     Ready,
-    /// Asked to stop.
+    /// Asked to stop, and still there.
     Stopping,
     /// Exited; will be started again after a pause.
     BackingOff,
     /// Ended as it was meant to, or was stopped.
     Stopped,
-    /// Given up.
+    /// Failed and is not started again.
     Failed,
 }
 
@@ -65,13 +65,13 @@ impl fmt::Display for Exit {
 /// One supervised service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// Dotted: `kube.apiserver`.
+    /// Its name, with dots for the subtree it is in: `kube.apiserver`.
     pub name: String,
     /// Where it is in its life.
     pub state: ServiceState,
-    /// Since when.
+    /// Since when it is in that state, by the machine's clock.
     pub since: UnixMillis,
-    /// In this boot.
+    /// How often it was started again in this boot.
     pub restarts: u32,
     /// None where there is no process.
     pub pid: Option<u32>,

@@ -29,16 +29,16 @@ impl fmt::Display for Profile {
 /// How the data on the disk is protected right now. Data is never called authenticated while a part of it is not yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LevelInForce {
-    /// Plain.
+    /// Neither encrypted nor authenticated.
     Insecure,
     /// Encrypted, not authenticated.
     Encrypted,
-    /// Blocks written so far are authenticated; `percent` (0 to 99) of the disk has its tags.
+    /// Encrypted; blocks written so far are authenticated, and this share of the disk has its tags.
     Tagging {
-        /// Rounded down.
+        /// 0 to 99, rounded down.
         percent: u8,
     },
-    /// All of it.
+    /// Encrypted, and every block has its tag.
     Authenticated,
 }
 
@@ -92,11 +92,11 @@ pub struct MachineStatus {
     pub machine_id: MachineId,
     /// The cluster it is a member of, if it is one.
     pub cluster_id: Option<ClusterId>,
-    /// Semantic version.
+    /// Version of Cairn: `0.1.0`.
     pub version: String,
     /// Which root it runs.
     pub profile: Profile,
-    /// Names the image.
+    /// Root hash of the verified root it runs: names the image.
     pub root_hash: RootHash,
     /// The kernel's random id of this boot.
     pub boot_id: String,
@@ -110,7 +110,7 @@ pub struct MachineStatus {
     pub step: String,
     /// Why it is so; may be empty.
     pub reason: String,
-    /// Since when.
+    /// Since when it is in that state, by its clock.
     pub state_since: UnixMillis,
     /// None while the data partition is not open.
     pub level: Option<LevelInForce>,
@@ -120,11 +120,11 @@ pub struct MachineStatus {
     pub boot_class: BootClass,
     /// None on a machine that is in no cluster.
     pub cold_start: Option<ColdStart>,
-    /// With prefix length.
+    /// Addresses of its links: `192.0.2.10/24 (eth0)`.
     pub public_addresses: Vec<String>,
-    /// With prefix length.
+    /// Addresses in the VPN: `10.118.0.1/16`.
     pub vpn_addresses: Vec<String>,
-    /// What holds.
+    /// Every condition it reports, whether it holds or not.
     pub conditions: Vec<Condition>,
     /// What it waits for, one phrase each.
     pub waits_for: Vec<String>,

@@ -9,7 +9,7 @@ use crate::{Malformed, wire};
 /// What kind of thing was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MilestoneKind {
-    /// By the kernel or stage 0.
+    /// The kernel or stage 0 reached it.
     Kernel,
     /// A step of the boot list.
     Step,
@@ -37,7 +37,7 @@ pub struct Milestone {
     pub name: String,
     /// Since the kernel started.
     pub uptime: Duration,
-    /// What it names.
+    /// What `name` is the name of.
     pub kind: MilestoneKind,
 }
 

@@ -43,19 +43,16 @@ impl<T: Transport + ?Sized> Transport for &mut T {
 /// Why something could not be had from the TPM. `E` is the transport's error.
 #[derive(Debug, thiserror::Error)]
 pub enum TpmError<E: Error + 'static> {
-    /// The device failed.
+    /// The device failed while a command was sent or its answer read.
     #[error("send {command} to the TPM")]
     Transport {
-        /// What was sent.
         command: CommandCode,
-        /// Why it failed.
         #[source]
         source: E,
     },
-    /// The TPM said no.
+    /// The TPM answered with an error code.
     #[error("the TPM refuses {command}: {code}")]
     Refused {
-        /// What was asked.
         command: CommandCode,
         /// Its reason. It is not covered by an HMAC: the bus may have said it.
         code: ResponseCode,
@@ -63,18 +60,13 @@ pub enum TpmError<E: Error + 'static> {
     /// The answer is not one to this command.
     #[error("read the TPM's answer to {command}")]
     Malformed {
-        /// What was asked.
         command: CommandCode,
-        /// What is wrong with it.
         #[source]
         source: Malformed,
     },
     /// The answer's HMAC is wrong: it was changed on its way, or does not come from the TPM that holds the key.
     #[error("the answer to {command} was changed on its way from the TPM")]
-    Forged {
-        /// What was asked.
-        command: CommandCode,
-    },
+    Forged { command: CommandCode },
     /// No key could be derived: no randomness, or the TPM's key is no point of its curve.
     #[error(transparent)]
     Crypto(#[from] CryptoFailed),

@@ -54,9 +54,9 @@ pub struct Lease {
     pub router: Option<Ipv4Addr>,
     /// Resolvers, best first.
     pub dns: Vec<Ipv4Addr>,
-    /// Who gave it.
+    /// The server that gave it, and is asked for more (option 54).
     pub server_id: Ipv4Addr,
-    /// How long it lasts.
+    /// Until when it lasts, and when more is asked for.
     pub term: Term,
 }
 
@@ -90,7 +90,6 @@ pub enum Event<'a> {
 pub enum Effect {
     /// Send this from the client's port to the server's.
     Send {
-        /// To whom.
         to: Destination,
         /// The UDP payload.
         bytes: Vec<u8>,
@@ -107,13 +106,9 @@ pub enum Effect {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Destination {
     /// To all, from 0.0.0.0 or the present address: see [`crate::frame`].
-    Broadcast {
-        /// The sender's address.
-        from: Ipv4Addr,
-    },
+    Broadcast { from: Ipv4Addr },
     /// To one server, from the leased address.
     Unicast {
-        /// The leased address.
         from: Ipv4Addr,
         /// The server.
         to: Ipv4Addr,
@@ -136,13 +131,8 @@ pub enum Report {
     Expired,
     /// A message was not used.
     Ignored(Ignored),
-    /// The lease is taken, but not this resolver of it.
-    LeftOut {
-        /// Who named it.
-        server: Ipv4Addr,
-        /// What is wrong with it.
-        why: UnfitLink,
-    },
+    /// The lease of this server is taken, but not a resolver of it.
+    LeftOut { server: Ipv4Addr, why: UnfitLink },
 }
 
 /// Why a message was not used.
@@ -163,12 +153,7 @@ pub enum Ignored {
     /// Its address, prefix or lease time is missing or cannot be used.
     Unusable,
     /// It gives away what the cluster keeps for itself, or a prefix that no link has.
-    Unfit {
-        /// Who gives it.
-        server: Ipv4Addr,
-        /// What is wrong with it.
-        why: UnfitLink,
-    },
+    Unfit { server: Ipv4Addr, why: UnfitLink },
 }
 
 /// The client's state on one link.

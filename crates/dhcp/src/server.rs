@@ -24,9 +24,9 @@ pub struct Config {
     pub first: Ipv4Addr,
     /// Last address given.
     pub last: Ipv4Addr,
-    /// Told to clients.
+    /// The clients' ways out (option 3), the first first.
     pub routers: Vec<Ipv4Addr>,
-    /// Told to clients.
+    /// The clients' resolvers (option 6), the first first.
     pub dns: Vec<Ipv4Addr>,
     /// How long a lease lasts, in seconds; `u32::MAX` is for ever. T1 and T2 are half and seven eighths of it.
     pub lease_seconds: u32,

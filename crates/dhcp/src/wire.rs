@@ -60,7 +60,7 @@ impl Prefix {
         if bits <= 32 { Some(Self(bits)) } else { None }
     }
 
-    /// In bits.
+    /// Its length, 0 to 32 bits.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
@@ -219,12 +219,7 @@ pub enum MessageError {
     Cut(u8),
     /// An option's length is not one it can have.
     #[error("option {code} cannot have {length} bytes")]
-    Length {
-        /// Which.
-        code: u8,
-        /// Its length byte.
-        length: u8,
-    },
+    Length { code: u8, length: u8 },
     /// An option that may come once comes again.
     #[error("option {0} is repeated")]
     Repeated(u8),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct Rate {
     /// One token comes in this time.
     pub(crate) every: Duration,
-    /// As many as it holds.
+    /// Tokens that it holds at most.
     pub(crate) burst: u32,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// What is in it.
+    /// How many tokens are in it at `now`.
     pub(crate) fn tokens(&self, rate: Rate, now: Instant) -> u32 {
         let until_full = self.full_at.map_or(Duration::ZERO, |full| full.saturating_duration_since(now));
         let missing = until_full.as_nanos().div_ceil(rate.every.as_nanos());

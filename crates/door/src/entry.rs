@@ -16,9 +16,9 @@ use crate::bucket::{Bucket, Rate};
 /// How many connections of a kind there are at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Room {
-    /// From all sources.
+    /// Most of them from all sources together.
     pub all: usize,
-    /// From one.
+    /// Most of them from one source.
     pub per_source: usize,
 }
 
@@ -46,9 +46,9 @@ const KNOWN: usize = 16;
 /// What a finished handshake showed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Guest {
-    /// No certificate.
+    /// No certificate: anybody.
     Stranger,
-    /// An owner's key.
+    /// A certificate for the key of an owner.
     Owner,
 }
 
@@ -59,7 +59,7 @@ pub struct Place(u64);
 /// A connection that got in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entered {
-    /// Its place.
+    /// Its own place, to be given back when it ends.
     pub place: Place,
     /// Whoever loses theirs for it: to be ended at once.
     pub instead_of: Option<Place>,
@@ -108,7 +108,7 @@ struct Source {
 }
 
 impl Refused {
-    /// For the record.
+    /// The reason in words, for the log.
     #[must_use]
     pub const fn because(self) -> &'static str {
         match self {

@@ -32,7 +32,7 @@ pub enum Over {
 }
 
 impl Over {
-    /// For the record.
+    /// The reason in words, for the log.
     #[must_use]
     pub const fn because(self) -> &'static str {
         match self {

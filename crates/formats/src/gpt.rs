@@ -45,13 +45,13 @@ const REVISION: u32 = 0x0001_0000;
 pub struct Entry {
     /// Its place in the table, from 1 on; the kernel names it by that.
     pub number: u32,
-    /// What it is for.
+    /// Type GUID: what it is for.
     pub type_guid: Uuid,
-    /// Its own.
+    /// The partition's own GUID; the kernel calls it PARTUUID.
     pub guid: Uuid,
-    /// Its first sector.
+    /// Its first sector, of 512 bytes from the start of the disk.
     pub first: u64,
-    /// Its last sector.
+    /// Its last sector, which belongs to it.
     pub last: u64,
     /// Its name; what is no UTF-16 is replaced.
     pub name: String,

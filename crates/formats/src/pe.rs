@@ -53,12 +53,9 @@ pub enum BadPe {
     /// Not the 64-bit form.
     #[error("not a PE32+ image")]
     Not64Bit,
-    /// A header, the section table or a section points outside the file.
+    /// What is named (a header, the section table, a section) points outside the file.
     #[error("{what} lies outside the file")]
-    Outside {
-        /// What points there.
-        what: &'static str,
-    },
+    Outside { what: &'static str },
     /// An alignment that is no power of two between 512 and 64 Ki.
     #[error("file alignment {0} is no power of two between 512 and 65536")]
     Alignment(u32),

@@ -74,68 +74,28 @@ pub enum Malformed {
     Overlong(&'static str),
     /// A field this version does not know.
     #[error("{message} has an unknown field {number}")]
-    Unknown {
-        /// The message it stands in.
-        message: &'static str,
-        /// Its number.
-        number: u64,
-    },
+    Unknown { message: &'static str, number: u64 },
     /// A known field of another wire type.
     #[error("field {field} of {message} has the wrong wire type")]
-    WireType {
-        /// The message it stands in.
-        message: &'static str,
-        /// Its name.
-        field: &'static str,
-    },
+    WireType { message: &'static str, field: &'static str },
     /// A field that may occur once occurs again.
     #[error("field {field} of {message} occurs twice")]
-    Twice {
-        /// The message it stands in.
-        message: &'static str,
-        /// Its name.
-        field: &'static str,
-    },
+    Twice { message: &'static str, field: &'static str },
     /// Two arms of one oneof.
     #[error("{message} has more than one {oneof}")]
-    TwoArms {
-        /// The message it stands in.
-        message: &'static str,
-        /// The oneof's name.
-        oneof: &'static str,
-    },
+    TwoArms { message: &'static str, oneof: &'static str },
     /// A required field is not there.
     #[error("{message} lacks field {field}")]
-    Missing {
-        /// The message it should stand in.
-        message: &'static str,
-        /// Its name.
-        field: &'static str,
-    },
+    Missing { message: &'static str, field: &'static str },
     /// No arm of a oneof.
     #[error("{message} lacks one of its {oneof} fields")]
-    NoArm {
-        /// The message it should stand in.
-        message: &'static str,
-        /// The oneof's name.
-        oneof: &'static str,
-    },
+    NoArm { message: &'static str, oneof: &'static str },
     /// A number that its field cannot hold.
     #[error("field {field} of {message} is out of range")]
-    Range {
-        /// The message it stands in.
-        message: &'static str,
-        /// Its name.
-        field: &'static str,
-    },
+    Range { message: &'static str, field: &'static str },
     /// A text that is not UTF-8.
     #[error("field {field} of {message} is not UTF-8")]
-    NotUtf8 {
-        /// The message it stands in.
-        message: &'static str,
-        /// Its name.
-        field: &'static str,
-    },
+    NotUtf8 { message: &'static str, field: &'static str },
 }
 
 /// Checks that `bytes` are exactly one message of the shape of `schema`.

@@ -32,14 +32,7 @@ pub enum Error {
     Layout(&'static str),
     /// containerd refuses.
     #[error("{step} of `{archive}`")]
-    Refused {
-        /// What was asked.
-        step: &'static str,
-        /// Of which archive.
-        archive: &'static str,
-        /// Its answer.
-        source: Box<Status>,
-    },
+    Refused { step: &'static str, archive: &'static str, source: Box<Status> },
 }
 
 /// OCI image index and manifest, as far as they say what refers to what (image-spec 1.1).

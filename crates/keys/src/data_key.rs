@@ -42,7 +42,7 @@ pub struct ClusterHalf {
     pub key: ClusterKey,
     /// The disk it is for.
     pub disk: DiskUuid,
-    /// Its generation.
+    /// Which generation of the disk's cluster key it is.
     pub generation: u32,
 }
 
@@ -77,28 +77,13 @@ pub enum OpenError {
     Header(#[from] HeaderError),
     /// Another disk.
     #[error("the disk is {found}, but this seal was made for disk {sealed}")]
-    OtherDisk {
-        /// What the seal names.
-        sealed: DiskUuid,
-        /// What the header names.
-        found: DiskUuid,
-    },
+    OtherDisk { sealed: DiskUuid, found: DiskUuid },
     /// Another level than the sealed one: never silently lower.
     #[error("the data header is for level {found}, but level {sealed} is sealed")]
-    Level {
-        /// What the seal names.
-        sealed: Level,
-        /// What the header is for.
-        found: Level,
-    },
+    Level { sealed: Level, found: Level },
     /// An older copy of the header was put back.
     #[error("the data header is older than the seal allows (generation {found}, at least {minimum} expected)")]
-    Older {
-        /// What the header has.
-        found: u64,
-        /// What the seal asks for.
-        minimum: u64,
-    },
+    Older { found: u64, minimum: u64 },
     /// The local half is wrong.
     #[error("the local key is not the one this disk was locked with")]
     LocalHalf,

@@ -53,12 +53,7 @@ pub enum DirectoryError {
     Size,
     /// Older than the seal accepts.
     #[error("the directory is older than the seal allows (version {found}, at least {minimum} expected)")]
-    Older {
-        /// What it has.
-        found: u64,
-        /// What the seal asks for.
-        minimum: u64,
-    },
+    Older { found: u64, minimum: u64 },
 }
 
 /// A directory that is about to be signed.

@@ -143,7 +143,6 @@ pub enum UnfitLink {
     /// Not in [`LINK_BITS`].
     #[error("a link's prefix has {min} to {max} bits, and {address}/{bits} has not", min = LINK_BITS.start(), max = LINK_BITS.end())]
     Bits {
-        /// The link's address.
         address: Ipv4Addr,
         /// The length of its prefix.
         bits: u8,
@@ -151,7 +150,6 @@ pub enum UnfitLink {
     /// The link would take addresses away from the cluster.
     #[error("{address}/{bits} overlaps {kept}, which is kept for {what}")]
     Overlaps {
-        /// The link's address.
         address: Ipv4Addr,
         /// The length of its prefix.
         bits: u8,
@@ -163,7 +161,6 @@ pub enum UnfitLink {
     /// What is asked there would be asked of somebody else.
     #[error("the resolver {resolver} lies in {kept}, which is kept for {what}")]
     Resolver {
-        /// Its address.
         resolver: Ipv4Addr,
         /// The cluster's prefix.
         kept: Ipv4Prefix,

@@ -68,7 +68,6 @@ pub enum IssueError {
     /// The profile belongs to another authority.
     #[error("the {asked} authority does not sign what belongs to {owner}")]
     WrongAuthority {
-        /// The one that was asked.
         asked: AuthorityKind,
         /// The one whose profile it is.
         owner: AuthorityKind,

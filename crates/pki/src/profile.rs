@@ -15,11 +15,11 @@ use crate::authority::AuthorityKind;
 pub enum Profile<'a> {
     /// A machine towards its owner, its cluster and other machines; for its Ed25519 identity key.
     Machine {
-        /// Who it is.
+        /// Goes into its TLS name, and is made of its key.
         machine: MachineId,
-        /// Where it belongs.
+        /// Goes into its TLS name and role URIs.
         cluster: ClusterId,
-        /// What it may do.
+        /// A URI each.
         roles: &'a [Role],
     },
     /// etcd towards its clients.
@@ -70,10 +70,7 @@ pub enum Profile<'a> {
     /// The owner, by `kubectl`.
     KubeOwner,
     /// A component that serves its probe on loopback only: controller-manager, scheduler.
-    LoopbackServer {
-        /// Which one.
-        component: &'a str,
-    },
+    LoopbackServer { component: &'a str },
 }
 
 /// What a certificate may be used for (extended key usage).

@@ -35,14 +35,9 @@ pub(super) enum Error {
     /// It answers what is no node.
     #[error(transparent)]
     BadNode(#[from] kube::node_roles::BadNode),
-    /// It refuses an object.
+    /// It answers the creation of an object with this HTTP status.
     #[error("create `{name}`: the Kubernetes API answers {status}")]
-    Refused {
-        /// Which object.
-        name: &'static str,
-        /// HTTP status code.
-        status: u16,
-    },
+    Refused { name: &'static str, status: u16 },
 }
 
 /// Creates the objects a new cluster starts with, unless their mark says that this was done, and labels the node with its

@@ -36,9 +36,9 @@ pub(crate) struct Children(Arc<Mutex<HashMap<Pid, oneshot::Sender<Exit>>>>);
 pub(crate) struct Command {
     /// Path of the executable.
     pub(crate) path: &'static str,
-    /// Whole argv.
+    /// All of argv, its own name first.
     pub(crate) argv: Vec<String>,
-    /// Whole environment.
+    /// All of the environment: nothing of PID 1's is passed on.
     pub(crate) environment: Vec<(String, String)>,
     /// Whether exec may raise privileges.
     pub(crate) privileges: Privileges,
@@ -51,9 +51,9 @@ pub(crate) struct Command {
 /// Lines that go to a log of their own: there they are not lost among others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Apart {
-    /// How they begin.
+    /// What such a line begins with.
     pub(crate) start: &'static str,
-    /// The log's name.
+    /// The log that takes them: `kube.audit`.
     pub(crate) log: &'static str,
 }
 

@@ -36,7 +36,7 @@ pub(crate) type Stop = oneshot::Receiver<()>;
 pub(crate) struct Unit {
     /// When it runs, and what its end means.
     pub(crate) spec: Spec,
-    /// What it is.
+    /// What is started when its time has come.
     pub(crate) run: Run,
     /// How one sees that it is ready, where its spec asks for a probe.
     pub(crate) probe: Option<Probe>,

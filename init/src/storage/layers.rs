@@ -100,12 +100,7 @@ pub(crate) enum Mapped {
     /// Encrypted.
     Crypt(Device),
     /// Encrypted, and below that authenticated.
-    CryptOverIntegrity {
-        /// The upper layer.
-        crypt: Device,
-        /// The lower layer.
-        integrity: Device,
-    },
+    CryptOverIntegrity { crypt: Device, integrity: Device },
 }
 
 impl Mapped {

@@ -21,7 +21,7 @@ const BEHIND: i32 = 10;
 pub(super) enum Way {
     /// The machine comes up: its services go first.
     Behind,
-    /// As everything else.
+    /// All that should come up is up: tagging takes its share.
     Equal,
 }
 

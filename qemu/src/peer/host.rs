@@ -39,7 +39,7 @@ pub struct Setup {
 pub struct StaticRoute {
     /// Destination prefix.
     pub to: Ipv4Addr,
-    /// Its length.
+    /// Length of that prefix in bits.
     pub prefix: u8,
     /// Next hop, on the peer's link.
     pub via: Ipv4Addr,

@@ -14,23 +14,13 @@ use crate::machine::{Boot, Content, Machine};
 pub enum PrepareError {
     /// A file or directory.
     #[error("prepare `{path}`")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
     /// The overlay tool cannot be started.
     #[error("start qemu-img (Debian package qemu-utils)")]
     Tool(#[source] io::Error),
     /// The overlay tool refused.
     #[error("make overlay `{file}`: {output}")]
-    Overlay {
-        /// The overlay.
-        file: PathBuf,
-        /// What the tool said.
-        output: String,
-    },
+    Overlay { file: PathBuf, output: String },
 }
 
 impl PrepareError {

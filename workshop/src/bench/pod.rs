@@ -29,9 +29,8 @@ const WEB: &str = "/api/v1/namespaces/default/pods/web?gracePeriodSeconds=0";
 /// kubectl with a kubeconfig.
 #[derive(Debug)]
 pub(crate) struct Kubectl {
-    /// The program.
     pub(crate) program: PathBuf,
-    /// Its kubeconfig.
+    /// The owner's kubeconfig.
     pub(crate) config: PathBuf,
 }
 

@@ -75,44 +75,33 @@ impl Arguments {
     }
 }
 
-/// The machine did not come up.
+/// The machine did not come up. `console` is the file with all that its console said.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
     /// It stopped where only a person can help.
     #[error("the machine is {state}: {reason}")]
-    Stopped {
-        /// Where it stopped.
-        state: MachineState,
-        /// Its own words.
-        reason: String,
-        /// The console's log.
-        console: PathBuf,
-    },
+    Stopped { state: MachineState, reason: String, console: PathBuf },
     /// Its kernel gave up.
     #[error("the machine's kernel panicked; its last lines:\n{lines}")]
     Panicked {
         /// The panic, as the console has it.
         lines: String,
-        /// The console's log.
         console: PathBuf,
     },
-    /// It is off.
+    /// It was started and is off.
     #[error("the machine is off: it powered itself off, or its QEMU ended{}", words(qemu))]
     Off {
         /// What QEMU said, if anything.
         qemu: String,
-        /// The console's log.
         console: PathBuf,
     },
     /// It did not answer, or not in time.
     #[error("the machine does not run after {} s", after.as_secs())]
     Late {
-        /// How long it had.
         after: Duration,
         /// What it was seen to do last.
         #[source]
         last: Option<Box<OpenError>>,
-        /// The console's log.
         console: PathBuf,
     },
 }

@@ -45,12 +45,7 @@ pub(crate) enum NotDestroyed {
     NotConfirmed(ClusterName),
     /// The question or its answer got lost.
     #[error("ask whether `{name}` is meant")]
-    Ask {
-        /// Which cluster.
-        name: ClusterName,
-        /// What the terminal says.
-        source: std::io::Error,
-    },
+    Ask { name: ClusterName, source: std::io::Error },
 }
 
 impl Advice for NotDestroyed {

@@ -19,7 +19,6 @@ pub enum Step {
     Write {
         /// Where, in bytes from the disk's start.
         at: u64,
-        /// What.
         bytes: Vec<u8>,
     },
     /// Wait until all that was written cannot be lost.

@@ -26,9 +26,9 @@ const LONGEST_FILE: u64 = 1 << 20;
 /// What is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shows {
-    /// Its name.
+    /// The pod's name.
     Greeting,
-    /// Its files, too.
+    /// The pod's name, and its files where a path is asked for.
     Files,
 }
 
