@@ -9,7 +9,7 @@ use std::convert::Infallible;
 
 use api::MilestoneKind;
 
-use crate::enrolment::{self, Outcome, Site};
+use crate::enrolment::{Enrolment, Outcome};
 use crate::machine::buttons::Buttons;
 use crate::machine::disk::Disk;
 use crate::machine::kernel::{self, Kernel};
@@ -45,23 +45,23 @@ async fn boot() -> Result<Infallible, Fatal> {
     let disk = Disk::find(board.boot().root_hash.partition_uuid(), |disk, refused| {
         tracing::warn!(disk = %disk.display(), reason = %refused, "disk skipped and left alone");
     })?;
-    let found = enrolment::read(&disk, board.boot()).await?;
+    let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
+    let found = enrolment.read().await?;
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
     let api = PublicApi::open(&board, &children, uplink.clients.as_ref(), &found)?;
     board.reached("public api", MilestoneKind::Step);
-    let site = Site { disk: &disk, board: &board, children: &children };
-    let (mut member, underway) = match enrolment::act(found, power_on, site).await? {
-        Outcome::Member(member, underway) => (member, underway),
+    let (mut member, underway, capped) = match enrolment.act(found.decision, power_on).await? {
+        Outcome::Member(member, underway, capped) => (member, underway, capped),
         Outcome::Stays(settled, reason) => {
             board.settled(&settled, &reason);
             return serve::waiting(api, buttons).await;
         }
     };
     kernel::name(&member.name, member.machine)?;
-    api.admit(&mut member)?;
+    api.admit(&mut member, &capped)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;
     board.reached("mesh", MilestoneKind::Step);
-    serve::machine(serve::Machine { board, children, api, buttons, member, mesh, underway }).await
+    serve::machine(serve::Machine { board, children, api, buttons, member, mesh, underway }, capped).await
 }

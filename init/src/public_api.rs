@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use enrol::found::Found;
+use enrol::plan::Capped;
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
 use pki::{CertificateDer, Identity, PrivateKey, PublicKey, machine_tls_name};
 use supervise::{Backoff, Critical, InvalidTree, Readiness, Restart, Spec};
 use tokio::sync::{mpsc, watch};
 
-use crate::enrolment::{Found, Known, Member};
+use crate::enrolment::{Known, Member};
 use crate::machine::power::PowerRequest;
 use crate::rpc::{self, Broken, ClaimSecret, Claimable, Context, Front, KubernetesAccess};
 use crate::runtime::child::Children;
@@ -103,8 +105,8 @@ impl PublicApi {
         let tree = Services::start(children, vec![unit])?;
         context.show(&tree);
         let api = Self { context, power, tree, front, nameless };
-        found.known.as_ref().map_or(Ok(()), |known| api.prove(known))?;
-        if let Some(reason) = found.refused {
+        found.seal().map_or(Ok(()), |seal| api.prove(&Known::of(seal)))?;
+        if let Some(reason) = found.refused() {
             api.context.first_contact(Claimable::Never(reason));
         }
         Ok(api)
@@ -130,11 +132,11 @@ impl PublicApi {
         Ok(())
     }
 
-    /// Takes on a member: its identity, its authorities, and first contact where that has not been.
+    /// Takes on a member, behind the cap: its identity, its authorities, and first contact where that has not been.
     ///
     /// # Errors
     /// As [`Self::prove`].
-    pub(crate) fn admit(&self, member: &mut Member) -> Result<(), Error> {
+    pub(crate) fn admit(&self, member: &mut Member, _behind_the_cap: &Capped) -> Result<(), Error> {
         self.prove(&member.known())?;
         self.context.board.update(|view| {
             view.roles = member.cluster_roles();

@@ -1,7 +1,6 @@
 //! What every part of PID 1 runs on: tasks and children, the clock, the log, memory. Knows nothing of the machine or its
 //! cluster.
 
-pub(crate) mod chain;
 pub(crate) mod child;
 pub(crate) mod clock;
 pub(crate) mod console;

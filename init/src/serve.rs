@@ -4,8 +4,9 @@ use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use enrol::plan::Capped;
 use kube::{ControlPlane, Plan};
-use model::{Ipv4Prefix, POD_PREFIX, Underway};
+use model::{Chain, Ipv4Prefix, POD_PREFIX, Underway};
 use supervise::StopReason;
 
 use crate::control::{self, Extent};
@@ -39,11 +40,11 @@ pub(crate) struct Machine {
     pub(crate) underway: Underway,
 }
 
-/// Serves a member until it is asked to end.
+/// Serves a member, behind the cap, until it is asked to end.
 ///
 /// # Errors
 /// What could not be started; and what could not be mended: the machine then starts again.
-pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
+pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
     let Machine { board, children, mut api, mut buttons, member, mesh, underway } = machine;
     let plan = Plan {
         node: member.name.clone(),
@@ -89,7 +90,7 @@ pub(crate) async fn machine(machine: Machine) -> Result<Infallible, Fatal> {
     let data = member.data.clone();
     match tasks::blocking(move || storage::close(&data)).await {
         Ok(()) => tracing::info!(left = storage::layers().unwrap_or_default().join(" "), "data partition closed"),
-        Err(error) => tracing::error!(error = %crate::runtime::chain::Chain(&error), "data partition not closed"),
+        Err(error) => tracing::error!(error = %Chain(&error), "data partition not closed"),
     }
     end(&api, how).await
 }

@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use enrol::create::HeaderCopy;
+use enrol::plan::HeaderCopy;
 use keys::header::{Copies, HEADER_BYTES, HEADER_OFFSETS};
+use model::Chain;
 
-use crate::runtime::chain::Chain;
 use crate::runtime::child::Children;
 use crate::shown::board::{Board, View};
 

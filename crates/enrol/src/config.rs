@@ -92,7 +92,7 @@ pub enum ConfigError {
     #[error("the enrolment config has {0} bytes, at most {MOST_CONFIG_BYTES} are read")]
     TooLarge(usize),
     /// Not the protobuf that it should be.
-    #[error("the enrolment config is malformed: {0}")]
+    #[error("the enrolment config is malformed")]
     Malformed(#[from] Malformed),
     /// A later version.
     #[error("the enrolment config was written by a newer Cairn (version {0})")]
@@ -122,10 +122,10 @@ pub enum ConfigError {
     #[error("the enrolment config's first contact secret is all zeros")]
     FirstContactZero,
     /// A name that is none.
-    #[error("the enrolment config's node_id cannot be used: {0}")]
+    #[error("the enrolment config's node_id cannot be used")]
     NodeName(#[from] BadNodeName),
     /// Network settings that cannot work.
-    #[error("the enrolment config's network cannot be used: {0}")]
+    #[error("the enrolment config's network cannot be used")]
     Network(#[from] BadNetwork),
     /// A level this version does not know.
     #[error("the enrolment config asks for the unknown level {0}")]
@@ -140,7 +140,7 @@ pub enum ConfigError {
     #[error("the enrolment config names the Kubernetes role {0} twice")]
     RoleTwice(Role),
     /// Well formed, but beyond this version.
-    #[error("this version of Cairn cannot serve the enrolment config: {0}")]
+    #[error("this version of Cairn cannot serve the enrolment config")]
     Unserved(#[from] Unserved),
 }
 

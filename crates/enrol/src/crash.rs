@@ -3,9 +3,8 @@
 use model::Level;
 use proptest::prelude::*;
 
-use crate::config::Tpm;
-use crate::create::{Event, State, Step};
-use crate::world::{Cut, Ended, World, finished};
+use crate::found::{Files, Slots};
+use crate::world::{Chip, Cut, Ended, World, finished};
 
 /// More effects than any plan has.
 const MOST_EFFECTS: usize = 24;
@@ -26,7 +25,7 @@ fn outlive(mut world: World, cuts: &[Cut]) -> World {
             assert_eq!(Some(cluster), committed, "the machine runs on committed data");
         }
     }
-    assert!(world.config.is_none(), "the config is gone after {cuts:?}");
+    assert!(world.files.config.is_none(), "the config is gone after {cuts:?}");
     assert_eq!(world.boot(None), Ended::Running(committed.expect("it ran")), "and it comes back");
     world
 }
@@ -35,10 +34,10 @@ fn outlive(mut world: World, cuts: &[Cut]) -> World {
 #[test]
 fn a_cut_after_any_effect_and_at_any_sector_ends_in_a_finished_machine() {
     for level in Level::ALL {
-        for tpm in [Tpm::Present, Tpm::Absent] {
+        for tpm in [Some(Chip::default()), None] {
             for after in 0..MOST_EFFECTS {
                 for sectors in TEARS {
-                    outlive(World::flashed(*level, tpm), &[Cut { after, sectors }]);
+                    outlive(World::flashed(*level, tpm.clone()), &[Cut { after, sectors }]);
                 }
             }
         }
@@ -52,7 +51,7 @@ proptest! {
     #[test]
     fn any_row_of_cuts_ends_in_a_finished_machine(
         level in prop::sample::select(Level::ALL),
-        tpm in prop::sample::select(vec![Tpm::Present, Tpm::Absent]),
+        tpm in prop::sample::select(vec![Some(Chip::default()), None]),
         cuts in prop::collection::vec((0..MOST_EFFECTS, 0usize..=128), 0..6),
     ) {
         let cuts: Vec<_> = cuts.into_iter().map(|(after, sectors)| Cut { after, sectors }).collect();
@@ -64,28 +63,36 @@ proptest! {
     fn cuts_of_a_finished_machine_change_nothing(
         cuts in prop::collection::vec((0..MOST_EFFECTS, 0usize..=128), 0..4),
     ) {
-        let (world, _) = finished(Level::Authenticated, Tpm::Present);
+        let (world, _) = finished(Level::Authenticated, Some(Chip::default()));
         let cuts: Vec<_> = cuts.into_iter().map(|(after, sectors)| Cut { after, sectors }).collect();
         let after = outlive(world.clone(), &cuts);
-        prop_assert!(after.headers == world.headers && after.esp == world.esp && after.filesystem == world.filesystem);
+        let esp = |world: &World| {
+            let Files { seal, share, directory, record, .. } = &world.files;
+            [seal, share, directory, record].map(Slots::clone)
+        };
+        prop_assert!(esp(&after) == esp(&world));
+        prop_assert!(after.headers == world.headers && after.filesystem == world.filesystem);
     }
 }
 
+/// Proves: D4
 #[test]
-fn an_event_that_does_not_fit_is_reported_and_changes_nothing() {
-    let mut out = Vec::new();
-    let state = State::Performing { step: Step::Mount, rest: crate::create::Plan::default() };
-    let state = state.handle(Event::Done(Step::GrowData), &mut out);
-    let [crate::create::Effect::Report(unexpected)] = &out[..] else { panic!("one report: {out:?}") };
-    assert_eq!(unexpected.to_string(), "unexpected Done(GrowData): waiting to mount the data partition");
-    out.clear();
-    let state = state.handle(Event::Failed(Step::GrowData), &mut out);
-    assert!(matches!(&out[..], [crate::create::Effect::Report(_)]), "it is not this step that failed: {out:?}");
-    assert!(matches!(state, State::Performing { step: Step::Mount, .. }));
-    out.clear();
-    let State::Failed { step } = state.handle(Event::Failed(Step::Mount), &mut out) else { panic!("it failed") };
-    assert_eq!((step, out.len()), (Step::Mount, 0));
-    let finished = State::start(crate::create::Plan::default(), &mut out);
-    let finished = finished.handle(Event::Done(Step::Mount), &mut out);
-    assert!(matches!(finished, State::Finished) && out.len() == 1);
+fn an_effect_that_fails_closes_the_data_and_the_next_boot_goes_on_or_starts_over() {
+    for level in Level::ALL {
+        let mut failed = 0;
+        for effect in 0..MOST_EFFECTS {
+            let mut world = World::flashed(*level, Some(Chip::default()));
+            match world.boot_failing_at(effect) {
+                Ended::Waiting(why) => {
+                    failed += 1;
+                    assert!(why.starts_with("could not ") && why.contains(": the disk fails. "), "{why}");
+                }
+                Ended::Running(_) => assert!(effect >= failed, "effects are counted without a gap"),
+                Ended::Cut => panic!("nobody cut"),
+            }
+            outlive(world, &[]);
+        }
+        // Of the plan at level insecure, which has no share, up to the cap.
+        assert!(failed >= 15, "{failed} effects failed at {level}");
+    }
 }

@@ -1,322 +1,423 @@
-//! What a boot does, decided by reading and nothing else: seal × header → [`Verdict`]. Never writes, never asks.
+//! What a boot does, decided by what was read and nothing else: seal × header → [`Decision`]. Never writes; asks nobody but
+//! the TPM for what it keeps.
 //!
-//! | seal | header | verdict |
+//! | seal | header | decision |
 //! |---|---|---|
-//! | none | none, or each copy blank or a valid provisional | `Create` with a config, `Blank` without one |
+//! | none | none, or each copy blank or a valid provisional | `Create` with a config, else wait: `Blank` |
 //! | none | a committed copy, or anything else that is not blank | `NeedsOwner`: nothing is formatted |
 //! | there, does not unseal | any | `NeedsOwner`: names the cause |
 //! | good | blank | `NeedsOwner`: the disk is not this seal's |
-//! | good | provisional, opens | `CommitThenOpen` |
-//! | good | committed, cluster half not at hand | `AwaitingKeys` |
+//! | good | provisional, opens | `Open`, and commit it first |
+//! | good | committed, cluster half not at hand | wait: `AwaitingKeys` |
 //! | good | committed, opens | `Open` |
 //! | good | does not open | `NeedsOwner`: says which half is wrong, or that the header is damaged |
-//! | good | opens, but a layer above refuses | `Failed` (the shell says so when it happens) |
+//! | the TPM fails | any | wait: `Failed` |
+//!
+//! [`Plan`]s are made of a [`Creation`] or an [`Opening`], and those are made here only:
+//! ```compile_fail,E0624
+//! fn beside(effects: Vec<enrol::plan::Effect>, holder: keys::data_key::Holder) {
+//!     enrol::plan::Plan::create(effects, holder); // of nothing that was decided
+//! }
+//! ```
+//! ```compile_fail,E0451
+//! fn beside(seal: enrol::found::Seal, opened: keys::data_key::Opened) {
+//!     let leftover = enrol::found::Leftover::Absent;
+//!     enrol::found::Opening { seal, opened, half: None, leftover }; // of a header that somebody else opened
+//! }
+//! ```
 
 use keys::binding::Binding;
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
-use keys::seal::{Body, SealError};
-use model::{BootClass, Stay};
+use keys::pair::{File, Pair};
+use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
+use keys::share;
+use model::{BootClass, ClusterKey, Ipv4Prefix, NetworkConfig, SealRoot, VPN_PREFIX};
+use zeroize::Zeroizing;
 
-use crate::config::{self, ConfigError, Tpm, Verified};
+use crate::config::{self, ConfigError, EnrolmentConfig, Tpm, Verified};
+use crate::create::{Draft, Issued, Material, NextWrites};
+use crate::keeper::{Keeper, Locked, NotReleased, released};
+use crate::member::Membership;
+use crate::plan::Plan;
+use crate::wait::{Failure, Reason, Wait};
 
-/// What was read of the seal.
+/// Everything a decision is made of, but the TPM.
 #[derive(Debug)]
-pub enum FoundSeal<'a> {
-    /// No slot whose checksum holds; a torn first seal is none.
-    None,
-    /// A newer Cairn wrote it.
-    Newer(u32),
-    /// A checksum holds, but what is under it makes no sense.
-    Malformed(SealError),
-    /// It is there and does not unseal.
-    Locked(Locked),
-    /// It opened.
-    Open(&'a Body),
-}
-
-/// Why a seal does not unseal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Locked {
-    /// Started another way than when it sealed.
-    #[error("the machine was sealed when started as {sealed}, and is now started as {now}")]
-    BootClass {
-        /// What the seal names.
-        sealed: BootClass,
-        /// What this boot is.
-        now: BootClass,
-    },
-    /// No TPM.
-    #[error("the machine was sealed to a TPM, and has none now")]
-    NoTpm,
-    /// Another storage key: another TPM, or a cleared one.
-    #[error("the machine was sealed to another TPM, or its TPM was cleared")]
-    OtherTpm,
-    /// PCRs have other values: firmware, boot loader, kernel or their order changed.
-    #[error("the machine's firmware, boot loader or kernel is not what it was sealed with (PCR policy)")]
-    Pcrs,
-    /// The firmware does not measure.
-    #[error("the machine's firmware measures nothing into PCR {0}: it is broken")]
-    ZeroPcr(u8),
-    /// It lies in clear, and there is a TPM that would have held it.
-    #[error("the machine has a working TPM, and its secret lies in clear beside it: somebody else may have written it")]
-    InClear,
-    /// Unsealed, but the body does not open or makes no sense.
-    #[error("{0}")]
-    Body(SealError),
-}
-
-impl Locked {
-    /// What keeps the secret of `binding` shut on a machine with this TPM, before the TPM is asked. None: it may be asked,
-    /// or there is nothing to ask.
-    #[must_use]
-    pub const fn before_asking(binding: &Binding, tpm: Tpm) -> Option<Self> {
-        match (binding, tpm) {
-            (Binding::Unprotected(_), Tpm::Present) => Some(Self::InClear),
-            (Binding::Tpm(_), Tpm::Absent) => Some(Self::NoTpm),
-            (Binding::Tpm(_), Tpm::ZeroPcr(pcr)) => Some(Self::ZeroPcr(pcr)),
-            (Binding::Unprotected(_), Tpm::Absent | Tpm::ZeroPcr(_)) | (Binding::Tpm(_), Tpm::Present) => None,
-        }
-    }
-}
-
-/// What was read of the enrolment config.
-#[derive(Debug)]
-pub enum FoundConfig {
-    /// None: the machine waits.
-    Absent,
-    /// One that is refused.
-    Refused(ConfigError),
-    /// One that can be served.
-    Good(Box<Verified>),
-}
-
-impl FoundConfig {
-    /// Reads the config that counts: QEMU's item wins over the file.
-    #[must_use]
-    pub fn read(fw_cfg: Option<&[u8]>, file: Option<&[u8]>) -> Self {
-        match fw_cfg.or(file).map(config::read) {
-            None => Self::Absent,
-            Some(Err(error)) => Self::Refused(error),
-            Some(Ok(verified)) => Self::Good(Box::new(verified)),
-        }
-    }
-}
-
-/// Everything a decision needs.
-#[derive(Debug)]
-pub struct Found<'a> {
-    /// The seal.
-    pub seal: FoundSeal<'a>,
+pub struct Inputs<'a> {
+    /// What lies on the ESP, and what the hypervisor passed.
+    pub files: &'a Files,
     /// Both places of the data header.
     pub header: &'a Copies,
-    /// The cluster's half of the key, where a share or the cluster gave it.
-    pub cluster: Option<&'a ClusterHalf>,
-    /// The config.
-    pub config: FoundConfig,
-    /// The TPM.
-    pub tpm: Tpm,
+    /// How the machine was started.
+    pub boot_class: BootClass,
 }
 
-/// What this boot does.
+/// Both slots of every pair, and the enrolment config, as they were read.
 #[derive(Debug)]
-pub enum Verdict {
-    /// Nothing here and nothing asked for: waits to be activated.
-    Blank,
-    /// Creates a cluster; whatever an abandoned attempt left is overwritten.
-    Create(Box<Verified>),
-    /// Opens the data partition.
-    Open(Opened),
-    /// A cut came between seal and commit: commits the header, then opens.
-    CommitThenOpen(Opened),
-    /// Waits for the cluster's half of the key.
-    AwaitingKeys {
-        /// The generation that is needed.
-        generation: u32,
-    },
-    /// Cannot go on without its owner; nothing was changed.
-    NeedsOwner(Reason),
-    /// A layer above the header refuses the data; nothing was written.
-    Failed(Layer),
+#[cfg_attr(test, derive(Clone))]
+pub struct Files {
+    /// The seal's slots; in clear parts and unprotected seals they hold secrets.
+    pub seal: Slots,
+    /// The share's.
+    pub share: Slots,
+    /// The directory's.
+    pub directory: Slots,
+    /// The recovery record's.
+    pub record: Slots,
+    /// The enrolment config on the ESP.
+    pub config: Option<Zeroizing<Vec<u8>>>,
+    /// The enrolment config that QEMU passed.
+    pub fw_cfg: Option<Zeroizing<Vec<u8>>>,
 }
 
-/// Why the owner is needed. The text says what is wrong, what was left alone, and what to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Reason {
-    /// The config is refused.
-    #[error(
-        "{0}. Nothing was changed. Write another with `cairnctl enrol config`, put it on the ESP as \
-         cairn/enrolment.pb and start the machine again"
-    )]
-    Config(#[from] ConfigError),
-    /// No seal, but data.
-    #[error(
-        "the disk holds data of an enrolled machine, but the ESP holds no seal for it. Nothing was formatted. Put back \
-         the ESP that belongs to this disk; to give the disk up, write a fresh image over it"
-    )]
-    LiveDisk,
-    /// No seal, and bytes that no create left.
-    #[error(
-        "{0}, and there is no seal. Nothing was formatted: it may be somebody's data. Check that this is the right \
-         disk; to give it up, write a fresh image over it"
-    )]
-    ForeignDisk(HeaderError),
-    /// A newer Cairn's disk.
-    #[error("the {what} was written by a newer Cairn (version {version}). Nothing was changed. Start the newer image")]
-    Newer {
-        /// Seal or data header.
-        what: &'static str,
-        /// Its version.
-        version: u32,
-    },
-    /// A seal that makes no sense.
-    #[error("the seal makes no sense: {0}. Nothing was changed. Put back the ESP that belongs to this disk")]
-    Seal(SealError),
-    /// A seal that does not unseal.
-    #[error("{cause}. Nothing was changed. {remedy}", cause = .0, remedy = .0.remedy())]
-    Locked(Locked),
-    /// A header that does not open.
-    #[error("{cause}. Nothing was changed. {remedy}", cause = .0, remedy = remedy(.0))]
-    Header(OpenError),
-}
+/// The two slots of a pair. One that is not there is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Slots(pub [Zeroizing<Vec<u8>>; 2]);
 
-/// The layers above the header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Layer {
-    /// dm-integrity.
-    Integrity,
-    /// dm-crypt.
-    Crypt,
-    /// XFS.
-    Filesystem,
-}
-
-/// Decides. Consumes what was read: nobody decides twice.
-#[must_use]
-pub fn decide(found: Found<'_>) -> Verdict {
-    match found.seal {
-        FoundSeal::None => unsealed(found.header, found.config, found.tpm),
-        FoundSeal::Newer(version) => Verdict::NeedsOwner(Reason::Newer { what: "seal", version }),
-        FoundSeal::Malformed(error) => Verdict::NeedsOwner(Reason::Seal(error)),
-        FoundSeal::Locked(locked) => Verdict::NeedsOwner(Reason::Locked(locked)),
-        FoundSeal::Open(body) => sealed(body, found.header, found.cluster),
+impl Slots {
+    fn bytes(&self) -> [&[u8]; 2] {
+        [&self.0[0], &self.0[1]]
     }
 }
 
-fn unsealed(header: &Copies, config: FoundConfig, tpm: Tpm) -> Verdict {
-    for copy in &header.0 {
+impl Files {
+    /// The two slots of `file`.
+    pub const fn pair(&mut self, file: File) -> &mut Slots {
+        match file {
+            File::Seal => &mut self.seal,
+            File::Share => &mut self.share,
+            File::Directory => &mut self.directory,
+            File::Record => &mut self.record,
+        }
+    }
+
+    fn next_writes(&self) -> NextWrites {
+        NextWrites {
+            seal: seal::read(self.seal.bytes()).1,
+            share: Pair::read(File::Share, self.share.bytes()).next,
+            directory: Pair::read(File::Directory, self.directory.bytes()).next,
+            record: Pair::read(File::Record, self.record.bytes()).next,
+        }
+    }
+
+    /// The config that counts: QEMU's item wins over the file.
+    pub(crate) fn config(&self) -> Option<Result<Verified, ConfigError>> {
+        let bytes = self.fw_cfg.as_ref().or(self.config.as_ref());
+        bytes.map(|bytes| config::read(bytes))
+    }
+}
+
+/// What was found on this machine: what its network needs, and what this boot does.
+#[derive(Debug)]
+pub struct Found {
+    /// How the machine gets its public addresses.
+    pub network: NetworkConfig,
+    /// Where VPN addresses come from.
+    pub vpn_prefix: Ipv4Prefix,
+    /// What this boot does.
+    pub decision: Decision,
+    /// What the log should have.
+    pub reports: Vec<Report>,
+}
+
+/// What this boot does, with everything it needs to do it.
+#[derive(Debug)]
+pub enum Decision {
+    /// Creates a cluster; whatever an abandoned attempt left is overwritten.
+    Create(Box<Creation>),
+    /// Opens the data partition.
+    Open(Box<Opening>),
+    /// Waits. A seal that opened says all the same who the machine is.
+    Wait(Wait, Option<Box<Seal>>),
+}
+
+/// A line for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Report {
+    /// A share is there and of no use.
+    #[error("a share does not open")]
+    Share(#[source] Locked),
+    /// A sealed machine takes no config any more.
+    #[error("ignoring the enrolment config: this machine is enrolled already")]
+    ConfigIgnored,
+}
+
+/// A seal that opened.
+#[derive(Debug)]
+pub struct Seal {
+    /// What it says to everybody.
+    pub clear: Clear,
+    /// What it says to this machine.
+    pub body: Body,
+}
+
+/// A cluster to create.
+#[derive(Debug)]
+pub struct Creation {
+    pub(crate) verified: Verified,
+    pub(crate) next: NextWrites,
+    pub(crate) boot_class: BootClass,
+}
+
+/// A data partition whose header opened.
+#[derive(Debug)]
+pub struct Opening {
+    seal: Seal,
+    opened: Opened,
+    half: Option<ClusterHalf>,
+    leftover: Leftover,
+}
+
+/// Decides, with the TPM that was found or what kept it from being used.
+pub fn decide<K: Keeper>(inputs: &Inputs<'_>, tpm: Result<Option<&mut K>, K::Error>) -> Found {
+    match tpm.and_then(|tpm| with_tpm(inputs, tpm)) {
+        Ok(found) => found,
+        // A TPM that fails decides nothing: the machine comes up with the defaults and says so.
+        Err(error) => Found {
+            network: NetworkConfig::default(),
+            vpn_prefix: VPN_PREFIX,
+            decision: Decision::Wait(Wait::Failed(Failure::Tpm(Box::new(error))), None),
+            reports: Vec::new(),
+        },
+    }
+}
+
+fn with_tpm<K: Keeper>(inputs: &Inputs<'_>, mut keeper: Option<&mut K>) -> Result<Found, K::Error> {
+    let Inputs { files, header, boot_class } = inputs;
+    let unsealed = unseal(files.seal.bytes(), *boot_class, keeper.as_deref_mut())?;
+    let config = files.config();
+    let (network, vpn_prefix) = network(&unsealed, config.as_ref());
+    let mut reports = Vec::new();
+    let decision = match unsealed {
+        Unsealed::None => without_seal(inputs, config, Tpm::of(keeper.as_deref())),
+        Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
+        Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
+        Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
+        Unsealed::Open(seal) => {
+            let half = cluster_half(files, &seal.body, keeper, &mut reports)?;
+            let leftover = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
+            if leftover == Leftover::Ignore || files.fw_cfg.is_some() {
+                reports.push(Report::ConfigIgnored);
+            }
+            with_seal(seal, header, half, leftover)
+        }
+    };
+    Ok(Found { network, vpn_prefix, decision, reports })
+}
+
+/// What was made of the seal.
+enum Unsealed {
+    None,
+    Newer(u32),
+    Malformed(SealError),
+    Locked(Box<Clear>, Locked),
+    Open(Box<Seal>),
+}
+
+/// Opens the first seal that opens, those of a TPM before those in clear and the newest first; otherwise says what keeps
+/// the first one shut.
+fn unseal<K: Keeper>(
+    slots: [&[u8]; 2],
+    boot_class: BootClass,
+    mut keeper: Option<&mut K>,
+) -> Result<Unsealed, K::Error> {
+    let candidates = match seal::read(slots).0 {
+        SealFiles::None => return Ok(Unsealed::None),
+        SealFiles::Newer(version) => return Ok(Unsealed::Newer(version)),
+        SealFiles::Malformed(error) => return Ok(Unsealed::Malformed(error)),
+        SealFiles::Candidates(candidates) => candidates,
+    };
+    let mut shut = Unsealed::None;
+    for candidate in candidates {
+        match body(&candidate, boot_class, keeper.as_deref_mut()) {
+            Ok(body) => return Ok(Unsealed::Open(Box::new(Seal { clear: candidate.clear, body }))),
+            Err(NotReleased::Failed(error)) => return Err(error),
+            Err(NotReleased::Locked(locked)) => {
+                if matches!(shut, Unsealed::None) {
+                    shut = Unsealed::Locked(Box::new(candidate.clear), locked);
+                }
+            }
+        }
+    }
+    Ok(shut)
+}
+
+fn body<K: Keeper>(
+    candidate: &Candidate,
+    boot_class: BootClass,
+    keeper: Option<&mut K>,
+) -> Result<Body, NotReleased<K::Error>> {
+    let Clear { binding, boot_class: sealed, .. } = &candidate.clear;
+    // Without a TPM nothing was measured, so how the machine was started makes no difference.
+    if matches!(binding, Binding::Tpm(_)) && *sealed != boot_class {
+        return Err(NotReleased::Locked(Locked::BootClass { sealed: *sealed, now: boot_class }));
+    }
+    let root = SealRoot(released(binding, keeper)?);
+    candidate.open(&root).map_err(|error| NotReleased::Locked(Locked::Body(error)))
+}
+
+/// The cluster's half of the data key, from this machine's own shares: of the first that opens.
+fn cluster_half<K: Keeper>(
+    files: &Files,
+    body: &Body,
+    mut keeper: Option<&mut K>,
+    reports: &mut Vec<Report>,
+) -> Result<Option<ClusterHalf>, K::Error> {
+    for share in share::read(files.share.bytes(), body.disk).0 {
+        match released(&share.binding, keeper.as_deref_mut()) {
+            Ok(key) => return Ok(Some(share.half(ClusterKey(key)))),
+            Err(NotReleased::Locked(locked)) => reports.push(Report::Share(locked)),
+            Err(NotReleased::Failed(error)) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// What network and API need, whatever is decided: from the seal, which says it in clear; from the config before there is
+/// one.
+fn network(unsealed: &Unsealed, config: Option<&Result<Verified, ConfigError>>) -> (NetworkConfig, Ipv4Prefix) {
+    let of = |clear: &Clear| (clear.network.clone(), clear.vpn_prefix);
+    match (unsealed, config) {
+        (Unsealed::Locked(clear, _), _) => of(clear),
+        (Unsealed::Open(seal), _) => of(&seal.clear),
+        (Unsealed::None, Some(Ok(Verified { config, .. }))) => (config.network.clone(), config.create.vpn_prefix),
+        (Unsealed::None, Some(Err(_)) | None) | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => {
+            (NetworkConfig::default(), VPN_PREFIX)
+        }
+    }
+}
+
+const fn needs_owner(reason: Reason) -> Decision {
+    Decision::Wait(Wait::NeedsOwner(reason), None)
+}
+
+fn without_seal(inputs: &Inputs<'_>, config: Option<Result<Verified, ConfigError>>, tpm: Tpm) -> Decision {
+    for copy in &inputs.header.0 {
         match copy {
-            Copy::Valid(header) if header.state == State::Committed => return Verdict::NeedsOwner(Reason::LiveDisk),
+            Copy::Valid(header) if header.state == State::Committed => return needs_owner(Reason::LiveDisk),
             Copy::Refused(HeaderError::Newer(version)) => {
-                return Verdict::NeedsOwner(Reason::Newer { what: "data header", version: *version });
+                return needs_owner(Reason::Newer { what: "data header", version: *version });
             }
             Copy::Blank | Copy::Valid(_) | Copy::Refused(_) => {}
         }
     }
-    if let Some(error) = header.refused() {
-        return Verdict::NeedsOwner(Reason::ForeignDisk(error));
+    if let Some(error) = inputs.header.refused() {
+        return needs_owner(Reason::ForeignDisk(error));
     }
-    match config {
-        FoundConfig::Absent => Verdict::Blank,
-        FoundConfig::Refused(error) => Verdict::NeedsOwner(Reason::Config(error)),
-        FoundConfig::Good(verified) => match verified.config.fits(tpm) {
-            Ok(()) => Verdict::Create(verified),
-            Err(unserved) => Verdict::NeedsOwner(Reason::Config(unserved.into())),
-        },
+    let verified = match config {
+        None => return Decision::Wait(Wait::Blank, None),
+        Some(Err(error)) => return needs_owner(Reason::Config(error)),
+        Some(Ok(verified)) => verified,
+    };
+    if let Err(unserved) = verified.config.fits(tpm) {
+        return needs_owner(Reason::Config(unserved.into()));
     }
+    let next = inputs.files.next_writes();
+    Decision::Create(Box::new(Creation { verified, next, boot_class: inputs.boot_class }))
 }
 
-fn sealed(body: &Body, header: &Copies, cluster: Option<&ClusterHalf>) -> Verdict {
-    match open(header, &body.local_key, cluster, &body.expected()) {
-        Ok(opened) => match opened.header.state {
-            State::Provisional => Verdict::CommitThenOpen(opened),
-            State::Committed => Verdict::Open(opened),
-        },
-        Err(OpenError::ClusterHalfMissing { generation }) => Verdict::AwaitingKeys { generation },
+fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, leftover: Leftover) -> Decision {
+    let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
+        Ok(opened) => return Decision::Open(Box::new(Opening { seal: *seal, opened, half, leftover })),
+        Err(OpenError::ClusterHalfMissing { generation }) => Wait::AwaitingKeys { generation },
         Err(OpenError::Header(HeaderError::Newer(version))) => {
-            Verdict::NeedsOwner(Reason::Newer { what: "data header", version })
+            Wait::NeedsOwner(Reason::Newer { what: "data header", version })
         }
-        Err(error) => Verdict::NeedsOwner(Reason::Header(error)),
-    }
+        Err(error) => Wait::NeedsOwner(Reason::Header(error)),
+    };
+    Decision::Wait(wait, Some(seal))
 }
 
-impl Verdict {
-    /// What the machine waits for, if there is nothing it can do by itself.
+impl Found {
+    /// The seal, if it opened: enough to prove the machine and to know its owner, whatever becomes of its data.
     #[must_use]
-    pub const fn stay(&self) -> Option<Stay> {
-        match self {
-            Self::Create(_) | Self::Open(_) | Self::CommitThenOpen(_) => None,
-            Self::Blank => Some(Stay::Blank),
-            Self::AwaitingKeys { .. } => Some(Stay::AwaitingKeys),
-            Self::NeedsOwner(_) => Some(Stay::NeedsOwner),
-            Self::Failed(_) => Some(Stay::Failed),
+    pub fn seal(&self) -> Option<&Seal> {
+        match &self.decision {
+            Decision::Create(_) => None,
+            Decision::Open(opening) => Some(&opening.seal),
+            Decision::Wait(_, seal) => seal.as_deref(),
         }
     }
 
-    /// One paragraph for console and API.
+    /// What is wrong with the config, where this boot brings no identity for that. It names nobody, so anybody may be told.
     #[must_use]
-    pub fn message(&self) -> String {
-        match self {
-            Self::Blank => "no enrolment config: waiting. Make one with `cairnctl enrol config`, put it on the ESP as \
-                            cairn/enrolment.pb and start the machine again"
-                .to_owned(),
-            Self::Create(_) => "creating a cluster".to_owned(),
-            Self::Open(_) => "opening the data partition".to_owned(),
-            Self::CommitThenOpen(_) => "finishing an interrupted create, then opening the data partition".to_owned(),
-            Self::AwaitingKeys { generation } => {
-                format!("waiting for the cluster's half of the data key (generation {generation})")
-            }
-            Self::NeedsOwner(reason) => reason.to_string(),
-            Self::Failed(layer) => format!(
-                "the data partition opens, but {} refuses it. Nothing was written. `cairnctl machine logs` has the \
-                 kernel's words",
-                layer.name()
-            ),
+    pub const fn refused(&self) -> Option<Reason> {
+        match &self.decision {
+            Decision::Wait(Wait::NeedsOwner(reason @ Reason::Config(_)), _) => Some(*reason),
+            Decision::Create(_) | Decision::Open(_) | Decision::Wait(..) => None,
         }
     }
 }
 
-impl Layer {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Integrity => "dm-integrity",
-            Self::Crypt => "dm-crypt",
-            Self::Filesystem => "XFS",
-        }
+impl Creation {
+    /// What the owner signed.
+    #[must_use]
+    pub const fn config(&self) -> &EnrolmentConfig {
+        &self.verified.config
+    }
+
+    /// Brings together what the owner wants, what is random, and what the new cluster's authority issued.
+    #[must_use]
+    pub fn draft(self, material: Material, issued: Issued) -> Draft {
+        Draft::new(self, material, issued)
     }
 }
 
-impl Locked {
-    const fn remedy(self) -> &'static str {
-        match self {
-            Self::BootClass { .. } | Self::Pcrs => {
-                "Start the image it was sealed with, the same way and with the same firmware settings and cards"
-            }
-            Self::NoTpm => "Turn the TPM on in the firmware settings, or put the disk back into its machine",
-            Self::OtherTpm => "Put the disk back into the machine it was sealed in",
-            Self::InClear => {
-                "Put back the ESP that belongs to this disk; a machine that was enrolled without a TPM opens while its TPM \
-                 is turned off in the firmware settings"
-            }
-            Self::ZeroPcr(_) => "Update the firmware, or turn its measurements on",
-            Self::Body(_) => "Put back the ESP that belongs to this disk",
-        }
-    }
+/// Why an opened header cannot be acted on.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError<E: std::error::Error + 'static> {
+    /// There are no random bytes.
+    #[error("draw random bytes")]
+    Random(#[source] E),
+    /// The header cannot be committed.
+    #[error("commit the data header")]
+    Commit(#[from] OpenError),
 }
 
-const fn remedy(error: &OpenError) -> &'static str {
-    match error {
-        OpenError::Blank | OpenError::OtherDisk { .. } => "Attach the disk that belongs to this ESP",
-        OpenError::Header(_) | OpenError::Changed => {
-            "Check the disk and its cables; the data is not lost while the owner's recovery key exists"
+impl Opening {
+    /// Whether a cut came before the last step of create, so that this boot still performs some of them.
+    #[must_use]
+    pub fn finishes_create(&self) -> bool {
+        self.opened.header.state == State::Provisional || self.leftover == Leftover::Remove
+    }
+
+    /// One line for console and API.
+    #[must_use]
+    pub const fn message(&self) -> &'static str {
+        match self.opened.header.state {
+            State::Committed => "opening the data partition",
+            State::Provisional => "finishing an interrupted create, then opening the data partition",
         }
-        OpenError::Level { .. } | OpenError::Older { .. } => {
-            "Somebody put an older or another header on the disk: find out who had it"
-        }
-        OpenError::LocalHalf | OpenError::BothHalves => "Put back the ESP that belongs to this disk",
-        OpenError::ClusterHalf | OpenError::ClusterHalfMissing { .. } => {
-            "Make sure that the machine talks to its own cluster, then restart it with `cairnctl machine reboot`"
-        }
+    }
+
+    /// When the seal was made, in seconds of Unix time: this boot is later.
+    #[must_use]
+    pub const fn sealed_at(&self) -> u64 {
+        self.seal.clear.sealed_at
+    }
+
+    /// What to do, and for whom. A header that a cut left provisional is committed before its data is opened, under a salt
+    /// that `fill` fills with random bytes.
+    ///
+    /// # Errors
+    /// [`PlanError`]; nothing was written.
+    pub fn plan<E: std::error::Error + 'static>(
+        self,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<(Plan, Membership), PlanError<E>> {
+        let Self { seal, opened, half, leftover } = self;
+        let holder = seal.body.holder();
+        let committed = match opened.header.state {
+            State::Committed => None,
+            State::Provisional => {
+                let mut salt = [0; 32];
+                fill(&mut salt).map_err(PlanError::Random)?;
+                Some(opened.commit(&seal.body.local_key, half.as_ref(), salt, &holder)?)
+            }
+        };
+        let plan = Plan::open(opened, committed, leftover, holder);
+        Ok((plan, Membership::of(seal)))
     }
 }
 
@@ -332,12 +433,8 @@ pub enum Leftover {
 }
 
 impl Leftover {
-    /// The line in the log for an ignored config.
-    pub const IGNORED: &'static str = "ignoring the enrolment config: this machine is enrolled already";
-
     /// Judges the file of a machine whose seal opened.
-    #[must_use]
-    pub fn of(seal: &Body, file: Option<&[u8]>) -> Self {
+    pub(crate) fn of(seal: &Body, file: Option<&[u8]>) -> Self {
         match file {
             None => Self::Absent,
             Some(bytes) if config::digest(bytes) == seal.config || bytes.iter().all(|byte| *byte == 0) => Self::Remove,

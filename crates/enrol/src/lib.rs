@@ -1,15 +1,28 @@
 //! Enrolment: what was found, what it means, the order of create. Pure.
 //!
-//! Bytes in, decisions, effects and bytes out: no I/O, no clock, no random source. The shell in `init` reads, asks,
-//! performs, and shows what the verdict says.
+//! Bytes in, decisions, effects and bytes out: no I/O, no clock, no random source. The shell in `init` reads, performs, and
+//! shows what a decision says; whatever lies between bytes and effects is here, once.
 //!
+//! ```text
+//!   Inputs ──decide──► Found ─┬─ Create(Creation) ─draft─► Draft ─plan─┬─► Plan ──perform──► Capped: a member
+//!             └ Keeper        ├─ Open(Opening) ───────────────────plan─┘          └ Performer
+//!                             └─ Wait
+//! ```
 //! * [`config`]: the signed enrolment config, read strictly and written for the CLI.
+//! * [`keeper`]: when the TPM is asked for a secret, and what becomes of one where there is none.
 //! * [`found`]: the table that decides what a boot does, from what was read and nothing else.
-//! * [`create`]: the order of effects that makes a machine of a blank disk, or goes on where a cut left it.
+//! * [`create`]: what a new machine is made of.
+//! * [`plan`]: effects in their order, who performs them, and the cap at their end.
+//! * [`member`]: who the machine is.
+//! * [`wait`]: why it waits, in words for people.
 
 pub mod config;
 pub mod create;
 pub mod found;
+pub mod keeper;
+pub mod member;
+pub mod plan;
+pub mod wait;
 
 #[cfg(test)]
 mod crash;

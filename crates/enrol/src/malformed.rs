@@ -3,7 +3,7 @@
 use formats::strict::Malformed;
 use keys::identity::SigningKey;
 use keys::network::{NetworkWire, PrefixWire, network_to_wire, prefix_to_wire};
-use model::{Ipv4Prefix, Level, NetworkConfig, POD_PREFIX};
+use model::{Chain, Ipv4Prefix, Level, NetworkConfig, POD_PREFIX};
 use prost::Message as _;
 
 use crate::config::{
@@ -259,7 +259,7 @@ fn every_malformed_config_is_refused_with_its_own_message() {
     ];
     for (what, bytes, message) in &rows {
         let error = read(bytes).map(|_| ()).expect_err(what);
-        assert_eq!(error.to_string(), format!("{prefix}{message}"), "{what}");
+        assert_eq!(Chain(&error).to_string(), format!("{prefix}{message}"), "{what}: each cause is told once");
     }
     let distinct: std::collections::HashSet<_> = rows.iter().map(|(_, bytes, _)| bytes).collect();
     assert_eq!(distinct.len(), rows.len(), "each row is another config");
@@ -280,7 +280,7 @@ fn what_this_version_cannot_serve_is_called_that() {
         assert_eq!(read(&bytes).map(|_| ()), Err(ConfigError::Unserved(unserved)));
     }
     assert_eq!(
-        ConfigError::from(Unserved::ManualColdStart).to_string(),
+        Chain(&ConfigError::from(Unserved::ManualColdStart)).to_string(),
         "this version of Cairn cannot serve the enrolment config: it asks for cold start manual, and the owner's \
          recovery is not built yet; use automatic"
     );

@@ -1,18 +1,29 @@
 //! The table of seal and header, row by row, and the words that each row gives to a person.
 
-use keys::data_key::{ClusterHalf, OpenError};
-use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
-use keys::pair::File;
-use model::{BootClass, Level, Stay};
+use keys::binding::Binding;
+use keys::data_key::OpenError;
+use keys::header::{Copy, HEADER_BYTES, Header, HeaderError, State};
+use keys::pair::{File, Slot};
+use keys::share::Share;
+use model::{BootClass, Level, NetworkConfig, Stay};
+use zeroize::Zeroizing;
 
-use crate::config::{ConfigError, Tpm, Unserved, digest};
-use crate::found::{Found, FoundConfig, FoundSeal, Layer, Leftover, Locked, Reason, Verdict, decide};
-use crate::world::{Ended, FIRST, World, finished, wrong_half};
+use crate::config::{ConfigError, Unserved, digest};
+use crate::fixture::{network, secret};
+use crate::found::{Decision, Found, Leftover, Report};
+use crate::keeper::{Keeper, Locked};
+use crate::plan::Step;
+use crate::wait::{Failure, Layer, Reason, Wait};
+use crate::world::{Chip, ChipFails, Ended, FIRST, Health, World, finished};
 
 const LEVEL: Level = Level::Authenticated;
 
+fn tpm() -> Option<Chip> {
+    Some(Chip::default())
+}
+
 fn created() -> World {
-    finished(LEVEL, Tpm::Present).0
+    finished(LEVEL, tpm()).0
 }
 
 /// The reason for which the owner is needed; nothing may have been written.
@@ -22,14 +33,17 @@ fn reason(world: &World) -> Reason {
     // First: had anything been decided but to wait, the whole boot has run by now, and it writes.
     assert_eq!(format!("{after:?}"), format!("{world:?}"), "nothing was written");
     assert!(matches!(ended, Ended::Waiting(_)), "{ended:?}");
-    world.decide(|verdict, _, _| {
-        let Verdict::NeedsOwner(reason) = verdict else { panic!("{verdict:?}") };
-        reason
-    })
+    let found = world.found();
+    let Decision::Wait(Wait::NeedsOwner(reason), _) = found.decision else { panic!("{found:?}") };
+    reason
+}
+
+fn opens(world: &World) -> bool {
+    matches!(world.found().decision, Decision::Open(_))
 }
 
 fn with_config(mut world: World) -> World {
-    world.config = World::flashed(LEVEL, Tpm::Present).config;
+    world.files.config = World::flashed(LEVEL, tpm()).files.config;
     world
 }
 
@@ -51,45 +65,69 @@ fn with_headers(mut world: World, edit: impl Fn(Header) -> Vec<u8>) -> World {
 #[test]
 #[should_panic(expected = "nothing was written")]
 fn a_boot_that_writes_is_not_taken_for_one_that_waits() {
-    reason(&World::flashed(LEVEL, Tpm::Present));
+    reason(&World::flashed(LEVEL, tpm()));
 }
 
 /// Proves: S2
 #[test]
 fn nothing_found_waits_and_a_config_creates() {
-    let mut world = World::flashed(LEVEL, Tpm::Present);
-    world.decide(|verdict, _, _| assert!(matches!(verdict, Verdict::Create(_))));
-    world.config = None;
-    world.decide(|verdict, _, _| {
-        assert!(matches!(verdict, Verdict::Blank));
-        assert_eq!(verdict.stay(), Some(Stay::Blank));
-    });
+    let mut world = World::flashed(LEVEL, tpm());
+    assert!(matches!(world.found().decision, Decision::Create(_)));
+    world.files.config = None;
+    let found = world.found();
+    let Decision::Wait(wait @ Wait::Blank, None) = &found.decision else { panic!("{found:?}") };
+    assert_eq!(wait.state(), Stay::Blank);
+}
+
+/// Before a machine is enrolled its config says how it reaches the network, then its seal, whether it opens or not.
+///
+/// Proves: S2
+#[test]
+fn the_network_is_the_configs_and_then_the_seals() {
+    let networks = |world: &World| world.found().network;
+    let mut world = World::flashed(LEVEL, tpm());
+    assert_eq!(networks(&world), network());
+    world.files.config = None;
+    assert_eq!(networks(&world), NetworkConfig::Dhcp);
+    let mut member = created();
+    assert!(member.files.config.is_none());
+    assert_eq!(networks(&member), network());
+    member.tpm = None;
+    assert_eq!(networks(&member), network(), "the seal says it in clear");
+    member.pair(File::Seal)[FIRST.slot][8] = 2;
+    assert_eq!(networks(&member), NetworkConfig::Dhcp, "a newer seal says it in other words");
 }
 
 /// Proves: S1
 #[test]
 fn a_refused_config_leaves_the_disk_alone() {
-    let mut world = World::flashed(LEVEL, Tpm::Present);
-    world.config = Some(b"garbage".to_vec());
+    let mut world = World::flashed(LEVEL, tpm());
+    world.files.config = Some(Zeroizing::new(b"garbage".to_vec()));
     assert!(matches!(reason(&world), Reason::Config(ConfigError::Malformed(_))));
-    world.config = Some(vec![]);
+    world.files.config = Some(Zeroizing::default());
     assert!(matches!(reason(&world), Reason::Config(ConfigError::Malformed(_))));
     let config = crate::fixture::config(LEVEL, crate::config::WithoutTpm::Refuse);
-    world.config = Some(config.sign(&crate::fixture::owner()).expect("a good config").to_vec());
-    world.tpm = Tpm::Absent;
+    world.files.config = Some(config.sign(&crate::fixture::owner()).expect("a good config"));
+    world.tpm = None;
     assert_eq!(reason(&world), Reason::Config(ConfigError::Unserved(Unserved::NoTpm)));
-    world.tpm = Tpm::ZeroPcr(4);
+    world.tpm = Some(Chip { zero_pcr: Some(4), ..Chip::default() });
     assert_eq!(reason(&world), Reason::Config(ConfigError::Unserved(Unserved::ZeroPcr(4))));
 }
 
 #[test]
 fn the_machines_item_wins_over_the_file() {
-    let good = World::flashed(LEVEL, Tpm::Present).config;
-    let garbage = Some(&b"garbage"[..]);
-    assert!(matches!(FoundConfig::read(good.as_deref(), garbage), FoundConfig::Good(_)));
-    assert!(matches!(FoundConfig::read(garbage, good.as_deref()), FoundConfig::Refused(_)));
-    assert!(matches!(FoundConfig::read(None, good.as_deref()), FoundConfig::Good(_)));
-    assert!(matches!(FoundConfig::read(None, None), FoundConfig::Absent));
+    let world = World::flashed(LEVEL, tpm());
+    let good = world.files.config.clone();
+    let garbage = Some(Zeroizing::new(b"garbage".to_vec()));
+    let creates = |fw_cfg: &Option<Zeroizing<Vec<u8>>>, file: &Option<Zeroizing<Vec<u8>>>| {
+        let mut world = world.clone();
+        (world.files.fw_cfg, world.files.config) = (fw_cfg.clone(), file.clone());
+        let found = world.found();
+        assert_eq!(found.refused().is_some(), !matches!(found.decision, Decision::Create(_)), "{found:?}");
+        matches!(found.decision, Decision::Create(_))
+    };
+    assert!(creates(&good, &garbage) && creates(&None, &good));
+    assert!(!creates(&garbage, &good) && !creates(&None, &garbage));
 }
 
 /// Proves: D14
@@ -110,13 +148,13 @@ fn a_create_config_on_a_live_disk_formats_nothing() {
 /// Proves: D14
 #[test]
 fn what_is_neither_blank_nor_provisional_is_somebodys_data() {
-    let mut world = World::flashed(LEVEL, Tpm::Present);
+    let mut world = World::flashed(LEVEL, tpm());
     world.headers[1][7] = 1;
     assert_eq!(reason(&world), Reason::ForeignDisk(HeaderError::Magic));
     let mut torn = with_config(without_seal(created()));
     torn.headers.iter_mut().for_each(|copy| copy[100] ^= 1);
     assert_eq!(reason(&torn), Reason::ForeignDisk(HeaderError::Checksum));
-    let mut short = World::flashed(LEVEL, Tpm::Present);
+    let mut short = World::flashed(LEVEL, tpm());
     short.headers[0].truncate(100);
     assert_eq!(reason(&short), Reason::ForeignDisk(HeaderError::Size));
     let mut newer = with_config(without_seal(created()));
@@ -129,14 +167,70 @@ fn what_is_neither_blank_nor_provisional_is_somebodys_data() {
 #[test]
 fn a_seal_that_does_not_unseal_names_the_cause() {
     let mut gone = created();
-    gone.tpm = Tpm::Absent;
+    gone.tpm = None;
     assert_eq!(reason(&with_config(gone)), Reason::Locked(Locked::NoTpm));
     let mut silent = created();
-    silent.tpm = Tpm::ZeroPcr(7);
+    silent.tpm = Some(Chip { zero_pcr: Some(7), ..Chip::default() });
     assert_eq!(reason(&silent), Reason::Locked(Locked::ZeroPcr(7)));
+    let mut other = created();
+    other.tpm = Some(Chip { storage_key: 1, ..Chip::default() });
+    assert_eq!(reason(&other), Reason::Locked(Locked::OtherTpm));
+    let mut changed = created();
+    changed.tpm = Some(Chip { measured: 1, ..Chip::default() });
+    assert_eq!(reason(&changed), Reason::Locked(Locked::Pcrs));
+    let mut elsewhere = created();
+    elsewhere.boot_class = BootClass::Uefi;
+    let classes = Locked::BootClass { sealed: BootClass::Direct, now: BootClass::Uefi };
+    assert_eq!(reason(&elsewhere), Reason::Locked(classes));
+    let (mut unmeasured, _) = finished(LEVEL, None);
+    unmeasured.boot_class = BootClass::Uefi;
+    assert!(opens(&unmeasured), "without a TPM nothing was measured");
     let mut newer = created();
     newer.pair(File::Seal)[FIRST.slot][8] = 2;
     assert_eq!(reason(&newer), Reason::Newer { what: "seal", version: 2 });
+}
+
+/// Of two seals that stay shut the newest is told about: it is the machine's last word.
+///
+/// Proves: D5
+#[test]
+fn of_two_seals_that_do_not_unseal_the_newest_names_the_cause() {
+    // No body: nobody comes to open it.
+    let seal = |chip: Chip, generation| {
+        let (mut made, _) = finished(LEVEL, Some(chip));
+        let slot = Slot::read(File::Seal, &made.pair(File::Seal)[FIRST.slot]).expect("a seal");
+        keys::pair::emit(File::Seal, generation, slot.clear(), None).map(Zeroizing::new).expect("fits")
+    };
+    let (other, changed) = (Chip { storage_key: 1, ..Chip::default() }, Chip { measured: 1, ..Chip::default() });
+    for (older, newer, cause) in [(&other, &changed, Locked::Pcrs), (&changed, &other, Locked::OtherTpm)] {
+        let mut world = created();
+        *world.pair(File::Seal) = [seal(older.clone(), 1), seal(newer.clone(), 2)];
+        assert_eq!(reason(&world), Reason::Locked(cause));
+        world.pair(File::Seal).reverse();
+        assert_eq!(reason(&world), Reason::Locked(cause), "whichever slot is whose");
+    }
+}
+
+/// A TPM that fails decides nothing, whatever was read by then.
+///
+/// Proves: D5
+#[test]
+fn a_tpm_that_fails_changes_nothing_and_is_told() {
+    let fails = |found: &Found| {
+        let Decision::Wait(wait @ Wait::Failed(Failure::Tpm(_)), None) = &found.decision else { panic!("{found:?}") };
+        assert_eq!(wait.state(), Stay::Failed);
+        assert!(wait.message().starts_with("the TPM is there and does not work: the TPM fails. Nothing was changed"));
+        assert_eq!(found.network, NetworkConfig::Dhcp);
+    };
+    for health in [Health::Fails, Health::FailsAtTheShare] {
+        let mut member = created();
+        member.tpm = Some(Chip { health, ..Chip::default() });
+        fails(&member.found());
+        let before = format!("{member:?}");
+        assert!(matches!(member.boot(None), Ended::Waiting(_)));
+        assert_eq!(format!("{member:?}"), before);
+    }
+    fails(&created().found_with(Err(ChipFails)));
 }
 
 /// Anybody who can write the ESP can write a seal in clear, of any generation: where a TPM works, it counts for nothing.
@@ -144,9 +238,9 @@ fn a_seal_that_does_not_unseal_names_the_cause() {
 /// Proves: D5
 #[test]
 fn a_seal_in_clear_opens_nothing_beside_a_working_tpm() {
-    let (mut clear, _) = finished(LEVEL, Tpm::Absent);
-    clear.decide(|verdict, _, _| assert!(matches!(verdict, Verdict::Open(_)), "without a TPM it is all there is"));
-    clear.tpm = Tpm::Present;
+    let (mut clear, _) = finished(LEVEL, None);
+    assert!(opens(&clear), "without a TPM it is all there is");
+    clear.tpm = tpm();
     assert_eq!(reason(&clear), Reason::Locked(Locked::InClear));
     // Beside the seal that the TPM holds, whichever slot is whose, it neither opens nor shadows.
     for file in [File::Seal, File::Share] {
@@ -155,7 +249,7 @@ fn a_seal_in_clear_opens_nothing_beside_a_working_tpm() {
             let ours = world.pair(file)[FIRST.slot].clone();
             world.pair(file)[slot] = ours;
             world.pair(file)[1 - slot].clone_from(&clear.pair(file)[FIRST.slot]);
-            world.decide(|verdict, _, _| assert!(matches!(verdict, Verdict::Open(_)), "{file:?} {slot}: {verdict:?}"));
+            assert!(opens(&world), "{file:?} {slot}: {world:?}");
         }
     }
 }
@@ -166,8 +260,8 @@ fn a_seal_in_clear_opens_nothing_beside_a_working_tpm() {
 /// Proves: D14
 #[test]
 fn a_malformed_seal_is_not_taken_for_none() {
-    let mut world = World::flashed(LEVEL, Tpm::Present);
-    let malformed = keys::pair::emit(File::Seal, 1, b"no protobuf of ours", None).expect("fits");
+    let mut world = World::flashed(LEVEL, tpm());
+    let malformed = keys::pair::emit(File::Seal, 1, b"no protobuf of ours", None).map(Zeroizing::new).expect("fits");
     world.pair(File::Seal)[0].clone_from(&malformed);
     assert!(matches!(reason(&world), Reason::Seal(keys::seal::SealError::Malformed(_))));
     let mut member = with_config(created());
@@ -183,7 +277,7 @@ fn a_good_seal_beside_the_wrong_disk_says_so() {
     assert_eq!(reason(&with_config(blank)), Reason::Header(OpenError::Blank));
     // The ESP of another machine: its seal is good, the disk is not its own.
     let ours = created();
-    let mut other = World::flashed(LEVEL, Tpm::Present);
+    let mut other = World::flashed(LEVEL, tpm());
     assert_eq!(other.boot(Some(crate::world::Cut { after: 0, sectors: 0 })), Ended::Cut);
     assert!(matches!(other.boot(None), Ended::Running(_)));
     other.headers.clone_from(&ours.headers);
@@ -211,40 +305,66 @@ fn an_edited_older_or_damaged_header_is_refused_by_name() {
 #[test]
 fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
     let mut world = created();
-    world.decide(|verdict, _, _| assert!(matches!(verdict, Verdict::Open(_))));
-    world.pair(File::Share).iter_mut().for_each(|slot| slot.fill(0));
-    world.decide(|verdict, body, half| {
-        assert!(half.is_none());
-        assert!(matches!(verdict, Verdict::AwaitingKeys { generation: 1 }));
-        assert_eq!(verdict.stay(), Some(Stay::AwaitingKeys));
-        let body = body.expect("the seal opened");
-        let header = Copies::read(&world.headers[0], &world.headers[1]);
-        let given = |half: &ClusterHalf| {
-            let (seal, config) = (FoundSeal::Open(body), FoundConfig::Absent);
-            decide(Found { seal, header: &header, cluster: Some(half), config, tpm: Tpm::Present })
-        };
-        let refused = given(&wrong_half(body.disk));
-        assert!(matches!(refused, Verdict::NeedsOwner(Reason::Header(OpenError::ClusterHalf))), "{refused:?}");
-    });
+    assert!(opens(&world));
+    let ours = world.pair(File::Share)[FIRST.slot].clone();
+    let disk = world.found().seal().expect("it opened").body.disk;
+    let wrong = |chip: &mut Chip, generation| {
+        let binding = Binding::Tpm(chip.seal(&secret(0x99)).expect("it works"));
+        Share { binding, disk, key_generation: 1 }.emit(generation).map(Zeroizing::new).expect("fits")
+    };
+
+    world.pair(File::Share)[FIRST.slot].fill(0);
+    let found = world.found();
+    let Decision::Wait(wait @ Wait::AwaitingKeys { generation: 1 }, Some(_)) = &found.decision else {
+        panic!("{found:?}")
+    };
+    assert_eq!(wait.state(), Stay::AwaitingKeys);
+
+    world.pair(File::Share)[1] = wrong(&mut Chip::default(), 2);
+    assert_eq!(reason(&world), Reason::Header(OpenError::ClusterHalf));
+
+    // A newer share that another TPM holds is told, and the next one is tried.
+    world.pair(File::Share)[0] = ours;
+    world.pair(File::Share)[1] = wrong(&mut Chip { storage_key: 1, ..Chip::default() }, 2);
+    assert!(opens(&world));
+    assert_eq!(world.found().reports, [Report::Share(Locked::OtherTpm)]);
 }
 
 /// Proves: S11
 #[test]
 fn a_sealed_machine_removes_its_own_config_and_ignores_others() {
     let world = created();
-    world.decide(|_, body, _| {
-        let seal = body.expect("the seal opened");
-        let ours = World::flashed(LEVEL, Tpm::Present).config.expect("a config");
-        assert_eq!(digest(&ours), seal.config);
-        assert_eq!(Leftover::of(seal, None), Leftover::Absent);
-        assert_eq!(Leftover::of(seal, Some(&ours)), Leftover::Remove);
-        assert_eq!(Leftover::of(seal, Some(&vec![0; ours.len()])), Leftover::Remove);
-        assert_eq!(Leftover::of(seal, Some(b"another")), Leftover::Ignore);
-    });
+    let found = world.found();
+    let seal = &found.seal().expect("it opened").body;
+    let ours = World::flashed(LEVEL, tpm()).files.config.expect("a config");
+    assert_eq!(digest(&ours), seal.config);
+    assert_eq!(Leftover::of(seal, None), Leftover::Absent);
+    assert_eq!(Leftover::of(seal, Some(&ours)), Leftover::Remove);
+    assert_eq!(Leftover::of(seal, Some(&vec![0; ours.len()])), Leftover::Remove);
+    assert_eq!(Leftover::of(seal, Some(b"another")), Leftover::Ignore);
+
     let mut other = world;
-    other.config = Some(b"another".to_vec());
+    let another = Some(Zeroizing::new(b"another".to_vec()));
+    other.files.config.clone_from(&another);
+    assert_eq!(other.found().reports, [Report::ConfigIgnored]);
     assert!(matches!(other.boot(None), Ended::Running(_)));
-    assert_eq!(other.config.as_deref(), Some(&b"another"[..]));
+    assert_eq!(other.files.config, another);
+    let mut passed = created();
+    passed.files.fw_cfg = Some(ours);
+    assert_eq!(passed.found().reports, [Report::ConfigIgnored]);
+}
+
+/// Data under another key than the header's: the layer is named, and nothing was written.
+#[test]
+fn a_layer_that_refuses_the_data_is_named() {
+    let (other, _) = finished(Level::Encrypted, None);
+    let mut world = World::flashed(Level::Encrypted, None);
+    assert_eq!(world.boot(Some(crate::world::Cut { after: 0, sectors: 0 })), Ended::Cut);
+    assert!(matches!(world.boot(None), Ended::Running(_)));
+    world.filesystem = other.filesystem;
+    let Ended::Waiting(why) = world.boot(None) else { panic!("it runs") };
+    assert!(why.starts_with("the data partition opens, but XFS refuses it. Nothing was written."), "{why}");
+    assert!(why.ends_with("has the kernel's words (it is under another key)"), "{why}");
 }
 
 #[test]
@@ -278,22 +398,27 @@ fn every_message_names_only_commands_that_exist() {
         Reason::Newer { what: "seal", version: 2 },
         Reason::Seal(keys::seal::SealError::BootClass),
     ]);
-    let verdicts = reasons.map(Verdict::NeedsOwner).chain([
-        Verdict::Blank,
-        Verdict::AwaitingKeys { generation: 1 },
-        Verdict::Failed(Layer::Integrity),
-        Verdict::Failed(Layer::Crypt),
-        Verdict::Failed(Layer::Filesystem),
-    ]);
-    for verdict in verdicts {
-        let message = verdict.message();
+    let cause = || Box::new(ChipFails);
+    let failures = [
+        Failure::Tpm(cause()),
+        Failure::Keys(cause()),
+        Failure::Ready(cause()),
+        Failure::Create(Step::Mount, cause()),
+        Failure::Open(Step::Mount, cause()),
+        Failure::Refused(Layer::Integrity, cause()),
+        Failure::Refused(Layer::Crypt, cause()),
+        Failure::Refused(Layer::Filesystem, cause()),
+    ];
+    let waits = reasons.map(Wait::NeedsOwner).chain([Wait::Blank, Wait::AwaitingKeys { generation: 1 }]);
+    for wait in waits.chain(failures.map(Wait::Failed)) {
+        let message = wait.message();
         let named = message.split('`').skip(1).step_by(2);
         for command in named {
             let command = command.strip_prefix("cairnctl ").expect("only cairnctl is named");
             assert!(commands.contains(&command), "{command} in: {message}");
         }
         assert!(!message.contains("  "), "{message}");
-        if let Verdict::NeedsOwner(_) = verdict {
+        if let Wait::NeedsOwner(_) = wait {
             assert!(message.contains("Nothing was"), "says what was left alone: {message}");
         }
     }

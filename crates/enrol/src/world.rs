@@ -1,33 +1,103 @@
-//! A machine's disk, ESP and TPM in memory, and boots of it that may be cut after any effect or in the middle of one.
+//! A machine's disk, ESP and TPM in memory, and boots of it that may be cut after any effect or in the middle of one. What
+//! is read, decided and performed in a boot is what runs on a machine; only the disk, the TPM and the authority are not.
 //! What it refuses by panicking is what must never happen.
 
-use keys::binding::{Binding, TpmObject};
-use keys::data_key::{ClusterHalf, Volume};
+use std::convert::Infallible;
+
+use keys::binding::TpmObject;
+use keys::data_key::Volume;
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
 use keys::identity::cluster_id;
-use keys::pair::{File, Next, Pair, SLOT_BYTES};
-use keys::seal::{self, Body, SealFiles};
-use keys::share;
-use model::{BootClass, ClusterId, ClusterKey, DiskUuid, Level, PcrSelection, SealRoot, Secret};
+use keys::pair::{File, Next, SLOT_BYTES};
+use model::{BootClass, ClusterId, Level, PcrSelection, Secret};
+use zeroize::Zeroizing;
 
-use crate::config::{Tpm, WithoutTpm};
-use crate::create::{
-    Draft, Effect, Event, HeaderCopy, Issued, Mapping, Material, NextWrites, Plan, Protected, Situation, State,
-};
-use crate::fixture::{config, owner, secret};
-use crate::found::{Found, FoundConfig, FoundSeal, Leftover, Locked, Verdict, decide};
+use crate::config::WithoutTpm;
+use crate::create::{Draft, Issued, Material, SignedDirectory};
+use crate::fixture::{config, owner};
+use crate::found::{Creation, Decision, Files, Found, Inputs, Slots, decide};
+use crate::keeper::{Keeper, Locked, NotReleased};
+use crate::plan::{Effect, Halt, HeaderCopy, Mapping, Performer, Plan};
+use crate::wait::{Layer, Wait};
 
 const SECTOR: usize = 512;
 
 /// What survives a cut.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
-    pub(crate) tpm: Tpm,
+    pub(crate) tpm: Option<Chip>,
     pub(crate) headers: [Vec<u8>; 2],
-    pub(crate) esp: [[Vec<u8>; 2]; 4],
-    pub(crate) config: Option<Vec<u8>>,
+    pub(crate) files: Files,
     pub(crate) filesystem: Option<Filesystem>,
+    pub(crate) boot_class: BootClass,
     attempts: u8,
+}
+
+/// A TPM: it keeps a secret in the blob it gives out, and knows its own by the storage key's name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Chip {
+    /// Differs between TPMs, and from before it was cleared.
+    pub(crate) storage_key: u8,
+    /// What was measured in this boot.
+    pub(crate) measured: u8,
+    pub(crate) zero_pcr: Option<u8>,
+    pub(crate) health: Health,
+}
+
+/// Whether a TPM answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Health {
+    #[default]
+    Works,
+    Fails,
+    /// It has opened the seal and fails then.
+    FailsAtTheShare,
+}
+
+/// A TPM that does not work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the TPM fails")]
+pub(crate) struct ChipFails;
+
+impl Keeper for Chip {
+    type Error = ChipFails;
+
+    fn zero_pcr(&self) -> Option<u8> {
+        self.zero_pcr
+    }
+
+    fn seal(&mut self, secret: &Secret<32>) -> Result<TpmObject, ChipFails> {
+        match self.health {
+            Health::Works => Ok(TpmObject {
+                pcrs: PcrSelection::of(&[11]),
+                storage_key_name: self.name(),
+                public: vec![1 + self.measured],
+                private: secret.expose().to_vec(),
+            }),
+            Health::Fails | Health::FailsAtTheShare => Err(ChipFails),
+        }
+    }
+
+    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased<ChipFails>> {
+        match self.health {
+            Health::Works => {}
+            Health::Fails => return Err(NotReleased::Failed(ChipFails)),
+            Health::FailsAtTheShare => self.health = Health::Fails,
+        }
+        if object.storage_key_name != self.name() {
+            return Err(NotReleased::Locked(Locked::OtherTpm));
+        }
+        if object.public != [1 + self.measured] {
+            return Err(NotReleased::Locked(Locked::Pcrs));
+        }
+        Ok(keys::derive::secret(&object.private).expect("32 bytes were sealed"))
+    }
+}
+
+impl Chip {
+    fn name(&self) -> [u8; 34] {
+        std::array::from_fn(|at| [0, 0x0b, self.storage_key].get(at).copied().unwrap_or(0))
+    }
 }
 
 /// A filesystem, readable only under the key it was made with.
@@ -47,6 +117,16 @@ pub(crate) struct Cut {
     pub(crate) sectors: usize,
 }
 
+/// What goes wrong in a boot.
+#[derive(Debug, Clone, Copy)]
+enum Trouble {
+    None,
+    /// The power.
+    Cut(Cut),
+    /// The effect with this number, before it does anything.
+    Fails(usize),
+}
+
 /// How a boot ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -55,95 +135,65 @@ pub(crate) enum Ended {
     Waiting(String),
 }
 
-/// What a boot has in memory.
-#[derive(Default)]
-struct Memory {
+/// Why an effect did not happen.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotPerformed {
+    #[error("the power went")]
+    Cut,
+    #[error("the disk fails")]
+    Fails,
+    #[error("it is under another key")]
+    WrongKey,
+}
+
+/// One boot: what it has in memory.
+struct Boot<'a> {
+    world: &'a mut World,
+    attempt: u8,
+    trouble: Trouble,
+    performed: usize,
+    cut: bool,
     mapped: Option<Vec<u8>>,
     mounted: bool,
+    loaded: bool,
     capped: bool,
-    served: bool,
-    announced: bool,
 }
 
 impl World {
     /// A flashed disk with a create config on its ESP.
-    pub(crate) fn flashed(level: Level, tpm: Tpm) -> Self {
-        let blank = || [vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]];
+    pub(crate) fn flashed(level: Level, tpm: Option<Chip>) -> Self {
+        let blank = || Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
         let bytes = config(level, WithoutTpm::Unprotected).sign(&owner()).expect("a good config");
         Self {
             tpm,
             headers: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]],
-            esp: std::array::from_fn(|_| blank()),
-            config: Some(bytes.to_vec()),
+            files: Files {
+                seal: blank(),
+                share: blank(),
+                directory: blank(),
+                record: blank(),
+                config: Some(bytes),
+                fw_cfg: None,
+            },
             filesystem: None,
+            boot_class: BootClass::Direct,
             attempts: 0,
         }
     }
 
-    pub(crate) fn pair(&mut self, file: File) -> &mut [Vec<u8>; 2] {
-        &mut self.esp[File::ALL.iter().position(|row| *row == file).expect("all pairs are there")]
+    pub(crate) const fn pair(&mut self, file: File) -> &mut [Zeroizing<Vec<u8>>; 2] {
+        &mut self.files.pair(file).0
     }
 
-    fn slots(&self, file: File) -> [&[u8]; 2] {
-        let [first, second] = &self.esp[File::ALL.iter().position(|row| *row == file).expect("all pairs are there")];
-        [first, second]
+    /// What a boot makes of it.
+    pub(crate) fn found(&self) -> Found {
+        self.found_with(Ok(self.tpm.clone().as_mut()))
     }
 
-    /// Reads everything and decides, like the shell.
-    pub(crate) fn decide<R>(&self, then: impl FnOnce(Verdict, Option<&Body>, Option<&ClusterHalf>) -> R) -> R {
-        let copies = Copies::read(&self.headers[0], &self.headers[1]);
-        let config = FoundConfig::read(None, self.config.as_deref());
-        let (files, _) = seal::read(self.slots(File::Seal));
-        let mut body = None;
-        let mut locked = None;
-        if let SealFiles::Candidates(candidates) = &files {
-            for candidate in candidates {
-                let opened = self.released(&candidate.clear.binding).map(SealRoot).and_then(|root| {
-                    candidate.open(&root).map_err(Locked::Body) // as the shell tries them: the first that opens
-                });
-                match opened {
-                    Ok(opened) => body = body.or(Some(opened)),
-                    Err(error) => locked = locked.or(Some(error)),
-                }
-            }
-        }
-        let half = body.as_ref().and_then(|body| self.half(body.disk));
-        let seal = match (&files, &body, locked) {
-            (SealFiles::None, ..) => FoundSeal::None,
-            (SealFiles::Newer(version), ..) => FoundSeal::Newer(*version),
-            (SealFiles::Malformed(error), ..) => FoundSeal::Malformed(*error),
-            (SealFiles::Candidates(_), Some(body), _) => FoundSeal::Open(body),
-            (SealFiles::Candidates(_), None, locked) => FoundSeal::Locked(locked.expect("none opened")),
-        };
-        let verdict = decide(Found { seal, header: &copies, cluster: half.as_ref(), config, tpm: self.tpm });
-        then(verdict, body.as_ref(), half.as_ref())
-    }
-
-    fn half(&self, disk: DiskUuid) -> Option<ClusterHalf> {
-        let (shares, _) = share::read(self.slots(File::Share), disk);
-        let share = shares.first()?;
-        self.released(&share.binding).ok().map(|key| share.half(ClusterKey(key)))
-    }
-
-    /// A TPM that keeps a secret in the blob it gives out, and knows its own by the storage key's name.
-    fn protect(&self, held: &Secret<32>) -> Binding {
-        match self.tpm {
-            Tpm::Present => Binding::Tpm(TpmObject {
-                pcrs: PcrSelection::of(&[11]),
-                storage_key_name: std::array::from_fn(|at| if at == 1 { 0x0b } else { 0 }),
-                public: vec![1],
-                private: held.expose().to_vec(),
-            }),
-            Tpm::Absent | Tpm::ZeroPcr(_) => Binding::Unprotected(held.duplicate()),
-        }
-    }
-
-    fn released(&self, binding: &Binding) -> Result<Secret<32>, Locked> {
-        match (binding, Locked::before_asking(binding, self.tpm)) {
-            (_, Some(locked)) => Err(locked),
-            (Binding::Tpm(object), None) => keys::derive::secret(&object.private).ok_or(Locked::OtherTpm),
-            (Binding::Unprotected(held), None) => Ok(held.duplicate()),
-        }
+    /// The same with another TPM.
+    pub(crate) fn found_with(&self, tpm: Result<Option<&mut Chip>, ChipFails>) -> Found {
+        let header = &Copies::read(&self.headers[0], &self.headers[1]);
+        decide(&Inputs { files: &self.files, header, boot_class: self.boot_class }, tpm)
     }
 
     /// Whether somebody's data is on the disk.
@@ -156,57 +206,63 @@ impl World {
 
     /// One boot, cut where `cut` says, or run to its end.
     pub(crate) fn boot(&mut self, cut: Option<Cut>) -> Ended {
-        let plan = self.decide(|verdict, body, half| match verdict {
-            Verdict::Create(verified) => {
+        self.boot_in(cut.map_or(Trouble::None, Trouble::Cut))
+    }
+
+    /// One boot whose effect with the number `effect` fails.
+    pub(crate) fn boot_failing_at(&mut self, effect: usize) -> Ended {
+        self.boot_in(Trouble::Fails(effect))
+    }
+
+    fn boot_in(&mut self, trouble: Trouble) -> Ended {
+        let plan = match self.found().decision {
+            Decision::Create(creation) => {
                 assert!(!self.committed(), "a create on a committed disk");
-                Ok(self.plan(*verified))
+                self.plan(*creation)
             }
-            Verdict::Open(opened) => {
-                let body = body.expect("only a seal opens");
-                Ok(Plan::open(opened, Leftover::of(body, self.config.as_deref())))
+            Decision::Open(opening) => {
+                let salt = |bytes: &mut [u8]| {
+                    bytes.fill(0xcc);
+                    Ok::<(), Infallible>(())
+                };
+                opening.plan(salt).expect("what opened commits").0
             }
-            Verdict::CommitThenOpen(opened) => {
-                let body = body.expect("only a seal opens");
-                let leftover = Leftover::of(body, self.config.as_deref());
-                Ok(Plan::commit_then_open(opened, body, half, [0xcc; 32], leftover).expect("the half opened it"))
-            }
-            other @ (Verdict::Blank | Verdict::AwaitingKeys { .. } | Verdict::NeedsOwner(_) | Verdict::Failed(_)) => {
-                Err(Ended::Waiting(other.message()))
-            }
-        });
-        let plan = match plan {
-            Ok(plan) => plan,
-            Err(waiting) => return waiting,
+            Decision::Wait(wait, _) => return Ended::Waiting(wait.message()),
         };
-        let creating = self.attempts;
-        self.attempts = creating + 1;
-        self.run(plan, creating, cut)
-    }
-
-    fn run(&mut self, plan: Plan, attempt: u8, cut: Option<Cut>) -> Ended {
-        let mut memory = Memory::default();
-        let mut effects = Vec::new();
-        let mut state = State::start(plan, &mut effects);
-        for performed in 0.. {
-            let Some(effect) = effects.pop() else { break };
-            let step = effect.step();
-            if let Some(cut) = cut.filter(|cut| cut.after == performed) {
-                self.tear(effect, cut.sectors);
-                return Ended::Cut;
+        let attempt = self.attempts;
+        self.attempts = attempt + 1;
+        let mut boot = Boot {
+            world: self,
+            attempt,
+            trouble,
+            performed: 0,
+            cut: false,
+            mapped: None,
+            mounted: false,
+            loaded: false,
+            capped: false,
+        };
+        match plan.perform(&mut boot) {
+            Ok(_capped) => {
+                assert!(boot.capped && boot.mounted, "a plan ends with the cap, on open data");
+                Ended::Running(self.filesystem.as_ref().and_then(|it| it.cluster).expect("a member has its CA"))
             }
-            self.perform(effect, attempt, &mut memory);
-            state = state.handle(Event::Done(step), &mut effects);
+            Err(Halt::Failed(_)) if boot.cut => Ended::Cut,
+            Err(Halt::Failed(wait)) => {
+                assert!(boot.mapped.is_none() && !boot.mounted, "what a plan opened is closed when it fails");
+                assert!(matches!(wait, Wait::Failed(_)), "{wait:?}");
+                Ended::Waiting(wait.message())
+            }
+            Err(Halt::Open(never)) => match never {},
         }
-        assert!(matches!(state, State::Finished) && memory.announced, "a plan that ends has announced the machine");
-        Ended::Running(self.filesystem.as_ref().and_then(|it| it.cluster).expect("a running machine has its CA"))
     }
 
-    fn plan(&self, verified: crate::config::Verified) -> Plan {
+    fn plan(&mut self, creation: Creation) -> Plan {
         let mut counter = self.attempts;
         let material = Material::draw(|bytes| {
             counter = counter.wrapping_add(31);
             bytes.fill(counter);
-            Ok::<(), std::convert::Infallible>(())
+            Ok::<(), Infallible>(())
         });
         let Ok(material) = material;
         let issued = Issued {
@@ -214,81 +270,110 @@ impl World {
             ca_certificate: b"CA certificate".to_vec(),
             machine_certificate: b"machine certificate".to_vec(),
         };
-        let draft = Draft::new(verified, material, issued);
-        let next = |file| Pair::read(file, self.slots(file)).next;
-        let situation = Situation {
-            boot_class: BootClass::Direct,
-            now: 1_790_000_000,
-            next: NextWrites {
-                seal: next(File::Seal),
-                share: next(File::Share),
-                directory: next(File::Directory),
-                record: next(File::Record),
-            },
-        };
-        let protected = Protected {
-            seal: self.protect(&draft.seal_root().0),
-            share: self.protect(&draft.cluster_key().0),
-            owner: draft.for_owner().expect("seals"),
-            directory: draft.directory(vec!["192.0.2.10:7836".into()]),
-            directory_signature: vec![0x30; 70],
-        };
-        draft.plan(protected, &situation).expect("fits")
+        let draft = creation.draft(material, issued);
+        let signed = signed(&draft);
+        draft.plan(self.tpm.as_mut(), signed, 1_790_000_000).expect("fits").0
+    }
+}
+
+/// The first directory with somebody's signature.
+pub(crate) fn signed(draft: &Draft) -> SignedDirectory {
+    let directory = draft.directory(vec!["192.0.2.10:7836".into()]);
+    SignedDirectory { directory, signature: vec![0x30; 70] }
+}
+
+impl Performer for Boot<'_> {
+    type Error = NotPerformed;
+    type Open = Infallible;
+
+    fn perform(&mut self, effect: Effect) -> Result<(), NotPerformed> {
+        let number = self.performed;
+        self.performed += 1;
+        match self.trouble {
+            Trouble::Cut(cut) if cut.after == number => {
+                self.cut = true;
+                self.world.tear(effect, cut.sectors);
+                return Err(NotPerformed::Cut);
+            }
+            Trouble::Fails(failing) if failing == number => return Err(NotPerformed::Fails),
+            Trouble::None | Trouble::Cut(_) | Trouble::Fails(_) => {}
+        }
+        self.do_it(effect)
     }
 
-    fn perform(&mut self, effect: Effect, attempt: u8, memory: &mut Memory) {
+    fn refused_by(error: &NotPerformed) -> Option<Layer> {
+        match error {
+            NotPerformed::WrongKey => Some(Layer::Filesystem),
+            NotPerformed::Cut | NotPerformed::Fails => None,
+        }
+    }
+
+    fn close(&mut self) -> Result<(), Infallible> {
+        (self.mapped, self.mounted) = (None, false);
+        Ok(())
+    }
+}
+
+impl Boot<'_> {
+    fn do_it(&mut self, effect: Effect) -> Result<(), NotPerformed> {
+        assert!(!self.capped, "nothing follows the cap");
+        let world = &mut *self.world;
         match effect {
-            Effect::GrowData => {}
-            Effect::WriteHeader { copy, bytes, .. } => self.headers[place(copy)] = bytes.to_vec(),
-            Effect::MapVolume { volume, mapping } => {
+            Effect::MendTable | Effect::GrowData => {}
+            Effect::WriteHeader { copy, bytes, .. } => world.headers[place(copy)] = bytes.to_vec(),
+            Effect::MapVolume { volume, mapping, .. } => {
                 let key = match volume {
                     Volume::Raw => vec![],
                     Volume::Encrypted(key) => key.xts().expose().to_vec(),
                     Volume::Authenticated(key) => [&key.xts().expose()[..], key.integrity().expose()].concat(),
                 };
                 if mapping == Mapping::Format {
-                    assert!(!self.committed(), "block layers formatted over committed data");
-                    self.filesystem = None;
+                    assert!(!world.committed(), "block layers formatted over committed data");
+                    world.filesystem = None;
                 }
-                memory.mapped = Some(key);
+                self.mapped = Some(key);
             }
             Effect::MakeFilesystem => {
-                assert!(!self.committed(), "a filesystem made over committed data");
-                let key = memory.mapped.clone().expect("mapped before mkfs");
-                self.filesystem = Some(Filesystem { key, cluster: None });
+                assert!(!world.committed(), "a filesystem made over committed data");
+                let key = self.mapped.clone().expect("mapped before mkfs");
+                world.filesystem = Some(Filesystem { key, cluster: None });
             }
             Effect::Mount => {
-                let key = &self.filesystem.as_ref().expect("there is a filesystem to mount").key;
-                assert_eq!(Some(key), memory.mapped.as_ref(), "the filesystem is under this key");
-                memory.mounted = true;
+                let key = &world.filesystem.as_ref().expect("there is a filesystem to mount").key;
+                if Some(key) != self.mapped.as_ref() {
+                    return Err(NotPerformed::WrongKey);
+                }
+                self.mounted = true;
             }
             Effect::PopulateData(_) => {
-                assert!(memory.mounted && !self.committed(), "a CA made on a committed disk");
-                self.filesystem.as_mut().expect("mounted").cluster = Some(cluster_id(&ca_spki(attempt)));
+                assert!(self.mounted && !world.committed(), "a CA made on a committed disk");
+                world.filesystem.as_mut().expect("mounted").cluster = Some(cluster_id(&ca_spki(self.attempt)));
             }
             Effect::WriteEsp { file, slot, bytes } => {
-                assert!(!memory.capped, "sealed after the cap");
-                let durable = self.filesystem.as_ref().and_then(|it| it.cluster).is_some();
+                let durable = world.filesystem.as_ref().and_then(|it| it.cluster).is_some();
                 assert!(durable, "the ESP is written after the data partition holds its keys");
-                self.pair(file)[slot] = bytes.to_vec();
+                world.pair(file)[slot] = bytes;
             }
             Effect::RemoveConfig => {
-                assert!(self.committed(), "the config goes only once the header is committed");
-                self.config = None;
+                assert!(world.committed(), "the config goes only once the header is committed");
+                world.files.config = None;
             }
-            Effect::ExtendCap => memory.capped = true,
-            Effect::StartServices => {
-                assert!(memory.capped && memory.mounted, "services start behind the cap, on mounted data");
-                memory.served = true;
+            Effect::LoadKeys => {
+                assert!(self.mounted, "keys lie on the data partition");
+                self.loaded = true;
             }
-            Effect::Announce => {
-                assert!(memory.served && self.committed(), "Claim is answered only once the header is committed");
-                memory.announced = true;
+            Effect::Cap(holder) => {
+                assert!(world.committed() && self.loaded, "behind the cap is a member, whole");
+                let cluster = world.filesystem.as_ref().and_then(|it| it.cluster);
+                assert_eq!(cluster, Some(holder.cluster), "the cap names the cluster that the data is of");
+                self.capped = true;
             }
-            Effect::Report(unexpected) => panic!("{unexpected}"),
         }
+        Ok(())
     }
+}
 
+impl World {
     /// The first `sectors` of what an effect writes; effects that are not one write are not begun.
     fn tear(&mut self, effect: Effect, sectors: usize) {
         let over = |old: &mut Vec<u8>, new: &[u8]| {
@@ -299,20 +384,19 @@ impl World {
             Effect::WriteHeader { copy, bytes, .. } => over(&mut self.headers[place(copy)], &bytes[..]),
             Effect::WriteEsp { file, slot, bytes } => over(&mut self.pair(file)[slot], &bytes),
             Effect::RemoveConfig => {
-                let config = self.config.as_mut().expect("there is a config to remove");
+                let config = self.files.config.as_mut().expect("there is a config to remove");
                 let zeros = vec![0; config.len()];
                 over(config, &zeros[..zeros.len().min(sectors * SECTOR)]);
             }
             // A half-made filesystem or a half-written directory of keys is none.
             Effect::MakeFilesystem => self.filesystem = None,
-            Effect::GrowData
+            Effect::MendTable
+            | Effect::GrowData
             | Effect::MapVolume { .. }
             | Effect::Mount
             | Effect::PopulateData(_)
-            | Effect::ExtendCap
-            | Effect::StartServices
-            | Effect::Announce
-            | Effect::Report(_) => {}
+            | Effect::LoadKeys
+            | Effect::Cap(_) => {}
         }
     }
 }
@@ -329,17 +413,12 @@ fn place(copy: HeaderCopy) -> usize {
 }
 
 /// A disk that finished create, and the cluster it made.
-pub(crate) fn finished(level: Level, tpm: Tpm) -> (World, ClusterId) {
+pub(crate) fn finished(level: Level, tpm: Option<Chip>) -> (World, ClusterId) {
     let mut world = World::flashed(level, tpm);
     match world.boot(None) {
         Ended::Running(cluster) => (world, cluster),
         other @ (Ended::Cut | Ended::Waiting(_)) => panic!("{other:?}"),
     }
-}
-
-/// Another cluster's half of the right name.
-pub(crate) fn wrong_half(disk: DiskUuid) -> ClusterHalf {
-    ClusterHalf { key: ClusterKey(secret(0x99)), disk, generation: 1 }
 }
 
 /// The first write of a pair goes to its first slot.

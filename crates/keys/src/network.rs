@@ -133,7 +133,7 @@ pub enum BadNetwork {
         what: &'static str,
     },
     /// The static network takes what the cluster keeps for itself.
-    #[error("the static network does not fit: {0}")]
+    #[error("the static network does not fit")]
     Link(#[from] UnfitLink),
 }
 

@@ -114,7 +114,7 @@ pub enum SealError {
     #[error(transparent)]
     OwnerRecovery(#[from] BadRecoveryKey),
     /// The root does not open the body.
-    #[error("the seal's body does not open: {0}")]
+    #[error("the seal's body does not open")]
     Root(#[from] Unauthentic),
 }
 

@@ -3,6 +3,7 @@
 //! Words are those of the glossary in ARCHITECTURE.md. Every other crate
 //! may use this one; this one uses none of them.
 
+mod chain;
 mod disk;
 mod ids;
 mod machine;
@@ -11,6 +12,7 @@ mod pcr;
 mod progress;
 mod secret;
 
+pub use chain::Chain;
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
 pub use ids::{BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};
 pub use machine::{BootClass, ColdStart, Level, MachineState, Protection, Role};

@@ -14,6 +14,7 @@ use keys::binding::{Binding, TpmObject};
 use keys::pair::{File, Pair};
 use keys::seal::Clear;
 use keys::share::Share;
+use model::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::bare_tpm::Bus;
@@ -21,7 +22,6 @@ use super::secrets;
 use crate::machine::esp;
 use crate::machine::kernel;
 use crate::network::uplink;
-use crate::runtime::chain::Chain;
 use crate::runtime::clock;
 
 /// What a program that ends at once ends with; counted by whoever started it.

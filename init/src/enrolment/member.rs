@@ -3,20 +3,14 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use enrol::create::Plan;
-use enrol::found::Leftover;
-use keys::binding::Binding;
-use keys::data_key::{ClusterHalf, Holder, Opened};
-use keys::header::State;
+use enrol::found::Seal;
+use enrol::member::Membership;
+use keys::data_key::Holder;
 use keys::identity::SigningKey;
-use keys::seal::{Body, Clear};
-use model::{
-    ClusterId, ColdStart, ConfigDigest, DiskUuid, FirstContact, Ipv4Prefix, Level, MachineId, NodeName, Protection,
-    Role, VpnPrivKey,
-};
+use model::{ClusterId, ConfigDigest, FirstContact, Ipv4Prefix, MachineId, NodeName, Role, VpnPrivKey};
 use pki::{Authority, CertificateDer, PrivateKey};
 
-use super::newborn::{certified, random};
+use super::create::certified;
 use super::vault::Kept;
 use crate::shown::board::Board;
 use crate::storage::Mounted;
@@ -81,8 +75,9 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// From the seal's two parts.
-    pub(super) fn of(clear: &Clear, body: &Body) -> Self {
+    /// From a seal that opened.
+    pub(crate) fn of(seal: &Seal) -> Self {
+        let Seal { clear, body } = seal;
         Self {
             holder: body.holder(),
             name: clear.node_name.clone(),
@@ -94,6 +89,27 @@ impl Known {
 }
 
 impl Member {
+    /// From what its seal says and what its data partition keeps.
+    pub(super) fn new(membership: Membership, kept: Kept, data: Mounted) -> Self {
+        let Kept { keys, first_contact } = kept;
+        Self {
+            machine: membership.holder.machine,
+            cluster: membership.holder.cluster,
+            name: membership.name,
+            identity: membership.identity,
+            certificate: membership.certificate.into(),
+            owners: vec![membership.owner_pub_key],
+            authorities: keys.authorities,
+            vpn_key: keys.vpn,
+            // The first machine of a cluster has its first address; the others get theirs from the cluster.
+            vpn_ip: membership.vpn_prefix.nth(1).expect("a VPN prefix has 8 to 24 bits"),
+            vpn_prefix: membership.vpn_prefix,
+            roles: keys.roles,
+            first_contact: first_contact.map(|secret| (secret, membership.config)),
+            data,
+        }
+    }
+
     /// All that it is in its cluster.
     pub(crate) fn cluster_roles(&self) -> Vec<Role> {
         certified(&self.roles)
@@ -111,145 +127,13 @@ impl Member {
     }
 }
 
-/// What is known of a member before its data is open.
-#[derive(Debug)]
-pub(super) struct Membership {
-    pub(super) holder: Holder,
-    pub(super) name: NodeName,
-    pub(super) identity: SigningKey,
-    pub(super) certificate: CertificateDer<'static>,
-    pub(super) owner: [u8; 32],
-    pub(super) vpn_prefix: Ipv4Prefix,
-    pub(super) protection: Protection,
-    pub(super) cold_start: ColdStart,
-    pub(super) config: ConfigDigest,
-    pub(super) disk: DiskUuid,
-}
-
-impl Membership {
-    /// Puts it on the board.
-    pub(super) fn show(&self, board: &Board) {
-        board.update(|view| {
-            view.name = self.name.to_string();
-            view.machine = Some(self.holder.machine);
-            view.cluster = Some(self.holder.cluster);
-            view.protection = self.protection;
-            view.cold_start = Some(self.cold_start);
-        });
-    }
-
-    /// The member, with what its data partition keeps.
-    pub(super) fn complete(self, kept: Kept, data: Mounted) -> Member {
-        let Kept { keys, first_contact } = kept;
-        Member {
-            machine: self.holder.machine,
-            cluster: self.holder.cluster,
-            name: self.name,
-            identity: self.identity,
-            certificate: self.certificate,
-            owners: vec![self.owner],
-            authorities: keys.authorities,
-            vpn_key: keys.vpn,
-            // The first machine of a cluster has its first address; the others get theirs from the cluster.
-            vpn_ip: self.vpn_prefix.nth(1).expect("a VPN prefix has 8 to 24 bits"),
-            vpn_prefix: self.vpn_prefix,
-            roles: keys.roles,
-            first_contact: first_contact.map(|secret| (secret, self.config)),
-            data,
-        }
-    }
-}
-
-/// What stands between a thief and the data: nothing, if it is in clear or its key is.
-pub(super) fn protection(seal: &Binding, level: Level, cold_start: ColdStart) -> Protection {
-    match (seal, level, cold_start) {
-        (Binding::Unprotected(_), _, _) | (_, Level::Insecure, _) => Protection::None,
-        (Binding::Tpm(_), Level::Encrypted | Level::Authenticated, ColdStart::Automatic) => Protection::Tpm,
-        (Binding::Tpm(_), Level::Encrypted | Level::Authenticated, ColdStart::Manual) => Protection::TpmOwner,
-    }
-}
-
-/// A data partition whose header opened.
-#[derive(Debug)]
-pub(super) struct Opening {
-    pub(super) opened: Opened,
-    pub(super) clear: Clear,
-    pub(super) body: Body,
-    pub(super) half: Option<ClusterHalf>,
-    pub(super) leftover: Leftover,
-}
-
-/// Why an opened header cannot be acted on.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum PlanError {
-    /// The kernel gives no random bytes.
-    #[error("draw random bytes")]
-    Random(#[source] std::io::Error),
-    /// The header cannot be committed.
-    #[error("commit the data header")]
-    Commit(#[from] keys::data_key::OpenError),
-}
-
-impl Opening {
-    /// Whether a cut came before the last step of create, so that this boot still performs some of them.
-    pub(super) fn finishes_create(&self) -> bool {
-        self.opened.header.state == State::Provisional || self.leftover == Leftover::Remove
-    }
-
-    /// What to do, and for whom.
-    ///
-    /// # Errors
-    /// [`PlanError`]; nothing was written.
-    pub(super) fn plan(self) -> Result<(Plan, Membership), PlanError> {
-        let Self { opened, clear, body, half, leftover } = self;
-        let plan = match opened.header.state {
-            State::Committed => Plan::open(opened, leftover),
-            State::Provisional => {
-                let mut salt = [0; 32];
-                random(&mut salt).map_err(PlanError::Random)?;
-                Plan::commit_then_open(opened, &body, half.as_ref(), salt, leftover)?
-            }
-        };
-        let membership = Membership {
-            holder: body.holder(),
-            name: clear.node_name,
-            identity: body.identity,
-            certificate: body.machine_certificate.into(),
-            owner: body.owner_pub_key,
-            vpn_prefix: clear.vpn_prefix,
-            protection: protection(&clear.binding, body.level, body.cold_start),
-            cold_start: body.cold_start,
-            config: body.config,
-            disk: body.disk,
-        };
-        Ok((plan, membership))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use keys::binding::TpmObject;
-    use model::{PcrSelection, Secret};
-
-    use super::*;
-
-    /// Proves: D5
-    #[test]
-    fn protection_is_never_shown_better_than_it_is() {
-        let clear = Binding::Unprotected(Secret::take(&mut [1; 32]));
-        let tpm = Binding::Tpm(TpmObject {
-            pcrs: PcrSelection::of(&[11]),
-            storage_key_name: [0; 34],
-            public: vec![1],
-            private: vec![1],
-        });
-        for level in Level::ALL {
-            for cold_start in ColdStart::ALL {
-                assert_eq!(protection(&clear, *level, *cold_start), Protection::None);
-            }
-        }
-        assert_eq!(protection(&tpm, Level::Insecure, ColdStart::Automatic), Protection::None);
-        assert_eq!(protection(&tpm, Level::Encrypted, ColdStart::Automatic), Protection::Tpm);
-        assert_eq!(protection(&tpm, Level::Authenticated, ColdStart::Manual), Protection::TpmOwner);
-    }
+/// Puts it on the board.
+pub(super) fn show(member: &Membership, board: &Board) {
+    board.update(|view| {
+        view.name = member.name.to_string();
+        view.machine = Some(member.holder.machine);
+        view.cluster = Some(member.holder.cluster);
+        view.protection = member.protection;
+        view.cold_start = Some(member.cold_start);
+    });
 }

@@ -1,26 +1,28 @@
 //! Performs the effects of a plan, one by one; each is durable when it returns. The order is the plan's.
 //!
 //! ```text
-//!   Closed ─MapVolume─► Mapped ─MakeFilesystem─► Mapped ─Mount─► Mounted ─take_mounted─► the member's
+//!   Closed ─MapVolume─► Mapped ─MakeFilesystem─► Mapped ─Mount─► Mounted ─LoadKeys─► Loaded: the member's
 //! ```
 
-use enrol::create::{Effect, HeaderCopy, Step};
-use keys::data_key::Holder;
+use api::MilestoneKind;
+use enrol::plan::{Effect, HeaderCopy, Performer, Step};
+use enrol::wait::Layer;
 use keys::header::State;
 use keys::pair::File;
-use model::DiskUuid;
+use model::Chain;
 
-use super::Site;
-use super::vault::{self, Keys};
-use crate::machine::disk;
+use super::vault::{self, Kept, Keys};
+use crate::machine::disk::{self, Disk};
 use crate::machine::esp::{self, Esp};
 use crate::machine::tpm::{self, Tpm};
+use crate::runtime::child::Children;
 use crate::runtime::tasks;
-use crate::storage::{self, CloseError, MakeError, MapError, Mapped, MountError, Mounted};
+use crate::shown::board::Board;
+use crate::storage::{self, CloseError, MakeError, MapError, Mapped, MountError, Mounted, StatusError};
 
 /// Why an effect failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum StepError {
+pub(crate) enum StepError {
     /// The disk's table.
     #[error(transparent)]
     Disk(#[from] disk::Error),
@@ -36,9 +38,15 @@ pub(super) enum StepError {
     /// The mount.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The files on the data partition.
+    /// The files on the data partition, written.
     #[error(transparent)]
-    Vault(#[from] vault::WriteError),
+    Write(#[from] vault::WriteError),
+    /// The files on the data partition, read.
+    #[error(transparent)]
+    Load(#[from] vault::LoadError),
+    /// The level in force.
+    #[error(transparent)]
+    Level(#[from] StatusError),
     /// The ESP.
     #[error(transparent)]
     Esp(#[from] esp::Error),
@@ -51,76 +59,75 @@ pub(super) enum StepError {
 }
 
 /// How far the data partition is.
-#[derive(Debug)]
-enum Data {
+#[derive(Debug, Default)]
+pub(super) enum Data {
+    #[default]
     Closed,
     Mapped(Mapped),
     Mounted(Mounted),
+    Loaded(Mounted, Box<Kept>),
 }
 
-/// What effects need beyond what they carry.
+/// Performs on this machine. It blocks: it runs on a thread of its own.
 #[derive(Debug)]
-pub(super) struct Performer {
-    disk: DiskUuid,
-    holder: Holder,
-    esp: Esp,
-    tpm: Option<Tpm>,
+pub(super) struct LocalPerformer {
+    /// Holds what is written below the file system.
+    pub(super) disk: Disk,
+    /// Shows how far it is.
+    pub(super) board: Board,
+    /// Runs what makes the file system.
+    pub(super) children: Children,
+    /// Mounted.
+    pub(super) esp: Esp,
+    /// Until it is capped.
+    pub(super) tpm: Option<Tpm>,
     /// A new cluster's, until they are written.
-    keys: Option<Keys>,
-    data: Data,
+    pub(super) keys: Option<Keys>,
+    /// Closed at first.
+    pub(super) data: Data,
 }
 
-impl Performer {
-    /// For the data partition named `disk`, which is `holder`'s; `keys` are those of a cluster that is being created.
-    pub(super) const fn new(disk: DiskUuid, holder: Holder, esp: Esp, tpm: Option<Tpm>, keys: Option<Keys>) -> Self {
-        Self { disk, holder, esp, tpm, keys, data: Data::Closed }
-    }
-
-    /// Performs one effect.
-    ///
-    /// # Errors
-    /// [`StepError`]; what the effects before it did stays.
-    pub(super) async fn perform(&mut self, effect: Effect, site: Site<'_>) -> Result<(), StepError> {
-        let (disk, esp) = (site.disk.clone(), self.esp.clone());
+impl LocalPerformer {
+    fn carry_out(&mut self, effect: Effect) -> Result<(), StepError> {
+        let Self { disk, board, children, esp, .. } = &*self;
         match effect {
-            Effect::GrowData => tasks::blocking(move || disk.grow_data()).await?,
-            Effect::WriteHeader { copy, bytes, .. } => {
-                tasks::blocking(move || storage::write_header(&disk.data, copy, &bytes)).await?;
-            }
-            Effect::MapVolume { volume, mapping } => {
-                let name = self.disk;
-                let mapped = tasks::blocking(move || Mapped::new(&disk.data, name, &volume, mapping)).await?;
-                self.data = Data::Mapped(mapped);
+            Effect::MendTable => match disk.mend_table() {
+                Ok(false) => {}
+                Ok(true) => tracing::warn!("the primary partition table was damaged: mended from its backup"),
+                // One copy is enough to run, and all there is: the screen says so.
+                Err(error) => board.error(&format!("the partition table is not mended: {}", Chain(&error))),
+            },
+            Effect::GrowData => disk.grow_data()?,
+            Effect::WriteHeader { copy, bytes, .. } => storage::write_header(&disk.data, copy, &bytes)?,
+            Effect::MapVolume { disk: name, volume, mapping } => {
+                self.data = Data::Mapped(Mapped::new(&disk.data, name, &volume, mapping)?);
             }
             Effect::MakeFilesystem => match &self.data {
-                Data::Mapped(mapped) => mapped.make_filesystem(site.children).await?,
-                Data::Closed | Data::Mounted(_) => return Err(StepError::OutOfOrder),
+                Data::Mapped(mapped) => tasks::wait_for(mapped.make_filesystem(children))?,
+                Data::Closed | Data::Mounted(_) | Data::Loaded(..) => return Err(StepError::OutOfOrder),
             },
-            Effect::Mount => self.mount().await?,
+            Effect::Mount => self.mount()?,
             Effect::PopulateData(new) => {
                 let keys = self.keys.take().ok_or(StepError::OutOfOrder)?;
-                tasks::blocking(move || vault::write(vault::ROOT, &keys, &new)).await?;
+                vault::write(vault::ROOT, &keys, &new)?;
             }
-            Effect::WriteEsp { file, slot, bytes } => {
-                tasks::blocking(move || esp.write_slot(file, slot, &bytes)).await?;
-            }
-            Effect::RemoveConfig => tasks::blocking(move || esp.remove_config()).await?,
-            Effect::ExtendCap => {
+            Effect::WriteEsp { file, slot, bytes } => esp.write_slot(file, slot, &bytes)?,
+            Effect::RemoveConfig => esp.remove_config()?,
+            Effect::LoadKeys => self.load()?,
+            Effect::Cap(holder) => {
                 if let Some(tpm) = self.tpm.take() {
-                    let holder = self.holder;
-                    tasks::blocking(move || tpm.end(holder)).await?;
+                    tpm.end(holder)?;
                 }
             }
-            Effect::StartServices | Effect::Announce | Effect::Report(_) => return Err(StepError::OutOfOrder),
         }
         Ok(())
     }
 
-    async fn mount(&mut self) -> Result<(), StepError> {
-        let Data::Mapped(mapped) = std::mem::replace(&mut self.data, Data::Closed) else {
+    fn mount(&mut self) -> Result<(), StepError> {
+        let Data::Mapped(mapped) = std::mem::take(&mut self.data) else {
             return Err(StepError::OutOfOrder);
         };
-        match tasks::blocking(move || mapped.mount()).await {
+        match mapped.mount() {
             Ok(mounted) => {
                 self.data = Data::Mounted(mounted);
                 Ok(())
@@ -132,32 +139,66 @@ impl Performer {
         }
     }
 
-    /// The mounted data partition, once the plan is done.
-    pub(super) fn take_mounted(&mut self) -> Option<Mounted> {
-        match std::mem::replace(&mut self.data, Data::Closed) {
-            Data::Mounted(mounted) => Some(mounted),
-            Data::Closed | Data::Mapped(_) => None,
+    fn load(&mut self) -> Result<(), StepError> {
+        let Data::Mounted(mounted) = &self.data else { return Err(StepError::OutOfOrder) };
+        let (kept, level) = (vault::load(vault::ROOT)?, mounted.level()?);
+        self.board.update(|view| view.level = Some(level));
+        self.data = Data::Loaded(mounted.clone(), Box::new(kept));
+        Ok(())
+    }
+
+    /// The open data partition and what it keeps, once a plan is done.
+    pub(super) fn into_data(self) -> (Mounted, Kept) {
+        match self.data {
+            Data::Loaded(mounted, kept) => (mounted, *kept),
+            Data::Closed | Data::Mapped(_) | Data::Mounted(_) => unreachable!("a plan loads the keys before its cap"),
+        }
+    }
+}
+
+impl Performer for LocalPerformer {
+    type Error = StepError;
+    type Open = CloseError;
+
+    fn perform(&mut self, effect: Effect) -> Result<(), StepError> {
+        let step = effect.step();
+        self.board.step(name(step));
+        self.carry_out(effect)?;
+        if let Some(name) = milestone(step) {
+            self.board.reached(name, MilestoneKind::Step);
+        }
+        Ok(())
+    }
+
+    fn refused_by(error: &StepError) -> Option<Layer> {
+        match error {
+            StepError::Map(refused) => Some(refused.layer()),
+            StepError::Mount(_) => Some(Layer::Filesystem),
+            StepError::Disk(_)
+            | StepError::Header(_)
+            | StepError::Make(_)
+            | StepError::Write(_)
+            | StepError::Load(_)
+            | StepError::Level(_)
+            | StepError::Esp(_)
+            | StepError::Tpm(_)
+            | StepError::OutOfOrder => None,
         }
     }
 
-    /// Closes what a failed plan left open, so that no key stays in the kernel.
-    ///
-    /// # Errors
-    /// [`CloseError`] when it stays open.
-    pub(super) async fn undo(&mut self) -> Result<(), CloseError> {
-        let data = std::mem::replace(&mut self.data, Data::Closed);
-        let closed = tasks::blocking(move || match data {
+    fn close(&mut self) -> Result<(), CloseError> {
+        match std::mem::take(&mut self.data) {
             Data::Closed => Ok(()),
             Data::Mapped(mapped) => mapped.close().map_err(CloseError::Layer),
-            Data::Mounted(mounted) => storage::close(&mounted),
-        });
-        closed.await
+            Data::Mounted(mounted) | Data::Loaded(mounted, _) => storage::close(&mounted),
+        }
     }
 }
 
 /// A step's name on the console.
-pub(super) const fn name(step: Step) -> &'static str {
+const fn name(step: Step) -> &'static str {
     match step {
+        Step::MendTable => "mend-table",
         Step::GrowData => "grow-data",
         Step::WriteHeader(State::Provisional, _) => "header",
         Step::WriteHeader(State::Committed, _) => "commit",
@@ -170,17 +211,15 @@ pub(super) const fn name(step: Step) -> &'static str {
         Step::WriteEsp(File::Directory) => "directory",
         Step::WriteEsp(File::Seal) => "seal",
         Step::RemoveConfig => "remove-config",
-        Step::ExtendCap => "cap",
-        Step::StartServices => "start-services",
-        Step::Announce => "announce",
-        Step::Report => "report",
+        Step::LoadKeys => "load-keys",
+        Step::Cap => "cap",
     }
 }
 
-/// What the timeline says when a step is done. A header is written when both copies are.
+/// What the timeline says when a step is done. A header is written when both copies are; what is read is no milestone.
 pub(super) const fn milestone(step: Step) -> Option<&'static str> {
     match step {
-        Step::WriteHeader(_, HeaderCopy::First) => None,
+        Step::MendTable | Step::LoadKeys | Step::WriteHeader(_, HeaderCopy::First) => None,
         Step::WriteHeader(_, HeaderCopy::Second)
         | Step::GrowData
         | Step::MapVolume
@@ -189,9 +228,6 @@ pub(super) const fn milestone(step: Step) -> Option<&'static str> {
         | Step::PopulateData
         | Step::WriteEsp(_)
         | Step::RemoveConfig
-        | Step::ExtendCap
-        | Step::StartServices
-        | Step::Announce
-        | Step::Report => Some(name(step)),
+        | Step::Cap => Some(name(step)),
     }
 }

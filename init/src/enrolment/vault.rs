@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-use enrol::create::NewData;
+use enrol::plan::NewData;
 use model::{FirstContact, MasterSecret, Role, Secret, VpnPrivKey};
 use pki::{Authority, AuthorityKind, PrivateKey};
 use zeroize::Zeroizing;

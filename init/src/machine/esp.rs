@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use enrol::config::{CONFIG_FW_CFG, CONFIG_PATH, MOST_CONFIG_BYTES};
+use enrol::found::{Files, Slots};
 use keys::pair::{self, SLOT_BYTES};
 use rustix::mount::{MountFlags, mount, mount_remount};
 use zeroize::Zeroizing;
@@ -60,34 +61,6 @@ pub(crate) struct Esp {
     place: &'static Path,
 }
 
-/// Both slots of every pair, and the enrolment config, as they were read. A slot that is not there is empty.
-#[derive(Debug)]
-pub(crate) struct Files {
-    /// The seal's slots; in clear parts and unprotected seals they hold secrets.
-    pub(crate) seal: Slots,
-    /// The share's.
-    pub(crate) share: Slots,
-    /// The directory's.
-    pub(crate) directory: Slots,
-    /// The recovery record's.
-    pub(crate) record: Slots,
-    /// The enrolment config on the ESP.
-    pub(crate) config: Option<Zeroizing<Vec<u8>>>,
-    /// The enrolment config that QEMU passed.
-    pub(crate) fw_cfg: Option<Zeroizing<Vec<u8>>>,
-}
-
-/// The two slots of a pair.
-#[derive(Debug)]
-pub(crate) struct Slots(pub(crate) [Zeroizing<Vec<u8>>; 2]);
-
-impl Slots {
-    /// Their bytes.
-    pub(crate) fn bytes(&self) -> [&[u8]; 2] {
-        [&self.0[0], &self.0[1]]
-    }
-}
-
 impl Esp {
     /// Mounts the partition read-only.
     ///
@@ -98,12 +71,6 @@ impl Esp {
         mount(device, PLACE, "vfat", FLAGS | MountFlags::RDONLY, Some(OPTIONS))
             .map_err(|error| Error::Mount(device.to_owned(), error.into()))?;
         Ok(Self { place: Path::new(PLACE) })
-    }
-
-    /// For tests of what is decided without being written.
-    #[cfg(test)]
-    pub(crate) fn unmounted() -> Self {
-        Self { place: Path::new("/nonexistent") }
     }
 
     /// Reads everything a boot decides by.

@@ -9,9 +9,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 
 use attest::{BrokenFirmware, Guarded, Name, PcrValues, SealedObject, SeedError, check_firmware, sealing_pcrs};
-use enrol::config;
-use enrol::found::Locked;
-use keys::binding::{Binding, TpmObject};
+use enrol::keeper::{Keeper, Locked, NotReleased};
+use keys::binding::TpmObject;
 use keys::data_key::Holder;
 use keys::derive::Unauthentic;
 use keys::seal::SealError;
@@ -55,15 +54,6 @@ pub(crate) enum Error {
     /// Root could clear it, or give it a password, and no later boot would open the disk.
     #[error("close the TPM to services")]
     Close(#[source] TpmError),
-}
-
-/// Why a secret was not released.
-#[derive(Debug)]
-pub(crate) enum NotReleased {
-    /// It is not for this TPM, or not for what was booted.
-    Locked(Locked),
-    /// The TPM failed.
-    Failed(Error),
 }
 
 /// A TPM and what this boot measured into it.
@@ -114,49 +104,6 @@ impl Tpm {
         Ok(Some(Self { tpm, measured, firmware }))
     }
 
-    /// What a decision needs to know of it.
-    pub(crate) fn state(tpm: Option<&Self>) -> config::Tpm {
-        match tpm.map(|tpm| tpm.firmware) {
-            None => config::Tpm::Absent,
-            Some(Ok(())) => config::Tpm::Present,
-            Some(Err(BrokenFirmware { pcr })) => config::Tpm::ZeroPcr(pcr),
-        }
-    }
-
-    /// Seals `secret` to what this boot measured.
-    ///
-    /// # Errors
-    /// [`Error::Seal`].
-    pub(crate) fn seal(&mut self, secret: &Secret<32>) -> Result<Binding, Error> {
-        let sealed = self.tpm.seal(secret, self.measured.policy_digest()).map_err(Error::Seal)?;
-        Ok(Binding::Tpm(TpmObject {
-            pcrs: self.measured.selection(),
-            storage_key_name: *sealed.storage_key.as_bytes(),
-            public: sealed.public,
-            private: sealed.private,
-        }))
-    }
-
-    /// Opens what [`Self::seal`] made, in this boot or an earlier one like it.
-    ///
-    /// # Errors
-    /// [`NotReleased`] says whether the secret is for something else, or the TPM failed.
-    pub(crate) fn unseal(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased> {
-        use attest::UnsealError;
-        if object.pcrs != self.measured.selection() {
-            return Err(NotReleased::Locked(Locked::Pcrs));
-        }
-        let Ok(storage_key) = Name::try_from(&object.storage_key_name[..]) else { return Err(damaged()) };
-        let (public, private) = (object.public.clone(), object.private.clone());
-        let sealed = SealedObject { public, private, storage_key };
-        self.tpm.unseal(&sealed, self.measured.selection()).map_err(|error| match error {
-            UnsealError::PcrMismatch => NotReleased::Locked(Locked::Pcrs),
-            UnsealError::OtherTpm => NotReleased::Locked(Locked::OtherTpm),
-            UnsealError::Damaged => damaged(),
-            UnsealError::Lockout | UnsealError::Tpm(_) => NotReleased::Failed(Error::Unseal(error)),
-        })
-    }
-
     /// The cap of this machine, and the end of the TPM's use in this boot: whatever runs later can neither unseal nor keep
     /// a later boot from doing so.
     ///
@@ -182,7 +129,42 @@ impl Tpm {
     }
 }
 
+impl Keeper for Tpm {
+    type Error = Error;
+
+    fn zero_pcr(&self) -> Option<u8> {
+        self.firmware.err().map(|BrokenFirmware { pcr }| pcr)
+    }
+
+    /// Seals `secret` to what this boot measured.
+    fn seal(&mut self, secret: &Secret<32>) -> Result<TpmObject, Error> {
+        let sealed = self.tpm.seal(secret, self.measured.policy_digest()).map_err(Error::Seal)?;
+        Ok(TpmObject {
+            pcrs: self.measured.selection(),
+            storage_key_name: *sealed.storage_key.as_bytes(),
+            public: sealed.public,
+            private: sealed.private,
+        })
+    }
+
+    fn release(&mut self, object: &TpmObject) -> Result<Secret<32>, NotReleased<Error>> {
+        use attest::UnsealError;
+        if object.pcrs != self.measured.selection() {
+            return Err(NotReleased::Locked(Locked::Pcrs));
+        }
+        let Ok(storage_key) = Name::try_from(&object.storage_key_name[..]) else { return Err(damaged()) };
+        let (public, private) = (object.public.clone(), object.private.clone());
+        let sealed = SealedObject { public, private, storage_key };
+        self.tpm.unseal(&sealed, self.measured.selection()).map_err(|error| match error {
+            UnsealError::PcrMismatch => NotReleased::Locked(Locked::Pcrs),
+            UnsealError::OtherTpm => NotReleased::Locked(Locked::OtherTpm),
+            UnsealError::Damaged => damaged(),
+            UnsealError::Lockout | UnsealError::Tpm(_) => NotReleased::Failed(Error::Unseal(error)),
+        })
+    }
+}
+
 /// A blob that no TPM made is told like a body that does not open: somebody changed the file.
-fn damaged() -> NotReleased {
+const fn damaged() -> NotReleased<Error> {
     NotReleased::Locked(Locked::Body(SealError::Root(Unauthentic)))
 }

@@ -6,7 +6,7 @@
 //! ```
 
 use api::Claim;
-use enrol::found::Reason;
+use enrol::wait::Reason;
 use keys::first_contact::{Transcript, prove};
 use model::{ConfigDigest, FirstContact, MachineId};
 

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ClientCertificate, Target, UnixMillis};
+use model::Chain;
 use pki::{Authority, Profile, UnixTime};
-
-use crate::runtime::chain::Chain;
 
 /// The Kubernetes API's certificate is valid for this name, whatever address it is reached by.
 const NAME: &str = "kubernetes";

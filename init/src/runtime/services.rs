@@ -15,12 +15,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::Chain;
 use probe::Probe;
 use rustix::process::{Pid, Signal};
 use supervise::{Effect, Ending, Event, Exit, Instance, InvalidTree, Report, Spec, Status, StopReason, Tree};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::runtime::chain::Chain;
 use crate::runtime::child::{Cgroup, Children, Command, Running};
 use crate::runtime::clock;
 use crate::runtime::tasks::{self, Task};

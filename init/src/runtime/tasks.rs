@@ -36,6 +36,11 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     }
 }
 
+/// Waits for `future` on a thread that may block: inside of [`blocking`].
+pub(crate) fn wait_for<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Handle::current().block_on(future)
+}
+
 /// Runs what `make` makes on a thread of its own, with all that it spawns, so that it cannot keep this one busy. Dropping
 /// it ends it.
 ///

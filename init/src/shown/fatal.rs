@@ -5,9 +5,10 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use model::Chain;
+
 use super::last_words;
 use crate::machine::power::{self, PowerRequest};
-use crate::runtime::chain::Chain;
 use crate::runtime::{console, log};
 
 /// As the kernel waits after a panic (`panic=10`).

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use api::LevelInForce;
-use enrol::create::Mapping;
+use enrol::plan::Mapping;
 use keys::data_key::DataKey;
 use keys::header::DATA_OFFSET;
 use model::DiskUuid;

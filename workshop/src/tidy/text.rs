@@ -76,6 +76,7 @@ pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
             }
         }
     }
+    findings.extend(beside(file, source));
     findings
 }
 
@@ -105,6 +106,54 @@ pub(super) fn world(file: &str, source: &str) -> Vec<Finding> {
         for word in WORLD.iter().filter(|word| code.contains(*word)) {
             let rule = format!("`{word}` in a pure crate: what it needs comes in as an argument");
             findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
+        }
+    }
+    findings
+}
+
+/// What PID 1 may name in one place only (a file, or a folder's prefix), and why. Tests may anywhere.
+const ONE_PLACE: &[(&str, &[&str], &str)] = &[
+    (
+        // Fault injection plays whoever can write the ESP.
+        "init/src/applet/",
+        &[
+            "seal::read",
+            "SealFiles",
+            "share::read",
+            "Pair::read",
+            "Binding::",
+            "data_key::open",
+            "ClusterHalf",
+            "latest_first",
+        ],
+        "what lies between bytes and effects is decided in `crates/enrol`, once",
+    ),
+    (
+        "init/src/enrolment/perform.rs",
+        &[
+            "storage::write_header",
+            "Mapped::new",
+            ".write_slot(",
+            ".remove_config(",
+            ".grow_data(",
+            ".mend_table(",
+            "tpm.end(",
+        ],
+        "nothing is written and no TPM is capped but as a plan of `enrol` asks for",
+    ),
+];
+
+/// Every place where a file of PID 1 decides or acts beside the one enrolment path.
+fn beside(file: &str, source: &str) -> Vec<Finding> {
+    let judged = source.split_once("#[cfg(test)]").map_or(source, |(before, _tests)| before);
+    let mut findings = Vec::new();
+    for (place, words, because) in ONE_PLACE.iter().filter(|(place, ..)| !file.starts_with(place)) {
+        for (index, line) in judged.lines().enumerate().filter(|_| file.starts_with("init/src/")) {
+            let code = code(line);
+            for word in words.iter().filter(|word| code.contains(*word)) {
+                let rule = format!("`{word}` beside `{place}`: {because}");
+                findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
+            }
         }
     }
     findings
@@ -174,6 +223,21 @@ mod tests {
             assert_eq!(rules("init/src/enrolment.rs", &body), Vec::<String>::new(), "others may");
         }
         assert_eq!(rules(file, "// before the tpm\nfn refuse() {}\n"), Vec::<String>::new());
+    }
+
+    /// Proves: D4 D14
+    #[test]
+    fn pid_1_neither_decides_nor_writes_beside_the_one_enrolment_path() {
+        for (place, words, because) in ONE_PLACE {
+            for word in *words {
+                let body = format!("fn act() {{ {word}x) }}\n");
+                assert_eq!(rules("init/src/boot.rs", &body), [format!("`{word}` beside `{place}`: {because}")]);
+                assert_eq!(rules("crates/enrol/src/found.rs", &body), Vec::<String>::new(), "enrol decides");
+                let there = rules(&format!("{place}x.rs"), &body);
+                assert!(there.iter().all(|rule| !rule.contains(because)), "{there:?}");
+                assert_eq!(rules("init/src/boot.rs", &format!("#[cfg(test)]\n{body}")), Vec::<String>::new());
+            }
+        }
     }
 
     #[test]

@@ -7,9 +7,9 @@ use keys::header::{Copies, Copy};
 use keys::pair::Slot;
 
 use super::*;
-use crate::config::{self, Tpm, WithoutTpm};
+use crate::config::{self, WithoutTpm};
 use crate::fixture;
-use crate::world::{Cut, Ended, World};
+use crate::world::{Chip, Cut, Ended, World, signed};
 
 /// Random bytes that tell which draw they came from: the n-th draw is n, n, n, ….
 fn numbered() -> Material {
@@ -34,28 +34,27 @@ struct Written {
 }
 
 fn written(level: Level) -> Written {
-    let signed = fixture::config(level, WithoutTpm::Unprotected).sign(&fixture::owner()).expect("a good config");
+    let config = fixture::config(level, WithoutTpm::Unprotected).sign(&fixture::owner()).expect("a good config");
     let issued = Issued {
         ca_spki: vec![0xca],
         ca_certificate: b"CA certificate".to_vec(),
         machine_certificate: b"machine certificate".to_vec(),
     };
-    let draft = Draft::new(config::read(&signed).expect("it verifies"), numbered(), issued);
-    let holder = draft.holder();
-    let protected = Protected {
-        seal: Binding::Unprotected(draft.seal_root().0.duplicate()),
-        share: Binding::Unprotected(draft.cluster_key().0.duplicate()),
-        owner: draft.for_owner().expect("seals"),
-        directory: draft.directory(vec![]),
-        directory_signature: vec![0x30; 70],
-    };
     let first = Next::FIRST;
-    let next = NextWrites { seal: first, share: first, directory: first, record: first };
-    let situation = Situation { boot_class: BootClass::Direct, now: 1_790_000_000, next };
-    let Plan(effects) = draft.plan(protected, &situation).expect("fits");
+    let creation = Creation {
+        verified: config::read(&config).expect("it verifies"),
+        next: NextWrites { seal: first, share: first, directory: first, record: first },
+        boot_class: BootClass::Direct,
+    };
+    let draft = creation.draft(numbered(), issued);
+    let holder = draft.holder;
+    let directory = signed(&draft);
+    let (plan, member) = draft.plan::<Chip>(None, directory, 1_790_000_000).expect("fits");
+    assert_eq!(member.holder, holder);
+    let effects = plan.effects();
 
     let random = numbered();
-    let header = |wanted: HeaderState| {
+    let header = |wanted: State| {
         let mut copies = effects.iter().filter_map(|effect| {
             let Effect::WriteHeader { state, bytes, .. } = effect else { return None };
             (*state == wanted).then_some(bytes)
@@ -76,8 +75,8 @@ fn written(level: Level) -> Written {
     let blank = vec![0; keys::pair::SLOT_BYTES];
     let (seal::SealFiles::Candidates(seals), _) = seal::read([file(File::Seal), &blank]) else { panic!("a seal") };
     Written {
-        provisional: header(HeaderState::Provisional),
-        committed: header(HeaderState::Committed),
+        provisional: header(State::Provisional),
+        committed: header(State::Committed),
         record: Record::decode(record.clear()).expect("a record"),
         seal: seals[0].open(&random.seal_root).expect("the root opens the seal"),
         holder,
@@ -158,7 +157,7 @@ fn a_commit_after_a_cut_writes_both_copies() {
     for level in Level::ALL {
         let mut cuts = 0;
         for after in 0..24 {
-            let mut world = World::flashed(*level, Tpm::Present);
+            let mut world = World::flashed(*level, Some(Chip::default()));
             // A cut at the border of two effects, so that no copy is torn.
             let cut = world.boot(Some(Cut { after, sectors: 0 }));
             let sealed = world.pair(File::Seal).iter().any(|slot| slot.iter().any(|byte| *byte != 0));
@@ -171,7 +170,7 @@ fn a_commit_after_a_cut_writes_both_copies() {
             else {
                 panic!("two headers")
             };
-            assert_eq!((first.state, &first), (HeaderState::Committed, &second));
+            assert_eq!((first.state, &first), (State::Committed, &second));
         }
         assert_eq!(cuts, 1, "one border lies between seal and commit");
     }

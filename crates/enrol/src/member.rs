@@ -1,0 +1,85 @@
+//! Who the machine is once it is a member, as far as that is known before its data is open.
+
+use keys::binding::Binding;
+use keys::data_key::Holder;
+use keys::identity::SigningKey;
+use model::{ColdStart, ConfigDigest, Ipv4Prefix, Level, NodeName, Protection};
+
+use crate::found::Seal;
+
+/// What the seal says of a member: one that is being written, or the one that opened.
+#[derive(Debug)]
+pub struct Membership {
+    /// Machine and cluster.
+    pub holder: Holder,
+    /// Host and node name.
+    pub name: NodeName,
+    /// Its key.
+    pub identity: SigningKey,
+    /// Its certificate, DER.
+    pub certificate: Vec<u8>,
+    /// Its owner's Ed25519 public key.
+    pub owner_pub_key: [u8; 32],
+    /// Where VPN addresses come from.
+    pub vpn_prefix: Ipv4Prefix,
+    /// What stands between a thief and the data.
+    pub protection: Protection,
+    /// What gives the cluster key at a cold start.
+    pub cold_start: ColdStart,
+    /// The config that made it.
+    pub config: ConfigDigest,
+}
+
+impl Membership {
+    pub(crate) fn of(seal: Seal) -> Self {
+        let Seal { clear, body } = seal;
+        Self {
+            holder: body.holder(),
+            name: clear.node_name,
+            protection: protection(&clear.binding, body.level, body.cold_start),
+            certificate: body.machine_certificate,
+            owner_pub_key: body.owner_pub_key,
+            vpn_prefix: clear.vpn_prefix,
+            cold_start: body.cold_start,
+            config: body.config,
+            identity: body.identity,
+        }
+    }
+}
+
+/// What stands between a thief and the data: nothing, if it is in clear or its key is.
+const fn protection(seal: &Binding, level: Level, cold_start: ColdStart) -> Protection {
+    match (seal, level, cold_start) {
+        (Binding::Unprotected(_), _, _) | (_, Level::Insecure, _) => Protection::None,
+        (Binding::Tpm(_), Level::Encrypted | Level::Authenticated, ColdStart::Automatic) => Protection::Tpm,
+        (Binding::Tpm(_), Level::Encrypted | Level::Authenticated, ColdStart::Manual) => Protection::TpmOwner,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::binding::TpmObject;
+    use model::{PcrSelection, Secret};
+
+    use super::*;
+
+    /// Proves: D5
+    #[test]
+    fn protection_is_never_shown_better_than_it_is() {
+        let clear = Binding::Unprotected(Secret::take(&mut [1; 32]));
+        let tpm = Binding::Tpm(TpmObject {
+            pcrs: PcrSelection::of(&[11]),
+            storage_key_name: [0; 34],
+            public: vec![1],
+            private: vec![1],
+        });
+        for level in Level::ALL {
+            for cold_start in ColdStart::ALL {
+                assert_eq!(protection(&clear, *level, *cold_start), Protection::None);
+            }
+        }
+        assert_eq!(protection(&tpm, Level::Insecure, ColdStart::Automatic), Protection::None);
+        assert_eq!(protection(&tpm, Level::Encrypted, ColdStart::Automatic), Protection::Tpm);
+        assert_eq!(protection(&tpm, Level::Authenticated, ColdStart::Manual), Protection::TpmOwner);
+    }
+}

@@ -1,0 +1,186 @@
+//! Why a machine waits, and the paragraph that tells a person what is wrong, what was left alone, and what to do.
+
+use std::error::Error;
+
+use keys::data_key::OpenError;
+use keys::header::HeaderError;
+use keys::seal::SealError;
+use model::{Chain, Stay};
+
+use crate::config::ConfigError;
+use crate::keeper::Locked;
+use crate::plan::Step;
+
+/// Why there is nothing that the machine can do by itself.
+#[derive(Debug)]
+pub enum Wait {
+    /// Nothing here and nothing asked for: waits to be activated.
+    Blank,
+    /// Waits for the cluster's half of the data key.
+    AwaitingKeys {
+        /// The generation that is needed.
+        generation: u32,
+    },
+    /// Cannot go on without its owner; nothing was changed.
+    NeedsOwner(Reason),
+    /// Something does not work.
+    Failed(Failure),
+}
+
+/// Why the owner is needed. The text says what is wrong, what was left alone, and what to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// The config is refused.
+    #[error(
+        "{}. Nothing was changed. Write another with `cairnctl enrol config`, put it on the ESP as \
+         cairn/enrolment.pb and start the machine again",
+        Chain(.0)
+    )]
+    Config(ConfigError),
+    /// No seal, but data.
+    #[error(
+        "the disk holds data of an enrolled machine, but the ESP holds no seal for it. Nothing was formatted. Put back \
+         the ESP that belongs to this disk; to give the disk up, write a fresh image over it"
+    )]
+    LiveDisk,
+    /// No seal, and bytes that no create left.
+    #[error(
+        "{}, and there is no seal. Nothing was formatted: it may be somebody's data. Check that this is the right \
+         disk; to give it up, write a fresh image over it",
+        Chain(.0)
+    )]
+    ForeignDisk(HeaderError),
+    /// A newer Cairn's disk.
+    #[error("the {what} was written by a newer Cairn (version {version}). Nothing was changed. Start the newer image")]
+    Newer {
+        /// Seal or data header.
+        what: &'static str,
+        /// Its version.
+        version: u32,
+    },
+    /// A seal that makes no sense.
+    #[error("the seal makes no sense: {}. Nothing was changed. Put back the ESP that belongs to this disk", Chain(.0))]
+    Seal(SealError),
+    /// A seal that does not unseal.
+    #[error("{cause}. Nothing was changed. {remedy}", cause = Chain(.0), remedy = locked_remedy(.0))]
+    Locked(Locked),
+    /// A header that does not open.
+    #[error("{cause}. Nothing was changed. {remedy}", cause = Chain(.0), remedy = header_remedy(.0))]
+    Header(OpenError),
+}
+
+/// What does not work, and why.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The TPM is there and fails.
+    #[error(
+        "the TPM is there and does not work: {}. Nothing was changed. Restart the machine; if that does not help, look at \
+         the TPM's settings in the firmware",
+        Chain(&**.0)
+    )]
+    Tpm(Cause),
+    /// A new cluster's keys cannot be made.
+    #[error("could not make the cluster's keys: {}. Nothing was written", Chain(&**.0))]
+    Keys(Cause),
+    /// The effects that open the data cannot be made.
+    #[error("could not make ready to open the data: {}. Nothing was written", Chain(&**.0))]
+    Ready(Cause),
+    /// A step of create failed.
+    #[error("could not {0}: {cause}. The machine goes on, or starts over, when it is restarted", cause = Chain(&**.1))]
+    Create(Step, Cause),
+    /// A step of opening the data failed.
+    #[error("could not {0}: {cause}. The data was left as it was", cause = Chain(&**.1))]
+    Open(Step, Cause),
+    /// A layer above the header refuses the data; nothing was written.
+    #[error(
+        "the data partition opens, but {} refuses it. Nothing was written. `cairnctl machine logs` has the kernel's \
+         words ({})",
+        .0.name(),
+        Chain(&**.1)
+    )]
+    Refused(Layer, Cause),
+}
+
+/// What a failure comes from; it is told as part of the failure.
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+/// The layers above the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Layer {
+    /// dm-integrity.
+    Integrity,
+    /// dm-crypt.
+    Crypt,
+    /// XFS.
+    Filesystem,
+}
+
+impl Wait {
+    /// The state that everybody may know.
+    #[must_use]
+    pub const fn state(&self) -> Stay {
+        match self {
+            Self::Blank => Stay::Blank,
+            Self::AwaitingKeys { .. } => Stay::AwaitingKeys,
+            Self::NeedsOwner(_) => Stay::NeedsOwner,
+            Self::Failed(_) => Stay::Failed,
+        }
+    }
+
+    /// One paragraph for console and API.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Blank => "no enrolment config: waiting. Make one with `cairnctl enrol config`, put it on the ESP as \
+                            cairn/enrolment.pb and start the machine again"
+                .to_owned(),
+            Self::AwaitingKeys { generation } => {
+                format!("waiting for the cluster's half of the data key (generation {generation})")
+            }
+            Self::NeedsOwner(reason) => reason.to_string(),
+            Self::Failed(failure) => failure.to_string(),
+        }
+    }
+}
+
+impl Layer {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Integrity => "dm-integrity",
+            Self::Crypt => "dm-crypt",
+            Self::Filesystem => "XFS",
+        }
+    }
+}
+
+const fn locked_remedy(locked: &Locked) -> &'static str {
+    match locked {
+        Locked::BootClass { .. } | Locked::Pcrs => {
+            "Start the image it was sealed with, the same way and with the same firmware settings and cards"
+        }
+        Locked::NoTpm => "Turn the TPM on in the firmware settings, or put the disk back into its machine",
+        Locked::OtherTpm => "Put the disk back into the machine it was sealed in",
+        Locked::InClear => {
+            "Put back the ESP that belongs to this disk; a machine that was enrolled without a TPM opens while its TPM is \
+             turned off in the firmware settings"
+        }
+        Locked::ZeroPcr(_) => "Update the firmware, or turn its measurements on",
+        Locked::Body(_) => "Put back the ESP that belongs to this disk",
+    }
+}
+
+const fn header_remedy(error: &OpenError) -> &'static str {
+    match error {
+        OpenError::Blank | OpenError::OtherDisk { .. } => "Attach the disk that belongs to this ESP",
+        OpenError::Header(_) | OpenError::Changed => {
+            "Check the disk and its cables; the data is not lost while the owner's recovery key exists"
+        }
+        OpenError::Level { .. } | OpenError::Older { .. } => {
+            "Somebody put an older or another header on the disk: find out who had it"
+        }
+        OpenError::LocalHalf | OpenError::BothHalves => "Put back the ESP that belongs to this disk",
+        OpenError::ClusterHalf | OpenError::ClusterHalfMissing { .. } => {
+            "Make sure that the machine talks to its own cluster, then restart it with `cairnctl machine reboot`"
+        }
+    }
+}

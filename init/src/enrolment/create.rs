@@ -1,0 +1,269 @@
+//! The first machine of a new cluster: draws what is random, makes authorities, keys and certificates. What comes of them
+//! is `enrol`'s matter. Writes nothing.
+
+use std::time::Duration;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
+use enrol::create::{CreateError, Issued, Material, SignedDirectory};
+use enrol::found::Creation;
+use enrol::member::Membership;
+use enrol::plan::Plan;
+use keys::identity::{cluster_id, machine_id};
+use model::{Role, Secret, VpnPrivKey};
+use pki::{Authority, AuthorityKind, PrivateKey, Profile, PublicKey, UnixTime};
+
+use super::member::Authorities;
+use super::vault::Keys;
+use crate::machine::tpm::{self, Tpm};
+
+/// Why a cluster could not be made ready.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MakeError {
+    /// The kernel gives no random bytes.
+    #[error("draw random bytes")]
+    Random(#[source] std::io::Error),
+    /// An authority or certificate could not be made.
+    #[error("issue the cluster's certificates")]
+    Issue(#[from] pki::IssueError),
+    /// A key could not be made.
+    #[error("make a key")]
+    Key(#[from] pki::KeyError),
+    /// The directory could not be signed.
+    #[error("sign the directory")]
+    Sign,
+    /// The new cluster's secrets could not be kept.
+    #[error(transparent)]
+    Create(#[from] CreateError<tpm::Error>),
+}
+
+/// Ready to be written.
+#[derive(Debug)]
+pub(super) struct Made {
+    /// What to do, in its order.
+    pub(super) plan: Plan,
+    /// Who the machine will be.
+    pub(super) membership: Membership,
+    /// What its data partition will keep.
+    pub(super) keys: Keys,
+}
+
+/// Draws and issues. `endpoints` are where other machines will find this one, `now` is Unix time.
+///
+/// # Errors
+/// [`MakeError`] names the step; nothing was written.
+pub(super) fn make(
+    creation: Creation,
+    tpm: Option<&mut Tpm>,
+    endpoints: Vec<String>,
+    now: Duration,
+) -> Result<Made, MakeError> {
+    let time = UnixTime::since_unix_epoch(now);
+    let material = Material::draw(random).map_err(MakeError::Random)?;
+    let authorities = Authorities {
+        cairn: Authority::create(AuthorityKind::Cairn, time)?,
+        etcd: Authority::create(AuthorityKind::Etcd, time)?,
+        kubernetes: Authority::create(AuthorityKind::Kubernetes, time)?.into(),
+        service_accounts: PrivateKey::generate()?,
+    };
+    let roles = creation.config().create.kubernetes_roles.clone();
+    let public = material.identity.public();
+    let ca_spki = authorities.cairn.public().spki();
+    let (machine, cluster) = (machine_id(&public), cluster_id(&ca_spki));
+    let profile = Profile::Machine { machine, cluster, roles: &certified(&roles) };
+    let certificate = authorities.cairn.issue(&profile, &PublicKey::from_ed25519(public), time)?;
+    let issued = Issued {
+        ca_spki,
+        ca_certificate: authorities.cairn.certificate().to_vec(),
+        machine_certificate: certificate.to_vec(),
+    };
+    let draft = creation.draft(material, issued);
+    let directory = draft.directory(endpoints);
+    let signature = sign(&authorities.cairn, &directory.to_sign())?;
+    let (plan, membership) = draft.plan(tpm, SignedDirectory { directory, signature }, now.as_secs())?;
+    Ok(Made { plan, membership, keys: Keys { authorities, vpn: vpn_key()?, roles } })
+}
+
+/// Whoever creates a cluster coordinates it, whatever else it does.
+pub(super) fn certified(roles: &[Role]) -> Vec<Role> {
+    let others = roles.iter().copied().filter(|role| *role != Role::Coordinator);
+    std::iter::once(Role::Coordinator).chain(others).collect()
+}
+
+/// The CA's signature over the directory: ECDSA P-256, DER.
+fn sign(authority: &Authority, message: &[u8]) -> Result<Vec<u8>, MakeError> {
+    let key = authority.export_key()?;
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.expose()).map_err(|_| MakeError::Sign)?;
+    let signature = pair.sign(&SystemRandom::new(), message).map_err(|_| MakeError::Sign)?;
+    Ok(signature.as_ref().to_vec())
+}
+
+/// An X25519 private key (RFC 7748, section 5): 32 random bytes, clamped as WireGuard keeps them.
+fn vpn_key() -> Result<VpnPrivKey, MakeError> {
+    let key = Secret::fill(|bytes: &mut [u8; 32]| {
+        random(bytes)?;
+        bytes[0] &= 248;
+        bytes[31] = bytes[31] & 127 | 64;
+        Ok(())
+    });
+    key.map(VpnPrivKey).map_err(MakeError::Random)
+}
+
+/// From the kernel's pool, into which the TPM's bytes were mixed (getrandom(2)).
+pub(super) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(got) => filled += got,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use enrol::config::{Create, EnrolmentConfig, WithoutTpm};
+    use enrol::found::{Decision, Files, Found, Inputs, Opening, Slots, decide};
+    use enrol::plan::{Effect, HeaderCopy, Performer, Step};
+    use enrol::wait::Layer;
+    use keys::header::{Copies, HEADER_BYTES};
+    use keys::identity::SigningKey;
+    use keys::pair::SLOT_BYTES;
+    use keys::recovery::RecoveryPubKey;
+    use model::{BootClass, ColdStart, FirstContact, Level, NetworkConfig, NodeName, VPN_PREFIX};
+    use zeroize::Zeroizing;
+
+    use super::super::perform::milestone;
+    use super::*;
+
+    /// ESP and data header in memory: what a machine without a TPM finds and writes.
+    struct Machine {
+        files: Files,
+        header: [Vec<u8>; 2],
+        performed: Vec<Step>,
+    }
+
+    impl Performer for Machine {
+        type Error = std::io::Error;
+        type Open = ();
+
+        fn perform(&mut self, effect: Effect) -> std::io::Result<()> {
+            self.performed.push(effect.step());
+            match effect {
+                Effect::WriteHeader { copy, bytes, .. } => {
+                    self.header[usize::from(copy == HeaderCopy::Second)] = bytes.to_vec();
+                }
+                Effect::WriteEsp { file, slot, bytes } => self.files.pair(file).0[slot] = bytes,
+                Effect::MendTable
+                | Effect::GrowData
+                | Effect::MapVolume { .. }
+                | Effect::MakeFilesystem
+                | Effect::Mount
+                | Effect::PopulateData(_)
+                | Effect::RemoveConfig
+                | Effect::LoadKeys
+                | Effect::Cap(_) => {} // neither ESP nor header
+            }
+            Ok(())
+        }
+
+        fn refused_by(_: &std::io::Error) -> Option<Layer> {
+            None
+        }
+
+        fn close(&mut self) -> Result<(), ()> {
+            Ok(())
+        }
+    }
+
+    impl Machine {
+        fn new(node: Option<NodeName>, level: Level) -> Self {
+            let secret = |byte| Secret::take(&mut [byte; 32]);
+            let owner = SigningKey::from_seed(secret(1));
+            let config = EnrolmentConfig {
+                node,
+                first_contact: FirstContact(secret(2)),
+                network: NetworkConfig::Dhcp,
+                create: Create {
+                    owner_pub_key: owner.public(),
+                    owner_recovery: RecoveryPubKey::of(&secret(3)),
+                    level,
+                    cold_start: ColdStart::Automatic,
+                    without_tpm: WithoutTpm::Unprotected,
+                    vpn_prefix: VPN_PREFIX,
+                    kubernetes_roles: vec![Role::Node],
+                },
+            };
+            let blank = || Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
+            let files = Files {
+                seal: blank(),
+                share: blank(),
+                directory: blank(),
+                record: blank(),
+                config: Some(config.sign(&owner).expect("a machine takes it")),
+                fw_cfg: None,
+            };
+            Self { files, header: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]], performed: Vec::new() }
+        }
+
+        fn found(&self) -> Found {
+            let header = &Copies::read(&self.header[0], &self.header[1]);
+            let inputs = Inputs { files: &self.files, header, boot_class: BootClass::Direct };
+            decide::<Tpm>(&inputs, Ok(None))
+        }
+
+        /// Creates a cluster on it.
+        fn create(&mut self) -> Membership {
+            let found = self.found();
+            let Decision::Create(creation) = found.decision else { panic!("a config and a blank disk: {found:?}") };
+            let Made { plan, membership, .. } =
+                make(*creation, None, vec![], Duration::from_secs(1_800_000_000)).expect("made");
+            let _capped = plan.perform(self).expect("in memory nothing fails");
+            membership
+        }
+
+        fn opening(&self) -> Opening {
+            let found = self.found();
+            let Decision::Open(opening) = found.decision else { panic!("sealed and committed: {found:?}") };
+            *opening
+        }
+    }
+
+    /// Proves: D2 D4 S7 S11
+    #[test]
+    fn what_create_writes_opens_at_the_next_boot_as_the_same_machine() {
+        for level in Level::ALL {
+            let mut machine = Machine::new(None, *level);
+            let created = machine.create();
+            assert!(machine.opening().finishes_create(), "what create does last, the config's removal, is not done");
+            machine.files.config = None;
+            let opening = machine.opening();
+            assert!(!opening.finishes_create(), "a member that reopens enrols no more");
+            let (_, again) = opening.plan(random).expect("opens");
+            assert_eq!(again.holder, created.holder);
+            assert_eq!(again.identity.public(), created.identity.public());
+            assert_eq!((again.name, again.certificate), (created.name, created.certificate));
+            assert_eq!((again.owner_pub_key, again.config), (created.owner_pub_key, created.config));
+        }
+    }
+
+    /// Proves: S6
+    #[test]
+    fn a_name_that_the_config_chose_is_the_machines_name_also_at_the_next_boot() {
+        let chosen = NodeName::chosen("one").expect("a name");
+        let mut machine = Machine::new(Some(chosen.clone()), Level::Insecure);
+        assert_eq!(machine.create().name, chosen);
+        assert_eq!(machine.opening().plan(random).expect("opens").1.name, chosen);
+    }
+
+    #[test]
+    fn the_timeline_names_each_step_of_create_once_and_in_its_order() {
+        let mut machine = Machine::new(None, Level::Encrypted);
+        machine.create();
+        let reached: Vec<_> = machine.performed.iter().copied().filter_map(milestone).collect();
+        let expected = "grow-data header layers mkfs mount keys share record directory seal commit remove-config cap";
+        assert_eq!(reached.join(" "), expected);
+    }
+}
