@@ -250,6 +250,25 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_of_another_kind_is_not_read() {
+        let good = volume()[..SECTOR].to_vec();
+        assert!(Fat::parse(&good).is_ok());
+        for (what, at, bytes) in [
+            ("sectors of 4096 bytes", 11, &[0x00, 0x10][..]),
+            ("clusters of no sectors", 13, &[0]),
+            ("no reserved sectors", 14, &[0, 0]),
+            ("no tables", 16, &[0]),
+            ("tables with their size where FAT16 has it", 22, &[1, 0]),
+            ("another name", 82, b"FAT16   "),
+            ("no mark at the end", 510, &[0, 0]),
+        ] {
+            let mut boot = good.clone();
+            boot[at..at + bytes.len()].copy_from_slice(bytes);
+            assert_eq!(Fat::parse(&boot).err(), Some(NoPlace::NotFat32), "{what}");
+        }
+    }
+
+    #[test]
     fn a_chain_in_a_circle_ends() {
         let mut volume = volume();
         let fat = Fat::parse(&volume).expect("FAT32");

@@ -175,6 +175,17 @@ fn a_partition_grows_to_the_end_in_whole_mebibytes_and_no_other_changes() {
 }
 
 #[test]
+fn a_partition_grows_up_to_the_last_sector_there_is() {
+    let last = |sectors: u64| {
+        let disk = Disk::made(sectors, &[partition(DATA, 2 * MIB, 3 * MIB - 1)]);
+        disk.read().expect("a table").grow(DATA).expect("grows").1.last
+    };
+    // The backup copy takes 33 sectors behind it.
+    assert_eq!(last(4 * MIB + 33), 4 * MIB - 1);
+    assert_eq!(last(4 * MIB + 32), 3 * MIB - 1);
+}
+
+#[test]
 fn unused_entries_and_attributes_stay_as_they_were() {
     let mut disk = starts()[1].1.clone();
     let mut table = disk.read().expect("a table");
