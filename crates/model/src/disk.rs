@@ -75,3 +75,24 @@ impl Partition {
         Self::ALL.into_iter().find(|row| row.type_guid == type_guid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_known_by_its_kind_and_by_its_type() {
+        for row in Partition::ALL {
+            let (kind, name) = (row.kind, row.name);
+            assert_eq!(Partition::of(kind).type_guid, row.type_guid, "{name}");
+            assert_eq!(Partition::by_type(row.type_guid).map(|found| found.kind), Some(kind), "{name}");
+        }
+        assert!(Partition::by_type(Uuid([0; 16])).is_none(), "an unused entry");
+    }
+
+    /// A disk that was written once has these sizes for good.
+    #[test]
+    fn the_sizes_are_those_of_every_disk_there_is() {
+        assert_eq!((ESP_BYTES, SYSTEM_BYTES), (67_108_864, 268_435_456));
+    }
+}
