@@ -1,11 +1,12 @@
-//! Children: start one in its cgroup with its output captured, and reap whatever died.
+//! Children: start one in its cgroup with its output where the caller wants it, and reap whatever died.
 //!
 //! Starting and reaping are the two halves of one contract: whoever calls [`spawn`] registers the pid before the one
-//! reaper can see it die. Nothing here waits for a particular child.
+//! reaper can see it die. Nothing here waits for a particular child, and an error never means one that lives: what can
+//! fail is done before it exists.
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -23,6 +24,8 @@ pub struct Program<'a> {
     pub environment: &'a [(String, String)],
     /// An open `cgroup.procs`: the child joins before it executes.
     pub cgroup: &'a File,
+    /// Where its standard output and error go; each gets a copy of its own.
+    pub output: BorrowedFd<'a>,
     /// Whether exec may raise privileges (a container runtime needs it for its own children).
     pub privileges: Privileges,
 }
@@ -36,21 +39,12 @@ pub enum Privileges {
     MayGrow,
 }
 
-/// A started child.
-#[derive(Debug)]
-pub struct Child {
-    /// Its process id; stays reserved until it is reaped.
-    pub pid: Pid,
-    /// The read end of its standard output and error.
-    pub output: OwnedFd,
-}
-
-/// Starts `program` in a session of its own. stdin is /dev/null; stdout and stderr share one pipe.
+/// Starts `program` in a session of its own, with /dev/null as its standard input. Its process id stays reserved until it
+/// is reaped.
 ///
 /// # Errors
-/// When the executable cannot be run, or the cgroup cannot be joined.
-pub fn spawn(program: &Program<'_>) -> io::Result<Child> {
-    let (output, child_output) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+/// When the executable cannot be run, or the cgroup cannot be joined; no child is left then.
+pub fn spawn(program: &Program<'_>) -> io::Result<Pid> {
     let cgroup = program.cgroup.as_raw_fd();
     let fixed = program.privileges == Privileges::Fixed;
     let mut command = Command::new(program.path);
@@ -61,17 +55,17 @@ pub fn spawn(program: &Program<'_>) -> io::Result<Child> {
         .env_clear()
         .envs(program.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
-        .stdout(child_output.try_clone()?)
-        .stderr(child_output)
+        .stdout(program.output.try_clone_to_owned()?)
+        .stderr(program.output.try_clone_to_owned()?)
         .current_dir("/");
     // SAFETY: the closure runs between fork and exec and makes async-signal-safe system calls only, on a descriptor
     // that is open in the parent while `spawn` runs.
     unsafe { command.pre_exec(move || prepare(cgroup, fixed)) };
     let child = command.spawn()?;
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData)?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("Linux counts processes in a positive i32");
     // Dropping std's handle neither kills nor waits: the reaper does the waiting.
     drop(child);
-    Ok(Child { pid, output })
+    Ok(pid)
 }
 
 /// What the child does to itself before exec: join the cgroup, become a session leader, drop what it must not have.
@@ -130,6 +124,7 @@ pub fn reap() -> io::Result<Option<(Pid, Exit)>> {
 #[cfg(test)]
 mod tests {
     use std::io::Read;
+    use std::os::fd::AsFd;
 
     use super::*;
 
@@ -138,6 +133,7 @@ mod tests {
     fn children_join_their_cgroup_first_and_are_reaped_once_with_their_exit() {
         let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
         let argv = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
+        let (mut output, child_output) = io::pipe().expect("a pipe");
         let start = |script: &str| {
             let argv = argv(script);
             let program = Program {
@@ -145,14 +141,16 @@ mod tests {
                 argv: &argv,
                 environment: &[("WORD".to_owned(), "kept".to_owned())],
                 cgroup: &cgroup,
+                output: child_output.as_fd(),
                 privileges: Privileges::Fixed,
             };
             spawn(&program).expect("sh runs")
         };
         let talker = start("echo $WORD; grep NoNewPrivs /proc/self/status; exit 7");
         let killed = start("kill -9 $$");
+        drop(child_output);
         let mut said = String::new();
-        File::from(talker.output).read_to_string(&mut said).expect("readable until the child ends");
+        output.read_to_string(&mut said).expect("readable until the children end");
         assert_eq!(said, "kept\nNoNewPrivs:\t1\n");
 
         let mut ends = Vec::new();
@@ -160,8 +158,8 @@ mod tests {
             ends.extend(reap().expect("reaping works"));
             std::thread::yield_now();
         }
-        ends.sort_by_key(|(pid, _)| *pid != talker.pid);
-        assert_eq!(ends, [(talker.pid, Exit::Code(7)), (killed.pid, Exit::Signal(9))]);
+        ends.sort_by_key(|(pid, _)| *pid != talker);
+        assert_eq!(ends, [(talker, Exit::Code(7)), (killed, Exit::Signal(9))]);
         assert_eq!(reap().expect("nothing left"), None);
         assert_eq!(cgroup.metadata().expect("open").len(), 2);
     }

@@ -21,7 +21,7 @@ pub(super) async fn end_when(stop: Stop) -> Result<(), Failure> {
     if tokio::time::timeout(GRACE, pods.empty()).await.is_err() {
         tracing::warn!(grace = ?GRACE, "pods ignore SIGTERM, killed");
         pods.kill()?;
-        pods.empty().await?;
+        pods.empty().await;
     }
     Ok(())
 }

@@ -5,13 +5,16 @@
 //!                                                             └────► orphans: reaped, counted, forgotten
 //! ```
 //! No second waiter exists: a child is registered under the same lock that spawns it, and the reaper takes that lock
-//! before it reaps.
+//! before it reaps. Nothing can fail behind the spawn, so that an error means that there is no child; and a cgroup counts as
+//! empty only when the kernel has said so.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use sys::process::{Exit, Privileges, Program};
@@ -104,26 +107,31 @@ impl Children {
     /// Starts `command` in the cgroup of `service`; its output becomes log lines of `service`.
     ///
     /// # Errors
-    /// When the cgroup cannot be made or the executable not be run.
+    /// When the cgroup cannot be made or the executable not be run; there is no child then.
     pub(crate) fn spawn(&self, service: &'static str, command: &Command) -> io::Result<Running> {
-        let cgroup = Cgroup::create(service, command.limits)?;
+        self.spawn_in(Cgroup::create(service, command.limits)?, service, command)
+    }
+
+    fn spawn_in(&self, cgroup: Cgroup, service: &'static str, command: &Command) -> io::Result<Running> {
         let procs = cgroup.procs()?;
+        let (output, child_output) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        let output = pipe::Receiver::from_owned_fd(output)?;
         let program = Program {
             path: command.path,
             argv: &command.argv,
             environment: &command.environment,
             cgroup: &procs,
+            output: child_output.as_fd(),
             privileges: command.privileges,
         };
         let (sender, exit) = oneshot::channel();
-        let child = {
+        let pid = {
             let mut registry = lock::even_if_poisoned(&self.0);
-            let child = sys::process::spawn(&program)?;
-            registry.insert(child.pid, sender);
-            child
+            let pid = sys::process::spawn(&program)?;
+            registry.insert(pid, sender);
+            pid
         };
-        let output = pipe::Receiver::from_owned_fd(child.output)?;
-        Ok(Running { pid: child.pid, cgroup, exit, _output: tasks::spawn(capture(service, command.apart, output)) })
+        Ok(Running { pid, cgroup, exit, _output: tasks::spawn(capture(service, command.apart, output)) })
     }
 
     /// Sends `signal` to a child that has not been reaped yet; one that has been is left in peace.
@@ -208,11 +216,25 @@ impl Cgroup {
         fs::read_to_string(PathBuf::from(SERVICES).join(service).join("memory.current")).ok()?.trim().parse().ok()
     }
 
-    /// Waits until no process is left in it.
-    ///
-    /// # Errors
-    /// When the cgroup cannot be watched.
-    pub(crate) async fn empty(&self) -> io::Result<()> {
+    /// Waits until no process is left in it. While that cannot be seen it is not so: it is looked again.
+    pub(crate) async fn empty(&self) {
+        let mut told = false;
+        loop {
+            match self.seen_empty().await {
+                Ok(()) => return,
+                // The kernel removes no cgroup that has a process.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+                Err(error) if !told => {
+                    tracing::error!(cgroup = %self.0.display(), %error, "cgroup cannot be watched, looking again");
+                    told = true;
+                }
+                Err(_told_already) => {}
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    async fn seen_empty(&self) -> io::Result<()> {
         // The kernel signals changes of cgroup.events as exceptional readiness (kernfs_notify).
         let events = File::open(self.0.join("cgroup.events"))?;
         let watched = sys::readiness::watch(events.into(), Interest::PRIORITY)?;
@@ -225,6 +247,9 @@ impl Cgroup {
         }
     }
 }
+
+/// Between two looks at a cgroup that cannot be watched: what keeps it from being watched, want of memory above all, passes.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Bytes read at a time. A child that floods its log is read no faster than this task is scheduled: its pipe fills and
 /// it waits, PID 1 does not.
@@ -259,6 +284,50 @@ async fn capture(service: &'static str, apart: Option<Apart>, mut output: pipe::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A directory in place of a cgroup. Its `cgroup.events` is a plain file, which epoll refuses.
+    fn unwatchable() -> (tempfile::TempDir, Cgroup) {
+        let directory = tempfile::tempdir().expect("a directory");
+        for file in ["cgroup.procs", "cgroup.events"] {
+            fs::write(directory.path().join(file), "populated 1\n").expect("a file");
+        }
+        let cgroup = Cgroup(directory.path().to_owned());
+        (directory, cgroup)
+    }
+
+    /// Proves: O2
+    #[test]
+    fn where_a_child_cannot_be_listened_to_there_is_none() {
+        let (directory, cgroup) = unwatchable();
+        let runtime = tasks::runtime().expect("a runtime");
+        let handle = runtime.handle().clone();
+        // It gives no event any more, so the pipe cannot be registered.
+        drop(runtime);
+        let _context = handle.enter();
+        let command = Command {
+            path: "/bin/sh",
+            argv: vec!["sh".into(), "-c".into(), "exit".into()],
+            environment: Vec::new(),
+            privileges: Privileges::Fixed,
+            limits: Limits { memory: 1 << 20, pids: 1 },
+            apart: None,
+        };
+        let children = Children::default();
+        children.spawn_in(cgroup, "test", &command).expect_err("nobody would hear it");
+        assert!(lock::even_if_poisoned(&children.0).is_empty(), "it runs, and nobody knows of it");
+        let joined = fs::read_to_string(directory.path().join("cgroup.procs")).expect("readable");
+        assert_eq!(joined, "populated 1\n", "no process has joined");
+    }
+
+    /// Proves: O2
+    #[tokio::test(start_paused = true)]
+    async fn a_cgroup_that_cannot_be_watched_is_not_empty_before_it_is_gone() {
+        let (directory, cgroup) = unwatchable();
+        let mut waiting = tasks::spawn(async move { cgroup.empty().await });
+        tokio::time::timeout(Duration::from_secs(3600), waiting.join()).await.expect_err("it was told as empty");
+        drop(directory);
+        tokio::time::timeout(10 * LOOK_AGAIN, waiting.join()).await.expect("seen").expect("no panic");
+    }
 
     #[test]
     fn lines_that_begin_so_are_kept_apart_and_all_others_with_their_service() {

@@ -382,9 +382,7 @@ async fn watch_process(mut child: Running, instance: Instance, events: mpsc::Sen
         sys::process::Exit::Signal(signal) => Exit::Signal(signal),
     };
     let _tree_ended = events.send(Event::Exited { instance, exit }).await;
-    if let Err(error) = child.cgroup().empty().await {
-        tracing::error!(service = instance.service, %error, "cgroup cannot be watched");
-    }
+    child.cgroup().empty().await;
     let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
 }
 
