@@ -60,6 +60,16 @@ pub struct Lease {
     pub term: Term,
 }
 
+/// A lease and the moment it counts from: what a shell keeps beside its client, so that a client started anew goes on
+/// with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The lease.
+    pub lease: Lease,
+    /// When it was asked for; the server cannot have begun to count later.
+    pub since: Instant,
+}
+
 /// How long a lease lasts, counted from the request it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Term {
@@ -95,7 +105,7 @@ pub enum Effect {
         bytes: Vec<u8>,
     },
     /// Give the link this lease, in place of the one it has.
-    Configure(Lease),
+    Configure(Held),
     /// Take the address away.
     Deconfigure,
     /// Tell the log.
@@ -217,6 +227,21 @@ impl Client {
         client
     }
 
+    /// Goes on with a lease that an earlier client of this link was given: it is kept, renewed and given up as if that
+    /// client had lived on.
+    #[must_use]
+    pub fn resume(station: Station, held: Held, now: Instant, out: &mut Vec<Effect>) -> Self {
+        let Station { mac, seed, kept } = station;
+        let Held { lease, since } = held.clone();
+        if lease.term.ends(since).is_none_or(|ends| now < ends.end) {
+            // How far the earlier client came with it is not known.
+            out.push(Effect::Configure(held));
+        }
+        let mut client = Self { mac, kept, random: Random(seed), state: State::Bound { lease, since } };
+        client.handle(Event::Tick, now, out);
+        client
+    }
+
     /// Takes one event and appends what is to be done, in order.
     pub fn handle(&mut self, event: Event<'_>, now: Instant, out: &mut Vec<Effect>) {
         // What is over is over, even where its answer comes with the deadline.
@@ -324,8 +349,9 @@ impl Client {
     fn bind(&mut self, lease: Lease, message: &Message, exchange: Exchange, out: &mut Vec<Effect>) {
         let unfit = message.dns.iter().filter_map(|resolver| self.kept.judge_resolver(*resolver).err());
         out.extend(unfit.map(|why| Effect::Report(Report::LeftOut { server: lease.server_id, why })));
-        out.push(Effect::Configure(lease.clone()));
-        self.state = State::Bound { lease, since: exchange.began };
+        let since = exchange.began;
+        out.push(Effect::Configure(Held { lease: lease.clone(), since }));
+        self.state = State::Bound { lease, since };
     }
 
     /// Everything that is due by the clock: first what ends, then what is asked (again).

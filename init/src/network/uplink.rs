@@ -43,6 +43,9 @@ pub(crate) enum Error {
     /// An address or route was refused.
     #[error("set {0} on link `{1}`")]
     Address(&'static str, String, #[source] rtnetlink::Error),
+    /// An address whose lease is over could not be found or removed.
+    #[error("take {0} away from link `{1}`")]
+    TakeAway(Ipv4Addr, String, #[source] rtnetlink::Error),
     /// Links or addresses could not be listed.
     #[error("list {0}")]
     List(&'static str, #[source] io::Error),
@@ -179,10 +182,11 @@ impl Network {
 
     /// Takes back what [`Self::configure`] gave.
     async fn deconfigure(&self, link: &Link, lease: &Lease) -> Result<(), Error> {
-        let failed = |error| Error::Address("nothing", link.name.clone(), error);
+        let failed = |error| Error::TakeAway(lease.address, link.name.clone(), error);
         let mut given = self.handle.address().get().set_link_index_filter(link.index).execute();
         // Removing the address removes the routes through it.
-        while let Some(Ok(message)) = tokio_stream::StreamExt::next(&mut given).await {
+        while let Some(message) = tokio_stream::StreamExt::next(&mut given).await {
+            let message = message.map_err(failed)?;
             let ours = AddressAttribute::Local(lease.address.into());
             if message.header.family == AddressFamily::Inet && message.attributes.contains(&ours) {
                 self.handle.address().del(message).execute().await.map_err(failed)?;
@@ -236,6 +240,18 @@ fn parse_mac(text: &str) -> Option<[u8; 6]> {
         *byte = u8::from_str_radix(parts.next()?, 16).ok()?;
     }
     parts.next().is_none().then_some(mac)
+}
+
+#[cfg(test)]
+impl Network {
+    /// A network whose kernel answers nothing.
+    fn of_a_dead_kernel(kept: KeptPrefixes) -> Self {
+        let (_dropped, handle, _multicast) = rtnetlink::new_connection().expect("a routing socket");
+        let (profile, root_hash) = (api::Profile::Release, model::RootHash([3; 32]));
+        let boot = crate::board::Boot { profile, root_hash, boot_id: String::new(), class: model::BootClass::Direct };
+        let carrying = Arc::new(tasks::spawn(std::future::ready(())));
+        Self { handle, board: Board::new(boot).0, kept, resolvers: Arc::default(), _carrying: carrying }
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use dhcp::client::{Client, Destination, Effect, Event, Ignored, Lease, Report, Station, Term};
+use dhcp::client::{Client, Destination, Effect, Event, Held, Ignored, Lease, Report, Station, Term};
 use dhcp::server::{Config, InvalidConfig, Server};
 use dhcp::wire::{Message, MessageType};
 use dhcp::{Mac, Prefix};
@@ -65,7 +65,7 @@ impl Desk {
         let mut server = server();
         let request = desk.answer(&mut server, &out);
         let out = desk.answer(&mut server, &request);
-        let [Effect::Configure(lease)] = &out[..] else { panic!("configured, not {out:?}") };
+        let [Effect::Configure(Held { lease, .. })] = &out[..] else { panic!("configured, not {out:?}") };
         let lease = lease.clone();
         (desk, server, lease)
     }
@@ -107,6 +107,10 @@ fn sent(out: &[Effect]) -> (Destination, Vec<u8>) {
     first
 }
 
+fn configured(lease: &Lease, since: Instant) -> Effect {
+    Effect::Configure(Held { lease: lease.clone(), since })
+}
+
 fn message(out: &[Effect]) -> Message {
     Message::parse(&sent(out).1).expect("our own message")
 }
@@ -137,7 +141,7 @@ fn four_messages_make_a_lease() {
             lasts: Duration::from_secs(60),
         },
     };
-    assert_eq!(desk.answer(&mut server, &request), [Effect::Configure(expected.clone())]);
+    assert_eq!(desk.answer(&mut server, &request), [configured(&expected, desk.now)]);
     assert_eq!(desk.client.lease(), Some(&expected));
     assert_eq!(server.leases().collect::<Vec<_>>(), [(config().first, mac(1))]);
 }
@@ -152,8 +156,9 @@ fn a_lease_is_renewed_at_its_server_and_counts_from_the_question() {
     assert_eq!((asked.ciaddr, asked.requested_ip, asked.server_id), (lease.address, None, None));
     let reply = server.handle(&sent(&out).1, desk.now).expect("an answer");
     assert_eq!((reply.destination, reply.mac), (lease.address, mac(1)));
+    let asked_at = desk.now;
     desk.now += Duration::from_secs(5);
-    assert_eq!(desk.receive(&reply.bytes), [Effect::Configure(lease)]);
+    assert_eq!(desk.receive(&reply.bytes), [configured(&lease, asked_at)]);
     desk.wait_for("renewal time");
     assert_eq!(desk.elapsed(), Duration::from_secs(60));
 }
@@ -259,7 +264,7 @@ fn any_server_may_answer_when_rebinding() {
     let mut other =
         Server::new(Config { address: Ipv4Addr::new(10, 0, 2, 5), ..config() }).expect("a pool in its network");
     let out = desk.answer(&mut other, &out);
-    assert_eq!(out, [Effect::Configure(Lease { server_id: Ipv4Addr::new(10, 0, 2, 5), ..lease })]);
+    assert_eq!(out, [configured(&Lease { server_id: Ipv4Addr::new(10, 0, 2, 5), ..lease }, desk.now)]);
 }
 
 #[test]
@@ -271,6 +276,34 @@ fn a_machine_that_slept_through_its_lease_gives_it_up_first() {
     let out = desk.receive(&late.bytes);
     assert_eq!(out[..2], [Effect::Report(Report::Expired), Effect::Deconfigure]);
     assert_eq!(out.last(), Some(&Effect::Report(Report::Ignored(Ignored::NotOurs))));
+}
+
+#[test]
+fn a_client_that_starts_again_goes_on_with_what_the_link_holds() {
+    let (desk, _, lease) = Desk::bound();
+    let held = Held { lease: lease.clone(), since: desk.now };
+    let resume = |after: u64| {
+        let now = desk.now + Duration::from_secs(after);
+        let mut out = Vec::new();
+        let station = Station { mac: mac(1), seed: 8, kept: KeptPrefixes::of(vpn()) };
+        (Client::resume(station, held.clone(), now, &mut out), out)
+    };
+    let (client, out) = resume(10);
+    assert_eq!(out, [Effect::Configure(held.clone())]);
+    assert_eq!(
+        client.poll_timeout(),
+        Some((desk.now + Duration::from_secs(30), "renewal time")),
+        "as if it had lived on"
+    );
+    // Asked from the address, so the link has it first.
+    let (client, out) = resume(40);
+    assert_eq!(out[0], Effect::Configure(held.clone()));
+    assert_eq!(sent(&out).0, Destination::Unicast { from: lease.address, to: SERVER });
+    assert_eq!(client.lease(), Some(&lease));
+    let (client, out) = resume(60);
+    assert_eq!(out[..2], [Effect::Report(Report::Expired), Effect::Deconfigure]);
+    assert_eq!(message(&out).message_type, MessageType::Discover);
+    assert_eq!(client.lease(), None);
 }
 
 #[test]
@@ -319,7 +352,7 @@ fn a_renewal_is_answered_by_the_server_that_was_asked_and_for_the_address_that_w
     assert_eq!(desk.receive(&stranger.emit()), ignored(Ignored::ForeignServer));
     assert_eq!(desk.receive(&other.emit()), ignored(Ignored::OtherAddress(elsewhere)));
     assert_eq!((desk.client.lease(), desk.client.poll_timeout()), (Some(&lease), before), "as if nothing had come");
-    assert_eq!(desk.receive(&right.emit()), [Effect::Configure(lease)]);
+    assert_eq!(desk.receive(&right.emit()), [configured(&lease, desk.now)]);
 }
 
 #[test]
@@ -404,7 +437,7 @@ fn a_renewal_that_widens_the_prefix_changes_nothing() {
     let why = UnfitLink::Bits { address: given.into(), bits: 0 };
     assert_eq!(desk.receive(&wide.emit()), unfit(why));
     assert_eq!(desk.client.lease(), Some(&lease));
-    assert_eq!(desk.receive(&right.emit()), [Effect::Configure(lease)]);
+    assert_eq!(desk.receive(&right.emit()), [configured(&lease, desk.now)]);
 }
 
 /// Proves: A7
@@ -418,7 +451,7 @@ fn a_resolver_among_the_clusters_addresses_is_left_out_by_name() {
     let out = desk.answer(&mut server, &request);
     let why = UnfitLink::Resolver { resolver: of_services, kept: SERVICE_PREFIX, what: "services" };
     assert_eq!(out[0], Effect::Report(Report::LeftOut { server: SERVER, why }));
-    let [_, Effect::Configure(lease)] = &out[..] else { panic!("configured, not {out:?}") };
+    let [_, Effect::Configure(Held { lease, .. })] = &out[..] else { panic!("configured, not {out:?}") };
     assert_eq!(lease.dns, [good]);
 }
 

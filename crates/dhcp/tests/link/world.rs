@@ -36,7 +36,7 @@ struct Link {
     /// The server does not answer from here to there, and has forgotten all leases when it comes back.
     away: (Instant, Instant),
     clients: Vec<Client>,
-    configured: Vec<Option<(Lease, Instant)>>,
+    configured: Vec<Option<Held>>,
     agenda: BTreeMap<(Instant, u64), Packet>,
     sequence: u64,
     fates: Vec<Fate>,
@@ -124,6 +124,17 @@ impl Link {
         self.perform(index, out);
     }
 
+    /// The client's shell failed and starts again: of the lease there is what was configured, of the client nothing.
+    fn restart(&mut self, index: usize, seed: u64) {
+        let mut out = Vec::new();
+        let station = Station { mac: station(index), seed, kept: KeptPrefixes::of(vpn()) };
+        self.clients[index] = match self.configured[index].clone() {
+            Some(held) => Client::resume(station, held, self.now, &mut out),
+            None => Client::start(station, self.now, &mut out),
+        };
+        self.perform(index, out);
+    }
+
     fn perform(&mut self, index: usize, out: Vec<Effect>) {
         for effect in out {
             match effect {
@@ -131,20 +142,20 @@ impl Link {
                     let from = match to {
                         Destination::Broadcast { from } | Destination::Unicast { from, .. } => from,
                     };
-                    let own = self.configured[index].as_ref().map_or(Ipv4Addr::UNSPECIFIED, |(lease, _)| lease.address);
+                    let own = self.configured[index].as_ref().map_or(Ipv4Addr::UNSPECIFIED, |held| held.lease.address);
                     assert_eq!(from, own, "sent from the address it has");
                     self.carry(Packet::ToServer(bytes));
                 }
-                Effect::Configure(lease) => self.configured[index] = Some((lease, self.now)),
+                Effect::Configure(held) => self.configured[index] = Some(held),
                 Effect::Deconfigure => {
                     assert!(self.configured[index].take().is_some(), "only what was given is taken away");
                 }
                 Effect::Report(_) => {}
             }
         }
-        let present = self.configured[index].as_ref().map(|(lease, _)| lease);
+        let present = self.configured[index].as_ref().map(|held| &held.lease);
         assert_eq!(present, self.clients[index].lease(), "the link has what the client says");
-        if let Some((Lease { term: Term::Limited { lasts, .. }, .. }, since)) = &self.configured[index] {
+        if let Some(Held { lease: Lease { term: Term::Limited { lasts, .. }, .. }, since }) = &self.configured[index] {
             assert!(self.now < *since + *lasts, "a lease is never used after its end");
         }
     }
@@ -165,7 +176,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     /// Whatever the link and the server do, a lease is not used after its end and no two clients have one address
-    /// while the server remembers; when they behave again, every client has a lease soon and keeps it.
+    /// while the server remembers; when they behave again, every client has a lease soon and keeps it. Clients that start
+    /// again, as often as they like, change nothing of that.
     #[test]
     fn clients_keep_to_their_leases_on_a_bad_link(
         seed: u64,
@@ -173,6 +185,7 @@ proptest! {
         fates in proptest::collection::vec(fate(), 1..60),
         away in (0_u64..200, 0_u64..200),
         forgets: bool,
+        restarts in proptest::collection::vec((0_usize..80, 0_usize..5), 0..12),
     ) {
         let begin = testkit::origin();
         let seconds = Duration::from_secs;
@@ -195,21 +208,25 @@ proptest! {
         }
         let distinct = |link: &Link| {
             let mut addresses: Vec<Ipv4Addr> =
-                link.configured.iter().flatten().map(|(lease, _)| lease.address).collect();
+                link.configured.iter().flatten().map(|held| held.lease.address).collect();
             addresses.sort_unstable();
             addresses.windows(2).all(|pair| pair[0] != pair[1])
         };
-        for second in (0..400).step_by(5) {
+        for (step, second) in (0..400).step_by(5).enumerate() {
             link.run(begin + seconds(second));
+            link.now = begin + seconds(second);
+            for &(_, index) in restarts.iter().filter(|(at, index)| *at == step && *index < count) {
+                link.restart(index, seed ^ second);
+            }
             prop_assert!(forgets || distinct(&link), "two clients with one address");
         }
         // The longest wait of a client that has been alone for long, and a lease's length for what was forgotten.
         link.run(begin + seconds(400 + 80 + u64::from(LEASE) + 20));
-        let after: Vec<_> = link.configured.iter().map(|given| given.as_ref().map(|(lease, _)| lease.clone())).collect();
+        let after: Vec<_> = link.configured.iter().map(|given| given.as_ref().map(|held| held.lease.clone())).collect();
         prop_assert!(after.iter().all(Option::is_some), "every client has a lease: {after:?}");
         prop_assert!(distinct(&link));
         link.run(begin + seconds(2000));
-        let later: Vec<_> = link.configured.iter().map(|given| given.as_ref().map(|(lease, _)| lease.clone())).collect();
+        let later: Vec<_> = link.configured.iter().map(|given| given.as_ref().map(|held| held.lease.clone())).collect();
         prop_assert_eq!(after, later, "kept by renewing");
     }
 

@@ -4,13 +4,16 @@
 //! keeps the kernel from telling the server that nobody listens.
 //!
 //! What a server must not give is refused by the client itself; here it is put on the console.
+//!
+//! What a link holds outlives the task: it is written down before the link gets it and forgotten when it was taken away, so
+//! that a task that starts again goes on with it, and no address outlives its lease.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dhcp::client::{Client, Destination, Effect, Event, Ignored, Report, Station};
+use dhcp::client::{Client, Destination, Effect, Event, Held, Ignored, Report, Station};
 use dhcp::frame::{self, Datagram};
 use dhcp::wire::Mac;
 use supervise::{Backoff, Readiness, Restart, Spec};
@@ -19,8 +22,9 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::{Error, Lease, Link, Network};
-use crate::runtime::clock;
 use crate::runtime::services::{Run, Unit};
+use crate::runtime::clock;
+use crate::runtime::lock;
 
 /// Ports of RFC 2131, section 4.1.
 const CLIENT: u16 = 68;
@@ -29,11 +33,12 @@ const SERVER: u16 = 67;
 /// A client for each link, as units of a tree.
 pub(super) fn clients(network: &Network, links: Vec<Link>) -> Vec<Unit> {
     let unit = |link: Link| {
-        let (network, link) = (network.clone(), Arc::new(link));
+        let name = format!("dhcp.{}", link.name);
+        let leased = Arc::new(LeasedLink { network: network.clone(), link, held: Mutex::default() });
         Unit {
             spec: Spec {
                 // Links are there from the start to the end of a boot.
-                name: format!("dhcp.{}", link.name).leak(),
+                name: name.leak(),
                 needs: &[],
                 group: None,
                 start_deadline: Duration::from_secs(10),
@@ -46,18 +51,20 @@ pub(super) fn clients(network: &Network, links: Vec<Link>) -> Vec<Unit> {
                 ready: Readiness::OnStart,
                 critical: None,
             },
-            run: Run::task(move || serve(network.clone(), link.clone())),
+            run: Run::task(move || serve(leased.clone())),
             probe: None,
         }
     };
     links.into_iter().map(unit).collect()
 }
 
-/// What a link has at the moment.
-struct Held {
-    lease: Lease,
-    /// Sends renewals; its answers are heard by the packet socket.
-    socket: Option<UdpSocket>,
+/// A link and the lease that it may hold; outlives the tasks that serve it.
+#[derive(Debug)]
+struct LeasedLink {
+    network: Network,
+    link: Link,
+    /// Set before the link gets it, none only when it was taken away.
+    held: Mutex<Option<Held>>,
 }
 
 /// What a person in front of the machine must know of a report.
@@ -74,7 +81,8 @@ fn complaint(link: &str, report: &Report) -> Option<String> {
     }
 }
 
-async fn serve(network: Network, link: Arc<Link>) -> Result<(), Error> {
+async fn serve(leased: Arc<LeasedLink>) -> Result<(), Error> {
+    let LeasedLink { network, link, .. } = &*leased;
     let failed = |error| Error::Packet(link.name.clone(), error);
     let socket = PacketSocket::open(link.index, CLIENT).map_err(failed)?;
     let heard = sys::readiness::watch(socket.duplicate().map_err(failed)?, Interest::READABLE).map_err(failed)?;
@@ -82,8 +90,12 @@ async fn serve(network: Network, link: Arc<Link>) -> Result<(), Error> {
     let mut effects = Vec::new();
     // Seeds must differ between machines, not be secret: std's hasher keys are random per process.
     let station = Station { mac, seed: RandomState::new().hash_one(link.mac), kept: network.kept };
-    let mut client = Client::start(station, clock::now(), &mut effects);
-    let mut held: Option<Held> = None;
+    let mut client = match leased.held() {
+        Some(held) => Client::resume(station, held, clock::now(), &mut effects),
+        None => Client::start(station, clock::now(), &mut effects),
+    };
+    // Sends renewals from the lease's address; the packet socket hears their answers.
+    let mut renewals = None;
     let mut complained = None;
     let mut frame = vec![0; 2048];
     loop {
@@ -96,7 +108,7 @@ async fn serve(network: Network, link: Arc<Link>) -> Result<(), Error> {
                 network.board.error(&complaint);
                 complained = Some(complaint);
             }
-            perform(effect, &network, &link, &socket, &mut held).await?;
+            perform(effect, &leased, &socket, &mut renewals).await?;
         }
         let deadline = client.poll_timeout().map(|(at, _why)| at);
         tokio::select! {
@@ -117,11 +129,11 @@ async fn serve(network: Network, link: Arc<Link>) -> Result<(), Error> {
 
 async fn perform(
     effect: Effect,
-    network: &Network,
-    link: &Link,
+    leased: &LeasedLink,
     socket: &PacketSocket,
-    held: &mut Option<Held>,
+    renewals: &mut Option<UdpSocket>,
 ) -> Result<(), Error> {
+    let link = &leased.link;
     match effect {
         Effect::Send { to: Destination::Broadcast { from }, bytes } => {
             let datagram = Datagram {
@@ -137,43 +149,96 @@ async fn perform(
             }
         }
         Effect::Send { to: Destination::Unicast { to, .. }, bytes } => {
-            if let Some(socket) = held.as_ref().and_then(|held| held.socket.as_ref())
+            if let Some(socket) = renewals
                 && let Err(error) = socket.send_to(&bytes, (to, SERVER)).await
             {
                 tracing::debug!(link = link.name, %error, "not sent, will be repeated");
             }
         }
-        Effect::Configure(lease) => {
-            let lease = Lease {
-                address: lease.address,
-                prefix_bits: lease.prefix.bits(),
-                gateway: lease.router,
-                resolvers: lease.dns,
-            };
-            if let Some(old) = held.take().filter(|held| held.lease.address != lease.address) {
-                network.deconfigure(link, &old.lease).await?;
-            }
-            network.configure(link, &lease).await?;
-            tracing::info!(link = link.name, address = %lease.address, bits = lease.prefix_bits, "address by DHCP");
-            let socket = UdpSocket::bind((lease.address, CLIENT)).await.ok();
-            *held = Some(Held { lease, socket });
+        Effect::Configure(held) => {
+            let address = held.lease.address;
+            *renewals = None;
+            leased.give(held).await?;
+            *renewals = UdpSocket::bind((address, CLIENT)).await.ok();
         }
         Effect::Deconfigure => {
-            if let Some(old) = held.take() {
-                network.deconfigure(link, &old.lease).await?;
-                tracing::warn!(link = link.name, address = %old.lease.address, "address lost");
-            }
+            *renewals = None;
+            leased.take_away().await?;
         }
         Effect::Report(report) => tracing::debug!(link = link.name, ?report, "DHCP"),
     }
     Ok(())
 }
 
+impl LeasedLink {
+    fn held(&self) -> Option<Held> {
+        lock::even_if_poisoned(&self.held).clone()
+    }
+
+    fn hold(&self, held: Option<Held>) {
+        *lock::even_if_poisoned(&self.held) = held;
+    }
+
+    /// Gives the link this lease, in place of another address.
+    async fn give(&self, held: Held) -> Result<(), Error> {
+        let lease = Lease::of(&held);
+        if self.held().is_some_and(|old| old.lease.address != lease.address) {
+            self.take_away().await?;
+        }
+        // First written down: where a step fails, the link may have the address.
+        self.hold(Some(held));
+        self.network.configure(&self.link, &lease).await?;
+        tracing::info!(link = self.link.name, address = %lease.address, bits = lease.prefix_bits, "address by DHCP");
+        Ok(())
+    }
+
+    /// Takes away what the link holds; where that fails, it is still written down.
+    async fn take_away(&self) -> Result<(), Error> {
+        let Some(old) = self.held() else { return Ok(()) };
+        self.network.deconfigure(&self.link, &Lease::of(&old)).await?;
+        self.hold(None);
+        tracing::warn!(link = self.link.name, address = %old.lease.address, "address lost");
+        Ok(())
+    }
+}
+
+impl Lease {
+    fn of(Held { lease, .. }: &Held) -> Self {
+        Self {
+            address: lease.address,
+            prefix_bits: lease.prefix.bits(),
+            gateway: lease.router,
+            resolvers: lease.dns.clone(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use model::UnfitLink;
+    use dhcp::client::Term;
+    use model::{KeptPrefixes, UnfitLink};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_link_whose_address_may_be_there_is_not_forgotten() {
+        let link = Link { name: "none".into(), index: 7, mac: [2; 6] };
+        let network = Network::of_a_dead_kernel(KeptPrefixes::of(model::VPN_PREFIX));
+        let leased = LeasedLink { network, link, held: Mutex::default() };
+        let lease = dhcp::client::Lease {
+            address: Ipv4Addr::new(192, 0, 2, 7),
+            prefix: dhcp::Prefix::new(24).expect("up to 32"),
+            router: None,
+            dns: Vec::new(),
+            server_id: Ipv4Addr::new(192, 0, 2, 1),
+            term: Term::Forever,
+        };
+        let held = Held { lease, since: clock::now() };
+        leased.give(held.clone()).await.expect_err("nobody answers");
+        assert_eq!(leased.held(), Some(held.clone()), "the address may have been set");
+        leased.take_away().await.expect_err("nobody answers");
+        assert_eq!(leased.held(), Some(held), "the address may still be there");
+    }
 
     /// Proves: A7
     #[test]
