@@ -1,5 +1,7 @@
-//! The kernel's file systems, cgroups and settings: what every later step stands on.
+//! The kernel's file systems, cgroups and settings: what every later step stands on, as rows of three tables. One rule holds for
+//! all of them: what the kernel does not give is fatal, by name, or its row says that it is optional.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -18,15 +20,9 @@ pub(crate) const BEGAN: &str = "CAIRN_STAGE0_BEGAN";
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// A file system could not be mounted.
-    #[error("mount `{0}`")]
-    Mount(&'static str, #[source] io::Error),
-    /// A cgroup could not be made or entered.
-    #[error("set up cgroup `{0}`")]
-    Cgroup(&'static str, #[source] io::Error),
-    /// A setting was refused: what stands on it would not hold.
-    #[error("set kernel setting `{0}`")]
-    Setting(&'static str, #[source] io::Error),
+    /// The kernel did not give what a row of the tables wants: what stands on it would not hold.
+    #[error("{0}")]
+    Row(What, #[source] io::Error),
     /// A fact about this boot could not be read.
     #[error("read `{0}`")]
     Read(&'static str, #[source] io::Error),
@@ -51,82 +47,206 @@ pub(crate) struct Boot {
     pub(crate) class: BootClass,
 }
 
-/// A file system to mount, and why with these flags.
+/// Something that the kernel is to give.
+#[derive(Debug)]
 struct Row {
+    what: What,
+    need: Need,
+    because: &'static str,
+}
+
+/// What becomes of a machine whose kernel does not give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// It does not go on.
+    Required,
+    /// It goes on without: not every machine has it.
+    Optional,
+}
+
+/// What a row wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A file system, mounted on a directory that is made where it can be.
+    Mount { target: &'static str, kind: &'static str, flags: MountFlags, options: &'static str },
+    /// That mounts made below `/` reach those who share them.
+    SharedMounts,
+    /// A cgroup, by its path in the hierarchy.
+    Cgroup(&'static str),
+    /// A value in a file of a cgroup.
+    CgroupFile(&'static str, &'static str, Value),
+    /// A value below /proc/sys.
+    Setting(&'static str, &'static str),
+}
+
+/// What is written into a file of a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// Words, as the table has them.
+    Words(&'static str),
+    /// Bytes of memory, or processes and threads.
+    Number(u64),
+}
+
+const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+/// Configs and sockets; pods get their own mounts below it from containerd, with flags of their own.
+const RUN: MountFlags = QUIET.difference(MountFlags::NODEV);
+const TERMINALS: MountFlags = MountFlags::NOSUID.union(MountFlags::NOEXEC);
+
+/// In this order.
+const MOUNTS: &[Row] = &[
+    mount_row("/run", "tmpfs", RUN, "mode=0755,size=20%", "sockets, configs, certificates: gone with the boot"),
+    mount_row("/tmp", "tmpfs", QUIET, "mode=1777,size=5%", "the root is read-only"),
+    mount_row("/dev/shm", "tmpfs", QUIET, "mode=1777,size=20%", "POSIX shared memory"),
+    mount_row("/dev/pts", "devpts", TERMINALS, "mode=0620,ptmxmode=0666", "terminals of containers"),
+    mount_row("/dev/mqueue", "mqueue", QUIET, "", "POSIX message queues, as runc mounts them"),
+    mount_row(CGROUPS, "cgroup2", QUIET, "nsdelegate,memory_recursiveprot", "bounds of services and pods"),
+    mount_row("/sys/kernel/security", "securityfs", QUIET, "", "runtimes read which modules are in force"),
+    optional(mount_row("/sys/fs/bpf", "bpf", QUIET, "mode=0700", "a network of pods may pin programs")),
+    PSTORE,
+    optional(mount_row("/sys/firmware/efi/efivars", "efivarfs", QUIET, "", "firmware's variables, where it has any")),
+    Row { what: What::SharedMounts, need: Need::Required, because: "kubelet and containerd mount for pods" },
+];
+
+/// Before stage 1 has mounted everything, an error may have to be kept in it.
+const PSTORE: Row = optional(mount_row("/sys/fs/pstore", "pstore", QUIET, "", "last words outlive a reset there"));
+
+const fn mount_row(
     target: &'static str,
     kind: &'static str,
     flags: MountFlags,
     options: &'static str,
-    presence: Presence,
+    because: &'static str,
+) -> Row {
+    Row { what: What::Mount { target, kind, flags, options }, need: Need::Required, because }
 }
 
-#[derive(PartialEq, Eq)]
-enum Presence {
-    Required,
-    /// Not every machine has it.
-    WhereThere,
+const fn optional(row: Row) -> Row {
+    Row { need: Need::Optional, ..row }
 }
 
-const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
+/// Where cgroups are.
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// What pods' cgroups may be bounded by.
+const CONTROLLERS: Value = Value::Words("+cpu +memory +pids +cpuset +io +hugetlb");
 
-/// In this order. /run holds only sockets, configs and certificates, so nothing runs from it; pods get their own
-/// mounts below it from containerd, with flags of their own.
-const MOUNTS: &[Row] = &[
-    row("/run", "tmpfs", QUIET.difference(MountFlags::NODEV), "mode=0755,size=20%"),
-    row("/tmp", "tmpfs", QUIET, "mode=1777,size=5%"),
-    row("/dev/shm", "tmpfs", QUIET, "mode=1777,size=20%"),
-    row("/dev/pts", "devpts", MountFlags::NOSUID.union(MountFlags::NOEXEC), "mode=0620,ptmxmode=0666"),
-    row("/dev/mqueue", "mqueue", QUIET, ""),
-    row("/sys/fs/cgroup", "cgroup2", QUIET, "nsdelegate,memory_recursiveprot"),
-    row("/sys/kernel/security", "securityfs", QUIET, ""),
-    Row { presence: Presence::WhereThere, ..row("/sys/fs/bpf", "bpf", QUIET, "mode=0700") },
-    PSTORE,
-    Row { presence: Presence::WhereThere, ..row("/sys/firmware/efi/efivars", "efivarfs", QUIET, "") },
-];
-
-/// Before stage 1 has mounted everything, an error may have to be kept in it.
-const PSTORE: Row = Row { presence: Presence::WhereThere, ..row("/sys/fs/pstore", "pstore", QUIET, "") };
-
-const fn row(target: &'static str, kind: &'static str, flags: MountFlags, options: &'static str) -> Row {
-    Row { target, kind, flags, options, presence: Presence::Required }
+/// PID 1 in a leaf of its own, services below a node of their own: the rule "no processes in inner nodes". The machine can
+/// have `most` processes and threads.
+fn cgroups(most: u64) -> [Row; 12] {
+    let of_services = Value::Words("+cpu +memory +pids +io");
+    let of_pods = Value::Number(reserve::pids_of_pods(most));
+    let of_shims = Value::Number(reserve::PIDS_OF_SHIMS.into());
+    let group = |group, because| Row { what: What::Cgroup(group), need: Need::Required, because };
+    let file =
+        |group, file, value, because| Row { what: What::CgroupFile(group, file, value), need: Need::Required, because };
+    [
+        group("/init", "PID 1's own"),
+        file("/init", "cgroup.procs", Value::Words("1"), "the root may then have bounded children"),
+        file("/", "cgroup.subtree_control", CONTROLLERS, "all that is bounded below"),
+        group("/services", "each service has its own below"),
+        file("/services", "cgroup.subtree_control", of_services, "what services are bounded by"),
+        group(kube::POD_CGROUP, "kubelet manages pods in it"),
+        file(kube::POD_CGROUP, "cgroup.subtree_control", CONTROLLERS, "what kubelet bounds pods by"),
+        group(kube::SHIM_CGROUP, "containerd puts the pods' shims into it"),
+        file("/init", "memory.min", Value::Number(reserve::MEMORY_OF_PID_1), "PID 1 is not what is reclaimed from"),
+        file("/services", "memory.low", Value::Number(reserve::MEMORY), "pods do not push out what carries them"),
+        file(kube::POD_CGROUP, "pids.max", of_pods, "pods cannot take the machine's last process"),
+        file(kube::SHIM_CGROUP, "pids.max", of_shims, "nor can what carries them"),
+    ]
 }
 
 /// Settings under /proc/sys, each with its reason. The image brings the kernel that has them all, so that one which cannot
 /// be set is not a kernel's way but a fault, and the machine does not go on without what it stands for.
-const SYSCTLS: &[(&str, &str, &str)] = &[
-    ("net/ipv4/ip_forward", "1", "the machine routes for its pods; what may pass is decided by routing rules"),
-    ("net/ipv4/conf/all/rp_filter", "1", "answers leave where the question came from"),
-    ("net/ipv4/conf/default/rp_filter", "1", "as above, for links to come"),
-    ("net/ipv4/conf/all/accept_redirects", "0", "nobody on the link changes our routes"),
-    ("net/ipv4/conf/default/accept_redirects", "0", "as above, for links to come"),
-    ("net/ipv4/conf/all/send_redirects", "0", "we are no router for strangers"),
-    ("net/ipv4/tcp_syncookies", "1", "the public port survives a SYN flood"),
-    ("net/ipv6/conf/all/accept_redirects", "0", "as for IPv4"),
-    ("net/ipv6/conf/default/accept_redirects", "0", "as for IPv4"),
-    ("net/ipv6/conf/all/disable_ipv6", "1", "no IPv6 before its routing rules are there"),
-    ("net/ipv6/conf/default/disable_ipv6", "1", "as above, for links to come"),
-    ("net/ipv6/conf/lo/disable_ipv6", "0", "::1 is used by upstream components"),
-    ("kernel/kptr_restrict", "2", "no kernel addresses to anyone"),
-    ("kernel/dmesg_restrict", "1", "no kernel log to pods"),
-    ("kernel/unprivileged_bpf_disabled", "1", "no bpf for pods"),
-    ("kernel/yama/ptrace_scope", "3", "no tracing at all, by root neither, until the next boot"),
-    ("kernel/panic", "10", "a person can read the screen before the machine starts again"),
-    ("kernel/panic_on_oops", "1", "kubelet checks it; a broken kernel is not trusted with data"),
-    ("vm/overcommit_memory", "1", "kubelet checks it"),
-    ("fs/protected_hardlinks", "1", "classic /tmp races"),
-    ("fs/protected_symlinks", "1", "classic /tmp races"),
-    ("fs/protected_fifos", "2", "classic /tmp races"),
-    ("fs/protected_regular", "2", "classic /tmp races"),
-    ("fs/suid_dumpable", "0", "no core of a program that changed its rights"),
-    ("fs/inotify/max_user_instances", "8192", "containerd and kubelet watch every pod"),
-    ("fs/inotify/max_user_watches", "524288", "as above"),
-    ("vm/max_map_count", "262144", "what databases in pods ask for"),
+const SETTINGS: &[Row] = &[
+    setting("net/ipv4/ip_forward", "1", "the machine routes for its pods; what may pass is decided by routing rules"),
+    setting("net/ipv4/conf/all/rp_filter", "1", "answers leave where the question came from"),
+    setting("net/ipv4/conf/default/rp_filter", "1", "as above, for links to come"),
+    setting("net/ipv4/conf/all/accept_redirects", "0", "nobody on the link changes our routes"),
+    setting("net/ipv4/conf/default/accept_redirects", "0", "as above, for links to come"),
+    setting("net/ipv4/conf/all/send_redirects", "0", "we are no router for strangers"),
+    setting("net/ipv4/tcp_syncookies", "1", "the public port survives a SYN flood"),
+    setting("net/ipv6/conf/all/accept_redirects", "0", "as for IPv4"),
+    setting("net/ipv6/conf/default/accept_redirects", "0", "as for IPv4"),
+    setting("net/ipv6/conf/all/disable_ipv6", "1", "no IPv6 before its routing rules are there"),
+    setting("net/ipv6/conf/default/disable_ipv6", "1", "as above, for links to come"),
+    setting("net/ipv6/conf/lo/disable_ipv6", "0", "::1 is used by upstream components"),
+    setting("kernel/kptr_restrict", "2", "no kernel addresses to anyone"),
+    setting("kernel/dmesg_restrict", "1", "no kernel log to pods"),
+    setting("kernel/unprivileged_bpf_disabled", "1", "no bpf for pods"),
+    setting("kernel/yama/ptrace_scope", "3", "no tracing at all, by root neither, until the next boot"),
+    setting("kernel/panic", "10", "a person can read the screen before the machine starts again"),
+    setting("kernel/panic_on_oops", "1", "kubelet checks it; a broken kernel is not trusted with data"),
+    setting("vm/overcommit_memory", "1", "kubelet checks it"),
+    setting("fs/protected_hardlinks", "1", "classic /tmp races"),
+    setting("fs/protected_symlinks", "1", "classic /tmp races"),
+    setting("fs/protected_fifos", "2", "classic /tmp races"),
+    setting("fs/protected_regular", "2", "classic /tmp races"),
+    setting("fs/suid_dumpable", "0", "no core of a program that changed its rights"),
+    setting("fs/inotify/max_user_instances", "8192", "containerd and kubelet watch every pod"),
+    setting("fs/inotify/max_user_watches", "524288", "as above"),
+    setting("vm/max_map_count", "262144", "what databases in pods ask for"),
 ];
 
-impl Row {
-    fn mount(&self) -> io::Result<()> {
-        let options = std::ffi::CString::new(self.options).expect("no NUL in the table");
-        Ok(mount(self.kind, self.target, self.kind, self.flags, Some(options.as_c_str()))?)
+const fn setting(key: &'static str, value: &'static str, because: &'static str) -> Row {
+    Row { what: What::Setting(key, value), need: Need::Required, because }
+}
+
+/// Makes each row in turn. The first that is required and fails ends it.
+fn make_all(rows: &[Row], make: impl Fn(&What) -> io::Result<()>) -> Result<(), Error> {
+    for Row { what, need, because } in rows {
+        match (make(what), need) {
+            (Ok(()), _) => {}
+            (Err(error), Need::Required) => return Err(Error::Row(*what, error)),
+            (Err(error), Need::Optional) => {
+                tracing::debug!(%what, because, %error, "not there: the machine goes on without")
+            }
+        }
+    }
+    Ok(())
+}
+
+impl What {
+    fn make(&self) -> io::Result<()> {
+        match *self {
+            Self::Mount { target, kind, flags, options } => {
+                make_directory(target)?;
+                let options = std::ffi::CString::new(options).expect("no NUL in the table");
+                Ok(mount(kind, target, kind, flags, Some(options.as_c_str()))?)
+            }
+            Self::SharedMounts => Ok(mount_change("/", MountPropagationFlags::SHARED | MountPropagationFlags::REC)?),
+            Self::Cgroup(group) => make_directory(&format!("{CGROUPS}{group}")),
+            Self::CgroupFile(group, file, value) => fs::write(format!("{CGROUPS}{group}/{file}"), value.to_string()),
+            Self::Setting(key, value) => fs::write(Path::new("/proc/sys").join(key), value),
+        }
+    }
+}
+
+/// A directory that is there, by us or before.
+fn make_directory(path: &str) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mount { target, .. } => write!(f, "mount `{target}`"),
+            Self::SharedMounts => f.write_str("share mounts below `/`"),
+            Self::Cgroup(group) => write!(f, "make cgroup `{group}`"),
+            Self::CgroupFile(group, file, _) => write!(f, "set `{file}` of cgroup `{group}`"),
+            Self::Setting(key, _) => write!(f, "set kernel setting `{key}`"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Words(words) => f.write_str(words),
+            Self::Number(number) => write!(f, "{number}"),
+        }
     }
 }
 
@@ -135,7 +255,7 @@ impl Row {
 /// # Errors
 /// Where the kernel has none, or where it is mounted already.
 pub(crate) fn mount_pstore() -> io::Result<()> {
-    PSTORE.mount()
+    PSTORE.what.make()
 }
 
 /// Proof that the kernel's file systems and settings are in place.
@@ -151,27 +271,10 @@ impl Kernel {
     /// # Errors
     /// [`Error`] names the first thing that failed; without any of them the machine is not what it promises.
     pub(crate) fn mount() -> Result<Self, Error> {
-        for row in MOUNTS {
-            if row.presence == Presence::WhereThere && !Path::new(row.target).exists() {
-                continue;
-            }
-            match fs::create_dir(row.target) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(Error::Mount(row.target, error));
-                }
-                Ok(()) | Err(_) => {}
-            }
-            match row.mount() {
-                Err(error) if row.presence == Presence::Required => return Err(Error::Mount(row.target, error)),
-                Err(error) => tracing::debug!(target = row.target, %error, "not mounted"),
-                Ok(()) => {}
-            }
-        }
-        // Mounts that kubelet and containerd make for pods must reach those who share them.
-        let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
-        mount_change("/", shared).map_err(|error| Error::Mount("/", error.into()))?;
-        cgroups()?;
-        settings(|key, value| fs::write(Path::new("/proc/sys").join(key), value))?;
+        make_all(MOUNTS, What::make)?;
+        let most = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
+        make_all(&cgroups(most), What::make)?;
+        make_all(SETTINGS, What::make)?;
         let boot_id =
             fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(|error| Error::Read("boot_id", error))?;
         Ok(Self {
@@ -185,9 +288,9 @@ impl Kernel {
     }
 }
 
-/// Sets all of them, the first that fails ends it.
-fn settings(write: impl Fn(&'static str, &'static str) -> io::Result<()>) -> Result<(), Error> {
-    SYSCTLS.iter().try_for_each(|&(key, value, _because)| write(key, value).map_err(|error| Error::Setting(key, error)))
+fn number(path: &'static str) -> Result<u64, Error> {
+    let text = fs::read_to_string(path).map_err(|error| Error::Read(path, error))?;
+    text.trim().parse().map_err(|error| Error::Read(path, io::Error::other(error)))
 }
 
 /// Where the root says which profile it is.
@@ -226,92 +329,90 @@ pub(crate) fn stage0_began() -> Option<Duration> {
     std::env::var(BEGAN).ok()?.parse().ok().map(Duration::from_micros)
 }
 
-/// PID 1 in a leaf of its own, services below a node of their own: the rule "no processes in inner nodes".
-fn cgroups() -> Result<(), Error> {
-    const CONTROLLERS: &str = "+cpu +memory +pids +cpuset +io +hugetlb";
-    const ROOT: &str = "/sys/fs/cgroup";
-    let wrong = |path| move |error| Error::Cgroup(path, error);
-    fs::create_dir_all("/sys/fs/cgroup/init").map_err(wrong("init"))?;
-    fs::write("/sys/fs/cgroup/init/cgroup.procs", "1").map_err(wrong("init"))?;
-    fs::write("/sys/fs/cgroup/cgroup.subtree_control", CONTROLLERS).map_err(wrong("/"))?;
-    fs::create_dir_all("/sys/fs/cgroup/services").map_err(wrong("services"))?;
-    fs::write("/sys/fs/cgroup/services/cgroup.subtree_control", "+cpu +memory +pids +io").map_err(wrong("services"))?;
-    // kubelet manages pods in one of these, containerd puts the pods' shims into the other.
-    fs::create_dir_all(format!("{ROOT}{}", kube::POD_CGROUP)).map_err(wrong("pods"))?;
-    fs::write(format!("{ROOT}{}/cgroup.subtree_control", kube::POD_CGROUP), CONTROLLERS).map_err(wrong("pods"))?;
-    fs::create_dir_all(format!("{ROOT}{}", kube::SHIM_CGROUP)).map_err(wrong("shims"))?;
-    let number = |path: &'static str| {
-        let text = fs::read_to_string(path).map_err(|error| Error::Read(path, error))?;
-        text.trim().parse::<u64>().map_err(|error| Error::Read(path, io::Error::other(error)))
-    };
-    let most = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
-    for (group, file, value) in bounds(most) {
-        fs::write(format!("{ROOT}{group}/{file}"), value.to_string()).map_err(wrong(group))?;
-    }
-    Ok(())
-}
-
-/// What pods cannot take from the rest of the machine, which can have `most` processes and threads: cgroup, file, value.
-fn bounds(most: u64) -> [(&'static str, &'static str, u64); 4] {
-    [
-        ("/init", "memory.min", reserve::MEMORY_OF_PID_1),
-        ("/services", "memory.low", reserve::MEMORY),
-        (kube::POD_CGROUP, "pids.max", reserve::pids_of_pods(most)),
-        (kube::SHIM_CGROUP, "pids.max", u64::from(reserve::PIDS_OF_SHIMS)),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
 
     use super::*;
 
+    fn of(what: &What) -> io::Result<()> {
+        Err(io::Error::other(what.to_string()))
+    }
+
     /// Proves: A7
     #[test]
-    fn a_setting_that_cannot_be_made_is_fatal_by_name() {
-        for (refused, _, _) in SYSCTLS {
-            let result =
-                settings(|key, _value| if key == *refused { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) });
-            let Err(Error::Setting(named, _)) = result else { panic!("`{refused}` may fail: {result:?}") };
-            assert_eq!(named, *refused);
+    fn what_the_kernel_does_not_give_is_fatal_by_name_or_optional_by_its_row() {
+        let cgroups = cgroups(24_000);
+        for table in [MOUNTS, &cgroups, SETTINGS] {
+            for Row { what: refused, need, .. } in table {
+                let made = RefCell::new(0);
+                let result = make_all(table, |what| {
+                    *made.borrow_mut() += 1;
+                    if what == refused { of(what) } else { Ok(()) }
+                });
+                match (need, result) {
+                    (Need::Required, Err(Error::Row(named, _))) => assert_eq!(named, *refused),
+                    (Need::Optional, Ok(())) => assert_eq!(made.into_inner(), table.len(), "the rest is made"),
+                    (need, result) => panic!("`{refused}` is {need:?}: {result:?}"),
+                }
+            }
         }
-        let written = RefCell::new(Vec::new());
-        settings(|key, value| {
-            written.borrow_mut().push((key, value));
-            Ok(())
+    }
+
+    /// Written out: what a machine may be without is no matter of a slip.
+    #[test]
+    fn only_three_mounts_are_optional() {
+        let cgroups = cgroups(24_000);
+        let rows = [MOUNTS, &cgroups, SETTINGS].into_iter().flatten();
+        let optional: Vec<String> =
+            rows.filter(|row| row.need == Need::Optional).map(|row| row.what.to_string()).collect();
+        assert_eq!(optional, ["mount `/sys/fs/bpf`", "mount `/sys/fs/pstore`", "mount `/sys/firmware/efi/efivars`"]);
+    }
+
+    fn value_of(wanted: &str) -> Option<&'static str> {
+        SETTINGS.iter().find_map(|row| match row.what {
+            What::Setting(key, value) if key == wanted => Some(value),
+            What::Setting(..) | What::Mount { .. } | What::SharedMounts | What::Cgroup(_) | What::CgroupFile(..) => {
+                None
+            }
         })
-        .expect("all were taken");
-        let written = written.into_inner();
-        // What keeps strangers' packets out of the machine's addresses, written out.
-        for wanted in [
+    }
+
+    /// What keeps strangers' packets out of the machine's addresses, written out.
+    ///
+    /// Proves: A7
+    #[test]
+    fn nobody_on_the_link_changes_routes_or_comes_by_another_way() {
+        for (key, value) in [
             ("net/ipv4/conf/all/rp_filter", "1"),
             ("net/ipv4/conf/default/rp_filter", "1"),
             ("net/ipv4/conf/all/accept_redirects", "0"),
             ("net/ipv6/conf/all/disable_ipv6", "1"),
             ("net/ipv6/conf/default/disable_ipv6", "1"),
         ] {
-            assert!(written.contains(&wanted), "{wanted:?}");
+            assert_eq!(value_of(key), Some(value), "{key}");
         }
     }
 
     /// Written out: a bound that follows the code it bounds is none.
     #[test]
     fn pods_are_bounded_beside_what_carries_them() {
-        let expected = [
+        let rows = cgroups(24_000);
+        for (group, file, bound) in [
             ("/init", "memory.min", 33_554_432),
             ("/services", "memory.low", 1_073_741_824),
             ("/pods", "pids.max", 18_000),
             ("/shims", "pids.max", 4096),
-        ];
-        assert_eq!(bounds(24_000), expected);
+        ] {
+            let wanted = What::CgroupFile(group, file, Value::Number(bound));
+            assert!(rows.iter().any(|row| row.what == wanted), "{wanted:?}");
+        }
     }
 
     /// Without Yama's strictest mode root in any service reads the memory of PID 1.
     #[test]
     fn nobody_traces_and_no_program_that_changed_its_rights_is_dumped() {
-        let value = |wanted: &str| SYSCTLS.iter().find(|(key, _, _)| *key == wanted).map(|(_, value, _)| *value);
-        assert_eq!(value("kernel/yama/ptrace_scope"), Some("3"));
-        assert_eq!(value("fs/suid_dumpable"), Some("0"));
+        assert_eq!(value_of("kernel/yama/ptrace_scope"), Some("3"));
+        assert_eq!(value_of("fs/suid_dumpable"), Some("0"));
     }
 }
