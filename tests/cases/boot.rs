@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Esp, SystemA};
 use qemu::{Deadline, Vm};
-use tests::{Case, Context, Need, Screen, Via, stays, untouched, wait_state};
+use tests::{Case, Context, Need, Screen, Status, Via, stays, untouched, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -27,13 +27,12 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     disk.put_config(&config)?;
     let mut vm = plan.start()?;
     let first = owner.status_when_running("one", &mut vm, t.within(60))?;
-    ensure!(first["boot_class"] == "uefi" && first["protection"] == "tpm", "{first:#}");
-    let level = first["level"].as_str().context("the status has a level")?;
-    ensure!(level.starts_with("authenticated"), "{first:#}");
+    ensure!(first.boot_class == "uefi" && first.protection == "tpm", "{first:#?}");
+    ensure!(first.level.starts_with("authenticated"), "{first:#?}");
     for wanted in ["address    10.0.2.15/24", "protection authenticated", "tpm · booted uefi"] {
         ensure!(vm.console().lines().iter().any(|line| line.text.contains(wanted)), "the console shows no `{wanted}`");
     }
-    let name = format!("  name       {}", first["name"].as_str().context("the status has a name")?);
+    let name = format!("  name       {}", first.name);
     let screen = Screen::of(&mut vm, &t.dir().join("screen.ppm"), t.within(1))?;
     let lines = [&name, "  state      Running", "  address    10.0.2.15/24 (eth0)", "  protection authenticated"];
     ensure!(screen.shows(&lines), "the screen does not show {lines:?}");
@@ -62,9 +61,11 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
 
     let mut vm = plan.start()?;
     let again = owner.status_when_running("one", &mut vm, t.within(60))?;
-    for field in ["machine_id", "cluster_id", "boot_class", "protection"] {
-        ensure!(first[field] == again[field], "{field}: {again:#}");
-    }
+    let lasts = |status: &Status| {
+        let Status { machine_id, cluster_id, boot_class, protection, .. } = status.clone();
+        [machine_id, cluster_id, boot_class, protection]
+    };
+    ensure!(lasts(&first) == lasts(&again), "{first:#?} {again:#?}");
     vm.wait_for("its last words are in the log", t.within(10))?;
     let words = owner.run(&["-c", "one", "machine", "logs", "last-words"])?;
     ensure!(words.contains("Cairn cannot go on: the kernel was started with another command line"), "{words}");
@@ -88,7 +89,7 @@ fn microvm(t: &Context) -> anyhow::Result<()> {
     let config = owner.config("one", &["--level", "insecure", "--unprotected", "--no-kubernetes"])?;
     let mut vm = t.machine("m").boot(Via::Microvm).config(&config)?.start()?;
     let status = owner.status_when_running("one", &mut vm, t.within(30))?;
-    ensure!(status["level"] == "insecure" && status["protection"] == "none", "{status:#}");
+    ensure!(status.level == "insecure" && status.protection == "none", "{status:#?}");
     Ok(())
 }
 

@@ -56,6 +56,7 @@ fn by_name(t: &Context) -> anyhow::Result<()> {
     cluster.run(&[&["cluster", "create", NAME], &plain[..]].concat())?;
     let before = cluster.ask(&["cluster", "status", NAME])?;
     ensure!(before["machines"][0]["state"] == "Running", "{before:#}");
+    let id = before["cluster_id"].as_str().with_context(|| format!("no cluster id: {before:#}"))?;
 
     let stopped = cluster.run(&["cluster", "stop", NAME, "--timeout", &patience(t, 20)])?;
     ensure!(stopped.contains("is off; to start it again: cairnctl cluster start one"), "{stopped}");
@@ -71,7 +72,7 @@ fn by_name(t: &Context) -> anyhow::Result<()> {
     ensure!(again.contains("runs already"), "{again}");
     cluster.run(&["condition", "wait", "Running", "--timeout", &patience(t, 60)])?;
     let now = cluster.ask(&["cluster", "status", NAME])?;
-    ensure!(now["cluster_id"] == before["cluster_id"] && now["machines"][0]["state"] == "Running", "{now:#}");
+    ensure!(now["cluster_id"] == id && now["machines"][0]["state"] == "Running", "{now:#}");
 
     let cut = cluster.run(&["cluster", "stop", NAME, "--now"])?;
     ensure!(cut.contains("is off"), "{cut}");

@@ -112,10 +112,9 @@ fn sealed(t: &Context) -> anyhow::Result<()> {
     disk.put_config(&config)?;
     let mut vm = plan.start()?;
     let first = owner.status_when_running("one", &mut vm, t.within(30))?;
-    ensure!(first["level"] == "encrypted" && first["protection"] == "tpm", "{first:#}");
-    ensure!(first["boot_class"] == "direct", "{first:#}");
-    let machine = first["machine_id"].as_str().context("the status has a machine id")?;
-    ensure!(first["name"] == format!("m-{}", &machine[..12]), "{first:#}");
+    ensure!(first.level == "encrypted" && first.protection == "tpm", "{first:#?}");
+    ensure!(first.boot_class == "direct", "{first:#?}");
+    ensure!(first.name == format!("m-{}", &first.machine_id[..12]), "{first:#?}");
 
     owner.ask("one", &vm, &["machine", "reboot"])?;
     vm.wait_reset(t.within(10))?;

@@ -12,7 +12,8 @@ use qemu::console::Line;
 use qemu::peer::{Answer, Peer};
 use serde_json::Value;
 use tests::{
-    Case, Context, Need, Owner, Refused, Via, recovered, same_machine, web_pod, wild_namespace, wild_pod, wild_profile,
+    Case, Context, Need, Owner, Refused, Service, Status, Via, recovered, same_machine, web_pod, wild_namespace,
+    wild_pod, wild_profile,
 };
 
 use crate::network;
@@ -64,17 +65,16 @@ fn ready(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
     cluster.wait_pod()?;
-    let status = cluster.ask(&["machine", "status"])?;
-    ensure!(status["boot_class"] == "uefi" && status["protection"] == "tpm", "{status:#}");
-    let level = status["level"].as_str().unwrap_or_default();
-    ensure!(level.starts_with("authenticated"), "{status:#}");
+    let status = cluster.status()?;
+    ensure!(status.boot_class == "uefi" && status.protection == "tpm", "{status:#?}");
+    ensure!(status.level.starts_with("authenticated"), "{status:#?}");
     let nodes = cluster.get("nodes")?;
     let node = &nodes["items"][0];
     ensure!(nodes["items"].as_array().map(Vec::len) == Some(1), "{nodes:#}");
-    ensure!(node["metadata"]["name"] == status["name"], "{node:#}");
+    ensure!(node["metadata"]["name"] == status.name, "{node:#}");
     let info = &node["status"]["nodeInfo"];
     ensure!(info["kubeletVersion"] == VERSION, "{info:#}");
-    ensure!(info["bootID"] == status["boot_id"], "the node's state is of another boot: {info:#}");
+    ensure!(info["bootID"] == status.boot_id, "the node's state is of another boot: {info:#}");
     shows_roles(&cluster, "control-plane,worker")?;
     tagging_made_way(t, &cluster)?;
     let image = &cluster.get("pod/web")?["status"]["containerStatuses"][0]["image"];
@@ -176,7 +176,7 @@ fn wild(t: &Context) -> anyhow::Result<()> {
     const WILD: &str = "wild";
     let shared = shared(t)?;
     let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = cluster.services()?;
+    let before = cluster.processes()?;
     let apply = |object: Value| cluster.apply(t, &object);
     apply(wild_namespace(WILD))?;
     apply(wild_profile(WILD))?;
@@ -204,7 +204,7 @@ fn wild(t: &Context) -> anyhow::Result<()> {
     // PID 1 answers its owner all the while; each answer is a connection of its own.
     let (mut answers, mut bomb) = (0_u32, None);
     let seen = cluster.vm.until(t.within(60), || {
-        cluster.ask(&["machine", "status"]).ok().filter(|status| status["state"] == "Running")?;
+        cluster.status().ok().filter(|status| status.state == "Running")?;
         answers += 1;
         bomb = bomb.take().or_else(|| logs("bomb").ok()?.lines().next().map(str::to_owned));
         (bomb.is_some() && phase("hog")? == "Failed").then_some(())
@@ -217,12 +217,12 @@ fn wild(t: &Context) -> anyhow::Result<()> {
     let killed = hog["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137;
     ensure!(killed || hog["reason"] == "Evicted", "{hog:#}");
     // It still forks as fast as it can.
-    cluster.ask(&["machine", "status"])?;
+    cluster.status()?;
     ensure!(answers > 1, "{answers} answers");
     t.measured(&format!("{answers} answers beside a fork bomb of {children} processes and a hog"));
     cluster.kubectl(&["delete", "namespace", WILD, POD])?;
     cluster.wait_pod()?;
-    let after = cluster.services()?;
+    let after = cluster.processes()?;
     ensure!(before == after, "a service was started again: {before:#?} {after:#?}");
     Ok(())
 }
@@ -244,8 +244,8 @@ fn scanned(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let cluster = shared.lock().unwrap_or_else(PoisonError::into_inner);
     cluster.wait_pod()?;
-    let has_address = |status: &Value| network::has_address(status, network::MACHINE).then_some(());
-    cluster.vm.until(t.within(20), || has_address(&cluster.ask(&["machine", "status"]).ok()?))?;
+    let has_address = |status: &Status| network::has_address(status, network::MACHINE).then_some(());
+    cluster.vm.until(t.within(20), || has_address(&cluster.status().ok()?))?;
     let pod = &cluster.get("pod/web")?["status"]["podIP"];
     let pod = pod.as_str().and_then(|address| address.parse().ok()).with_context(|| format!("the pod is at {pod}"))?;
     // It listens where it is looked for, and answers those who may ask.
@@ -342,11 +342,11 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     cluster.wait_bootstrap()?;
     cluster.kubectl(&["create", "secret", "generic", "kept", "--from-literal", "word=cairn"])?;
     cluster.kubectl(&["delete", BINDING])?;
-    let name = cluster.ask(&["machine", "status"])?["name"].as_str().context("the machine has a name")?.to_owned();
+    let name = cluster.status()?.name;
     cluster.kubectl(&["label", "node", &name, "node-role.kubernetes.io/worker-"])?;
     let before = cluster.seen()?;
     // A lone coordinator has nobody to ask for the cluster's half of the key: its own TPM gives the share out.
-    ensure!(before.machine["cold_start"] == "automatic", "{:#}", before.machine);
+    ensure!(before.machine.cold_start.as_deref() == Some("automatic"), "{:#?}", before.machine);
 
     cluster.ask(&["machine", "reboot"])?;
     cluster.vm.wait_reset(t.within(20))?;
@@ -360,8 +360,8 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     let now = cluster.vm.until(t.within(60), || cluster.seen().ok().filter(|now| now.runs_since(&before)));
     let now = now.with_context(|| format!("before: {before:#?}, at last: {:#?}", cluster.seen()))?;
     same_machine(&before.machine, &now.machine)?;
-    ensure!(now.pod["metadata"]["uid"] == before.pod["metadata"]["uid"], "the same pod");
-    ensure!(now.authority == before.authority && !now.authority.is_null(), "{}", now.authority);
+    ensure!(now.pod_id == before.pod_id, "the same pod");
+    ensure!(now.authority == before.authority, "{}", now.authority);
     ensure!(cluster.get("configmap/kept")?["data"]["word"] == "cairn");
     ensure!(
         cluster.get("secret/kept")?["data"]["word"] == "Y2Fpcm4=",
@@ -377,27 +377,38 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
 /// What is compared across a reboot.
 #[derive(Debug)]
 struct Seen {
-    machine: Value,
-    node: Value,
-    lease: Value,
-    pod: Value,
+    machine: Status,
+    /// The boot that the node's state is of.
+    node_boot: String,
+    /// When the node's lease was renewed.
+    renewed: String,
+    /// The pod's uid.
+    pod_id: String,
+    /// The pod's container, as `containerStatuses` has it.
+    container: Value,
+    container_id: String,
     /// The certificate of the Kubernetes authority, as the machine gives it to its owner.
-    authority: Value,
+    authority: String,
 }
 
 impl Seen {
     /// Whether all of it is of a later boot: a node is Ready, and a pod too, from etcd's memory alone.
     fn runs_since(&self, before: &Self) -> bool {
-        let container = |seen: &Self| seen.pod["status"]["containerStatuses"][0].clone();
-        let renewed = |seen: &Self| seen.lease["spec"]["renewTime"].as_str().map(str::to_owned);
-        let (new, old) = (container(self), container(before));
-        self.node["status"]["nodeInfo"]["bootID"] == self.machine["boot_id"]
-            && self.machine["boot_id"] != before.machine["boot_id"]
-            && renewed(self) > renewed(before)
-            && new["ready"] == true
-            && new["containerID"] != old["containerID"]
-            && new["state"]["running"]["startedAt"].as_str() > old["state"]["running"]["startedAt"].as_str()
+        let started = |seen: &Self| seen.container["state"]["running"]["startedAt"].as_str().map(str::to_owned);
+        self.node_boot == self.machine.boot_id
+            && self.machine.is_of_another_boot(&before.machine)
+            && self.renewed > before.renewed
+            && self.container["ready"] == true
+            && self.container_id != before.container_id
+            && started(before).is_some()
+            && started(self) > started(before)
     }
+}
+
+/// A text that an object has at this JSON pointer.
+fn text(object: &Value, place: &str) -> anyhow::Result<String> {
+    let text = object.pointer(place).and_then(Value::as_str).filter(|text| !text.is_empty());
+    text.map(str::to_owned).with_context(|| format!("nothing at {place}: {object:#}"))
 }
 
 /// Services in the order in which they were stopped, as the console has shown it.
@@ -443,35 +454,43 @@ impl Cluster {
         Ok(())
     }
 
-    /// Name, process and restarts of each service that is a process.
-    fn services(&self) -> anyhow::Result<Vec<[Value; 3]>> {
-        let services = self.ask(&["machine", "services"])?;
-        let processes = services.as_array().into_iter().flatten().filter(|service| service["pid"].is_u64());
-        Ok(processes.map(|service| ["name", "pid", "restarts"].map(|field| service[field].clone())).collect())
+    /// Name, process and restarts of each service that is a process; there are some.
+    fn processes(&self) -> anyhow::Result<Vec<(String, u64, u64)>> {
+        let services = self.owner.services(NAME, &self.vm)?.into_iter();
+        let processes: Vec<_> = services.filter_map(|it| Some((it.name, it.pid?, it.restarts))).collect();
+        ensure!(!processes.is_empty(), "no service is a process");
+        Ok(processes)
     }
 
     /// Waits until PID 1 has done all that it does of itself in Kubernetes.
     fn wait_bootstrap(&self) -> anyhow::Result<()> {
-        let done = |service: &Value| service["name"] == "kube.bootstrap" && service["state"] == "stopped";
+        let done = |service: &Service| service.name == "kube.bootstrap" && service.state == "stopped";
         let deadline = qemu::Deadline::after(std::time::Duration::from_secs(300));
-        let seen = self
-            .vm
-            .until(deadline, || self.ask(&["machine", "services"]).ok()?.as_array()?.iter().any(done).then_some(()));
+        let services = || self.owner.services(NAME, &self.vm).ok();
+        let seen = self.vm.until(deadline, || services()?.iter().any(done).then_some(()));
         seen.context("wait until the first objects are there")
     }
 
     fn seen(&self) -> anyhow::Result<Seen> {
-        let machine = self.ask(&["machine", "status"])?;
-        let name = machine["name"].as_str().context("the machine has a name")?;
+        let machine = self.status()?;
+        let name = &machine.name;
         let config = self.kubectl(&["config", "view", "--raw", "--output", "json"])?;
         let config: Value = serde_json::from_str(&config).context("read what kubectl says")?;
+        let pod = self.get("pod/web")?;
+        let container = pod["status"]["containerStatuses"][0].clone();
         Ok(Seen {
-            node: self.get(&format!("node/{name}"))?,
-            lease: self.object_in("kube-node-lease", &format!("lease/{name}"))?,
-            pod: self.get("pod/web")?,
-            authority: config["clusters"][0]["cluster"]["certificate-authority-data"].clone(),
+            node_boot: text(&self.get(&format!("node/{name}"))?, "/status/nodeInfo/bootID")?,
+            renewed: text(&self.object_in("kube-node-lease", &format!("lease/{name}"))?, "/spec/renewTime")?,
+            pod_id: text(&pod, "/metadata/uid")?,
+            container_id: text(&container, "/containerID")?,
+            container,
+            authority: text(&config, "/clusters/0/cluster/certificate-authority-data")?,
             machine,
         })
+    }
+
+    fn status(&self) -> anyhow::Result<Status> {
+        self.owner.status(NAME, &self.vm)
     }
 
     fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {

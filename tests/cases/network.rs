@@ -8,8 +8,7 @@ use anyhow::ensure;
 use api::wire::FaultKind;
 use qemu::machine::Mac;
 use qemu::peer::{Answer, Peer, Setup, StaticRoute};
-use serde_json::Value;
-use tests::{Case, Context, Owner, Stranger};
+use tests::{Case, Context, Owner, Service, Status, Stranger};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "one port is open, and none behind the public address", proves: &["A7"], needs: &[], run: scan },
@@ -49,15 +48,15 @@ const NAME: &str = "scanned";
 
 fn scan(t: &Context) -> anyhow::Result<()> {
     let (peer, vm, owner) = beside_peer(t, u32::MAX)?;
-    let status = owner.ask(NAME, &vm, &["machine", "status"])?;
-    ensure!(status["vpn_addresses"][0] == format!("{VPN}/16"), "{status:#}");
+    let status = owner.status(NAME, &vm)?;
+    ensure!(status.vpn_addresses == [format!("{VPN}/16")], "{status:#?}");
     only_public(t, &peer)?;
     for behind in [VPN, POD_GATEWAY, Ipv4Addr::LOCALHOST] {
         silent(t, &peer, behind)?;
     }
     // All the while etcd listened there.
-    let services = owner.ask(NAME, &vm, &["machine", "services"])?;
-    ensure!(state_of(&services, "etcd") == "ready", "{services:#}");
+    let services = owner.services(NAME, &vm)?;
+    ensure!(is(&services, "etcd", "ready"), "{services:#?}");
     Ok(())
 }
 
@@ -88,13 +87,11 @@ pub(crate) fn silent(t: &Context, peer: &Peer, behind: Ipv4Addr) -> anyhow::Resu
 fn lease(t: &Context) -> anyhow::Result<()> {
     const SECONDS: u32 = 20;
     let (peer, vm, owner) = beside_peer(t, SECONDS)?;
-    let up = |status: &Value| status["uptime_ms"].as_u64().unwrap_or_default();
-    let began = up(&owner.ask(NAME, &vm, &["machine", "status"])?);
+    let began = owner.status(NAME, &vm)?.uptime_ms;
     // Longer than the lease: what the machine has then was renewed.
     let end = began + 1500 * u64::from(SECONDS);
-    let status =
-        vm.until(t.within(60), || owner.ask(NAME, &vm, &["machine", "status"]).ok().filter(|status| up(status) > end))?;
-    ensure!(has_address(&status, MACHINE), "{status:#}");
+    let status = vm.until(t.within(60), || owner.status(NAME, &vm).ok().filter(|status| status.uptime_ms > end))?;
+    ensure!(has_address(&status, MACHINE), "{status:#?}");
     ensure!(peer.lease(CARD) == Some(MACHINE), "{:?}", peer.lease(CARD));
     Ok(())
 }
@@ -109,9 +106,7 @@ fn transit(t: &Context) -> anyhow::Result<()> {
     let mut vm = t.debug_machine("m")?.nic(one.link()).nic(other.link()).config(&config)?.start()?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
     for address in [MACHINE, OTHER_MACHINE] {
-        vm.until(t.within(20), || {
-            has_address(&owner.ask(NAME, &vm, &["machine", "status"]).ok()?, address).then_some(())
-        })?;
+        vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, address).then_some(()))?;
     }
     // Both reach the machine, each on its own link.
     for (peer, machine) in [(&one, MACHINE), (&other, OTHER_MACHINE)] {
@@ -126,10 +121,7 @@ fn transit(t: &Context) -> anyhow::Result<()> {
     // It is the rule that keeps them apart: without it the same hosts reach each other by the same way.
     let mut session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
     session.inject(FaultKind::TestService, "test.router")?;
-    vm.until(t.within(20), || {
-        let services = owner.ask(NAME, &vm, &["machine", "services"]).ok()?;
-        (state_of(&services, "test.router") == "stopped").then_some(())
-    })?;
+    vm.until(t.within(20), || is(&owner.services(NAME, &vm).ok()?, "test.router", "stopped").then_some(()))?;
     for (peer, host) in [(&one, OTHER_PEER), (&other, PEER)] {
         let far = peer.scan_tcp(host, ports(), t.within(20))?;
         ensure!(far.ports(Answer::Closed) == ports(), "{host} cannot be reached at all: {far:?}");
@@ -163,15 +155,11 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         unsaid.is_empty().then_some(())
     })?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
-    let has_good = || owner.ask(NAME, &vm, &["machine", "status"]).ok().filter(|status| has_address(status, MACHINE));
+    let has_good = || owner.status(NAME, &vm).ok().filter(|status| has_address(status, MACHINE));
     let status = vm.until(t.within(20), has_good)?;
     // The card to the host's own network, and the one whose lease is fit.
-    let addresses = status["public_addresses"].as_array().map(Vec::as_slice).unwrap_or_default();
-    ensure!(addresses.len() == 2, "{status:#}");
-    ensure!(
-        status["last_error"].as_str().is_some_and(|error| error.contains("refused what DHCP server")),
-        "{status:#}"
-    );
+    ensure!(status.public_addresses.len() == 2, "{status:#?}");
+    ensure!(status.last_error.contains("refused what DHCP server"), "{status:#?}");
     let answers = good.scan_tcp(MACHINE, [PUBLIC_API], t.within(20))?;
     ensure!(answers.ports(Answer::Open) == [PUBLIC_API], "{answers:?}");
     Ok(())
@@ -184,7 +172,7 @@ fn beside_peer(t: &Context, lease_seconds: u32) -> anyhow::Result<(Peer, qemu::V
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
     let mut vm = t.machine("m").nic(peer.link()).config(&config)?.start()?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
-    vm.until(t.within(20), || has_address(&owner.ask(NAME, &vm, &["machine", "status"]).ok()?, MACHINE).then_some(()))?;
+    vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, MACHINE).then_some(()))?;
     Ok((peer, vm, owner))
 }
 
@@ -218,13 +206,12 @@ fn through((address, prefix): (Ipv4Addr, u8), via: Ipv4Addr) -> anyhow::Result<S
     Ok(StaticRoute { to, prefix, via })
 }
 
-fn state_of(services: &Value, name: &str) -> String {
-    let found = services.as_array().into_iter().flatten().find(|service| service["name"] == name);
-    found.and_then(|service| service["state"].as_str()).unwrap_or_default().to_owned()
+/// Whether the service of this name is in this state.
+fn is(services: &[Service], name: &str, state: &str) -> bool {
+    services.iter().any(|service| service.name == name && service.state == state)
 }
 
-pub(crate) fn has_address(status: &Value, address: Ipv4Addr) -> bool {
+pub(crate) fn has_address(status: &Status, address: Ipv4Addr) -> bool {
     let wanted = format!("{address}/24 (");
-    let shown = |address: &Value| address.as_str().is_some_and(|address| address.starts_with(&wanted));
-    status["public_addresses"].as_array().is_some_and(|all| all.iter().any(shown))
+    status.public_addresses.iter().any(|shown| shown.starts_with(&wanted))
 }

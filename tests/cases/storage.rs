@@ -121,7 +121,7 @@ fn in_clear(t: &Context) -> anyhow::Result<()> {
     disk.put_config(&config)?;
     let mut vm = without.start()?;
     let status = owner.status_when_running("clear", &mut vm, t.within(30))?;
-    ensure!(status["protection"] == "none", "{status:#}");
+    ensure!(status.protection == "none", "{status:#?}");
     owner.ask("clear", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     stays(t, &mut without.clone().tpm().start()?, "NeedsOwner", "its secret lies in clear beside it")?;
@@ -139,7 +139,7 @@ fn in_clear(t: &Context) -> anyhow::Result<()> {
     }
     let mut vm = plan.start()?;
     let status = owner.status_when_running("one", &mut vm, t.within(30))?;
-    ensure!(status["protection"] == "tpm", "{status:#}");
+    ensure!(status.protection == "tpm", "{status:#?}");
     Ok(())
 }
 
@@ -173,12 +173,12 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     // On a fast host it is all tagged before anybody can ask; the console has shown what was.
     let tagging = |line: &qemu::console::Line| line.text.contains(" % tagged), tpm");
     ensure!(vm.console().lines().iter().any(tagging), "it was authenticated before it was all tagged");
-    let mut last = serde_json::Value::Null;
+    let mut last = None;
     let tagged = vm.until(t.within(30), || {
-        last = owner.ask("one", &vm, &["machine", "status"]).ok()?;
-        (last["level"] == "authenticated").then_some(())
+        let seen = last.insert(owner.status("one", &vm).ok()?);
+        (seen.level == "authenticated").then_some(())
     });
-    tagged.with_context(|| format!("{last:#}"))?;
+    tagged.with_context(|| format!("{last:#?}"))?;
     let heads = vm.console().lines().iter().filter(|line| line.text.starts_with("  Cairn ")).count();
     ensure!(heads == 1, "a serial line is told what changed: {heads} times all of it");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
@@ -389,7 +389,7 @@ fn plaintext(t: &Context) -> anyhow::Result<()> {
         let (plan, disk) = t.machine(level).tpm().raw_disk(1024)?;
         let mut vm = plan.config(&config)?.start()?;
         let status = owner.status_when_running(level, &mut vm, t.within(30))?;
-        ensure!(status["name"] == CANARY, "{status:#}");
+        ensure!(status.name == CANARY, "{status:#?}");
         // etcd writes the names of its members first of all.
         let seconds = format!("{}s", t.within(20).length().as_secs());
         owner.ask(level, &vm, &["condition", "wait", "EtcdReady", "--timeout", &seconds])?;

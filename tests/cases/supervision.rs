@@ -8,8 +8,7 @@ use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use aws_lc_rs::digest::{SHA256, digest};
 use qemu::{Deadline, Vm};
-use serde_json::Value;
-use tests::{Case, Context, Need, Owner, Stranger, recovered, same_machine};
+use tests::{Case, Context, Need, Owner, Service, Status, Stranger, recovered, same_machine};
 
 use crate::victim::{self, Victim};
 
@@ -63,13 +62,13 @@ fn children(t: &Context) -> anyhow::Result<()> {
 fn orphans(t: &Context) -> anyhow::Result<()> {
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, "test.orphans")?;
-        let ended = victim.service_when(t, "test.orphans", |service| service["state"] == "stopped")?;
-        ensure!(ended["last_exit"] == "code 0" && ended["restarts"] == 0, "{ended}");
+        let ended = victim.service_when(t, "test.orphans", |service| service.state == "stopped")?;
+        ensure!(ended.ended("code 0") && ended.restarts == 0, "{ended:?}");
         let said = victim.lines("test.orphans", "")?;
         ensure!(said == ["200 children left behind"], "{said:?}");
         // It ends only when nothing dead, and nothing of the other's, is left.
         victim.session.inject(FaultKind::TestService, "test.unreaped")?;
-        let ended = victim.service_when(t, "test.unreaped", |service| service["state"] == "stopped");
+        let ended = victim.service_when(t, "test.unreaped", |service| service.state == "stopped");
         let seen = victim.lines("test.unreaped", "")?;
         ended.with_context(|| format!("{seen:?}"))?;
         ensure!(seen.last().is_some_and(|line| line == "none is left"), "{seen:?}");
@@ -81,9 +80,9 @@ fn crash_loop(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.crash-loop";
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, NAME)?;
-        let seen = victim.service_when(t, NAME, |service| service["restarts"].as_u64() >= Some(5))?;
-        ensure!(seen["last_exit"] == "code 1", "{seen}");
-        victim.service_when(t, NAME, |service| service["state"] == "backing off")?;
+        let seen = victim.service_when(t, NAME, |service| service.restarts >= 5)?;
+        ensure!(seen.ended("code 1"), "{seen:?}");
+        victim.service_when(t, NAME, |service| service.state == "backing off")?;
         let failures = victim.lines("init", &format!("service ended service={NAME}"))?;
         let waits: Vec<&str> = failures.iter().filter_map(|line| Some(line.split_once("retry=")?.1)).collect();
         ensure!(
@@ -100,11 +99,10 @@ fn deaf(t: &Context) -> anyhow::Result<()> {
         victim.session.inject(FaultKind::TestService, NAME)?;
         // Before, it would have no way to be deaf.
         victim.vm.until(t.within(10), || (!victim.lines(NAME, "listening").ok()?.is_empty()).then_some(()))?;
-        let before = victim.service(NAME)?;
+        let before = victim.service(NAME)?.process()?;
         victim.ask(&["machine", "services", "--restart", NAME])?;
-        let fresh = |service: &Value| service["state"] == "ready" && service["pid"] != before["pid"];
-        let after = victim.service_when(t, NAME, fresh)?;
-        ensure!(after["last_exit"] == "signal 9", "{after}");
+        let after = victim.service_when(t, NAME, |service| service.is_ready_beside(before))?;
+        ensure!(after.ended("signal 9"), "{after:?}");
         ensure!(victim.lines(NAME, "asked to end, going on")?.len() == 1, "SIGTERM came first");
         ensure!(!victim.lines("init", "service ignores SIGTERM, killed")?.is_empty());
         Ok(())
@@ -114,13 +112,13 @@ fn deaf(t: &Context) -> anyhow::Result<()> {
 fn greedy(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.greedy";
     with_victim(t, |t, victim| {
-        let etcd = victim.service_when(t, "etcd", |service| service["state"] == "ready")?;
+        let etcd = victim.service_when(t, "etcd", |service| service.state == "ready")?;
         victim.session.inject(FaultKind::TestService, NAME)?;
-        let ended = victim.service_when(t, NAME, |service| service["last_exit"].is_string());
+        let ended = victim.service_when(t, NAME, |service| service.last_exit.is_some());
         let said = victim.lines(NAME, "")?;
-        ensure!(ended?["last_exit"] == "signal 9", "{said:?}");
+        ensure!(ended?.ended("signal 9"), "{said:?}");
         ensure!(matches!(&said[..], [one] if one.starts_with("63 threads, then refused: ")), "{said:?}");
-        ensure!(victim.service("etcd")?["pid"] == etcd["pid"], "etcd went on");
+        ensure!(victim.service("etcd")?.process()? == etcd.process()?, "etcd went on");
         Ok(())
     })
 }
@@ -129,13 +127,12 @@ fn group(t: &Context) -> anyhow::Result<()> {
     const PAIR: [&str; 2] = ["test.pair-a", "test.pair-b"];
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, "test.pair")?;
-        let ready = |name| victim.service_when(t, name, |service| service["state"] == "ready");
-        let before = [ready(PAIR[0])?, ready(PAIR[1])?];
+        let ready = |name| victim.service_when(t, name, |service| service.state == "ready");
+        let before = [ready(PAIR[0])?.process()?, ready(PAIR[1])?.process()?];
         victim.session.inject(FaultKind::KillService, PAIR[0])?;
-        for (name, before, exit) in [(PAIR[0], &before[0], "signal 9"), (PAIR[1], &before[1], "signal 15")] {
-            let fresh = |service: &Value| service["state"] == "ready" && service["pid"] != before["pid"];
-            let after = victim.service_when(t, name, fresh)?;
-            ensure!(after["last_exit"] == exit, "{after}");
+        for (name, before, exit) in [(PAIR[0], before[0], "signal 9"), (PAIR[1], before[1], "signal 15")] {
+            let after = victim.service_when(t, name, |service| service.is_ready_beside(before))?;
+            ensure!(after.ended(exit), "{after:?}");
         }
         Ok(())
     })
@@ -147,12 +144,12 @@ fn unready(t: &Context) -> anyhow::Result<()> {
         victim.session.inject(FaultKind::TestService, NAME)?;
         let mut states = Vec::new();
         let failed = victim.service_when(t, NAME, |service| {
-            states.push(service["state"].as_str().map(str::to_owned));
-            service["restarts"].as_u64() >= Some(1)
+            states.push(service.state.clone());
+            service.restarts >= 1
         });
-        ensure!(!states.contains(&Some("ready".to_owned())), "{states:?}");
+        ensure!(!states.contains(&"ready".to_owned()), "{states:?}");
         let failed = failed?;
-        ensure!(failed["last_exit"] == "not ready in time", "{failed}");
+        ensure!(failed.ended("not ready in time"), "{failed:?}");
         Ok(())
     })
 }
@@ -163,8 +160,8 @@ fn flood(t: &Context) -> anyhow::Result<()> {
         let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
         victim.session.inject(FaultKind::TestService, NAME)?;
         // It ends by itself; each look is an answer while it writes.
-        let ended = victim.service_when(t, NAME, |service| anyone.state().is_ok() && service["state"] == "stopped")?;
-        ensure!(ended["restarts"] == 0, "{ended}");
+        let ended = victim.service_when(t, NAME, |service| anyone.state().is_ok() && service.state == "stopped")?;
+        ensure!(ended.restarts == 0, "{ended:?}");
         let kept = victim.logs(&[NAME])?;
         ensure!((1000..10_000).contains(&kept.len()), "{} lines are kept", kept.len());
         victim::bounded(t, &victim.session.inject(FaultKind::Children, "0")?)
@@ -175,11 +172,11 @@ fn panic(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.panic";
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::Panic, "")?;
-        let exit = |service: &Value| service["last_exit"].as_str().is_some_and(|exit| exit.starts_with("panic"));
-        victim.service_when(t, NAME, |service| exit(service) && service["restarts"].as_u64() >= Some(1))?;
+        let exit = |service: &Service| service.last_exit.as_ref().is_some_and(|exit| exit.starts_with("panic"));
+        victim.service_when(t, NAME, |service| exit(service) && service.restarts >= 1)?;
         ensure!(!victim.lines("init", "task panicked service=test.panic")?.is_empty());
-        let status = victim.ask(&["machine", "status"])?;
-        ensure!(status["state"] == "Running", "{status:#}");
+        let status = victim.status()?;
+        ensure!(status.state == "Running", "{status:#?}");
         Ok(())
     })
 }
@@ -228,14 +225,11 @@ fn escalation(t: &Context) -> anyhow::Result<()> {
 
 fn kill(t: &Context) -> anyhow::Result<()> {
     with_victim(t, |t, victim| {
-        let before = victim.service_when(t, "etcd", |service| service["state"] == "ready")?;
+        let before = victim.service_when(t, "etcd", |service| service.state == "ready")?;
         victim.session.inject(FaultKind::KillService, "etcd")?;
-        let fresh = |service: &Value| service["state"] == "ready" && service["pid"] != before["pid"];
-        let after = victim.service_when(t, "etcd", fresh)?;
-        ensure!(
-            after["last_exit"] == "signal 9" && after["restarts"].as_u64() > before["restarts"].as_u64(),
-            "{after}"
-        );
+        let process = before.process()?;
+        let after = victim.service_when(t, "etcd", |service| service.is_ready_beside(process))?;
+        ensure!(after.ended("signal 9") && after.restarts > before.restarts, "{after:?}");
         Ok(())
     })
 }
@@ -244,12 +238,11 @@ fn unseal(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.unseal";
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, NAME)?;
-        let ended =
-            victim.service_when(t, NAME, |service| service["state"] == "stopped" || service["state"] == "failed");
+        let ended = victim.service_when(t, NAME, |service| service.state == "stopped" || service.state == "failed");
         let said = victim.lines(NAME, "")?;
-        ensure!(ended?["state"] == "stopped", "{said:?}");
+        ensure!(ended?.state == "stopped", "{said:?}");
         // The PCR that both are sealed to holds the cap of this machine in this cluster, and nothing before it.
-        let status = victim.ask(&["machine", "status"])?;
+        let status = victim.status()?;
         ensure!(said.contains(&format!("PCR 11: {}", capped(&status)?)), "{said:?}");
         // Before that comes into question, the hierarchy that both are under is closed: TPM_RC_HIERARCHY.
         for file in ["Seal", "Share"] {
@@ -265,14 +258,13 @@ fn unseal(t: &Context) -> anyhow::Result<()> {
 
 /// PCR 11 after the cap, in hex digits, by the ids that the status names. Nothing is measured into it before where the
 /// machine is started directly.
-fn capped(status: &Value) -> anyhow::Result<String> {
+fn capped(status: &Status) -> anyhow::Result<String> {
     let sha256 = |parts: &[&[u8]]| digest(&SHA256, &parts.concat());
-    let id = |field: &str| -> anyhow::Result<[u8; 16]> {
-        let text = status[field].as_str().context("an id")?;
+    let id = |text: &str| -> anyhow::Result<[u8; 16]> {
         let bytes = text.as_bytes().chunks(2).map(|pair| Ok(u8::from_str_radix(std::str::from_utf8(pair)?, 16)?));
         Ok(bytes.collect::<anyhow::Result<Vec<u8>>>()?.as_slice().try_into()?)
     };
-    let cap = sha256(&[b"cairn/v1/cap", &id("cluster_id")?, &id("machine_id")?]);
+    let cap = sha256(&[b"cairn/v1/cap", &id(&status.cluster_id)?, &id(&status.machine_id)?]);
     Ok(hex(sha256(&[&[0; 32], cap.as_ref()]).as_ref()))
 }
 
@@ -335,7 +327,7 @@ fn secrets(t: &Context) -> anyhow::Result<()> {
         let at = victim.config.windows(4).position(|bytes| bytes == field).context("a first contact secret")?;
         let first_contact: Vec<u8> = victim.config[at + 4..at + 36].iter().map(|byte| !byte).collect();
         victim.session.inject(FaultKind::TestService, NAME)?;
-        victim.service_when(t, NAME, |service| service["state"] == "stopped")?;
+        victim.service_when(t, NAME, |service| service.state == "stopped")?;
         let mut masked = vec![format!("first-contact {}", hex(&first_contact))];
         let mut said = victim.lines(NAME, "")?;
         ensure!(!said.is_empty() && said.remove(0) == "core dumps: false", "the kernel dumps no process: {said:?}");
@@ -363,12 +355,11 @@ fn trace(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.trace";
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, NAME)?;
-        let ended =
-            victim.service_when(t, NAME, |service| service["state"] == "stopped" || service["state"] == "failed");
+        let ended = victim.service_when(t, NAME, |service| service.state == "stopped" || service.state == "failed");
         let said = victim.lines(NAME, "")?;
         // Its child, and PID 1; its own memory has opened before.
         ensure!(said == ["refused: PermissionDenied", "refused: PermissionDenied"], "{said:?}");
-        ensure!(ended?["state"] == "stopped", "{said:?}");
+        ensure!(ended?.state == "stopped", "{said:?}");
         Ok(())
     })
 }
@@ -377,7 +368,7 @@ fn processes(t: &Context) -> anyhow::Result<()> {
     const NAME: &str = "test.processes";
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, NAME)?;
-        victim.service_when(t, NAME, |service| service["state"] == "stopped")?;
+        victim.service_when(t, NAME, |service| service.state == "stopped")?;
         // What tests have started aside, and whoever lists them is one of these.
         let said: Vec<String> = victim.lines(NAME, "")?.into_iter().filter(|line| !line.contains("/test.")).collect();
         let (ours, others): (Vec<&String>, Vec<&String>) = said.iter().partition(|line| line.contains(" /bin/init "));

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::machine::{Forward, Link};
 use serde_json::Value;
-use tests::{Context, Owner, Stranger};
+use tests::{Context, Owner, Service, Status, Stranger};
 
 /// What it is called by its owner.
 pub(crate) const NAME: &str = "victim";
@@ -73,11 +73,15 @@ impl Victim {
         Ok(self.owner.ask(NAME, &self.vm, command)?)
     }
 
-    /// One service as the machine lists it; null when it does not.
-    pub(crate) fn service(&self, name: &str) -> anyhow::Result<Value> {
-        let services = self.ask(&["machine", "services"])?;
-        let found = services.as_array().into_iter().flatten().find(|service| service["name"] == name);
-        Ok(found.cloned().unwrap_or_default())
+    /// What it says about itself.
+    pub(crate) fn status(&self) -> anyhow::Result<Status> {
+        self.owner.status(NAME, &self.vm)
+    }
+
+    /// One service; an error when the machine does not list it.
+    pub(crate) fn service(&self, name: &str) -> anyhow::Result<Service> {
+        let found = self.owner.services(NAME, &self.vm)?.into_iter().find(|service| service.name == name);
+        found.with_context(|| format!("no service `{name}`"))
     }
 
     /// Waits until the machine lists the service so.
@@ -85,14 +89,14 @@ impl Victim {
         &self,
         t: &Context,
         name: &str,
-        mut wanted: impl FnMut(&Value) -> bool,
-    ) -> anyhow::Result<Value> {
-        let mut last = Value::Null;
+        mut wanted: impl FnMut(&Service) -> bool,
+    ) -> anyhow::Result<Service> {
+        let mut last = None;
         let found = self.vm.until(t.within(20), || {
-            last = self.service(name).ok()?;
-            wanted(&last).then(|| last.clone())
+            let seen = last.insert(self.service(name).ok()?);
+            wanted(seen).then(|| seen.clone())
         });
-        found.with_context(|| format!("last seen: {last}"))
+        found.with_context(|| format!("last seen: {last:?}"))
     }
 
     /// Entries of the log, as `cairnctl machine logs` with these arguments shows them.

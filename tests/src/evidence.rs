@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::owner::{Owner, wait_state};
+use crate::status::Status;
 use crate::stranger::Stranger;
 
 /// Not a single write has reached the disk in this life of the machine, though it was read.
@@ -36,11 +37,13 @@ pub fn stays(t: &Context, vm: &mut Vm, state: &str, reason: &str) -> anyhow::Res
 ///
 /// # Errors
 /// When they are not.
-pub fn same_machine(before: &Value, after: &Value) -> anyhow::Result<()> {
-    for field in ["machine_id", "cluster_id", "name", "level", "protection", "boot_class"] {
-        ensure!(before[field] == after[field], "{field}: {before:#} {after:#}");
-    }
-    ensure!(before["boot_id"] != after["boot_id"], "the boot is the same");
+pub fn same_machine(before: &Status, after: &Status) -> anyhow::Result<()> {
+    let lasts = |status: &Status| {
+        let Status { name, machine_id, cluster_id, level, protection, boot_class, .. } = status.clone();
+        [name, machine_id, cluster_id, level, protection, boot_class]
+    };
+    ensure!(lasts(before) == lasts(after), "not the same machine: {before:#?} {after:#?}");
+    ensure!(after.is_of_another_boot(before), "the boot is the same");
     Ok(())
 }
 
@@ -56,4 +59,26 @@ pub fn recovered(owner: &Owner, cluster: &str, vm: &Vm) -> anyhow::Result<bool> 
     let says = |words: &str| said.iter().any(|line| line.contains(words));
     ensure!(says("Ending clean mount") != says("Ending recovery"), "{said:?}");
     Ok(says("Ending recovery"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::member;
+
+    #[test]
+    fn a_machine_is_the_same_by_all_that_lasts_and_in_another_boot_only() {
+        let with = |field: &str, text: &str| {
+            let mut answer = member();
+            answer["boot_id"] = "3-4".into();
+            answer[field] = text.into();
+            Status::read(&answer).expect("a status")
+        };
+        let before = Status::read(&member()).expect("a status");
+        assert!(same_machine(&before, &with("last_error", "")).is_ok());
+        assert!(same_machine(&before, &before).is_err(), "the same boot");
+        for field in ["name", "machine_id", "cluster_id", "level", "protection", "boot_class"] {
+            assert!(same_machine(&before, &with(field, "another")).is_err(), "{field}");
+        }
+    }
 }

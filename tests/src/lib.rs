@@ -51,6 +51,7 @@ mod pod;
 mod relay;
 mod screen;
 mod session;
+mod status;
 mod stranger;
 mod writes;
 
@@ -65,6 +66,7 @@ pub use plan::{Plan, Via};
 pub use pod::{web_pod, wild_namespace, wild_pod, wild_profile};
 pub use relay::Relay;
 pub use screen::Screen;
+pub use status::{Service, Status};
 pub use stranger::{PublicClient, Stranger, certificates};
 pub use writes::{Happened, WriteLog};
 

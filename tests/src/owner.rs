@@ -10,6 +10,8 @@ use qemu::console::Silent;
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
+use crate::status::{Service, Status};
+
 /// The environment variable that names the `cairnctl` under test.
 pub(crate) const VARIABLE: &str = "CAIRN_CAIRNCTL";
 
@@ -73,10 +75,26 @@ impl Owner {
     ///
     /// # Errors
     /// When it does not run in time, or refuses its owner.
-    pub fn status_when_running(&self, cluster: &str, vm: &mut Vm, deadline: Deadline) -> anyhow::Result<Value> {
+    pub fn status_when_running(&self, cluster: &str, vm: &mut Vm, deadline: Deadline) -> anyhow::Result<Status> {
         wait_state(vm, "Running", deadline)?;
         // Behind a reboot that line may be the old boot's last: the machine itself has to say so, too.
-        self.when(cluster, vm, &["machine", "status"], deadline, |status| status["state"] == "Running")
+        self.when(cluster, vm, &["machine", "status"], deadline, Status::when_running)
+    }
+
+    /// The status of a member, as it is now.
+    ///
+    /// # Errors
+    /// [`Refused`]; a status that lacks what members have.
+    pub fn status(&self, cluster: &str, vm: &Vm) -> anyhow::Result<Status> {
+        Status::read(&self.ask(cluster, vm, &["machine", "status"])?)
+    }
+
+    /// The machine's services, as they are now.
+    ///
+    /// # Errors
+    /// [`Refused`]; what is no list of services.
+    pub fn services(&self, cluster: &str, vm: &Vm) -> anyhow::Result<Vec<Service>> {
+        Service::read_all(&self.ask(cluster, vm, &["machine", "services"])?)
     }
 
     /// Waits until the machine runs in another boot than the one that `before` is a status of; its status there. Counting
@@ -88,10 +106,11 @@ impl Owner {
         &self,
         cluster: &str,
         vm: &Vm,
-        before: &Value,
+        before: &Status,
         deadline: Deadline,
-    ) -> anyhow::Result<Value> {
-        let next = |status: &Value| status["state"] == "Running" && status["boot_id"] != before["boot_id"];
+    ) -> anyhow::Result<Status> {
+        let next =
+            |answer: &Value| Ok(Status::when_running(answer)?.filter(|status| status.is_of_another_boot(before)));
         self.when(cluster, vm, &["machine", "status"], deadline, next)
     }
 
@@ -100,32 +119,32 @@ impl Owner {
     /// # Errors
     /// [`Refused`]; the deadline, with the last of them.
     pub fn patiently(&self, cluster: &str, vm: &Vm, command: &[&str], deadline: Deadline) -> anyhow::Result<Value> {
-        self.when(cluster, vm, command, deadline, |_any| true)
+        self.when(cluster, vm, command, deadline, |any| Ok(Some(any.clone())))
     }
 
-    /// The same, until the answer is `wanted`.
-    fn when(
+    /// The same, until `wanted` takes something from the answer.
+    fn when<T>(
         &self,
         cluster: &str,
         vm: &Vm,
         command: &[&str],
         deadline: Deadline,
-        wanted: impl Fn(&Value) -> bool,
-    ) -> anyhow::Result<Value> {
+        wanted: impl Fn(&Value) -> anyhow::Result<Option<T>>,
+    ) -> anyhow::Result<T> {
         let mut last = None;
-        let answer = vm.until(deadline, || match self.ask(cluster, vm, command) {
+        let taken = vm.until(deadline, || match self.ask(cluster, vm, command) {
             Err(refused) if refused.code == UNREACHABLE => {
                 last = Some(refused.to_string());
                 None
             }
-            Ok(answer) if !wanted(&answer) => {
+            Err(refused) => Some(Err(refused.into())),
+            Ok(answer) => {
                 last = Some(format!("{answer:#}"));
-                None
+                wanted(&answer).transpose()
             }
-            answer => Some(answer),
         });
-        match (answer, last) {
-            (Ok(answer), _) => Ok(answer?),
+        match (taken, last) {
+            (Ok(taken), _) => taken,
             (Err(waited), Some(last)) => bail!("{waited}: {last}"),
             (Err(waited), None) => Err(waited.into()),
         }
