@@ -103,9 +103,17 @@ pub(crate) fn make(path: &Path, esp: &[u8], root: &[u8], hash: RootHash) -> Resu
 /// # Errors
 /// [`DiskError`] when a file cannot be read or written or `size` is less than the image's.
 pub fn instantiate(image_dir: &Path, target: &Path, size: u64) -> Result<(), DiskError> {
-    let path = image_dir.join(names::DISK);
-    let source = File::open(&path).map_err(FileError::new("open", &path))?;
-    let least = source.metadata().map_err(FileError::new("read", &path))?.len();
+    copy(&image_dir.join(names::DISK), target, Some(size))
+}
+
+/// A sparse copy of any disk, `size` bytes long, or as long as it is.
+///
+/// # Errors
+/// [`DiskError`] when a file cannot be read or written or `size` is less than what is copied.
+pub fn copy(path: &Path, target: &Path, size: Option<u64>) -> Result<(), DiskError> {
+    let source = File::open(path).map_err(FileError::new("open", path))?;
+    let least = source.metadata().map_err(FileError::new("read", path))?.len();
+    let size = size.unwrap_or(least);
     if size < least {
         return Err(DiskError::TooSmall { least, asked: size });
     }
