@@ -1,5 +1,7 @@
 //! Disk and keys: which halves open a disk, what tampering ends in, what the first boot costs.
 
+use std::sync::PoisonError;
+
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::Data;
 use qemu::machine::Tpm;
@@ -11,10 +13,23 @@ use tests::{
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "neither another tpm nor another disk nor a lost seal opens or formats",
+        name: "neither another machine's header nor none nor a torn one opens or formats",
         proves: &["D2", "D4", "D14", "S7"],
         needs: &[Need::Swtpm],
-        run: halves,
+        run: other_headers,
+    },
+    Case {
+        name: "neither another tpm nor another machine's seal opens",
+        proves: &["D2"],
+        needs: &[Need::Swtpm],
+        run: other_secrets,
+    },
+    Case { name: "one torn copy of the header costs nothing", proves: &["D3"], needs: &[Need::Swtpm], run: torn_copy },
+    Case {
+        name: "without its share a machine waits, without its seal it formats nothing",
+        proves: &["D2", "D14", "S7"],
+        needs: &[Need::Swtpm],
+        run: lost,
     },
     Case {
         name: "a header that somebody edited is refused by name",
@@ -66,40 +81,75 @@ fn enrolled(t: &Context, owner: &Owner, name: &str, level: &str) -> anyhow::Resu
     Ok((plan, disk))
 }
 
-fn halves(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
-    let (plan, disk) = enrolled(t, &owner, "one", "encrypted")?;
-    let (other_plan, other) = enrolled(t, &owner, "two", "encrypted")?;
-    let headers = disk.headers()?;
+/// Two machines of one owner, each of which has made its cluster and is off. Each case changes copies.
+#[derive(Debug, Clone)]
+struct Enrolled {
+    owner: Owner,
+    one: Plan,
+    two: Plan,
+}
 
+impl Enrolled {
+    fn of(t: &Context) -> anyhow::Result<Self> {
+        let shared = t.shared("two that are enrolled", |t| {
+            let owner = t.owner()?;
+            let (one, _disk) = enrolled(t, &owner, "one", "encrypted")?;
+            let (two, _disk) = enrolled(t, &owner, "two", "encrypted")?;
+            Ok(Self { owner, one, two })
+        })?;
+        // Nobody changes it, so whoever panicked over it left it whole.
+        Ok(shared.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// A header that neither copy of holds.
+fn torn(whole: &Headers) -> Headers {
+    Headers(whole.0.clone().map(|mut copy| {
+        copy[200..512].fill(0);
+        copy
+    }))
+}
+
+fn other_headers(t: &Context) -> anyhow::Result<()> {
+    let Enrolled { one, two, .. } = Enrolled::of(t)?;
+    let (plan, disk) = one.copied(t, "one")?;
+    let (_, other) = two.copied(t, "two")?;
+    let torn = torn(&disk.headers()?);
     disk.put_headers(&other.headers()?)?;
     stays(t, &mut plan.start()?, "NeedsOwner", "but this seal was made for disk")?;
     disk.put_headers(&Headers([vec![0; 4096], vec![0; 4096]]))?;
     stays(t, &mut plan.start()?, "NeedsOwner", "the disk is blank")?;
-    let mut torn = headers.clone();
-    torn.0[0][200..512].fill(0);
-    torn.0[1][200..512].fill(0);
     disk.put_headers(&torn)?;
-    stays(t, &mut plan.start()?, "NeedsOwner", "checksum does not hold")?;
+    stays(t, &mut plan.start()?, "NeedsOwner", "checksum does not hold")
+}
 
-    disk.put_headers(&headers)?;
-    let mut elsewhere = plan.clone();
+fn other_secrets(t: &Context) -> anyhow::Result<()> {
+    let Enrolled { one, two, .. } = Enrolled::of(t)?;
+    let (mut elsewhere, disk) = one.copied(t, "one")?;
     elsewhere.machine().tpm = Some(Tpm { state: t.dir().join("other-tpm") });
     stays(t, &mut elsewhere.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")?;
-
-    // So does the ESP of another machine.
+    // So is the ESP of another machine.
+    let (other_plan, other) = two.copied(t, "two")?;
     other.put_esp_of(&disk)?;
-    stays(t, &mut other_plan.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")?;
+    stays(t, &mut other_plan.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")
+}
 
-    // One torn copy is what a power cut leaves: the other one opens.
-    disk.put_headers(&Headers([torn.0[0].clone(), headers.0[1].clone()]))?;
+/// It is what a power cut leaves: the other one opens.
+fn torn_copy(t: &Context) -> anyhow::Result<()> {
+    let Enrolled { owner, one, .. } = Enrolled::of(t)?;
+    let (plan, disk) = one.copied(t, "one")?;
+    let whole = disk.headers()?;
+    disk.put_headers(&Headers([torn(&whole).0[0].clone(), whole.0[1].clone()]))?;
     let mut vm = plan.start()?;
     owner.status_when_running("one", &mut vm, t.within(30))?;
     ensure!(untouched(t, &mut vm).is_err(), "a machine that opens its data writes, and that is seen");
-    owner.ask("one", &vm, &["machine", "poweroff"])?;
-    vm.wait_shutdown(t.within(10))?;
+    Ok(())
+}
 
-    // Without its share a lone coordinator has its own half only; without its seal it has none.
+/// Without its share a lone coordinator has its own half only; without its seal it has none.
+fn lost(t: &Context) -> anyhow::Result<()> {
+    let Enrolled { owner, one, .. } = Enrolled::of(t)?;
+    let (plan, disk) = one.copied(t, "one")?;
     for slot in 0..2 {
         disk.wipe_file(&format!("cairn/share.{slot}"))?;
     }
@@ -115,7 +165,7 @@ fn halves(t: &Context) -> anyhow::Result<()> {
 }
 
 fn in_clear(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
+    let Enrolled { owner, one, .. } = Enrolled::of(t)?;
     let config = owner.config("clear", &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
     let (without, disk) = t.machine("clear").raw_disk(1024)?;
     disk.put_config(&config)?;
@@ -128,7 +178,7 @@ fn in_clear(t: &Context) -> anyhow::Result<()> {
     owner.status_when_running("clear", &mut without.start()?, t.within(30))?;
 
     // A machine with a TPM: the other's seal and share are put before its own, in slots that a reader looks at first.
-    let (plan, sealed) = enrolled(t, &owner, "one", "encrypted")?;
+    let (plan, sealed) = one.copied(t, "one")?;
     let file = |disk: &RawDisk, name: &str| -> anyhow::Result<Vec<u8>> {
         disk.esp()?.into_iter().find_map(|(path, bytes)| (path == name).then_some(bytes)).context("a file of the ESP")
     };
@@ -144,8 +194,8 @@ fn in_clear(t: &Context) -> anyhow::Result<()> {
 }
 
 fn edited(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
-    let (plan, disk) = enrolled(t, &owner, "one", "encrypted")?;
+    let Enrolled { owner, one, .. } = Enrolled::of(t)?;
+    let (plan, disk) = one.copied(t, "one")?;
     let headers = disk.headers()?;
     // Places as FORMATS.md, *Data partition*, gives them: version, suite, state, generation.
     let edits: [(usize, u32, &str); 4] = [

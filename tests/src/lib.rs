@@ -30,7 +30,8 @@
 //! - [`Context::within`] takes seconds as a host with KVM needs them, generously; elsewhere they are stretched.
 //! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps.
 //! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Need`].
-//! - Machines that take minutes to come up are built once, by [`Context::shared`].
+//! - Machines that take minutes to come up are built once, by [`Context::shared`]. Where they are off, each case does what
+//!   it does to a copy ([`Plan::copied`]), so that no case finds what another left, and a failure hides nothing.
 //! - All of a case's files lie in [`Context::dir`]: removed when it passes, kept and named when it fails.
 
 use std::path::Path;

@@ -19,7 +19,7 @@ pub(crate) const VARIABLE: &str = "CAIRN_CAIRNCTL";
 const UNREACHABLE: i32 = 3;
 
 /// An owner: keys and pins in a directory of its own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Owner {
     cairnctl: PathBuf,
     home: PathBuf,

@@ -4,13 +4,14 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use qemu::Vm;
 use qemu::machine::{
     Boot, Cache, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Screen, Tpm, Watchdog,
 };
 use qemu::run::Tie;
 
+use crate::context::Context;
 use crate::disk::RawDisk;
 use crate::image::Image;
 
@@ -108,6 +109,36 @@ impl Plan {
         let path = self.dir.join("disk.img");
         ::image::instantiate(self.image.dir(), &path, mib << 20).context("copy the image's disk")?;
         Ok((self.disk_of(Content::Raw(path.clone())), RawDisk::new(path)))
+    }
+
+    /// The machine as it lies there, off, once more: its raw disk, its TPM's state and its firmware's variables are copied
+    /// below the case's directory, so that what is done to the copy is done to nothing else.
+    ///
+    /// # Errors
+    /// When its disk is no raw one, or a file cannot be copied.
+    pub fn copied(&self, t: &Context, name: &str) -> anyhow::Result<(Self, RawDisk)> {
+        let dir = t.dir().join(name);
+        let tpm = dir.join("tpm");
+        fs::create_dir_all(&tpm).context("make the copy's directory")?;
+        let mut machine = Machine { name: name.into(), ..self.machine.clone() };
+        let [Disk { content: Content::Raw(path), .. }] = &mut machine.disks[..] else { bail!("no single raw disk") };
+        let from = std::mem::replace(path, dir.join("disk.img"));
+        ::image::disk::copy(&from, path, None).context("copy the machine's disk")?;
+        let disk = RawDisk::new(path.clone());
+        if let Some(Tpm { state }) = &mut machine.tpm {
+            let from = std::mem::replace(state, tpm);
+            for entry in fs::read_dir(from).context("list the TPM's state")? {
+                let entry = entry.context("list the TPM's state")?;
+                if entry.file_type().context("look at the TPM's state")?.is_file() {
+                    fs::copy(entry.path(), state.join(entry.file_name())).context("copy the TPM's state")?;
+                }
+            }
+        }
+        if let Boot::Uefi(firmware) = &mut machine.boot {
+            let from = std::mem::replace(&mut firmware.vars, dir.join("vars.fd"));
+            fs::copy(from, &firmware.vars).context("copy the firmware's variables")?;
+        }
+        Ok((Self { machine, image: self.image.clone(), dir }, disk))
     }
 
     /// Another disk in its place (for a case that has changed one from outside).

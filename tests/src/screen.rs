@@ -18,7 +18,7 @@ const HEIGHT: usize = 16;
 type Glyph = [u8; HEIGHT];
 
 /// A text screen, as rows of glyphs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Screen(Vec<Vec<Glyph>>);
 
 /// Which letter a glyph is, as far as is known.
