@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
+use crate::{Case, Context, Need, Refused, Relay, Stranger, certificates, wait_state};
 use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
@@ -13,10 +14,9 @@ use pki::{CertificateDer, PrivateKey};
 use qemu::Vm;
 use qemu::deadline::Stopwatch;
 use serde_json::Value;
-use tests::{Case, Context, Need, Refused, Relay, Stranger, certificates, wait_state};
 use tonic::{Code, Status};
 
-use crate::victim::{self, Victim};
+use super::victim::{self, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     // First: a source that was refused a minute ago is not written down again.

@@ -4,10 +4,10 @@ use std::process::Command;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::{Case, Context, Need, Owner, Plan, RawDisk, Screen, Status, Via, stays, untouched, wait_state};
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Esp, SystemA};
 use qemu::{Deadline, Vm};
-use tests::{Case, Context, Need, Owner, Plan, RawDisk, Screen, Status, Via, stays, untouched, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     sealed("uefi: a new machine shows itself on console and screen", &["O6", "O11", "D1", "S11"], shown),

@@ -6,10 +6,10 @@
 
 use std::fs;
 
+use crate::{Case, Context, Need, Owner, web_pod};
 use anyhow::{Context as _, ensure};
 use image::names;
 use serde_json::Value;
-use tests::{Case, Context, Need, Owner, web_pod};
 
 pub(crate) const CASES: &[Case] = &[
     Case {

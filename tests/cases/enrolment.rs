@@ -1,5 +1,6 @@
 //! What a machine makes of its enrolment config: none, a malformed one, one it cannot serve, one that comes too late.
 
+use crate::{Case, Context, Need, Plan, Stranger, same_machine, stays, untouched, wait_state};
 use anyhow::{Context as _, ensure};
 use api::wire::{
     ClaimRequest, ConditionsRequest, KubeconfigRequest, LogsRequest, PowerOffRequest, RebootRequest,
@@ -7,7 +8,6 @@ use api::wire::{
 };
 use model::MachineState;
 use model::PartitionKind::Esp;
-use tests::{Case, Context, Need, Plan, Stranger, same_machine, stays, untouched, wait_state};
 use tonic::Code;
 
 pub(crate) const CASES: &[Case] = &[
@@ -42,7 +42,7 @@ fn blank(t: &Context) -> anyhow::Result<()> {
 }
 
 /// Every unary method but `GetState`, and how it ends.
-async fn everything_else(client: &mut tests::PublicClient) -> Vec<(&'static str, Code)> {
+async fn everything_else(client: &mut crate::PublicClient) -> Vec<(&'static str, Code)> {
     macro_rules! codes {
         ($($method:ident $request:ident)*) => {
             vec![$((

@@ -6,17 +6,17 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::{
+    Case, Context, Need, Owner, Refused, Service, Status, Via, recovered, same_machine, web_pod, wild_namespace,
+    wild_pod, wild_profile,
+};
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::console::Line;
 use qemu::peer::{Answer, Peer};
 use serde_json::Value;
-use tests::{
-    Case, Context, Need, Owner, Refused, Service, Status, Via, recovered, same_machine, web_pod, wild_namespace,
-    wild_pod, wild_profile,
-};
 
-use crate::network;
+use super::network;
 
 pub(crate) const CASES: &[Case] = &[
     case("a node is ready and runs a pod of the image", &["O6", "W1", "W5"], ready),

@@ -4,11 +4,11 @@
 
 use std::net::Ipv4Addr;
 
+use crate::{Case, Context, Owner, Service, Status, Stranger};
 use anyhow::ensure;
 use api::wire::FaultKind;
 use qemu::machine::Mac;
 use qemu::peer::{Answer, Peer, Setup, StaticRoute};
-use tests::{Case, Context, Owner, Service, Status, Stranger};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "one port is open, and none behind the public address", proves: &["A7"], needs: &[], run: scan },

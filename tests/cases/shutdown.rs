@@ -1,7 +1,7 @@
 //! How a boot ends: asked by its owner or by the power button, in order, with nothing left to recover.
 
+use crate::{Case, Context, Need, recovered, wait_state};
 use anyhow::ensure;
-use tests::{Case, Context, Need, recovered, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "api and power button end a boot in order", proves: &["O12"], needs: &[Need::Swtpm], run: member },

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use crate::{Case, Context, Crowd, Manner, Need};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::deadline::Stopwatch;
 use serde_json::json;
-use tests::{Case, Context, Crowd, Manner, Need};
 
-use crate::victim::{self, Besieged, NAME, Victim};
+use super::victim::{self, Besieged, NAME, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("a thousand strangers do not keep the owner out", &["Q1"], thousand),

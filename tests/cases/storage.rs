@@ -2,14 +2,14 @@
 
 use std::sync::PoisonError;
 
+use crate::{
+    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Need, Owner, Plan, RawDisk, WriteLog, stays, untouched,
+    wait_state,
+};
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::Data;
 use qemu::machine::Tpm;
 use qemu::qmp::BlockStats;
-use tests::{
-    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Need, Owner, Plan, RawDisk, WriteLog, stays, untouched,
-    wait_state,
-};
 
 pub(crate) const CASES: &[Case] = &[
     Case {

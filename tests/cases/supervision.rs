@@ -4,13 +4,13 @@ use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
+use crate::{Case, Context, Need, Owner, Service, Status, Stranger, recovered, same_machine};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use aws_lc_rs::digest::{SHA256, digest};
 use qemu::{Deadline, Vm};
-use tests::{Case, Context, Need, Owner, Service, Status, Stranger, recovered, same_machine};
 
-use crate::victim::{self, Victim};
+use super::victim::{self, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("a thousand children that die at once are reaped once", &["O1"], children),

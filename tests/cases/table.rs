@@ -2,10 +2,10 @@
 
 use std::fs;
 
+use crate::{Case, Context, Need, Via, untouched, wait_state};
 use anyhow::{Context as _, ensure};
 use formats::gpt::{Copy, Entry, Step, Table, crc32};
 use model::Uuid;
-use tests::{Case, Context, Need, Via, untouched, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {

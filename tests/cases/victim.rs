@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
+use crate::{Context, Owner, Service, Status, Stranger};
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::machine::{Forward, Link};
 use serde_json::Value;
-use tests::{Context, Owner, Service, Status, Stranger};
 
 /// What it is called by its owner.
 pub(crate) const NAME: &str = "victim";

@@ -1,7 +1,7 @@
 //! That the workshop itself works: a machine comes up, and the monitor tells what happens to it.
 
+use crate::{Case, Context, Need};
 use anyhow::{Context as _, ensure};
-use tests::{Case, Context, Need};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "a machine shows its screen", proves: &[], needs: &[], run: screen },

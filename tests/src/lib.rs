@@ -8,7 +8,7 @@
 //!     cargo test -p tests [--test vm -- [FILTER] [--list] [--test-threads N]]
 //! ```
 //! # Adding a case
-//! A case is a function and a row. In a file of `tests/cases/` (a new one is named in `main.rs`, twice):
+//! A case is a function and a row. In a file of `tests/cases/` (a new one is named in `tables.rs`, twice):
 //! ```
 //! use tests::{Case, Context, Need};
 //!
@@ -54,6 +54,8 @@ mod screen;
 mod session;
 mod status;
 mod stranger;
+#[path = "../cases/tables.rs"]
+mod tables;
 mod writes;
 
 pub use context::Context;
@@ -69,6 +71,7 @@ pub use relay::Relay;
 pub use screen::Screen;
 pub use status::{Service, Status};
 pub use stranger::{PublicClient, Stranger, certificates};
+pub use tables::TABLES;
 pub use writes::{Happened, WriteLog};
 
 use session::Session;
@@ -84,6 +87,15 @@ pub struct Case {
     pub needs: &'static [Need],
     /// The case.
     pub run: fn(&Context) -> anyhow::Result<()>,
+}
+
+/// The cases of a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// The file's name, in `tests/cases/`.
+    pub file: &'static str,
+    /// Its cases, in the order in which they run.
+    pub cases: &'static [Case],
 }
 
 /// What a case needs of the host.
@@ -105,9 +117,9 @@ pub struct Skipped(pub &'static str);
 /// Runs the cases of `tables` as the command line asks; files go below `out`.
 #[expect(clippy::print_stderr, reason = "what a person and xtask read")]
 #[must_use]
-pub fn run(tables: &[&[Case]], out: &Path) -> ExitCode {
+pub fn run(tables: &[Table], out: &Path) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    let cases: Vec<Case> = tables.concat();
+    let cases: Vec<Case> = tables.iter().flat_map(|table| table.cases).copied().collect();
     if let Err(fault) = check(&cases) {
         eprintln!("error: {fault}");
         return ExitCode::FAILURE;
@@ -174,6 +186,17 @@ mod tests {
     use super::*;
 
     const CASE: Case = Case { name: "a", proves: &["D2", "O11"], needs: &[], run: |_| Ok(()) };
+
+    #[test]
+    fn the_tables_are_of_their_files_and_each_case_is_named_once() {
+        let cases: Vec<Case> = TABLES.iter().flat_map(|table| table.cases).copied().collect();
+        assert_eq!(check(&cases), Ok(()));
+        for Table { file, cases } in TABLES {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases").join(file);
+            let source = std::fs::read_to_string(path).expect("the table's file");
+            assert!(cases.iter().all(|case| source.contains(&format!("\"{}\"", case.name))), "{file}");
+        }
+    }
 
     #[test]
     fn a_table_with_a_wrong_id_or_a_name_twice_is_refused() {

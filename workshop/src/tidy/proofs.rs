@@ -1,15 +1,15 @@
-//! Which test proves which requirement, by the sources' own word: behind `Proves:` above a test; for a case on a machine in
-//! the list behind its name. SPECIFICATION.md has a row per requirement that is due or proven; what a row says of tests
+//! Which test proves which requirement, by the tests' own word: behind `Proves:` above a test; for a case on a machine in the
+//! table that it is run from, which is asked. SPECIFICATION.md has a row per requirement that is due or proven; what a row says of tests
 //! is held to be what the sources say. What is not proven yet is a person's sentence, behind it.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use ::tests::Table;
 
 use super::Finding;
 
 /// The document with the rows.
 pub(super) const DOCUMENT: &str = "SPECIFICATION.md";
-/// Where cases on machines are.
-const CASES: &str = "tests/cases/";
 /// The head of a file may say what it proves only here: the test is a step of its own, not a function.
 const STEP: &str = "reproducible.rs";
 /// What the machine of this version must do, whether or not a test says so: each has a row, and a test.
@@ -36,28 +36,33 @@ struct Proof {
 }
 
 impl Proofs {
-    /// Adds what one file says.
-    pub(super) fn read(&mut self, file: &str, source: &str) {
-        if let Some(case_file) = file.strip_prefix(CASES) {
-            for (name, id) in cases(source) {
-                self.by_id.entry(id).or_default().cases.insert((case_file.to_owned(), name));
+    /// What the cases on machines say.
+    pub(super) fn of_cases(tables: &[Table]) -> Self {
+        let mut proofs = Self::default();
+        for Table { file, cases } in tables {
+            for (case, id) in cases.iter().flat_map(|case| case.proves.iter().map(move |id| (case, id))) {
+                let proof = proofs.by_id.entry((*id).to_owned()).or_default();
+                proof.cases.insert(((*file).to_owned(), case.name.to_owned()));
             }
-        } else {
-            let lines: Vec<&str> = source.lines().collect();
-            for (index, line) in lines.iter().enumerate() {
-                let ids: Vec<&str> = proved(line).collect();
-                if ids.is_empty() {
-                    continue;
+        }
+        proofs
+    }
+
+    /// Adds what one file says above its tests.
+    pub(super) fn read(&mut self, file: &str, source: &str) {
+        let lines: Vec<&str> = source.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let ids: Vec<&str> = proved(line).collect();
+            if ids.is_empty() {
+                continue;
+            }
+            if line.starts_with("//!") && file.ends_with(STEP) || stands_on_a_test(&lines[index..]) {
+                for id in ids {
+                    self.by_id.entry(id.to_owned()).or_default().files.insert(file.to_owned());
                 }
-                if line.starts_with("//!") && file.ends_with(STEP) || stands_on_a_test(&lines[index..]) {
-                    for id in ids {
-                        self.by_id.entry(id.to_owned()).or_default().files.insert(file.to_owned());
-                    }
-                } else {
-                    let place = format!("{file}:{}", index + 1);
-                    self.misplaced
-                        .push(Finding { place, rule: "`Proves:` stands on something that is no test".into() });
-                }
+            } else {
+                let place = format!("{file}:{}", index + 1);
+                self.misplaced.push(Finding { place, rule: "`Proves:` stands on something that is no test".into() });
             }
         }
     }
@@ -134,35 +139,24 @@ fn proved(line: &str) -> impl Iterator<Item = &str> {
     said.split([' ', ',', '.']).filter(|word| !word.is_empty()).take_while(|word| is_id(word))
 }
 
-/// Name and id of each case: a text, and behind it a list of ids.
-fn cases(source: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
-    let mut before = "";
-    for (index, piece) in source.split("&[").enumerate() {
-        let list = piece.split(']').next().unwrap_or_default();
-        let ids: Vec<&str> = list.split(',').map(|id| id.trim().trim_matches('"')).filter(|id| is_id(id)).collect();
-        // The last text before the list; quotes come in pairs.
-        if let (true, Some(name)) = (index > 0, before.rsplit('"').nth(1)) {
-            found.extend(ids.into_iter().map(|id| (name.to_owned(), id.to_owned())));
-        }
-        before = piece;
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
+    use ::tests::Case;
+
     use super::*;
 
     const TEST: &str = "    #[test]\n    fn x() {}\n";
 
+    const fn case(name: &'static str, proves: &'static [&'static str]) -> Case {
+        Case { name, proves, needs: &[], run: |_| Ok(()) }
+    }
+
     fn proofs() -> Proofs {
-        let mut proofs = Proofs::default();
+        const CASES: &[Case] = &[case("one", &["O1", "D4"]), case("two", &["O1"]), case("three", &[])];
+        let mut proofs = Proofs::of_cases(&[Table { file: "boot.rs", cases: CASES }]);
         proofs.read("b/src/x.rs", &format!("    /// Proves: O1, D2. And more.\n{TEST}// Proves: O9\n\"Proves: O9\""));
         proofs.read("b/src/reproducible.rs", "//! So. Proves: S6\n");
         proofs.read("a/src/x.rs", "/// Proves: O1 A1, among O9.\n/// And so on.\n#[expect(x)]\n#[test]\nfn y() {}\n");
-        let named = "Case { name: \"one\", proves: &[\"O1\", \"D4\"], needs: &[Need::Swtpm] },\n";
-        proofs.read("tests/cases/boot.rs", &format!("{named}case(\"two\", &[\"O1\"], two),\n&[\"word\"]"));
         proofs
     }
 
