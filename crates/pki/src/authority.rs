@@ -2,7 +2,6 @@
 //!
 //! An authority is a self-signed ECDSA P-256 certificate and its key, nothing else: no intermediates, no state.
 
-use std::fmt;
 use std::time::Duration;
 
 use aws_lc_rs::rand;
@@ -14,39 +13,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use time::OffsetDateTime;
 
 use crate::key::{KeyDer, KeyError, PrivateKey, PublicKey};
-use crate::profile::{Name, Profile, Usage};
-
-/// Which of the three.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum AuthorityKind {
-    /// Machines and people.
-    Cairn,
-    /// etcd: servers, peers, clients.
-    Etcd,
-    /// Kubernetes: apiserver, kubelets, controllers, the owner's kubeconfig.
-    Kubernetes,
-}
-
-impl AuthorityKind {
-    /// All three.
-    pub const ALL: [Self; 3] = [Self::Cairn, Self::Etcd, Self::Kubernetes];
-
-    /// The word for it, in file names and subjects.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Cairn => "cairn",
-            Self::Etcd => "etcd",
-            Self::Kubernetes => "kubernetes",
-        }
-    }
-}
-
-impl fmt::Display for AuthorityKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
-    }
-}
+use crate::profile::{AuthorityKind, Name, Profile, Usage};
 
 /// Clocks of two machines may differ: what is signed is good from an hour before it was signed.
 const BACKDATE: Duration = Duration::from_secs(3600);

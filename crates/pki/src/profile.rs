@@ -3,12 +3,11 @@
 //! No profile lets its holder sign certificates, and none but the bootstrap one carries a group that RBAC cannot
 //! take away again.
 
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use model::{ClusterId, MachineId, NodeName, Role};
-
-use crate::authority::AuthorityKind;
 
 /// For whom a certificate is, with what distinguishes one holder from another.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +70,38 @@ pub enum Profile<'a> {
     KubeOwner,
     /// A component that serves its probe on loopback only: controller-manager, scheduler.
     LoopbackServer { component: &'a str },
+}
+
+/// Which of the three authorities signs a profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthorityKind {
+    /// Machines and people.
+    Cairn,
+    /// etcd: servers, peers, clients.
+    Etcd,
+    /// Kubernetes: apiserver, kubelets, controllers, the owner's kubeconfig.
+    Kubernetes,
+}
+
+impl AuthorityKind {
+    /// All three.
+    pub const ALL: [Self; 3] = [Self::Cairn, Self::Etcd, Self::Kubernetes];
+
+    /// The word for it, in file names and subjects.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cairn => "cairn",
+            Self::Etcd => "etcd",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
+impl fmt::Display for AuthorityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
 }
 
 /// What a certificate may be used for (extended key usage).
