@@ -1,135 +1,20 @@
-//! One image from finished files: which files it takes, and the order in which one part needs another.
+//! One image from finished files: the order in which one part needs another.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use formats::uki::{self, Uki};
 use formats::verity;
 
 use crate::disk::{self, DiskError};
 use crate::files::{self, FileError, hex};
+use crate::inputs::{InputError, Inputs, Program};
 use crate::limits::{OverLimit, weigh};
-use crate::manifest::{Entry, KernelOrigin, Manifest, Profile, VerityPlace};
-use crate::{cmdline, esp, initrd, names, root};
-
-/// Everything an image is made of. Paths say where a thing is found now; they leave no trace in the image.
-#[derive(Debug, Clone)]
-pub struct Inputs {
-    /// Version of Cairn.
-    pub version: String,
-    /// Profile of the root.
-    pub profile: Profile,
-    /// The kernel.
-    pub kernel: Kernel,
-    /// All of [`Program::ALL`].
-    pub programs: BTreeMap<Program, PathBuf>,
-    /// Upstream components and their versions, for the manifest.
-    pub components: BTreeMap<String, String>,
-    /// Notices of everything in the image.
-    pub licences: Vec<Licence>,
-    /// systemd's stub, `linuxx64.efi.stub`.
-    pub stub: PathBuf,
-    /// systemd-boot, `systemd-bootx64.efi`.
-    pub boot_loader: PathBuf,
-}
-
-/// Where Debian's package systemd-boot-efi puts the stub.
-pub const DEBIAN_STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
-/// Where it puts the boot loader.
-pub const DEBIAN_BOOT_LOADER: &str = "/usr/lib/systemd/boot/efi/systemd-bootx64.efi";
-
-/// A kernel and its origin.
-#[derive(Debug, Clone)]
-pub struct Kernel {
-    /// A bzImage.
-    pub bzimage: PathBuf,
-    /// Version and hash of its source.
-    pub origin: KernelOrigin,
-}
-
-/// A text of notices.
-#[derive(Debug, Clone)]
-pub struct Licence {
-    /// Its name in `/usr/share/doc/cairn/licences`.
-    pub name: String,
-    /// Where it is found now.
-    pub text: PathBuf,
-}
-
-/// A static executable that goes into the root or into an OCI image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Program {
-    /// PID 1, also stage 0 in the initramfs.
-    Init,
-    /// etcd.
-    Etcd,
-    /// containerd.
-    Containerd,
-    /// containerd's shim for runc.
-    ContainerdShim,
-    /// runc.
-    Runc,
-    /// The Kubernetes multicall.
-    Kube,
-    /// mkfs of XFS.
-    MkfsXfs,
-    /// CNI plugin ptp.
-    CniPtp,
-    /// CNI plugin host-local.
-    CniHostLocal,
-    /// CNI plugin loopback.
-    CniLoopback,
-    /// The pause container's program.
-    Pause,
-    /// The web container's program.
-    Web,
-}
-
-impl Program {
-    /// All of them.
-    pub const ALL: [Self; 12] = [
-        Self::Init,
-        Self::Etcd,
-        Self::Containerd,
-        Self::ContainerdShim,
-        Self::Runc,
-        Self::Kube,
-        Self::MkfsXfs,
-        Self::CniPtp,
-        Self::CniHostLocal,
-        Self::CniLoopback,
-        Self::Pause,
-        Self::Web,
-    ];
-
-    /// The name its build gives it, and its name in the image.
-    #[must_use]
-    pub fn file_name(self) -> &'static str {
-        match self {
-            Self::Init => "init",
-            Self::Etcd => "etcd",
-            Self::Containerd => "containerd",
-            Self::ContainerdShim => "containerd-shim-runc-v2",
-            Self::Runc => "runc",
-            Self::Kube => "kube",
-            Self::MkfsXfs => "mkfs.xfs",
-            Self::CniPtp => "ptp",
-            Self::CniHostLocal => "host-local",
-            Self::CniLoopback => "loopback",
-            Self::Pause => "pause",
-            Self::Web => "web",
-        }
-    }
-}
-
-impl Inputs {
-    pub(crate) fn program(&self, program: Program) -> Result<Vec<u8>, BuildError> {
-        let path = self.programs.get(&program).ok_or(BuildError::MissingProgram(program.file_name()))?;
-        Ok(files::read(path)?)
-    }
-}
+use crate::manifest::{Entry, Manifest, VerityPlace};
+use crate::root::{self, RootError};
+use crate::{cmdline, esp, initrd, names};
 
 /// Why no image was made.
 #[derive(Debug, thiserror::Error)]
@@ -137,21 +22,12 @@ pub enum BuildError {
     /// A file could not be read or written.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A program was not given.
-    #[error("the image needs the program `{0}`, which was not given")]
-    MissingProgram(&'static str),
-    /// A notice's name is empty, hidden, a path, or used twice.
-    #[error("`{0}` is no name for a notice, or is used twice")]
-    LicenceName(String),
-    /// mkfs.erofs is not there.
-    #[error("start mkfs.erofs (Debian package erofs-utils)")]
-    StartMkfs(#[source] io::Error),
-    /// mkfs.erofs refused.
-    #[error("mkfs.erofs: {stderr}")]
-    Mkfs { stderr: String },
-    /// An OCI image could not be put together.
-    #[error("put an OCI image together")]
-    Image(#[source] io::Error),
+    /// PID 1 could not be taken into the initramfs.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The root.
+    #[error(transparent)]
+    Root(#[from] RootError),
     /// The erofs image is no whole number of blocks.
     #[error("hash the root")]
     Verity(#[from] verity::NotBlocks),

@@ -16,33 +16,20 @@ pub mod disk;
 pub mod esp;
 mod files;
 mod initrd;
+mod inputs;
 pub mod inspect;
 mod inspect_text;
 mod limits;
 mod manifest;
+pub mod names;
 mod oci;
 mod root;
 
-pub use build::{BuildError, DEBIAN_BOOT_LOADER, DEBIAN_STUB, Inputs, Kernel, Licence, Program, build};
+pub use build::{BuildError, build};
 pub use disk::{DiskError, instantiate};
 pub use esp::put_enrolment;
 pub use files::FileError;
+pub use inputs::{DEBIAN_BOOT_LOADER, DEBIAN_STUB, InputError, Inputs, Kernel, Licence, Program};
 pub use limits::{OverLimit, Weight, weigh};
 pub use manifest::{Entry, KernelOrigin, Manifest, Mode, Profile, VerityPlace};
-pub use root::{Content, Row, TABLE, plain_root};
-
-/// Names of the artefacts in an image's directory.
-pub mod names {
-    /// The kernel.
-    pub const KERNEL: &str = "bzImage";
-    /// The initramfs.
-    pub const INITRAMFS: &str = "initramfs.cpio.zst";
-    /// erofs followed by its verity tree.
-    pub const ROOT: &str = "root.img";
-    /// The unified kernel image.
-    pub const UKI: &str = "cairn.efi";
-    /// The GPT disk, sparse.
-    pub const DISK: &str = "disk.img";
-    /// What all of it is.
-    pub const MANIFEST: &str = "manifest.json";
-}
+pub use root::{Content, RootError, Row, TABLE, plain_root};

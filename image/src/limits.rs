@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::build::Program;
+use crate::inputs::Program;
 use crate::manifest::{Entry, Manifest};
 use crate::names;
 use crate::root::{Content, TABLE};

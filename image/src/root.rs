@@ -5,14 +5,41 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use crate::build::{BuildError, Inputs, Program};
 use crate::files::{self, FileError};
+use crate::inputs::{InputError, Inputs, Program};
 use crate::manifest::Entry;
 use crate::oci::Image;
+
+/// Why there is no root.
+#[derive(Debug, thiserror::Error)]
+pub enum RootError {
+    /// A file could not be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A program could not be taken.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// A notice's name is empty, hidden, a path, or used twice.
+    #[error("`{0}` is no name for a notice, or is used twice")]
+    LicenceName(String),
+    /// mkfs.erofs is not there.
+    #[error("start mkfs.erofs (Debian package erofs-utils)")]
+    StartMkfs(#[source] io::Error),
+    /// mkfs.erofs refused.
+    #[error("mkfs.erofs: {stderr}")]
+    Mkfs {
+        /// What it said.
+        stderr: String,
+    },
+    /// An OCI image could not be put together.
+    #[error("put an OCI image together")]
+    Image(#[source] io::Error),
+}
 
 /// A path of the root.
 #[derive(Debug, Clone, Copy)]
@@ -135,7 +162,7 @@ pub(crate) fn os_release(version: &str) -> String {
 }
 
 /// The erofs image of the root, and the list of what is in it. `stage` is an absent directory; it is used and removed.
-pub(crate) fn make(inputs: &Inputs, stage: &Path) -> Result<(Vec<u8>, BTreeMap<String, Entry>), BuildError> {
+pub(crate) fn make(inputs: &Inputs, stage: &Path) -> Result<(Vec<u8>, BTreeMap<String, Entry>), RootError> {
     make_with(inputs, &[], stage)
 }
 
@@ -143,8 +170,8 @@ pub(crate) fn make(inputs: &Inputs, stage: &Path) -> Result<(Vec<u8>, BTreeMap<S
 /// root of what boots are measured against.
 ///
 /// # Errors
-/// [`BuildError`] names the step.
-pub fn plain_root(inputs: &Inputs, more: &[(&str, &[u8])], stage: &Path) -> Result<Vec<u8>, BuildError> {
+/// [`RootError`] names the step.
+pub fn plain_root(inputs: &Inputs, more: &[(&str, &[u8])], stage: &Path) -> Result<Vec<u8>, RootError> {
     make_with(inputs, more, stage).map(|(image, _list)| image)
 }
 
@@ -152,7 +179,7 @@ fn make_with(
     inputs: &Inputs,
     more: &[(&str, &[u8])],
     stage: &Path,
-) -> Result<(Vec<u8>, BTreeMap<String, Entry>), BuildError> {
+) -> Result<(Vec<u8>, BTreeMap<String, Entry>), RootError> {
     remove(stage)?;
     fs::create_dir_all(stage).map_err(FileError::new("create directory", stage))?;
     let mut list = BTreeMap::new();
@@ -161,12 +188,12 @@ fn make_with(
     }
     for licence in &inputs.licences {
         if licence.name.is_empty() || licence.name.starts_with('.') || licence.name.contains('/') {
-            return Err(BuildError::LicenceName(licence.name.clone()));
+            return Err(RootError::LicenceName(licence.name.clone()));
         }
         let path = format!("{LICENCES}/{}", licence.name);
         let entry = put_file(&below(stage, &path), &files::read(&licence.text)?, 0o444)?;
         if list.insert(path, entry).is_some() {
-            return Err(BuildError::LicenceName(licence.name.clone()));
+            return Err(RootError::LicenceName(licence.name.clone()));
         }
     }
     for (path, bytes) in more {
@@ -180,7 +207,7 @@ fn make_with(
     Ok((image, list))
 }
 
-fn put(inputs: &Inputs, row: &Row, stage: &Path) -> Result<Entry, BuildError> {
+fn put(inputs: &Inputs, row: &Row, stage: &Path) -> Result<Entry, RootError> {
     let path = below(stage, row.path);
     let text = |text: &str| Ok(put_file(&path, text.as_bytes(), 0o444)?);
     match row.content {
@@ -200,7 +227,7 @@ fn put(inputs: &Inputs, row: &Row, stage: &Path) -> Result<Entry, BuildError> {
         Content::Image { program, reference } => {
             let bytes = inputs.program(program)?;
             let image = Image { reference, program: program.file_name(), bytes: &bytes, version: &inputs.version };
-            Ok(put_file(&path, &image.archive().map_err(BuildError::Image)?, 0o444)?)
+            Ok(put_file(&path, &image.archive().map_err(RootError::Image)?, 0o444)?)
         }
     }
 }
@@ -214,12 +241,12 @@ fn put_file(path: &Path, bytes: &[u8], mode: u32) -> Result<Entry, FileError> {
 }
 
 /// Debian's mkfs.erofs over `stage`. It sorts what it reads, so the order of the directory on disk does not show.
-fn erofs(stage: &Path) -> Result<Vec<u8>, BuildError> {
+fn erofs(stage: &Path) -> Result<Vec<u8>, RootError> {
     let output = stage.with_extension("erofs");
     let ran = Command::new("mkfs.erofs").args(EROFS_OPTIONS).arg(&output).arg(stage).output();
-    let ran = ran.map_err(BuildError::StartMkfs)?;
+    let ran = ran.map_err(RootError::StartMkfs)?;
     if !ran.status.success() {
-        return Err(BuildError::Mkfs { stderr: String::from_utf8_lossy(&ran.stderr).trim().to_owned() });
+        return Err(RootError::Mkfs { stderr: String::from_utf8_lossy(&ran.stderr).trim().to_owned() });
     }
     let mut image = files::read(&output)?;
     fs::remove_file(&output).map_err(FileError::new("remove", &output))?;
@@ -233,7 +260,7 @@ fn below(stage: &Path, path: &str) -> std::path::PathBuf {
 
 fn remove(stage: &Path) -> Result<(), FileError> {
     match fs::remove_dir_all(stage) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(FileError::new("remove", stage)(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::new("remove", stage)(error)),
         Ok(()) | Err(_) => Ok(()), // gone either way
     }
 }

@@ -1,0 +1,136 @@
+//! What an image is made of: finished files, and where they are found now. It never makes anything of them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::files::{self, FileError};
+use crate::manifest::{KernelOrigin, Profile};
+
+/// Everything an image is made of. Paths say where a thing is found now; they leave no trace in the image.
+#[derive(Debug, Clone)]
+pub struct Inputs {
+    /// Version of Cairn.
+    pub version: String,
+    /// Profile of the root.
+    pub profile: Profile,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// All of [`Program::ALL`].
+    pub programs: BTreeMap<Program, PathBuf>,
+    /// Upstream components and their versions, for the manifest.
+    pub components: BTreeMap<String, String>,
+    /// Notices of everything in the image.
+    pub licences: Vec<Licence>,
+    /// systemd's stub, `linuxx64.efi.stub`.
+    pub stub: PathBuf,
+    /// systemd-boot, `systemd-bootx64.efi`.
+    pub boot_loader: PathBuf,
+}
+
+/// Where Debian's package systemd-boot-efi puts the stub.
+pub const DEBIAN_STUB: &str = "/usr/lib/systemd/boot/efi/linuxx64.efi.stub";
+/// Where it puts the boot loader.
+pub const DEBIAN_BOOT_LOADER: &str = "/usr/lib/systemd/boot/efi/systemd-bootx64.efi";
+
+/// A kernel and its origin.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// A bzImage.
+    pub bzimage: PathBuf,
+    /// Version and hash of its source.
+    pub origin: KernelOrigin,
+}
+
+/// A text of notices.
+#[derive(Debug, Clone)]
+pub struct Licence {
+    /// Its name in `/usr/share/doc/cairn/licences`.
+    pub name: String,
+    /// Where it is found now.
+    pub text: PathBuf,
+}
+
+/// A static executable that goes into the root or into an OCI image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// PID 1, also stage 0 in the initramfs.
+    Init,
+    /// etcd.
+    Etcd,
+    /// containerd.
+    Containerd,
+    /// containerd's shim for runc.
+    ContainerdShim,
+    /// runc.
+    Runc,
+    /// The Kubernetes multicall.
+    Kube,
+    /// mkfs of XFS.
+    MkfsXfs,
+    /// CNI plugin ptp.
+    CniPtp,
+    /// CNI plugin host-local.
+    CniHostLocal,
+    /// CNI plugin loopback.
+    CniLoopback,
+    /// The pause container's program.
+    Pause,
+    /// The web container's program.
+    Web,
+}
+
+impl Program {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::Init,
+        Self::Etcd,
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Runc,
+        Self::Kube,
+        Self::MkfsXfs,
+        Self::CniPtp,
+        Self::CniHostLocal,
+        Self::CniLoopback,
+        Self::Pause,
+        Self::Web,
+    ];
+
+    /// The name its build gives it, and its name in the image.
+    #[must_use]
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::Etcd => "etcd",
+            Self::Containerd => "containerd",
+            Self::ContainerdShim => "containerd-shim-runc-v2",
+            Self::Runc => "runc",
+            Self::Kube => "kube",
+            Self::MkfsXfs => "mkfs.xfs",
+            Self::CniPtp => "ptp",
+            Self::CniHostLocal => "host-local",
+            Self::CniLoopback => "loopback",
+            Self::Pause => "pause",
+            Self::Web => "web",
+        }
+    }
+}
+
+impl Inputs {
+    /// The bytes of a program.
+    pub(crate) fn program(&self, program: Program) -> Result<Vec<u8>, InputError> {
+        let path = self.programs.get(&program).ok_or(InputError::Missing(program.file_name()))?;
+        Ok(files::read(path)?)
+    }
+}
+
+/// Why a program cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// It could not be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It was not given.
+    #[error("the image needs the program `{0}`, which was not given")]
+    Missing(&'static str),
+}

@@ -1,0 +1,14 @@
+//! Names of the artefacts in an image's directory.
+
+/// The kernel.
+pub const KERNEL: &str = "bzImage";
+/// The initramfs.
+pub const INITRAMFS: &str = "initramfs.cpio.zst";
+/// erofs followed by its verity tree.
+pub const ROOT: &str = "root.img";
+/// The unified kernel image.
+pub const UKI: &str = "cairn.efi";
+/// The GPT disk, sparse.
+pub const DISK: &str = "disk.img";
+/// What all of it is.
+pub const MANIFEST: &str = "manifest.json";
