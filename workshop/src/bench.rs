@@ -6,13 +6,14 @@ mod cairn;
 mod floor;
 mod follow;
 mod pod;
+mod site;
 
 use std::{
     io::{Write, stdout},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
-use ::image::{Inputs, Manifest, Profile};
+use ::image::{Inputs, Profile};
 use anyhow::{Context, Result, bail};
 use benches::{
     Seen,
@@ -21,11 +22,8 @@ use benches::{
     verdict::{self, Processor},
 };
 use clap::{Args, Subcommand};
-use model::{ClusterId, Level};
-use qemu::{
-    Vm,
-    host::{Acceleration, Host},
-};
+use model::Level;
+use qemu::host::{Acceleration, Host};
 use serde_json::json;
 use xtask::{
     cache::Cache,
@@ -33,6 +31,7 @@ use xtask::{
     workspace::Workspace,
 };
 
+use self::site::{Boot, CPUS, MEMORY, Site};
 use crate::{
     components,
     image::{self, Wanted},
@@ -68,30 +67,6 @@ pub(crate) struct Options {
 enum Only {
     Encrypted,
     Authenticated,
-}
-
-/// What both sides have.
-pub(crate) const CPUS: u32 = 2;
-/// As above, in MiB.
-pub(crate) const MEMORY: u32 = 3072;
-/// Size of the disk that holds data, as `cairnctl cluster create` takes it: tagging then lasts longer than a boot.
-pub(crate) const DISK: u64 = 8 << 30;
-
-/// Programs of the host, and what is booted.
-#[derive(Clone)]
-pub(crate) struct Site {
-    out: PathBuf,
-    image: PathBuf,
-    manifest: Manifest,
-    cairnctl: PathBuf,
-    kubectl: PathBuf,
-}
-
-/// One boot that was measured.
-pub(crate) struct Boot {
-    seen: Vec<Seen>,
-    evidence: Evidence,
-    cluster: ClusterId,
 }
 
 /// Builds, boots in turns, prints; fails when a limit is broken or the two sides do not run the same.
@@ -240,19 +215,4 @@ fn told((kind, seen): (Kind, &[Seen])) -> serde_json::Value {
 fn limit(finding: &verdict::Finding) -> serde_json::Value {
     let verdict::Finding { what, measured, at_most } = finding;
     json!({ "what": what, "measured": measured, "at_most": at_most, "holds": finding.holds() })
-}
-
-/// The folder of one machine's artefacts, empty. A machine that a killed bench left running there is ended first.
-fn fresh(folder: &Path) -> Result<()> {
-    let inner = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    for place in inner.filter(|path| path.is_dir()).chain([folder.to_owned()]) {
-        Vm::end_detached(&place).with_context(|| format!("end what an earlier bench left in `{}`", place.display()))?;
-    }
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("empty `{}`", folder.display()));
-        }
-        Ok(()) | Err(_) => {} // gone either way
-    }
-    std::fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))
 }

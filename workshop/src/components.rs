@@ -16,7 +16,7 @@ use xtask::{
     workspace::Workspace,
 };
 
-use crate::{notices, xfsprogs};
+use crate::{component::Component, notices, xfsprogs};
 
 /// Raised when this file builds differently from the same inputs.
 const RECIPE: &str = "2";
@@ -40,19 +40,6 @@ pub(crate) struct Components {
     pub(crate) xfsprogs: Component,
     /// kubectl for the host; not part of the image.
     pub(crate) kubectl: Component,
-}
-
-/// One component, in the cache.
-#[derive(Debug, Clone)]
-pub(crate) struct Component {
-    /// For example `etcd`.
-    pub(crate) name: &'static str,
-    /// Upstream's version, for example `v3.7.3`.
-    pub(crate) version: String,
-    /// Its folder in the cache.
-    pub(crate) folder: PathBuf,
-    /// File names of its executables, in the folder.
-    pub(crate) executables: Vec<&'static str>,
 }
 
 /// How one Go module becomes executables.
@@ -175,18 +162,6 @@ impl Components {
     /// kubectl itself, for the commands that call it.
     pub(crate) fn kubectl_path(&self) -> PathBuf {
         self.kubectl.folder.join(KUBECTL.name)
-    }
-}
-
-impl Component {
-    /// The executables' paths in the cache, by file name.
-    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
-        self.executables.iter().map(|name| (*name, self.folder.join(name)))
-    }
-
-    /// The licences of everything linked into it.
-    pub(crate) fn notices(&self) -> PathBuf {
-        self.folder.join("NOTICES.txt")
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod bench;
 mod ci;
+mod component;
 mod components;
 mod fuzz;
 mod image;

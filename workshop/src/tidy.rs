@@ -3,6 +3,7 @@
 //! specification's rows of tests anew, and nothing else ever.
 
 mod directions;
+mod finding;
 mod programs;
 mod proofs;
 mod references;
@@ -18,15 +19,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
-use self::{proofs::Proofs, references::Requirements};
+use self::{finding::Finding, proofs::Proofs, references::Requirements};
 use xtask::{progress::say, workspace::Workspace};
-
-/// One broken rule: where, and which.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Finding {
-    place: String,
-    rule: String,
-}
 
 /// `cargo xtask tidy`: prints every broken rule.
 ///

@@ -17,7 +17,7 @@ use xtask::{
     progress::{say, step},
 };
 
-use crate::{components::Component, notices, pinned::Pinned};
+use crate::{component::Component, notices, pinned::Pinned};
 
 /// Raised when this file builds differently from the same inputs.
 const RECIPE: &str = "1";

@@ -25,10 +25,9 @@ use qemu::{
 use serde_json::Value;
 
 use super::{
-    Boot, CPUS, DISK, MEMORY, Site,
     follow::{self, Told},
-    fresh,
     pod::Kubectl,
+    site::{Boot, CPUS, DISK, MEMORY, Site, fresh},
 };
 use xtask::process::answer;
 

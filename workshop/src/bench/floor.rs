@@ -24,10 +24,9 @@ use qemu::{
 };
 
 use super::{
-    Boot, CPUS, DISK, MEMORY, Site,
     follow::{self, Told},
-    fresh,
     pod::Kubectl,
+    site::{Boot, CPUS, DISK, MEMORY, Site, fresh},
 };
 use xtask::progress::step;
 

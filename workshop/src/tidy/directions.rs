@@ -9,7 +9,7 @@
 
 use cargo_metadata::{DependencyKind, Metadata, Package};
 
-use super::Finding;
+use super::finding::Finding;
 
 /// What a crate is, which says whom it may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

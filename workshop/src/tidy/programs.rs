@@ -3,7 +3,7 @@
 
 use xtask::packages::{self, ALWAYS_THERE};
 
-use super::Finding;
+use super::finding::Finding;
 
 /// What the person brings: Rust and Go; and what is asked for before it is used.
 const BROUGHT: &[&str] = &["cargo", "go", "rustc", "sudo"];

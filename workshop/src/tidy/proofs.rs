@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ::tests::Table;
 
-use super::Finding;
+use super::finding::Finding;
 
 /// The document with the rows.
 pub(super) const DOCUMENT: &str = "SPECIFICATION.md";

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{Finding, text::comment};
+use super::{finding::Finding, text::comment};
 
 /// The letters that ids of requirements begin with.
 const GROUPS: &str = "ABDFKMNOPQSTUW";

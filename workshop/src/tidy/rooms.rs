@@ -1,6 +1,6 @@
 //! The rooms of `init`: a file names its own room and those that come before it, so that there is no circle among them.
 
-use super::Finding;
+use super::finding::Finding;
 use super::text;
 
 /// In the order in which they stand on each other; files at the top are rooms of their own.

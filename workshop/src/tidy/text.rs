@@ -1,7 +1,7 @@
 //! Rules about the text of one Rust file: its head, its length, its name, and words that must not be in its code. Comments
 //! and strings are not code, nor are other people's names: identifiers are judged only where they are declared.
 
-use super::Finding;
+use super::finding::Finding;
 
 /// A file is read in one go; past this it hides two things.
 const LINES: usize = 800;

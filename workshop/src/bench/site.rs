@@ -1,0 +1,49 @@
+//! What both sides of a bench stand on and give back: the same processors and memory, a place for their files, what was seen
+//! of a boot. It never boots.
+
+use std::path::{Path, PathBuf};
+
+use ::image::Manifest;
+use anyhow::{Context, Result};
+use benches::{Seen, evidence::Evidence};
+use model::ClusterId;
+use qemu::Vm;
+
+/// What both sides have.
+pub(super) const CPUS: u32 = 2;
+/// As above, in MiB.
+pub(super) const MEMORY: u32 = 3072;
+/// Size of the disk that holds data, as `cairnctl cluster create` takes it: tagging then lasts longer than a boot.
+pub(super) const DISK: u64 = 8 << 30;
+
+/// Programs of the host, and what is booted.
+#[derive(Clone)]
+pub(super) struct Site {
+    pub(super) out: PathBuf,
+    pub(super) image: PathBuf,
+    pub(super) manifest: Manifest,
+    pub(super) cairnctl: PathBuf,
+    pub(super) kubectl: PathBuf,
+}
+
+/// One boot that was measured.
+pub(super) struct Boot {
+    pub(super) seen: Vec<Seen>,
+    pub(super) evidence: Evidence,
+    pub(super) cluster: ClusterId,
+}
+
+/// The folder of one machine's artefacts, empty. A machine that a killed bench left running there is ended first.
+pub(super) fn fresh(folder: &Path) -> Result<()> {
+    let inner = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+    for place in inner.filter(|path| path.is_dir()).chain([folder.to_owned()]) {
+        Vm::end_detached(&place).with_context(|| format!("end what an earlier bench left in `{}`", place.display()))?;
+    }
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("empty `{}`", folder.display()));
+        }
+        Ok(()) | Err(_) => {} // gone either way
+    }
+    std::fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))
+}

@@ -1,0 +1,8 @@
+//! What the rules find. It never decides what is a finding.
+
+/// One broken rule: where, and which.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Finding {
+    pub(super) place: String,
+    pub(super) rule: String,
+}
