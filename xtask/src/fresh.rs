@@ -10,6 +10,7 @@
 //! ```
 //! It must never mount anything where others see it, install anything but what was named, nor run beside itself.
 
+mod asked;
 mod environment;
 mod keeper;
 mod readme;
@@ -24,26 +25,13 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-pub use self::{keeper::keep, stage::perform};
+use self::asked::{INSIDE, RELEASE};
+pub use self::{
+    asked::{Asked, KEEPER, STAGE},
+    keeper::keep,
+    stage::perform,
+};
 use crate::{packages::BecomeRoot, packages::root, workspace::Workspace};
-
-/// Debian's release, here and in the fresh root: the host's package lists serve both.
-const RELEASE: &str = "bookworm";
-/// The first word of the two steps that the driver starts itself with.
-pub const KEEPER: &str = "fresh-keeper";
-/// As above.
-pub const STAGE: &str = "fresh-stage";
-/// Set inside: there is no fresh root in a fresh root.
-const INSIDE: &str = "CAIRN_FRESH_ROOT";
-
-/// What is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
-    /// Also without what earlier runs have built: neither Cairn's cache nor a target folder.
-    pub cold: bool,
-    /// The words behind `cargo xtask`; none for the README's test command.
-    pub command: Vec<String>,
-}
 
 /// How `cargo xtask fresh` is used.
 pub const USAGE: &str = "\
@@ -56,28 +44,6 @@ Usage: cargo xtask fresh [--cold] [-- COMMAND [OPTION]…]
 For example: cargo xtask fresh -- up --exit
 What is not committed is left out. What still runs there ends with the command, and the root is removed.
 ";
-
-impl Asked {
-    /// Reads the words behind `fresh`.
-    ///
-    /// # Errors
-    /// An option that there is not.
-    pub fn parse(words: &[&str]) -> Result<Self> {
-        let (options, command) = match words.iter().position(|word| *word == "--") {
-            Some(end) => (&words[..end], &words[end + 1..]),
-            None => (words, &[][..]),
-        };
-        if let Some(unknown) = options.iter().find(|option| **option != "--cold") {
-            bail!("`{unknown}` is no option of `fresh`; a command stands behind `--`: cargo xtask fresh -- {unknown}");
-        }
-        Ok(Self { cold: !options.is_empty(), command: command.iter().map(|word| (*word).to_owned()).collect() })
-    }
-
-    fn words(&self) -> Vec<String> {
-        let cold = self.cold.then(|| "--cold".to_owned());
-        cold.into_iter().chain(["--".to_owned()]).chain(self.command.iter().cloned()).collect()
-    }
-}
 
 /// Why a fresh root cannot be made here, if it cannot.
 ///
@@ -143,16 +109,5 @@ mod tests {
         for (reason, word) in reasons.into_iter().zip(["already", "not root", "Debian 12", "unshare"]) {
             assert!(reason.is_some_and(|reason| reason.contains(word)), "{reason:?}");
         }
-    }
-
-    #[test]
-    fn words_are_read_and_passed_on() {
-        let up = Asked::parse(&["--cold", "--", "up", "--exit"]).expect("read");
-        assert_eq!(up, Asked { cold: true, command: vec!["up".to_owned(), "--exit".to_owned()] });
-        let words = up.words();
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(Asked::parse(&words).expect("read back"), up);
-        assert_eq!(Asked::parse(&[]).expect("read"), Asked { cold: false, command: vec![] });
-        Asked::parse(&["up", "--exit"]).expect_err("a command without `--`");
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn inside(
 ) -> Vec<(String, String)> {
     let mut inside: Vec<_> = outside.filter(|(name, _)| is_kept(name)).collect();
     let path = format!("{}/bin:{}/bin:{PATH}", toolchains.rust.display(), toolchains.go.display());
-    let ours = [("HOME", home), ("PATH", &path), ("DEBIAN_FRONTEND", "noninteractive"), (super::INSIDE, "1")];
+    let ours = [("HOME", home), ("PATH", &path), ("DEBIAN_FRONTEND", "noninteractive"), (super::asked::INSIDE, "1")];
     inside.extend(ours.map(|(name, value)| (name.to_owned(), value.to_owned())));
     inside
 }
@@ -78,7 +78,7 @@ mod tests {
         let names: Vec<&str> = inside.iter().map(|(name, _)| name.as_str()).collect();
         let kept =
             ["GOPROXY", "GOFLAGS", "https_proxy", "HTTP_PROXY", "CARGO_REGISTRIES_OURS_INDEX", "CARGO_HTTP_CAINFO"];
-        let ours = ["CI", "HOME", "PATH", "DEBIAN_FRONTEND", crate::fresh::INSIDE];
+        let ours = ["CI", "HOME", "PATH", "DEBIAN_FRONTEND", crate::fresh::asked::INSIDE];
         assert_eq!(names, [&kept[..], &ours[..]].concat());
         assert!(inside.iter().any(|(name, value)| name == "HOME" && value == "/home/me"));
         assert!(inside.iter().any(|(name, value)| name == "PATH" && value.starts_with("/rust/bin:/go/bin:/usr/local")));

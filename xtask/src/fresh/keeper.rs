@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
-    Asked, RELEASE,
+    asked::{Asked, RELEASE},
     environment::{self, Toolchains},
     readme,
     stage::{Access, Bind, Plan, within},

@@ -17,7 +17,7 @@ use rustix::{
     process::{WaitOptions, wait},
 };
 
-use super::STAGE;
+use super::asked::STAGE;
 use crate::{process::logged, progress::step};
 
 /// A folder or file of the host that is seen in the root.
