@@ -117,8 +117,7 @@ fn sealed(t: &Context) -> anyhow::Result<()> {
     ensure!(first.name == format!("m-{}", &first.machine_id[..12]), "{first:#?}");
 
     owner.ask("one", &vm, &["machine", "reboot"])?;
-    vm.wait_reset(t.within(10))?;
-    same_machine(&first, &owner.status_when_running("one", &mut vm, t.within(30))?)?;
+    same_machine(&first, &owner.status_of_next_boot("one", &vm, &first, t.within(40))?)?;
 
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;

@@ -353,7 +353,7 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
     dependants_first(&stopped(&cluster.vm.console().lines()))?;
     let Cluster { vm, owner, .. } = &mut *cluster;
     // The owner's tool speaks to nobody but the machine and the authority that it pinned at first contact.
-    owner.status_when_running(NAME, vm, t.within(60))?;
+    owner.status_of_next_boot(NAME, vm, &before.machine, t.within(60))?;
     ensure!(!recovered(owner, NAME, vm)?, "pods and services let go of the data");
     // The machine says this of its own boot only.
     cluster.wait_node()?;

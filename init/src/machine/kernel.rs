@@ -48,7 +48,7 @@ pub(crate) struct Boot {
 }
 
 /// Something that the kernel is to give.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Row {
     what: What,
     need: Need,

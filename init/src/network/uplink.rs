@@ -248,7 +248,12 @@ impl Network {
     fn of_a_dead_kernel(kept: KeptPrefixes) -> Self {
         let (_dropped, handle, _multicast) = rtnetlink::new_connection().expect("a routing socket");
         let (profile, root_hash) = (api::Profile::Release, model::RootHash([3; 32]));
-        let boot = crate::board::Boot { profile, root_hash, boot_id: String::new(), class: model::BootClass::Direct };
+        let boot = crate::machine::kernel::Boot {
+            profile,
+            root_hash,
+            boot_id: String::new(),
+            class: model::BootClass::Direct,
+        };
         let carrying = Arc::new(tasks::spawn(std::future::ready(())));
         Self { handle, board: Board::new(boot).0, kept, resolvers: Arc::default(), _carrying: carrying }
     }

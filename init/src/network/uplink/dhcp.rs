@@ -22,9 +22,9 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::{Error, Lease, Link, Network};
-use crate::runtime::services::{Run, Unit};
 use crate::runtime::clock;
 use crate::runtime::lock;
+use crate::runtime::services::{Run, Unit};
 
 /// Ports of RFC 2131, section 4.1.
 const CLIENT: u16 = 68;
