@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   kernel ─ disk ─ found ─ uplink ─ public API ─ enrol ─ mesh ─ control ─ serve
+//!                                       │           └ or waits to be given something, and reads again
 //!                                       └ answers GetState from here on, whatever happens below
 //! ```
 
 use std::convert::Infallible;
 
 use api::MilestoneKind;
+use enrol::asking::Given;
 
 use crate::enrolment::{Enrolment, Outcome};
 use crate::machine::buttons::Buttons;
@@ -36,28 +38,32 @@ async fn boot() -> Result<Infallible, Fatal> {
     log::install(console::open_all());
     let kernel = Kernel::mount()?;
     clock::not_before(Floor::Image);
-    let (board, power_on) = Board::new(kernel.boot);
+    let (board, mut power_on) = Board::new(kernel.boot);
     let _screen_and_kernel_log = (tasks::spawn(sheet::show(board.clone())), tasks::spawn(kmsg::copy()));
     let (children, _reaper) = Children::new()?;
-    let buttons = Buttons::listen();
+    let mut buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
     let disk = Disk::find(board.boot().root_hash.partition_uuid(), |disk, refused| {
         tracing::warn!(disk = %disk.display(), reason = %refused, "disk skipped and left alone");
     })?;
     let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
-    let found = enrolment.read().await?;
+    let mut found = enrolment.read(Given::default()).await?;
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
-    let api = PublicApi::open(&board, &children, uplink.clients.as_ref(), &found)?;
+    let mut api = PublicApi::open(&board, &children, uplink.clients.as_ref(), &found)?;
     board.reached("public api", MilestoneKind::Step);
-    let (mut member, underway, capped) = match enrolment.act(found.decision, power_on).await? {
-        Outcome::Member(member, underway, capped) => (member, underway, capped),
-        Outcome::Stays(settled, reason) => {
-            board.settled(&settled, &reason);
-            return serve::waiting(api, buttons).await;
-        }
+    let (mut member, underway, capped) = loop {
+        let (waiting, wait, seal) = match enrolment.act(found.decision, power_on).await? {
+            Outcome::Member(member, underway, capped) => break (member, underway, capped),
+            Outcome::Waits(waiting, wait, seal) => (waiting, wait, seal),
+        };
+        board.waiting(&waiting, &wait.message());
+        let given = serve::waiting(&mut api, &mut buttons, enrolment.given(&wait, seal)).await?;
+        power_on = waiting.resumes();
+        found = enrolment.read(given).await?;
+        api.know(&found)?;
     };
     kernel::name(&member.name, member.machine)?;
     api.admit(&mut member, &capped)?;

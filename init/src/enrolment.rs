@@ -1,9 +1,10 @@
 //! Enrolment: reads what a boot decides by, then performs what `enrol` decided. Decides nothing itself.
 //!
 //! ```text
-//!   read ─► Found ───────────────── uplink, public API ───────────────► act ─► Outcome
-//!    ESP, header, TPM, unseal;       (network, VPN prefix and name       effects in the order of the plan;
-//!    writes nothing anywhere          come from Found)                   Member, or a state to stay in
+//!   read ─► Found ───────────────── uplink, public API ───────────────► act ─► Outcome: Member, or
+//!    ▲ ESP, header, TPM, unseal;     (network, VPN prefix and name       effects in the order of the plan   │
+//!    │ writes nothing anywhere        come from Found)                                                     Waits
+//!    └───────────────────────────── Given ◄── given: asks, and takes an answer ◄────────────────────────────┘
 //! ```
 //! Whatever fails leaves the machine up, with console and API, in a state that says why.
 
@@ -14,11 +15,14 @@ mod vault;
 
 use std::io;
 
-use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, decide};
+use enrol::asking::{self, Answer, Asking, Event, Given};
+use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, Seal, decide};
 use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
 use enrol::wait::{Failure, Wait};
-use model::{ClusterId, PowerOn, Secret, Settled, Underway};
+use keys::data_key::Holder;
+use model::{Chain, ClusterId, PowerOn, Secret, Underway, Waiting};
+use tokio::sync::mpsc;
 
 use crate::machine::disk::Disk;
 use crate::machine::esp::{self, Esp};
@@ -50,8 +54,8 @@ pub(crate) enum ReadError {
 pub(crate) enum Outcome {
     /// A member with its data open.
     Member(Box<Member>, Underway, Capped),
-    /// The machine stays like this; one paragraph says what is wrong, what was left alone, what to do.
-    Stays(Settled, String),
+    /// There is nothing that the machine can do by itself. A seal that opened says all the same who it is.
+    Waits(Waiting, Wait, Option<Box<Seal>>),
 }
 
 /// What enrolment works with until the machine is a member.
@@ -63,6 +67,10 @@ pub(crate) struct Enrolment {
     esp: Esp,
     /// The one that [`Self::read`] found, until it is capped.
     tpm: Option<Tpm>,
+    /// What a waiting machine is told. Nobody has a way to tell it anything yet: the API, the cluster's client and a
+    /// console get theirs from [`Self::_open`].
+    answers: mpsc::Receiver<Answer>,
+    _open: mpsc::Sender<Answer>,
 }
 
 impl Enrolment {
@@ -74,21 +82,25 @@ impl Enrolment {
     pub(crate) async fn begin(disk: Disk, board: &Board, children: &Children) -> Result<Self, ReadError> {
         let device = disk.esp.clone();
         let esp = tasks::blocking(move || Esp::mount(&device)).await?;
-        Ok(Self { disk, board: board.clone(), children: children.clone(), esp, tpm: None })
+        // One answer ends one wait.
+        let (_open, answers) = mpsc::channel(1);
+        Ok(Self { disk, board: board.clone(), children: children.clone(), esp, tpm: None, answers, _open })
     }
 
-    /// Reads everything and has it decided. Writes nothing, but for the TPM's random bytes in the kernel's pool.
+    /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the kernel's pool.
     ///
     /// # Errors
     /// [`ReadError`] when ESP or data header are there but cannot be read.
-    pub(crate) async fn read(&mut self) -> Result<Found, ReadError> {
+    pub(crate) async fn read(&mut self, given: Given) -> Result<Found, ReadError> {
+        // Its device opens once at a time.
+        self.tpm = None;
         let (disk, esp, boot_class) = (self.disk.clone(), self.esp.clone(), self.board.boot().class);
         let read = tasks::blocking(move || {
             let (files, header) = (esp.read()?, storage::read_header(&disk.data)?);
-            let inputs = Inputs { files: &files, header: &header, boot_class };
+            let inputs = Inputs { files: &files, header: &header, boot_class, given };
             Ok::<_, ReadError>(match Tpm::find(boot_class) {
-                Ok(mut tpm) => (decide(&inputs, Ok(tpm.as_mut())), tpm),
-                Err(error) => (decide::<Tpm>(&inputs, Err(error)), None),
+                Ok(mut tpm) => (decide(inputs, Ok(tpm.as_mut())), tpm),
+                Err(error) => (decide::<Tpm>(inputs, Err(error)), None),
             })
         });
         let (found, tpm) = read.await?;
@@ -106,10 +118,10 @@ impl Enrolment {
     ///
     /// # Errors
     /// [`CloseError`] when something failed and the data partition could not be closed again: then only a restart makes
-    /// sure that its key is gone. Everything else that fails is a state to stay in.
+    /// sure that its key is gone. Everything else that fails is a state to wait in.
     pub(crate) async fn act(&mut self, decision: Decision, power_on: PowerOn) -> Result<Outcome, CloseError> {
         let (underway, prepared) = match decision {
-            Decision::Wait(wait, _) => return Ok(Outcome::Stays(power_on.stays(wait.state()), wait.message())),
+            Decision::Wait(wait, seal) => return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, seal)),
             Decision::Create(creation) => {
                 let underway = power_on.enrols();
                 self.board.underway(&underway, "creating a cluster");
@@ -128,8 +140,42 @@ impl Enrolment {
         };
         match performed {
             Ok((member, capped)) => Ok(Outcome::Member(Box::new(member), underway, capped)),
-            Err(Halt::Failed(wait)) => Ok(Outcome::Stays(underway.fails(), wait.message())),
+            Err(Halt::Failed(wait)) => Ok(Outcome::Waits(underway.fails(), wait, None)),
             Err(Halt::Open(error)) => Err(error),
+        }
+    }
+
+    /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
+    pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<Box<Seal>>) -> Given {
+        let mut effects = Vec::new();
+        let mut asking = Asking::start(wait, seal, clock::now(), &mut effects);
+        loop {
+            for effect in effects.drain(..) {
+                match effect {
+                    asking::Effect::Ask(question) => tracing::debug!(?question, "waits for an answer"),
+                    asking::Effect::Resume(given) => return given,
+                    asking::Effect::Cap(holder) => self.cap(holder).await,
+                    asking::Effect::Report(refused) => {
+                        tracing::warn!(reason = %Chain(&refused), "an answer is refused")
+                    }
+                }
+            }
+            let event = match asking.poll_timeout() {
+                Some((due, _)) => {
+                    let answer = tokio::time::timeout_at(due.into(), self.answers.recv()).await;
+                    answer.map_or(Some(Event::Tick), |answer| answer.map(Event::Answered))
+                }
+                None => self.answers.recv().await.map(Event::Answered),
+            };
+            asking.handle(event.expect("this end holds a sender, too"), clock::now(), &mut effects);
+        }
+    }
+
+    /// The cap of a machine that waits for its next boot. Nothing runs behind it that could unseal, so one that fails is told.
+    async fn cap(&mut self, holder: Option<Holder>) {
+        let Some(tpm) = self.tpm.take() else { return };
+        if let Err(error) = tasks::blocking(move || tpm.cap(holder)).await {
+            tracing::error!(error = %Chain(&error), "the TPM of a waiting machine is not capped");
         }
     }
 

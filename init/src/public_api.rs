@@ -105,11 +105,20 @@ impl PublicApi {
         let tree = Services::start(children, vec![unit])?;
         context.show(&tree);
         let api = Self { context, power, tree, front, nameless };
-        found.seal().map_or(Ok(()), |seal| api.prove(&Known::of(seal)))?;
-        if let Some(reason) = found.refused() {
-            api.context.first_contact(Claimable::Never(reason));
-        }
+        api.know(found)?;
         Ok(api)
+    }
+
+    /// Takes on what was found: at first, and when a waiting machine looks again.
+    ///
+    /// # Errors
+    /// As [`Self::prove`].
+    pub(crate) fn know(&self, found: &Found) -> Result<(), Error> {
+        found.seal().map_or(Ok(()), |seal| self.prove(&Known::of(seal)))?;
+        if let Some(reason) = found.refused() {
+            self.context.first_contact(Claimable::Never(reason));
+        }
+        Ok(())
     }
 
     /// Takes on the machine's identity: from now on it proves itself and knows its owners, also where its data stays shut.

@@ -95,14 +95,21 @@ pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result
     end(&api, how).await
 }
 
-/// Keeps console and API up on a machine that waits for its owner or its first config.
+/// Keeps console and API up on a machine that waits to be given something, until it is, or until it is asked to end.
 ///
 /// # Errors
 /// None but the end of the runtime.
-pub(crate) async fn waiting(mut api: PublicApi, mut buttons: Buttons) -> Result<Infallible, Fatal> {
-    let how = asked(&mut api, &mut buttons).await;
+pub(crate) async fn waiting<T>(
+    api: &mut PublicApi,
+    buttons: &mut Buttons,
+    given: impl Future<Output = T>,
+) -> Result<T, Fatal> {
+    let how = tokio::select! {
+        given = given => return Ok(given),
+        how = asked(api, buttons) => how,
+    };
     begin_to_end(&api.context.board, how);
-    end(&api, how).await
+    match end(api, how).await? {}
 }
 
 /// Waits for a reason to end: the API, a button, or an API that cannot be served.

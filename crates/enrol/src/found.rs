@@ -35,6 +35,7 @@ use keys::share;
 use model::{BootClass, ClusterKey, Ipv4Prefix, NetworkConfig, SealRoot, VPN_PREFIX};
 use zeroize::Zeroizing;
 
+use crate::asking::Given;
 use crate::config::{self, ConfigError, EnrolmentConfig, Tpm, Verified};
 use crate::create::{Draft, Issued, Material, NextWrites};
 use crate::keeper::{Keeper, Locked, NotReleased, released};
@@ -51,6 +52,8 @@ pub struct Inputs<'a> {
     pub header: &'a Copies,
     /// How the machine was started.
     pub boot_class: BootClass,
+    /// What a waiting machine was given; nothing at first.
+    pub given: Given,
 }
 
 /// Both slots of every pair, and the enrolment config, as they were read.
@@ -101,9 +104,9 @@ impl Files {
         }
     }
 
-    /// The config that counts: QEMU's item wins over the file.
-    pub(crate) fn config(&self) -> Option<Result<Verified, ConfigError>> {
-        let bytes = self.fw_cfg.as_ref().or(self.config.as_ref());
+    /// The config that counts: one that was given wins over QEMU's item, and that over the file.
+    fn config(&self, given: Option<&Zeroizing<Vec<u8>>>) -> Option<Result<Verified, ConfigError>> {
+        let bytes = given.or(self.fw_cfg.as_ref()).or(self.config.as_ref());
         bytes.map(|bytes| config::read(bytes))
     }
 }
@@ -170,7 +173,7 @@ pub struct Opening {
 }
 
 /// Decides, with the TPM that was found or what kept it from being used.
-pub fn decide<K: Keeper>(inputs: &Inputs<'_>, tpm: Result<Option<&mut K>, K::Error>) -> Found {
+pub fn decide<K: Keeper>(inputs: Inputs<'_>, tpm: Result<Option<&mut K>, K::Error>) -> Found {
     match tpm.and_then(|tpm| with_tpm(inputs, tpm)) {
         Ok(found) => found,
         // A TPM that fails decides nothing: the machine comes up with the defaults and says so.
@@ -183,19 +186,22 @@ pub fn decide<K: Keeper>(inputs: &Inputs<'_>, tpm: Result<Option<&mut K>, K::Err
     }
 }
 
-fn with_tpm<K: Keeper>(inputs: &Inputs<'_>, mut keeper: Option<&mut K>) -> Result<Found, K::Error> {
-    let Inputs { files, header, boot_class } = inputs;
-    let unsealed = unseal(files.seal.bytes(), *boot_class, keeper.as_deref_mut())?;
-    let config = files.config();
+fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result<Found, K::Error> {
+    let Inputs { files, header, boot_class, given } = inputs;
+    let unsealed = unseal(files.seal.bytes(), boot_class, keeper.as_deref_mut())?;
+    let config = files.config(given.config.as_ref());
     let (network, vpn_prefix) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
     let decision = match unsealed {
-        Unsealed::None => without_seal(inputs, config, Tpm::of(keeper.as_deref())),
+        Unsealed::None => match without_seal(header, config, Tpm::of(keeper.as_deref())) {
+            Ok(verified) => Decision::Create(Box::new(Creation { verified, next: files.next_writes(), boot_class })),
+            Err(wait) => Decision::Wait(wait, None),
+        },
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
         Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
         Unsealed::Open(seal) => {
-            let half = cluster_half(files, &seal.body, keeper, &mut reports)?;
+            let half = cluster_half(files, &seal.body, keeper, &mut reports)?.or(given.half);
             let leftover = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
             if leftover == Leftover::Ignore || files.fw_cfg.is_some() {
                 reports.push(Report::ConfigIgnored);
@@ -292,35 +298,30 @@ const fn needs_owner(reason: Reason) -> Decision {
     Decision::Wait(Wait::NeedsOwner(reason), None)
 }
 
-fn without_seal(inputs: &Inputs<'_>, config: Option<Result<Verified, ConfigError>>, tpm: Tpm) -> Decision {
-    for copy in &inputs.header.0 {
+fn without_seal(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm: Tpm) -> Result<Verified, Wait> {
+    for copy in &header.0 {
         match copy {
-            Copy::Valid(header) if header.state == State::Committed => return needs_owner(Reason::LiveDisk),
+            Copy::Valid(header) if header.state == State::Committed => return Err(Wait::NeedsOwner(Reason::LiveDisk)),
             Copy::Refused(HeaderError::Newer(version)) => {
-                return needs_owner(Reason::Newer { what: "data header", version: *version });
+                return Err(Wait::NeedsOwner(Reason::Newer { what: "data header", version: *version }));
             }
             Copy::Blank | Copy::Valid(_) | Copy::Refused(_) => {}
         }
     }
-    if let Some(error) = inputs.header.refused() {
-        return needs_owner(Reason::ForeignDisk(error));
+    if let Some(error) = header.refused() {
+        return Err(Wait::NeedsOwner(Reason::ForeignDisk(error)));
     }
-    let verified = match config {
-        None => return Decision::Wait(Wait::Blank, None),
-        Some(Err(error)) => return needs_owner(Reason::Config(error)),
-        Some(Ok(verified)) => verified,
-    };
-    if let Err(unserved) = verified.config.fits(tpm) {
-        return needs_owner(Reason::Config(unserved.into()));
-    }
-    let next = inputs.files.next_writes();
-    Decision::Create(Box::new(Creation { verified, next, boot_class: inputs.boot_class }))
+    let verified = config.ok_or(Wait::Blank)?.map_err(|error| Wait::NeedsOwner(Reason::Config(error)))?;
+    verified.config.fits(tpm).map_err(|unserved| Wait::NeedsOwner(Reason::Config(unserved.into())))?;
+    Ok(verified)
 }
 
 fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, leftover: Leftover) -> Decision {
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
         Ok(opened) => return Decision::Open(Box::new(Opening { seal: *seal, opened, half, leftover })),
-        Err(OpenError::ClusterHalfMissing { generation }) => Wait::AwaitingKeys { generation },
+        Err(OpenError::ClusterHalfMissing { generation }) => {
+            Wait::AwaitingKeys { generation, header: Box::new(header.clone()) }
+        }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
             Wait::NeedsOwner(Reason::Newer { what: "data header", version })
         }

@@ -6,7 +6,8 @@
 //! ```text
 //!   Inputs ──decide──► Found ─┬─ Create(Creation) ─draft─► Draft ─plan─┬─► Plan ──perform──► Capped: a member
 //!             └ Keeper        ├─ Open(Opening) ───────────────────plan─┘          └ Performer
-//!                             └─ Wait
+//!             ▲               └─ Wait ──start─► Asking ── Answer ─┐
+//!             └───────────────────────── Given ───────────────────┘
 //! ```
 //! * [`config`]: the signed enrolment config, read strictly and written for the CLI.
 //! * [`keeper`]: when the TPM is asked for a secret, and what becomes of one where there is none.
@@ -14,8 +15,9 @@
 //! * [`create`]: what a new machine is made of.
 //! * [`plan`]: effects in their order, who performs them, and the cap at their end.
 //! * [`member`]: who the machine is.
-//! * [`wait`]: why it waits, in words for people.
+//! * [`wait`]: why it waits, in words for people. [`asking`]: what it asks for, and how it goes on.
 
+pub mod asking;
 pub mod config;
 pub mod create;
 pub mod found;

@@ -2,12 +2,13 @@
 
 use keys::binding::Binding;
 use keys::data_key::OpenError;
-use keys::header::{Copy, HEADER_BYTES, Header, HeaderError, State};
+use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
 use keys::pair::{File, Slot};
 use keys::share::Share;
-use model::{BootClass, Level, NetworkConfig, Stay};
+use model::{BootClass, Level, NetworkConfig, WaitState};
 use zeroize::Zeroizing;
 
+use crate::asking::Given;
 use crate::config::{ConfigError, Unserved, digest};
 use crate::fixture::{network, secret};
 use crate::found::{Decision, Found, Leftover, Report};
@@ -76,7 +77,7 @@ fn nothing_found_waits_and_a_config_creates() {
     world.files.config = None;
     let found = world.found();
     let Decision::Wait(wait @ Wait::Blank, None) = &found.decision else { panic!("{found:?}") };
-    assert_eq!(wait.state(), Stay::Blank);
+    assert_eq!(wait.state(), WaitState::Blank);
 }
 
 /// Before a machine is enrolled its config says how it reaches the network, then its seal, whether it opens or not.
@@ -218,7 +219,7 @@ fn of_two_seals_that_do_not_unseal_the_newest_names_the_cause() {
 fn a_tpm_that_fails_changes_nothing_and_is_told() {
     let fails = |found: &Found| {
         let Decision::Wait(wait @ Wait::Failed(Failure::Tpm(_)), None) = &found.decision else { panic!("{found:?}") };
-        assert_eq!(wait.state(), Stay::Failed);
+        assert_eq!(wait.state(), WaitState::Failed);
         assert!(wait.message().starts_with("the TPM is there and does not work: the TPM fails. Nothing was changed"));
         assert_eq!(found.network, NetworkConfig::Dhcp);
     };
@@ -230,7 +231,7 @@ fn a_tpm_that_fails_changes_nothing_and_is_told() {
         assert!(matches!(member.boot(None), Ended::Waiting(_)));
         assert_eq!(format!("{member:?}"), before);
     }
-    fails(&created().found_with(Err(ChipFails)));
+    fails(&created().found_with(Given::default(), Err(ChipFails)));
 }
 
 /// Anybody who can write the ESP can write a seal in clear, of any generation: where a TPM works, it counts for nothing.
@@ -315,10 +316,10 @@ fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
 
     world.pair(File::Share)[FIRST.slot].fill(0);
     let found = world.found();
-    let Decision::Wait(wait @ Wait::AwaitingKeys { generation: 1 }, Some(_)) = &found.decision else {
+    let Decision::Wait(wait @ Wait::AwaitingKeys { generation: 1, .. }, Some(_)) = &found.decision else {
         panic!("{found:?}")
     };
-    assert_eq!(wait.state(), Stay::AwaitingKeys);
+    assert_eq!(wait.state(), WaitState::AwaitingKeys);
 
     world.pair(File::Share)[1] = wrong(&mut Chip::default(), 2);
     assert_eq!(reason(&world), Reason::Header(OpenError::ClusterHalf));
@@ -409,7 +410,10 @@ fn every_message_names_only_commands_that_exist() {
         Failure::Refused(Layer::Crypt, cause()),
         Failure::Refused(Layer::Filesystem, cause()),
     ];
-    let waits = reasons.map(Wait::NeedsOwner).chain([Wait::Blank, Wait::AwaitingKeys { generation: 1 }]);
+    let waits = reasons.map(Wait::NeedsOwner).chain([
+        Wait::Blank,
+        Wait::AwaitingKeys { generation: 1, header: Box::new(Copies([Copy::Blank, Copy::Blank])) },
+    ]);
     for wait in waits.chain(failures.map(Wait::Failed)) {
         let message = wait.message();
         let named = message.split('`').skip(1).step_by(2);

@@ -3,9 +3,9 @@
 use std::error::Error;
 
 use keys::data_key::OpenError;
-use keys::header::HeaderError;
+use keys::header::{Copies, HeaderError};
 use keys::seal::SealError;
-use model::{Chain, Stay};
+use model::{Chain, WaitState};
 
 use crate::config::ConfigError;
 use crate::keeper::Locked;
@@ -20,6 +20,8 @@ pub enum Wait {
     AwaitingKeys {
         /// The generation that is needed.
         generation: u32,
+        /// What it has to open.
+        header: Box<Copies>,
     },
     /// Cannot go on without its owner; nothing was changed.
     NeedsOwner(Reason),
@@ -118,12 +120,12 @@ pub enum Layer {
 impl Wait {
     /// The state that everybody may know.
     #[must_use]
-    pub const fn state(&self) -> Stay {
+    pub const fn state(&self) -> WaitState {
         match self {
-            Self::Blank => Stay::Blank,
-            Self::AwaitingKeys { .. } => Stay::AwaitingKeys,
-            Self::NeedsOwner(_) => Stay::NeedsOwner,
-            Self::Failed(_) => Stay::Failed,
+            Self::Blank => WaitState::Blank,
+            Self::AwaitingKeys { .. } => WaitState::AwaitingKeys,
+            Self::NeedsOwner(_) => WaitState::NeedsOwner,
+            Self::Failed(_) => WaitState::Failed,
         }
     }
 
@@ -134,7 +136,7 @@ impl Wait {
             Self::Blank => "no enrolment config: waiting. Make one with `cairnctl enrol config`, put it on the ESP as \
                             cairn/enrolment.pb and start the machine again"
                 .to_owned(),
-            Self::AwaitingKeys { generation } => {
+            Self::AwaitingKeys { generation, .. } => {
                 format!("waiting for the cluster's half of the data key (generation {generation})")
             }
             Self::NeedsOwner(reason) => reason.to_string(),

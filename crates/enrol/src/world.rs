@@ -12,6 +12,7 @@ use keys::pair::{File, Next, SLOT_BYTES};
 use model::{BootClass, ClusterId, Level, PcrSelection, Secret};
 use zeroize::Zeroizing;
 
+use crate::asking::Given;
 use crate::config::WithoutTpm;
 use crate::create::{Draft, Issued, Material, SignedDirectory};
 use crate::fixture::{config, owner};
@@ -187,13 +188,17 @@ impl World {
 
     /// What a boot makes of it.
     pub(crate) fn found(&self) -> Found {
-        self.found_with(Ok(self.tpm.clone().as_mut()))
+        self.found_given(Given::default())
+    }
+
+    fn found_given(&self, given: Given) -> Found {
+        self.found_with(given, Ok(self.tpm.clone().as_mut()))
     }
 
     /// The same with another TPM.
-    pub(crate) fn found_with(&self, tpm: Result<Option<&mut Chip>, ChipFails>) -> Found {
+    pub(crate) fn found_with(&self, given: Given, tpm: Result<Option<&mut Chip>, ChipFails>) -> Found {
         let header = &Copies::read(&self.headers[0], &self.headers[1]);
-        decide(&Inputs { files: &self.files, header, boot_class: self.boot_class }, tpm)
+        decide(Inputs { files: &self.files, header, boot_class: self.boot_class, given }, tpm)
     }
 
     /// Whether somebody's data is on the disk.
@@ -206,16 +211,21 @@ impl World {
 
     /// One boot, cut where `cut` says, or run to its end.
     pub(crate) fn boot(&mut self, cut: Option<Cut>) -> Ended {
-        self.boot_in(cut.map_or(Trouble::None, Trouble::Cut))
+        self.boot_given(Given::default(), cut)
+    }
+
+    /// The rest of a boot that waited until it was given something.
+    pub(crate) fn boot_given(&mut self, given: Given, cut: Option<Cut>) -> Ended {
+        self.boot_in(given, cut.map_or(Trouble::None, Trouble::Cut))
     }
 
     /// One boot whose effect with the number `effect` fails.
     pub(crate) fn boot_failing_at(&mut self, effect: usize) -> Ended {
-        self.boot_in(Trouble::Fails(effect))
+        self.boot_in(Given::default(), Trouble::Fails(effect))
     }
 
-    fn boot_in(&mut self, trouble: Trouble) -> Ended {
-        let plan = match self.found().decision {
+    fn boot_in(&mut self, given: Given, trouble: Trouble) -> Ended {
+        let plan = match self.found_given(given).decision {
             Decision::Create(creation) => {
                 assert!(!self.committed(), "a create on a committed disk");
                 self.plan(*creation)
@@ -384,7 +394,8 @@ impl World {
             Effect::WriteHeader { copy, bytes, .. } => over(&mut self.headers[place(copy)], &bytes[..]),
             Effect::WriteEsp { file, slot, bytes } => over(&mut self.pair(file)[slot], &bytes),
             Effect::RemoveConfig => {
-                let config = self.files.config.as_mut().expect("there is a config to remove");
+                // One that a person gave leaves nothing to remove.
+                let Some(config) = self.files.config.as_mut() else { return };
                 let zeros = vec![0; config.len()];
                 over(config, &zeros[..zeros.len().min(sectors * SECTOR)]);
             }

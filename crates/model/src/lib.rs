@@ -21,5 +21,5 @@ pub use net::{
     NetworkConfig, POD_PREFIX, PUBLIC_API_PORT, SERVICE_PREFIX, UnfitLink, VPN_API_PORT, VPN_PORT, VPN_PREFIX,
 };
 pub use pcr::PcrSelection;
-pub use progress::{PowerOn, Settled, Stay, Underway};
+pub use progress::{PowerOn, Settled, Underway, WaitState, Waiting};
 pub use secret::{ClusterKey, FirstContact, LocalKey, MasterSecret, SealRoot, Secret, VolumeKey, VpnPrivKey};

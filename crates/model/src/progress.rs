@@ -2,16 +2,17 @@
 //! that is not drawn here cannot be written.
 //!
 //! ```text
-//!   PowerOn ─┬─ enrols ─► Enrolling ────┬─ runs ──► Running
-//!            ├─ opens ──► AwaitingKeys ─┤
-//!            │                          └─ fails ─► Failed
-//!            └─ stays ──► Blank, AwaitingKeys, NeedsOwner, Failed: until the next boot
+//!   PowerOn ─┬─ enrols ─► Enrolling ────┬─ runs ──► Running: until the next boot
+//!     ▲      ├─ opens ──► AwaitingKeys ─┤
+//!     │      │                          └─ fails ─► Failed ─┐
+//!     │      └─ waits ──► Blank, AwaitingKeys, NeedsOwner, Failed
+//!     └──────────────────────── resumes ────────────────────┘
 //! ```
 //! A member that reopens its data shows `AwaitingKeys`, never `Enrolling`: it is sealed and its data is not open.
 
 use crate::MachineState;
 
-/// A boot in which nothing is decided yet.
+/// A boot in which nothing is decided yet, or which was given what it waited for and decides again.
 ///
 /// It may be used once:
 /// ```compile_fail,E0382
@@ -38,22 +39,34 @@ pub struct PowerOn(());
 #[must_use]
 pub struct Underway(MachineState);
 
-/// Where a boot has arrived. What follows is the next boot.
+/// A member with its data open. What follows is the next boot.
 ///
 /// ```compile_fail,E0599
 /// let running = model::PowerOn::new().opens().runs();
 /// running.fails(); // a member whose services fail restarts
 /// ```
-/// ```compile_fail,E0599
-/// let waiting = model::PowerOn::new().stays(model::Stay::NeedsOwner);
-/// waiting.runs(); // nothing was opened
-/// ```
 #[derive(Debug)]
 pub struct Settled(MachineState);
 
-/// The states of a boot that does nothing but wait.
+/// It waits, until it is given what it waits for and decides again.
+///
+/// ```
+/// use model::{MachineState, PowerOn, WaitState};
+/// let waiting = PowerOn::new().waits(WaitState::AwaitingKeys);
+/// assert_eq!(waiting.resumes().opens().runs().state(), MachineState::Running);
+/// ```
+/// By itself it becomes nothing else:
+/// ```compile_fail,E0599
+/// let waiting = model::PowerOn::new().waits(model::WaitState::NeedsOwner);
+/// waiting.runs(); // nothing was opened
+/// ```
+#[derive(Debug)]
+#[must_use]
+pub struct Waiting(WaitState);
+
+/// The states of a machine that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stay {
+pub enum WaitState {
     /// For its first config.
     Blank,
     /// For the cluster's half of the data key.
@@ -82,14 +95,8 @@ impl PowerOn {
     }
 
     /// It can do nothing by itself.
-    #[must_use]
-    pub const fn stays(self, stay: Stay) -> Settled {
-        Settled(match stay {
-            Stay::Blank => MachineState::Blank,
-            Stay::AwaitingKeys => MachineState::AwaitingKeys,
-            Stay::NeedsOwner => MachineState::NeedsOwner,
-            Stay::Failed => MachineState::Failed,
-        })
+    pub const fn waits(self, state: WaitState) -> Waiting {
+        Waiting(state)
     }
 }
 
@@ -107,9 +114,26 @@ impl Underway {
     }
 
     /// A step failed.
+    pub const fn fails(self) -> Waiting {
+        Waiting(WaitState::Failed)
+    }
+}
+
+impl Waiting {
+    /// What everybody may know of it.
     #[must_use]
-    pub const fn fails(self) -> Settled {
-        Settled(MachineState::Failed)
+    pub const fn state(&self) -> MachineState {
+        match self.0 {
+            WaitState::Blank => MachineState::Blank,
+            WaitState::AwaitingKeys => MachineState::AwaitingKeys,
+            WaitState::NeedsOwner => MachineState::NeedsOwner,
+            WaitState::Failed => MachineState::Failed,
+        }
+    }
+
+    /// It was given something: nothing is decided any more.
+    pub const fn resumes(self) -> PowerOn {
+        PowerOn(())
     }
 }
 
@@ -129,15 +153,17 @@ mod tests {
     #[test]
     fn every_state_is_reached_by_the_transitions_and_a_member_never_enrols_again() {
         let reached = [
-            PowerOn::new().stays(Stay::Blank).state(),
+            PowerOn::new().waits(WaitState::Blank).state(),
             PowerOn::new().enrols().state(),
-            PowerOn::new().stays(Stay::AwaitingKeys).state(),
+            PowerOn::new().waits(WaitState::AwaitingKeys).state(),
             PowerOn::new().enrols().runs().state(),
-            PowerOn::new().stays(Stay::NeedsOwner).state(),
-            PowerOn::new().stays(Stay::Failed).state(),
+            PowerOn::new().waits(WaitState::NeedsOwner).state(),
+            PowerOn::new().waits(WaitState::Failed).state(),
         ];
         assert_eq!(reached, MachineState::ALL);
         assert_eq!(PowerOn::new().opens().state(), MachineState::AwaitingKeys);
-        assert_eq!(PowerOn::new().opens().fails().state(), MachineState::Failed);
+        let failed = PowerOn::new().opens().fails();
+        assert_eq!(failed.state(), MachineState::Failed);
+        assert_eq!(failed.resumes().opens().runs().state(), MachineState::Running);
     }
 }

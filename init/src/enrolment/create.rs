@@ -124,6 +124,7 @@ pub(super) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use enrol::asking::Given;
     use enrol::config::{Create, EnrolmentConfig, WithoutTpm};
     use enrol::found::{Decision, Files, Found, Inputs, Opening, Slots, decide};
     use enrol::plan::{Effect, HeaderCopy, Performer, Step};
@@ -210,8 +211,8 @@ mod tests {
 
         fn found(&self) -> Found {
             let header = &Copies::read(&self.header[0], &self.header[1]);
-            let inputs = Inputs { files: &self.files, header, boot_class: BootClass::Direct };
-            decide::<Tpm>(&inputs, Ok(None))
+            let given = Given::default();
+            decide::<Tpm>(Inputs { files: &self.files, header, boot_class: BootClass::Direct, given }, Ok(None))
         }
 
         /// Creates a cluster on it.

@@ -14,7 +14,7 @@ use keys::binding::TpmObject;
 use keys::data_key::Holder;
 use keys::derive::Unauthentic;
 use keys::seal::SealError;
-use model::{BootClass, Secret};
+use model::{BootClass, ClusterId, MachineId, Secret};
 
 /// The TPM itself, not the kernel's resource manager over it (`/dev/tpmrm0`): nobody shares it with PID 1, and the manager
 /// saves and loads every context around every command.
@@ -102,6 +102,17 @@ impl Tpm {
         let measured = tpm.read_pcrs(sealing_pcrs(class)?).map_err(Error::Pcrs)?;
         let firmware = check_firmware(class, &measured);
         Ok(Some(Self { tpm, measured, firmware }))
+    }
+
+    /// The cap of a machine that waits for its next boot, and runs nothing but its API: only what that boot undoes. Without a
+    /// seal that opened nobody knows which machine it is; the cap then names none.
+    ///
+    /// # Errors
+    /// [`Error::Cap`].
+    pub(crate) fn cap(mut self, holder: Option<Holder>) -> Result<(), Error> {
+        let nobody = Holder { cluster: ClusterId([0; 16]), machine: MachineId([0; 16]) };
+        let Holder { cluster, machine } = holder.unwrap_or(nobody);
+        self.tpm.cap(cluster, machine).map_err(Error::Cap)
     }
 
     /// The cap of this machine, and the end of the TPM's use in this boot: whatever runs later can neither unseal nor keep

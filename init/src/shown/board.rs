@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Condition, ConditionName, LevelInForce, Milestone, MilestoneKind, Truth, UnixMillis};
-use model::{ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, Role, Settled, Underway};
+use model::{ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, Role, Settled, Underway, Waiting};
 use tokio::sync::watch;
 
 use crate::machine::kernel::Boot;
@@ -124,6 +124,11 @@ impl Board {
     /// The machine has arrived where it stays until the next boot, because of `reason`.
     pub(crate) fn settled(&self, settled: &Settled, reason: &str) {
         self.state(settled.state(), reason);
+    }
+
+    /// The machine waits, because of `reason`.
+    pub(crate) fn waiting(&self, waiting: &Waiting, reason: &str) {
+        self.state(waiting.state(), reason);
     }
 
     fn state(&self, state: MachineState, reason: &str) {

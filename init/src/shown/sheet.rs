@@ -159,7 +159,7 @@ fn wrapped(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use api::{ConditionName, LevelInForce, Profile};
-    use model::{BootClass, ClusterId, RootHash, Stay};
+    use model::{BootClass, ClusterId, RootHash, WaitState};
 
     use super::*;
     use crate::machine::kernel::Boot;
@@ -260,7 +260,7 @@ mod tests {
     /// A machine that runs, and what it says at each percent of its tagging.
     fn tagging(mut each: impl FnMut(&Sheet, &Sheet)) -> Sheet {
         let (board, power_on) = board();
-        board.settled(&power_on.stays(Stay::NeedsOwner), "a reason");
+        board.waiting(&power_on.waits(WaitState::NeedsOwner), "a reason");
         let mut before = sheet(&board);
         for percent in 0..100 {
             board.update(|view| view.level = Some(LevelInForce::Tagging { percent }));
@@ -282,7 +282,7 @@ mod tests {
 
         let (board, power_on) = board();
         let first = sheet(&board);
-        board.settled(&power_on.stays(Stay::NeedsOwner), "the disk is blank");
+        board.waiting(&power_on.waits(WaitState::NeedsOwner), "the disk is blank");
         board.update(|view| view.waits_for = vec![String::from("etcd")]);
         let second = sheet(&board);
         let all = "  state      NeedsOwner\n  reason     the disk is blank\n  waits for  etcd\n";
@@ -361,7 +361,7 @@ mod tests {
         let (board, power_on) = board();
         assert!(lines(&board).contains(&String::from("  state      starting (start)")), "{:?}", lines(&board));
         assert!(!lines(&board).iter().any(|line| line.starts_with("  reason")), "nothing to say, no line");
-        board.settled(&power_on.stays(Stay::NeedsOwner), "the disk is blank");
+        board.waiting(&power_on.waits(WaitState::NeedsOwner), "the disk is blank");
         board.error("a service failed");
         board.condition(ConditionName::EtcdReady, Truth::True, "");
         board.update(|view| {
