@@ -12,6 +12,7 @@ use api::MilestoneKind;
 use enrol::asking::Given;
 
 use crate::enrolment::{Enrolment, Outcome};
+use crate::facts::Facts;
 use crate::machine::buttons::Buttons;
 use crate::machine::disk::Disk;
 use crate::machine::kernel::{self, Kernel};
@@ -38,13 +39,14 @@ async fn boot() -> Result<Infallible, Fatal> {
     log::install(console::open_all());
     let kernel = Kernel::mount()?;
     clock::not_before(Floor::Image);
-    let (board, mut power_on) = Board::new(kernel.boot);
-    let _screen_and_kernel_log = (tasks::spawn(sheet::show(board.clone())), tasks::spawn(kmsg::copy()));
+    let (facts, mut power_on) = Facts::new(kernel.boot);
+    let (board, reader) = Board::new(facts.clone());
+    let _screen_and_kernel_log = (tasks::spawn(sheet::show(reader.clone())), tasks::spawn(kmsg::copy()));
     let (children, _reaper) = Children::new()?;
     let mut buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
-    let disk = Disk::find(board.boot().root_hash.partition_uuid(), |disk, refused| {
+    let disk = Disk::find(facts.boot().root_hash.partition_uuid(), |disk, refused| {
         tracing::warn!(disk = %disk.display(), reason = %refused, "disk skipped and left alone");
     })?;
     let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
@@ -52,7 +54,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
-    let mut api = PublicApi::open(&board, &children, uplink.clients.as_ref(), &found)?;
+    let mut api = PublicApi::open(reader, &children, uplink.clients.as_ref(), &found)?;
     board.reached("public api", MilestoneKind::Step);
     let (mut member, underway, capped) = loop {
         let (waiting, wait, seal) = match enrolment.act(found.decision, power_on).await? {
@@ -60,7 +62,7 @@ async fn boot() -> Result<Infallible, Fatal> {
             Outcome::Waits(waiting, wait, seal) => (waiting, wait, seal),
         };
         board.waiting(&waiting, &wait.message());
-        let given = serve::waiting(&mut api, &mut buttons, enrolment.given(&wait, seal)).await?;
+        let given = serve::waiting(&board, &mut api, &mut buttons, enrolment.given(&wait, seal)).await?;
         power_on = waiting.resumes();
         found = enrolment.read(given).await?;
         api.know(&found)?;

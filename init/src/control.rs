@@ -119,7 +119,7 @@ pub(crate) fn units(board: &Board, plan: &Plan, extent: Extent, authorities: &Au
 fn companions(board: &Board, plan: &Plan, roles: &[Role], authorities: &Authorities, clients: &Clients) -> Vec<Unit> {
     let api = clients.kubernetes.clone();
     let kubernetes = authorities.kubernetes.clone();
-    let (node, boot_id) = (plan.node.clone(), board.boot().boot_id.clone());
+    let (node, boot_id) = (plan.node.clone(), board.facts().boot().boot_id.clone());
     let (labelled, roles): (NodeName, Arc<[Role]>) = (plan.node.clone(), roles.into());
     let began = i64::try_from(clock::unix().saturating_sub(clock::uptime()).as_secs()).unwrap_or(0);
     let address = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);

@@ -14,6 +14,7 @@ mod perform;
 mod vault;
 
 use std::io;
+use std::net::SocketAddrV4;
 
 use enrol::asking::{self, Answer, Asking, Event, Given};
 use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, Seal, decide};
@@ -24,6 +25,7 @@ use keys::data_key::Holder;
 use model::{Chain, ClusterId, PowerOn, Secret, Underway, Waiting};
 use tokio::sync::mpsc;
 
+use crate::facts::Link;
 use crate::machine::disk::Disk;
 use crate::machine::esp::{self, Esp};
 use crate::machine::tpm::Tpm;
@@ -94,7 +96,7 @@ impl Enrolment {
     pub(crate) async fn read(&mut self, given: Given) -> Result<Found, ReadError> {
         // Its device opens once at a time.
         self.tpm = None;
-        let (disk, esp, boot_class) = (self.disk.clone(), self.esp.clone(), self.board.boot().class);
+        let (disk, esp, boot_class) = (self.disk.clone(), self.esp.clone(), self.board.facts().boot().class);
         let read = tasks::blocking(move || {
             let (files, header) = (esp.read()?, storage::read_header(&disk.data)?);
             let inputs = Inputs { files: &files, header: &header, boot_class, given };
@@ -181,7 +183,7 @@ impl Enrolment {
 
     async fn create(&mut self, creation: Creation) -> Result<Prepared, Failure> {
         self.board.step("identity");
-        let endpoints = self.board.read(|view| endpoints(&view.public_addresses));
+        let endpoints = self.board.facts().read(|now| endpoints(&now.links));
         let mut tpm = self.tpm.take();
         let made = tasks::blocking(move || {
             let made = create::make(creation, tpm.as_mut(), endpoints, clock::unix());
@@ -195,7 +197,7 @@ impl Enrolment {
 
     async fn perform(&mut self, prepared: Prepared) -> Result<(Member, Capped), Halt<CloseError>> {
         let Prepared { plan, membership, keys } = prepared;
-        member::show(&membership, &self.board);
+        member::tell(&membership, self.board.facts());
         let mut performer = LocalPerformer {
             disk: self.disk.clone(),
             board: self.board.clone(),
@@ -247,21 +249,24 @@ pub(crate) async fn forget_first_contact() -> io::Result<()> {
     tasks::blocking(|| vault::forget_first_contact(vault::ROOT)).await
 }
 
-/// Where other machines will find this one: its public addresses, as the board shows them (`address/bits …`).
-fn endpoints(public_addresses: &[String]) -> Vec<String> {
-    let address =
-        |shown: &String| shown.split('/').next().map(|address| format!("{address}:{}", model::PUBLIC_API_PORT));
-    public_addresses.iter().filter_map(address).collect()
+/// Where other machines will find this one.
+fn endpoints(links: &[Link]) -> Vec<String> {
+    links.iter().map(|link| SocketAddrV4::new(link.address.ip, model::PUBLIC_API_PORT).to_string()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Address;
 
     #[test]
-    fn endpoints_are_the_addresses_that_the_board_shows() {
-        let shown = ["192.0.2.10/24 (eth0)".to_owned(), "198.51.100.7/32 (eth1)".to_owned()];
-        assert_eq!(endpoints(&shown), ["192.0.2.10:7836", "198.51.100.7:7836"]);
+    fn endpoints_are_the_addresses_of_the_links() {
+        let link = |name: &str, ip: &str, prefix: &str| {
+            let (ip, prefix) = (ip.parse().expect("an address"), prefix.parse().expect("a prefix"));
+            Link { name: name.to_owned(), address: Address { ip, prefix } }
+        };
+        let links = [link("eth0", "192.0.2.10", "192.0.2.0/24"), link("eth1", "198.51.100.7", "198.51.100.7/32")];
+        assert_eq!(endpoints(&links), ["192.0.2.10:7836", "198.51.100.7:7836"]);
         assert!(endpoints(&[]).is_empty());
     }
 }

@@ -5,6 +5,7 @@ mod applet;
 mod boot;
 mod control;
 mod enrolment;
+mod facts;
 mod machine;
 mod network;
 mod public_api;

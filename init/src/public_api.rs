@@ -12,12 +12,13 @@ use supervise::{Backoff, Critical, InvalidTree, Readiness, Restart, Spec};
 use tokio::sync::{mpsc, watch};
 
 use crate::enrolment::{Known, Member};
+use crate::facts::{self, Address};
 use crate::machine::power::PowerRequest;
 use crate::rpc::{self, Broken, ClaimSecret, Claimable, Context, Front, KubernetesAccess};
 use crate::runtime::child::Children;
 use crate::runtime::services::{Run, Services, Unit};
 use crate::runtime::tls::Clock;
-use crate::shown::board::Board;
+use crate::shown::board::BoardReader;
 
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +65,7 @@ impl PublicApi {
     /// # Errors
     /// [`Error`] names the step.
     pub(crate) fn open(
-        board: &Board,
+        shown: BoardReader,
         children: &Children,
         uplink: Option<&Services>,
         found: &Found,
@@ -72,7 +73,7 @@ impl PublicApi {
         let key = PrivateKey::generate()?;
         let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
         let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
-        let (context, power) = Context::new(board, children);
+        let (context, power) = Context::new(shown, children);
         uplink.into_iter().for_each(|tree| context.show(tree));
         let served = context.clone();
         let unit = Unit {
@@ -133,10 +134,12 @@ impl PublicApi {
             identity: Identity { chain: known.chain.clone(), key: &key },
         };
         self.front.send_replace(self.nameless.front(Some(named), Owners::new(owners))?);
-        self.context.board.update(|view| {
-            view.name = known.name.to_string();
-            view.machine = Some(known.holder.machine);
-            view.cluster = Some(known.holder.cluster);
+        self.context.facts.update(|now| {
+            now.identity = Some(facts::Identity {
+                name: known.name.clone(),
+                machine: known.holder.machine,
+                cluster: known.holder.cluster,
+            });
         });
         Ok(())
     }
@@ -147,9 +150,9 @@ impl PublicApi {
     /// As [`Self::prove`].
     pub(crate) fn admit(&self, member: &mut Member, _behind_the_cap: &Capped) -> Result<(), Error> {
         self.prove(&member.known())?;
-        self.context.board.update(|view| {
-            view.roles = member.cluster_roles();
-            view.vpn_addresses = vec![format!("{}/{}", member.vpn_ip, member.vpn_prefix.bits())];
+        self.context.facts.update(|now| {
+            now.roles = member.cluster_roles();
+            now.vpn = Some(Address { ip: member.vpn_ip, prefix: member.vpn_prefix });
         });
         // Taken, not copied: with the owner's first call it is gone.
         self.context.first_contact(match member.first_contact.take() {

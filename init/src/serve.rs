@@ -100,6 +100,7 @@ pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result
 /// # Errors
 /// None but the end of the runtime.
 pub(crate) async fn waiting<T>(
+    board: &Board,
     api: &mut PublicApi,
     buttons: &mut Buttons,
     given: impl Future<Output = T>,
@@ -108,7 +109,7 @@ pub(crate) async fn waiting<T>(
         given = given => return Ok(given),
         how = asked(api, buttons) => how,
     };
-    begin_to_end(&api.context.board, how);
+    begin_to_end(board, how);
     match end(api, how).await? {}
 }
 

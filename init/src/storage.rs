@@ -23,8 +23,9 @@ use enrol::plan::HeaderCopy;
 use keys::header::{Copies, HEADER_BYTES, HEADER_OFFSETS};
 use model::Chain;
 
+use crate::facts::Now;
 use crate::runtime::child::Children;
-use crate::shown::board::{Board, View};
+use crate::shown::board::Board;
 
 pub(crate) use filesystem::{MakeError, MountError};
 pub(crate) use layers::{MapError, Mapped, StatusError};
@@ -157,11 +158,12 @@ pub(crate) enum Node {
     Never,
 }
 
-/// Keeps the board's level true until every block has its tag, and tagging out of the way of what comes up meanwhile. Run
+/// Keeps the level in force a fact until every block has its tag, and tagging out of the way of what comes up meanwhile. Run
 /// as a task; it ends at once at other levels.
 pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
     let mut tagger = Tagger::default();
-    let mut changes = board.watch();
+    let facts = board.facts();
+    let mut changes = facts.watch();
     loop {
         let level = match data.level() {
             Ok(level) => level,
@@ -172,8 +174,8 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
             }
         };
         let tagging = matches!(level, api::LevelInForce::Tagging { .. });
-        let ready = |view: &View| view.has_been(api::ConditionName::NodeReady);
-        let awaited = node == Node::Awaited && !board.read(ready);
+        let ready = |now: &Now| now.has_held(api::ConditionName::NodeReady);
+        let awaited = node == Node::Awaited && !facts.read(ready);
         let way = tagger::way(tagging, awaited);
         if let Err(error) = tagger.put(way) {
             // Slower, and no harm: it is tried again at the next look.
@@ -183,9 +185,8 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
             Way::Behind => "tagging makes way until the node is ready",
             Way::Equal => "",
         };
-        if board.read(|view| view.level != Some(level) || view.meanwhile != meanwhile) {
-            board.update(|view| (view.level, view.meanwhile) = (Some(level), meanwhile));
-        }
+        facts.update(|now| now.level = Some(level));
+        board.meanwhile(meanwhile);
         if !tagging {
             return;
         }

@@ -35,7 +35,7 @@ pub(crate) async fn report(board: Board, services: Services) {
                 waits.push(format!("{} (failed {} times)", status.name, status.failures));
             }
         }
-        board.update(|view| view.waits_for = waits);
+        board.waits_for(waits);
         if changes.changed().await.is_err() {
             return; // the services have ended
         }

@@ -12,7 +12,7 @@ use pki::{Authority, CertificateDer, PrivateKey};
 
 use super::create::certified;
 use super::vault::Kept;
-use crate::shown::board::Board;
+use crate::facts::{self, Facts};
 use crate::storage::Mounted;
 
 /// What a coordinator signs with.
@@ -127,13 +127,15 @@ impl Member {
     }
 }
 
-/// Puts it on the board.
-pub(super) fn show(member: &Membership, board: &Board) {
-    board.update(|view| {
-        view.name = member.name.to_string();
-        view.machine = Some(member.holder.machine);
-        view.cluster = Some(member.holder.cluster);
-        view.protection = member.protection;
-        view.cold_start = Some(member.cold_start);
+/// From now on it is a fact who the machine is.
+pub(super) fn tell(member: &Membership, facts: &Facts) {
+    facts.update(|now| {
+        now.identity = Some(facts::Identity {
+            name: member.name.clone(),
+            machine: member.holder.machine,
+            cluster: member.holder.cluster,
+        });
+        now.protection = member.protection;
+        now.cold_start = Some(member.cold_start);
     });
 }

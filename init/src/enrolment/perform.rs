@@ -142,7 +142,7 @@ impl LocalPerformer {
     fn load(&mut self) -> Result<(), StepError> {
         let Data::Mounted(mounted) = &self.data else { return Err(StepError::OutOfOrder) };
         let (kept, level) = (vault::load(vault::ROOT)?, mounted.level()?);
-        self.board.update(|view| view.level = Some(level));
+        self.board.facts().update(|now| now.level = Some(level));
         self.data = Data::Loaded(mounted.clone(), Box::new(kept));
         Ok(())
     }

@@ -16,6 +16,7 @@ use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
+use crate::facts::Address;
 use crate::runtime::child::Children;
 use crate::runtime::lock;
 use crate::runtime::services::Services;
@@ -176,7 +177,7 @@ impl Network {
             route.replace().execute().await.map_err(failed("the default route"))?;
         }
         self.resolve(link.index, lease.resolvers.clone()).map_err(Error::Resolvers)?;
-        self.show(link, Some(lease));
+        self.tell(link, Some(lease));
         Ok(())
     }
 
@@ -193,7 +194,7 @@ impl Network {
             }
         }
         self.resolve(link.index, Vec::new()).map_err(Error::Resolvers)?;
-        self.show(link, None);
+        self.tell(link, None);
         Ok(())
     }
 
@@ -206,12 +207,13 @@ impl Network {
         fs::write(RESOLV_CONF, lines.collect::<String>())
     }
 
-    fn show(&self, link: &Link, lease: Option<&Lease>) {
-        let suffix = format!(" ({})", link.name);
-        self.board.update(|view| {
-            view.public_addresses.retain(|address| !address.ends_with(&suffix));
-            view.public_addresses.extend(lease.map(|lease| format!("{}/{}{suffix}", lease.address, lease.prefix_bits)));
+    /// From now on it is a fact what the link has.
+    fn tell(&self, link: &Link, lease: Option<&Lease>) {
+        let address = lease.map(|lease| Address {
+            ip: lease.address,
+            prefix: Ipv4Prefix::around(lease.address, lease.prefix_bits).expect("the kernel took it, with 32 at most"),
         });
+        self.board.facts().update(|now| now.link(&link.name, address));
     }
 }
 
@@ -255,7 +257,8 @@ impl Network {
             class: model::BootClass::Direct,
         };
         let carrying = Arc::new(tasks::spawn(std::future::ready(())));
-        Self { handle, board: Board::new(boot).0, kept, resolvers: Arc::default(), _carrying: carrying }
+        let (board, _reader) = Board::new(crate::facts::Facts::new(boot).0);
+        Self { handle, board, kept, resolvers: Arc::default(), _carrying: carrying }
     }
 }
 

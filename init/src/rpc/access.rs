@@ -51,7 +51,7 @@ impl Methods {
         let public = PublicServer::new(Public(context.clone()))
             .max_decoding_message_size(api::limits::REQUEST_BYTES)
             .max_encoding_message_size(api::limits::RESPONSE_BYTES);
-        let debug = (context.board.boot().profile == api::Profile::Debug)
+        let debug = (context.facts.boot().profile == api::Profile::Debug)
             .then(|| DebugServer::new(Debug { context: context.clone(), main }));
         Arc::new(Self { context, audit: Audit::default(), budget: Arc::default(), public, debug })
     }
@@ -90,7 +90,7 @@ impl Gate {
         let Methods { context, audit, budget, .. } = &*self.methods;
         let (who, peer) = (self.origin.who(&self.front.borrow().owners), self.origin.peer);
         let state = context.state()?;
-        let row = decide(path, context.board.boot().profile, state, who.caller())
+        let row = decide(path, context.facts.boot().profile, state, who.caller())
             .inspect_err(|refused| audit.refused(who, peer, path, *refused))?;
         let share = Share::take(budget, who.guest()).ok_or_else(busy)?;
         if row.permission == Permission::Owner {

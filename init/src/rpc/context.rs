@@ -1,4 +1,4 @@
-//! What the API's methods stand on: the board, the trees, first contact, a member's authority. Shared by the boot, which
+//! What the API's methods stand on: facts and board, the trees, first contact, a member's authority. Shared by the boot, which
 //! fills it, and by every call, which reads it; decides nothing.
 
 use std::convert::Infallible;
@@ -9,11 +9,12 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::first_contact::Claimable;
 use super::kubernetes::KubernetesAccess;
+use crate::facts::{Facts, Now};
 use crate::machine::power::PowerRequest;
 use crate::runtime::child::Children;
 use crate::runtime::lock;
 use crate::runtime::services::{Services, Snapshot};
-use crate::shown::board::{Board, View};
+use crate::shown::board::BoardReader;
 
 /// A part of PID 1 that fault injection makes panic. Only the debug profile's service asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +44,10 @@ impl From<Undecided> for tonic::Status {
 /// What the methods need; calls share it.
 #[derive(Debug)]
 pub(crate) struct Context {
+    /// What calls are decided by.
+    pub(crate) facts: Facts,
     /// What the machine shows.
-    pub(crate) board: Board,
+    pub(super) shown: BoardReader,
     /// Where children are started.
     pub(crate) children: Children,
     /// Told once, at the owner's first authenticated call: first contact is over.
@@ -58,11 +61,12 @@ pub(crate) struct Context {
 
 impl Context {
     /// Of a machine without an identity; what is asked of its power goes to the receiver.
-    pub(crate) fn new(board: &Board, children: &Children) -> (Arc<Self>, mpsc::Receiver<PowerRequest>) {
+    pub(crate) fn new(shown: BoardReader, children: &Children) -> (Arc<Self>, mpsc::Receiver<PowerRequest>) {
         // One request is enough to end a boot.
         let (power, asked) = mpsc::channel(1);
         let context = Self {
-            board: board.clone(),
+            facts: shown.board().facts().clone(),
+            shown,
             children: children.clone(),
             claimed: Notify::new(),
             trees: Mutex::default(),
@@ -116,7 +120,7 @@ impl Context {
     /// # Errors
     /// [`Undecided`] for a call that comes before the boot decided anything.
     pub(super) fn state(&self) -> Result<MachineState, Undecided> {
-        self.board.read(View::state).ok_or(Undecided)
+        self.facts.read(Now::state).ok_or(Undecided)
     }
 
     /// Asks where first contact stands.

@@ -1,4 +1,4 @@
-//! The public API's methods, one after the other: read the board, ask the trees, answer. Who may call is decided before
+//! The public API's methods, one after the other: read facts and board, ask the trees, answer. Who may call is decided before
 //! they run (`access`); what stays open is `streams`, what translates is `convert`.
 
 mod convert;
@@ -6,7 +6,7 @@ mod streams;
 
 use std::sync::Arc;
 
-use api::{LogQuery, PublicState, Service, wire};
+use api::{ConditionName, LogQuery, PublicState, Service, wire};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::context::{Context, GoingDown, Undecided};
@@ -14,6 +14,7 @@ use super::session::Origin;
 use crate::machine::power::PowerRequest;
 use crate::runtime::clock;
 use crate::runtime::log;
+use convert::When;
 use streams::Answers;
 
 /// The service.
@@ -26,7 +27,7 @@ impl api::public_server::Public for Public {
         let mut nonce = [0; 32];
         aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Status::internal("no random bytes"))?;
         let state = self.0.state()?;
-        let version = crate::version::shown(self.0.board.boot().profile);
+        let version = crate::version::shown(self.0.facts.boot().profile);
         Ok(Response::new(PublicState { version, state, nonce }.into()))
     }
 
@@ -37,13 +38,14 @@ impl api::public_server::Public for Public {
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
-        let board = &self.0.board;
-        let status = board.read(|view| convert::status(board.boot(), view, clock::unix_millis(), clock::uptime()));
+        let Context { facts, shown, .. } = &*self.0;
+        let when = When { now: clock::unix_millis(), uptime: clock::uptime() };
+        let status = shown.read(|now, words| convert::status(facts.boot(), now, words, when));
         Ok(Response::new(status.ok_or(Undecided)?.into()))
     }
 
     async fn timeline(&self, _: Request<wire::TimelineRequest>) -> Result<Response<wire::TimelineResponse>, Status> {
-        Ok(Response::new(self.0.board.read(|view| view.timeline.clone()).into()))
+        Ok(Response::new(self.0.shown.read(|_, words| words.timeline.clone()).into()))
     }
 
     async fn services(&self, _: Request<wire::ServicesRequest>) -> Result<Response<wire::ServicesResponse>, Status> {
@@ -106,7 +108,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::ConditionsRequest>,
     ) -> Result<Response<wire::ConditionsResponse>, Status> {
-        Ok(Response::new(self.0.board.read(|view| view.conditions.clone()).into()))
+        Ok(Response::new(self.0.shown.read(|_, words| words.conditions.clone()).into()))
     }
 
     type WaitConditionStream = Answers<wire::Condition>;
@@ -116,10 +118,10 @@ impl api::public_server::Public for Public {
         request: Request<wire::WaitConditionRequest>,
     ) -> Result<Response<Self::WaitConditionStream>, Status> {
         let name = request.into_inner().name;
-        if !self.0.board.read(|view| view.conditions.iter().any(|condition| condition.name == name)) {
+        if ConditionName::from_word(&name).is_none() {
             return Err(Status::not_found(format!("no condition `{name}`; `cairnctl condition list` lists them")));
         }
-        Ok(Response::new(streams::condition(self.0.board.watch(), name)))
+        Ok(Response::new(streams::condition(self.0.shown.clone(), name)))
     }
 }
 

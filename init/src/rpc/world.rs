@@ -16,6 +16,7 @@ use super::Front;
 use super::access::{Gate, Methods};
 use super::context::Context;
 use super::session::Origin;
+use crate::facts::Facts;
 use crate::machine::kernel::Boot;
 use crate::machine::power::PowerRequest;
 use crate::runtime::child::Children;
@@ -36,14 +37,15 @@ impl Machine {
     /// Within a runtime.
     pub(super) fn running() -> Self {
         log::install(Vec::new());
-        let (board, power_on) = Board::new(Boot {
+        let (facts, power_on) = Facts::new(Boot {
             profile: api::Profile::Release,
             root_hash: RootHash([1; 32]),
             boot_id: String::from("b"),
             class: BootClass::Direct,
         });
+        let (board, shown) = Board::new(facts);
         board.settled(&power_on.opens().runs(), "");
-        let (context, power) = Context::new(&board, &Children::default());
+        let (context, power) = Context::new(shown, &Children::default());
         let owner = PrivateKey::generate().expect("a key");
         let front = watch::Sender::new(front(std::slice::from_ref(&owner)));
         Self { methods: Methods::new(context, Handle::current()), power, front, owner }

@@ -1,38 +1,31 @@
-//! The board: what the machine knows about itself, in one place that console, API and tests read.
+//! The board: what people are told of the machine, in one place. Steps and services write to it; console and API draw it
+//! together with the facts.
 //!
-//! Steps and services write to it; nothing decides by it. Readers wait on its changes.
+//! Nothing decides by it: whoever has a [`Board`] writes and cannot read. What is written on it is read with a
+//! [`BoardReader`], which goes to the sheet and to the API and nowhere else.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Condition, ConditionName, LevelInForce, Milestone, MilestoneKind, Truth, UnixMillis};
-use model::{ClusterId, ColdStart, MachineId, MachineState, PowerOn, Protection, Role, Settled, Underway, Waiting};
+use api::{Condition, ConditionName, Milestone, MilestoneKind, Truth, UnixMillis};
+use model::{MachineState, Settled, Underway, Waiting};
 use tokio::sync::watch;
 
-use crate::machine::kernel::Boot;
+use crate::facts::{Address, Facts, Link, Now};
 use crate::runtime::clock;
 
 /// Why no condition holds at the end.
 const STOPPING: &str = "the machine is stopping";
 
-/// What changes.
+/// What is written on it, beside the facts.
 #[derive(Debug, Clone)]
-pub(crate) struct View {
-    state: Option<MachineState>,
+pub(crate) struct Words {
     /// From the first moment of a shutdown on nothing holds any more, whatever is reported late.
     stopping: bool,
     pub(crate) step: &'static str,
+    /// Of the state; with the time since when the machine is in it.
     pub(crate) reason: String,
     pub(crate) state_since: UnixMillis,
-    pub(crate) name: String,
-    pub(crate) machine: Option<MachineId>,
-    pub(crate) cluster: Option<ClusterId>,
-    pub(crate) roles: Vec<Role>,
-    pub(crate) level: Option<LevelInForce>,
-    pub(crate) protection: Protection,
-    pub(crate) cold_start: Option<ColdStart>,
-    pub(crate) public_addresses: Vec<String>,
-    pub(crate) vpn_addresses: Vec<String>,
     pub(crate) conditions: Vec<Condition>,
     pub(crate) waits_for: Vec<String>,
     /// What goes on beside, for a person who wonders why something takes its time; nothing when empty.
@@ -41,30 +34,20 @@ pub(crate) struct View {
     pub(crate) timeline: Vec<Milestone>,
 }
 
-impl View {
-    /// The machine's state; none while nothing is decided, which is before the public API opens. Only a transition
-    /// changes it: [`Board::underway`], [`Board::settled`].
-    pub(crate) const fn state(&self) -> Option<MachineState> {
-        self.state
-    }
-
-    /// Whether a condition has been true in this boot.
-    pub(crate) fn has_been(&self, name: ConditionName) -> bool {
-        let known = |milestone: &Milestone| milestone.kind == MilestoneKind::Condition && milestone.name == name.word();
-        self.timeline.iter().any(known)
-    }
-}
-
-/// The board; clones share it.
+/// The board, to be written on; clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Board {
-    boot: Arc<Boot>,
-    view: Arc<watch::Sender<View>>,
+    facts: Facts,
+    words: Arc<watch::Sender<Words>>,
 }
 
+/// The board, to be read by what shows it to people.
+#[derive(Debug, Clone)]
+pub(crate) struct BoardReader(Board);
+
 impl Board {
-    /// A board for a machine about which nothing is decided yet, and the beginning of what it goes through.
-    pub(crate) fn new(boot: Boot) -> (Self, PowerOn) {
+    /// An empty board about these facts.
+    pub(crate) fn new(facts: Facts) -> (Self, BoardReader) {
         let now = clock::unix_millis();
         let unknown = |name: ConditionName| Condition {
             name: name.word().to_owned(),
@@ -72,78 +55,55 @@ impl Board {
             reason: String::from("nothing reports it yet"),
             since: now,
         };
-        let view = View {
-            state: None,
+        let words = Words {
             stopping: false,
             step: "start",
             reason: String::new(),
             state_since: now,
-            name: String::new(),
-            machine: None,
-            cluster: None,
-            roles: Vec::new(),
-            level: None,
-            protection: Protection::None,
-            cold_start: None,
-            public_addresses: Vec::new(),
-            vpn_addresses: Vec::new(),
             conditions: ConditionName::ALL.map(unknown).to_vec(),
             waits_for: Vec::new(),
             meanwhile: "",
             last_error: String::new(),
             timeline: Vec::new(),
         };
-        (Self { boot: Arc::new(boot), view: Arc::new(watch::Sender::new(view)) }, PowerOn::new())
+        let board = Self { facts, words: Arc::new(watch::Sender::new(words)) };
+        (board.clone(), BoardReader(board))
     }
 
-    /// What never changes.
-    pub(crate) fn boot(&self) -> &Boot {
-        &self.boot
-    }
-
-    /// Answers a question about what is on it now. `question` must not ask or change the board itself.
-    pub(crate) fn read<T>(&self, question: impl FnOnce(&View) -> T) -> T {
-        question(&self.view.borrow())
-    }
-
-    /// Its changes.
-    pub(crate) fn watch(&self) -> watch::Receiver<View> {
-        self.view.subscribe()
-    }
-
-    /// Changes what is on it.
-    pub(crate) fn update(&self, change: impl FnOnce(&mut View)) {
-        self.view.send_modify(change);
+    /// What the board is about: by this, rules decide.
+    pub(crate) const fn facts(&self) -> &Facts {
+        &self.facts
     }
 
     /// The machine is on its way to be a member, because of `reason`.
     pub(crate) fn underway(&self, underway: &Underway, reason: &str) {
-        self.state(underway.state(), reason);
+        self.state(underway.state(), reason, || self.facts.underway(underway));
     }
 
     /// The machine has arrived where it stays until the next boot, because of `reason`.
     pub(crate) fn settled(&self, settled: &Settled, reason: &str) {
-        self.state(settled.state(), reason);
+        self.state(settled.state(), reason, || self.facts.settled(settled));
     }
 
     /// The machine waits, because of `reason`.
     pub(crate) fn waiting(&self, waiting: &Waiting, reason: &str) {
-        self.state(waiting.state(), reason);
+        self.state(waiting.state(), reason, || self.facts.waiting(waiting));
     }
 
-    fn state(&self, state: MachineState, reason: &str) {
-        self.update(|view| {
-            view.state = Some(state);
-            view.step = "";
-            reason.clone_into(&mut view.reason);
-            view.state_since = clock::unix_millis();
+    /// The fact changes while nobody reads the board: a state is shown with its own reason.
+    fn state(&self, state: MachineState, reason: &str, change: impl FnOnce()) {
+        self.words.send_modify(|words| {
+            words.step = "";
+            reason.clone_into(&mut words.reason);
+            words.state_since = clock::unix_millis();
+            change();
         });
         tracing::info!(%state, reason, "machine state");
     }
 
     /// A step of the boot list begins.
     pub(crate) fn step(&self, step: &'static str) {
-        self.update(|view| view.step = step);
+        self.words.send_modify(|words| words.step = step);
     }
 
     /// A step is done, a service ready: the timeline keeps it, with the uptime.
@@ -154,23 +114,33 @@ impl Board {
     /// As [`Self::reached`], for what happened before PID 1 could record it.
     pub(crate) fn reached_at(&self, name: &str, kind: MilestoneKind, uptime: Duration) {
         let milestone = Milestone { name: name.to_owned(), uptime, kind };
-        self.update(|view| view.timeline.push(milestone));
+        self.words.send_modify(|words| words.timeline.push(milestone));
         tracing::debug!(name, ?uptime, "reached");
     }
 
     /// An error that the person in front of the machine should see.
     pub(crate) fn error(&self, error: &str) {
-        self.update(|view| error.clone_into(&mut view.last_error));
+        self.words.send_modify(|words| error.clone_into(&mut words.last_error));
         tracing::error!(error, "error");
+    }
+
+    /// The machine waits for these services, which fail again and again.
+    pub(crate) fn waits_for(&self, services: Vec<String>) {
+        self.words.send_modify(|words| words.waits_for = services);
+    }
+
+    /// This goes on beside; nothing when empty.
+    pub(crate) fn meanwhile(&self, what: &'static str) {
+        self.words.send_if_modified(|words| std::mem::replace(&mut words.meanwhile, what) != what);
     }
 
     /// The machine begins to stop: no condition holds from now on.
     pub(crate) fn stopping(&self) {
         let now = clock::unix_millis();
-        self.update(|view| {
-            view.step = "stopping";
-            view.stopping = true;
-            for condition in &mut view.conditions {
+        self.words.send_modify(|words| {
+            words.step = "stopping";
+            words.stopping = true;
+            for condition in &mut words.conditions {
                 if condition.truth != Truth::False {
                     condition.since = now;
                 }
@@ -183,11 +153,11 @@ impl Board {
     /// A condition is now so; of a machine that stops none is. The first time it is true goes to the timeline.
     pub(crate) fn condition(&self, name: ConditionName, truth: Truth, reason: &str) {
         let mut first_true = false;
-        self.view.send_if_modified(|view| {
-            if view.stopping {
+        self.words.send_if_modified(|words| {
+            if words.stopping {
                 return false;
             }
-            let Some(condition) = view.conditions.iter_mut().find(|condition| condition.name == name.word()) else {
+            let Some(condition) = words.conditions.iter_mut().find(|condition| condition.name == name.word()) else {
                 return false;
             };
             if condition.truth == truth && condition.reason == reason {
@@ -198,7 +168,7 @@ impl Board {
             }
             condition.truth = truth;
             reason.clone_into(&mut condition.reason);
-            first_true = truth == Truth::True && !view.has_been(name);
+            first_true = truth == Truth::True && self.facts.holds(name);
             true
         });
         if first_true {
@@ -208,62 +178,169 @@ impl Board {
     }
 }
 
+impl BoardReader {
+    /// Where what is read is written.
+    pub(crate) const fn board(&self) -> &Board {
+        &self.0
+    }
+
+    /// Answers a question about facts and words as they are now. `question` must not ask or change either itself.
+    pub(crate) fn read<T>(&self, question: impl FnOnce(&Now, &Words) -> T) -> T {
+        let words = self.0.words.borrow();
+        self.0.facts.read(|now| question(now, &words))
+    }
+
+    /// Their changes from now on.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes { facts: self.0.facts.watch(), words: self.0.words.subscribe() }
+    }
+}
+
+/// The changes of the board and of its facts.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    facts: watch::Receiver<Now>,
+    words: watch::Receiver<Words>,
+}
+
+impl Changes {
+    /// Waits for the next one.
+    ///
+    /// # Errors
+    /// When there will be none.
+    pub(crate) async fn next(&mut self) -> Result<(), watch::error::RecvError> {
+        tokio::select! {
+            changed = self.facts.changed() => changed,
+            changed = self.words.changed() => changed,
+        }
+    }
+}
+
+/// The public addresses, as people read them.
+pub(crate) fn public_addresses(facts: &Now) -> Vec<String> {
+    facts.links.iter().map(|Link { name, address }| format!("{} ({name})", with_bits(address))).collect()
+}
+
+/// The addresses in the mesh, as people read them.
+pub(crate) fn vpn_addresses(facts: &Now) -> Vec<String> {
+    facts.vpn.iter().map(with_bits).collect()
+}
+
+fn with_bits(address: &Address) -> String {
+    format!("{}/{}", address.ip, address.prefix.bits())
+}
+
 #[cfg(test)]
 mod tests {
     use api::Profile;
-    use model::{BootClass, RootHash};
+    use model::{BootClass, Ipv4Prefix, PowerOn, RootHash, WaitState};
 
     use super::*;
+    use crate::machine::kernel::Boot;
 
-    fn board() -> Board {
+    fn board() -> (Board, BoardReader, PowerOn) {
         let boot = Boot {
             profile: Profile::Release,
             root_hash: RootHash([1; 32]),
             boot_id: String::from("b"),
             class: BootClass::Direct,
         };
-        Board::new(boot).0
+        let (facts, power_on) = Facts::new(boot);
+        let (board, reader) = Board::new(facts);
+        (board, reader, power_on)
     }
 
-    fn of(board: &Board, name: ConditionName) -> (Truth, String) {
-        let found = |view: &View| view.conditions.iter().find(|condition| condition.name == name.word()).cloned();
-        board.read(found).map(|condition| (condition.truth, condition.reason)).expect("all are on the board")
+    fn of(reader: &BoardReader, name: ConditionName) -> (Truth, String) {
+        let named = |condition: &&Condition| condition.name == name.word();
+        let found = reader.read(|_, words| words.conditions.iter().find(named).cloned());
+        found.map(|condition| (condition.truth, condition.reason)).expect("all are on the board")
     }
 
     /// Proves: S7
     #[test]
     fn a_state_is_shown_with_reason_and_time_and_none_before_it_is_decided() {
-        let board = board();
-        assert_eq!(board.read(View::state), None);
+        let (board, reader, power_on) = board();
+        assert_eq!(reader.read(|facts, _| facts.state()), None);
         board.step("found");
-        let underway = PowerOn::new().opens();
+        let underway = power_on.opens();
         board.underway(&underway, "opening");
-        assert_eq!(board.read(View::state), Some(MachineState::AwaitingKeys));
-        assert_eq!(board.read(|view| (view.reason.clone(), view.step)), (String::from("opening"), ""));
-        assert!(board.read(|view| view.state_since.0 > 0));
+        let shown = reader.read(|facts, words| (facts.state(), words.reason.clone(), words.step));
+        assert_eq!(shown, (Some(MachineState::AwaitingKeys), String::from("opening"), ""));
+        assert!(reader.read(|_, words| words.state_since.0 > 0));
+    }
+
+    /// Proves: S7
+    #[test]
+    fn a_state_is_never_read_with_another_ones_reason() {
+        let (board, reader, _power_on) = board();
+        let wait = |state| {
+            let waiting = PowerOn::new().waits(state);
+            board.waiting(&waiting, waiting.state().word());
+        };
+        wait(WaitState::Blank);
+        std::thread::scope(|threads| {
+            let changing = threads.spawn(|| {
+                let both = [WaitState::Failed, WaitState::Blank];
+                (0..20_000).for_each(|_| both.into_iter().for_each(wait));
+            });
+            while !changing.is_finished() {
+                let (state, reason) = reader.read(|facts, words| (facts.state(), words.reason.clone()));
+                assert_eq!(state.map(MachineState::word), Some(reason.as_str()));
+            }
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_facts_and_of_words_are_told() {
+        let (board, reader, _power_on) = board();
+        let mut changes = reader.changes();
+        let mut told = async || tokio::time::timeout(Duration::from_secs(1), changes.next()).await.is_ok();
+        board.facts().update(|now| now.roles = vec![model::Role::Node]);
+        assert!(told().await, "a fact");
+        board.step("identity");
+        assert!(told().await, "a word");
+        assert!(!told().await, "nothing");
+    }
+
+    #[test]
+    fn addresses_are_shown_with_their_prefix_and_link() {
+        let (board, reader, _power_on) = board();
+        let address = |text: &str, bits| {
+            let ip = text.parse().expect("an address");
+            Address { ip, prefix: Ipv4Prefix::around(ip, bits).expect("a length") }
+        };
+        board.facts().update(|now| {
+            now.link("eth0", Some(address("192.0.2.10", 24)));
+            now.link("eth1", Some(address("198.51.100.7", 32)));
+            now.vpn = Some(address("10.118.0.1", 16));
+        });
+        let shown = reader.read(|facts, _| (public_addresses(facts), vpn_addresses(facts)));
+        let public = ["192.0.2.10/24 (eth0)", "198.51.100.7/32 (eth1)"].map(str::to_owned).to_vec();
+        assert_eq!(shown, (public, vec![String::from("10.118.0.1/16")]));
     }
 
     #[test]
     fn when_the_machine_stops_nothing_holds_and_nothing_comes_to_hold() {
-        let board = board();
+        let (board, reader, _power_on) = board();
         board.condition(ConditionName::EtcdReady, Truth::True, "");
-        assert_eq!(of(&board, ConditionName::EtcdReady), (Truth::True, String::new()));
+        assert_eq!(of(&reader, ConditionName::EtcdReady), (Truth::True, String::new()));
         board.stopping();
         board.condition(ConditionName::NodeReady, Truth::True, "an answer that was under way");
         board.condition(ConditionName::EtcdReady, Truth::False, "is stopping");
         for name in ConditionName::ALL {
-            assert_eq!(of(&board, name), (Truth::False, STOPPING.to_owned()), "{name}");
+            assert_eq!(of(&reader, name), (Truth::False, STOPPING.to_owned()), "{name}");
         }
-        assert!(board.read(|view| view.timeline.iter().all(|milestone| milestone.name != "NodeReady")));
+        assert!(reader.read(|_, words| words.timeline.iter().all(|milestone| milestone.name != "NodeReady")));
     }
 
     #[test]
     fn the_timeline_keeps_the_first_time_a_condition_was_true() {
-        let board = board();
+        let (board, reader, _power_on) = board();
         for truth in [Truth::True, Truth::False, Truth::True] {
             board.condition(ConditionName::NodeReady, truth, "");
         }
-        assert_eq!(board.read(|view| view.timeline.len()), 1);
-        assert!(board.read(|view| view.has_been(ConditionName::NodeReady) && !view.has_been(ConditionName::EtcdReady)));
+        assert_eq!(reader.read(|_, words| words.timeline.len()), 1);
+        assert!(board.facts().read(|now| now.has_held(ConditionName::NodeReady)));
+        assert!(!board.facts().read(|now| now.has_held(ConditionName::EtcdReady)));
     }
 }

@@ -1,4 +1,4 @@
-//! The sheet that a person in front of the machine reads: the board, drawn for each kind of console.
+//! The sheet that a person in front of the machine reads: facts and board, drawn for each kind of console.
 //!
 //! ```text
 //!   board ──► sheet ──┬─► screen: drawn in place at the top; below it the log scrolls
@@ -10,16 +10,18 @@ use std::fmt::Write;
 use api::{Condition, Truth};
 use model::{MachineState, Role};
 
+use crate::facts::Now;
+use crate::machine::kernel::Boot;
 use crate::runtime::console::Kind;
 use crate::runtime::log;
-use crate::shown::board::{Board, View};
+use crate::shown::board::{self, BoardReader, Words};
 
 /// Shows the board whenever what a person would read on it changes. Runs for good.
-pub(crate) async fn show(board: Board) {
-    let mut changes = board.watch();
+pub(crate) async fn show(reader: BoardReader) {
+    let mut changes = reader.changes();
     let mut shown = None;
     loop {
-        let sheet = Sheet::of(&board, &changes.borrow_and_update());
+        let sheet = reader.read(|facts, words| Sheet::of(reader.board().facts().boot(), facts, words));
         if shown.as_ref() != Some(&sheet) {
             let (drawn, told) = (sheet.drawn_over(shown.as_ref()), sheet.told_after(shown.as_ref()));
             log::show(|kind| match kind {
@@ -28,7 +30,7 @@ pub(crate) async fn show(board: Board) {
             });
             shown = Some(sheet);
         }
-        if changes.changed().await.is_err() {
+        if changes.next().await.is_err() {
             return;
         }
     }
@@ -46,30 +48,29 @@ const ROWS_OF_A_VALUE: usize = 3;
 struct Sheet(Vec<(&'static str, String)>);
 
 impl Sheet {
-    fn of(board: &Board, view: &View) -> Self {
-        let boot = board.boot();
-        let step = if view.step.is_empty() { String::new() } else { format!(" ({})", view.step) };
-        let state = view.state().map_or("starting", MachineState::word);
-        let level = view.level.map(|level| format!("{level}, ")).unwrap_or_default();
+    fn of(boot: &Boot, facts: &Now, words: &Words) -> Self {
+        let step = if words.step.is_empty() { String::new() } else { format!(" ({})", words.step) };
+        let state = facts.state().map_or("starting", MachineState::word);
+        let level = facts.level.map(|level| format!("{level}, ")).unwrap_or_default();
         let holds = |condition: &&Condition| condition.truth == Truth::True;
-        let held: Vec<&str> = view.conditions.iter().filter(holds).map(|condition| condition.name.as_str()).collect();
+        let held: Vec<&str> = words.conditions.iter().filter(holds).map(|condition| condition.name.as_str()).collect();
         let rows = [
             (
                 "Cairn",
                 format!("{} {} · image {:.12}", crate::version::VERSION, boot.profile, boot.root_hash.to_string()),
             ),
-            ("name", view.name.clone()),
-            ("cluster", view.cluster.map(|cluster| cluster.to_string()).unwrap_or_default()),
-            ("role", view.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")),
+            ("name", facts.identity.as_ref().map(|identity| identity.name.to_string()).unwrap_or_default()),
+            ("cluster", facts.identity.as_ref().map(|identity| identity.cluster.to_string()).unwrap_or_default()),
+            ("role", facts.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")),
             ("state", format!("{state}{step}")),
-            ("reason", view.reason.clone()),
-            ("address", view.public_addresses.join(" ")),
-            ("vpn", view.vpn_addresses.join(" ")),
-            ("protection", format!("{level}{} · booted {}", view.protection, boot.class)),
+            ("reason", words.reason.clone()),
+            ("address", board::public_addresses(facts).join(" ")),
+            ("vpn", board::vpn_addresses(facts).join(" ")),
+            ("protection", format!("{level}{} · booted {}", facts.protection, boot.class)),
             ("holds", held.join(" ")),
-            ("waits for", view.waits_for.join(", ")),
-            ("meanwhile", view.meanwhile.to_owned()),
-            ("last error", view.last_error.clone()),
+            ("waits for", words.waits_for.join(", ")),
+            ("meanwhile", words.meanwhile.to_owned()),
+            ("last error", words.last_error.clone()),
         ];
         // Words of others are among them: none of them steers a terminal.
         let plain = |value: String| value.replace(char::is_control, " ");
@@ -159,26 +160,29 @@ fn wrapped(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use api::{ConditionName, LevelInForce, Profile};
-    use model::{BootClass, ClusterId, RootHash, WaitState};
+    use model::{BootClass, ClusterId, Ipv4Prefix, MachineId, NodeName, RootHash, WaitState};
 
     use super::*;
-    use crate::machine::kernel::Boot;
+    use crate::facts::{Address, Facts, Identity};
+    use crate::shown::board::Board;
 
-    fn board() -> (Board, model::PowerOn) {
-        Board::new(Boot {
+    fn board() -> (Board, BoardReader, model::PowerOn) {
+        let (facts, power_on) = Facts::new(Boot {
             profile: Profile::Release,
             root_hash: RootHash([0xab; 32]),
             boot_id: String::from("b"),
             class: BootClass::Direct,
-        })
+        });
+        let (board, reader) = Board::new(facts);
+        (board, reader, power_on)
     }
 
-    fn sheet(board: &Board) -> Sheet {
-        board.read(|view| Sheet::of(board, view))
+    fn sheet(reader: &BoardReader) -> Sheet {
+        reader.read(|facts, words| Sheet::of(reader.board().facts().boot(), facts, words))
     }
 
-    fn lines(board: &Board) -> Vec<String> {
-        sheet(board).told_after(None).lines().map(str::to_owned).collect()
+    fn lines(reader: &BoardReader) -> Vec<String> {
+        sheet(reader).told_after(None).lines().map(str::to_owned).collect()
     }
 
     /// As much of the kernel's terminal as is used here: rows, a cursor, a region that scrolls.
@@ -259,12 +263,12 @@ mod tests {
 
     /// A machine that runs, and what it says at each percent of its tagging.
     fn tagging(mut each: impl FnMut(&Sheet, &Sheet)) -> Sheet {
-        let (board, power_on) = board();
+        let (board, reader, power_on) = board();
         board.waiting(&power_on.waits(WaitState::NeedsOwner), "a reason");
-        let mut before = sheet(&board);
+        let mut before = sheet(&reader);
         for percent in 0..100 {
-            board.update(|view| view.level = Some(LevelInForce::Tagging { percent }));
-            let now = sheet(&board);
+            board.facts().update(|now| now.level = Some(LevelInForce::Tagging { percent }));
+            let now = sheet(&reader);
             each(&before, &now);
             before = now;
         }
@@ -280,15 +284,15 @@ mod tests {
         assert_eq!(lines.len(), 100, "{told}");
         assert_eq!(lines[7], "  protection authenticated (7 % tagged), none · booted direct");
 
-        let (board, power_on) = board();
-        let first = sheet(&board);
+        let (board, reader, power_on) = board();
+        let first = sheet(&reader);
         board.waiting(&power_on.waits(WaitState::NeedsOwner), "the disk is blank");
-        board.update(|view| view.waits_for = vec![String::from("etcd")]);
-        let second = sheet(&board);
+        board.waits_for(vec![String::from("etcd")]);
+        let second = sheet(&reader);
         let all = "  state      NeedsOwner\n  reason     the disk is blank\n  waits for  etcd\n";
         assert_eq!(second.told_after(Some(&first)), all, "a state with its reason, in this order");
-        board.update(|view| view.waits_for.clear());
-        assert_eq!(sheet(&board).told_after(Some(&second)), "  waits for  -\n", "what is gone is said, too");
+        board.waits_for(Vec::new());
+        assert_eq!(sheet(&reader).told_after(Some(&second)), "  waits for  -\n", "what is gone is said, too");
         assert_eq!(second.told_after(Some(&second)), "");
     }
 
@@ -322,15 +326,13 @@ mod tests {
 
     #[test]
     fn a_sheet_that_shrinks_leaves_nothing_of_itself() {
-        let (board, _power_on) = board();
-        board.update(|view| view.waits_for = vec![String::from("etcd")]);
+        let (board, reader, _power_on) = board();
+        board.waits_for(vec![String::from("etcd")]);
         board.error("a service failed");
-        let long = sheet(&board);
-        board.update(|view| {
-            view.waits_for.clear();
-            view.last_error.clear();
-        });
-        let short = sheet(&board);
+        let long = sheet(&reader);
+        board.waits_for(Vec::new());
+        board.error("");
+        let short = sheet(&reader);
         let mut terminal = Terminal::new();
         terminal.write(&long.drawn_over(None));
         assert!(terminal.text().contains(&String::from("  waits for  etcd")));
@@ -342,13 +344,13 @@ mod tests {
 
     #[test]
     fn long_values_are_wrapped_and_nothing_in_them_steers_the_terminal() {
-        let (board, _power_on) = board();
+        let (board, reader, _power_on) = board();
         board.error(&format!("open \x1b[2J`x`:\nno {}", "word ".repeat(12)));
-        let rows = sheet(&board).rows();
+        let rows = sheet(&reader).rows();
         assert!(rows.iter().all(|row| row.chars().count() <= WIDTH), "{rows:#?}");
         let at = rows.iter().position(|row| row.starts_with("  last error open [2J`x`: no word word")).unwrap();
         assert!(rows[at + 1].starts_with("             word"), "{rows:#?}");
-        assert!(!sheet(&board).told_after(None).contains('\x1b'));
+        assert!(!sheet(&reader).told_after(None).contains('\x1b'));
         let cut = wrapped(&"x".repeat(1000));
         assert_eq!(cut.len(), ROWS_OF_A_VALUE);
         assert!(cut[2].ends_with('…') && cut.iter().all(|row| row.chars().count() == WIDTH - INDENT), "{cut:#?}");
@@ -358,22 +360,26 @@ mod tests {
     /// Proves: O11
     #[test]
     fn a_person_reads_state_step_reason_and_what_was_wrong() {
-        let (board, power_on) = board();
-        assert!(lines(&board).contains(&String::from("  state      starting (start)")), "{:?}", lines(&board));
-        assert!(!lines(&board).iter().any(|line| line.starts_with("  reason")), "nothing to say, no line");
+        let (board, reader, power_on) = board();
+        assert!(lines(&reader).contains(&String::from("  state      starting (start)")), "{:?}", lines(&reader));
+        assert!(!lines(&reader).iter().any(|line| line.starts_with("  reason")), "nothing to say, no line");
         board.waiting(&power_on.waits(WaitState::NeedsOwner), "the disk is blank");
         board.error("a service failed");
         board.condition(ConditionName::EtcdReady, Truth::True, "");
-        board.update(|view| {
-            view.name = String::from("m-1");
-            view.cluster = Some(ClusterId([0xcd; 16]));
-            view.roles = vec![Role::Coordinator, Role::Node];
-            view.public_addresses = vec![String::from("192.0.2.1/24 (eth0)")];
-            view.vpn_addresses = vec![String::from("10.118.0.1/16")];
-            view.waits_for = vec![String::from("kube.apiserver (failed 3 times)")];
-            view.meanwhile = "tagging makes way until the node is ready";
+        let address = |ip: [u8; 4], bits| Address {
+            ip: ip.into(),
+            prefix: Ipv4Prefix::around(ip.into(), bits).expect("a length"),
+        };
+        board.facts().update(|now| {
+            let name = NodeName::chosen("m-1").expect("plain");
+            now.identity = Some(Identity { name, machine: MachineId([0xef; 16]), cluster: ClusterId([0xcd; 16]) });
+            now.roles = vec![Role::Coordinator, Role::Node];
+            now.link("eth0", Some(address([192, 0, 2, 1], 24)));
+            now.vpn = Some(address([10, 118, 0, 1], 16));
         });
-        let shown = lines(&board);
+        board.waits_for(vec![String::from("kube.apiserver (failed 3 times)")]);
+        board.meanwhile("tagging makes way until the node is ready");
+        let shown = lines(&reader);
         for line in [
             "  name       m-1",
             "  cluster    cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",

@@ -1,4 +1,5 @@
-//! The rooms of `init`: a file names its own room and those that come before it, so that there is no circle among them.
+//! The rooms of `init`: a file names its own room and those that come before it, so that there is no circle among them; and
+//! what is shown to people is read by what shows it, so that nothing decides by it.
 
 use super::finding::Finding;
 use super::text;
@@ -9,6 +10,7 @@ const ROOMS: &[&str] = &[
     "version",
     "machine",
     "stage0",
+    "facts",
     "shown",
     "network",
     "storage",
@@ -22,7 +24,13 @@ const ROOMS: &[&str] = &[
     "main",
 ];
 
-/// Every arrow of one file that runs up.
+/// What reads the board, whose other users only write on it.
+const READER: &str = "BoardReader";
+/// Where the board is shown.
+const SHOWS: &[&str] =
+    &["init/src/shown/", "init/src/rpc/context.rs", "init/src/rpc/public/", "init/src/public_api.rs"];
+
+/// Every arrow of one file that runs up, and every look at the board where nothing is shown.
 pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
     let Some(room) = file.strip_prefix("init/src/").and_then(|rest| rest.split(['/', '.']).next()) else {
         return Vec::new();
@@ -32,7 +40,12 @@ pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for (index, line) in source.lines().enumerate() {
-        for named in text::code(line).split("crate::").skip(1) {
+        let code = text::code(line);
+        if code.contains(READER) && !SHOWS.iter().any(|shows| file.starts_with(shows)) {
+            let rule = format!("`{READER}`: nothing decides by what is shown; `facts` are there to decide by");
+            findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
+        }
+        for named in code.split("crate::").skip(1) {
             let named = named.split(|letter: char| letter != '_' && !letter.is_ascii_alphanumeric()).next();
             if let Some(above) = ROOMS.iter().skip(place + 1).find(|above| Some(**above) == named) {
                 let rule = format!("`{room}` names `{above}`, which stands on it");
@@ -56,5 +69,14 @@ mod tests {
         assert_eq!(found("init/src/machine/disk.rs", "// as crate::shown does\n"), 0, "a comment is not code");
         assert_eq!(found("init/src/cellar/wine.rs", ""), 1, "a room that nobody has placed");
         assert_eq!(found("cli/src/main.rs", "use crate::shown::x;\n"), 0);
+    }
+
+    #[test]
+    fn nothing_decides_by_what_is_shown() {
+        let found = |file: &str| findings(file, "use crate::shown::board::BoardReader;\n").len();
+        assert_eq!(found("init/src/shown/sheet.rs") + found("init/src/rpc/public/streams.rs"), 0, "they show it");
+        for decides in ["rpc/access.rs", "enrolment.rs", "storage.rs", "control/node.rs", "serve.rs", "boot.rs"] {
+            assert_eq!(found(&format!("init/src/{decides}")), 1, "{decides}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! From what the board and the trees say to what the API answers. Pure, but for a cgroup's memory.
+//! From what facts, board and trees say to what the API answers. Pure, but for a cgroup's memory.
 
 use std::time::Duration;
 
@@ -6,37 +6,46 @@ use api::{MachineStatus, Service, ServiceState, UnixMillis};
 use model::MachineId;
 use supervise::{Ending, Exit, State};
 
+use crate::facts::Now;
 use crate::machine::kernel::Boot;
 use crate::runtime::child::Cgroup;
 use crate::runtime::clock;
 use crate::runtime::services::Snapshot;
-use crate::shown::board::View;
+use crate::shown::board::{self, Words};
+
+/// When the machine is asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct When {
+    pub(super) now: UnixMillis,
+    pub(super) uptime: Duration,
+}
 
 /// All that is known about the machine; none before it has a state.
-pub(super) fn status(boot: &Boot, view: &View, now: UnixMillis, uptime: Duration) -> Option<MachineStatus> {
+pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Option<MachineStatus> {
+    let identity = facts.identity.as_ref();
     Some(MachineStatus {
-        name: view.name.clone(),
-        machine_id: view.machine.unwrap_or(MachineId([0; 16])),
-        cluster_id: view.cluster,
+        name: identity.map(|identity| identity.name.to_string()).unwrap_or_default(),
+        machine_id: identity.map_or(MachineId([0; 16]), |identity| identity.machine),
+        cluster_id: identity.map(|identity| identity.cluster),
         version: crate::version::shown(boot.profile),
         profile: boot.profile,
         root_hash: boot.root_hash,
         boot_id: boot.boot_id.clone(),
-        now,
-        uptime,
-        state: view.state()?,
-        step: view.step.to_owned(),
-        reason: view.reason.clone(),
-        state_since: view.state_since,
-        level: view.level,
-        protection: view.protection,
+        now: when.now,
+        uptime: when.uptime,
+        state: facts.state()?,
+        step: words.step.to_owned(),
+        reason: words.reason.clone(),
+        state_since: words.state_since,
+        level: facts.level,
+        protection: facts.protection,
         boot_class: boot.class,
-        cold_start: view.cold_start,
-        public_addresses: view.public_addresses.clone(),
-        vpn_addresses: view.vpn_addresses.clone(),
-        conditions: view.conditions.clone(),
-        waits_for: view.waits_for.clone(),
-        last_error: view.last_error.clone(),
+        cold_start: facts.cold_start,
+        public_addresses: board::public_addresses(facts),
+        vpn_addresses: board::vpn_addresses(facts),
+        conditions: words.conditions.clone(),
+        waits_for: words.waits_for.clone(),
+        last_error: words.last_error.clone(),
     })
 }
 

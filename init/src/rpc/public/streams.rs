@@ -4,17 +4,17 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 
-use api::{Target, Truth, TunnelPart, wire};
+use api::{Condition, Target, Truth, TunnelPart, wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
 use crate::runtime::log;
 use crate::runtime::tasks;
-use crate::shown::board::View;
+use crate::shown::board::BoardReader;
 
 /// A stream of answers.
 pub(super) type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -40,13 +40,14 @@ pub(super) fn logs(mut reader: log::Reader) -> Answers<wire::LogEntry> {
 }
 
 /// The condition `name` as it is, then its changes, up to the first that is true.
-pub(super) fn condition(mut changes: watch::Receiver<View>, name: String) -> Answers<wire::Condition> {
+pub(super) fn condition(shown: BoardReader, name: String) -> Answers<wire::Condition> {
     // As above; changes that nobody reads in time are skipped, the last one is not.
     let (sender, conditions) = mpsc::channel(1);
     let watching = tasks::spawn(async move {
-        let mut last = None;
+        let (mut changes, mut last) = (shown.changes(), None);
+        let named = |condition: &&Condition| condition.name == name;
         loop {
-            let now = changes.borrow_and_update().conditions.iter().find(|condition| condition.name == name).cloned();
+            let now = shown.read(|_, words| words.conditions.iter().find(named).cloned());
             if now != last
                 && let Some(condition) = &now
             {
@@ -57,7 +58,7 @@ pub(super) fn condition(mut changes: watch::Receiver<View>, name: String) -> Ans
             }
             last = now;
             tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
+                changed = changes.next() => if changed.is_err() { return },
                 () = sender.closed() => return,
             }
         }

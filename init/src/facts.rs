@@ -1,0 +1,226 @@
+//! What this machine knows of itself, in types and in one place: rules read it and wait on it. How it is shown is the
+//! board's matter, which draws these facts and adds its words; nothing here is a text that somebody would have to parse.
+//!
+//! ```text
+//!   boot, uplink, enrolment, storage, control ──► facts ──┬─► access, directory, tagging: decide
+//!                                                         └─► board ─► sheet, API: show
+//! ```
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use api::{ConditionName, LevelInForce};
+use model::{
+    ClusterId, ColdStart, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Protection, Role, Settled, Underway,
+    Waiting,
+};
+use tokio::sync::watch;
+
+use crate::machine::kernel::Boot;
+
+/// What is known now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Now {
+    state: Option<MachineState>,
+    held: Vec<ConditionName>,
+    /// Who the machine is; none before a seal has opened.
+    pub(crate) identity: Option<Identity>,
+    /// What it is in its cluster.
+    pub(crate) roles: Vec<Role>,
+    /// The addresses of its public links, in the order in which they came.
+    pub(crate) links: Vec<Link>,
+    /// Its address in the mesh.
+    pub(crate) vpn: Option<Address>,
+    /// How its data is protected; none before the data is open.
+    pub(crate) level: Option<LevelInForce>,
+    /// What stands between a thief and the data.
+    pub(crate) protection: Protection,
+    /// What a cold start takes, of a member.
+    pub(crate) cold_start: Option<ColdStart>,
+}
+
+/// Who the machine is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) name: NodeName,
+    pub(crate) machine: MachineId,
+    pub(crate) cluster: ClusterId,
+}
+
+/// A link with an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// As the kernel calls it.
+    pub(crate) name: String,
+    pub(crate) address: Address,
+}
+
+/// An address, and the prefix that its link reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) ip: Ipv4Addr,
+    pub(crate) prefix: Ipv4Prefix,
+}
+
+impl Now {
+    /// The machine's state; none while nothing is decided. Only a transition changes it: [`Facts::underway`],
+    /// [`Facts::waiting`], [`Facts::settled`].
+    pub(crate) const fn state(&self) -> Option<MachineState> {
+        self.state
+    }
+
+    /// Whether a condition has been true in this boot.
+    pub(crate) fn has_held(&self, name: ConditionName) -> bool {
+        self.held.contains(&name)
+    }
+
+    /// The link of this name has this address, or none any more.
+    pub(crate) fn link(&mut self, name: &str, address: Option<Address>) {
+        self.links.retain(|link| link.name != name);
+        self.links.extend(address.map(|address| Link { name: name.to_owned(), address }));
+    }
+}
+
+/// The facts of a boot; clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    boot: Arc<Boot>,
+    now: Arc<watch::Sender<Now>>,
+}
+
+impl Facts {
+    /// Of a machine about which nothing is decided yet, and the beginning of what it goes through.
+    pub(crate) fn new(boot: Boot) -> (Self, PowerOn) {
+        let now = Now {
+            state: None,
+            held: Vec::new(),
+            identity: None,
+            roles: Vec::new(),
+            links: Vec::new(),
+            vpn: None,
+            level: None,
+            protection: Protection::None,
+            cold_start: None,
+        };
+        (Self { boot: Arc::new(boot), now: Arc::new(watch::Sender::new(now)) }, PowerOn::new())
+    }
+
+    /// What never changes.
+    pub(crate) fn boot(&self) -> &Boot {
+        &self.boot
+    }
+
+    /// Answers a question about what is known now. `question` must not ask or change the facts itself.
+    pub(crate) fn read<T>(&self, question: impl FnOnce(&Now) -> T) -> T {
+        question(&self.now.borrow())
+    }
+
+    /// Their changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<Now> {
+        self.now.subscribe()
+    }
+
+    /// Something is known from now on. Whoever waits is woken if that is news.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut Now)) {
+        self.now.send_if_modified(|now| {
+            let before = now.clone();
+            change(now);
+            *now != before
+        });
+    }
+
+    /// The machine is on its way to be a member. Told by the board, which knows the reason.
+    pub(crate) fn underway(&self, underway: &Underway) {
+        self.update(|now| now.state = Some(underway.state()));
+    }
+
+    /// The machine waits to be given something. Told as [`Self::underway`].
+    pub(crate) fn waiting(&self, waiting: &Waiting) {
+        self.update(|now| now.state = Some(waiting.state()));
+    }
+
+    /// The machine has arrived where it stays until the next boot. Told as [`Self::underway`].
+    pub(crate) fn settled(&self, settled: &Settled) {
+        self.update(|now| now.state = Some(settled.state()));
+    }
+
+    /// A condition is true; whether for the first time in this boot. Told by the board, which knows when none holds.
+    pub(crate) fn holds(&self, name: ConditionName) -> bool {
+        self.now.send_if_modified(|now| {
+            let first = !now.has_held(name);
+            if first {
+                now.held.push(name);
+            }
+            first
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::Profile;
+    use model::{BootClass, RootHash};
+
+    use super::*;
+
+    fn facts() -> (Facts, PowerOn) {
+        Facts::new(Boot {
+            profile: Profile::Release,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        })
+    }
+
+    fn address(text: &str, bits: u8) -> Option<Address> {
+        let ip = text.parse().expect("an address");
+        Some(Address { ip, prefix: Ipv4Prefix::around(ip, bits).expect("a length") })
+    }
+
+    #[test]
+    fn a_link_has_the_address_it_was_given_last_and_leaves_the_others_theirs() {
+        let (facts, _power_on) = facts();
+        let links = || {
+            let shown = |link: &Link| format!("{} {} {}", link.name, link.address.ip, link.address.prefix);
+            facts.read(|now| now.links.iter().map(shown).collect::<Vec<_>>())
+        };
+        facts.update(|now| now.link("eth1", address("192.0.2.10", 24)));
+        // Ends as the other does: they are told apart by their whole names.
+        facts.update(|now| now.link("th1", address("198.51.100.7", 32)));
+        facts.update(|now| now.link("eth1", address("192.0.2.11", 24)));
+        assert_eq!(links(), ["th1 198.51.100.7 198.51.100.7/32", "eth1 192.0.2.11 192.0.2.0/24"]);
+        facts.update(|now| now.link("th1", None));
+        assert_eq!(links(), ["eth1 192.0.2.11 192.0.2.0/24"]);
+    }
+
+    /// Proves: S7
+    #[test]
+    fn there_is_no_state_before_one_is_decided() {
+        let (facts, power_on) = facts();
+        assert_eq!(facts.read(Now::state), None);
+        let underway = power_on.enrols();
+        facts.underway(&underway);
+        assert_eq!(facts.read(Now::state), Some(MachineState::Enrolling));
+        facts.settled(&underway.runs());
+        assert_eq!(facts.read(Now::state), Some(MachineState::Running));
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_by_news_and_by_nothing_else() {
+        let (facts, _power_on) = facts();
+        let mut changes = facts.watch();
+        let mut woken = || {
+            let woken = changes.has_changed().expect("they live");
+            changes.mark_unchanged();
+            woken
+        };
+        let tagging = |percent| facts.update(|now| now.level = Some(LevelInForce::Tagging { percent }));
+        tagging(3);
+        assert!(woken());
+        tagging(3);
+        assert!(!woken(), "known");
+        assert!(facts.holds(ConditionName::NodeReady) && woken());
+        assert!(!facts.holds(ConditionName::NodeReady) && !woken(), "not for the first time");
+        assert!(facts.read(|now| now.has_held(ConditionName::NodeReady) && !now.has_held(ConditionName::EtcdReady)));
+    }
+}
