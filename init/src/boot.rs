@@ -18,7 +18,7 @@ use crate::machine::disk::Disk;
 use crate::machine::kernel::{self, Kernel};
 use crate::network::mesh::Mesh;
 use crate::network::uplink::Uplink;
-use crate::public_api::PublicApi;
+use crate::rpc::public::PublicApi;
 use crate::runtime::child::Children;
 use crate::runtime::clock::{self, Floor};
 use crate::runtime::console;

@@ -8,7 +8,6 @@ mod enrolment;
 mod facts;
 mod machine;
 mod network;
-mod public_api;
 mod rpc;
 mod runtime;
 mod serve;

@@ -1,26 +1,23 @@
-//! The public API's port: accepts, shakes hands, says who calls, and hands requests to `public`.
+//! An API's port: accepts, shakes hands, says who calls, and hands requests to the API's methods. What belongs to one API
+//! alone is below it: `public`.
 //!
 //! ```text
-//!   TCP 7836 ─► door: rate, place ─► TLS 1.3 within 5 s ─► stranger | owner ─► HTTP/2 ─► access table ─► public
+//!   TCP ─► door: rate, place ─► TLS 1.3 within 5 s ─► stranger | owner ─► HTTP/2 ─► access table ─► methods
 //! ```
-//! Bounded in everything a stranger can cause: handshakes, places, time, bytes, log lines. It has a thread of its own:
+//! Bounded in everything a stranger can cause: handshakes, places, time, bytes, log lines. A port has a thread of its own:
 //! what strangers make it work keeps neither the supervisor nor the balancer waiting.
 
 mod access;
 mod audit;
 mod connection;
-mod context;
-mod debug;
-mod first_contact;
-mod kubernetes;
-mod public;
+pub(crate) mod public;
 mod session;
 #[cfg(test)]
 mod world;
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,15 +25,11 @@ use pki::client_auth::Owners;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use access::Methods;
+use access::{Guarded, Methods};
 use connection::Port;
-pub(crate) use context::{Broken, Context};
-pub(crate) use first_contact::{ClaimSecret, Claimable};
-pub(crate) use kubernetes::KubernetesAccess;
 
 use crate::runtime::tasks;
 
@@ -48,33 +41,37 @@ const VANISHED: Duration = Duration::from_secs(40);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The port cannot be bound.
-    #[error("listen on TCP {}", model::PUBLIC_API_PORT)]
-    Listen(#[source] io::Error),
+    #[error("listen on TCP {0}")]
+    Listen(u16, #[source] io::Error),
     /// The thread that serves it did not start, or panicked.
-    #[error("serve the public API")]
-    Serve(#[source] io::Error),
+    #[error("serve the API `{0}`")]
+    Serve(&'static str, #[source] io::Error),
 }
 
 /// What connections are answered with: certificates, accepted owners. Replaced when the machine gets its identity.
 #[derive(Debug, Clone)]
-pub(crate) struct Front {
+struct Front {
     /// TLS with the present certificates.
-    pub(crate) tls: Arc<ServerConfig>,
+    tls: Arc<ServerConfig>,
     /// Who an owner is.
-    pub(crate) owners: Owners,
+    owners: Owners,
 }
 
-/// Serves the public API until it fails; run as a task of the tree, works on a thread of its own.
-pub(crate) async fn serve(context: Arc<Context>, front: watch::Receiver<Front>) -> Result<(), Error> {
-    let methods = Methods::new(context, Handle::current());
-    let served = tasks::apart("api", move || accept(Port::new(methods, front)));
-    let Err(error) = served.await.map_err(Error::Serve)?;
+/// Serves the API `name` at `address` until it fails; run as a task of the tree, works on a thread of its own.
+async fn serve(
+    name: &'static str,
+    address: SocketAddr,
+    methods: Box<dyn Methods>,
+    front: watch::Receiver<Front>,
+) -> Result<(), Error> {
+    let guarded = Guarded::new(methods);
+    let served = tasks::apart(name, move || accept(address, Port::new(guarded, front)));
+    let Err(error) = served.await.map_err(|error| Error::Serve(name, error))?;
     Err(error)
 }
 
-async fn accept(port: Arc<Port>) -> Result<Infallible, Error> {
-    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
-    let listener = TcpListener::bind(address).await.map_err(Error::Listen)?;
+async fn accept(address: SocketAddr, port: Arc<Port>) -> Result<Infallible, Error> {
+    let listener = TcpListener::bind(address).await.map_err(|error| Error::Listen(address.port(), error))?;
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

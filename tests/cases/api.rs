@@ -21,7 +21,7 @@ use super::victim::{self, Victim};
 pub(crate) const CASES: &[Case] = &[
     // First: a source that was refused a minute ago is not written down again.
     case("what changes something and who is refused is written down", &["Q1"], audited),
-    case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], anonymous),
+    case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], strangers),
     case("who does not name the machine learns nothing of it in a handshake", &["A8"], nameless),
     case("a certificate that is not the owner's is refused", &["Q1", "S12"], wrong_certificate),
     case("whoever speaks no TLS is cut off within 5 s and told off once a minute", &["Q1"], no_tls),
@@ -47,7 +47,7 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
     Case { name, proves, needs: &[Need::Swtpm], run }
 }
 
-fn anonymous(t: &Context) -> anyhow::Result<()> {
+fn strangers(t: &Context) -> anyhow::Result<()> {
     let shared = victim::shared(t)?;
     let victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
     let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
@@ -104,7 +104,7 @@ fn audited(t: &Context) -> anyhow::Result<()> {
     // minute, so the first tries may not be; the owner asks first, for it shares the source and its handshakes.
     let (mut refusals, mut knocked): (Vec<(u16, Result<_, Code>)>, Option<Stopwatch>) = (Vec::new(), None);
     let written = victim.vm.until(t.within(70), || {
-        let lines = victim.lines("audit.strangers", "who=anonymous").ok()?;
+        let lines = victim.lines("audit.strangers", "who=stranger").ok()?;
         let ours = |line: &String| refusals.iter().any(|(port, _)| line.contains(&format!(":{port} ")));
         if let Some(line) = lines.into_iter().find(|line| line.contains("Status") && ours(line)) {
             return Some(line);

@@ -38,12 +38,12 @@ const ATTEMPT: Duration = Duration::from_secs(5);
 /// A fault's answer takes seconds; one that never comes fails the case.
 const FAULT: Duration = Duration::from_secs(120);
 
-/// An anonymous connection to a machine.
+/// A connection to a machine, a stranger's unless it shows a key.
 #[derive(Debug)]
 pub struct Stranger {
     runtime: Runtime,
     channel: Channel,
-    /// Where an anonymous one connects anew: a machine bears it for seconds only.
+    /// Where a stranger's connects anew: a machine bears it for seconds only.
     again: Option<SocketAddr>,
     port: u16,
 }

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use model::MachineState;
 use model::MachineState::{AwaitingKeys, Enrolling, Failed, NeedsOwner, Running};
+use model::{Caller, MachineState};
 
 use crate::Profile;
 
@@ -16,17 +16,6 @@ pub enum Permission {
     /// No authentication.
     Anyone,
     /// The owner, by the pinned key of its client certificate.
-    Owner,
-}
-
-/// Who calls, as the TLS session proved it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Caller {
-    /// Showed no certificate.
-    Unknown,
-    /// Showed a certificate that is not the owner's.
-    Stranger,
-    /// Holds the owner's key.
     Owner,
 }
 
@@ -106,10 +95,8 @@ pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller)
         return Err(Refused::State { is: state, answered_in: row.states });
     }
     match (row.permission, caller) {
-        (Permission::Anyone, Caller::Unknown | Caller::Stranger | Caller::Owner)
-        | (Permission::Owner, Caller::Owner) => Ok(row),
-        (Permission::Owner, Caller::Unknown) => Err(Refused::NoCertificate),
-        (Permission::Owner, Caller::Stranger) => Err(Refused::NotTheOwner),
+        (Permission::Anyone, Caller::Stranger | Caller::Owner) | (Permission::Owner, Caller::Owner) => Ok(row),
+        (Permission::Owner, Caller::Stranger) => Err(Refused::NoCertificate),
     }
 }
 
@@ -125,9 +112,9 @@ pub enum Refused {
         /// The states the method is answered in.
         answered_in: &'static [MachineState],
     },
-    /// The method is for the owner and the caller showed no certificate.
+    /// The method is for the owner and the caller is a stranger.
     NoCertificate,
-    /// The method is for the owner and the caller is somebody else.
+    /// The caller showed a certificate that is of no owner any more, so nothing is answered on its connection.
     NotTheOwner,
 }
 
@@ -183,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    const CALLERS: [Caller; 3] = [Caller::Unknown, Caller::Stranger, Caller::Owner];
+    const CALLERS: [Caller; 2] = [Caller::Stranger, Caller::Owner];
 
     fn code(path: &str, state: MachineState, caller: Caller) -> Code {
         decide(path, Profile::Release, state, caller)
@@ -220,8 +207,7 @@ mod tests {
         for row in TABLE.iter().filter(|row| row.permission == Permission::Owner) {
             for &state in row.states {
                 let refused = |caller| decide(row.path, Profile::Debug, state, caller).err();
-                assert_eq!(refused(Caller::Unknown), Some(Refused::NoCertificate), "{}", row.path);
-                assert_eq!(refused(Caller::Stranger), Some(Refused::NotTheOwner), "{}", row.path);
+                assert_eq!(refused(Caller::Stranger), Some(Refused::NoCertificate), "{}", row.path);
                 assert_eq!(refused(Caller::Owner), None, "{}", row.path);
             }
         }
@@ -294,7 +280,7 @@ mod tests {
             for method in ["Status", "Logs", "Reboot", "PowerOff"] {
                 let path = format!("/cairn.v1.Public/{method}");
                 assert_eq!(code(&path, state, Caller::Owner), Code::Ok, "{method} while {state}");
-                assert_eq!(code(&path, state, Caller::Stranger), Code::PermissionDenied, "{method} while {state}");
+                assert_eq!(code(&path, state, Caller::Stranger), Code::Unauthenticated, "{method} while {state}");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One budget for the bytes of all requests that are under way, whoever sends them; strangers have a small part of it.
 
-use crate::Guest;
+use model::Caller;
 
 /// Bytes that requests under way may take in all: 128 of the owner's largest.
 pub const BUDGET: usize = 8 << 20;
@@ -15,12 +15,12 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// Takes `bytes` for a request of `guest`; whether they are there.
-    pub fn take(&mut self, guest: Guest, bytes: usize) -> bool {
-        let (taken, most) = match guest {
-            Guest::Stranger => (&mut self.strangers, STRANGERS_BUDGET),
+    /// Takes `bytes` for a request of `caller`; whether they are there.
+    pub fn take(&mut self, caller: Caller, bytes: usize) -> bool {
+        let (taken, most) = match caller {
+            Caller::Stranger => (&mut self.strangers, STRANGERS_BUDGET),
             // What strangers may take is kept free for them, so neither can starve the other.
-            Guest::Owner => (&mut self.owners, BUDGET - STRANGERS_BUDGET),
+            Caller::Owner => (&mut self.owners, BUDGET - STRANGERS_BUDGET),
         };
         let fits = bytes <= most.saturating_sub(*taken);
         if fits {
@@ -30,10 +30,10 @@ impl Budget {
     }
 
     /// Gives back what [`Self::take`] took.
-    pub fn give_back(&mut self, guest: Guest, bytes: usize) {
-        let taken = match guest {
-            Guest::Stranger => &mut self.strangers,
-            Guest::Owner => &mut self.owners,
+    pub fn give_back(&mut self, caller: Caller, bytes: usize) {
+        let taken = match caller {
+            Caller::Stranger => &mut self.strangers,
+            Caller::Owner => &mut self.owners,
         };
         *taken = taken.saturating_sub(bytes);
     }
@@ -48,13 +48,13 @@ mod tests {
     fn the_bytes_of_all_requests_are_bounded_and_neither_side_takes_the_others() {
         let mut budget = Budget::default();
         let strangers =
-            std::iter::repeat_with(|| budget.take(Guest::Stranger, 1 << 10)).take_while(|took| *took).count();
+            std::iter::repeat_with(|| budget.take(Caller::Stranger, 1 << 10)).take_while(|took| *took).count();
         assert_eq!(strangers, STRANGERS_BUDGET >> 10);
-        let owners = std::iter::repeat_with(|| budget.take(Guest::Owner, 64 << 10)).take_while(|took| *took).count();
+        let owners = std::iter::repeat_with(|| budget.take(Caller::Owner, 64 << 10)).take_while(|took| *took).count();
         assert_eq!(owners, (BUDGET - STRANGERS_BUDGET) >> 16);
         assert_eq!(strangers * (1 << 10) + owners * (64 << 10), BUDGET, "and not a byte more");
-        budget.give_back(Guest::Stranger, 1 << 10);
-        assert!(!budget.take(Guest::Owner, 64 << 10), "strangers have left, but that is no owner's");
-        assert!(budget.take(Guest::Stranger, 1 << 10) && !budget.take(Guest::Stranger, 1));
+        budget.give_back(Caller::Stranger, 1 << 10);
+        assert!(!budget.take(Caller::Owner, 64 << 10), "strangers have left, but that is no owner's");
+        assert!(budget.take(Caller::Stranger, 1 << 10) && !budget.take(Caller::Stranger, 1));
     }
 }

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use model::Caller;
+
 use crate::bucket::{Bucket, Rate};
 
 /// How many connections of a kind there are at a time.
@@ -42,15 +44,6 @@ const KEPT_FOR_NEW: u32 = 32;
 const LATELY: Duration = Duration::from_secs(10);
 /// Sources of owners that are remembered: a few people with a few networks each.
 const KNOWN: usize = 16;
-
-/// What a finished handshake showed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Guest {
-    /// No certificate: anybody.
-    Stranger,
-    /// A certificate for the key of an owner.
-    Owner,
-}
 
 /// A connection's place; the order of places is that of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,7 +90,7 @@ struct Held {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Handshake,
-    Settled(Guest),
+    Settled(Caller),
 }
 
 /// A source that shook hands lately, and was no owner.
@@ -122,8 +115,8 @@ impl Stage {
     const fn room(self) -> Room {
         match self {
             Self::Handshake => HANDSHAKES,
-            Self::Settled(Guest::Stranger) => STRANGERS,
-            Self::Settled(Guest::Owner) => OWNERS,
+            Self::Settled(Caller::Stranger) => STRANGERS,
+            Self::Settled(Caller::Owner) => OWNERS,
         }
     }
 }
@@ -157,17 +150,17 @@ impl Door {
         Ok(Entered { place, instead_of })
     }
 
-    /// The handshake at `place` is finished; whoever loses their place for the guest is to be ended at once.
+    /// The handshake at `place` is finished; whoever loses their place for the caller is to be ended at once.
     ///
     /// # Errors
-    /// [`Left`]: the place was taken away, the guest is to be ended.
-    pub fn settle(&mut self, place: Place, guest: Guest) -> Result<Option<Place>, Left> {
+    /// [`Left`]: the place was taken away, the caller is to be ended.
+    pub fn settle(&mut self, place: Place, caller: Caller) -> Result<Option<Place>, Left> {
         let source = self.places.get(&place).ok_or(Left)?.source;
-        match guest {
-            Guest::Stranger => {}
-            Guest::Owner => self.welcome(source),
+        match caller {
+            Caller::Stranger => {}
+            Caller::Owner => self.welcome(source),
         }
-        let stage = Stage::Settled(guest);
+        let stage = Stage::Settled(caller);
         let instead_of = self.make_room(source, stage);
         self.places.insert(place, Held { source, stage });
         Ok(instead_of)

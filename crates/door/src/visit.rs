@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Guest;
+use model::Caller;
 
 /// From handshake to the first bytes of HTTP/2, and the longest time a stranger may have no request under way.
 const QUIET: Duration = Duration::from_secs(5);
@@ -13,7 +13,7 @@ const AGE: Duration = Duration::from_secs(15);
 /// A visit.
 #[derive(Debug, Clone)]
 pub struct Visit {
-    guest: Guest,
+    caller: Caller,
     began: Instant,
     heard: bool,
     open: u32,
@@ -46,8 +46,8 @@ impl Over {
 impl Visit {
     /// Begins with the end of the handshake.
     #[must_use]
-    pub const fn new(guest: Guest, now: Instant) -> Self {
-        Self { guest, began: now, heard: false, open: 0, quiet_since: now }
+    pub const fn new(caller: Caller, now: Instant) -> Self {
+        Self { caller, began: now, heard: false, open: 0, quiet_since: now }
     }
 
     /// It has said something.
@@ -69,13 +69,13 @@ impl Visit {
     /// When it is over if nothing else happens; none for an owner who is there.
     #[must_use]
     pub fn ends(&self) -> Option<(Instant, Over)> {
-        match (self.guest, self.heard, self.open) {
-            (Guest::Owner | Guest::Stranger, false, _) => Some((self.began + QUIET, Over::NoHttp)),
-            (Guest::Owner, true, _) => None,
-            (Guest::Stranger, true, 0) => {
+        match (self.caller, self.heard, self.open) {
+            (Caller::Owner | Caller::Stranger, false, _) => Some((self.began + QUIET, Over::NoHttp)),
+            (Caller::Owner, true, _) => None,
+            (Caller::Stranger, true, 0) => {
                 Some((self.quiet_since + QUIET, Over::Idle).min_by_time((self.began + AGE, Over::TooOld)))
             }
-            (Guest::Stranger, true, _) => Some((self.began + AGE, Over::TooOld)),
+            (Caller::Stranger, true, _) => Some((self.began + AGE, Over::TooOld)),
         }
     }
 }
@@ -104,14 +104,14 @@ mod tests {
     #[test]
     fn a_stranger_has_seconds_and_an_owner_who_speaks_has_no_end() {
         let now = testkit::origin();
-        for guest in [Guest::Stranger, Guest::Owner] {
-            assert_eq!(Visit::new(guest, now).ends(), Some((now + seconds(5), Over::NoHttp)), "{guest:?}");
+        for caller in [Caller::Stranger, Caller::Owner] {
+            assert_eq!(Visit::new(caller, now).ends(), Some((now + seconds(5), Over::NoHttp)), "{caller:?}");
         }
-        let mut owner = Visit::new(Guest::Owner, now);
+        let mut owner = Visit::new(Caller::Owner, now);
         owner.heard();
         assert_eq!(owner.ends(), None);
 
-        let mut stranger = Visit::new(Guest::Stranger, now);
+        let mut stranger = Visit::new(Caller::Stranger, now);
         stranger.heard();
         assert_eq!(stranger.ends(), Some((now + seconds(5), Over::Idle)), "a word is no request");
         stranger.asks();
@@ -131,7 +131,7 @@ mod tests {
         fn no_stranger_outlives_its_age_whatever_it_does(steps in prop::collection::vec((0u8..3, 0u64..4000), 0..50)) {
             let began = testkit::origin();
             let mut now = began;
-            let mut visit = Visit::new(Guest::Stranger, began);
+            let mut visit = Visit::new(Caller::Stranger, began);
             for (what, millis) in steps {
                 let (ends, _) = visit.ends().expect("a stranger's always ends");
                 prop_assert!(ends <= began + AGE);

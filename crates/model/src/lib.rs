@@ -3,6 +3,7 @@
 //! Words are those of the glossary in ARCHITECTURE.md. Every other crate
 //! may use this one; this one uses none of them.
 
+mod caller;
 mod chain;
 mod disk;
 mod ids;
@@ -12,6 +13,7 @@ mod pcr;
 mod progress;
 mod secret;
 
+pub use caller::Caller;
 pub use chain::Chain;
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
 pub use ids::{BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};

@@ -1,13 +1,14 @@
-//! The server's side of the public API: which certificate it shows to whom, the owner by key, everybody else anonymous.
+//! The server's side of the public API: which certificate it shows to whom, the owner by key, everybody else a stranger.
 //!
 //! A machine's certificate says which machine it is, of which cluster, in which roles. It is shown to a client that names
 //! the machine (SNI, RFC 6066, section 3), which only one that knows it can; everybody else sees one that says nothing.
 //!
-//! A client that shows no certificate is anonymous and gets what the permission table gives to anybody. One that
+//! A client that shows no certificate is a stranger and gets what the permission table gives to anybody. One that
 //! shows a certificate must be an owner: another key ends the handshake, so no request of it is ever read.
 
 use std::sync::Arc;
 
+use model::Caller;
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -21,13 +22,24 @@ use crate::key::{PrivateKey, PublicKey};
 use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
 use crate::verify::public_key_of;
 
-/// Who is on the other end of a connection that has finished its handshake.
+/// Who is on the other end of a connection that has finished its handshake, by name where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Caller {
+pub enum Who {
     /// Showed no certificate.
-    Anonymous,
+    Stranger,
     /// Proved to hold this owner's key.
     Owner(PublicKey),
+}
+
+impl Who {
+    /// As rules and bounds ask.
+    #[must_use]
+    pub const fn caller(&self) -> Caller {
+        match self {
+            Self::Stranger => Caller::Stranger,
+            Self::Owner(_) => Caller::Owner,
+        }
+    }
 }
 
 /// The owners a machine knows: their public keys, from the signed config. None on a blank machine.
@@ -35,7 +47,7 @@ pub enum Caller {
 pub struct Owners(Vec<PublicKey>);
 
 impl Owners {
-    /// These owners; an empty list lets everybody in as anonymous and nobody as an owner.
+    /// These owners; an empty list lets everybody in as a stranger and nobody as an owner.
     #[must_use]
     pub const fn new(keys: Vec<PublicKey>) -> Self {
         Self(keys)
@@ -45,10 +57,10 @@ impl Owners {
     ///
     /// # Errors
     /// A certificate that is none of these owners': it comes from a handshake that another list let in.
-    pub fn caller(&self, certificates: Option<&[CertificateDer<'_>]>) -> Result<Caller, NotAnOwner> {
+    pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Result<Who, NotAnOwner> {
         match certificates {
-            None | Some([]) => Ok(Caller::Anonymous),
-            Some([leaf]) => self.owner(leaf).cloned().map(Caller::Owner).ok_or(NotAnOwner),
+            None | Some([]) => Ok(Who::Stranger),
+            Some([leaf]) => self.owner(leaf).cloned().map(Who::Owner).ok_or(NotAnOwner),
             Some(_) => Err(NotAnOwner),
         }
     }

@@ -14,7 +14,7 @@ use rustls::{CertificateError, ClientConfig, Error};
 use crate::tls::{self, TlsError, signatures_of_tls13};
 use crate::verify::public_key_of;
 
-/// TLS for the first call to a machine: any leaf, once, anonymous.
+/// TLS for the first call to a machine: any leaf, once, as a stranger.
 ///
 /// # Errors
 /// [`TlsError`].

@@ -18,7 +18,7 @@ use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
 use crate::verify::{Purpose, VerifyError, public_key_of, verify};
 
 /// TLS to a machine: the server shows a leaf for exactly the name dialled and made of its key, and, behind it, the
-/// authority's certificate, whose key is `authority`. With `identity` the client is the owner, without it anonymous.
+/// authority's certificate, whose key is `authority`. With `identity` the client is the owner, without it a stranger.
 ///
 /// # Errors
 /// [`TlsError`].

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use keys::identity;
 use model::{ClusterId, MachineId, Role, Secret};
-use pki::client_auth::{Caller, Named, NotAnOwner, Owners, nameless_certificate, owner_certificate, server_config};
+use pki::client_auth::{Named, NotAnOwner, Owners, Who, nameless_certificate, owner_certificate, server_config};
 use pki::danger::first_contact;
 use pki::server_auth::{pinned, under_authority};
 use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, UnixTime, machine_tls_name};
@@ -134,17 +134,17 @@ fn handshake(client: ClientConfig, server: ServerConfig, name: &str) -> Result<F
 
 /// Proves: Q1
 #[test]
-fn an_owner_is_known_by_key_and_a_client_without_certificate_is_anonymous() {
+fn an_owner_is_known_by_key_and_a_client_without_certificate_is_a_stranger() {
     let (cluster, first, second) = (Cluster::create(), key(2), key(3));
     let owners = Owners::new(vec![first.public().clone(), second.public().clone()]);
-    let callers = [
-        (None, Caller::Anonymous),
-        (Some(&first), Caller::Owner(first.public().clone())),
-        (Some(&second), Caller::Owner(second.public().clone())),
+    let expected = [
+        (None, Who::Stranger),
+        (Some(&first), Who::Owner(first.public().clone())),
+        (Some(&second), Who::Owner(second.public().clone())),
     ];
-    for (owner, caller) in callers {
+    for (owner, who) in expected {
         let finished = handshake(cluster.client(owner), cluster.server(&[&first, &second]), &cluster.name()).unwrap();
-        assert_eq!(owners.caller(finished.server.peer_certificates()), Ok(caller));
+        assert_eq!(owners.who(finished.server.peer_certificates()), Ok(who));
         assert_eq!(finished.server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
         let group = finished.server.negotiated_key_exchange_group().unwrap().name();
         assert_eq!(group, NamedGroup::X25519MLKEM768);
@@ -162,7 +162,7 @@ fn another_owner_does_not_get_past_the_handshake() {
     }
     let stranger = owner_certificate(&wrong).unwrap();
     let owners = Owners::new(vec![right.public().clone()]);
-    assert_eq!(owners.caller(Some(&[stranger])), Err(NotAnOwner));
+    assert_eq!(owners.who(Some(&[stranger])), Err(NotAnOwner));
 }
 
 /// Proves: Q1
@@ -313,9 +313,9 @@ fn an_owner_shows_one_certificate_and_no_chain() {
     for behind in [certificate.clone(), owner_certificate(&key(4)).unwrap(), cluster.authority.certificate().clone()] {
         let chain = vec![certificate.clone(), behind];
         let owners = Owners::new(vec![owner.public().clone()]);
-        assert_eq!(owners.caller(Some(&chain[..1])), Ok(Caller::Owner(owner.public().clone())));
-        assert_eq!(owners.caller(Some(&chain)), Err(NotAnOwner));
-        assert_eq!(owners.caller(Some(&[])), Ok(Caller::Anonymous), "none at all is no certificate");
+        assert_eq!(owners.who(Some(&chain[..1])), Ok(Who::Owner(owner.public().clone())));
+        assert_eq!(owners.who(Some(&chain)), Err(NotAnOwner));
+        assert_eq!(owners.who(Some(&[])), Ok(Who::Stranger), "none at all is no certificate");
         let identity = Identity { chain, key: &owner };
         let client = pinned(cluster.authority.public().pin(), Some(identity), clock(NOW)).unwrap();
         let refused = handshake(client, cluster.server(&[&owner]), &cluster.name()).err();
@@ -360,8 +360,8 @@ fn neither_side_resumes_a_session() {
     assert_eq!(twice(eager(client()), generous(server()), &name)[1], Some(HandshakeKind::Resumed));
     assert_eq!(twice(eager(client()), server(), &name), FULL, "the server gives nothing to resume from");
     assert_eq!(twice(client(), generous(server()), &name), FULL, "the client keeps nothing");
-    let anonymous = under_authority(cluster.authority.certificate().clone(), None, clock(NOW)).unwrap();
-    assert_eq!(twice(anonymous, generous(server()), &name), FULL, "nor does one of a service");
+    let stranger = under_authority(cluster.authority.certificate().clone(), None, clock(NOW)).unwrap();
+    assert_eq!(twice(stranger, generous(server()), &name), FULL, "nor does one of a service");
 }
 
 /// Proves: S6

@@ -1,30 +1,30 @@
-//! The access table in front of every call: decided by the owners of now, before the body is read; refusals answered
-//! here, what is to be known of a call afterwards written down, and what a request may cost held to, all in this one place.
+//! The access table in front of every call of an API: decided by the owners of now, before the body is read; refusals
+//! answered here, what is to be known of a call afterwards written down, and what a request may cost held to, all in this
+//! one place.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::access::{self, Permission, decide};
-use api::debug_server::DebugServer;
-use api::public_server::PublicServer;
-use door::{Budget, Guest, Visit};
+use api::access::{self, Permission, Refused, decide};
+use door::{Budget, Visit};
 use http_body_util::{BodyExt, Limited};
+use model::{Caller, MachineState};
+use pki::client_auth::{NotAnOwner, Who};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
-use tonic::codegen::{Body as AnyBody, Bytes, Service as _, StdError};
+use tonic::codegen::{Body as AnyBody, BoxFuture, Bytes, StdError};
 use tonic::{Code, Status};
 
 use super::Front;
 use super::audit::{Audit, Call};
-use super::context::Context;
-use super::debug::Debug;
-use super::public::Public;
-use super::session::{Origin, Who};
+use super::session::Origin;
+use crate::facts::{Facts, Now};
 use crate::runtime::clock;
 use crate::runtime::lock;
 
@@ -32,35 +32,57 @@ use crate::runtime::lock;
 const STRANGER_ASKS: Duration = Duration::from_secs(5);
 /// gRPC's head before a message.
 const FRAMING: usize = 5;
-/// Where the debug profile's methods are.
-const DEBUG: &str = "/cairn.v1.Debug/";
 
-/// The methods, and what calls of all connections share.
-#[derive(Debug)]
-pub(super) struct Methods {
-    context: Arc<Context>,
-    pub(super) audit: Audit,
-    budget: Arc<Mutex<Budget>>,
-    public: PublicServer<Public>,
-    debug: Option<DebugServer<Debug>>,
+/// What stands behind the table: the methods of one API.
+pub(super) trait Methods: fmt::Debug + Send + Sync + 'static {
+    /// By what calls are decided.
+    fn facts(&self) -> &Facts;
+
+    /// A call that only an owner may make was let in.
+    fn owner_called(&self);
+
+    /// Answers a call that was let in.
+    fn call(&self, request: Request<Body>) -> BoxFuture<Response<Body>, Infallible>;
 }
 
-impl Methods {
-    /// Those that read `context`; faults are injected into the trees of `main`.
-    pub(super) fn new(context: Arc<Context>, main: tokio::runtime::Handle) -> Arc<Self> {
-        let public = PublicServer::new(Public(context.clone()))
-            .max_decoding_message_size(api::limits::REQUEST_BYTES)
-            .max_encoding_message_size(api::limits::RESPONSE_BYTES);
-        let debug = (context.facts.boot().profile == api::Profile::Debug)
-            .then(|| DebugServer::new(Debug { context: context.clone(), main }));
-        Arc::new(Self { context, audit: Audit::default(), budget: Arc::default(), public, debug })
+/// The boot has not read yet what it decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the machine has just begun to start; nothing was done; ask again")]
+pub(super) struct Undecided;
+
+impl From<Undecided> for Status {
+    fn from(error: Undecided) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+/// The machine's state.
+///
+/// # Errors
+/// [`Undecided`] for a call that comes before the boot decided anything.
+pub(super) fn state(facts: &Facts) -> Result<MachineState, Undecided> {
+    facts.read(Now::state).ok_or(Undecided)
+}
+
+/// An API's methods, and what calls of all connections share.
+#[derive(Debug)]
+pub(super) struct Guarded {
+    methods: Box<dyn Methods>,
+    pub(super) audit: Audit,
+    budget: Arc<Mutex<Budget>>,
+}
+
+impl Guarded {
+    /// These methods, nobody having called yet.
+    pub(super) fn new(methods: Box<dyn Methods>) -> Arc<Self> {
+        Arc::new(Self { methods, audit: Audit::default(), budget: Arc::default() })
     }
 }
 
 /// The methods as one connection reaches them: answers what the table refuses and passes on the rest.
 #[derive(Debug)]
 pub(super) struct Gate {
-    methods: Arc<Methods>,
+    guarded: Arc<Guarded>,
     front: watch::Receiver<Front>,
     origin: Origin,
     visit: Arc<watch::Sender<Visit>>,
@@ -68,7 +90,7 @@ pub(super) struct Gate {
 
 /// A call that may go on.
 struct Passed {
-    who: Who,
+    caller: Caller,
     /// How it is written down, where it is.
     call: Option<Call>,
     share: Share,
@@ -77,28 +99,44 @@ struct Passed {
 impl Gate {
     /// For one connection.
     pub(super) const fn new(
-        methods: Arc<Methods>,
+        guarded: Arc<Guarded>,
         front: watch::Receiver<Front>,
         origin: Origin,
         visit: Arc<watch::Sender<Visit>>,
     ) -> Self {
-        Self { methods, front, origin, visit }
+        Self { guarded, front, origin, visit }
     }
 
     /// Whether the call to `path` may go on.
     fn judge(&self, path: &str) -> Result<Passed, Status> {
-        let Methods { context, audit, budget, .. } = &*self.methods;
-        let (who, peer) = (self.origin.who(&self.front.borrow().owners), self.origin.peer);
-        let state = context.state()?;
-        let row = decide(path, context.facts.boot().profile, state, who.caller())
-            .inspect_err(|refused| audit.refused(who, peer, path, *refused))?;
-        let share = Share::take(budget, who.guest()).ok_or_else(busy)?;
-        if row.permission == Permission::Owner {
-            context.owner_called();
-            tracing::debug!(call = path, %peer, because = row.because, "call");
+        let Guarded { methods, audit, budget } = &*self.guarded;
+        let (facts, peer) = (methods.facts(), self.origin.peer);
+        let state = state(facts)?;
+        let who = self.origin.who(&self.front.borrow().owners).map_err(|NotAnOwner| {
+            audit.refused(Who::Stranger, peer, path, Refused::NotTheOwner);
+            Refused::NotTheOwner
+        })?;
+        let caller = who.caller();
+        let row = match decide(path, facts.boot().profile, state, caller) {
+            Ok(row) => row,
+            Err(refused) => {
+                audit.refused(who, peer, path, refused);
+                return Err(refused.into());
+            }
+        };
+        let share = Share::take(budget, caller).ok_or_else(busy)?;
+        match row.permission {
+            Permission::Owner => {
+                methods.owner_called();
+                tracing::debug!(call = path, %peer, because = row.because, "call");
+            }
+            Permission::Anyone => {}
         }
-        let call = (row.audit == access::Audit::Recorded).then(|| audit.begin(who, peer, path));
-        Ok(Passed { who, call, share })
+        let call = match row.audit {
+            access::Audit::Recorded => Some(audit.begin(who, peer, path)),
+            access::Audit::Silent => None,
+        };
+        Ok(Passed { caller, call, share })
     }
 
     /// The answer, which is always there in the end.
@@ -110,37 +148,28 @@ impl Gate {
         let asks = Asks::begin(&self.visit);
         let passed = self.judge(request.uri().path());
         request.extensions_mut().insert(self.origin.clone());
-        let methods = self.methods.clone();
+        let guarded = self.guarded.clone();
         async move {
             let _ends_with_the_answer = asks;
-            let Passed { who, call, share } = match passed {
+            let Passed { caller, call, share } = match passed {
                 Ok(passed) => passed,
                 Err(refused) => return refused.into_http(),
             };
-            let request = request.map(|body| match who.guest() {
-                Guest::Stranger => Body::new(Limited::new(share.held_by(body), bytes(Guest::Stranger))),
-                Guest::Owner => Body::new(share.held_by(body)),
+            let request = request.map(|body| match caller {
+                Caller::Stranger => Body::new(Limited::new(share.held_by(body), bytes(caller))),
+                Caller::Owner => Body::new(share.held_by(body)),
             });
-            let answer = methods.call(request);
-            let answer = match who.guest() {
-                Guest::Stranger => timeout(STRANGER_ASKS, answer).await.unwrap_or_else(|_| late().into_http()),
-                Guest::Owner => answer.await,
+            let answer = guarded.methods.call(request);
+            let answer = match caller {
+                Caller::Stranger => timeout(STRANGER_ASKS, answer).await.unwrap_or_else(|_| Ok(late().into_http())),
+                Caller::Owner => answer.await,
             };
+            let answer = answer.unwrap_or_else(|infallible| match infallible {});
             if let Some(call) = call {
                 call.end(outcome(&answer));
             }
             answer
         }
-    }
-}
-
-impl Methods {
-    fn call(&self, request: Request<Body>) -> impl Future<Output = Response<Body>> + Send + use<> {
-        let answer = match self.debug.clone().filter(|_| request.uri().path().starts_with(DEBUG)) {
-            Some(mut debug) => debug.call(request),
-            None => self.public.clone().call(request),
-        };
-        async move { answer.await.unwrap_or_else(|infallible| match infallible {}) }
     }
 }
 
@@ -179,13 +208,13 @@ impl Drop for Asks {
 /// A request's share of the bytes that all requests may take; given back when dropped.
 struct Share {
     budget: Arc<Mutex<Budget>>,
-    guest: Guest,
+    caller: Caller,
 }
 
 impl Share {
-    fn take(budget: &Arc<Mutex<Budget>>, guest: Guest) -> Option<Self> {
-        let taken = lock::even_if_poisoned(budget).take(guest, bytes(guest));
-        taken.then(|| Self { budget: budget.clone(), guest })
+    fn take(budget: &Arc<Mutex<Budget>>, caller: Caller) -> Option<Self> {
+        let taken = lock::even_if_poisoned(budget).take(caller, bytes(caller));
+        taken.then(|| Self { budget: budget.clone(), caller })
     }
 
     /// The body, which keeps its share until it is gone.
@@ -202,15 +231,15 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        lock::even_if_poisoned(&self.budget).give_back(self.guest, bytes(self.guest));
+        lock::even_if_poisoned(&self.budget).give_back(self.caller, bytes(self.caller));
     }
 }
 
 /// What a request may take at a time.
-const fn bytes(guest: Guest) -> usize {
-    match guest {
-        Guest::Stranger => FRAMING + api::limits::STRANGER_REQUEST_BYTES,
-        Guest::Owner => FRAMING + api::limits::REQUEST_BYTES,
+const fn bytes(caller: Caller) -> usize {
+    match caller {
+        Caller::Stranger => FRAMING + api::limits::STRANGER_REQUEST_BYTES,
+        Caller::Owner => FRAMING + api::limits::REQUEST_BYTES,
     }
 }
 

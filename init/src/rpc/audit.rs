@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use api::access::Refused;
 use door::{Lines, Topic};
+use pki::client_auth::Who;
 use tonic::Code;
 
-use super::session::Who;
 use crate::runtime::clock;
 use crate::runtime::lock;
 use crate::runtime::log;
@@ -64,9 +64,9 @@ impl Audit {
     }
 
     fn call(&self, seen: &Seen, topic: Topic, outcome: &str) {
-        match seen.who {
+        match &seen.who {
             Who::Owner(_) => log::write(OWNERS, seen.line(outcome).as_bytes()),
-            Who::Anonymous | Who::NoOwner => self.stranger(seen.from.ip(), topic, || seen.line(outcome)),
+            Who::Stranger => self.stranger(seen.from.ip(), topic, || seen.line(outcome)),
         }
     }
 
@@ -102,10 +102,9 @@ impl Seen {
     }
 
     fn line(&self, outcome: &str) -> String {
-        let who = match self.who {
-            Who::Anonymous => String::from("anonymous"),
-            Who::NoOwner => String::from("no-owner"),
-            Who::Owner(pin) => format!("owner:{pin}"),
+        let who = match &self.who {
+            Who::Stranger => String::from("stranger"),
+            Who::Owner(key) => format!("owner:{}", key.pin()),
         };
         format!("call who={who} from={} method={:?} outcome={outcome}", self.from, self.method)
     }

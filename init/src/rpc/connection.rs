@@ -12,9 +12,10 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use door::{Entered, Guest, Place, Visit};
+use door::{Entered, Place, Visit};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use model::Caller;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -22,8 +23,8 @@ use tokio::time::{sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::Front;
-use super::access::{Gate, Methods};
-use super::session::{Origin, Session, Who};
+use super::access::{Gate, Guarded};
+use super::session::{Origin, Session};
 use crate::runtime::clock;
 use crate::runtime::lock;
 
@@ -47,7 +48,7 @@ const STRANGER_ANSWERS: usize = 16 << 10;
 /// What all connections of the port share.
 #[derive(Debug)]
 pub(super) struct Port {
-    pub(super) methods: Arc<Methods>,
+    guarded: Arc<Guarded>,
     front: watch::Receiver<Front>,
     door: Mutex<Door>,
 }
@@ -67,8 +68,8 @@ struct Inside {
 }
 
 impl Port {
-    pub(super) fn new(methods: Arc<Methods>, front: watch::Receiver<Front>) -> Arc<Self> {
-        Arc::new(Self { methods, front, door: Mutex::default() })
+    pub(super) fn new(guarded: Arc<Guarded>, front: watch::Receiver<Front>) -> Arc<Self> {
+        Arc::new(Self { guarded, front, door: Mutex::default() })
     }
 
     /// Takes a connection in, or closes it.
@@ -84,7 +85,7 @@ impl Port {
                 let visit = connections.spawn(visit(inside, stream, peer));
                 lock::even_if_poisoned(&self.door).inside.insert(place, (peer.ip(), visit));
             }
-            Err(refused) => self.methods.audit.connection(peer.ip(), refused.because()),
+            Err(refused) => self.guarded.audit.connection(peer.ip(), refused.because()),
         }
     }
 
@@ -94,7 +95,7 @@ impl Port {
         let ended = lock::even_if_poisoned(&self.door).inside.remove(&leaves);
         if let Some((source, visit)) = ended {
             visit.abort();
-            self.methods.audit.connection(source, "made room for others");
+            self.guarded.audit.connection(source, "made room for others");
         }
     }
 }
@@ -119,7 +120,7 @@ async fn visit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(inside: Insid
         Err(_elapsed) => Err(String::from("handshake took longer than 5 s")),
     };
     if let Err(why) = ended {
-        inside.port.methods.audit.connection(peer.ip(), &why);
+        inside.port.guarded.audit.connection(peer.ip(), &why);
     }
 }
 
@@ -131,20 +132,20 @@ where
     let port = &inside.port;
     let mut front = port.front.clone();
     // The owners of now: they may be others than when the handshake began.
-    let guest = match origin.who(&front.borrow_and_update().owners) {
-        Who::NoOwner => return Err(String::from("handshake failed: the certificate is of no owner of this machine")),
-        who @ (Who::Anonymous | Who::Owner(_)) => who.guest(),
+    let caller = match origin.who(&front.borrow_and_update().owners) {
+        Ok(who) => who.caller(),
+        Err(error) => return Err(format!("handshake failed: {error}")),
     };
-    let settled = lock::even_if_poisoned(&port.door).decides.settle(inside.place, guest);
+    let settled = lock::even_if_poisoned(&port.door).decides.settle(inside.place, caller);
     let Ok(instead_of) = settled else { return Ok(()) }; // ended already, and written down
     port.make_room(instead_of);
-    let (visit, mut changes) = watch::channel(Visit::new(guest, clock::now()));
+    let (visit, mut changes) = watch::channel(Visit::new(caller, clock::now()));
     let visit = Arc::new(visit);
     let streams = Streams::default();
     let _end_with_it = Ending(streams.clone());
-    let gate = Gate::new(port.methods.clone(), port.front.clone(), origin.clone(), visit.clone());
-    let session = TokioIo::new(Session::new(stream, guest, visit));
-    let mut connection = pin!(http(guest, streams).serve_connection(session, gate));
+    let gate = Gate::new(port.guarded.clone(), port.front.clone(), origin.clone(), visit.clone());
+    let session = TokioIo::new(Session::new(stream, caller, visit));
+    let mut connection = pin!(http(caller, streams).serve_connection(session, gate));
     loop {
         let ends = changes.borrow_and_update().ends();
         tokio::select! {
@@ -157,7 +158,7 @@ where
             Ok(()) = changes.changed() => {}
             Ok(()) = front.changed() => {
                 let now = origin.who(&front.borrow_and_update().owners);
-                if now.guest() != guest {
+                if now.map(|who| who.caller()) != Ok(caller) {
                     return Err(String::from("its owner is no owner any more"));
                 }
             }
@@ -175,17 +176,17 @@ async fn until(ends: Option<(Instant, door::Over)>) -> door::Over {
     }
 }
 
-fn http(guest: Guest, streams: Streams) -> http2::Builder<Streams> {
+fn http(caller: Caller, streams: Streams) -> http2::Builder<Streams> {
     let mut http = http2::Builder::new(streams);
     http.timer(TokioTimer::new());
     http.keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE).max_header_list_size(HEAD);
-    match guest {
-        Guest::Stranger => http
+    match caller {
+        Caller::Stranger => http
             .max_concurrent_streams(STRANGER_STREAMS)
             .initial_stream_window_size(STRANGER_WINDOW)
             .initial_connection_window_size(STRANGER_CONNECTION_WINDOW)
             .max_send_buf_size(STRANGER_ANSWERS),
-        Guest::Owner => http
+        Caller::Owner => http
             .max_concurrent_streams(OWNER_STREAMS)
             .initial_stream_window_size(64 << 10)
             .initial_connection_window_size(256 << 10),

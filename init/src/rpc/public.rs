@@ -1,134 +1,207 @@
-//! The public API's methods, one after the other: read facts and board, ask the trees, answer. Who may call is decided before
-//! they run (`access`); what stays open is `streams`, what translates is `convert`.
+//! The public API of this boot: opened with a certificate that says nothing, given the machine's own once there is one,
+//! for those who call the machine by its name. To everybody else it goes on saying nothing.
 
+mod context;
 mod convert;
+mod debug;
+mod first_contact;
+mod kubernetes;
+mod methods;
 mod streams;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
-use api::{ConditionName, LogQuery, PublicState, Service, wire};
-use tonic::{Request, Response, Status, Streaming};
+use enrol::found::Found;
+use enrol::plan::Capped;
+use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
+use pki::{CertificateDer, Identity, PrivateKey, PublicKey, machine_tls_name};
+use supervise::{Backoff, Critical, InvalidTree, Readiness, Restart, Spec};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, watch};
 
-use super::context::{Context, GoingDown, Undecided};
-use super::session::Origin;
+use crate::enrolment::{Known, Member};
+use crate::facts::{self, Address};
 use crate::machine::power::PowerRequest;
-use crate::runtime::clock;
-use crate::runtime::log;
-use convert::When;
-use streams::Answers;
+use crate::rpc::{self, Front};
+use crate::runtime::child::Children;
+use crate::runtime::services::{Run, Services, Unit};
+use crate::runtime::tls::Clock;
+use crate::shown::board::BoardReader;
 
-/// The service.
+pub(crate) use context::{Broken, Context};
+use first_contact::{ClaimSecret, Claimable};
+use kubernetes::KubernetesAccess;
+pub(in crate::rpc) use methods::PublicMethods;
+
+/// Its task and its thread.
+const NAME: &str = "api";
+
+/// Which step failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No key for this boot.
+    #[error("make a key for the public API")]
+    Key(#[from] pki::KeyError),
+    /// No certificate for this boot.
+    #[error("make a certificate for the public API")]
+    Certificate(#[from] pki::IssueError),
+    /// Certificate and key do not fit.
+    #[error("configure the public API")]
+    Tls(#[from] pki::TlsError),
+    /// The table of tasks is no tree.
+    #[error("start the public API")]
+    Tree(#[from] InvalidTree),
+}
+
+/// The API, answering.
 #[derive(Debug)]
-pub(super) struct Public(pub(super) Arc<Context>);
+pub(crate) struct PublicApi {
+    /// What its methods read.
+    pub(crate) context: Arc<Context>,
+    /// Reboots and power-offs that were asked for.
+    pub(crate) power: mpsc::Receiver<PowerRequest>,
+    /// The task that serves.
+    pub(crate) tree: Services,
+    front: watch::Sender<Front>,
+    nameless: Nameless,
+}
 
-#[tonic::async_trait]
-impl api::public_server::Public for Public {
-    async fn get_state(&self, _: Request<wire::GetStateRequest>) -> Result<Response<wire::GetStateResponse>, Status> {
-        let mut nonce = [0; 32];
-        aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Status::internal("no random bytes"))?;
-        let state = self.0.state()?;
-        let version = crate::version::shown(self.0.facts.boot().profile);
-        Ok(Response::new(PublicState { version, state, nonce }.into()))
+/// What is shown to whoever does not know this machine: of this boot only, so that it does not tell one boot from another
+/// machine's, and made of a key that nothing else uses.
+#[derive(Debug)]
+struct Nameless {
+    certificate: CertificateDer<'static>,
+    key: PrivateKey,
+}
+
+impl PublicApi {
+    /// Opens the port, as what the seal says this machine is. Where nothing is known until [`Self::admit`], everybody is
+    /// a stranger, and the certificate is one of this boot only.
+    ///
+    /// # Errors
+    /// [`Error`] names the step.
+    pub(crate) fn open(
+        shown: BoardReader,
+        children: &Children,
+        uplink: Option<&Services>,
+        found: &Found,
+    ) -> Result<Self, Error> {
+        let key = PrivateKey::generate()?;
+        let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
+        let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
+        let (context, power) = Context::new(shown, children);
+        uplink.into_iter().for_each(|tree| context.show(tree));
+        let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
+        let served = context.clone();
+        let unit = Unit {
+            spec: Spec {
+                name: NAME,
+                needs: &[],
+                group: None,
+                start_deadline: Duration::from_secs(10),
+                stop_deadline: Duration::from_secs(1),
+                restart: Restart::Always(Backoff {
+                    first: Duration::from_millis(200),
+                    cap: Duration::from_secs(5),
+                    stable: Duration::from_secs(60),
+                }),
+                ready: Readiness::OnStart,
+                // The API is the only way in: a machine that cannot serve it for a minute starts again.
+                critical: Some(Critical { failures: 12, within: Duration::from_secs(60) }),
+            },
+            run: Run::task(move || {
+                let (context, present) = (served.clone(), present.clone());
+                async move {
+                    let methods = PublicMethods::new(context.clone(), Handle::current());
+                    tokio::select! {
+                        ended = rpc::serve(NAME, address, Box::new(methods), present) => ended,
+                        never = context.break_down_of(Broken::Api) => match never {},
+                    }
+                }
+            }),
+            probe: None,
+        };
+        let tree = Services::start(children, vec![unit])?;
+        context.show(&tree);
+        let api = Self { context, power, tree, front, nameless };
+        api.know(found)?;
+        Ok(api)
     }
 
-    async fn claim(&self, request: Request<wire::ClaimRequest>) -> Result<Response<wire::ClaimResponse>, Status> {
-        let origin = request.extensions().get::<Origin>().ok_or_else(|| Status::internal("no session"))?;
-        let claim = self.0.claim(|claim| claim.answer(origin.exporter))?;
-        Ok(Response::new(claim.into()))
-    }
-
-    async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
-        let Context { facts, shown, .. } = &*self.0;
-        let when = When { now: clock::unix_millis(), uptime: clock::uptime() };
-        let status = shown.read(|now, words| convert::status(facts.boot(), now, words, when));
-        Ok(Response::new(status.ok_or(Undecided)?.into()))
-    }
-
-    async fn timeline(&self, _: Request<wire::TimelineRequest>) -> Result<Response<wire::TimelineResponse>, Status> {
-        Ok(Response::new(self.0.shown.read(|_, words| words.timeline.clone()).into()))
-    }
-
-    async fn services(&self, _: Request<wire::ServicesRequest>) -> Result<Response<wire::ServicesResponse>, Status> {
-        let services: Vec<Service> = self.0.snapshots().into_iter().map(convert::service).collect();
-        Ok(Response::new(services.into()))
-    }
-
-    async fn restart_service(
-        &self,
-        request: Request<wire::RestartServiceRequest>,
-    ) -> Result<Response<wire::RestartServiceResponse>, Status> {
-        let name = request.into_inner().name;
-        for tree in self.0.trees() {
-            if tree.restart(&name).await.is_ok() {
-                tracing::info!(service = name, "restart asked for by the owner");
-                return Ok(Response::new(wire::RestartServiceResponse {}));
-            }
+    /// Takes on what was found: at first, and when a waiting machine looks again.
+    ///
+    /// # Errors
+    /// As [`Self::prove`].
+    pub(crate) fn know(&self, found: &Found) -> Result<(), Error> {
+        found.seal().map_or(Ok(()), |seal| self.prove(&Known::of(seal)))?;
+        if let Some(reason) = found.refused() {
+            self.context.first_contact(Claimable::Never(reason));
         }
-        Err(Status::not_found(format!("no service `{name}`; nothing was done; `cairnctl machine services` lists them")))
+        Ok(())
     }
 
-    type LogsStream = Answers<wire::LogEntry>;
-
-    async fn logs(&self, request: Request<wire::LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
-        let query = LogQuery::from(request.into_inner());
-        let reader = log::Reader::new(query).ok_or_else(|| Status::unavailable("the log is not open"))?;
-        Ok(Response::new(streams::logs(reader)))
+    /// Takes on the machine's identity: from now on it proves itself and knows its owners, also where its data stays shut.
+    ///
+    /// # Errors
+    /// [`Error`] when certificate and key do not fit.
+    fn prove(&self, known: &Known) -> Result<(), Error> {
+        let key = PrivateKey::ed25519(known.identity.seed())?;
+        let owners = known.owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
+        let named = Named {
+            name: machine_tls_name(known.holder.machine, known.holder.cluster),
+            identity: Identity { chain: known.chain.clone(), key: &key },
+        };
+        self.front.send_replace(self.nameless.front(Some(named), Owners::new(owners))?);
+        self.context.facts.update(|now| {
+            now.identity = Some(facts::Identity {
+                name: known.name.clone(),
+                machine: known.holder.machine,
+                cluster: known.holder.cluster,
+            });
+        });
+        Ok(())
     }
 
-    async fn reboot(&self, _: Request<wire::RebootRequest>) -> Result<Response<wire::RebootResponse>, Status> {
-        self.0.power(PowerRequest::Reboot).map_err(going_down)?;
-        Ok(Response::new(wire::RebootResponse {}))
+    /// Takes on a member, behind the cap: its identity, its authorities, and first contact where that has not been.
+    ///
+    /// # Errors
+    /// As [`Self::prove`].
+    pub(crate) fn admit(&self, member: &mut Member, _behind_the_cap: &Capped) -> Result<(), Error> {
+        self.prove(&member.known())?;
+        self.context.facts.update(|now| {
+            now.roles = member.cluster_roles();
+            now.vpn = Some(Address { ip: member.vpn_ip, prefix: member.vpn_prefix });
+        });
+        // Taken, not copied: with the owner's first call it is gone.
+        self.context.first_contact(match member.first_contact.take() {
+            Some((secret, config)) => Claimable::Open(ClaimSecret {
+                secret,
+                config,
+                machine: member.machine,
+                certificate: member.certificate.to_vec(),
+                ca_certificate: member.authorities.cairn.certificate().to_vec(),
+            }),
+            None => Claimable::Over,
+        });
+        let authority = member.authorities.kubernetes.clone();
+        self.context.admit(KubernetesAccess { authority, vpn_ip: member.vpn_ip });
+        Ok(())
     }
 
-    async fn power_off(&self, _: Request<wire::PowerOffRequest>) -> Result<Response<wire::PowerOffResponse>, Status> {
-        self.0.power(PowerRequest::PowerOff).map_err(going_down)?;
-        Ok(Response::new(wire::PowerOffResponse {}))
-    }
-
-    async fn kubeconfig(
-        &self,
-        request: Request<wire::KubeconfigRequest>,
-    ) -> Result<Response<wire::KubeconfigResponse>, Status> {
-        let kubernetes = self.0.kubernetes().ok_or_else(no_member)?;
-        let answer = kubernetes.certify(&request.into_inner().certificate_request, clock::unix())?;
-        Ok(Response::new(answer.into()))
-    }
-
-    type TunnelStream = Answers<wire::TunnelResponse>;
-
-    async fn tunnel(
-        &self,
-        request: Request<Streaming<wire::TunnelRequest>>,
-    ) -> Result<Response<Self::TunnelStream>, Status> {
-        let kubernetes = self.0.kubernetes().ok_or_else(no_member)?;
-        Ok(Response::new(streams::tunnel(request.into_inner(), |target| kubernetes.address(target)).await?))
-    }
-
-    async fn conditions(
-        &self,
-        _: Request<wire::ConditionsRequest>,
-    ) -> Result<Response<wire::ConditionsResponse>, Status> {
-        Ok(Response::new(self.0.shown.read(|_, words| words.conditions.clone()).into()))
-    }
-
-    type WaitConditionStream = Answers<wire::Condition>;
-
-    async fn wait_condition(
-        &self,
-        request: Request<wire::WaitConditionRequest>,
-    ) -> Result<Response<Self::WaitConditionStream>, Status> {
-        let name = request.into_inner().name;
-        if ConditionName::from_word(&name).is_none() {
-            return Err(Status::not_found(format!("no condition `{name}`; `cairnctl condition list` lists them")));
-        }
-        Ok(Response::new(streams::condition(self.0.shown.clone(), name)))
+    /// Shows a further tree through the API.
+    pub(crate) fn show(&self, tree: &Services) {
+        self.context.show(tree);
     }
 }
 
-fn no_member() -> Status {
-    Status::failed_precondition("the machine is no member yet")
-}
-
-fn going_down(error: GoingDown) -> Status {
-    Status::unavailable(error.to_string())
+impl Nameless {
+    /// With `named` to those who know its name.
+    fn front(&self, named: Option<Named<'_>>, owners: Owners) -> Result<Front, pki::TlsError> {
+        let nameless = Identity { chain: vec![self.certificate.clone()], key: &self.key };
+        let mut tls = server_config(nameless, named, owners.clone(), Arc::new(Clock))?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(Front { tls: Arc::new(tls), owners })
+    }
 }

@@ -6,10 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use api::access::Caller;
-use door::{Guest, Visit};
-use pki::SpkiPin;
-use pki::client_auth::Owners;
+use door::Visit;
+use model::Caller;
+use pki::client_auth::{NotAnOwner, Owners, Who};
 use rustls::ServerConnection;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -29,17 +28,6 @@ pub(super) struct Origin {
     pub(super) exporter: [u8; 32],
 }
 
-/// Who calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
-    /// Showed no certificate.
-    Anonymous,
-    /// Showed one that is of no owner now; of one at the handshake, or there would be no connection.
-    NoOwner,
-    /// Showed this owner's.
-    Owner(SpkiPin),
-}
-
 impl Origin {
     pub(super) fn of(session: &ServerConnection, peer: SocketAddr) -> Result<Self, rustls::Error> {
         let shown = session.peer_certificates().unwrap_or_default().iter().map(|shown| shown.clone().into_owned());
@@ -48,31 +36,11 @@ impl Origin {
     }
 
     /// Who that is to these owners. Asked anew for each request: owners come and go while a connection lives.
-    pub(super) fn who(&self, owners: &Owners) -> Who {
-        match owners.caller(Some(&self.shown)) {
-            Ok(pki::client_auth::Caller::Anonymous) => Who::Anonymous,
-            Ok(pki::client_auth::Caller::Owner(key)) => Who::Owner(key.pin()),
-            Err(pki::client_auth::NotAnOwner) => Who::NoOwner,
-        }
-    }
-}
-
-impl Who {
-    /// As the access table asks.
-    pub(super) const fn caller(self) -> Caller {
-        match self {
-            Self::Anonymous => Caller::Unknown,
-            Self::NoOwner => Caller::Stranger,
-            Self::Owner(_) => Caller::Owner,
-        }
-    }
-
-    /// As the bounds ask.
-    pub(super) const fn guest(self) -> Guest {
-        match self {
-            Self::Anonymous | Self::NoOwner => Guest::Stranger,
-            Self::Owner(_) => Guest::Owner,
-        }
+    ///
+    /// # Errors
+    /// The certificate is of no owner now. It was of one at the handshake, or there would be no connection, which ends.
+    pub(super) fn who(&self, owners: &Owners) -> Result<Who, NotAnOwner> {
+        owners.who(Some(&self.shown))
     }
 }
 
@@ -87,10 +55,10 @@ pub(super) struct Session<S> {
 }
 
 impl<S> Session<S> {
-    pub(super) fn new(stream: S, guest: Guest, visit: Arc<watch::Sender<Visit>>) -> Self {
-        let left = match guest {
-            Guest::Stranger => Some(STRANGER_SENDS),
-            Guest::Owner => None,
+    pub(super) fn new(stream: S, caller: Caller, visit: Arc<watch::Sender<Visit>>) -> Self {
+        let left = match caller {
+            Caller::Stranger => Some(STRANGER_SENDS),
+            Caller::Owner => None,
         };
         Self { stream, visit, heard: false, left }
     }

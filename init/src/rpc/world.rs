@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use super::Front;
-use super::access::{Gate, Methods};
-use super::context::Context;
+use super::access::{Gate, Guarded};
+use super::public::{Context, PublicMethods};
 use super::session::Origin;
 use crate::facts::Facts;
 use crate::machine::kernel::Boot;
@@ -27,7 +27,7 @@ use crate::shown::board::Board;
 
 /// A machine that runs, with one owner.
 pub(super) struct Machine {
-    pub(super) methods: Arc<Methods>,
+    pub(super) guarded: Arc<Guarded>,
     pub(super) power: mpsc::Receiver<PowerRequest>,
     pub(super) front: watch::Sender<Front>,
     pub(super) owner: PrivateKey,
@@ -48,7 +48,8 @@ impl Machine {
         let (context, power) = Context::new(shown, &Children::default());
         let owner = PrivateKey::generate().expect("a key");
         let front = watch::Sender::new(front(std::slice::from_ref(&owner)));
-        Self { methods: Methods::new(context, Handle::current()), power, front, owner }
+        let methods = PublicMethods::new(context, Handle::current());
+        Self { guarded: Guarded::new(Box::new(methods)), power, front, owner }
     }
 
     /// From now on these are the owners.
@@ -58,9 +59,9 @@ impl Machine {
 
     /// A connection as its requests see it.
     pub(super) fn gate(&self, origin: Origin) -> Gate {
-        let who = origin.who(&self.front.borrow().owners);
-        let visit = watch::Sender::new(door::Visit::new(who.guest(), clock::now()));
-        Gate::new(self.methods.clone(), self.front.subscribe(), origin, Arc::new(visit))
+        let who = origin.who(&self.front.borrow().owners).expect("an owner or a stranger");
+        let visit = watch::Sender::new(door::Visit::new(who.caller(), clock::now()));
+        Gate::new(self.guarded.clone(), self.front.subscribe(), origin, Arc::new(visit))
     }
 }
 

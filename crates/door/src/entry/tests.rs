@@ -30,7 +30,7 @@ fn strangers_have_few_places_and_who_holds_most_makes_room() {
     let mut settle = |door: &mut Door, number| {
         now += Duration::from_secs(1);
         let entered = door.knock(source(number), now).expect("slow enough");
-        (entered.place, door.settle(entered.place, Guest::Stranger).expect("it is there"))
+        (entered.place, door.settle(entered.place, Caller::Stranger).expect("it is there"))
     };
     let first: Vec<_> = (0..8).map(|_| settle(&mut door, 1)).collect();
     assert!(first.iter().all(|(_, instead)| instead.is_none()));
@@ -38,13 +38,13 @@ fn strangers_have_few_places_and_who_holds_most_makes_room() {
     for number in 2..5 {
         (0..8).for_each(|_| assert_eq!(settle(&mut door, number).1, None));
     }
-    assert_eq!(count(&door, Stage::Settled(Guest::Stranger)), 32);
-    let (guest, instead) = settle(&mut door, 5);
+    assert_eq!(count(&door, Stage::Settled(Caller::Stranger)), 32);
+    let (place, instead) = settle(&mut door, 5);
     assert_eq!(instead, Some(first[1].0), "all hold eight: the oldest of all leaves");
-    assert!(has(&door, guest) && !has(&door, first[1].0));
+    assert!(has(&door, place) && !has(&door, first[1].0));
     assert_eq!(settle(&mut door, 5).1.map(|place| place > first[7].0), Some(true), "now the second holds most");
-    door.leave(guest);
-    assert_eq!(count(&door, Stage::Settled(Guest::Stranger)), 31);
+    door.leave(place);
+    assert_eq!(count(&door, Stage::Settled(Caller::Stranger)), 31);
     assert_eq!(settle(&mut door, 6).1, None, "a place that was given back is free");
 }
 
@@ -75,20 +75,20 @@ fn an_owners_handshake_is_free_and_its_source_is_remembered() {
     let (mut door, now) = (Door::default(), testkit::origin());
     for _ in 0..1000 {
         let entered = door.knock(source(OWNER), now).expect("it was given back");
-        assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
+        assert_eq!(door.settle(entered.place, Caller::Owner), Ok(None));
         door.leave(entered.place);
     }
     // Another owner comes more often than sources are remembered; the first one's is still known.
     for _ in 0..2 * KNOWN {
         let entered = door.knock(source(OWNER + 1), now).expect("it was given back");
-        assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
+        assert_eq!(door.settle(entered.place, Caller::Owner), Ok(None));
         door.leave(entered.place);
     }
     // More sources than anything is kept for: nobody else gets in, and the owner does.
     let knocks = |door: &mut Door| (1..900).filter(|number| door.knock(source(*number), now).is_ok()).count();
     assert_eq!((knocks(&mut door), knocks(&mut door)), (40, 0));
     let entered = door.knock(source(OWNER), now).expect("known");
-    assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
+    assert_eq!(door.settle(entered.place, Caller::Owner), Ok(None));
 }
 
 /// Proves: Q1
@@ -96,22 +96,22 @@ fn an_owners_handshake_is_free_and_its_source_is_remembered() {
 fn a_place_that_was_taken_away_does_not_settle() {
     let (mut door, now) = (Door::default(), testkit::origin());
     let places: Vec<Place> = (0..9).map(|_| door.knock(source(1), now).expect("a burst").place).collect();
-    assert_eq!(door.settle(places[0], Guest::Owner), Err(Left), "the ninth of one source took it");
-    assert_eq!(door.settle(places[1], Guest::Owner), Ok(None));
+    assert_eq!(door.settle(places[0], Caller::Owner), Err(Left), "the ninth of one source took it");
+    assert_eq!(door.settle(places[1], Caller::Owner), Ok(None));
 }
 
 #[derive(Debug, Clone)]
 enum Step {
     Knock(u32),
-    Settle(prop::sample::Index, Guest),
+    Settle(prop::sample::Index, Caller),
     Leave(prop::sample::Index),
 }
 
 fn step(sources: u32) -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..sources).prop_map(Step::Knock),
-        3 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Guest::Stranger)),
-        1 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Guest::Owner)),
+        3 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Caller::Stranger)),
+        1 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Caller::Owner)),
         1 => any::<prop::sample::Index>().prop_map(Step::Leave),
     ]
 }
@@ -128,7 +128,7 @@ proptest! {
         for (step, millis) in steps {
             now += Duration::from_millis(millis);
             let owners: Vec<Place> = door.places.iter()
-                .filter(|(_, held)| held.stage == Stage::Settled(Guest::Owner)).map(|(place, _)| *place).collect();
+                .filter(|(_, held)| held.stage == Stage::Settled(Caller::Owner)).map(|(place, _)| *place).collect();
             let handshakes: Vec<Place> = door.places.iter()
                 .filter(|(_, held)| held.stage == Stage::Handshake).map(|(place, _)| *place).collect();
             match step {
@@ -136,10 +136,10 @@ proptest! {
                     let _refused_or_not = door.knock(source(number), now);
                     prop_assert!(owners.iter().all(|place| has(&door, *place)));
                 }
-                Step::Settle(index, guest) if !handshakes.is_empty() => {
-                    let taken = door.settle(*index.get(&handshakes), guest);
+                Step::Settle(index, caller) if !handshakes.is_empty() => {
+                    let taken = door.settle(*index.get(&handshakes), caller);
                     prop_assert!(taken.is_ok());
-                    if guest == Guest::Stranger {
+                    if caller == Caller::Stranger {
                         prop_assert!(owners.iter().all(|place| has(&door, *place)));
                     }
                 }
@@ -149,7 +149,7 @@ proptest! {
                 }
                 Step::Settle(..) | Step::Leave(_) => {}
             }
-            for stage in [Stage::Handshake, Stage::Settled(Guest::Stranger), Stage::Settled(Guest::Owner)] {
+            for stage in [Stage::Handshake, Stage::Settled(Caller::Stranger), Stage::Settled(Caller::Owner)] {
                 prop_assert!(count(&door, stage) <= stage.room().all);
                 for number in 0..40 {
                     let own = door.places.values().filter(|held| held.stage == stage && held.source == source(number));
@@ -176,12 +176,12 @@ proptest! {
             if let Ok(entered) = door.knock(source(number), now)
                 && settles
             {
-                let _taken_or_not = door.settle(entered.place, Guest::Stranger);
+                let _taken_or_not = door.settle(entered.place, Caller::Stranger);
             }
             if let Some((place, until)) = owner
                 && step >= until
             {
-                prop_assert!(door.settle(place, Guest::Owner).is_ok(), "its place was taken away");
+                prop_assert!(door.settle(place, Caller::Owner).is_ok(), "its place was taken away");
                 door.leave(place);
                 owner = None;
             }

@@ -72,7 +72,7 @@ async fn a_stranger_is_refused_and_fills_neither_machine_nor_record() {
     }
     assert!(machine.power.try_recv().is_err(), "nothing was asked of the machine");
     let expected = format!(
-        "call who=anonymous from={peer} method=\"/cairn.v1.Public/PowerOff\" outcome=refused reason=\"only for the \
+        "call who=stranger from={peer} method=\"/cairn.v1.Public/PowerOff\" outcome=refused reason=\"only for the \
          owner; nothing was done; call with the owner's certificate\""
     );
     assert_eq!(audited(peer).await, [(String::from("audit.strangers"), expected)]);
@@ -109,12 +109,18 @@ async fn a_caller_who_leaves_before_the_answer_is_written_down() {
 #[tokio::test]
 async fn the_owner_is_decided_for_each_request_by_the_owners_of_now() {
     let machine = Machine::running();
-    let connection = machine.gate(origin(Some(&machine.owner), "192.0.2.4:1004"));
-    let status = async || outcome(&connection.answer(request("Status", Full::from(EMPTY))).await);
+    let peer = "192.0.2.4:1004";
+    let connection = machine.gate(origin(Some(&machine.owner), peer));
+    let ask = async |method| outcome(&connection.answer(request(method, Full::from(EMPTY))).await);
+    let status = async || ask("Status").await;
     assert_eq!(status().await, Code::Ok);
     let other = PrivateKey::generate().expect("a key");
     machine.owned_by(&[other]);
     assert_eq!(status().await, Code::PermissionDenied, "on the same connection");
+    assert_eq!(ask("GetState").await, Code::PermissionDenied, "nor what a stranger is told: the connection ends");
+    let refused = "outcome=refused reason=\"only for the owner, whose key this is not; nothing was done\"";
+    let line = format!("call who=stranger from={peer} method=\"/cairn.v1.Public/Status\" {refused}");
+    assert_eq!(audited(peer).await, [(String::from("audit.strangers"), line)]);
     machine.owned_by(std::slice::from_ref(&machine.owner));
     assert_eq!(status().await, Code::Ok, "and again");
 }
@@ -139,7 +145,7 @@ impl AnyBody for Half {
 async fn a_half_sent_request_of_a_stranger_ends_after_five_seconds_and_gives_its_bytes_back() {
     let machine = Machine::running();
     let gate = machine.gate(origin(None, "192.0.2.5:1005"));
-    let most = door::STRANGERS_BUDGET / bytes(Guest::Stranger);
+    let most = door::STRANGERS_BUDGET / bytes(Caller::Stranger);
     let began = tokio::time::Instant::now();
     let half = || request("GetState", Half(Some(Bytes::from_static(&[0, 0, 0, 4, 0, 1, 2]))));
     let mut open: tokio::task::JoinSet<_> = (0..most).map(|_| gate.answer(half())).collect();

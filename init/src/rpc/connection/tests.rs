@@ -34,7 +34,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let machine = Machine::running();
-        let port = Port::new(machine.methods.clone(), machine.front.subscribe());
+        let port = Port::new(machine.guarded.clone(), machine.front.subscribe());
         Self { machine, port, connections: JoinSet::new() }
     }
 
@@ -134,7 +134,7 @@ async fn a_stranger_who_sends_without_end_is_cut_off_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_strangers_half_sent_requests_are_two_at_a_time_and_end_with_their_connection() {
     let mut world = World::new();
-    let idle = Arc::strong_count(&world.machine.methods);
+    let idle = Arc::strong_count(&world.machine.guarded);
     let mut stranger = world.shake_hands(1, None).await.expect("a session");
     stranger.write_all(PREFACE).await.expect("sent");
     for stream in [1, 3, 5] {
@@ -146,7 +146,7 @@ async fn a_strangers_half_sent_requests_are_two_at_a_time_and_end_with_their_con
     about(10, began.elapsed());
     let refused = |stream| heard.windows(13).any(|frame| frame == [0, 0, 4, 3, 0, 0, 0, 0, stream, 0, 0, 0, 7]);
     assert_eq!([1, 3, 5].map(refused), [false, false, true], "{heard:?}");
-    assert_eq!((world.held(), Arc::strong_count(&world.machine.methods)), (0, idle));
+    assert_eq!((world.held(), Arc::strong_count(&world.machine.guarded)), (0, idle));
 
     // An owner's may take its time, and ends with its connection, too.
     let owner = world.owner();
@@ -154,10 +154,10 @@ async fn a_strangers_half_sent_requests_are_two_at_a_time_and_end_with_their_con
     session.write_all(PREFACE).await.expect("sent");
     session.write_all(&head(1, "/cairn.v1.Public/Status")).await.expect("sent");
     answers(&mut session).await;
-    assert!(Arc::strong_count(&world.machine.methods) > idle, "it is under way");
+    assert!(Arc::strong_count(&world.machine.guarded) > idle, "it is under way");
     world.machine.owned_by(&[]);
     about(0, borne(&mut session).await);
-    assert_eq!((world.held(), Arc::strong_count(&world.machine.methods)), (0, idle));
+    assert_eq!((world.held(), Arc::strong_count(&world.machine.guarded)), (0, idle));
 }
 
 /// Proves: A6 Q1

@@ -1,15 +1,14 @@
-//! What the API's methods stand on: facts and board, the trees, first contact, a member's authority. Shared by the boot, which
+//! What the public API's methods stand on: facts and board, the trees, first contact, a member's authority. Shared by the boot, which
 //! fills it, and by every call, which reads it; decides nothing.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use model::MachineState;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::first_contact::Claimable;
 use super::kubernetes::KubernetesAccess;
-use crate::facts::{Facts, Now};
+use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::runtime::child::Children;
 use crate::runtime::lock;
@@ -30,22 +29,11 @@ pub(crate) enum Broken {
 #[error("the machine is going down already")]
 pub(crate) struct GoingDown;
 
-/// The boot has not read yet what it decides by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the machine has just begun to start; nothing was done; ask again")]
-pub(super) struct Undecided;
-
-impl From<Undecided> for tonic::Status {
-    fn from(error: Undecided) -> Self {
-        Self::unavailable(error.to_string())
-    }
-}
-
 /// What the methods need; calls share it.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// What calls are decided by.
-    pub(crate) facts: Facts,
+    pub(super) facts: Facts,
     /// What the machine shows.
     pub(super) shown: BoardReader,
     /// Where children are started.
@@ -113,14 +101,6 @@ impl Context {
     /// All services of all trees.
     pub(super) fn snapshots(&self) -> Vec<Snapshot> {
         lock::even_if_poisoned(&self.trees).iter().flat_map(Services::snapshots).collect()
-    }
-
-    /// The machine's state.
-    ///
-    /// # Errors
-    /// [`Undecided`] for a call that comes before the boot decided anything.
-    pub(super) fn state(&self) -> Result<MachineState, Undecided> {
-        self.facts.read(Now::state).ok_or(Undecided)
     }
 
     /// Asks where first contact stands.

@@ -1,0 +1,10 @@
+//! Whom an API has in front of it: what rules and bounds tell apart. How that was proved is the connection's matter.
+
+/// Who calls. Each kind has its rows of permissions, its places and its bounds; whoever is of no kind is a stranger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Caller {
+    /// Has proven nothing.
+    Stranger,
+    /// Holds the key of an owner.
+    Owner,
+}

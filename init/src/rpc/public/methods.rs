@@ -1,0 +1,180 @@
+//! The public API's methods, one after the other: read facts and board, ask the trees, answer. Who may call is decided before
+//! they run (`access`); what stays open is `streams`, what translates is `convert`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use api::debug_server::DebugServer;
+use api::public_server::PublicServer;
+use api::{ConditionName, LogQuery, PublicState, Service, wire};
+use tokio::runtime::Handle;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service as _, http};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::context::{Context, GoingDown};
+use super::convert::{self, When};
+use super::debug::Debug;
+use super::streams::{self, Answers};
+use crate::facts::Facts;
+use crate::machine::power::PowerRequest;
+use crate::rpc::access::{Methods, Undecided, state};
+use crate::rpc::session::Origin;
+use crate::runtime::clock;
+use crate::runtime::log;
+
+/// Where the debug profile's methods are.
+const DEBUG: &str = "/cairn.v1.Debug/";
+
+/// All methods that the port has.
+#[derive(Debug)]
+pub(in crate::rpc) struct PublicMethods {
+    context: Arc<Context>,
+    public: PublicServer<Public>,
+    debug: Option<DebugServer<Debug>>,
+}
+
+impl PublicMethods {
+    /// Those that read `context`; faults are injected into the trees of `main`.
+    pub(in crate::rpc) fn new(context: Arc<Context>, main: Handle) -> Self {
+        let public = PublicServer::new(Public(context.clone()))
+            .max_decoding_message_size(api::limits::REQUEST_BYTES)
+            .max_encoding_message_size(api::limits::RESPONSE_BYTES);
+        let debug = (context.facts.boot().profile == api::Profile::Debug)
+            .then(|| DebugServer::new(Debug { context: context.clone(), main }));
+        Self { context, public, debug }
+    }
+}
+
+impl Methods for PublicMethods {
+    fn facts(&self) -> &Facts {
+        &self.context.facts
+    }
+
+    fn owner_called(&self) {
+        self.context.owner_called();
+    }
+
+    fn call(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {
+        match self.debug.clone().filter(|_| request.uri().path().starts_with(DEBUG)) {
+            Some(mut debug) => debug.call(request),
+            None => self.public.clone().call(request),
+        }
+    }
+}
+
+/// The service.
+#[derive(Debug)]
+struct Public(Arc<Context>);
+
+#[tonic::async_trait]
+impl api::public_server::Public for Public {
+    async fn get_state(&self, _: Request<wire::GetStateRequest>) -> Result<Response<wire::GetStateResponse>, Status> {
+        let mut nonce = [0; 32];
+        aws_lc_rs::rand::fill(&mut nonce).map_err(|_| Status::internal("no random bytes"))?;
+        let state = state(&self.0.facts)?;
+        let version = crate::version::shown(self.0.facts.boot().profile);
+        Ok(Response::new(PublicState { version, state, nonce }.into()))
+    }
+
+    async fn claim(&self, request: Request<wire::ClaimRequest>) -> Result<Response<wire::ClaimResponse>, Status> {
+        let origin = request.extensions().get::<Origin>().ok_or_else(|| Status::internal("no session"))?;
+        let claim = self.0.claim(|claim| claim.answer(origin.exporter))?;
+        Ok(Response::new(claim.into()))
+    }
+
+    async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
+        let Context { facts, shown, .. } = &*self.0;
+        let when = When { now: clock::unix_millis(), uptime: clock::uptime() };
+        let status = shown.read(|now, words| convert::status(facts.boot(), now, words, when));
+        Ok(Response::new(status.ok_or(Undecided)?.into()))
+    }
+
+    async fn timeline(&self, _: Request<wire::TimelineRequest>) -> Result<Response<wire::TimelineResponse>, Status> {
+        Ok(Response::new(self.0.shown.read(|_, words| words.timeline.clone()).into()))
+    }
+
+    async fn services(&self, _: Request<wire::ServicesRequest>) -> Result<Response<wire::ServicesResponse>, Status> {
+        let services: Vec<Service> = self.0.snapshots().into_iter().map(convert::service).collect();
+        Ok(Response::new(services.into()))
+    }
+
+    async fn restart_service(
+        &self,
+        request: Request<wire::RestartServiceRequest>,
+    ) -> Result<Response<wire::RestartServiceResponse>, Status> {
+        let name = request.into_inner().name;
+        for tree in self.0.trees() {
+            if tree.restart(&name).await.is_ok() {
+                tracing::info!(service = name, "restart asked for by the owner");
+                return Ok(Response::new(wire::RestartServiceResponse {}));
+            }
+        }
+        Err(Status::not_found(format!("no service `{name}`; nothing was done; `cairnctl machine services` lists them")))
+    }
+
+    type LogsStream = Answers<wire::LogEntry>;
+
+    async fn logs(&self, request: Request<wire::LogsRequest>) -> Result<Response<Self::LogsStream>, Status> {
+        let query = LogQuery::from(request.into_inner());
+        let reader = log::Reader::new(query).ok_or_else(|| Status::unavailable("the log is not open"))?;
+        Ok(Response::new(streams::logs(reader)))
+    }
+
+    async fn reboot(&self, _: Request<wire::RebootRequest>) -> Result<Response<wire::RebootResponse>, Status> {
+        self.0.power(PowerRequest::Reboot).map_err(going_down)?;
+        Ok(Response::new(wire::RebootResponse {}))
+    }
+
+    async fn power_off(&self, _: Request<wire::PowerOffRequest>) -> Result<Response<wire::PowerOffResponse>, Status> {
+        self.0.power(PowerRequest::PowerOff).map_err(going_down)?;
+        Ok(Response::new(wire::PowerOffResponse {}))
+    }
+
+    async fn kubeconfig(
+        &self,
+        request: Request<wire::KubeconfigRequest>,
+    ) -> Result<Response<wire::KubeconfigResponse>, Status> {
+        let kubernetes = self.0.kubernetes().ok_or_else(no_member)?;
+        let answer = kubernetes.certify(&request.into_inner().certificate_request, clock::unix())?;
+        Ok(Response::new(answer.into()))
+    }
+
+    type TunnelStream = Answers<wire::TunnelResponse>;
+
+    async fn tunnel(
+        &self,
+        request: Request<Streaming<wire::TunnelRequest>>,
+    ) -> Result<Response<Self::TunnelStream>, Status> {
+        let kubernetes = self.0.kubernetes().ok_or_else(no_member)?;
+        Ok(Response::new(streams::tunnel(request.into_inner(), |target| kubernetes.address(target)).await?))
+    }
+
+    async fn conditions(
+        &self,
+        _: Request<wire::ConditionsRequest>,
+    ) -> Result<Response<wire::ConditionsResponse>, Status> {
+        Ok(Response::new(self.0.shown.read(|_, words| words.conditions.clone()).into()))
+    }
+
+    type WaitConditionStream = Answers<wire::Condition>;
+
+    async fn wait_condition(
+        &self,
+        request: Request<wire::WaitConditionRequest>,
+    ) -> Result<Response<Self::WaitConditionStream>, Status> {
+        let name = request.into_inner().name;
+        if ConditionName::from_word(&name).is_none() {
+            return Err(Status::not_found(format!("no condition `{name}`; `cairnctl condition list` lists them")));
+        }
+        Ok(Response::new(streams::condition(self.0.shown.clone(), name)))
+    }
+}
+
+fn no_member() -> Status {
+    Status::failed_precondition("the machine is no member yet")
+}
+
+fn going_down(error: GoingDown) -> Status {
+    Status::unavailable(error.to_string())
+}
