@@ -5,8 +5,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use kube::{ControlPlane, Credential, OwnerKubeconfig, Plan};
-use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, POD_PREFIX, Secret, VPN_PREFIX};
+use kube::{ClusterRole, Credential, EtcdCluster, OwnerKubeconfig, Plan};
+use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, POD_PREFIX, Role, Secret, VPN_PREFIX};
 use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
 use zeroize::Zeroizing;
 
@@ -35,7 +35,9 @@ pub fn plan() -> Plan {
         cluster: ClusterId([0; 16]),
         vpn: VPN_PREFIX.nth(1).expect("a /16 has it"),
         pods: Ipv4Prefix::new(POD_PREFIX.nth(0).expect("each prefix has it"), 24).expect("a multiple of 256"),
-        control_plane: ControlPlane::Lone,
+        role: ClusterRole::Coordinator { etcd: EtcdCluster::New },
+        kubernetes: vec![Role::Coordinator, Role::Node],
+        others: Vec::new(),
         bin: "/bin",
     }
 }

@@ -39,6 +39,7 @@ use create::Made;
 pub(crate) use member::{Authorities, Known, Member};
 use perform::{Data, LocalPerformer};
 use vault::Keys;
+pub(crate) use vault::LoadError;
 
 /// Why nothing can be decided: what was there could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -232,8 +233,8 @@ fn open(opening: Opening) -> Result<Prepared, Failure> {
 /// master secret it comes from stays in memory.
 ///
 /// # Errors
-/// [`vault::LoadError`] when the data partition does not give the master secret.
-pub(crate) async fn kubernetes_secrets_key(cluster: ClusterId) -> Result<Secret<32>, vault::LoadError> {
+/// [`LoadError`] when the data partition does not give the master secret.
+pub(crate) async fn kubernetes_secrets_key(cluster: ClusterId) -> Result<Secret<32>, LoadError> {
     tasks::blocking(move || {
         let master = vault::load_master_secret(vault::ROOT)?;
         Ok(keys::identity::kubernetes_secrets_key(&master, cluster))

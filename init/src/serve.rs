@@ -2,14 +2,15 @@
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use enrol::plan::Capped;
-use kube::{ControlPlane, Plan};
+use kube::{ClusterRole, EtcdCluster, Plan, Wanted};
 use model::{Chain, Ipv4Prefix, POD_PREFIX, Underway};
 use supervise::StopReason;
 
-use crate::control::{self, Extent};
+use crate::control;
 use crate::enrolment::{self, Member};
 use crate::machine::buttons::Buttons;
 use crate::machine::power::{self, PowerRequest};
@@ -45,21 +46,19 @@ pub(crate) struct Machine {
 /// What could not be started; and what could not be mended: the machine then starts again.
 pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
     let Machine { board, children, mut api, mut buttons, member, mesh, underway } = machine;
-    let plan = Plan {
+    let plan = Arc::new(Plan {
         node: member.name.clone(),
         cluster: member.cluster,
         vpn: mesh.vpn_ip,
         pods: pod_prefix(mesh.vpn_ip),
-        control_plane: ControlPlane::Lone,
+        // The first machine of a cluster, and so far the only one.
+        role: ClusterRole::Coordinator { etcd: EtcdCluster::New },
+        kubernetes: member.roles.clone(),
+        others: Vec::new(),
         bin: "/bin",
-    };
-    let (extent, node) = if member.roles.is_empty() {
-        (Extent::Consensus, storage::Node::Never)
-    } else {
-        let secrets = enrolment::kubernetes_secrets_key(member.cluster).await?;
-        (Extent::Kubernetes { roles: member.roles.clone(), secrets }, storage::Node::Awaited)
-    };
-    let mut services = Services::start(&children, control::units(&board, &plan, extent, &member.authorities)?)?;
+    });
+    let node = if plan.wants(Wanted::Worker) { storage::Node::Awaited } else { storage::Node::Never };
+    let mut services = Services::start(&children, control::units(&board, &plan, &member.authorities).await?)?;
     api.show(&services);
     let _reporting = tasks::spawn(control::report(board.clone(), services.clone()));
     let _small = tasks::spawn(memory::keep_small(services.clone()));

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::images::PAUSE;
 use crate::plan::Plan;
-use crate::service::{File, Probe, ServiceSpec};
+use crate::service::{Condition, File, Limits, Privileges, Probe, ServiceSpec, Wanted};
 use crate::{CONTAINERD_SOCKET, SHIM_CGROUP};
 
 pub(crate) const NAME: &str = "containerd";
@@ -49,6 +49,12 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         files: [CONFIG, NETWORK, "/data/containerd"].map(str::to_owned).to_vec(),
         probe: Probe::UnixSocket { path: CONTAINERD_SOCKET },
         needs: Vec::new(),
+        wanted_by: Wanted::Worker,
+        // With the shims of all pods.
+        limits: Limits::gib(2, 16 << 10),
+        privileges: Privileges::MayGrow,
+        condition: Some(Condition::Containerd),
+        record: None,
     }
 }
 

@@ -8,7 +8,9 @@ use serde_json::json;
 use crate::credential::{Credential, authority_path};
 use crate::plan::{LOCAL_API, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
 use crate::secrets::SECRETS_ENCRYPTION;
-use crate::service::{File, Need, Probe, ServiceSpec, Until, loopback, paths};
+use crate::service::{
+    Condition, File, Limits, Need, Privileges, Probe, Record, ServiceSpec, Until, Wanted, loopback, paths,
+};
 use crate::{audit, etcd, kubeconfig};
 
 pub(crate) const APISERVER: &str = "kube.apiserver";
@@ -84,6 +86,11 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
             until: Until::Started,
             because: "it retries etcd by itself; to wait until etcd is ready costs seconds",
         }],
+        wanted_by: Wanted::ControlPlane,
+        limits: Limits::gib(3, 1024),
+        privileges: Privileges::Fixed,
+        condition: Some(Condition::KubernetesApi),
+        record: Some(Record { start: audit::LINE, log: audit::LOG }),
     }
 }
 
@@ -114,6 +121,11 @@ pub(crate) fn controller_manager(plan: &Plan) -> ServiceSpec {
             until: Until::Ready,
             because: "it exits when it asks before the roles are there",
         }],
+        wanted_by: Wanted::ControlPlane,
+        limits: Limits::gib(1, 1024),
+        privileges: Privileges::Fixed,
+        condition: None,
+        record: None,
     }
 }
 
@@ -134,6 +146,11 @@ pub(crate) fn scheduler(plan: &Plan) -> ServiceSpec {
             until: Until::Ready,
             because: "it has nothing to do before, and takes the processor from the apiserver's start",
         }],
+        wanted_by: Wanted::ControlPlane,
+        limits: Limits::gib(1, 1024),
+        privileges: Privileges::Fixed,
+        condition: None,
+        record: None,
     }
 }
 

@@ -5,6 +5,7 @@
 use pki::{AuthorityKind, Profile};
 
 use crate::plan::{Plan, kubernetes_service};
+use crate::service::Wanted;
 
 /// A key and its certificate, as two PEM files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -52,6 +53,26 @@ impl Credential {
         Self::KubeletClient,
         Self::KubeletServer,
     ];
+
+    /// Those that services of this machine read from their files.
+    pub fn read_on(plan: &Plan) -> impl Iterator<Item = Self> + '_ {
+        Self::ALL.into_iter().filter(|credential| credential.is_written() && plan.wants(credential.wanted_by()))
+    }
+
+    /// The role whose services read it.
+    const fn wanted_by(self) -> Wanted {
+        match self {
+            Self::EtcdServer | Self::EtcdPeer | Self::EtcdMachineClient => Wanted::Coordinator,
+            Self::EtcdApiserverClient
+            | Self::Apiserver
+            | Self::ApiserverKubeletClient
+            | Self::ControllerManager
+            | Self::ControllerManagerServer
+            | Self::Scheduler
+            | Self::SchedulerServer => Wanted::ControlPlane,
+            Self::KubeletClient | Self::KubeletServer => Wanted::Worker,
+        }
+    }
 
     /// The profile its certificate follows; the profile says which authority signs it.
     #[must_use]

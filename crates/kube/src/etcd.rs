@@ -1,12 +1,14 @@
 //! etcd: TLS both ways for clients and for members, on the VPN address and loopback only.
 //! Flags: `etcd --help` of v3.7 (server/etcdmain/help.go).
 
+use std::net::Ipv4Addr;
+
 use model::{ETCD_CLIENT_PORT, ETCD_PEER_PORT};
 use pki::{AuthorityKind, ETCD_PEER_NAME};
 
 use crate::credential::{Credential, authority_path};
-use crate::plan::Plan;
-use crate::service::{Probe, ServiceSpec, loopback, paths};
+use crate::plan::{ClusterRole, EtcdCluster, Plan};
+use crate::service::{Condition, Limits, Privileges, Probe, ServiceSpec, Wanted, loopback, paths};
 
 pub(crate) const NAME: &str = "etcd";
 
@@ -14,7 +16,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
     let (node, vpn, cluster) = (&plan.node, plan.vpn, plan.cluster);
     let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
     let authority = authority_path(AuthorityKind::Etcd);
-    let peer_url = format!("https://{vpn}:{ETCD_PEER_PORT}");
+    let peer_url = peer_url(vpn);
     ServiceSpec {
         name: NAME,
         argv: vec![
@@ -26,9 +28,9 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             format!("--listen-peer-urls={peer_url}"),
             // Read only while the data directory is empty.
             format!("--initial-advertise-peer-urls={peer_url}"),
-            format!("--initial-cluster={node}={peer_url}"),
+            format!("--initial-cluster={}", members(plan)),
             format!("--initial-cluster-token={cluster}"),
-            "--initial-cluster-state=new".to_owned(),
+            format!("--initial-cluster-state={}", state(plan)),
             "--client-cert-auth=true".to_owned(),
             format!("--trusted-ca-file={authority}"),
             format!("--cert-file={}", server.certificate_path()),
@@ -53,5 +55,27 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             client: Some(Credential::EtcdMachineClient),
         },
         needs: Vec::new(),
+        wanted_by: Wanted::Coordinator,
+        limits: Limits::gib(1, 1024),
+        privileges: Privileges::Fixed,
+        condition: Some(Condition::Etcd),
+        record: None,
+    }
+}
+
+fn peer_url(vpn: Ipv4Addr) -> String {
+    format!("https://{vpn}:{ETCD_PEER_PORT}")
+}
+
+/// All members by name.
+fn members(plan: &Plan) -> String {
+    let members = plan.coordinators().into_iter().map(|member| format!("{}={}", member.node, peer_url(member.vpn)));
+    members.collect::<Vec<_>>().join(",")
+}
+
+const fn state(plan: &Plan) -> &'static str {
+    match plan.role {
+        ClusterRole::Coordinator { etcd: EtcdCluster::New } | ClusterRole::Node => "new",
+        ClusterRole::Coordinator { etcd: EtcdCluster::Existing } => "existing",
     }
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::credential::{Credential, authority_path};
 use crate::plan::{LOCAL_API, Plan};
-use crate::service::{File, Need, Probe, ServiceSpec, Until, loopback, paths};
+use crate::service::{File, Limits, Need, PODS, Privileges, Probe, ServiceSpec, Until, Wanted, loopback, paths};
 use crate::{CONTAINERD_SOCKET, POD_CGROUP, containerd, kubeconfig, reserve};
 
 const CONFIG: &str = "/run/cairn/kube/kubelet.json";
@@ -35,11 +35,24 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         environment: vec![("PATH", plan.bin.to_owned())],
         files,
         probe: Probe::HttpGet { address: loopback(HEALTH_PORT), path: "/healthz" },
-        needs: vec![Need {
-            service: containerd::NAME,
-            until: Until::Ready,
-            because: "it exits when containerd's socket is not there; the apiserver it retries by itself",
-        }],
+        needs: vec![
+            Need {
+                service: containerd::NAME,
+                until: Until::Ready,
+                because: "it exits when containerd's socket is not there; the apiserver it retries by itself",
+            },
+            Need {
+                service: PODS,
+                until: Until::Started,
+                because: "at the end it is gone before pods are told to end: it would start them again",
+            },
+        ],
+        wanted_by: Wanted::Worker,
+        limits: Limits::gib(1, 4096),
+        // It mounts, and runs what volumes need.
+        privileges: Privileges::MayGrow,
+        condition: None,
+        record: None,
     }
 }
 

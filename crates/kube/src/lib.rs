@@ -25,12 +25,18 @@ mod plan;
 pub mod reserve;
 mod secrets;
 mod service;
+mod task;
 
 pub use credential::{Credential, authority_path};
 pub use kubeconfig::{OwnerKubeconfig, owner_kubeconfig};
-pub use plan::{ControlPlane, DIRECTORIES, Directory, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
+pub use plan::{
+    ClusterRole, Coordinator, DIRECTORIES, Directory, EtcdCluster, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC,
+};
 pub use secrets::{SECRETS_ENCRYPTION, secrets_encryption};
-pub use service::{File, Need, Probe, ServiceSpec, Until, files, services};
+pub use service::{
+    Condition, File, Limits, Need, Privileges, Probe, Record, ServiceSpec, Until, Wanted, files, services,
+};
+pub use task::{Task, tasks};
 
 /// The cgroup all pods run under. It has to exist, with every controller of the root in its `subtree_control`.
 pub const POD_CGROUP: &str = "/pods";

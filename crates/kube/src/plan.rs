@@ -2,7 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, SERVICE_PREFIX};
+use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, Role, SERVICE_PREFIX};
+
+use crate::service::Wanted;
 
 /// Where the key that signs service account tokens is (PEM, secret, mode 0600).
 pub const SERVICE_ACCOUNT_KEY: &str = "/run/cairn/pki/service-account.key";
@@ -31,16 +33,37 @@ pub const DIRECTORIES: &[Directory] = &[
     Directory { path: "/data/var/log/pods", mode: 0o755 },
 ];
 
-/// Whether others share the work of the control plane.
+/// What a machine is in its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ControlPlane {
-    /// This coordinator is the only one.
-    Lone,
-    /// There are several.
-    Replicated,
+pub enum ClusterRole {
+    /// It keeps the cluster's store.
+    Coordinator {
+        /// What its etcd is to begin with; read only while it has no data.
+        etcd: EtcdCluster,
+    },
+    /// It keeps its own keys only.
+    Node,
 }
 
-/// One machine that is coordinator and node.
+/// The cluster that a new etcd finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtcdCluster {
+    /// None: the coordinators of the plan found one together.
+    New,
+    /// One that has added this member already; the coordinators of the plan are its members.
+    Existing,
+}
+
+/// Another coordinator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coordinator {
+    /// Its name, also in etcd.
+    pub node: NodeName,
+    /// Its VPN address, where its etcd and its apiserver are.
+    pub vpn: Ipv4Addr,
+}
+
+/// One machine.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Its name, also in Kubernetes and etcd.
@@ -51,8 +74,12 @@ pub struct Plan {
     pub vpn: Ipv4Addr,
     /// The addresses of its pods, a /24 given by the cluster.
     pub pods: Ipv4Prefix,
-    /// Whether leaders have to be elected.
-    pub control_plane: ControlPlane,
+    /// What it is in its cluster.
+    pub role: ClusterRole,
+    /// What it does in Kubernetes: nothing when empty. The control plane ([`Role::Coordinator`]) needs a coordinator.
+    pub kubernetes: Vec<Role>,
+    /// The other coordinators.
+    pub others: Vec<Coordinator>,
     /// Where the components are in the image: all in one directory, CNI plugins too.
     pub bin: &'static str,
 }
@@ -63,12 +90,34 @@ impl Plan {
         format!("{}/{name}", self.bin)
     }
 
+    /// Whether the machine has this role.
+    #[must_use]
+    pub fn wants(&self, role: Wanted) -> bool {
+        let coordinates = matches!(self.role, ClusterRole::Coordinator { .. });
+        match role {
+            Wanted::Coordinator => coordinates,
+            Wanted::ControlPlane => coordinates && self.kubernetes.contains(&Role::Coordinator),
+            Wanted::Worker => self.kubernetes.contains(&Role::Node),
+        }
+    }
+
+    /// All coordinators, this machine first if it is one.
+    #[must_use]
+    pub fn coordinators(&self) -> Vec<Coordinator> {
+        let this = matches!(self.role, ClusterRole::Coordinator { .. })
+            .then(|| Coordinator { node: self.node.clone(), vpn: self.vpn });
+        this.into_iter().chain(self.others.iter().cloned()).collect()
+    }
+
+    /// Where PID 1 asks the Kubernetes API: this machine's own apiserver, or by the balancer one that answers.
+    #[must_use]
+    pub fn kubernetes_api(&self) -> SocketAddrV4 {
+        if self.wants(Wanted::ControlPlane) { SocketAddrV4::new(self.vpn, KUBERNETES_API_PORT) } else { LOCAL_API }
+    }
+
     /// `--leader-elect`: an election costs a lone coordinator seconds at each start and decides nothing.
     pub(crate) const fn elect_leader(&self) -> &'static str {
-        match self.control_plane {
-            ControlPlane::Lone => "--leader-elect=false",
-            ControlPlane::Replicated => "--leader-elect=true",
-        }
+        if self.others.is_empty() { "--leader-elect=false" } else { "--leader-elect=true" }
     }
 }
 

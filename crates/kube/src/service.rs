@@ -23,7 +23,75 @@ pub struct ServiceSpec {
     pub probe: Probe,
     /// What it waits for.
     pub needs: Vec<Need>,
+    /// Which of a machine's roles wants it.
+    pub wanted_by: Wanted,
+    /// What it may take at most. Far above what it needs: a leak ends in a restart, not in a machine without memory.
+    pub limits: Limits,
+    /// Whether what it executes may have more privileges than itself.
+    pub privileges: Privileges,
+    /// What holds as long as it is ready.
+    pub condition: Option<Condition>,
+    /// Lines of its output that are kept apart from the rest.
+    pub record: Option<Record>,
 }
+
+/// A role of a machine that wants services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wanted {
+    /// Every coordinator: the store.
+    Coordinator,
+    /// A coordinator with Kubernetes' control plane.
+    ControlPlane,
+    /// A machine that runs pods.
+    Worker,
+}
+
+/// Upper bounds of a service and all that it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Processes and threads.
+    pub pids: u32,
+}
+
+impl Limits {
+    pub(crate) const fn gib(gib: u64, pids: u32) -> Self {
+        Self { memory: gib << 30, pids }
+    }
+}
+
+/// Whether what a service executes may have more privileges than itself (`no_new_privs`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Privileges {
+    /// Never.
+    Fixed,
+    /// It starts programs for others, and decides for them.
+    MayGrow,
+}
+
+/// What a service stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// etcd answers.
+    Etcd,
+    /// containerd's socket answers.
+    Containerd,
+    /// The Kubernetes API answers.
+    KubernetesApi,
+}
+
+/// Lines that belong into a log of their own: there they are not lost among others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// How they begin.
+    pub start: &'static str,
+    /// The log's name.
+    pub log: &'static str,
+}
+
+/// The task that ends the pods, which kubelet and PID 1 have to agree on.
+pub(crate) const PODS: &str = "pods";
 
 /// A service waits for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,25 +151,33 @@ pub struct File {
     pub contents: String,
 }
 
-/// The services of a machine that is coordinator and node, in the order of their start.
+/// The services that the machine's roles want, in the order of their start.
 #[must_use]
 pub fn services(plan: &Plan) -> Vec<ServiceSpec> {
-    vec![
+    let all = [
         etcd::service(plan),
         containerd::service(plan),
         control_plane::apiserver(plan),
         kubelet::service(plan),
         control_plane::controller_manager(plan),
         control_plane::scheduler(plan),
-    ]
+    ];
+    all.into_iter().filter(|service| plan.wants(service.wanted_by)).collect()
 }
 
 /// The files those services read, beside certificates and keys.
 #[must_use]
 pub fn files(plan: &Plan) -> Vec<File> {
-    let mut files = containerd::files(plan);
-    files.extend(control_plane::files());
-    files.extend(kubelet::files(plan));
+    let mut files = Vec::new();
+    if plan.wants(Wanted::Worker) {
+        files.extend(containerd::files(plan));
+    }
+    if plan.wants(Wanted::ControlPlane) {
+        files.extend(control_plane::files());
+    }
+    if plan.wants(Wanted::Worker) {
+        files.extend(kubelet::files(plan));
+    }
     files
 }
 

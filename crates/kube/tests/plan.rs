@@ -10,10 +10,11 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use kube::{
-    ControlPlane, Credential, DIRECTORIES, Plan, Probe, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY,
-    SERVICE_ACCOUNT_PUBLIC, Until, authority_path, bootstrap, files, reserve, services,
+    ClusterRole, Coordinator, Credential, DIRECTORIES, EtcdCluster, Plan, Privileges, Probe, SECRETS_ENCRYPTION,
+    SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path, bootstrap, files, reserve, services,
+    tasks,
 };
-use model::{ClusterId, Ipv4Prefix, NodeName};
+use model::{ClusterId, Ipv4Prefix, NodeName, Role};
 use pki::{AuthorityKind, Usage};
 use proptest::prelude::*;
 
@@ -23,34 +24,53 @@ fn plan() -> Plan {
         cluster: ClusterId([0xcd; 16]),
         vpn: Ipv4Addr::new(10, 118, 0, 1),
         pods: "10.244.0.0/24".parse().unwrap(),
-        control_plane: ControlPlane::Lone,
+        role: ClusterRole::Coordinator { etcd: EtcdCluster::New },
+        kubernetes: vec![Role::Coordinator, Role::Node],
+        others: Vec::new(),
         bin: "/usr/bin",
     }
 }
 
 fn plans() -> impl Strategy<Value = Plan> {
-    ("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>())
-        .prop_filter_map("a name kept for derived ones", |(name, cluster, [c, d], pods, lone)| {
+    let role = prop_oneof![
+        Just(ClusterRole::Coordinator { etcd: EtcdCluster::New }),
+        Just(ClusterRole::Coordinator { etcd: EtcdCluster::Existing }),
+        Just(ClusterRole::Node),
+    ];
+    let kubernetes = proptest::sample::subsequence(vec![Role::Coordinator, Role::Node], 0..=2);
+    let name = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
+    (name, any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>(), role, kubernetes).prop_filter_map(
+        "a name kept for derived ones",
+        |(name, cluster, [c, d], pods, lone, role, kubernetes)| {
             Some(Plan {
                 node: NodeName::chosen(&name).ok()?,
                 cluster: ClusterId(cluster),
                 vpn: Ipv4Addr::new(10, 118, c, d),
                 pods: Ipv4Prefix::new(Ipv4Addr::new(10, 244, pods, 0), 24).ok()?,
-                control_plane: if lone { ControlPlane::Lone } else { ControlPlane::Replicated },
+                role,
+                kubernetes,
+                others: if lone { Vec::new() } else { vec![other()] },
                 bin: "/usr/bin",
             })
-        })
+        },
+    )
+}
+
+fn other() -> Coordinator {
+    Coordinator { node: NodeName::chosen("other").unwrap(), vpn: Ipv4Addr::new(10, 118, 7, 7) }
 }
 
 /// Everything that exists before the first service starts, besides the image.
 fn provided(plan: &Plan) -> BTreeSet<String> {
-    let credentials = Credential::ALL.into_iter().filter(|credential| credential.is_written());
+    let accounts = [SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, SECRETS_ENCRYPTION].map(str::to_owned);
+    let authorities = [AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(authority_path);
+    let kubernetes = plan.wants(Wanted::ControlPlane);
     files(plan)
         .into_iter()
         .map(|file| file.path.to_owned())
-        .chain(credentials.flat_map(|credential| [credential.certificate_path(), credential.key_path()]))
-        .chain([AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(authority_path))
-        .chain([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, SECRETS_ENCRYPTION].map(str::to_owned))
+        .chain(Credential::read_on(plan).flat_map(|credential| [credential.certificate_path(), credential.key_path()]))
+        .chain(authorities)
+        .chain(accounts.into_iter().filter(|_| kubernetes))
         .chain(DIRECTORIES.iter().map(|directory| directory.path.to_owned()))
         .collect()
 }
@@ -85,7 +105,7 @@ proptest! {
             prop_assert!(!text.contains("http://"), "{name}");
         }
         for servant in ["kube.apiserver", "kube.controller-manager", "kube.scheduler"] {
-            let service = services(&plan).into_iter().find(|service| service.name == servant).expect("there");
+            let Some(service) = services(&plan).into_iter().find(|service| service.name == servant) else { continue };
             prop_assert!(service.argv.iter().any(|argument| argument.starts_with("--bind-address=")), "{servant}");
         }
     }
@@ -108,7 +128,8 @@ proptest! {
         }
         for path in &provided {
             let directory = DIRECTORIES.iter().any(|made| made.path == path);
-            prop_assert!(named.contains(path) || directory, "{path}");
+            // Certificates of authorities are no secret, and there on every machine.
+            prop_assert!(named.contains(path) || directory || path.ends_with("-ca.crt"), "{path}");
         }
     }
 
@@ -121,14 +142,17 @@ proptest! {
         }
     }
 
+    /// Proves: O2
     #[test]
-    fn each_need_names_a_service_before_it(plan in plans()) {
-        let services = services(&plan);
-        for (index, service) in services.iter().enumerate() {
-            for need in &service.needs {
-                prop_assert!(services[..index].iter().any(|other| other.name == need.service), "{}", service.name);
-            }
+    fn each_need_names_what_runs_on_the_same_machine(plan in plans()) {
+        let (services, tasks) = (services(&plan), tasks(&plan));
+        let names: Vec<_> =
+            services.iter().map(|service| service.name).chain(tasks.iter().map(|task| task.name())).collect();
+        let of_tasks = tasks.iter().flat_map(|task| task.needs(&plan));
+        for need in services.iter().flat_map(|service| service.needs.clone()).chain(of_tasks) {
+            prop_assert!(names.contains(&need.service), "{} in {names:?}", need.service);
         }
+        prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
     }
 
     #[test]
@@ -137,8 +161,62 @@ proptest! {
             .iter()
             .filter(|service| service.argv.iter().any(|argument| argument == "--leader-elect=true"))
             .count();
-        prop_assert_eq!(electing, if plan.control_plane == ControlPlane::Lone { 0 } else { 2 });
+        let several = plan.wants(Wanted::ControlPlane) && !plan.others.is_empty();
+        prop_assert_eq!(electing, if several { 2 } else { 0 });
     }
+}
+
+/// Written out, each service by name: what it may take, and whether what it executes may have more privileges.
+///
+/// Proves: O2
+#[test]
+fn each_service_has_bounds_of_its_own() {
+    const GIB: u64 = 1 << 30;
+    let seen: Vec<_> = services(&plan())
+        .iter()
+        .map(|spec| (spec.name, spec.limits.memory, spec.limits.pids, spec.privileges == Privileges::MayGrow))
+        .collect();
+    let expected = [
+        ("etcd", GIB, 1024, false),
+        ("containerd", 2 * GIB, 16_384, true),
+        ("kube.apiserver", 3 * GIB, 1024, false),
+        ("kube.kubelet", GIB, 4096, true),
+        ("kube.controller-manager", GIB, 1024, false),
+        ("kube.scheduler", GIB, 1024, false),
+    ];
+    assert_eq!(seen, expected);
+}
+
+/// Proves: O2
+#[test]
+fn a_machine_runs_what_its_roles_want_and_nothing_else() {
+    const COORDINATOR: ClusterRole = ClusterRole::Coordinator { etcd: EtcdCluster::New };
+    let runs = |role, kubernetes: &[Role]| {
+        let plan = Plan { role, kubernetes: kubernetes.to_vec(), ..plan() };
+        let tasks = tasks(&plan).into_iter().map(|task| task.name());
+        services(&plan).into_iter().map(|service| service.name).chain(tasks).collect::<Vec<_>>().join(" ")
+    };
+    let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
+               kube.balancer images kube.bootstrap kube.observer pods";
+    assert_eq!(runs(COORDINATOR, &[Role::Coordinator, Role::Node]), all);
+    let control_plane = "etcd kube.apiserver kube.controller-manager kube.scheduler kube.balancer kube.bootstrap";
+    assert_eq!(runs(COORDINATOR, &[Role::Coordinator]), control_plane);
+    let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
+    assert_eq!(runs(ClusterRole::Node, &[Role::Node]), worker);
+    assert_eq!(runs(ClusterRole::Node, &[Role::Coordinator, Role::Node]), worker, "no control plane without a store");
+    assert_eq!((runs(COORDINATOR, &[]), runs(ClusterRole::Node, &[])), ("etcd".to_owned(), String::new()));
+}
+
+#[test]
+fn a_member_of_etcd_knows_the_others_and_whether_the_cluster_is_there() {
+    let plan = Plan { role: ClusterRole::Coordinator { etcd: EtcdCluster::Existing }, others: vec![other()], ..plan() };
+    let argv = services(&plan).swap_remove(0).argv;
+    let members = "--initial-cluster=node-1=https://10.118.0.1:7834,other=https://10.118.7.7:7834";
+    assert!(argv.iter().any(|argument| argument == members), "{argv:?}");
+    assert!(argv.iter().any(|argument| argument == "--initial-cluster-state=existing"), "{argv:?}");
+    assert_eq!(plan.kubernetes_api().to_string(), "10.118.0.1:6443");
+    let node = Plan { role: ClusterRole::Node, ..plan };
+    assert_eq!((node.coordinators(), node.kubernetes_api().to_string()), (vec![other()], "127.0.0.1:6443".to_owned()));
 }
 
 #[test]

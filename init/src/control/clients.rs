@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-use kube::{Credential, Plan};
+use kube::{Credential, Plan, Wanted};
 use pki::{AuthorityKind, Identity, Issued, UnixTime};
 use probe::http::{Endpoint, Tls};
 use rustls::pki_types::ServerName;
@@ -39,26 +39,27 @@ impl Clients {
             let pem = pki::certificate_pem(authority.certificate());
             write(&kube::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
         }
-        for credential in Credential::ALL.into_iter().filter(|credential| credential.is_written()) {
+        for credential in Credential::read_on(plan) {
             let Issued { certificate, key } = issue(&credential.profile(plan))?;
             write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
             write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
         }
-        let accounts = &authorities.service_accounts;
-        write(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
-        write(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
+        if plan.wants(Wanted::ControlPlane) {
+            let accounts = &authorities.service_accounts;
+            write(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
+            write(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
+        }
 
         let client = |authority: &pki::Authority, issued: Option<&Issued>| {
             let identity = issued.map(|issued| Identity { chain: vec![issued.certificate.clone()], key: &issued.key });
             let ca = authority.certificate().clone();
             Ok::<_, Error>(Arc::new(pki::server_auth::under_authority(ca, identity, Arc::new(Clock))?))
         };
-        let api = SocketAddrV4::new(plan.vpn, model::KUBERNETES_API_PORT);
         let node = client(&authorities.kubernetes, Some(&issue(&Credential::KubeletClient.profile(plan))?))?;
         Ok(Self {
             etcd: client(&authorities.etcd, Some(&issue(&Credential::EtcdMachineClient.profile(plan))?))?,
             anonymous: client(&authorities.kubernetes, None)?,
-            kubernetes: endpoint(api, node.clone()),
+            kubernetes: endpoint(plan.kubernetes_api(), node.clone()),
             node,
         })
     }

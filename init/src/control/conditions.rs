@@ -2,18 +2,11 @@
 
 use std::collections::HashSet;
 
-use api::{ConditionName, MilestoneKind, Truth};
+use api::{MilestoneKind, Truth};
 use supervise::State;
 
-use crate::runtime::services::Services;
+use crate::runtime::services::{Services, Snapshot};
 use crate::shown::board::Board;
-
-/// Services that a condition stands for.
-const CONDITIONS: &[(&str, ConditionName)] = &[
-    ("etcd", ConditionName::EtcdReady),
-    ("containerd", ConditionName::ContainerdReady),
-    ("kube.apiserver", ConditionName::KubernetesApiReady),
-];
 
 /// Keeps the board in step with the services, as long as there are any.
 pub(crate) async fn report(board: Board, services: Services) {
@@ -22,14 +15,14 @@ pub(crate) async fn report(board: Board, services: Services) {
     loop {
         let snapshots = changes.borrow_and_update().clone();
         let mut waits = Vec::new();
-        for status in snapshots.into_iter().map(|snapshot| snapshot.status) {
+        for Snapshot { status, condition, .. } in snapshots {
             let ready = matches!(status.state, State::Ready | State::Finished);
             if ready && seen.insert(status.name) {
                 board.reached(status.name, MilestoneKind::Service);
             }
-            if let Some((_, condition)) = CONDITIONS.iter().find(|(name, _)| *name == status.name) {
+            if let Some(condition) = condition {
                 let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
-                board.condition(*condition, truth, reason);
+                board.condition(condition, truth, reason);
             }
             if !ready && status.is_crash_looping() {
                 waits.push(format!("{} (failed {} times)", status.name, status.failures));

@@ -1,11 +1,11 @@
 //! This machine as Kubernetes sees it: the first objects of a new cluster, and whether the node is Ready.
 
-use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
 use kube::node_status::{self, Readiness, ThisBoot};
+use kube::{Plan, Wanted};
 use model::{NodeName, Role};
 use pki::{Authority, Identity, Profile, UnixTime};
 use probe::http::{self, Endpoint, Session};
@@ -42,22 +42,18 @@ pub(super) enum Error {
 
 /// Creates the objects a new cluster starts with, unless their mark says that this was done, and labels the node with its
 /// roles. The certificate that stands above RBAC is made for this attempt, lasts an hour and never leaves memory.
-pub(super) async fn bootstrap(
-    kubernetes: Arc<Authority>,
-    address: SocketAddrV4,
-    node: NodeName,
-    roles: Arc<[Role]>,
-) -> Result<(), Error> {
+pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<Plan>) -> Result<(), Error> {
     let issued = kubernetes.issue_with_key(&Profile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
     let identity = Identity { chain: vec![issued.certificate], key: &issued.key };
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
-    let mut api = Session::with(super::clients::endpoint(address, Arc::new(tls)));
+    let mut api = Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls)));
     match api.get(&kube::bootstrap::mark_path()).await?.status {
         200 => {}
         404 => create(&mut api).await?,
         status => return Err(Error::Mark(status)),
     }
-    label(&mut api, &node, &roles).await
+    // Who runs no pods is no node of Kubernetes.
+    if plan.wants(Wanted::Worker) { label(&mut api, &plan.node, &plan.kubernetes).await } else { Ok(()) }
 }
 
 async fn create(api: &mut Session) -> Result<(), Error> {
@@ -97,17 +93,11 @@ const SOON: Duration = Duration::from_millis(250);
 const LATER: Duration = Duration::from_secs(10);
 
 /// Keeps the condition NodeReady; a task for good.
-pub(super) async fn observe(
-    board: Board,
-    api: Endpoint,
-    node: NodeName,
-    boot_id: String,
-    began: i64,
-) -> Result<(), Error> {
-    let boot = ThisBoot { id: &boot_id, since: began };
+pub(super) async fn observe(board: Board, api: Endpoint, plan: Arc<Plan>, began: i64) -> Result<(), Error> {
+    let boot = ThisBoot { id: &board.boot().boot_id, since: began };
     let mut api = Session::with(api);
     loop {
-        let (truth, reason) = match look(&mut api, &node, boot).await {
+        let (truth, reason) = match look(&mut api, &plan.node, boot).await {
             Ok(Readiness::Ready) => (Truth::True, String::new()),
             Ok(Readiness::EarlierBoot) => (Truth::False, String::from("the node's record is of an earlier boot")),
             Ok(Readiness::LeaseNotRenewed) => (Truth::False, String::from("kubelet has not renewed its lease yet")),

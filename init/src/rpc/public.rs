@@ -122,6 +122,7 @@ impl PublicApi {
                 }
             }),
             probe: None,
+            condition: None,
         };
         let tree = Services::start(children, vec![unit])?;
         context.show(&tree);

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::ConditionName;
 use model::Chain;
 use probe::Probe;
 use rustix::process::{Pid, Signal};
@@ -40,6 +41,8 @@ pub(crate) struct Unit {
     pub(crate) run: Run,
     /// How one sees that it is ready, where its spec asks for a probe.
     pub(crate) probe: Option<Probe>,
+    /// What holds as long as it is ready.
+    pub(crate) condition: Option<ConditionName>,
 }
 
 /// What a unit is.
@@ -83,6 +86,8 @@ pub(crate) struct Snapshot {
     pub(crate) status: Status,
     /// Its main process, while there is one.
     pub(crate) pid: Option<Pid>,
+    /// What holds as long as it is ready.
+    pub(crate) condition: Option<ConditionName>,
 }
 
 /// What the tree could not mend by itself.
@@ -293,7 +298,8 @@ impl Shell {
                 Some(Body::Process { pid, .. }) => Some(*pid),
                 Some(Body::Task { .. }) | None => None,
             };
-            Snapshot { status, pid }
+            let condition = self.units.get(status.name).and_then(|unit| unit.condition);
+            Snapshot { status, pid, condition }
         });
         self.state.send_replace(snapshots.collect());
     }

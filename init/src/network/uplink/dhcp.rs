@@ -53,6 +53,7 @@ pub(super) fn clients(network: &Network, links: Vec<Link>) -> Vec<Unit> {
             },
             run: Run::task(move || serve(leased.clone())),
             probe: None,
+            condition: None,
         }
     };
     links.into_iter().map(unit).collect()

@@ -172,7 +172,7 @@ fn unit(service: &str) -> Option<Unit> {
         ready: if probe.is_some() { Readiness::Probe } else { Readiness::OnStart },
         critical: None,
     };
-    Some(Unit { spec, run, probe })
+    Some(Unit { spec, run, probe, condition: None })
 }
 
 async fn panics() -> io::Result<()> {

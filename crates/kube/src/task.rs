@@ -1,0 +1,70 @@
+//! What PID 1 itself does for Kubernetes on a machine, beside the services: what each task waits for and which role wants
+//! it. What a task does is PID 1's matter.
+
+use crate::plan::Plan;
+use crate::service::{Need, PODS, Until, Wanted};
+use crate::{containerd, control_plane};
+
+/// A task of PID 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Carries this machine's clients of the Kubernetes API to one that answers.
+    Balancer,
+    /// Imports the images that the root brings.
+    Images,
+    /// Creates the first objects of a new cluster, and labels the node.
+    Bootstrap,
+    /// Looks whether the node is Ready.
+    Observer,
+    /// Ends the pods when the machine ends.
+    Pods,
+}
+
+impl Task {
+    const ALL: [Self; 5] = [Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
+
+    /// Its name in the tree.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Balancer => "kube.balancer",
+            Self::Images => "images",
+            Self::Bootstrap => "kube.bootstrap",
+            Self::Observer => "kube.observer",
+            Self::Pods => PODS,
+        }
+    }
+
+    /// What it waits for on a machine of this plan.
+    #[must_use]
+    pub fn needs(self, plan: &Plan) -> Vec<Need> {
+        let ready = |service, because| vec![Need { service, until: Until::Ready, because }];
+        match self {
+            Self::Balancer => Vec::new(),
+            Self::Images => ready(containerd::NAME, "it writes to containerd's store by its API"),
+            Self::Bootstrap => ready(control_plane::APISERVER, "it asks this machine's apiserver"),
+            Self::Observer if plan.wants(Wanted::ControlPlane) => {
+                ready(control_plane::APISERVER, "it asks this machine's apiserver")
+            }
+            // It asks another machine's, which no tree of this one knows.
+            Self::Observer => Vec::new(),
+            Self::Pods => ready(containerd::NAME, "at the end pods are gone before containerd is"),
+        }
+    }
+
+    /// The roles any of which wants it.
+    const fn wanted_by(self) -> &'static [Wanted] {
+        match self {
+            Self::Balancer => &[Wanted::ControlPlane, Wanted::Worker],
+            Self::Bootstrap => &[Wanted::ControlPlane],
+            Self::Images | Self::Observer | Self::Pods => &[Wanted::Worker],
+        }
+    }
+}
+
+/// The tasks that the machine's roles want.
+#[must_use]
+pub fn tasks(plan: &Plan) -> Vec<Task> {
+    let wanted = |task: &Task| task.wanted_by().iter().any(|role| plan.wants(*role));
+    Task::ALL.into_iter().filter(wanted).collect()
+}
