@@ -23,12 +23,11 @@ use crate::runtime::child::Children;
 use crate::runtime::clock::{self, Floor};
 use crate::runtime::console;
 use crate::runtime::log;
+use crate::runtime::services::Services;
 use crate::runtime::tasks;
-use crate::serve;
+use crate::serve::{self, own};
 use crate::shown::board::Board;
 use crate::shown::fatal::Fatal;
-use crate::shown::kmsg;
-use crate::shown::sheet;
 
 /// Runs the whole boot, then serves; returns only what nothing below it could handle.
 pub(crate) fn run() -> Result<Infallible, Fatal> {
@@ -41,8 +40,8 @@ async fn boot() -> Result<Infallible, Fatal> {
     clock::not_before(Floor::Image);
     let (facts, mut power_on) = Facts::new(kernel.boot);
     let (board, reader) = Board::new(facts.clone());
-    let _screen_and_kernel_log = (tasks::spawn(sheet::show(reader.clone())), tasks::spawn(kmsg::copy()));
-    let (children, _reaper) = Children::new()?;
+    let children = Children::default();
+    let mut tree = Services::start(&children, own::from_the_start(reader.clone(), &children))?;
     let mut buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
@@ -52,12 +51,12 @@ async fn boot() -> Result<Infallible, Fatal> {
     let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
     let mut found = enrolment.read(Given::default()).await?;
     board.reached("found", MilestoneKind::Step);
-    let uplink = Uplink::up(&board, &children, &found.network, found.vpn_prefix).await?;
+    let uplink = Uplink::up(&board, &tree, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
-    let mut api = PublicApi::open(reader, &children, uplink.clients.as_ref(), &found)?;
+    let mut api = PublicApi::open(reader, &children, &tree, &found).await?;
     board.reached("public api", MilestoneKind::Step);
     let (mut member, underway, capped) = loop {
-        let (waiting, wait, seal) = match enrolment.act(found.decision, power_on).await? {
+        let (waiting, wait, seal) = match tree.beside(enrolment.act(found.decision, power_on)).await?? {
             Outcome::Member(member, underway, capped) => break (member, underway, capped),
             Outcome::Waits(waiting, wait, seal) => (waiting, wait, seal),
         };

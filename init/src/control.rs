@@ -90,7 +90,7 @@ fn tasks(board: &Board, plan: &Arc<Plan>, authorities: &Authorities, clients: &C
     let unit = |task: Task| {
         let (board, plan) = (board.clone(), plan.clone());
         let spec = spec(task.name(), needs(task.needs(&plan)), Restart::Always(BACKOFF));
-        let once = Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec };
+        let once = Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec.clone() };
         let (spec, run) = match task {
             Task::Balancer => {
                 let api = |other: kube::Coordinator| SocketAddrV4::new(other.vpn, model::KUBERNETES_API_PORT);
@@ -116,9 +116,9 @@ fn tasks(board: &Board, plan: &Arc<Plan>, authorities: &Authorities, clients: &C
     kube::tasks(plan).into_iter().map(unit).collect()
 }
 
-fn spec(name: &'static str, needs: &'static [Need], restart: Restart) -> Spec {
+fn spec(name: &str, needs: Vec<Need>, restart: Restart) -> Spec {
     Spec {
-        name,
+        name: name.into(),
         needs,
         group: None,
         start_deadline: START,
@@ -129,13 +129,12 @@ fn spec(name: &'static str, needs: &'static [Need], restart: Restart) -> Spec {
     }
 }
 
-fn needs(needs: Vec<kube::Need>) -> &'static [Need] {
+fn needs(needs: Vec<kube::Need>) -> Vec<Need> {
     let need = |need: kube::Need| match need.until {
-        Until::Started => Need::Started(need.service),
-        Until::Ready => Need::Ready(need.service),
+        Until::Started => Need::started(need.service),
+        Until::Ready => Need::ready(need.service),
     };
-    // The table is made once per boot and lives as long as the boot.
-    needs.into_iter().map(need).collect::<Vec<_>>().leak()
+    needs.into_iter().map(need).collect()
 }
 
 fn unit(service: ServiceSpec, clients: &Clients) -> Unit {
@@ -143,7 +142,7 @@ fn unit(service: ServiceSpec, clients: &Clients) -> Unit {
     Unit {
         spec: Spec { ready: Readiness::Probe, ..spec },
         run: Run::Child(Command {
-            path: service.argv.first().cloned().unwrap_or_default().leak(),
+            path: service.argv.first().cloned().unwrap_or_default(),
             // The multicall goes by the last part of argv[0].
             argv: service.argv,
             environment: service.environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),

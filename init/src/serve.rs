@@ -1,5 +1,7 @@
 //! Serving: everything has been decided, services run until somebody asks for the end. Then the end, in order.
 
+pub(crate) mod own;
+
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,12 +19,10 @@ use crate::machine::power::{self, PowerRequest};
 use crate::network::mesh::Mesh;
 use crate::rpc::public::{Broken, PublicApi};
 use crate::runtime::child::Children;
-use crate::runtime::memory;
-use crate::runtime::services::Services;
+use crate::runtime::services::{Escalation, Services};
 use crate::runtime::tasks;
 use crate::shown::board::Board;
 use crate::shown::fatal::Fatal;
-use crate::shown::last_words;
 use crate::storage;
 
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
@@ -60,10 +60,7 @@ pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result
     let node = if plan.wants(Wanted::Worker) { storage::Node::Awaited } else { storage::Node::Never };
     let mut services = Services::start(&children, control::units(&board, &plan, &member.authorities).await?)?;
     api.show(&services);
-    let _reporting = tasks::spawn(control::report(board.clone(), services.clone()));
-    let _small = tasks::spawn(memory::keep_small(services.clone()));
-    let _collecting = tasks::spawn(last_words::collect());
-    let _measuring = tasks::spawn(storage::report(board.clone(), member.data.clone(), node));
+    api.tree.take(own::of_a_member(&board, &services, &member.data, node)).await?;
     board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");
     let context = api.context.clone();
@@ -72,18 +69,15 @@ pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result
             // First: the owner's first call may be the one that asks for the end.
             biased;
             () = context.claimed.notified() => enrolment::forget_first_contact().await?,
-            how = asked(&mut api, &mut buttons) => break how,
-            escalation = services.escalated() => {
-                board.error(&format!("service {} failed too often: the machine starts again", escalation.service));
-                break PowerRequest::Reboot;
-            }
+            how = asked(&board, &mut api, &mut buttons) => break how?,
+            escalation = services.escalated() => break given_up(&board, escalation)?,
             never = context.break_down_of(Broken::Main) => match never {},
         }
     };
     begin_to_end(&board, how);
     let left = services.stop(reason(how), STOP_WITHIN).await;
     for service in left {
-        tracing::error!(service, "still running, left behind");
+        tracing::error!(service = service.as_str(), "still running, left behind");
     }
     let data = member.data.clone();
     match tasks::blocking(move || storage::close(&data)).await {
@@ -96,7 +90,7 @@ pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result
 /// Keeps console and API up on a machine that waits to be given something, until it is, or until it is asked to end.
 ///
 /// # Errors
-/// None but the end of the runtime.
+/// What could not be mended: the machine then starts again.
 pub(crate) async fn waiting<T>(
     board: &Board,
     api: &mut PublicApi,
@@ -105,18 +99,29 @@ pub(crate) async fn waiting<T>(
 ) -> Result<T, Fatal> {
     let how = tokio::select! {
         given = given => return Ok(given),
-        how = asked(api, buttons) => how,
+        how = asked(board, api, buttons) => how?,
     };
     begin_to_end(board, how);
     match end(api, how).await? {}
 }
 
-/// Waits for a reason to end: the API, a button, or an API that cannot be served.
-async fn asked(api: &mut PublicApi, buttons: &mut Buttons) -> PowerRequest {
+/// Waits for a reason to end: the API, a button, or a task of PID 1's own that cannot be kept up.
+async fn asked(board: &Board, api: &mut PublicApi, buttons: &mut Buttons) -> Result<PowerRequest, Fatal> {
     tokio::select! {
-        Some(request) = api.power.recv() => request,
-        request = buttons.pressed() => request,
-        _escalation = api.tree.escalated() => PowerRequest::Reboot,
+        Some(request) = api.power.recv() => Ok(request),
+        request = buttons.pressed() => Ok(request),
+        escalation = api.tree.escalated() => given_up(board, escalation),
+    }
+}
+
+/// How a boot ends whose tree gave up: in order, as long as there is somebody to stop services in order.
+fn given_up(board: &Board, escalation: Escalation) -> Result<PowerRequest, Fatal> {
+    match escalation {
+        Escalation::Service(_) => {
+            board.error(&format!("{escalation}: the machine starts again"));
+            Ok(PowerRequest::Reboot)
+        }
+        Escalation::Supervision => Err(escalation.into()),
     }
 }
 

@@ -158,8 +158,8 @@ pub(crate) enum Node {
     Never,
 }
 
-/// Keeps the level in force a fact until every block has its tag, and tagging out of the way of what comes up meanwhile. Run
-/// as a task; it ends at once at other levels.
+/// Keeps the level in force a fact until every block has its tag, and tagging out of the way of what comes up meanwhile. It
+/// ends at once at other levels.
 pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
     let mut tagger = Tagger::default();
     let facts = board.facts();

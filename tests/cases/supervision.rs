@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a service that ignores sigterm is killed at its deadline", &["O2"], deaf),
     case("a service that takes too much is ended alone", &["O2"], greedy),
     case("a group is restarted together", &["O2"], group),
+    case("a service that is given up leaves nothing, and comes back", &["O2"], given_up),
     case("a service whose probe fails is not ready, and starts over", &["O2"], unready),
     case("a flooded log does not grow pid 1", &["O2", "Q2"], flood),
     case("a task that panics is a service that failed", &["O1", "O2"], panic),
@@ -41,6 +42,9 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 
 fn children(t: &Context) -> anyhow::Result<()> {
     with_victim(t, |t, victim| {
+        // Whoever reaps may be another one than at first.
+        victim.ask(&["machine", "services", "--restart", "reaper"])?;
+        victim.service_when(t, "reaper", |service| service.state == "ready" && service.restarts != 0)?;
         let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
         let mut answers = 0;
         let session = &mut victim.session;
@@ -134,6 +138,31 @@ fn group(t: &Context) -> anyhow::Result<()> {
             let after = victim.service_when(t, name, |service| service.is_ready_beside(before))?;
             ensure!(after.ended(exit), "{after:?}");
         }
+        Ok(())
+    })
+}
+
+fn given_up(t: &Context) -> anyhow::Result<()> {
+    const PAIR: [&str; 2] = ["test.pair-a", "test.pair-b"];
+    with_victim(t, |t, victim| {
+        // Others may have started them before.
+        let _started_already = victim.session.inject(FaultKind::TestService, "test.pair");
+        for name in PAIR {
+            victim.service_when(t, name, |service| service.state == "ready")?;
+        }
+        let refused = victim.session.inject(FaultKind::GiveUp, "test.pair-a test.pair-c");
+        ensure!(refused.is_err(), "one of them is not there: {refused:?}");
+        victim.service_when(t, PAIR[0], |service| service.state == "ready")?;
+        victim.session.inject(FaultKind::GiveUp, &PAIR.join(" "))?;
+        for name in PAIR {
+            let listed = victim.owner.services(victim::NAME, &victim.vm)?;
+            ensure!(listed.iter().all(|service| service.name != name), "{name} is still listed");
+        }
+        victim.session.inject(FaultKind::TestService, "test.pair")?;
+        let fresh = victim.service_when(t, PAIR[0], |service| service.state == "ready")?;
+        ensure!(fresh.restarts == 0, "{fresh:?}");
+        // Whoever comes next starts them, too.
+        victim.session.inject(FaultKind::GiveUp, &PAIR.join(" "))?;
         Ok(())
     })
 }

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use crate::{Ending, Name};
 
 /// One run of one service: no two of a service exist at a time, and none has the attempt of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance {
     /// Whose run.
     pub service: Name,
-    /// Which run since the tree began, from 1.
+    /// Which run: it grows with each, also over the time in which the service was given up. In a tree that never gave one up
+    /// it counts from 1.
     pub attempt: u64,
 }
 
@@ -102,6 +103,8 @@ pub enum Effect {
         /// in this time.
         within: Duration,
     },
+    /// A service that was given up is gone, as is all that needed it. Its name is free.
+    GivenUp(Name),
     /// Nothing is left running but what is listed; the machine has ended and only reports from now on.
     AllStopped {
         /// What it was for.

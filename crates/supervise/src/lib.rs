@@ -15,6 +15,16 @@
 //!       │                                           and also stops is gone)   │
 //!       └────────────────────────────────────────────────────────────────────┴──► Waiting, Stopped, Finished, Failed
 //! ```
+//! A tree takes services while it runs and gives them up. One that is given up goes from wherever it is by Draining and
+//! Stopping to Leaving, where nothing of it runs, and out of the tree once nothing that needs it is left there:
+//! ```text
+//!   take ──► Waiting ··· any state ── give up ──► Draining ──► Stopping ──► Leaving ──► GivenUp: the name is free
+//!                                       └──────── nothing of it runs ──────────┘
+//! ```
+//! Taking judges the whole table with the new services in it; giving up refuses what a service that stays needs. There is no
+//! deadline over all that is given up: each has its own, and one that survives SIGKILL keeps what it needs from being
+//! stopped under it, and is killed again and again.
+//!
 //! What a shell keeps to:
 //! - every event about an instance names the [`Instance`] of the [`Effect::Start`] that made it;
 //! - `Spawned` or `SpawnFailed` answers every `Start`; `Exited` and `CgroupEmpty` both follow every `Spawned`, in any
@@ -28,6 +38,6 @@ mod tree;
 mod unit;
 
 pub use event::{Effect, Event, Exit, Instance, Report, StopReason};
-pub use spec::{Backoff, Critical, InvalidTree, Name, Need, Readiness, Restart, Spec};
+pub use spec::{Backoff, Critical, InvalidTree, Name, Need, NotGivenUp, NotTaken, Readiness, Restart, Spec};
 pub use tree::Tree;
 pub use unit::{Blocker, Ending, State, Status};

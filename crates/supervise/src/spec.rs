@@ -1,12 +1,68 @@
 //! What a tree is made of: one `Spec` per service, and the refusal of tables that cannot work.
-//! It must never hold anything that changes while the tree runs.
+//! It must never hold anything that changes while a service is in the tree.
 
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// A service's name: unique in its tree, the same word in the log, the API and the cgroup.
-pub type Name = &'static str;
+/// A service's name: unique in its tree, the same word in the log, the API and the cgroup. Clones share its text, which is
+/// gone with the last of them.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Arc<str>);
+
+impl Name {
+    /// Its text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Name {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<String> for Name {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+// Equal, ordered and hashed as its text, so that a map of names is asked by a text.
+impl Borrow<str> for Name {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PartialEq<&str> for Name {
+    fn eq(&self, text: &&str) -> bool {
+        &*self.0 == *text
+    }
+}
+
+impl PartialEq<str> for Name {
+    fn eq(&self, text: &str) -> bool {
+        &*self.0 == text
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// A service or a task: what it waits for, how long it may take, what happens when it ends.
 #[derive(Debug, Clone)]
@@ -14,9 +70,9 @@ pub struct Spec {
     /// Its name.
     pub name: Name,
     /// What must hold before it is started. Losing a need later does not stop it.
-    pub needs: &'static [Need],
+    pub needs: Vec<Need>,
     /// Members of one group are restarted together when one of them fails.
-    pub group: Option<&'static str>,
+    pub group: Option<Name>,
     /// From [`Effect::Start`](crate::Effect::Start) to ready; afterwards it is stopped and counts as failed.
     pub start_deadline: Duration,
     /// From `Terminate` to `Kill`.
@@ -30,7 +86,7 @@ pub struct Spec {
 }
 
 /// What a service waits for before it is started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Need {
     /// The named service is ready, or has finished with success.
     Ready(Name),
@@ -39,9 +95,19 @@ pub enum Need {
 }
 
 impl Need {
+    /// [`Self::Ready`] of the service called `name`.
+    pub fn ready(name: impl Into<Name>) -> Self {
+        Self::Ready(name.into())
+    }
+
+    /// [`Self::Started`] of the service called `name`.
+    pub fn started(name: impl Into<Name>) -> Self {
+        Self::Started(name.into())
+    }
+
     /// The service this need is about.
     #[must_use]
-    pub const fn service(self) -> Name {
+    pub const fn service(&self) -> &Name {
         match self {
             Self::Ready(name) | Self::Started(name) => name,
         }
@@ -112,7 +178,7 @@ pub enum InvalidTree {
         need: Name,
     },
     /// Needs that go round; each service needs the next, the last one the first.
-    #[error("services need each other in a circle: {}", .0.join(" → "))]
+    #[error("services need each other in a circle: {}", .0.iter().map(Name::as_str).collect::<Vec<_>>().join(" → "))]
     Circle(Vec<Name>),
     /// A group is restarted together, so each member must be one that runs for good.
     #[error("service `{service}` may finish, so it cannot be restarted together with group `{group}`")]
@@ -120,7 +186,7 @@ pub enum InvalidTree {
         /// The member.
         service: Name,
         /// Its group.
-        group: &'static str,
+        group: Name,
     },
     /// A wait of no time is a tight loop; a cap below the first wait is no cap.
     #[error("service `{0}` has a back-off of no time, or with a cap below its first wait")]
@@ -128,6 +194,48 @@ pub enum InvalidTree {
     /// Zero failures cannot escalate.
     #[error("service `{0}` escalates after no failure or within no time")]
     Critical(Name),
+}
+
+/// Why services are not taken into a tree that runs. Nothing has changed then.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotTaken {
+    /// With them the table would be none.
+    #[error(transparent)]
+    Invalid(#[from] InvalidTree),
+    /// The service of that name has been given up, and something of it is left.
+    #[error("service `{0}` is being given up and not gone yet")]
+    NotGone(Name),
+    /// What one of them needs has been given up.
+    #[error("service `{service}` needs `{need}`, which is being given up")]
+    NeedLeaves {
+        /// Who needs it.
+        service: Name,
+        /// What goes.
+        need: Name,
+    },
+    /// The whole tree stops.
+    #[error("all services are being stopped")]
+    Stopping,
+}
+
+/// Why services are not given up. Nothing has changed then.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum NotGivenUp {
+    /// The tree has none of that name.
+    #[error("no service is named `{0}`")]
+    Unknown(Name),
+    /// A service that stays needs it. It is not taken along: whoever gives something up says all that goes with it, so that
+    /// nothing ends that nobody named.
+    #[error("service `{by}` stays and needs `{service}`")]
+    Needed {
+        /// What was to go.
+        service: Name,
+        /// Who needs it.
+        by: Name,
+    },
+    /// The whole tree stops.
+    #[error("all services are being stopped")]
+    Stopping,
 }
 
 /// Who depends on whom, by index into the table, as far as the chains go.
@@ -144,19 +252,19 @@ impl Order {
     ///
     /// # Errors
     /// [`InvalidTree`] names the first thing that cannot work.
-    pub(crate) fn of(specs: &[Spec]) -> Result<Self, InvalidTree> {
+    pub(crate) fn of(specs: &[&Spec]) -> Result<Self, InvalidTree> {
         for (index, spec) in specs.iter().enumerate() {
             check(spec)?;
             if specs.iter().take(index).any(|earlier| earlier.name == spec.name) {
-                return Err(InvalidTree::Duplicate(spec.name));
+                return Err(InvalidTree::Duplicate(spec.name.clone()));
             }
         }
         let mut needs = Vec::with_capacity(specs.len());
         for spec in specs {
             let mut indices = Vec::with_capacity(spec.needs.len());
-            for need in spec.needs {
-                let index = specs.iter().position(|other| other.name == need.service());
-                indices.push(index.ok_or(InvalidTree::UnknownNeed { service: spec.name, need: need.service() })?);
+            for need in spec.needs.iter().map(Need::service) {
+                let unknown = || InvalidTree::UnknownNeed { service: spec.name.clone(), need: need.clone() };
+                indices.push(specs.iter().position(|other| other.name == *need).ok_or_else(unknown)?);
             }
             needs.push(indices);
         }
@@ -164,7 +272,7 @@ impl Order {
         for index in 0..specs.len() {
             let mut path = Vec::new();
             if let Some(circle) = find_circle(index, &needs, &mut settled, &mut path) {
-                return Err(InvalidTree::Circle(circle.into_iter().map(|index| specs[index].name).collect()));
+                return Err(InvalidTree::Circle(circle.into_iter().map(|index| specs[index].name.clone()).collect()));
             }
         }
         let dependents = (0..specs.len()).map(|index| all_dependents(index, &needs)).collect();
@@ -176,19 +284,19 @@ fn check(spec: &Spec) -> Result<(), InvalidTree> {
     match spec.restart {
         Restart::Always(backoff) | Restart::UntilSuccess(backoff) => {
             if backoff.first.is_zero() || backoff.cap < backoff.first {
-                return Err(InvalidTree::Backoff(spec.name));
+                return Err(InvalidTree::Backoff(spec.name.clone()));
             }
         }
         Restart::Never => {}
     }
-    match (spec.group, spec.restart) {
+    match (&spec.group, spec.restart) {
         (Some(group), Restart::Never | Restart::UntilSuccess(_)) => {
-            return Err(InvalidTree::FinishesInGroup { service: spec.name, group });
+            return Err(InvalidTree::FinishesInGroup { service: spec.name.clone(), group: group.clone() });
         }
         (Some(_), Restart::Always(_)) | (None, _) => {}
     }
     if spec.critical.is_some_and(|critical| critical.failures == 0 || critical.within.is_zero()) {
-        return Err(InvalidTree::Critical(spec.name));
+        return Err(InvalidTree::Critical(spec.name.clone()));
     }
     Ok(())
 }
@@ -235,10 +343,10 @@ mod tests {
     const BACKOFF: Backoff =
         Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(60), stable: Duration::from_secs(300) };
 
-    fn spec(name: Name, needs: &'static [Need]) -> Spec {
+    fn spec(name: &str, needs: &[Need]) -> Spec {
         Spec {
-            name,
-            needs,
+            name: name.into(),
+            needs: needs.to_vec(),
             group: None,
             start_deadline: Duration::from_secs(10),
             stop_deadline: Duration::from_secs(10),
@@ -248,29 +356,33 @@ mod tests {
         }
     }
 
+    fn order(specs: &[Spec]) -> Result<Order, InvalidTree> {
+        Order::of(&specs.iter().collect::<Vec<_>>())
+    }
+
     #[test]
     fn a_circle_is_refused_by_its_names() {
         let specs = [
-            spec("outside", &[Need::Ready("api")]),
-            spec("etcd", &[Need::Started("mesh")]),
-            spec("api", &[Need::Ready("etcd")]),
-            spec("mesh", &[Need::Ready("api")]),
+            spec("outside", &[Need::ready("api")]),
+            spec("etcd", &[Need::started("mesh")]),
+            spec("api", &[Need::ready("etcd")]),
+            spec("mesh", &[Need::ready("api")]),
         ];
-        let refused = Order::of(&specs).expect_err("a circle");
+        let refused = order(&specs).expect_err("a circle");
         assert_eq!(refused.to_string(), "services need each other in a circle: api → etcd → mesh → api");
     }
 
     #[test]
     fn tables_that_cannot_work_are_refused_by_name() {
-        let refuse = |specs: &[Spec]| Order::of(specs).expect_err("refused").to_string();
+        let refuse = |specs: &[Spec]| order(specs).expect_err("refused").to_string();
         assert_eq!(
-            refuse(&[spec("api", &[Need::Ready("etdc")])]),
+            refuse(&[spec("api", &[Need::ready("etdc")])]),
             "service `api` needs `etdc`, which is not in the tree"
         );
         assert_eq!(refuse(&[spec("api", &[]), spec("api", &[])]), "two services are named `api`");
-        let selfish = spec("api", &[Need::Ready("api")]);
+        let selfish = spec("api", &[Need::ready("api")]);
         assert_eq!(refuse(&[selfish]), "services need each other in a circle: api → api");
-        let once = Spec { group: Some("pair"), restart: Restart::Never, ..spec("once", &[]) };
+        let once = Spec { group: Some("pair".into()), restart: Restart::Never, ..spec("once", &[]) };
         assert_eq!(refuse(&[once]), "service `once` may finish, so it cannot be restarted together with group `pair`");
         let eager =
             Spec { restart: Restart::Always(Backoff { first: Duration::ZERO, ..BACKOFF }), ..spec("eager", &[]) };
@@ -283,7 +395,7 @@ mod tests {
             refuse(&capped(3, 2)),
             "service `capped` has a back-off of no time, or with a cap below its first wait"
         );
-        assert!(Order::of(&capped(2, 2)).is_ok(), "a wait that does not grow");
+        assert!(order(&capped(2, 2)).is_ok(), "a wait that does not grow");
         let touchy =
             Spec { critical: Some(Critical { failures: 0, within: Duration::from_secs(1) }), ..spec("touchy", &[]) };
         assert_eq!(refuse(&[touchy]), "service `touchy` escalates after no failure or within no time");
@@ -293,11 +405,11 @@ mod tests {
     fn dependents_reach_through_chains() {
         let specs = [
             spec("mesh", &[]),
-            spec("etcd", &[Need::Ready("mesh")]),
-            spec("api", &[Need::Started("etcd")]),
+            spec("etcd", &[Need::ready("mesh")]),
+            spec("api", &[Need::started("etcd")]),
             spec("log", &[]),
         ];
-        let order = Order::of(&specs).expect("a tree");
+        let order = order(&specs).expect("a tree");
         assert_eq!(order.dependents, vec![vec![1, 2], vec![2], vec![], vec![]]);
     }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::spec::Order;
 use crate::unit::{Phase, Run, Then, Unit};
 use crate::{
-    Blocker, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Readiness, Report, Restart, Spec, Status,
-    StopReason,
+    Blocker, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, NotGivenUp, NotTaken, Readiness, Report,
+    Restart, Spec, Status, StopReason,
 };
 
 /// Between two kills of what survives them: a process in uninterruptible sleep may need that long.
@@ -27,6 +27,8 @@ pub struct Tree {
     units: Vec<Unit>,
     order: Order,
     course: Course,
+    /// The highest attempt of all services that were given up: who comes later under the same name counts on from here.
+    attempts_given_up: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,11 +52,60 @@ impl Tree {
     /// # Errors
     /// [`InvalidTree`] names the services of a table that cannot work.
     pub fn start(specs: Vec<Spec>, now: Instant, out: &mut Vec<Effect>) -> Result<Self, InvalidTree> {
-        let order = Order::of(&specs)?;
-        let units = specs.into_iter().map(|spec| Unit::new(spec, now)).collect();
-        let mut tree = Self { units, order, course: Course::Running };
+        let order = Order::of(&specs.iter().collect::<Vec<_>>())?;
+        let units = specs.into_iter().map(|spec| Unit::new(spec, 0, now)).collect();
+        let mut tree = Self { units, order, course: Course::Running, attempts_given_up: 0 };
         tree.settle(now, out);
         Ok(tree)
+    }
+
+    /// Takes further services, all of them or none, and starts those whose needs hold.
+    ///
+    /// # Errors
+    /// [`NotTaken`]: they cannot be part of this tree, or not now.
+    pub fn take(&mut self, specs: Vec<Spec>, now: Instant, out: &mut Vec<Effect>) -> Result<(), NotTaken> {
+        if !matches!(self.course, Course::Running) {
+            return Err(NotTaken::Stopping);
+        }
+        let leaving = |name: &Name| self.units.iter().any(|unit| unit.spec.name == *name && unit.is_leaving());
+        for Spec { name, needs, .. } in &specs {
+            if leaving(name) {
+                return Err(NotTaken::NotGone(name.clone()));
+            }
+            if let Some(need) = needs.iter().map(Need::service).find(|need| leaving(need)) {
+                return Err(NotTaken::NeedLeaves { service: name.clone(), need: need.clone() });
+            }
+        }
+        self.order = Order::of(&self.units.iter().map(|unit| &unit.spec).chain(&specs).collect::<Vec<_>>())?;
+        let before = self.attempts_given_up;
+        self.units.extend(specs.into_iter().map(|spec| Unit::new(spec, before, now)));
+        self.settle(now, out);
+        Ok(())
+    }
+
+    /// Gives up services, all of them or none: each is stopped once all that need it are gone, and [`Effect::GivenUp`] tells
+    /// when nothing of it is left. One that is on its way already goes on as it does.
+    ///
+    /// # Errors
+    /// [`NotGivenUp`]: not here, or needed by what stays.
+    pub fn give_up(&mut self, names: &[Name], now: Instant, out: &mut Vec<Effect>) -> Result<(), NotGivenUp> {
+        if !matches!(self.course, Course::Running) {
+            return Err(NotGivenUp::Stopping);
+        }
+        if let Some(unknown) = names.iter().find(|name| self.index(name.as_str()).is_none()) {
+            return Err(NotGivenUp::Unknown(unknown.clone()));
+        }
+        let goes = |unit: &Unit| unit.is_leaving() || names.contains(&unit.spec.name);
+        for unit in self.units.iter().filter(|unit| !goes(unit)) {
+            if let Some(needed) = unit.spec.needs.iter().map(Need::service).find(|need| names.contains(need)) {
+                return Err(NotGivenUp::Needed { service: needed.clone(), by: unit.spec.name.clone() });
+            }
+        }
+        for unit in self.units.iter_mut().filter(|unit| names.contains(&unit.spec.name)) {
+            unit.leave(now);
+        }
+        self.settle(now, out);
+        Ok(())
     }
 
     /// Takes one event and appends what is to be done, in order.
@@ -91,7 +142,7 @@ impl Tree {
     /// The tree's own word for a name that came from outside.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Name> {
-        self.units.iter().map(|unit| unit.spec.name).find(|&known| known == name)
+        Some(self.units[self.index(name)?].spec.name.clone())
     }
 
     /// One service as the API shows it.
@@ -112,10 +163,10 @@ impl Tree {
     }
 
     fn apply(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
-        let name = match event {
+        let name = match &event {
             Event::Tick => return,
             Event::StopAll { reason, within } => {
-                if self.stop_all(reason, within, now) == Fit::No {
+                if self.stop_all(*reason, *within, now) == Fit::No {
                     out.push(Effect::Report(Report::DoesNotFit { event, state: "stopping all" }));
                 }
                 return;
@@ -126,14 +177,17 @@ impl Tree {
             | Event::Ready(instance)
             | Event::Exited { instance, .. }
             | Event::CgroupEmpty(instance) => {
-                if self.index(instance.service).is_some_and(|index| self.units[index].attempts != instance.attempt) {
+                if self
+                    .index(instance.service.as_str())
+                    .is_some_and(|index| self.units[index].attempts != instance.attempt)
+                {
                     out.push(Effect::Report(Report::StaleInstance(event)));
                     return;
                 }
-                instance.service
+                &instance.service
             }
         };
-        let Some(index) = self.index(name) else {
+        let Some(index) = self.index(name.as_str()) else {
             out.push(Effect::Report(Report::UnknownService(event)));
             return;
         };
@@ -160,7 +214,7 @@ impl Tree {
         if let Phase::Starting { .. } = unit.phase {
             match unit.spec.ready {
                 Readiness::OnStart => enter_ready(unit, Run::Whole, now),
-                Readiness::Probe => out.push(Effect::Probe(instance)),
+                Readiness::Probe => out.push(Effect::Probe(instance.clone())),
             }
         }
         if let Phase::Stopping { kills, .. } = unit.phase {
@@ -209,7 +263,7 @@ impl Tree {
             }
             (None, Restart::UntilSuccess(_) | Restart::Never) if exit.is_success() => {
                 self.units[index].last = Some(ending);
-                out.push(Effect::Report(Report::Finished(instance)));
+                out.push(Effect::Report(Report::Finished(instance.clone())));
                 Then::Finish
             }
             (None, Restart::Always(_) | Restart::UntilSuccess(_) | Restart::Never) => {
@@ -253,7 +307,10 @@ impl Tree {
         for member in self.members(index) {
             let unit = &mut self.units[member];
             match &mut unit.phase {
-                Phase::Waiting => continue,
+                Phase::Waiting
+                | Phase::Leaving
+                | Phase::Draining { then: Then::Leave, .. }
+                | Phase::Stopping { then: Then::Leave, .. } => continue,
                 Phase::Draining { then, .. } | Phase::Stopping { then, .. } => *then = Then::Wait,
                 Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
                     let run = *run;
@@ -292,7 +349,12 @@ impl Tree {
                 Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
                     unit.enter(Phase::Draining { run, then: Then::Wait }, now);
                 }
-                Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {}
+                Phase::Draining { .. }
+                | Phase::Stopping { .. }
+                | Phase::Stopped
+                | Phase::Finished
+                | Phase::Failed
+                | Phase::Leaving => {}
             }
         }
         Fit::Yes
@@ -311,7 +373,7 @@ impl Tree {
         };
         let retry = if let Then::BackOff(delay) = then { Some(delay) } else { None };
         let (instance, failures) = (unit.instance(), unit.failures);
-        out.push(Effect::Report(Report::Failed { instance, ending, failures, retry }));
+        out.push(Effect::Report(Report::Failed { instance: instance.clone(), ending, failures, retry }));
         if let Some(critical) = unit.spec.critical.filter(|_| escalates) {
             let (failures, within) = (critical.failures, critical.within);
             out.push(Effect::Escalate { service: instance.service, failures, within });
@@ -329,7 +391,7 @@ impl Tree {
     fn note_ending(&mut self, index: usize, ending: Ending, then: Then) {
         match then {
             Then::Wait => self.units[index].last = Some(ending),
-            Then::BackOff(_) | Then::Finish | Then::Fail => {}
+            Then::BackOff(_) | Then::Finish | Then::Fail | Then::Leave => {}
         }
     }
 
@@ -339,6 +401,7 @@ impl Tree {
         let phase = match then {
             Then::Finish => Phase::Finished,
             Then::Fail => Phase::Failed,
+            Then::Leave => Phase::Leaving,
             Then::Wait if running => Phase::Waiting,
             Then::BackOff(delay) if running => Phase::BackingOff { until: now + delay },
             Then::Wait | Then::BackOff(_) => Phase::Stopped,
@@ -346,23 +409,25 @@ impl Tree {
         self.units[index].enter(phase, now);
     }
 
-    /// A service and those restarted with it, in the order of the table.
+    /// A service and those restarted with it, in the order of the table. Who has been given up belongs to no group any more.
     fn members(&self, index: usize) -> Vec<usize> {
-        match self.units[index].spec.group {
-            None => vec![index],
-            group @ Some(_) => (0..self.units.len()).filter(|&other| self.units[other].spec.group == group).collect(),
+        let unit = &self.units[index];
+        if unit.spec.group.is_none() || unit.is_leaving() {
+            return vec![index];
         }
+        let beside = |other: &Unit| other.spec.group == unit.spec.group && !other.is_leaving();
+        (0..self.units.len()).filter(|&other| beside(&self.units[other])).collect()
     }
 
     fn blockers(&self, index: usize) -> Vec<Blocker> {
         let unit = &self.units[index];
-        let needs = self.order.needs[index].iter().zip(unit.spec.needs);
-        let unmet = needs.filter(|&(&other, &need)| !self.units[other].satisfies(need));
-        let mut blockers: Vec<Blocker> = unmet.map(|(_, &need)| Blocker::Need(need)).collect();
+        let needs = self.order.needs[index].iter().zip(&unit.spec.needs);
+        let unmet = needs.filter(|&(&other, need)| !self.units[other].satisfies(need));
+        let mut blockers: Vec<Blocker> = unmet.map(|(_, need)| Blocker::Need(need.clone())).collect();
         for member in self.members(index).into_iter().filter(|&member| member != index) {
             let other = &self.units[member];
             if other.is_ending() || matches!(other.phase, Phase::BackingOff { .. } | Phase::Failed) {
-                blockers.push(Blocker::Group(other.spec.name));
+                blockers.push(Blocker::Group(other.spec.name.clone()));
             }
         }
         blockers
@@ -390,9 +455,9 @@ impl Tree {
                 }
                 Phase::Stopping { run, kill_at, kills, .. } => {
                     out.push(Effect::Report(if *kills == 0 {
-                        Report::StopDeadline(instance)
+                        Report::StopDeadline(instance.clone())
                     } else {
-                        Report::Unkillable { instance, since }
+                        Report::Unkillable { instance: instance.clone(), since }
                     }));
                     if *run != Run::Launching {
                         out.push(Effect::Kill(instance));
@@ -402,7 +467,12 @@ impl Tree {
                 }
                 Phase::BackingOff { .. } => unit.enter(Phase::Waiting, now),
                 // These have no deadline.
-                Phase::Draining { .. } | Phase::Waiting | Phase::Stopped | Phase::Finished | Phase::Failed => {}
+                Phase::Draining { .. }
+                | Phase::Waiting
+                | Phase::Stopped
+                | Phase::Finished
+                | Phase::Failed
+                | Phase::Leaving => {}
             }
         }
         match self.course {
@@ -433,8 +503,9 @@ impl Tree {
         self.units.iter().filter(|unit| unit.run().is_some()).map(Unit::instance).collect()
     }
 
-    /// What has become possible: stops whose dependents are gone, starts whose needs hold, the end of all.
+    /// What has become possible: stops whose dependents are gone, leaving, starts whose needs hold, the end of all.
     fn settle(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        self.let_go(out);
         for index in 0..self.units.len() {
             let free = !self.order.dependents[index].iter().any(|&other| self.units[other].is_ending());
             let unit = &mut self.units[index];
@@ -457,6 +528,20 @@ impl Tree {
                 }
             }
             Course::Over => {}
+        }
+    }
+
+    /// Takes out of the tree who was given up, does not run any more and is needed by nobody; one may free the next.
+    fn let_go(&mut self, out: &mut Vec<Effect>) {
+        let free = |tree: &Self, index: usize| {
+            matches!(tree.units[index].phase, Phase::Leaving) && tree.order.dependents[index].is_empty()
+        };
+        while let Some(index) = (0..self.units.len()).find(|&index| free(self, index)) {
+            let gone = self.units.remove(index);
+            self.attempts_given_up = self.attempts_given_up.max(gone.attempts);
+            let left: Vec<&Spec> = self.units.iter().map(|unit| &unit.spec).collect();
+            self.order = Order::of(&left).expect("a tree without what nobody needs is a tree");
+            out.push(Effect::GivenUp(gone.spec.name));
         }
     }
 

@@ -50,7 +50,7 @@ pub enum State {
     },
     /// To be stopped, or told to stop and not yet gone.
     Stopping,
-    /// Stopped for good, with the whole tree.
+    /// Stopped for good: with the whole tree, or given up and waiting for the end of what needs it.
     Stopped,
     /// A task that did what it was for.
     Finished,
@@ -59,7 +59,7 @@ pub enum State {
 }
 
 /// What keeps a service from being started.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocker {
     /// This need does not hold.
     Need(Need),
@@ -84,6 +84,8 @@ pub(crate) struct Unit {
     pub(crate) phase: Phase,
     pub(crate) since: Instant,
     pub(crate) attempts: u64,
+    /// The attempts before it was taken: others may have had its name.
+    before: u64,
     pub(crate) failures: u32,
     pub(crate) last: Option<Ending>,
     /// When a critical service failed, as far back as its window needs; empty for others.
@@ -119,6 +121,8 @@ pub(crate) enum Phase {
     Stopped,
     Finished,
     Failed,
+    /// Given up, and nothing of it runs: it goes once nothing in the tree needs it.
+    Leaving,
 }
 
 /// What exists of an instance.
@@ -141,11 +145,22 @@ pub(crate) enum Then {
     BackOff(Duration),
     Finish,
     Fail,
+    Leave,
 }
 
 impl Unit {
-    pub(crate) fn new(spec: Spec, now: Instant) -> Self {
-        Self { spec, phase: Phase::Waiting, since: now, attempts: 0, failures: 0, last: None, history: VecDeque::new() }
+    /// A unit that has not run yet; its attempts are counted on from `before`.
+    pub(crate) fn new(spec: Spec, before: u64, now: Instant) -> Self {
+        Self {
+            spec,
+            phase: Phase::Waiting,
+            since: now,
+            attempts: before,
+            before,
+            failures: 0,
+            last: None,
+            history: VecDeque::new(),
+        }
     }
 
     pub(crate) fn enter(&mut self, phase: Phase, now: Instant) {
@@ -155,7 +170,7 @@ impl Unit {
 
     /// The present or last instance.
     pub(crate) fn instance(&self) -> Instance {
-        Instance { service: self.spec.name, attempt: self.attempts }
+        Instance { service: self.spec.name.clone(), attempt: self.attempts }
     }
 
     pub(crate) fn run(&self) -> Option<Run> {
@@ -164,7 +179,12 @@ impl Unit {
             | Phase::Ready { run, .. }
             | Phase::Draining { run, .. }
             | Phase::Stopping { run, .. } => Some(run),
-            Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => None,
+            Phase::Waiting
+            | Phase::BackingOff { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed
+            | Phase::Leaving => None,
         }
     }
 
@@ -174,7 +194,12 @@ impl Unit {
             | Phase::Ready { run, .. }
             | Phase::Draining { run, .. }
             | Phase::Stopping { run, .. } => Some(run),
-            Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => None,
+            Phase::Waiting
+            | Phase::BackingOff { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed
+            | Phase::Leaving => None,
         }
     }
 
@@ -188,7 +213,8 @@ impl Unit {
             | Phase::BackingOff { .. }
             | Phase::Stopped
             | Phase::Finished
-            | Phase::Failed => None,
+            | Phase::Failed
+            | Phase::Leaving => None,
         }
     }
 
@@ -197,8 +223,28 @@ impl Unit {
         self.then().is_some()
     }
 
+    /// Whether it has been given up.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        matches!(self.phase, Phase::Leaving) || matches!(self.then(), Some(Then::Leave))
+    }
+
+    /// From now on it is on its way out of the tree.
+    pub(crate) fn leave(&mut self, now: Instant) {
+        match &mut self.phase {
+            Phase::Draining { then, .. } | Phase::Stopping { then, .. } => *then = Then::Leave,
+            Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
+                let run = *run;
+                self.enter(Phase::Draining { run, then: Then::Leave }, now);
+            }
+            Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {
+                self.enter(Phase::Leaving, now);
+            }
+            Phase::Leaving => {}
+        }
+    }
+
     /// Whether this service, as a need, holds.
-    pub(crate) const fn satisfies(&self, need: Need) -> bool {
+    pub(crate) const fn satisfies(&self, need: &Need) -> bool {
         match (need, &self.phase) {
             (_, Phase::Ready { .. } | Phase::Finished) => true,
             (Need::Started(_), Phase::Starting { run, .. }) => !matches!(run, Run::Launching),
@@ -210,7 +256,8 @@ impl Unit {
                 | Phase::Stopping { .. }
                 | Phase::BackingOff { .. }
                 | Phase::Stopped
-                | Phase::Failed,
+                | Phase::Failed
+                | Phase::Leaving,
             ) => false,
         }
     }
@@ -242,7 +289,8 @@ impl Unit {
             | Phase::Draining { .. }
             | Phase::Stopped
             | Phase::Finished
-            | Phase::Failed => None,
+            | Phase::Failed
+            | Phase::Leaving => None,
         }
     }
 
@@ -257,6 +305,7 @@ impl Unit {
             Phase::Stopped => "stopped",
             Phase::Finished => "finished",
             Phase::Failed => "failed",
+            Phase::Leaving => "leaving",
         }
     }
 
@@ -268,15 +317,15 @@ impl Unit {
             Phase::Ready { .. } => State::Ready,
             Phase::Draining { .. } | Phase::Stopping { .. } => State::Stopping,
             Phase::BackingOff { until } => State::BackingOff { until },
-            Phase::Stopped => State::Stopped,
+            Phase::Stopped | Phase::Leaving => State::Stopped,
             Phase::Finished => State::Finished,
             Phase::Failed => State::Failed,
         };
         Status {
-            name: self.spec.name,
+            name: self.spec.name.clone(),
             state,
             since: self.since,
-            restarts: self.attempts.saturating_sub(1),
+            restarts: (self.attempts - self.before).saturating_sub(1),
             failures: self.failures,
             last: self.last,
         }

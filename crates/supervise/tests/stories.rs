@@ -4,17 +4,17 @@
 use std::time::{Duration, Instant};
 
 use supervise::{
-    Backoff, Blocker, Critical, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, Readiness, Report,
-    Restart, Spec, State, StopReason, Tree,
+    Backoff, Blocker, Critical, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, NotGivenUp, NotTaken,
+    Readiness, Report, Restart, Spec, State, StopReason, Tree,
 };
 
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(1), cap: Duration::from_secs(8), stable: Duration::from_secs(60) };
 
-fn spec(name: Name, needs: &'static [Need]) -> Spec {
+fn spec(name: &str, needs: &[Need]) -> Spec {
     Spec {
-        name,
-        needs,
+        name: name.into(),
+        needs: needs.to_vec(),
         group: None,
         start_deadline: Duration::from_secs(10),
         stop_deadline: Duration::from_secs(5),
@@ -24,8 +24,8 @@ fn spec(name: Name, needs: &'static [Need]) -> Spec {
     }
 }
 
-fn run(service: Name, attempt: u64) -> Instance {
-    Instance { service, attempt }
+fn run(service: &str, attempt: u64) -> Instance {
+    Instance { service: service.into(), attempt }
 }
 
 /// A tree and its clock.
@@ -57,7 +57,7 @@ impl Story {
     }
 
     fn die(&mut self, instance: Instance, exit: Exit) -> Vec<Effect> {
-        let mut out = self.tell(Event::Exited { instance, exit });
+        let mut out = self.tell(Event::Exited { instance: instance.clone(), exit });
         out.extend(self.tell(Event::CgroupEmpty(instance)));
         out
     }
@@ -75,13 +75,13 @@ fn not_reports(effects: &[Effect]) -> Vec<Effect> {
 #[test]
 fn a_service_waits_for_what_it_needs_and_says_so() {
     let etcd = Spec { ready: Readiness::Probe, ..spec("etcd", &[]) };
-    let specs = vec![etcd, spec("apiserver", &[Need::Started("etcd")]), spec("scheduler", &[Need::Ready("etcd")])];
+    let specs = vec![etcd, spec("apiserver", &[Need::started("etcd")]), spec("scheduler", &[Need::ready("etcd")])];
     let (mut story, out) = Story::begin(specs);
     assert_eq!(out, [Effect::Start(run("etcd", 1))]);
-    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Need(Need::Started("etcd"))]));
+    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Need(Need::started("etcd"))]));
     let out = story.tell(Event::Spawned(run("etcd", 1)));
     assert_eq!(out, [Effect::Probe(run("etcd", 1)), Effect::Start(run("apiserver", 1))]);
-    assert_eq!(story.state("scheduler"), State::Waiting(vec![Blocker::Need(Need::Ready("etcd"))]));
+    assert_eq!(story.state("scheduler"), State::Waiting(vec![Blocker::Need(Need::ready("etcd"))]));
     assert_eq!(story.tell(Event::Ready(run("etcd", 1))), [Effect::Start(run("scheduler", 1))]);
 }
 
@@ -126,7 +126,7 @@ fn a_service_that_is_not_ready_in_time_is_stopped_and_tried_again() {
 fn who_ignores_sigterm_is_killed_with_its_cgroup() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
     story.tell(Event::Spawned(run("etcd", 1)));
-    assert_eq!(story.tell(Event::RestartRequested("etcd")), [Effect::Terminate(run("etcd", 1))]);
+    assert_eq!(story.tell(Event::RestartRequested("etcd".into())), [Effect::Terminate(run("etcd", 1))]);
     let asked = story.now;
     let out = story.wait_for("stop deadline");
     assert_eq!(out, [Effect::Report(Report::StopDeadline(run("etcd", 1))), Effect::Kill(run("etcd", 1))]);
@@ -152,12 +152,12 @@ fn no_new_instance_while_the_old_cgroup_has_processes() {
 /// Proves: O2. One of a group fails: the others stop, dependents first, and all start together when all may.
 #[test]
 fn a_group_is_restarted_together() {
-    let member = |name, needs| Spec { group: Some("core"), ..spec(name, needs) };
+    let member = |name, needs: &[Need]| Spec { group: Some("core".into()), ..spec(name, needs) };
     let specs = vec![
         member("etcd", &[]),
-        member("apiserver", &[Need::Started("etcd")]),
-        member("scheduler", &[Need::Started("apiserver")]),
-        spec("kubelet", &[Need::Started("apiserver")]),
+        member("apiserver", &[Need::started("etcd")]),
+        member("scheduler", &[Need::started("apiserver")]),
+        spec("kubelet", &[Need::started("apiserver")]),
     ];
     let (mut story, _) = Story::begin(specs);
     for name in ["etcd", "apiserver", "scheduler", "kubelet"] {
@@ -168,7 +168,7 @@ fn a_group_is_restarted_together() {
     let out = story.die(run("scheduler", 1), Exit::Signal(15));
     assert_eq!(out, [Effect::Terminate(run("apiserver", 1))]);
     assert_eq!(story.die(run("apiserver", 1), Exit::Signal(15)), []);
-    let waits = State::Waiting(vec![Blocker::Need(Need::Started("etcd")), Blocker::Group("etcd")]);
+    let waits = State::Waiting(vec![Blocker::Need(Need::started("etcd")), Blocker::Group("etcd".into())]);
     assert_eq!(story.state("apiserver"), waits);
     assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", 2))]);
     assert_eq!(story.tell(Event::Spawned(run("etcd", 2))), [Effect::Start(run("apiserver", 2))]);
@@ -178,7 +178,7 @@ fn a_group_is_restarted_together() {
 /// Proves: O2. One of a group has failed for good: the others do not go on without it, and a restart brings all back.
 #[test]
 fn a_group_waits_beside_a_member_that_has_failed() {
-    let member = |name, critical| Spec { group: Some("core"), critical, ..spec(name, &[]) };
+    let member = |name, critical| Spec { group: Some("core".into()), critical, ..spec(name, &[]) };
     let once = Critical { failures: 1, within: Duration::from_secs(20) };
     let (mut story, _) = Story::begin(vec![member("etcd", Some(once)), member("apiserver", None)]);
     story.tell(Event::Spawned(run("etcd", 1)));
@@ -187,10 +187,10 @@ fn a_group_waits_beside_a_member_that_has_failed() {
     assert!(out.contains(&Effect::Terminate(run("apiserver", 1))), "{out:?}");
     assert_eq!(story.die(run("apiserver", 1), Exit::Signal(15)), [], "it is not started alone");
     assert_eq!(story.state("etcd"), State::Failed);
-    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Group("etcd")]));
+    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Group("etcd".into())]));
     assert_eq!(story.tree.poll_timeout(), None, "nothing is tried again unasked");
     // Whichever of them is asked for.
-    let out = story.tell(Event::RestartRequested("apiserver"));
+    let out = story.tell(Event::RestartRequested("apiserver".into()));
     assert_eq!(out, [Effect::Start(run("etcd", 2)), Effect::Start(run("apiserver", 2))]);
 }
 
@@ -206,7 +206,7 @@ fn a_restart_that_was_asked_for_forgets_earlier_failures() {
     };
     for _ in 0..2 {
         assert_eq!(fail(&mut story), []);
-        assert_eq!(story.tell(Event::RestartRequested("etcd")).len(), 1);
+        assert_eq!(story.tell(Event::RestartRequested("etcd".into())).len(), 1);
     }
     for seconds in [1, 2] {
         assert_eq!(fail(&mut story), [], "two failures before and two after are not three");
@@ -214,7 +214,7 @@ fn a_restart_that_was_asked_for_forgets_earlier_failures() {
         assert_eq!(story.state("etcd"), State::BackingOff { until });
         story.wait_for("back-off");
     }
-    let escalation = Effect::Escalate { service: "etcd", failures: 3, within: critical.within };
+    let escalation = Effect::Escalate { service: "etcd".into(), failures: 3, within: critical.within };
     assert_eq!(fail(&mut story), [escalation], "three in a row are");
 }
 
@@ -233,10 +233,10 @@ fn a_critical_service_escalates_after_its_failures_in_the_window() {
         story.wait_for("back-off");
     }
     let out = story.tell(Event::SpawnFailed { instance: run("etcd", 4), errno: 11 });
-    let escalation = Effect::Escalate { service: "etcd", failures: 3, within: critical.within };
+    let escalation = Effect::Escalate { service: "etcd".into(), failures: 3, within: critical.within };
     assert_eq!(not_reports(&out), [escalation]);
     assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Failed, None));
-    assert_eq!(story.tell(Event::RestartRequested("etcd")), [Effect::Start(run("etcd", 5))]);
+    assert_eq!(story.tell(Event::RestartRequested("etcd".into())), [Effect::Start(run("etcd", 5))]);
 }
 
 /// A task that may finish is finished, satisfies who waits for it, and fails for good when tried only once.
@@ -247,7 +247,7 @@ fn a_task_may_finish() {
     for (spec_of_import, after_panic) in
         [(once(), State::Failed), (stubborn, State::BackingOff { until: testkit::origin() })]
     {
-        let (mut story, _) = Story::begin(vec![spec_of_import.clone(), spec("kubelet", &[Need::Ready("import")])]);
+        let (mut story, _) = Story::begin(vec![spec_of_import.clone(), spec("kubelet", &[Need::ready("import")])]);
         story.tell(Event::Spawned(run("import", 1)));
         let out = story.die(run("import", 1), Exit::Code(0));
         assert_eq!(out.last(), Some(&Effect::Start(run("kubelet", 1))));
@@ -265,8 +265,8 @@ fn a_task_may_finish() {
 fn the_stop_is_ordered_then_forced_then_over() {
     let specs = vec![
         spec("etcd", &[]),
-        spec("apiserver", &[Need::Ready("etcd")]),
-        spec("kubelet", &[Need::Ready("apiserver")]),
+        spec("apiserver", &[Need::ready("etcd")]),
+        spec("kubelet", &[Need::ready("apiserver")]),
     ];
     let (mut story, _) = Story::begin(specs);
     for name in ["etcd", "apiserver", "kubelet"] {
@@ -329,10 +329,10 @@ fn a_healthy_tree_has_no_deadline() {
 /// What the shell asks for names that people give, and for what it shows them.
 #[test]
 fn services_are_found_by_name_and_listed_in_the_order_of_the_table() {
-    let (story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::Ready("etcd")])]);
+    let (story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::ready("etcd")])]);
     assert_eq!(
         ["apiserver", "etcd", "etc", ""].map(|name| story.tree.find(name)),
-        [Some("apiserver"), Some("etcd"), None, None]
+        [Some("apiserver".into()), Some("etcd".into()), None, None]
     );
     let names: Vec<_> = story.tree.statuses().into_iter().map(|status| status.name).collect();
     assert_eq!(names, ["etcd", "apiserver"]);
@@ -353,7 +353,7 @@ fn a_stop_overtakes_a_spawn() {
 #[test]
 fn a_process_that_appears_after_its_stop_deadline_is_killed() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
-    assert_eq!(story.tell(Event::RestartRequested("etcd")), []);
+    assert_eq!(story.tell(Event::RestartRequested("etcd".into())), []);
     assert_eq!(story.wait_for("stop deadline"), [Effect::Report(Report::StopDeadline(run("etcd", 1)))]);
     assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Kill(run("etcd", 1))]);
     assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), [Effect::Start(run("etcd", 2))]);
@@ -382,7 +382,7 @@ fn a_second_exit_changes_nothing() {
 #[test]
 fn what_does_not_fit_is_reported() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
-    let unknown = Event::RestartRequested("etdc");
+    let unknown = Event::RestartRequested("etdc".into());
     assert_eq!(story.tell(unknown.clone()), [Effect::Report(Report::UnknownService(unknown))]);
     let stale = Event::Ready(run("etcd", 7));
     assert_eq!(story.tell(stale.clone()), [Effect::Report(Report::StaleInstance(stale))]);
@@ -392,12 +392,166 @@ fn what_does_not_fit_is_reported() {
     assert_eq!(story.state("etcd"), State::Starting);
 }
 
+/// What the tree says at once, or why it refuses.
+impl Story {
+    fn take(&mut self, specs: Vec<Spec>) -> Result<Vec<Effect>, NotTaken> {
+        let mut out = Vec::new();
+        self.tree.take(specs, self.now, &mut out).map(|()| out)
+    }
+
+    fn give_up(&mut self, names: &[&str]) -> Result<Vec<Effect>, NotGivenUp> {
+        let names: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
+        let mut out = Vec::new();
+        self.tree.give_up(&names, self.now, &mut out).map(|()| out)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.tree.statuses().iter().map(|status| status.name.to_string()).collect()
+    }
+}
+
+fn given_up(name: &str) -> Effect {
+    Effect::GivenUp(name.into())
+}
+
+/// Proves: O2. A role comes: its services start by their needs, among those that run already.
+#[test]
+fn services_that_are_taken_start_by_their_needs() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    let scheduler = spec("scheduler", &[Need::ready("apiserver")]);
+    let out = story.take(vec![scheduler, spec("apiserver", &[Need::ready("etcd")])]).expect("they fit");
+    assert_eq!(out, [], "etcd has not been spawned");
+    assert_eq!(story.names(), ["etcd", "scheduler", "apiserver"]);
+    assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Start(run("apiserver", 1))]);
+    assert_eq!(story.tell(Event::Spawned(run("apiserver", 1))), [Effect::Start(run("scheduler", 1))]);
+    assert_eq!(story.take(vec![spec("mesh", &[Need::ready("etcd")])]), Ok(vec![Effect::Start(run("mesh", 1))]));
+}
+
+/// Proves: O2. A role goes: who needs others stops first, and each leaves only when nothing in the tree needs it.
+#[test]
+fn services_that_are_given_up_stop_after_those_that_need_them() {
+    let specs = vec![
+        spec("etcd", &[]),
+        Spec { restart: Restart::Never, ..spec("import", &[Need::ready("etcd")]) },
+        spec("apiserver", &[Need::ready("import")]),
+        spec("scheduler", &[Need::ready("apiserver")]),
+    ];
+    let (mut story, _) = Story::begin(specs);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    story.tell(Event::Spawned(run("import", 1)));
+    story.die(run("import", 1), Exit::Code(0));
+    story.tell(Event::Spawned(run("apiserver", 1)));
+    story.tell(Event::SpawnFailed { instance: run("scheduler", 1), errno: 12 });
+    assert_eq!(
+        story.give_up(&["apiserver", "import", "scheduler"]),
+        Ok(vec![given_up("scheduler"), Effect::Terminate(run("apiserver", 1))]),
+        "what does not run is gone at once, unless what needs it is there"
+    );
+    assert_eq!(story.state("import"), State::Stopped, "it has ended and waits for the end of apiserver");
+    assert_eq!(story.wait_for("stop deadline").last(), Some(&Effect::Kill(run("apiserver", 1))));
+    let out = story.tell(Event::Exited { instance: run("apiserver", 1), exit: Exit::Signal(9) });
+    assert_eq!(out, [], "children of it are left");
+    let out = story.tell(Event::CgroupEmpty(run("apiserver", 1)));
+    assert_eq!(out, [given_up("apiserver"), given_up("import")]);
+    assert_eq!((story.names(), story.tree.status("import")), (vec!["etcd".to_owned()], None));
+    assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Ready, None));
+}
+
+/// Proves: O2. Nothing is stopped under a service that stays, and nothing that nobody named is stopped.
+#[test]
+fn what_a_service_that_stays_needs_is_not_given_up() {
+    let specs = vec![spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")]), spec("log", &[])];
+    let (mut story, _) = Story::begin(specs);
+    for name in ["etcd", "apiserver", "log"] {
+        story.tell(Event::Spawned(run(name, 1)));
+    }
+    let needed = NotGivenUp::Needed { service: "etcd".into(), by: "apiserver".into() };
+    assert_eq!(needed.to_string(), "service `apiserver` stays and needs `etcd`");
+    assert_eq!(story.give_up(&["log", "etcd"]), Err(needed));
+    assert_eq!(story.state("log"), State::Ready, "all or none");
+    let unknown = story.give_up(&["log", "etdc"]).expect_err("no such service");
+    assert_eq!((unknown.to_string().as_str(), story.state("log")), ("no service is named `etdc`", State::Ready));
+    // Once what needs it is on its way out, it may follow; asked twice, it goes on as it does.
+    assert_eq!(story.give_up(&["apiserver"]), Ok(vec![Effect::Terminate(run("apiserver", 1))]));
+    assert_eq!(story.give_up(&["etcd"]), Ok(vec![]));
+    assert_eq!(story.give_up(&["etcd", "apiserver"]), Ok(vec![]));
+    let out = story.die(run("apiserver", 1), Exit::Code(0));
+    assert_eq!(out, [given_up("apiserver"), Effect::Terminate(run("etcd", 1))]);
+}
+
+/// Proves: O2. The name is free when nothing is left, not sooner; and no word about the old service meets the new one.
+#[test]
+fn a_service_comes_back_under_its_name_once_nothing_of_it_is_left() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")])]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    story.tell(Event::SpawnFailed { instance: run("apiserver", 1), errno: 12 });
+    let again = || spec("apiserver", &[Need::started("etcd")]);
+    assert_eq!(story.take(vec![again()]), Err(InvalidTree::Duplicate("apiserver".into()).into()));
+    story.wait_for("back-off");
+    story.tell(Event::Spawned(run("apiserver", 2)));
+    assert_eq!(story.give_up(&["apiserver", "etcd"]), Ok(vec![Effect::Terminate(run("apiserver", 2))]));
+    let early = story.take(vec![again()]).expect_err("its process is there");
+    assert_eq!(early.to_string(), "service `apiserver` is being given up and not gone yet");
+    let early = story.take(vec![spec("mesh", &[Need::started("etcd")])]).expect_err("etcd goes");
+    assert_eq!(early.to_string(), "service `mesh` needs `etcd`, which is being given up");
+    story.die(run("apiserver", 2), Exit::Code(0));
+    story.die(run("etcd", 1), Exit::Code(0));
+    assert_eq!(story.names(), [""; 0]);
+    let orphan = story.take(vec![again()]).expect_err("etcd is gone");
+    assert_eq!(orphan.to_string(), "service `apiserver` needs `etcd`, which is not in the tree");
+    assert_eq!(story.take(vec![spec("etcd", &[]), again()]), Ok(vec![Effect::Start(run("etcd", 3))]));
+    assert_eq!(story.tell(Event::Spawned(run("etcd", 3))), [Effect::Start(run("apiserver", 3))]);
+    let status = story.tree.status("apiserver").expect("there");
+    assert_eq!((status.restarts, status.failures, status.last), (0, 0, None), "nothing of the old one is left");
+    let late = Event::Ready(run("apiserver", 2));
+    assert_eq!(story.tell(late.clone()), [Effect::Report(Report::StaleInstance(late))]);
+    story.tell(Event::SpawnFailed { instance: run("apiserver", 3), errno: 12 });
+    story.wait_for("back-off");
+    assert_eq!(story.tree.status("apiserver").expect("there").restarts, 1);
+}
+
+/// Proves: O2. Whoever is being given up is neither started again nor waited for, by its group or anybody.
+#[test]
+fn a_service_that_is_given_up_is_in_no_group_any_more() {
+    let member = |name, needs: &[Need]| Spec { group: Some("core".into()), ..spec(name, needs) };
+    let (mut story, _) = Story::begin(vec![member("etcd", &[]), member("apiserver", &[])]);
+    for name in ["etcd", "apiserver"] {
+        story.tell(Event::Spawned(run(name, 1)));
+    }
+    assert_eq!(story.give_up(&["etcd"]), Ok(vec![Effect::Terminate(run("etcd", 1))]));
+    let asked = Event::RestartRequested("etcd".into());
+    let report = Report::DoesNotFit { event: asked.clone(), state: "stopping" };
+    assert_eq!(story.tell(asked), [Effect::Report(report)]);
+    assert_eq!(story.tell(Event::RestartRequested("apiserver".into())), [Effect::Terminate(run("apiserver", 1))]);
+    let out = story.die(run("apiserver", 1), Exit::Signal(15));
+    assert_eq!(out, [Effect::Start(run("apiserver", 2))], "without waiting for etcd");
+    assert_eq!(story.die(run("etcd", 1), Exit::Signal(15)), [given_up("etcd")]);
+    assert_eq!(story.state("apiserver"), State::Starting, "a group that is smaller goes on");
+}
+
+/// Proves: O12. The stop of all takes along what is being given up, and nothing comes or goes by itself any more.
+#[test]
+fn a_tree_that_stops_takes_nothing_and_gives_nothing_up() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::ready("etcd")])]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    story.tell(Event::Spawned(run("apiserver", 1)));
+    story.give_up(&["apiserver"]).expect("nobody needs it");
+    assert_eq!(story.tell(Event::StopAll { reason: StopReason::Reboot, within: Duration::from_secs(8) }), []);
+    assert_eq!(story.take(vec![spec("mesh", &[])]), Err(NotTaken::Stopping));
+    assert_eq!(story.give_up(&["etcd"]), Err(NotGivenUp::Stopping));
+    let out = story.die(run("apiserver", 1), Exit::Signal(15));
+    assert_eq!(out, [given_up("apiserver"), Effect::Terminate(run("etcd", 1))]);
+    let out = story.die(run("etcd", 1), Exit::Signal(15));
+    assert_eq!(out, [Effect::AllStopped { reason: StopReason::Reboot, left: vec![] }]);
+    assert_eq!(story.take(vec![spec("mesh", &[])]), Err(NotTaken::Stopping));
+}
+
 /// The table is judged before anything starts.
 #[test]
 fn an_invalid_table_starts_nothing() {
     let mut out = Vec::new();
-    let circle = vec![spec("a", &[Need::Ready("b")]), spec("b", &[Need::Started("a")])];
+    let circle = vec![spec("a", &[Need::ready("b")]), spec("b", &[Need::started("a")])];
     let refused = Tree::start(circle, testkit::origin(), &mut out).expect_err("a circle");
-    assert_eq!(refused, InvalidTree::Circle(vec!["a", "b", "a"]));
+    assert_eq!(refused, InvalidTree::Circle(["a", "b", "a"].map(Name::from).to_vec()));
     assert!(out.is_empty());
 }

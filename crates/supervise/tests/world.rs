@@ -1,17 +1,18 @@
 //! The tree against a small model of the world, in virtual time: services that start slowly or never, die of
-//! anything at any moment, leave children behind, ignore SIGTERM, survive SIGKILL for a while.
+//! anything at any moment, leave children behind, ignore SIGTERM, survive SIGKILL for a while; and whoever owns the tree,
+//! who takes services into it and gives them up at any moment, too.
 //! The model judges every effect; it must never look into the machine except through its public face.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use supervise::{
-    Backoff, Critical, Effect, Ending, Event, Exit, Instance, Name, Need, Readiness, Report, Restart, Spec, State,
-    StopReason, Tree,
+    Backoff, Critical, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, NotGivenUp, NotTaken, Readiness,
+    Report, Restart, Spec, State, StopReason, Tree,
 };
 
-const NAMES: [Name; 7] = ["kernel", "uplink", "mesh", "etcd", "containerd", "apiserver", "kubelet"];
+const NAMES: [&str; 7] = ["kernel", "uplink", "mesh", "etcd", "containerd", "apiserver", "kubelet"];
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(100), cap: Duration::from_secs(5), stable: Duration::from_secs(20) };
 
@@ -73,12 +74,24 @@ enum Due {
     ReportEmpty,
     Restart,
     StopAll(Duration),
+    /// Those of the table that have their bit here are taken, or given up.
+    Take(u8),
+    GiveUp(u8),
 }
 
 struct World {
     now: Instant,
     tree: Tree,
+    /// All services that there may be, in the order of their needs.
     specs: Vec<Spec>,
+    /// Those that the tree has, as the world knows it.
+    present: BTreeSet<Name>,
+    /// Those of them that have been given up.
+    leaving: BTreeSet<Name>,
+    /// Told to stop for reasons of their own before they were given up, whose order does not bind them.
+    stopping_before_leaving: BTreeSet<Name>,
+    /// The last attempt of each name.
+    attempts: BTreeMap<Name, u64>,
     scripts: Vec<Script>,
     next_script: usize,
     alive: BTreeMap<Name, Alive>,
@@ -98,14 +111,21 @@ struct World {
 }
 
 impl World {
-    fn new(specs: Vec<Spec>, scripts: Vec<Script>) -> Self {
+    /// A tree that begins with the first services of the table.
+    fn new(specs: Vec<Spec>, first: usize, scripts: Vec<Script>) -> Self {
         let now = testkit::origin();
         let mut out = Vec::new();
-        let tree = Tree::start(specs.clone(), now, &mut out).expect("needs name earlier services only");
+        let begins = specs[..first.min(specs.len())].to_vec();
+        let present = begins.iter().map(|spec| spec.name.clone()).collect();
+        let tree = Tree::start(begins, now, &mut out).expect("needs name earlier services only");
         let mut world = Self {
             now,
             tree,
             specs,
+            present,
+            leaving: BTreeSet::new(),
+            stopping_before_leaving: BTreeSet::new(),
+            attempts: BTreeMap::new(),
             scripts,
             next_script: 0,
             alive: BTreeMap::new(),
@@ -156,7 +176,14 @@ impl World {
 
     fn happen(&mut self, instance: Instance, due: Due) {
         match due {
-            Due::Restart => return self.tell(Event::RestartRequested(instance.service)),
+            Due::Restart => {
+                if self.present.contains(&instance.service) {
+                    self.tell(Event::RestartRequested(instance.service));
+                }
+                return;
+            }
+            Due::Take(which) => return self.take(which),
+            Due::GiveUp(which) => return self.give_up(which),
             Due::StopAll(within) => {
                 let until = self.now + within;
                 if self.stop_until.is_none() {
@@ -173,14 +200,14 @@ impl World {
             | Due::ReportExit(_)
             | Due::ReportEmpty => {}
         }
-        let Some(run) = self.alive.get_mut(instance.service).filter(|run| run.attempt == instance.attempt) else {
+        let Some(run) = self.alive.get_mut(&instance.service).filter(|run| run.attempt == instance.attempt) else {
             return;
         };
         let script = self.scripts[run.script];
         match due {
             Due::Spawn => match script.spawn {
                 Spawn::Fails => {
-                    self.alive.remove(instance.service);
+                    self.alive.remove(&instance.service);
                     self.tell(Event::SpawnFailed { instance, errno: 12 });
                 }
                 Spawn::Takes(_) => {
@@ -188,7 +215,7 @@ impl World {
                     run.main = true;
                     run.children = !matches!(script.orphans, Orphans::None);
                     if let Some((after, exit)) = script.dies {
-                        self.plan(after, instance, Due::MainDies(exit));
+                        self.plan(after, instance.clone(), Due::MainDies(exit));
                     }
                     self.tell(Event::Spawned(instance));
                 }
@@ -207,13 +234,13 @@ impl World {
                 let empty = !run.children;
                 match script.empty_first {
                     Order::EmptyFirst if empty => {
-                        self.plan(0, instance, Due::ReportEmpty);
-                        self.plan(3, instance, Due::ReportExit(exit));
+                        self.plan(0, instance.clone(), Due::ReportEmpty);
+                        self.plan(3, instance.clone(), Due::ReportExit(exit));
                     }
                     Order::EmptyFirst | Order::ExitFirst => {
-                        self.plan(0, instance, Due::ReportExit(exit));
+                        self.plan(0, instance.clone(), Due::ReportExit(exit));
                         if empty {
-                            self.plan(3, instance, Due::ReportEmpty);
+                            self.plan(3, instance.clone(), Due::ReportEmpty);
                         }
                     }
                 }
@@ -232,51 +259,143 @@ impl World {
             }
             Due::ReportExit(exit) => {
                 run.exit_seen = true;
-                self.forget_if_gone(instance, Some(exit));
+                self.forget_if_gone(&instance.service, Some(exit));
                 self.tell(Event::Exited { instance, exit });
             }
             Due::ReportEmpty => {
                 if !run.empty_seen {
                     run.empty_seen = true;
-                    self.forget_if_gone(instance, None);
+                    self.forget_if_gone(&instance.service, None);
                     self.tell(Event::CgroupEmpty(instance));
                 }
             }
-            Due::Restart | Due::StopAll(_) => {}
+            Due::Restart | Due::StopAll(_) | Due::Take(_) | Due::GiveUp(_) => {}
         }
     }
 
-    fn forget_if_gone(&mut self, instance: Instance, exit: Option<Exit>) {
-        let run = self.alive[instance.service];
-        let may_finish = !matches!(self.spec(instance.service).restart, Restart::Always(_));
+    fn forget_if_gone(&mut self, name: &Name, exit: Option<Exit>) {
+        let run = self.alive[name];
+        let may_finish = !matches!(self.spec(name).restart, Restart::Always(_));
         if may_finish && exit.is_some_and(Exit::is_success) && !run.told_to_stop {
-            self.finished.push(instance.service);
+            self.finished.push(name.clone());
         }
         if run.exit_seen && run.empty_seen {
-            self.alive.remove(instance.service);
+            self.alive.remove(name);
         }
     }
 
-    fn spec(&self, name: Name) -> &Spec {
-        self.specs.iter().find(|spec| spec.name == name).expect("a service of this tree")
+    fn spec(&self, name: &Name) -> &Spec {
+        self.specs.iter().find(|spec| spec.name == *name).expect("a service of this tree")
     }
 
     /// All that `name` needs, through others too.
-    fn needs_of(&self, name: Name) -> Vec<Name> {
+    fn needs_of(&self, name: &Name) -> Vec<Name> {
         let mut found = Vec::new();
-        let mut open = vec![name];
+        let mut open = vec![name.clone()];
         while let Some(current) = open.pop() {
-            for need in self.spec(current).needs {
-                if !found.contains(&need.service()) {
-                    found.push(need.service());
-                    open.push(need.service());
+            for need in self.spec(&current).needs.iter().map(Need::service) {
+                if !found.contains(need) {
+                    found.push(need.clone());
+                    open.push(need.clone());
                 }
             }
         }
         found
     }
 
+    /// The services of the table that have their bit in `which`.
+    fn named(&self, which: u8) -> Vec<Spec> {
+        let specs = self.specs.iter().enumerate().filter(|(index, _)| which & (1 << index) != 0);
+        specs.map(|(_, spec)| spec.clone()).collect()
+    }
+
+    /// `which`, and all of the table that need them.
+    fn with_dependents(&self, which: u8) -> u8 {
+        let chosen: Vec<Name> = self.named(which).into_iter().map(|spec| spec.name).collect();
+        let needs_one = |spec: &Spec| self.needs_of(&spec.name).iter().any(|need| chosen.contains(need));
+        let dependents = self.specs.iter().enumerate().filter(|(_, spec)| needs_one(spec));
+        dependents.fold(which, |which, (index, _)| which | 1 << index)
+    }
+
+    fn take(&mut self, which: u8) {
+        // What needs others comes before them: the order of a table means nothing.
+        let specs: Vec<Spec> = self.named(which).into_iter().rev().collect();
+        let names: Vec<Name> = specs.iter().map(|spec| spec.name.clone()).collect();
+        let needs = || specs.iter().flat_map(|spec| &spec.needs).map(Need::service);
+        let before = self.tree.statuses();
+        let mut out = Vec::new();
+        let result = self.tree.take(specs.clone(), self.now, &mut out);
+        let leaves = |name: &Name| self.leaving.contains(name);
+        let fits = match &result {
+            Ok(()) => {
+                self.stop_until.is_none()
+                    && !names.iter().any(|name| self.present.contains(name))
+                    && needs().all(|need| names.contains(need) || self.present.contains(need) && !leaves(need))
+            }
+            Err(NotTaken::Stopping) => self.stop_until.is_some(),
+            Err(NotTaken::NotGone(name)) => names.contains(name) && leaves(name),
+            Err(NotTaken::NeedLeaves { service, need }) => names.contains(service) && leaves(need),
+            Err(NotTaken::Invalid(InvalidTree::Duplicate(name))) => names.contains(name) && self.present.contains(name),
+            Err(NotTaken::Invalid(InvalidTree::UnknownNeed { service, need })) => {
+                names.contains(service) && !names.contains(need) && !self.present.contains(need)
+            }
+            Err(NotTaken::Invalid(_)) => false,
+        };
+        assert!(fits, "{result:?} about {names:?} in {:?}, of which {:?} leave", self.present, self.leaving);
+        if result.is_ok() {
+            self.present.extend(names);
+        } else {
+            assert_eq!((&out[..], self.tree.statuses()), (&[][..], before), "a refusal changes nothing");
+        }
+        self.perform(out);
+    }
+
+    fn give_up(&mut self, which: u8) {
+        let names: Vec<Name> = self.named(which).into_iter().map(|spec| spec.name).collect();
+        let before = self.tree.statuses();
+        let mut out = Vec::new();
+        let result = self.tree.give_up(&names, self.now, &mut out);
+        let stays = |name: &Name| self.present.contains(name) && !self.leaving.contains(name) && !names.contains(name);
+        let needed = |service: &Name, by: &Name| self.spec(by).needs.iter().any(|need| need.service() == service);
+        let fits = match &result {
+            Ok(()) => {
+                let staying = || self.present.iter().filter(|name| stays(name));
+                self.stop_until.is_none()
+                    && names.iter().all(|name| self.present.contains(name) && !staying().any(|by| needed(name, by)))
+            }
+            Err(NotGivenUp::Stopping) => self.stop_until.is_some(),
+            Err(NotGivenUp::Unknown(name)) => names.contains(name) && !self.present.contains(name),
+            Err(NotGivenUp::Needed { service, by }) => names.contains(service) && stays(by) && needed(service, by),
+        };
+        assert!(fits, "{result:?} about {names:?} in {:?}, of which {:?} leave", self.present, self.leaving);
+        if result.is_ok() {
+            let was_stopping =
+                |name: &&Name| before.iter().any(|status| status.name == **name && status.state == State::Stopping);
+            let fresh = names.iter().filter(|name| !self.leaving.contains(*name));
+            self.stopping_before_leaving.extend(fresh.filter(was_stopping).cloned());
+            self.leaving.extend(names);
+        } else {
+            assert_eq!((&out[..], self.tree.statuses()), (&[][..], before), "a refusal changes nothing");
+        }
+        self.perform(out);
+    }
+
+    /// Nothing is left of a service that was given up.
+    fn given_up(&mut self, name: &Name) {
+        assert!(self.leaving.remove(name) && self.present.remove(name), "{name} was given up, and once");
+        assert!(!self.alive.contains_key(name), "{name} is gone while something of it runs");
+        assert!(self.tree.status(name.as_str()).is_none() && self.tree.find(name.as_str()).is_none());
+        for other in &self.present {
+            assert!(!self.needs_of(other).contains(name), "{name} is gone before {other}, which needs it");
+        }
+        self.stopping_before_leaving.remove(name);
+        self.waits.remove(name);
+        self.finished.retain(|finished| finished != name);
+        self.escalated.retain(|escalated| escalated != name);
+    }
+
     fn perform(&mut self, effects: Vec<Effect>) {
+        // The world looks at the tree only when all of this has come out of it.
         for effect in effects {
             if self.over {
                 assert!(matches!(effect, Effect::Report(_)), "only reports after the end, not {effect:?}");
@@ -285,7 +404,7 @@ impl World {
             match effect {
                 Effect::Start(instance) => self.start(instance),
                 Effect::Probe(instance) => {
-                    let run = self.alive[instance.service];
+                    let run = self.alive[&instance.service];
                     assert!(run.spawned && !run.ready, "probed once, after its spawn");
                     if let Some(after) = self.scripts[run.script].ready_after {
                         self.plan(after, instance, Due::BecomeReady);
@@ -294,15 +413,16 @@ impl World {
                 Effect::Terminate(instance) => self.terminate(instance),
                 Effect::Kill(instance) => self.kill(instance),
                 Effect::Escalate { service, .. } => {
-                    assert!(self.spec(service).critical.is_some(), "only critical services escalate");
+                    assert!(self.spec(&service).critical.is_some(), "only critical services escalate");
                     self.escalated.push(service);
                 }
                 Effect::Report(report) => self.note(report),
+                Effect::GivenUp(name) => self.given_up(&name),
                 Effect::AllStopped { left, .. } => {
                     let until = self.stop_until.expect("stopped because it was asked to");
                     assert!(self.now <= until, "the stop ends in time");
-                    let alive: Vec<Name> = self.alive.keys().copied().collect();
-                    let mut listed: Vec<Name> = left.iter().map(|instance| instance.service).collect();
+                    let alive: Vec<Name> = self.alive.keys().cloned().collect();
+                    let mut listed: Vec<Name> = left.iter().map(|instance| instance.service.clone()).collect();
                     listed.sort_unstable();
                     assert_eq!(listed, alive, "what is left is told");
                     assert!(left.is_empty() || self.now == until, "nothing is given up before the time is over");
@@ -314,12 +434,15 @@ impl World {
     }
 
     fn start(&mut self, instance: Instance) {
-        let name = instance.service;
+        let name = &instance.service;
         assert!(self.stop_until.is_none(), "{name} started during the stop");
+        assert!(self.present.contains(name) && !self.leaving.contains(name), "{name} started after it was given up");
         assert!(!self.alive.contains_key(name), "two instances of {name}");
-        for need in self.spec(name).needs {
+        let earlier = self.attempts.insert(name.clone(), instance.attempt);
+        assert!(earlier.is_none_or(|earlier| earlier < instance.attempt), "two runs of {name} have one number");
+        for need in &self.spec(name).needs {
             let other = need.service();
-            let finished = self.finished.contains(&other);
+            let finished = self.finished.contains(other);
             let run = self.alive.get(other).filter(|run| !run.told_to_stop && !run.exit_seen);
             let holds = match (need, self.spec(other).ready) {
                 (Need::Ready(_), Readiness::Probe) => run.is_some_and(|run| run.ready),
@@ -327,9 +450,10 @@ impl World {
             };
             assert!(finished || holds, "{name} started although {need:?} does not hold");
         }
-        if let Some(group) = self.spec(name).group {
-            for other in self.specs.iter().filter(|spec| spec.group == Some(group) && spec.name != name) {
-                let run = self.alive.get(other.name);
+        if let Some(group) = &self.spec(name).group {
+            let beside = |spec: &&Spec| spec.group.as_ref() == Some(group) && spec.name != *name;
+            for other in self.specs.iter().filter(beside).filter(|other| !self.leaving.contains(&other.name)) {
+                let run = self.alive.get(&other.name);
                 assert!(
                     run.is_none_or(|run| !run.told_to_stop && !run.exit_seen),
                     "{name} started while {} of its group is still ending",
@@ -339,9 +463,9 @@ impl World {
         }
         let script = self.next_script % self.scripts.len();
         self.next_script += 1;
-        self.finished.retain(|&finished| finished != name);
+        self.finished.retain(|finished| finished != name);
         self.alive.insert(
-            name,
+            name.clone(),
             Alive {
                 attempt: instance.attempt,
                 spawned: false,
@@ -364,13 +488,15 @@ impl World {
 
     fn terminate(&mut self, instance: Instance) {
         if self.stop_until.is_some() && !self.forced && !self.stopping_before.contains(&instance.service) {
-            let running: Vec<Name> = self.alive.keys().copied().collect();
-            for other in running {
-                let behind = self.needs_of(other).contains(&instance.service);
-                assert!(!behind, "{} told to stop before {other}, which needs it, was gone", instance.service);
-            }
+            let behind = self.alive.keys().find(|other| self.needs_of(other).contains(&instance.service));
+            assert_eq!(behind, None, "{} told to stop before what needs it was gone", instance.service);
         }
-        let run = self.alive.get_mut(instance.service).expect("told to stop while it exists");
+        let leaves = |name: &Name| self.leaving.contains(name) && !self.stopping_before_leaving.contains(name);
+        if leaves(&instance.service) && !self.forced {
+            let behind = self.alive.keys().find(|other| self.needs_of(other).contains(&instance.service));
+            assert_eq!(behind, None, "{} given up before what needs it was gone", instance.service);
+        }
+        let run = self.alive.get_mut(&instance.service).expect("told to stop while it exists");
         assert!(run.spawned && !run.told_to_stop, "told to stop once, after its spawn");
         run.told_to_stop = true;
         if let Some(after) = self.scripts[run.script].obeys_after {
@@ -379,12 +505,12 @@ impl World {
     }
 
     fn kill(&mut self, instance: Instance) {
-        let run = self.alive.get_mut(instance.service).expect("killed while it exists");
+        let run = self.alive.get_mut(&instance.service).expect("killed while it exists");
         assert!(run.spawned, "killed after its spawn");
         run.told_to_stop = true;
         if !std::mem::replace(&mut run.killed, true) {
             let after = self.scripts[run.script].kill_takes;
-            self.plan(after, instance, Due::ChildrenEnd);
+            self.plan(after, instance.clone(), Due::ChildrenEnd);
             self.plan(after, instance, Due::MainDies(Exit::Signal(9)));
         }
     }
@@ -403,9 +529,9 @@ impl World {
                 assert_eq!(delay, BACKOFF.delay(failures), "back-off is exponential");
             }
             Report::Stable(instance) => {
-                let status = self.tree.status(instance.service).expect("a service of this tree");
+                let status = self.tree.status(instance.service.as_str()).expect("a service of this tree");
                 assert!(self.now >= status.since + BACKOFF.stable, "forgiven after stable uptime only");
-                self.waits.remove(instance.service);
+                self.waits.remove(&instance.service);
             }
             Report::StopForced { .. } => self.forced = true,
             Report::Failed { retry: None, .. }
@@ -464,18 +590,17 @@ fn spec(index: usize) -> impl Strategy<Value = Spec> {
         move |(needs, group, probe, restart, critical, stop)| {
             let needs: Vec<Need> = needs
                 .into_iter()
-                .map(|(other, ready)| if ready { Need::Ready(NAMES[other]) } else { Need::Started(NAMES[other]) })
+                .map(|(other, ready)| if ready { Need::ready(NAMES[other]) } else { Need::started(NAMES[other]) })
                 .collect();
-            let group = (group == 0).then_some("pair");
-            let restart = match (group, restart) {
+            let group = (group == 0).then(|| Name::from("pair"));
+            let restart = match (&group, restart) {
                 (None, 0) => Restart::Never,
                 (None, 1) => Restart::UntilSuccess(BACKOFF),
                 (None | Some(_), _) => Restart::Always(BACKOFF),
             };
             Spec {
-                name: NAMES[index],
-                // Tests outlive nothing: a table of a few words per case.
-                needs: needs.leak(),
+                name: NAMES[index].into(),
+                needs,
                 group,
                 start_deadline: Duration::from_secs(2),
                 stop_deadline: Duration::from_millis(stop),
@@ -496,22 +621,34 @@ proptest! {
 
     /// Proves: O2, O12. Whatever the world does: one instance at a time, no start before its needs hold, group members
     /// start only when all are ready to, back-off grows and is forgiven by stable uptime only, the stop goes in
-    /// reverse order of needs, ends within its time and nothing but reports follows it.
+    /// reverse order of needs, ends within its time and nothing but reports follows it. Services come and go meanwhile:
+    /// what stays keeps what it needs, who goes stops after all that need it and leaves nothing, and may come back.
     #[test]
     fn the_tree_keeps_its_rules_in_any_world(
         specs in specs(),
+        first in 0..=NAMES.len(),
+        taken in proptest::collection::vec((0_u64..60_000, any::<u8>()), 0..6),
+        given_up in proptest::collection::vec((0_u64..60_000, any::<u8>()), 0..6),
         scripts in proptest::collection::vec(script(), 1..24),
         restarts in proptest::collection::vec((0_u64..60_000, 0..NAMES.len()), 0..4),
         stop_at in 0_u64..90_000,
         within in 100_u64..30_000,
     ) {
-        let mut world = World::new(specs, scripts);
-        let nobody = Instance { service: "", attempt: 0 };
+        let mut world = World::new(specs, first, scripts);
+        let nobody = Instance { service: "".into(), attempt: 0 };
         for (at, index) in restarts {
-            let service = world.specs[index % world.specs.len()].name;
+            let service = world.specs[index % world.specs.len()].name.clone();
             world.plan(at, Instance { service, attempt: 0 }, Due::Restart);
         }
-        world.plan(stop_at, nobody, Due::StopAll(Duration::from_millis(within)));
+        for (at, which) in taken {
+            world.plan(at, nobody.clone(), Due::Take(which));
+        }
+        for (at, which) in given_up {
+            // Mostly with all that needs them, or it would be refused nearly always.
+            let which = if at % 4 == 0 { which } else { world.with_dependents(which) };
+            world.plan(at, nobody.clone(), Due::GiveUp(which));
+        }
+        world.plan(stop_at, nobody.clone(), Due::StopAll(Duration::from_millis(within)));
         world.plan(stop_at + 50, nobody, Due::StopAll(Duration::from_millis(within * 2)));
         let mut steps = 0;
         while world.step() {
@@ -523,13 +660,21 @@ proptest! {
         for status in world.tree.statuses().into_iter().filter(|status| !world.left.contains(&status.name)) {
             prop_assert!(matches!(status.state, State::Stopped | State::Finished | State::Failed), "{status:?}");
         }
+        for name in &world.leaving {
+            let kept = |left: &Name| left == name || world.needs_of(left).contains(name);
+            prop_assert!(world.left.iter().any(kept), "{name} was given up, and nothing kept it");
+        }
     }
 
-    /// A world that stops misbehaving ends up with every service up: nothing is forgotten on the way.
+    /// A world that stops misbehaving ends up with every service up that it wants: nothing is forgotten on the way, what was
+    /// given up is gone, and all of it comes back when it is taken again.
     #[test]
     fn a_healthy_world_becomes_ready(
         mut specs in specs(),
         mut scripts in proptest::collection::vec(script(), 0..16),
+        first in 0..=NAMES.len(),
+        which in any::<u8>(),
+        at in 0_u64..20_000,
     ) {
         for spec in &mut specs {
             spec.restart = Restart::Always(BACKOFF);
@@ -547,13 +692,27 @@ proptest! {
         };
         // Later runs are healthy: the scripts are used round and round, so there are more of these than of runs.
         scripts.extend(std::iter::repeat_n(healthy, 10_000));
-        let mut world = World::new(specs, scripts);
-        let mut steps = 0;
-        while world.step() {
-            steps += 1;
-            prop_assert!(steps < 50_000, "the world comes to rest");
+        let mut world = World::new(specs, first, scripts);
+        let nobody = Instance { service: "".into(), attempt: 0 };
+        let all = u8::MAX;
+        let later = world.specs.len() - world.present.len();
+        let begun = (1_u8 << world.present.len()).wrapping_sub(1);
+        if later > 0 {
+            world.plan(at / 2, nobody.clone(), Due::Take(all & !begun));
         }
+        let gone = world.with_dependents(which);
+        world.plan(at, nobody.clone(), Due::GiveUp(gone));
+        let rest = |world: &mut World| {
+            (0..50_000).find(|_| !world.step()).expect("the world comes to rest");
+        };
+        rest(&mut world);
+        let there: Vec<Name> = world.named(all & !gone).into_iter().map(|spec| spec.name).collect();
+        prop_assert_eq!(world.present.iter().cloned().collect::<BTreeSet<_>>(), there.into_iter().collect());
+        prop_assert!(world.leaving.is_empty(), "{:?}", world.leaving);
+        world.plan(1, nobody, Due::Take(gone));
+        rest(&mut world);
         prop_assert!(world.next_script < 10_000 + bad);
+        prop_assert_eq!(world.tree.statuses().len(), world.specs.len());
         for status in world.tree.statuses() {
             prop_assert_eq!(status.state, State::Ready, "{}", status.name);
             prop_assert_eq!(status.failures, 0);

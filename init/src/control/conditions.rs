@@ -1,8 +1,6 @@
 //! What the machine says of its services: conditions, milestones of the boot, and what it waits for.
 
-use std::collections::HashSet;
-
-use api::{MilestoneKind, Truth};
+use api::{ConditionName, MilestoneKind, Truth};
 use supervise::State;
 
 use crate::runtime::services::{Services, Snapshot};
@@ -11,14 +9,20 @@ use crate::shown::board::Board;
 /// Keeps the board in step with the services, as long as there are any.
 pub(crate) async fn report(board: Board, services: Services) {
     let mut changes = services.watch();
-    let mut seen = HashSet::new();
+    // What the services of the last look stand for.
+    let mut standing = Vec::new();
     loop {
         let snapshots = changes.borrow_and_update().clone();
         let mut waits = Vec::new();
+        let told: Vec<ConditionName> = snapshots.iter().filter_map(|snapshot| snapshot.condition).collect();
+        for given_up in standing.extract_if(.., |condition| !told.contains(condition)) {
+            board.condition(given_up, Truth::False, "this machine no longer runs the service");
+        }
+        standing = told;
         for Snapshot { status, condition, .. } in snapshots {
             let ready = matches!(status.state, State::Ready | State::Finished);
-            if ready && seen.insert(status.name) {
-                board.reached(status.name, MilestoneKind::Service);
+            if ready {
+                board.reached(status.name.as_str(), MilestoneKind::Service);
             }
             if let Some(condition) = condition {
                 let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
@@ -44,5 +48,53 @@ const fn word(state: &State) -> &'static str {
         State::Stopping => "is stopping",
         State::Stopped => "is stopped",
         State::Failed => "failed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use model::{BootClass, RootHash};
+
+    use super::*;
+    use crate::facts::Facts;
+    use crate::machine::kernel::Boot;
+    use crate::runtime::child::Children;
+    use crate::runtime::services::{Ends, Run, Unit};
+    use crate::runtime::tasks;
+
+    /// Proves: S7
+    #[tokio::test]
+    async fn a_condition_holds_as_long_as_its_service_is_ready_and_on_this_machine() {
+        let (facts, _power_on) = Facts::new(Boot {
+            profile: api::Profile::Release,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        });
+        let (board, reader) = Board::new(facts);
+        let unit = Unit::task("store", Ends::Never, Run::steady(std::future::pending));
+        let unit = Unit { condition: Some(ConditionName::EtcdReady), ..unit };
+        let services = Services::start(&Children::default(), vec![unit]).expect("a tree");
+        let _reporting = tasks::spawn(report(board.clone(), services.clone()));
+        let becomes = async |truth, reason: &str| {
+            let mut changes = reader.changes();
+            let is_so = || {
+                reader.read(|_, words| {
+                    let condition = words.conditions.iter().find(|one| one.name == ConditionName::EtcdReady.word());
+                    condition.is_some_and(|one| one.truth == truth && one.reason == reason)
+                })
+            };
+            let seen = tokio::time::timeout(Duration::from_secs(60), async {
+                while !is_so() {
+                    changes.next().await.expect("the board is there");
+                }
+            });
+            assert!(seen.await.is_ok(), "{truth:?} {reason:?}");
+        };
+        becomes(Truth::True, "").await;
+        services.give_up(vec!["store".into()]).await.expect("nobody needs it");
+        becomes(Truth::False, "this machine no longer runs the service").await;
     }
 }

@@ -94,7 +94,7 @@ const LATER: Duration = Duration::from_secs(10);
 
 /// Keeps the condition NodeReady; a task for good.
 pub(super) async fn observe(board: Board, api: Endpoint, plan: Arc<Plan>, began: i64) -> Result<(), Error> {
-    let boot = ThisBoot { id: &board.boot().boot_id, since: began };
+    let boot = ThisBoot { id: &board.facts().boot().boot_id, since: began };
     let mut api = Session::with(api);
     loop {
         let (truth, reason) = match look(&mut api, &plan.node, boot).await {

@@ -17,7 +17,6 @@ use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 
 use crate::facts::Address;
-use crate::runtime::child::Children;
 use crate::runtime::lock;
 use crate::runtime::services::Services;
 use crate::runtime::tasks::{self, Task};
@@ -53,9 +52,9 @@ pub(crate) enum Error {
     /// Resolvers could not be written.
     #[error("write {RESOLV_CONF}")]
     Resolvers(#[source] io::Error),
-    /// The table of tasks is no tree.
+    /// The DHCP clients are not taken into the tree.
     #[error("start the DHCP clients")]
-    Tree(#[from] supervise::InvalidTree),
+    Tree(#[from] supervise::NotTaken),
     /// A DHCP client cannot use its link.
     #[error("open a packet socket on link `{0}`")]
     Packet(String, #[source] io::Error),
@@ -88,23 +87,22 @@ pub(crate) struct Network {
     _carrying: Arc<Task<()>>,
 }
 
-/// Links that are up; the DHCP clients, if there are any, run as a tree of their own.
+/// Links that are up.
 #[derive(Debug)]
 pub(crate) struct Uplink {
     /// The network.
     pub(crate) network: Network,
-    /// The DHCP clients.
-    pub(crate) clients: Option<Services>,
 }
 
 impl Uplink {
-    /// Sets the rules, then brings all links up and gives them addresses as `config` says. Does not wait for a lease.
+    /// Sets the rules, then brings all links up and gives them addresses as `config` says; DHCP clients run in `tree`. Does
+    /// not wait for a lease.
     ///
     /// # Errors
     /// [`Error`] names the step; a machine without its routing rules stays off the network.
     pub(crate) async fn up(
         board: &Board,
-        children: &Children,
+        tree: &Services,
         config: &NetworkConfig,
         vpn_prefix: Ipv4Prefix,
     ) -> Result<Self, Error> {
@@ -116,8 +114,8 @@ impl Uplink {
         for link in &links {
             network.up(link).await?;
         }
-        let clients = match config {
-            NetworkConfig::Dhcp => Some(Services::start(children, dhcp::clients(&network, links))?),
+        match config {
+            NetworkConfig::Dhcp => tree.take(dhcp::clients(&network, links)).await?,
             NetworkConfig::Static { address, prefix_bits, gateway, dns } => {
                 if let Some(link) = links.into_iter().next() {
                     let lease = Lease {
@@ -128,10 +126,9 @@ impl Uplink {
                     };
                     network.configure(&link, &lease).await?;
                 }
-                None
             }
-        };
-        Ok(Self { network, clients })
+        }
+        Ok(Self { network })
     }
 }
 

@@ -17,7 +17,7 @@ use enrol::found::Found;
 use enrol::plan::Capped;
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
 use pki::{CertificateDer, Identity, PrivateKey, PublicKey, machine_tls_name};
-use supervise::{Backoff, Critical, InvalidTree, Readiness, Restart, Spec};
+use supervise::{Backoff, Critical, NotTaken, Restart, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
@@ -26,7 +26,7 @@ use crate::facts::{self, Address};
 use crate::machine::power::PowerRequest;
 use crate::rpc::{self, Front};
 use crate::runtime::child::Children;
-use crate::runtime::services::{Run, Services, Unit};
+use crate::runtime::services::{Ends, Run, Services, Unit};
 use crate::runtime::tls::Clock;
 use crate::shown::board::BoardReader;
 
@@ -50,9 +50,9 @@ pub(crate) enum Error {
     /// Certificate and key do not fit.
     #[error("configure the public API")]
     Tls(#[from] pki::TlsError),
-    /// The table of tasks is no tree.
+    /// Its task is not taken into the tree.
     #[error("start the public API")]
-    Tree(#[from] InvalidTree),
+    Tree(#[from] NotTaken),
 }
 
 /// The API, answering.
@@ -62,7 +62,7 @@ pub(crate) struct PublicApi {
     pub(crate) context: Arc<Context>,
     /// Reboots and power-offs that were asked for.
     pub(crate) power: mpsc::Receiver<PowerRequest>,
-    /// The task that serves.
+    /// PID 1's own tasks, the one that serves among them.
     pub(crate) tree: Services,
     front: watch::Sender<Front>,
     nameless: Nameless,
@@ -77,41 +77,28 @@ struct Nameless {
 }
 
 impl PublicApi {
-    /// Opens the port, as what the seal says this machine is. Where nothing is known until [`Self::admit`], everybody is
+    /// Opens the port by a task of `tree`, as what the seal says this machine is. Where nothing is known until [`Self::admit`], everybody is
     /// a stranger, and the certificate is one of this boot only.
     ///
     /// # Errors
     /// [`Error`] names the step.
-    pub(crate) fn open(
+    pub(crate) async fn open(
         shown: BoardReader,
         children: &Children,
-        uplink: Option<&Services>,
+        tree: &Services,
         found: &Found,
     ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
         let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
         let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
         let (context, power) = Context::new(shown, children);
-        uplink.into_iter().for_each(|tree| context.show(tree));
+        context.show(tree);
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
         let served = context.clone();
-        let unit = Unit {
-            spec: Spec {
-                name: NAME,
-                needs: &[],
-                group: None,
-                start_deadline: Duration::from_secs(10),
-                stop_deadline: Duration::from_secs(1),
-                restart: Restart::Always(Backoff {
-                    first: Duration::from_millis(200),
-                    cap: Duration::from_secs(5),
-                    stable: Duration::from_secs(60),
-                }),
-                ready: Readiness::OnStart,
-                // The API is the only way in: a machine that cannot serve it for a minute starts again.
-                critical: Some(Critical { failures: 12, within: Duration::from_secs(60) }),
-            },
-            run: Run::task(move || {
+        let task = Unit::task(
+            NAME,
+            Ends::Never,
+            Run::task(move || {
                 let (context, present) = (served.clone(), present.clone());
                 async move {
                     let methods = PublicMethods::new(context.clone(), Handle::current());
@@ -121,12 +108,19 @@ impl PublicApi {
                     }
                 }
             }),
-            probe: None,
-            condition: None,
+        );
+        let spec = Spec {
+            restart: Restart::Always(Backoff {
+                first: Duration::from_millis(200),
+                cap: Duration::from_secs(5),
+                stable: Duration::from_secs(60),
+            }),
+            // The API is the only way in: a machine that cannot serve it for a minute starts again.
+            critical: Some(Critical { failures: 12, within: Duration::from_secs(60) }),
+            ..task.spec
         };
-        let tree = Services::start(children, vec![unit])?;
-        context.show(&tree);
-        let api = Self { context, power, tree, front, nameless };
+        tree.take(vec![Unit { spec, ..task }]).await?;
+        let api = Self { context, power, tree: tree.clone(), front, nameless };
         api.know(found)?;
         Ok(api)
     }

@@ -38,7 +38,7 @@ pub(crate) struct Children(Arc<Mutex<HashMap<Pid, oneshot::Sender<Exit>>>>);
 #[derive(Debug, Clone)]
 pub(crate) struct Command {
     /// Path of the executable.
-    pub(crate) path: &'static str,
+    pub(crate) path: String,
     /// All of argv, its own name first.
     pub(crate) argv: Vec<String>,
     /// All of the environment: nothing of PID 1's is passed on.
@@ -61,7 +61,7 @@ pub(crate) struct Apart {
 }
 
 /// Where a line of `service` is kept.
-fn log_of(service: &'static str, apart: Option<Apart>, line: &[u8]) -> &'static str {
+fn log_of<'a>(service: &'a str, apart: Option<Apart>, line: &[u8]) -> &'a str {
     match apart {
         Some(Apart { start, log }) if line.starts_with(start.as_bytes()) => log,
         Some(_) | None => service,
@@ -88,36 +88,34 @@ pub(crate) struct Running {
 }
 
 impl Children {
-    /// The registry, and the reaper to be run as a task for good.
+    /// Reaps whatever ends, for good, and first what ended while nobody did. Not to be run twice at a time.
     ///
     /// # Errors
     /// When SIGCHLD cannot be watched.
-    pub(crate) fn new() -> io::Result<(Self, Task<()>)> {
-        let children = Self::default();
+    pub(crate) async fn reaped(self) -> io::Result<()> {
         let mut dead = signal(SignalKind::child())?;
-        let registry = children.clone();
-        let reaper = tasks::spawn(async move {
-            while dead.recv().await.is_some() {
-                registry.reap();
+        loop {
+            self.reap();
+            if dead.recv().await.is_none() {
+                return Ok(());
             }
-        });
-        Ok((children, reaper))
+        }
     }
 
     /// Starts `command` in the cgroup of `service`; its output becomes log lines of `service`.
     ///
     /// # Errors
     /// When the cgroup cannot be made or the executable not be run; there is no child then.
-    pub(crate) fn spawn(&self, service: &'static str, command: &Command) -> io::Result<Running> {
+    pub(crate) fn spawn(&self, service: &str, command: &Command) -> io::Result<Running> {
         self.spawn_in(Cgroup::create(service, command.limits)?, service, command)
     }
 
-    fn spawn_in(&self, cgroup: Cgroup, service: &'static str, command: &Command) -> io::Result<Running> {
+    fn spawn_in(&self, cgroup: Cgroup, service: &str, command: &Command) -> io::Result<Running> {
         let procs = cgroup.procs()?;
         let (output, child_output) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let output = pipe::Receiver::from_owned_fd(output)?;
         let program = Program {
-            path: command.path,
+            path: &command.path,
             argv: &command.argv,
             environment: &command.environment,
             cgroup: &procs,
@@ -131,7 +129,7 @@ impl Children {
             registry.insert(pid, sender);
             pid
         };
-        Ok(Running { pid, cgroup, exit, _output: tasks::spawn(capture(service, command.apart, output)) })
+        Ok(Running { pid, cgroup, exit, _output: tasks::spawn(capture(service.to_owned(), command.apart, output)) })
     }
 
     /// Sends `signal` to a child that has not been reaped yet; one that has been is left in peace.
@@ -211,6 +209,17 @@ impl Cgroup {
         fs::write(self.0.join("cgroup.kill"), "1")
     }
 
+    /// Takes the cgroup of a service away that is gone for good; its processes are.
+    ///
+    /// # Errors
+    /// When there is something in it.
+    pub(crate) fn remove(service: &str) -> io::Result<()> {
+        match fs::remove_dir(PathBuf::from(SERVICES).join(service)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Bytes of memory charged to it.
     pub(crate) fn memory(service: &str) -> Option<u64> {
         fs::read_to_string(PathBuf::from(SERVICES).join(service).join("memory.current")).ok()?.trim().parse().ok()
@@ -255,7 +264,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// it waits, PID 1 does not.
 const CHUNK: usize = 8 << 10;
 
-async fn capture(service: &'static str, apart: Option<Apart>, mut output: pipe::Receiver) {
+async fn capture(service: String, apart: Option<Apart>, mut output: pipe::Receiver) {
     let mut held = Vec::new();
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -265,11 +274,11 @@ async fn capture(service: &'static str, apart: Option<Apart>, mut output: pipe::
         }
         let mut rest = held.as_slice();
         while let Some(end) = rest.iter().position(|&byte| byte == b'\n') {
-            log::write(log_of(service, apart, &rest[..end]), &rest[..end]);
+            log::write(log_of(&service, apart, &rest[..end]), &rest[..end]);
             rest = &rest[end + 1..];
         }
         if rest.len() >= api::limits::LOG_LINE_BYTES {
-            log::write(log_of(service, apart, rest), rest);
+            log::write(log_of(&service, apart, rest), rest);
             rest = &[];
         }
         let kept = rest.len();
@@ -277,7 +286,7 @@ async fn capture(service: &'static str, apart: Option<Apart>, mut output: pipe::
         tokio::task::yield_now().await;
     }
     if !held.is_empty() {
-        log::write(log_of(service, apart, &held), &held);
+        log::write(log_of(&service, apart, &held), &held);
     }
 }
 
@@ -305,7 +314,7 @@ mod tests {
         drop(runtime);
         let _context = handle.enter();
         let command = Command {
-            path: "/bin/sh",
+            path: "/bin/sh".to_owned(),
             argv: vec!["sh".into(), "-c".into(), "exit".into()],
             environment: Vec::new(),
             privileges: Privileges::Fixed,

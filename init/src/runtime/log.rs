@@ -8,7 +8,7 @@ mod subscriber;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use api::{LogEntry, LogQuery, UnixMillis};
 use ring::Ring;
@@ -40,7 +40,7 @@ struct Log {
 
 #[derive(Debug, Default)]
 struct Rings {
-    by_service: BTreeMap<&'static str, Ring>,
+    by_service: BTreeMap<Arc<str>, Ring>,
     next: u64,
 }
 
@@ -53,14 +53,17 @@ pub(crate) fn install(consoles: Vec<Console>) {
 }
 
 /// Keeps one line of `service`. Longer than the API carries, it is cut.
-pub(crate) fn write(service: &'static str, line: &[u8]) {
+pub(crate) fn write(service: &str, line: &[u8]) {
     let Some(log) = LOG.get() else { return };
     let line = &line[..line.len().min(api::limits::LOG_LINE_BYTES)];
     let written = {
         let mut rings = lock::even_if_poisoned(&log.rings);
         let number = rings.next;
         rings.next += 1;
-        let ring = rings.by_service.entry(service).or_insert_with(|| Ring::new(ring_bytes(service)));
+        if !rings.by_service.contains_key(service) {
+            rings.by_service.insert(service.into(), Ring::new(ring_bytes(service)));
+        }
+        let ring = rings.by_service.get_mut(service).expect("made above");
         ring.push(number, clock::unix_millis(), line);
         rings.next
     };
@@ -94,7 +97,7 @@ pub(crate) struct Reader {
     /// How many of the first batch are wanted.
     tail: Option<usize>,
     /// For each service that was read, the index behind its last entry.
-    read: BTreeMap<&'static str, u64>,
+    read: BTreeMap<Arc<str>, u64>,
     written: watch::Receiver<u64>,
 }
 
@@ -133,8 +136,10 @@ impl Reader {
             let skip = numbers.len().saturating_sub(tail);
             self.next = numbers.get(skip).copied().unwrap_or(rings.next);
         }
-        let mut entries: Vec<(&'static str, ring::Entry)> = taken()
-            .flat_map(|(service, ring)| ring.entries_since(self.next, since, BATCH).map(|entry| (*service, entry)))
+        let mut entries: Vec<(Arc<str>, ring::Entry)> = taken()
+            .flat_map(|(service, ring)| {
+                ring.entries_since(self.next, since, BATCH).map(|entry| (service.clone(), entry))
+            })
             .collect();
         entries.sort_by_key(|(_, entry)| entry.number);
         entries.truncate(BATCH);
@@ -143,11 +148,12 @@ impl Reader {
         entries.into_iter().map(|(service, entry)| self.hand_out(service, &entry)).collect()
     }
 
-    fn hand_out(&mut self, service: &'static str, entry: &ring::Entry) -> LogEntry {
+    fn hand_out(&mut self, service: Arc<str>, entry: &ring::Entry) -> LogEntry {
+        let name = service.to_string();
         let expected = self.read.insert(service, entry.index + 1).unwrap_or(entry.index);
         LogEntry {
             time: entry.time,
-            service: service.to_owned(),
+            service: name,
             line: String::from_utf8_lossy(&entry.line).into_owned(),
             lost: entry.index.saturating_sub(expected),
         }

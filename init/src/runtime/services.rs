@@ -9,6 +9,7 @@
 //! It decides nothing by itself; what a failure means is the tree's matter, what an escalation means is `power`'s.
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +20,10 @@ use api::ConditionName;
 use model::Chain;
 use probe::Probe;
 use rustix::process::{Pid, Signal};
-use supervise::{Effect, Ending, Event, Exit, Instance, InvalidTree, Report, Spec, Status, StopReason, Tree};
+use supervise::{
+    Backoff, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, NotGivenUp, NotTaken, Readiness, Report,
+    Restart, Spec, Status, StopReason, Tree,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::runtime::child::{Cgroup, Children, Command, Running};
@@ -53,6 +57,41 @@ pub(crate) enum Run {
     Task(Box<dyn Fn(Stop) -> Work + Send + Sync>),
 }
 
+impl Unit {
+    /// A task of PID 1's own that needs no other: it ends at once when it is asked to, and is tried again soon when it fails
+    /// where `ends` says that it may not.
+    pub(crate) fn task(name: impl Into<Name>, ends: Ends, run: Run) -> Self {
+        let backoff = Backoff {
+            first: Duration::from_millis(200),
+            cap: Duration::from_secs(30),
+            stable: Duration::from_secs(60),
+        };
+        let spec = Spec {
+            name: name.into(),
+            needs: Vec::new(),
+            group: None,
+            start_deadline: Duration::from_secs(10),
+            stop_deadline: Duration::from_secs(1),
+            restart: match ends {
+                Ends::Never => Restart::Always(backoff),
+                Ends::WellOrAgain => Restart::UntilSuccess(backoff),
+            },
+            ready: Readiness::OnStart,
+            critical: None,
+        };
+        Self { spec, run, probe: None, condition: None }
+    }
+}
+
+/// Whether a task may end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// It is for good: every end is a failure.
+    Never,
+    /// Once it has done what it is for.
+    WellOrAgain,
+}
+
 impl Run {
     /// A task that just ends where it is when it is asked to.
     pub(crate) fn task<F, W, E>(make: F) -> Self
@@ -70,6 +109,23 @@ impl Run {
                 }
             })
         }))
+    }
+}
+
+impl Run {
+    /// A task that can fail by a panic only.
+    pub(crate) fn steady<F, W>(make: F) -> Self
+    where
+        F: Fn() -> W + Send + Sync + 'static,
+        W: Future<Output = ()> + Send + 'static,
+    {
+        Self::task(move || {
+            let work = make();
+            async move {
+                work.await;
+                Ok::<(), Infallible>(())
+            }
+        })
     }
 }
 
@@ -91,10 +147,14 @@ pub(crate) struct Snapshot {
 }
 
 /// What the tree could not mend by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Escalation {
-    /// The service that failed too often.
-    pub(crate) service: &'static str,
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Escalation {
+    /// A critical service; the rest of the tree works.
+    #[error("service {0} failed too often")]
+    Service(Name),
+    /// What runs the tree has panicked: nothing that it ran is watched any more.
+    #[error("supervision has ended")]
+    Supervision,
 }
 
 /// A handle on a running tree. The tree ends when the last handle is gone.
@@ -109,7 +169,10 @@ pub(crate) struct Services {
 #[derive(Debug)]
 enum Request {
     Restart(String, oneshot::Sender<Result<(), UnknownService>>),
-    Stop(StopReason, Duration, oneshot::Sender<Vec<&'static str>>),
+    Take(Vec<Unit>, oneshot::Sender<Result<(), NotTaken>>),
+    /// Answered when all of them are gone, or at once when they are not given up.
+    GiveUp(Vec<Name>, oneshot::Sender<Result<(), NotGivenUp>>),
+    Stop(StopReason, Duration, oneshot::Sender<Vec<Name>>),
 }
 
 /// No service of that name is supervised.
@@ -137,12 +200,13 @@ impl Services {
         let tree = Tree::start(specs, clock::now(), &mut effects)?;
         let shell = Shell {
             tree,
-            units: units.into_iter().map(|unit| (unit.spec.name, unit)).collect(),
+            units: units.into_iter().map(|unit| (unit.spec.name.clone(), unit)).collect(),
             running: HashMap::new(),
             children: children.clone(),
             events,
             state,
             escalation,
+            leaving: Vec::new(),
             stopping: None,
         };
         let shell = tasks::spawn(shell.run(effects, asked, happened));
@@ -159,16 +223,44 @@ impl Services {
         self.state.clone()
     }
 
-    /// Waits until a critical service has failed too often.
+    /// Waits until a critical service has failed too often, or until the tree itself is gone although nobody stopped it.
     pub(crate) async fn escalated(&mut self) -> Escalation {
-        loop {
-            if let Some(escalation) = *self.escalated.borrow_and_update() {
-                return escalation;
-            }
-            if self.escalated.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+        match self.escalated.wait_for(Option::is_some).await {
+            Ok(escalation) => escalation.clone().unwrap_or(Escalation::Supervision),
+            Err(_tree_ended) => Escalation::Supervision,
         }
+    }
+
+    /// Does `work` as long as the tree can be kept up.
+    ///
+    /// # Errors
+    /// [`Escalation`]: then it is left where it is.
+    pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Escalation> {
+        tokio::select! {
+            done = work => Ok(done),
+            escalation = self.escalated() => Err(escalation),
+        }
+    }
+
+    /// Takes further units into the tree, all of them or none; they start when their needs hold.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub(crate) async fn take(&self, units: Vec<Unit>) -> Result<(), NotTaken> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request::Take(units, answer)).await.map_err(|_| NotTaken::Stopping)?;
+        answered.await.unwrap_or(Err(NotTaken::Stopping))
+    }
+
+    /// Gives up services, all of them or none, and waits until nothing of them is left. Whoever does not wait to the end has
+    /// given them up all the same.
+    ///
+    /// # Errors
+    /// [`NotGivenUp`]; also when the whole tree stops meanwhile.
+    pub(crate) async fn give_up(&self, names: Vec<Name>) -> Result<(), NotGivenUp> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request::GiveUp(names, answer)).await.map_err(|_| NotGivenUp::Stopping)?;
+        answered.await.unwrap_or(Err(NotGivenUp::Stopping))
     }
 
     /// Asks for a fresh run of `service` and its group.
@@ -183,7 +275,7 @@ impl Services {
     }
 
     /// Stops all services in reverse order; returns those that survived even SIGKILL.
-    pub(crate) async fn stop(&self, reason: StopReason, within: Duration) -> Vec<&'static str> {
+    pub(crate) async fn stop(&self, reason: StopReason, within: Duration) -> Vec<Name> {
         let (answer, answered) = oneshot::channel();
         match self.requests.send(Request::Stop(reason, within, answer)).await {
             Ok(()) => answered.await.unwrap_or_default(),
@@ -211,16 +303,25 @@ enum Body {
     Task { stop: Option<oneshot::Sender<()>>, abort: Option<oneshot::Sender<()>> },
 }
 
+/// Somebody waits until nothing of `services` is left.
+#[derive(Debug)]
+struct Leaving {
+    services: Vec<Name>,
+    answer: oneshot::Sender<Result<(), NotGivenUp>>,
+}
+
 #[derive(Debug)]
 struct Shell {
     tree: Tree,
-    units: HashMap<&'static str, Unit>,
-    running: HashMap<&'static str, Alive>,
+    units: HashMap<Name, Unit>,
+    running: HashMap<Name, Alive>,
     children: Children,
     events: mpsc::Sender<Event>,
     state: watch::Sender<Vec<Snapshot>>,
     escalation: watch::Sender<Option<Escalation>>,
-    stopping: Option<oneshot::Sender<Vec<&'static str>>>,
+    /// Who waits for the end of which services.
+    leaving: Vec<Leaving>,
+    stopping: Option<oneshot::Sender<Vec<Name>>>,
 }
 
 impl Shell {
@@ -244,7 +345,7 @@ impl Shell {
                 },
                 () = until(deadline) => Event::Tick,
             };
-            if let Event::CgroupEmpty(instance) = event {
+            if let Event::CgroupEmpty(instance) = &event {
                 self.forget(instance);
             }
             let mut effects = Vec::new();
@@ -257,8 +358,29 @@ impl Shell {
         match request {
             Request::Restart(name, answer) => {
                 let found = self.tree.find(&name);
-                let _asker_gave_up = answer.send(found.map(drop).ok_or(UnknownService));
+                let _asker_gave_up = answer.send(found.as_ref().map(drop).ok_or(UnknownService));
                 found.map(Event::RestartRequested)
+            }
+            Request::Take(units, answer) => {
+                let mut effects = Vec::new();
+                let specs = units.iter().map(|unit| unit.spec.clone()).collect();
+                let taken = self.tree.take(specs, clock::now(), &mut effects);
+                if taken.is_ok() {
+                    self.units.extend(units.into_iter().map(|unit| (unit.spec.name.clone(), unit)));
+                    self.perform(effects);
+                }
+                let _asker_gave_up = answer.send(taken);
+                None
+            }
+            Request::GiveUp(names, answer) => {
+                let mut effects = Vec::new();
+                match self.tree.give_up(&names, clock::now(), &mut effects) {
+                    Ok(()) => self.leaving.push(Leaving { services: names, answer }),
+                    Err(refused) => drop(answer.send(Err(refused))),
+                }
+                self.perform(effects);
+                self.tell_who_waits();
+                None
             }
             Request::Stop(reason, within, answer) => {
                 self.stopping = Some(answer);
@@ -278,13 +400,14 @@ impl Shell {
                     effects.extend(more);
                 }
                 Effect::Probe(instance) => self.probe(instance),
-                Effect::Terminate(instance) => self.terminate(instance),
-                Effect::Kill(instance) => self.kill(instance),
+                Effect::Terminate(instance) => self.terminate(&instance),
+                Effect::Kill(instance) => self.kill(&instance),
                 Effect::Report(report) => tell(&report),
                 Effect::Escalate { service, failures, within } => {
-                    tracing::error!(service, failures, within = ?within, "service failed too often");
-                    self.escalation.send_replace(Some(Escalation { service }));
+                    tracing::error!(service = service.as_str(), failures, within = ?within, "service failed too often");
+                    self.escalation.send_replace(Some(Escalation::Service(service)));
                 }
+                Effect::GivenUp(name) => self.given_up(&name),
                 Effect::AllStopped { left, .. } => {
                     let left = left.into_iter().map(|instance| instance.service).collect();
                     if let Some(answer) = self.stopping.take() {
@@ -294,11 +417,11 @@ impl Shell {
             }
         }
         let snapshots = self.tree.statuses().into_iter().map(|status| {
-            let pid = match self.running.get(status.name).map(|alive| &alive.body) {
+            let pid = match self.running.get(&status.name).map(|alive| &alive.body) {
                 Some(Body::Process { pid, .. }) => Some(*pid),
                 Some(Body::Task { .. }) | None => None,
             };
-            let condition = self.units.get(status.name).and_then(|unit| unit.condition);
+            let condition = self.units.get(&status.name).and_then(|unit| unit.condition);
             Snapshot { status, pid, condition }
         });
         self.state.send_replace(snapshots.collect());
@@ -306,14 +429,15 @@ impl Shell {
 
     fn start(&mut self, instance: Instance) -> Event {
         let events = self.events.clone();
-        let (body, watcher) = match &self.units[instance.service].run {
-            Run::Child(command) => match self.children.spawn(instance.service, command) {
+        let name = instance.service.as_str();
+        let (body, watcher) = match &self.units[name].run {
+            Run::Child(command) => match self.children.spawn(name, command) {
                 Ok(child) => {
                     let body = Body::Process { pid: child.pid, cgroup: child.cgroup() };
-                    (body, tasks::spawn(watch_process(child, instance, events)))
+                    (body, tasks::spawn(watch_process(child, instance.clone(), events)))
                 }
                 Err(error) => {
-                    tracing::error!(service = instance.service, %error, "service cannot be started");
+                    tracing::error!(service = name, %error, "service cannot be started");
                     return Event::SpawnFailed { instance, errno: error.raw_os_error().unwrap_or(0) };
                 }
             },
@@ -321,21 +445,22 @@ impl Shell {
                 let (stop, asked) = oneshot::channel();
                 let (abort, aborted) = oneshot::channel();
                 let body = Body::Task { stop: Some(stop), abort: Some(abort) };
-                (body, tasks::spawn(watch_task(tasks::spawn(make(asked)), aborted, instance, events)))
+                (body, tasks::spawn(watch_task(tasks::spawn(make(asked)), aborted, instance.clone(), events)))
             }
         };
-        self.running.insert(instance.service, Alive { instance, body, _watcher: watcher, prober: None });
+        let alive = Alive { instance: instance.clone(), body, _watcher: watcher, prober: None };
+        self.running.insert(instance.service.clone(), alive);
         Event::Spawned(instance)
     }
 
     /// What runs of `instance`, if it is still this run of the service.
-    fn alive(&mut self, instance: Instance) -> Option<&mut Alive> {
-        self.running.get_mut(instance.service).filter(|alive| alive.instance == instance)
+    fn alive(&mut self, instance: &Instance) -> Option<&mut Alive> {
+        self.running.get_mut(&instance.service).filter(|alive| alive.instance == *instance)
     }
 
     fn probe(&mut self, instance: Instance) {
-        let (probe, events) = (self.units[instance.service].probe.clone(), self.events.clone());
-        let Some(alive) = self.alive(instance) else { return };
+        let (probe, events) = (self.units[&instance.service].probe.clone(), self.events.clone());
+        let Some(alive) = self.alive(&instance) else { return };
         alive.prober = Some(tasks::spawn(async move {
             if let Some(probe) = probe {
                 probe.succeeded().await;
@@ -344,7 +469,7 @@ impl Shell {
         }));
     }
 
-    fn terminate(&mut self, instance: Instance) {
+    fn terminate(&mut self, instance: &Instance) {
         let children = self.children.clone();
         let Some(alive) = self.alive(instance) else { return };
         alive.prober = None;
@@ -356,12 +481,12 @@ impl Shell {
         }
     }
 
-    fn kill(&mut self, instance: Instance) {
+    fn kill(&mut self, instance: &Instance) {
         let Some(alive) = self.alive(instance) else { return };
         match &mut alive.body {
             Body::Process { cgroup, .. } => {
                 if let Err(error) = cgroup.kill() {
-                    tracing::error!(service = instance.service, %error, "cgroup cannot be killed");
+                    tracing::error!(service = instance.service.as_str(), %error, "cgroup cannot be killed");
                 }
             }
             Body::Task { abort, .. } => {
@@ -370,13 +495,35 @@ impl Shell {
         }
     }
 
-    fn forget(&mut self, instance: Instance) {
+    fn forget(&mut self, instance: &Instance) {
         if self.alive(instance).is_some() {
-            self.running.remove(instance.service);
+            self.running.remove(&instance.service);
             if self.stopping.is_some() {
                 // On the console, for whoever waits in front of a machine that shuts down.
-                tracing::info!(service = instance.service, "service stopped");
+                tracing::info!(service = instance.service.as_str(), "service stopped");
             }
+        }
+    }
+
+    /// Nothing runs of a service that was given up: what is kept for it goes, and whoever waits for that is told.
+    fn given_up(&mut self, name: &Name) {
+        if let Some(Unit { run: Run::Child(_), .. }) = self.units.remove(name)
+            && let Err(error) = Cgroup::remove(name.as_str())
+        {
+            // It is used again when the name comes back.
+            tracing::warn!(service = name.as_str(), %error, "cgroup of a service that is gone stays");
+        }
+        tracing::info!(service = name.as_str(), "service given up");
+        for waiting in &mut self.leaving {
+            waiting.services.retain(|waited| waited != name);
+        }
+        self.tell_who_waits();
+    }
+
+    /// Those whose services are all gone.
+    fn tell_who_waits(&mut self) {
+        for waiting in self.leaving.extract_if(.., |waiting| waiting.services.is_empty()) {
+            let _asker_gave_up = waiting.answer.send(Ok(()));
         }
     }
 }
@@ -387,7 +534,7 @@ async fn watch_process(mut child: Running, instance: Instance, events: mpsc::Sen
         sys::process::Exit::Code(code) => Exit::Code(code),
         sys::process::Exit::Signal(signal) => Exit::Signal(signal),
     };
-    let _tree_ended = events.send(Event::Exited { instance, exit }).await;
+    let _tree_ended = events.send(Event::Exited { instance: instance.clone(), exit }).await;
     child.cgroup().empty().await;
     let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
 }
@@ -406,13 +553,13 @@ async fn watch_task(
     let exit = match ended {
         Some(Ok(Ok(()))) | None => Exit::Code(0),
         Some(Ok(Err(error))) => {
-            tracing::warn!(task = instance.service, error = %Chain(&*error), "task failed");
+            tracing::warn!(task = instance.service.as_str(), error = %Chain(&*error), "task failed");
             Exit::Code(1)
         }
         Some(Err(_panicked)) => Exit::Panicked,
     };
     drop(work);
-    let _tree_ended = events.send(Event::Exited { instance, exit }).await;
+    let _tree_ended = events.send(Event::Exited { instance: instance.clone(), exit }).await;
     let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
 }
 
@@ -427,7 +574,7 @@ pub(crate) async fn until(deadline: Option<std::time::Instant>) {
 fn tell(report: &Report) {
     match report {
         Report::Failed { instance, ending, failures, retry } => {
-            let service = instance.service;
+            let service = instance.service.as_str();
             match ending {
                 Ending::Exit(Exit::Code(code)) => {
                     tracing::warn!(service, code, failures, retry = ?retry, "service ended")
@@ -444,12 +591,19 @@ fn tell(report: &Report) {
                 }
             }
         }
-        Report::Finished(instance) => tracing::debug!(service = instance.service, "task finished"),
-        Report::Stable(instance) => tracing::debug!(service = instance.service, "service is stable again"),
-        Report::StopDeadline(instance) => tracing::warn!(service = instance.service, "service ignores SIGTERM, killed"),
-        Report::Unkillable { instance, .. } => tracing::error!(service = instance.service, "service survives SIGKILL"),
+        Report::Finished(instance) => tracing::debug!(service = instance.service.as_str(), "task finished"),
+        Report::Stable(instance) => tracing::debug!(service = instance.service.as_str(), "service is stable again"),
+        Report::StopDeadline(instance) => {
+            tracing::warn!(service = instance.service.as_str(), "service ignores SIGTERM, killed")
+        }
+        Report::Unkillable { instance, .. } => {
+            tracing::error!(service = instance.service.as_str(), "service survives SIGKILL")
+        }
         Report::StopForced { left } => tracing::warn!(left = left.len(), "time to stop is over, killing what is left"),
         Report::UnknownService(event) | Report::StaleInstance(event) => tracing::debug!(?event, "event about nobody"),
         Report::DoesNotFit { event, state } => tracing::debug!(?event, state, "event does not fit the state"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -106,16 +106,23 @@ impl Board {
         self.words.send_modify(|words| words.step = step);
     }
 
-    /// A step is done, a service ready: the timeline keeps it, with the uptime.
+    /// A step is done, a service ready: the timeline keeps the first time, with the uptime.
     pub(crate) fn reached(&self, name: &str, kind: MilestoneKind) {
         self.reached_at(name, kind, clock::uptime());
     }
 
     /// As [`Self::reached`], for what happened before PID 1 could record it.
     pub(crate) fn reached_at(&self, name: &str, kind: MilestoneKind, uptime: Duration) {
-        let milestone = Milestone { name: name.to_owned(), uptime, kind };
-        self.words.send_modify(|words| words.timeline.push(milestone));
-        tracing::debug!(name, ?uptime, "reached");
+        let first = self.words.send_if_modified(|words| {
+            let first = !words.timeline.iter().any(|known| known.kind == kind && known.name == name);
+            if first {
+                words.timeline.push(Milestone { name: name.to_owned(), uptime, kind });
+            }
+            first
+        });
+        if first {
+            tracing::debug!(name, ?uptime, "reached");
+        }
     }
 
     /// An error that the person in front of the machine should see.

@@ -13,7 +13,7 @@ const KERNEL: &str = "kernel";
 /// The longest record the kernel hands out.
 const RECORD: usize = 8 << 10;
 
-/// Copies records as they come; a task for good.
+/// Copies records as they come; a task for good. Started again it begins with the oldest record that the kernel still has.
 ///
 /// # Errors
 /// When the kernel has no log to read.

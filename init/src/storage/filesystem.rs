@@ -44,7 +44,7 @@ pub(super) async fn make(device: PathBuf, children: &Children) -> Result<(), Mak
     let bytes =
         tasks::blocking(move || clear(&cleared)).await.map_err(|error| MakeError::Clear(device.clone(), error))?;
     let command = Command {
-        path: PROGRAM,
+        path: PROGRAM.to_owned(),
         argv: argv(&device, bytes),
         environment: Vec::new(),
         privileges: Privileges::Fixed,

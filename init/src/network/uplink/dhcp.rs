@@ -11,12 +11,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use dhcp::client::{Client, Destination, Effect, Event, Held, Ignored, Report, Station};
 use dhcp::frame::{self, Datagram};
 use dhcp::wire::Mac;
-use supervise::{Backoff, Readiness, Restart, Spec};
 use sys::packet::PacketSocket;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -24,37 +22,18 @@ use tokio::net::UdpSocket;
 use super::{Error, Lease, Link, Network};
 use crate::runtime::clock;
 use crate::runtime::lock;
-use crate::runtime::services::{Run, Unit};
+use crate::runtime::services::{Ends, Run, Unit};
 
 /// Ports of RFC 2131, section 4.1.
 const CLIENT: u16 = 68;
 const SERVER: u16 = 67;
 
-/// A client for each link, as units of a tree.
+/// A client for each link.
 pub(super) fn clients(network: &Network, links: Vec<Link>) -> Vec<Unit> {
     let unit = |link: Link| {
         let name = format!("dhcp.{}", link.name);
         let leased = Arc::new(LeasedLink { network: network.clone(), link, held: Mutex::default() });
-        Unit {
-            spec: Spec {
-                // Links are there from the start to the end of a boot.
-                name: name.leak(),
-                needs: &[],
-                group: None,
-                start_deadline: Duration::from_secs(10),
-                stop_deadline: Duration::from_secs(1),
-                restart: Restart::Always(Backoff {
-                    first: Duration::from_secs(1),
-                    cap: Duration::from_secs(30),
-                    stable: Duration::from_secs(60),
-                }),
-                ready: Readiness::OnStart,
-                critical: None,
-            },
-            run: Run::task(move || serve(leased.clone())),
-            probe: None,
-            condition: None,
-        }
+        Unit::task(name, Ends::Never, Run::task(move || serve(leased.clone())))
     };
     links.into_iter().map(unit).collect()
 }

@@ -53,11 +53,11 @@ pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Opt
 pub(super) fn service(snapshot: Snapshot) -> Service {
     let status = snapshot.status;
     Service {
-        name: status.name.to_owned(),
+        name: status.name.to_string(),
         since: clock::unix_millis_at(status.since),
         restarts: u32::try_from(status.restarts).unwrap_or(u32::MAX),
         pid: snapshot.pid.and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok()),
-        memory: Cgroup::memory(status.name),
+        memory: Cgroup::memory(status.name.as_str()),
         state: state(&status.state),
         last_exit: status.last.map(exit),
     }

@@ -10,7 +10,7 @@ use api::wire;
 use api::wire::FaultKind;
 use probe::Probe;
 use rustix::process::Signal;
-use supervise::{Backoff, Readiness, Restart, Spec};
+use supervise::{Backoff, Name, NotGivenUp, Readiness, Restart, Spec};
 use sys::process::{Exit, Privileges};
 use tonic::{Request, Response, Status};
 
@@ -49,6 +49,7 @@ impl api::debug_server::Debug for Debug {
             FaultKind::Panic => self.panic(argument)?,
             FaultKind::KillService => self.kill(argument)?,
             FaultKind::TestService => self.start(argument)?,
+            FaultKind::GiveUp => self.give_up(argument).await?,
             FaultKind::SearchMemory => Self::search(argument).await?,
             FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
         };
@@ -109,6 +110,17 @@ impl Debug {
         Ok(format!("killed {}", pid.as_raw_nonzero()))
     }
 
+    /// Has the tree give up services of its own, named with a space between them, and waits until nothing of them is left.
+    async fn give_up(&self, services: &str) -> Result<String, Status> {
+        let names: Vec<Name> = services.split(' ').map(Name::from).collect();
+        let has_one = |tree: &Services| tree.snapshots().iter().any(|snapshot| names.contains(&snapshot.status.name));
+        let tree = self.context.trees().into_iter().find(has_one);
+        let tree = tree.ok_or_else(|| Status::not_found(format!("no service of `{services}`; nothing was done")))?;
+        let refused = |refused: NotGivenUp| Status::failed_precondition(format!("{refused}; nothing was done"));
+        tree.give_up(names).await.map_err(refused)?;
+        Ok(format!("gave up {services}"))
+    }
+
     /// Starts a test service, or a group of two, as a tree of its own; it runs until the machine ends.
     fn start(&self, service: &str) -> Result<String, Status> {
         let units = match service {
@@ -163,9 +175,9 @@ fn unit(service: &str) -> Option<Unit> {
     };
     let probe = (name == "test.unready").then(|| Probe::UnixSocket("/run/nobody".into()));
     let spec = Spec {
-        name,
-        needs: &[],
-        group: name.starts_with("test.pair-").then_some("test.pair"),
+        name: name.into(),
+        needs: Vec::new(),
+        group: name.starts_with("test.pair-").then(|| "test.pair".into()),
         start_deadline: Duration::from_secs(if probe.is_some() { 2 } else { 60 }),
         stop_deadline: Duration::from_secs(2),
         restart,
@@ -182,7 +194,7 @@ async fn panics() -> io::Result<()> {
 /// This program by another name.
 fn program(name: &str) -> Command {
     Command {
-        path: "/bin/init",
+        path: "/bin/init".to_owned(),
         argv: vec![name.to_owned()],
         environment: Vec::new(),
         privileges: Privileges::Fixed,

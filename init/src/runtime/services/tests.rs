@@ -1,0 +1,86 @@
+//! The shell with tasks for services: what comes of taking, giving up and failing. Children need a machine's cgroups.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use supervise::{Critical, Need, State};
+
+use super::*;
+
+/// Ends a test that would wait for ever.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("it happens")
+}
+
+/// A task that stays, and needs others.
+fn stays(name: &str, needs: &[&str]) -> Unit {
+    let unit = Unit::task(name, Ends::Never, Run::steady(std::future::pending));
+    Unit { spec: Spec { needs: needs.iter().copied().map(Need::ready).collect(), ..unit.spec }, ..unit }
+}
+
+async fn ready(tree: &Services, expected: &[&str]) {
+    let is_so = |seen: &Vec<Snapshot>| {
+        seen.iter().all(|one| one.status.state == State::Ready)
+            && seen.iter().map(|one| one.status.name.as_str()).eq(expected.iter().copied())
+    };
+    let seen = soon(tree.watch().wait_for(is_so)).await.map(|_| ());
+    assert!(seen.is_ok(), "{:?}", tree.snapshots());
+}
+
+/// Proves: O2
+#[tokio::test]
+async fn units_come_and_go_while_the_tree_runs_and_come_back_under_their_names() {
+    let mut tree = Services::start(&Children::default(), vec![stays("a", &[])]).expect("a tree");
+    assert_eq!(soon(tree.beside(async { 7 })).await, Ok(7));
+    for _ in 0..2 {
+        soon(tree.take(vec![stays("b", &["a"]), stays("c", &["b"])])).await.expect("they fit");
+        ready(&tree, &["a", "b", "c"]).await;
+        let taken = soon(tree.take(vec![stays("c", &[])])).await.expect_err("its name is taken");
+        assert_eq!(taken.to_string(), "two services are named `c`");
+        let needed = soon(tree.give_up(vec!["b".into()])).await.expect_err("c stays");
+        assert_eq!(needed.to_string(), "service `c` stays and needs `b`");
+        soon(tree.give_up(vec!["b".into(), "c".into()])).await.expect("together");
+        ready(&tree, &["a"]).await;
+    }
+    soon(tree.give_up(Vec::new())).await.expect("nothing is soon done");
+    assert_eq!(soon(tree.stop(StopReason::Reboot, Duration::from_secs(10))).await, [""; 0]);
+    assert_eq!(soon(tree.take(vec![stays("d", &[])])).await, Err(NotTaken::Stopping));
+    assert_eq!(soon(tree.give_up(vec!["a".into()])).await, Err(NotGivenUp::Stopping));
+}
+
+/// Proves: O1, O2
+#[tokio::test]
+async fn a_task_that_panics_is_started_again_and_a_critical_one_that_goes_on_is_told() {
+    let runs = Arc::new(AtomicU32::new(0));
+    let counted = runs.clone();
+    let panics = Run::steady(move || {
+        let runs = counted.clone();
+        async move {
+            runs.fetch_add(1, Ordering::Relaxed);
+            panic!("a test wants to see it");
+        }
+    });
+    let unit = Unit::task("reaper", Ends::Never, panics);
+    let critical = Some(Critical { failures: 3, within: Duration::from_secs(60) });
+    let unit = Unit { spec: Spec { critical, ..unit.spec }, ..unit };
+    let mut tree = Services::start(&Children::default(), vec![unit, stays("other", &[])]).expect("a tree");
+    let escalation = soon(tree.escalated()).await;
+    assert_eq!(escalation.to_string(), "service reaper failed too often");
+    assert_eq!(runs.load(Ordering::Relaxed), 3);
+    // Whoever asks later is told, too.
+    assert_eq!(soon(tree.clone().escalated()).await, escalation);
+}
+
+/// Nobody is left waiting for a tree that is no more.
+///
+/// Proves: O1
+#[tokio::test]
+async fn the_end_of_supervision_itself_is_told() {
+    // What makes the future runs in the tree's own task.
+    let breaks = Run::Task(Box::new(|_stop| panic!("a test wants to see it")));
+    let mut tree = Services::start(&Children::default(), Vec::new()).expect("a tree");
+    let taken = soon(tree.take(vec![Unit::task("breaks", Ends::Never, breaks)])).await;
+    assert_eq!(taken, Err(NotTaken::Stopping), "nobody answers");
+    assert_eq!(soon(tree.escalated()).await, Escalation::Supervision);
+    let left_where_it_is = soon(tree.beside(std::future::pending::<()>())).await;
+    assert_eq!(left_where_it_is, Err(Escalation::Supervision));
+}

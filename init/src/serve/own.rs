@@ -1,0 +1,43 @@
+//! PID 1's own tasks, as units of its own tree: a task that panics is a service that failed, seen and started again. The
+//! tree begins with the first of them, takes the others as the boot comes to them, and ends last.
+//!
+//! It must never hold what can be told apart by role: that is `control`'s tree.
+
+use std::time::Duration;
+
+use supervise::{Critical, Spec};
+
+use crate::control;
+use crate::runtime::child::Children;
+use crate::runtime::memory;
+use crate::runtime::services::{Ends, Run, Services, Unit};
+use crate::shown::board::{Board, BoardReader};
+use crate::shown::{kmsg, last_words, sheet};
+use crate::storage::{self, Mounted, Node};
+
+/// Those that are there before anything else.
+pub(crate) fn from_the_start(reader: BoardReader, children: &Children) -> Vec<Unit> {
+    let children = children.clone();
+    let reaper = Unit::task("reaper", Ends::Never, Run::task(move || children.clone().reaped()));
+    // Without it no end of a service is seen. What ended meanwhile is reaped by the next one; a third that fails within a
+    // minute has a cause that no fourth mends.
+    let critical = Some(Critical { failures: 3, within: Duration::from_secs(60) });
+    vec![
+        Unit { spec: Spec { critical, ..reaper.spec }, ..reaper },
+        Unit::task("console", Ends::Never, Run::steady(move || sheet::show(reader.clone()))),
+        Unit::task("kernel-log", Ends::Never, Run::task(kmsg::copy)),
+    ]
+}
+
+/// Those of a member that serves. They end by themselves when `services` have ended and `data` is closed.
+pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted, node: Node) -> Vec<Unit> {
+    let (reported, changed) = ((board.clone(), services.clone()), services.clone());
+    let measured = (board.clone(), data.clone());
+    let task = |name, run| Unit::task(name, Ends::WellOrAgain, run);
+    vec![
+        task("conditions", Run::steady(move || control::report(reported.0.clone(), reported.1.clone()))),
+        task("memory", Run::steady(move || memory::keep_small(changed.clone()))),
+        task("last-words", Run::steady(last_words::collect)),
+        task("protection", Run::steady(move || storage::report(measured.0.clone(), measured.1.clone(), node))),
+    ]
+}
