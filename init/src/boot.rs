@@ -23,11 +23,12 @@ use crate::runtime::child::Children;
 use crate::runtime::clock::{self, Floor};
 use crate::runtime::console;
 use crate::runtime::log;
-use crate::runtime::services::Services;
+use crate::runtime::services::{Run, Services};
 use crate::runtime::tasks;
 use crate::serve::{self, own};
 use crate::shown::board::Board;
 use crate::shown::fatal::Fatal;
+use crate::shown::sheet;
 
 /// Runs the whole boot, then serves; returns only what nothing below it could handle.
 pub(crate) fn run() -> Result<Infallible, Fatal> {
@@ -41,7 +42,9 @@ async fn boot() -> Result<Infallible, Fatal> {
     let (facts, mut power_on) = Facts::new(kernel.boot);
     let (board, reader) = Board::new(facts.clone());
     let children = Children::default();
-    let mut tree = Services::start(&children, own::from_the_start(reader.clone(), &children))?;
+    let shown = reader.clone();
+    let console = Run::steady(move || sheet::show(shown.clone()));
+    let mut tree = Services::start(&children, own::from_the_start(console, &children))?;
     let mut buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);

@@ -11,12 +11,12 @@ use crate::control;
 use crate::runtime::child::Children;
 use crate::runtime::memory;
 use crate::runtime::services::{Ends, Run, Services, Unit};
-use crate::shown::board::{Board, BoardReader};
-use crate::shown::{kmsg, last_words, sheet};
+use crate::shown::board::Board;
+use crate::shown::{kmsg, last_words};
 use crate::storage::{self, Mounted, Node};
 
-/// Those that are there before anything else.
-pub(crate) fn from_the_start(reader: BoardReader, children: &Children) -> Vec<Unit> {
+/// Those that are there before anything else; `console` shows the board.
+pub(crate) fn from_the_start(console: Run, children: &Children) -> Vec<Unit> {
     let children = children.clone();
     let reaper = Unit::task("reaper", Ends::Never, Run::task(move || children.clone().reaped()));
     // Without it no end of a service is seen. What ended meanwhile is reaped by the next one; a third that fails within a
@@ -24,7 +24,7 @@ pub(crate) fn from_the_start(reader: BoardReader, children: &Children) -> Vec<Un
     let critical = Some(Critical { failures: 3, within: Duration::from_secs(60) });
     vec![
         Unit { spec: Spec { critical, ..reaper.spec }, ..reaper },
-        Unit::task("console", Ends::Never, Run::steady(move || sheet::show(reader.clone()))),
+        Unit::task("console", Ends::Never, console),
         Unit::task("kernel-log", Ends::Never, Run::task(kmsg::copy)),
     ]
 }

@@ -276,6 +276,17 @@ mod tests {
         assert!(reader.read(|_, words| words.state_since.0 > 0));
     }
 
+    #[test]
+    fn the_timeline_keeps_the_first_time_of_each() {
+        let (board, reader, _power_on) = board();
+        let reached = |kind, seconds| board.reached_at("etcd", kind, Duration::from_secs(seconds));
+        reached(MilestoneKind::Service, 1);
+        reached(MilestoneKind::Service, 2);
+        reached(MilestoneKind::Step, 3);
+        let times = reader.read(|_, words| words.timeline.iter().map(|one| one.uptime.as_secs()).collect::<Vec<_>>());
+        assert_eq!(times, [1, 3]);
+    }
+
     /// Proves: S7
     #[test]
     fn a_state_is_never_read_with_another_ones_reason() {
