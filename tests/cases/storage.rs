@@ -301,8 +301,10 @@ fn first_boot(t: &Context) -> anyhow::Result<()> {
             "first boot at level authenticated, {gib} GiB: {bytes} bytes in {writes} writes, {flushes} flushes, and {tag_bytes} bytes of tags"
         ));
     }
-    let mut pairs = [(small.bytes, large.bytes), (small.writes, large.writes)].into_iter();
-    ensure!(pairs.all(|(small, large)| small.abs_diff(large) * 4 <= small), "8 GiB: {small:?}, 200 GiB: {large:?}");
+    // How requests are merged depends on how far tagging is: 191 to 284 of them were seen at either size. What grows with
+    // the disk would be 25 times as much.
+    ensure!(large.bytes * 4 <= small.bytes * 5, "8 GiB: {small:?}, 200 GiB: {large:?}");
+    ensure!(large.writes <= small.writes * 2, "8 GiB: {small:?}, 200 GiB: {large:?}");
     Ok(())
 }
 

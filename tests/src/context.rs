@@ -70,8 +70,9 @@ impl Context {
         Owner::new(self.dir.join("owner"))
     }
 
-    /// Something costly that cases share: built by the first that asks, ended with the run. Only one case at a time
-    /// can hold it, and should leave it as the next expects it. Where building failed, each case that asks fails.
+    /// Something costly that cases share: built by the first that asks, ended with the run or when cases begin to share
+    /// something else. Only one case at a time can hold it, and should leave it as the next expects it. Where building
+    /// failed, each case that asks fails.
     ///
     /// # Errors
     /// What `build` said; another type under the same name.

@@ -95,8 +95,15 @@ impl Session {
         std::mem::take(&mut lock(&self.told))
     }
 
+    /// What cases share under this name. Files of cases follow each other: what an earlier one shared ends when a later one
+    /// begins to share something else, so that its machines take no processor from those that follow.
     pub(crate) fn shared(&self, name: &'static str) -> Slot {
-        Arc::clone(lock(&self.shared).entry(name).or_default())
+        let mut shared = lock(&self.shared);
+        if !shared.contains_key(name) {
+            // The names stay: their files are removed with the run.
+            shared.values_mut().for_each(|slot| *slot = Slot::default());
+        }
+        Arc::clone(shared.entry(name).or_default())
     }
 
     /// Directory of the case, or of the shared thing, of this name.
