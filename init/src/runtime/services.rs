@@ -110,9 +110,7 @@ impl Run {
             })
         }))
     }
-}
 
-impl Run {
     /// A task that can fail by a panic only.
     pub(crate) fn steady<F, W>(make: F) -> Self
     where
