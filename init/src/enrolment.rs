@@ -90,7 +90,8 @@ impl Enrolment {
         Ok(Self { disk, board: board.clone(), children: children.clone(), esp, tpm: None, answers, _open })
     }
 
-    /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the kernel's pool.
+    /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the
+    /// kernel's pool.
     ///
     /// # Errors
     /// [`ReadError`] when ESP or data header are there but cannot be read.

@@ -77,8 +77,8 @@ struct Nameless {
 }
 
 impl PublicApi {
-    /// Opens the port by a task of `tree`, as what the seal says this machine is. Where nothing is known until [`Self::admit`], everybody is
-    /// a stranger, and the certificate is one of this boot only.
+    /// Opens the port by a task of `tree`, as what the seal says this machine is. Where nothing is known until
+    /// [`Self::admit`], everybody is a stranger, and the certificate is one of this boot only.
     ///
     /// # Errors
     /// [`Error`] names the step.
