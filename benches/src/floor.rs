@@ -5,8 +5,8 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use kube::{ClusterRole, Credential, EtcdCluster, OwnerKubeconfig, Plan};
-use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, POD_PREFIX, Role, Secret, VPN_PREFIX};
+use kube::{Credential, EtcdCluster, OwnerKubeconfig, Plan};
+use model::{Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, NodeName, Secret, VPN_PREFIX};
 use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
 use zeroize::Zeroizing;
 
@@ -33,10 +33,8 @@ pub fn plan() -> Plan {
     Plan {
         node: NodeName::chosen(NODE).expect("a constant of lower-case letters"),
         cluster: ClusterId([0; 16]),
-        vpn: VPN_PREFIX.nth(1).expect("a /16 has it"),
-        pods: Ipv4Prefix::new(POD_PREFIX.nth(0).expect("each prefix has it"), 24).expect("a multiple of 256"),
-        role: ClusterRole::Coordinator { etcd: EtcdCluster::New },
-        kubernetes: vec![Role::Coordinator, Role::Node],
+        assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
+        etcd: EtcdCluster::New,
         others: Vec::new(),
         bin: "/bin",
     }
@@ -142,7 +140,7 @@ fn balanced() -> String {
 
 /// Where it is.
 fn direct(plan: &Plan) -> String {
-    format!("https://{}", SocketAddrV4::new(plan.vpn, KUBERNETES_API_PORT))
+    format!("https://{}", SocketAddrV4::new(plan.vpn(), KUBERNETES_API_PORT))
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
 //! Enrolment configs: what a person asks for on the command line, signed as the owner. For virtual machines and hardware
 //! alike; a config that a machine would refuse is refused here.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use enrol::config::{ConfigError, Create, EnrolmentConfig, WithoutTpm};
 use model::{
-    BadNodeName, BadPrefix, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, Level, NetworkConfig, NodeName, Role,
-    VPN_PREFIX,
+    BadNodeName, BadPrefix, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig,
+    NodeName, VPN_PREFIX,
 };
 use zeroize::Zeroizing;
 
@@ -114,7 +115,10 @@ pub(crate) fn sign(
             cold_start: ColdStart::Automatic,
             without_tpm: if choices.unprotected { WithoutTpm::Unprotected } else { WithoutTpm::Refuse },
             vpn_prefix: choices.vpn_prefix,
-            kubernetes_roles: if choices.no_kubernetes { vec![] } else { vec![Role::Coordinator, Role::Node] },
+            kubernetes_roles: match choices.no_kubernetes {
+                true => BTreeSet::new(),
+                false => KubernetesRole::ALL.iter().copied().collect(),
+            },
         },
     };
     let bytes = config.sign(&key)?;
@@ -175,7 +179,7 @@ mod tests {
         let plain = signed(&[]).unwrap();
         assert_eq!((plain.create.level, plain.create.without_tpm), (Level::Authenticated, WithoutTpm::Refuse));
         assert_eq!((plain.network, plain.node), (NetworkConfig::Dhcp, None));
-        assert_eq!(plain.create.kubernetes_roles, [Role::Coordinator, Role::Node]);
+        assert!(KubernetesRole::ALL.iter().eq(&plain.create.kubernetes_roles));
 
         let line = "--level encrypted --unprotected --node-name one --vpn-prefix 10.0.0.0/16 --no-kubernetes \
                     --static-address 192.0.2.10/24 --gateway 192.0.2.1 --dns 192.0.2.2";

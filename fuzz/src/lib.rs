@@ -14,7 +14,7 @@ use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
 use keys::pair::{self, File, SLOT_BYTES, Slot};
 use keys::purpose::Purpose;
-use model::{BootClass, Secret};
+use model::{BootClass, MachineId, NodeName, Secret};
 
 /// A parser of foreign bytes.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +45,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "slot", run: slot, because: "anyone who holds the disk can write the ESP" },
     Target { name: "seal_clear", run: seal_clear, because: "read before anything is authenticated" },
     Target { name: "seal_body", run: seal_body, because: "a sealed body may come from another version" },
+    Target {
+        name: "assignment",
+        run: assignment,
+        because: "a disk that is only encrypted gives whatever was written on it",
+    },
     Target { name: "share", run: share, because: "read before anything is authenticated" },
     Target { name: "directory", run: directory, because: "a signed directory may come from another version" },
     Target { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
@@ -149,7 +154,17 @@ pub fn seal_clear(bytes: &[u8]) -> Outcome {
 
 /// The decrypted body of a seal.
 pub fn seal_body(bytes: &[u8]) -> Outcome {
-    outcome(&keys::seal::Body::decode(bytes))
+    outcome(&keys::seal::Body::decode(bytes, &NodeName::derived(MachineId([0; 16]))))
+}
+
+/// What the cluster assigned to a machine, from its data partition.
+pub fn assignment(bytes: &[u8]) -> Outcome {
+    let decoded = keys::assignment::decode(bytes);
+    if let Ok(assignment) = &decoded {
+        let again = keys::assignment::decode(&keys::assignment::encode(assignment));
+        assert_eq!(again.as_ref(), Ok(assignment), "an assignment says the same again");
+    }
+    outcome(&decoded)
 }
 
 /// A share.

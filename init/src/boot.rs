@@ -69,9 +69,9 @@ async fn boot() -> Result<Infallible, Fatal> {
         found = enrolment.read(given).await?;
         api.know(&found)?;
     };
-    kernel::name(&member.name, member.machine)?;
+    kernel::name(&member.identity.name, member.identity.holder.machine)?;
     api.admit(&mut member, &capped)?;
-    let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.vpn_ip, member.vpn_prefix).await?;
+    let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.assignment.vpn_ip(), member.vpn_prefix).await?;
     board.reached("mesh", MilestoneKind::Step);
-    serve::machine(serve::Machine { board, children, api, buttons, member, mesh, underway }, capped).await
+    serve::machine(serve::Machine { board, children, api, buttons, member, underway }, mesh, capped).await
 }

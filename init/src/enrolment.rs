@@ -36,7 +36,7 @@ use crate::shown::board::Board;
 use crate::storage::{self, CloseError};
 
 use create::Made;
-pub(crate) use member::{Authorities, Known, Member};
+pub(crate) use member::{Authorities, Member};
 use perform::{Data, LocalPerformer};
 use vault::Keys;
 pub(crate) use vault::LoadError;

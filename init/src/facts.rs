@@ -10,9 +10,10 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use api::{ConditionName, LevelInForce};
+use keys::identity::Identity;
 use model::{
-    ClusterId, ColdStart, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Protection, Role, Settled, Underway,
-    Waiting,
+    Assignment, ClusterId, ColdStart, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Protection, Settled,
+    Underway, Waiting,
 };
 use tokio::sync::watch;
 
@@ -23,10 +24,10 @@ use crate::machine::kernel::Boot;
 pub(crate) struct Now {
     state: Option<MachineState>,
     held: Vec<ConditionName>,
-    /// Who the machine is; none before a seal has opened.
-    pub(crate) identity: Option<Identity>,
-    /// What it is in its cluster.
-    pub(crate) roles: Vec<Role>,
+    /// What the machine is called; nothing before a seal has opened.
+    pub(crate) names: Option<Names>,
+    /// What its cluster assigned to a member.
+    pub(crate) assignment: Option<Assignment>,
     /// The addresses of its public links, in the order in which they came.
     pub(crate) links: Vec<Link>,
     /// Its address in the mesh.
@@ -39,12 +40,21 @@ pub(crate) struct Now {
     pub(crate) cold_start: Option<ColdStart>,
 }
 
-/// Who the machine is.
+/// What the machine is called: all of its identity that anybody but its owner's tools reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) name: NodeName,
+pub(crate) struct Names {
+    /// Host and node name.
+    pub(crate) node: NodeName,
     pub(crate) machine: MachineId,
     pub(crate) cluster: ClusterId,
+}
+
+impl Names {
+    /// Those of an identity.
+    pub(crate) fn of(identity: &Identity) -> Self {
+        let Identity { holder, name, .. } = identity;
+        Self { node: name.clone(), machine: holder.machine, cluster: holder.cluster }
+    }
 }
 
 /// A link with an address.
@@ -94,8 +104,8 @@ impl Facts {
         let now = Now {
             state: None,
             held: Vec::new(),
-            identity: None,
-            roles: Vec::new(),
+            names: None,
+            assignment: None,
             links: Vec::new(),
             vpn: None,
             level: None,

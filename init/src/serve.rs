@@ -3,13 +3,13 @@
 pub(crate) mod own;
 
 use std::convert::Infallible;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use enrol::plan::Capped;
-use kube::{ClusterRole, EtcdCluster, Plan, Wanted};
-use model::{Chain, Ipv4Prefix, POD_PREFIX, Underway};
+use keys::identity::Identity;
+use kube::{EtcdCluster, Plan, Wanted};
+use model::{Chain, Underway};
 use supervise::StopReason;
 
 use crate::control;
@@ -36,29 +36,32 @@ pub(crate) struct Machine {
     pub(crate) api: PublicApi,
     pub(crate) buttons: Buttons,
     pub(crate) member: Box<Member>,
-    pub(crate) mesh: Mesh,
     pub(crate) underway: Underway,
 }
 
-/// Serves a member, behind the cap, until it is asked to end.
+/// Serves a member, on its mesh and behind the cap, until it is asked to end.
 ///
 /// # Errors
 /// What could not be started; and what could not be mended: the machine then starts again.
-pub(crate) async fn machine(machine: Machine, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
-    let Machine { board, children, mut api, mut buttons, member, mesh, underway } = machine;
+pub(crate) async fn machine(machine: Machine, _mesh: Mesh, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
+    let Machine { board, children, mut api, mut buttons, member, underway } = machine;
+    let Identity { name, holder, .. } = &*member.identity;
     let plan = Arc::new(Plan {
-        node: member.name.clone(),
-        cluster: member.cluster,
-        vpn: mesh.vpn_ip,
-        pods: pod_prefix(mesh.vpn_ip),
-        // The first machine of a cluster, and so far the only one.
-        role: ClusterRole::Coordinator { etcd: EtcdCluster::New },
-        kubernetes: member.roles.clone(),
+        node: name.clone(),
+        cluster: holder.cluster,
+        assignment: member.assignment.clone(),
+        // Of a cluster with one machine.
+        etcd: EtcdCluster::New,
         others: Vec::new(),
         bin: "/bin",
     });
     let node = if plan.wants(Wanted::Worker) { storage::Node::Awaited } else { storage::Node::Never };
-    let mut services = Services::start(&children, control::units(&board, &plan, &member.authorities).await?)?;
+    let units = match &member.authorities {
+        Some(authorities) => control::units(&board, &plan, authorities).await?,
+        // Only who holds the authorities has certificates for its services.
+        None => Vec::new(),
+    };
+    let mut services = Services::start(&children, units)?;
     api.show(&services);
     api.tree.take(own::of_a_member(&board, &services, &member.data, node)).await?;
     board.settled(&underway.runs(), "");
@@ -142,12 +145,4 @@ const fn reason(how: PowerRequest) -> StopReason {
 async fn end(api: &PublicApi, how: PowerRequest) -> Result<Infallible, Fatal> {
     let _nothing_survives_the_end = api.tree.stop(reason(how), Duration::from_secs(2)).await;
     power::end(how)
-}
-
-/// The machine's pods: the /24 of the pod prefix with the same last byte as its VPN address. The cluster will assign
-/// them; the first machine is 0, as its VPN address is the first.
-fn pod_prefix(vpn: Ipv4Addr) -> Ipv4Prefix {
-    let machine = u32::from(vpn.octets()[3].saturating_sub(1));
-    let address = POD_PREFIX.nth(machine << 8).expect("the prefix has 256 of them");
-    Ipv4Prefix::new(address, 24).expect("a multiple of 256")
 }

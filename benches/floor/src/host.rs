@@ -23,7 +23,7 @@ pub(crate) async fn addresses(plan: &Plan, tasks: &mut JoinSet<Result<(), Error>
         Ok(())
     });
     let any = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(|error| failed(error.into()))?;
-    for (link, address, bits) in [("lo", plan.vpn, 32), (LINK, ADDRESS, 24)] {
+    for (link, address, bits) in [("lo", plan.vpn(), 32), (LINK, ADDRESS, 24)] {
         let index = rustix::net::netdevice::name_to_index(&any, link)
             .map_err(|error| Error::System("find a link", error.into()))?;
         let up = LinkUnspec::new_with_index(index).up().build();

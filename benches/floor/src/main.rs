@@ -71,7 +71,7 @@ async fn boot() -> Result<Infallible, Error> {
     tasks.spawn(watch::containerd(services.clone()));
     tasks.spawn(watch::etcd());
     tasks.spawn(watch::kubernetes(plan.clone(), services.clone()));
-    tasks.spawn(host::relay(plan.vpn));
+    tasks.spawn(host::relay(plan.vpn()));
     tasks.spawn(evidence::serve(services));
     // Some finish; that none is left does not happen, for services are kept for good.
     while let Some(ended) = tasks.join_next().await {

@@ -46,7 +46,7 @@ pub(crate) async fn etcd() -> Result<(), Error> {
 
 /// Waits for the apiserver, starts what waits for it, then waits for the node; as the node, like Cairn.
 pub(crate) async fn kubernetes(plan: Plan, services: Services) -> Result<(), Error> {
-    let address = SocketAddr::from((plan.vpn, KUBERNETES_API_PORT));
+    let address = SocketAddr::from((plan.vpn(), KUBERNETES_API_PORT));
     let mut apiserver = session(address, AuthorityKind::Kubernetes, Credential::KubeletClient)?;
     apiserver.ready("/readyz").await;
     tell(Milestone::Apiserver);

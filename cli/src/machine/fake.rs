@@ -12,7 +12,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
 use keys::identity::{self, SigningKey};
-use model::{BootClass, ConfigDigest, FirstContact, MachineId, MachineState, Protection, Role, RootHash, Secret};
+use model::{
+    BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, Protection, RootHash, Secret,
+};
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
 use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey, machine_tls_name};
 use rustls::time_provider::DefaultTimeProvider;
@@ -87,7 +89,7 @@ impl Fake {
         let key = PrivateKey::ed25519(signing.seed()).unwrap();
         let authority = Authority::create(AuthorityKind::Cairn, clock::now()).unwrap();
         let cluster = identity::cluster_id(&authority.public().spki());
-        let profile = Profile::Machine { machine, cluster, roles: &[Role::Coordinator] };
+        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
         let leaf = authority.issue(&profile, key.public(), clock::now()).unwrap();
         let authority = authority.certificate().clone();
         let owners = Owners::new(vec![owner]);

@@ -14,15 +14,19 @@
 //! The version is looked at first, so that a newer config is called newer and not malformed. The signature is verified
 //! before anything is believed but the key that must have made it.
 
+use std::collections::BTreeSet;
+
 use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
 use keys::derive::{secret, sha256};
 use keys::identity::{SigningKey, verify};
 use keys::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
-use keys::numbers;
+use keys::numbers::{self, BadRoles};
 use keys::purpose::Purpose;
 use keys::recovery::RecoveryPubKey;
 use keys::wiped;
-use model::{BadNodeName, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, Level, NetworkConfig, NodeName, Role};
+use model::{
+    BadNodeName, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig, NodeName,
+};
 use prost::Message as _;
 use zeroize::{Zeroize, Zeroizing};
 
@@ -63,8 +67,8 @@ pub struct Create {
     pub without_tpm: WithoutTpm,
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
-    /// What the machine does in Kubernetes; nothing when empty. Each role at most once.
-    pub kubernetes_roles: Vec<Role>,
+    /// What the machine runs of Kubernetes.
+    pub kubernetes_roles: BTreeSet<KubernetesRole>,
 }
 
 /// What the owner says about a machine without a TPM.
@@ -133,12 +137,9 @@ pub enum ConfigError {
     /// A cold start policy this version does not know.
     #[error("the enrolment config asks for the unknown cold start policy {0}")]
     ColdStart(u32),
-    /// A role this version does not know.
-    #[error("the enrolment config names the unknown Kubernetes role {0}")]
-    Role(u32),
-    /// A role named twice.
-    #[error("the enrolment config names the Kubernetes role {0} twice")]
-    RoleTwice(Role),
+    /// Its Kubernetes roles are no set that this version knows.
+    #[error("the enrolment config names {0}")]
+    KubernetesRoles(BadRoles),
     /// Well formed, but beyond this version.
     #[error("this version of Cairn cannot serve the enrolment config")]
     Unserved(#[from] Unserved),
@@ -277,7 +278,11 @@ impl EnrolmentConfig {
                 cold_start: numbers::cold_start::number(create.cold_start),
                 unprotected: create.without_tpm == WithoutTpm::Unprotected,
                 vpn_prefix: network::prefix_to_wire(create.vpn_prefix),
-                kubernetes_roles: create.kubernetes_roles.iter().map(|role| numbers::role::number(*role)).collect(),
+                kubernetes_roles: create
+                    .kubernetes_roles
+                    .iter()
+                    .map(|role| numbers::kubernetes_role::number(*role))
+                    .collect(),
             })),
         }
     }
@@ -287,14 +292,8 @@ impl Create {
     fn believe(wire: &CreateWire, owner_pub_key: [u8; 32], network: &NetworkConfig) -> Result<Self, ConfigError> {
         let recovery = &wire.owner_recovery_pub_key;
         let recovery = recovery.as_slice().try_into().map_err(|_| ConfigError::RecoveryKeySize(recovery.len()))?;
-        let mut kubernetes_roles = Vec::new();
-        for number in &wire.kubernetes_roles {
-            let role = numbers::role::of(*number).ok_or(ConfigError::Role(*number))?;
-            if kubernetes_roles.contains(&role) {
-                return Err(ConfigError::RoleTwice(role));
-            }
-            kubernetes_roles.push(role);
-        }
+        let kubernetes_roles =
+            numbers::kubernetes_roles(&wire.kubernetes_roles).map_err(ConfigError::KubernetesRoles)?;
         Ok(Self {
             owner_pub_key,
             owner_recovery: RecoveryPubKey::new(recovery).map_err(|_| ConfigError::RecoveryKey)?,

@@ -7,18 +7,20 @@
 //! ```
 //! A cut after any effect leaves what [`crate::found`] has a row for; the test `crash` tries them all.
 
+use std::sync::Arc;
+
 use keys::data_key::{DataKey, Holder, Volume, Wrapping};
 use keys::directory::{Coordinator, Directory, Unsigned};
 use keys::header::{Header, State, Suite};
-use keys::identity::{SigningKey, cluster_id, cluster_key, machine_id};
+use keys::identity::{Identity, SigningKey, cluster_id, cluster_key, machine_id};
 use keys::pair::{File, Next, TooLarge};
 use keys::record::Record;
 use keys::recovery::{self, Context, Kind, SealFailed, SealedToOwner};
 use keys::seal::{self, Body, Clear};
 use keys::share::Share;
 use model::{
-    BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, Level, LocalKey, MasterSecret, NodeName, SealRoot,
-    Secret, Uuid, VolumeKey,
+    Assignment, BootClass, ClusterKey, ColdStart, ConfigDigest, DiskUuid, Level, LocalKey, MasterSecret, NodeName,
+    SealRoot, Secret, Uuid, VolumeKey,
 };
 
 use crate::config::EnrolmentConfig;
@@ -219,6 +221,13 @@ impl Draft {
         };
         let provisional = header(State::Provisional, FIRST_HEADER, material.provisional_salt);
         let committed = header(State::Committed, FIRST_HEADER + 1, material.committed_salt);
+        let identity = Identity {
+            key: material.identity,
+            holder,
+            name: node_name.clone(),
+            certificate: issued.machine_certificate,
+            ca_certificate: issued.ca_certificate,
+        };
         let clear = Clear {
             binding,
             boot_class,
@@ -230,10 +239,7 @@ impl Draft {
         };
         let body = Body {
             local_key: material.local_key,
-            identity: material.identity,
-            machine_certificate: issued.machine_certificate,
-            ca_certificate: issued.ca_certificate,
-            cluster: holder.cluster,
+            identity: Arc::new(identity),
             owner_pub_key: config.create.owner_pub_key,
             owner_recovery: config.create.owner_recovery,
             level: config.create.level,
@@ -251,7 +257,11 @@ impl Draft {
             Some(Suite::Encrypted) => Volume::Encrypted(key),
             Some(Suite::Authenticated) => Volume::Authenticated(key),
         };
-        let data = NewData { master_secret: material.master_secret, first_contact: config.first_contact };
+        let data = NewData {
+            assignment: Assignment::first(config.create.vpn_prefix, config.create.kubernetes_roles),
+            master_secret: material.master_secret,
+            first_contact: config.first_contact,
+        };
 
         let mut effects = vec![
             Effect::GrowData,

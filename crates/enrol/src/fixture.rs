@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
-use model::{ColdStart, FirstContact, Level, NetworkConfig, NodeName, Role, Secret, VPN_PREFIX};
+use model::{ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, Secret, VPN_PREFIX};
 
 use crate::config::{Create, EnrolmentConfig, WithoutTpm};
 
@@ -37,7 +37,7 @@ pub(crate) fn config(level: Level, without_tpm: WithoutTpm) -> EnrolmentConfig {
             cold_start: ColdStart::Automatic,
             without_tpm,
             vpn_prefix: VPN_PREFIX,
-            kubernetes_roles: vec![Role::Coordinator, Role::Node],
+            kubernetes_roles: KubernetesRole::ALL.iter().copied().collect(),
         },
     }
 }

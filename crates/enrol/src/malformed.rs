@@ -219,7 +219,7 @@ fn every_malformed_config_is_refused_with_its_own_message() {
         ("an unknown level", create(|it| it.level = 9), " asks for the unknown level 9"),
         ("an unknown policy", create(|it| it.cold_start = 3), " asks for the unknown cold start policy 3"),
         ("an unknown role", create(|it| it.kubernetes_roles.push(7)), " names the unknown Kubernetes role 7"),
-        ("a role twice", create(|it| it.kubernetes_roles = vec![2, 2]), " names the Kubernetes role node twice"),
+        ("a role twice", create(|it| it.kubernetes_roles = vec![2, 2]), " names the Kubernetes role worker twice"),
         (
             "a VPN among the pods",
             vpn(&POD_PREFIX.to_string()),

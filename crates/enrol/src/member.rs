@@ -1,23 +1,18 @@
 //! Who the machine is once it is a member, as far as that is known before its data is open.
 
+use std::sync::Arc;
+
 use keys::binding::Binding;
-use keys::data_key::Holder;
-use keys::identity::SigningKey;
-use model::{ColdStart, ConfigDigest, Ipv4Prefix, Level, NodeName, Protection};
+use keys::identity::Identity;
+use model::{ColdStart, ConfigDigest, Ipv4Prefix, Level, Protection};
 
 use crate::found::Seal;
 
 /// What the seal says of a member: one that is being written, or the one that opened.
 #[derive(Debug)]
 pub struct Membership {
-    /// Machine and cluster.
-    pub holder: Holder,
-    /// Host and node name.
-    pub name: NodeName,
-    /// Its key.
-    pub identity: SigningKey,
-    /// Its certificate, DER.
-    pub certificate: Vec<u8>,
+    /// Who it is.
+    pub identity: Arc<Identity>,
     /// Its owner's Ed25519 public key.
     pub owner_pub_key: [u8; 32],
     /// Where VPN addresses come from.
@@ -34,10 +29,7 @@ impl Membership {
     pub(crate) fn of(seal: Seal) -> Self {
         let Seal { clear, body } = seal;
         Self {
-            holder: body.holder(),
-            name: clear.node_name,
             protection: protection(&clear.binding, body.level, body.cold_start),
-            certificate: body.machine_certificate,
             owner_pub_key: body.owner_pub_key,
             vpn_prefix: clear.vpn_prefix,
             cold_start: body.cold_start,

@@ -11,7 +11,7 @@ use std::fmt;
 use keys::data_key::{Holder, Opened, Volume};
 use keys::header::{HEADER_BYTES, Header, State};
 use keys::pair::File;
-use model::{DiskUuid, FirstContact, MasterSecret};
+use model::{Assignment, DiskUuid, FirstContact, MasterSecret};
 use zeroize::Zeroizing;
 
 use crate::found::Leftover;
@@ -198,6 +198,8 @@ pub enum Mapping {
 /// What the data partition of a new cluster keeps.
 #[derive(Debug)]
 pub struct NewData {
+    /// What the machine is in its cluster.
+    pub assignment: Assignment,
     /// What every cluster key derives from; until etcd holds it wrapped.
     pub master_secret: MasterSecret,
     /// Until the owner's first authenticated call.

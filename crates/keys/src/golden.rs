@@ -5,19 +5,22 @@
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 
 use data_encoding::HEXLOWER;
 use model::{
-    BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, Level, LocalKey, MachineId,
-    MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey,
+    Assignment, BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, KubernetesRole,
+    Level, LocalKey, MachineId, MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid,
+    VPN_PREFIX, VolumeKey,
 };
 
+use crate::assignment;
 use crate::binding::{Binding, TpmObject};
 use crate::data_key::{ClusterHalf, DataKey, Expected, Holder, Wrapping};
 use crate::directory::{Coordinator, Directory};
 use crate::first_contact::{Transcript, prove};
 use crate::header::{Copies, Header, State, Suite};
-use crate::identity::{SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
+use crate::identity::{Identity, SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
 use crate::pair::{File, Slot};
 use crate::purpose::Purpose;
 use crate::record::Record;
@@ -106,10 +109,13 @@ pub(crate) fn clear() -> Clear {
 pub(crate) fn body() -> Body {
     Body {
         local_key: local(),
-        identity: SigningKey::from_seed(key(0x50)),
-        machine_certificate: b"machine certificate".to_vec(),
-        ca_certificate: b"CA certificate".to_vec(),
-        cluster: CLUSTER,
+        identity: Arc::new(Identity {
+            key: SigningKey::from_seed(key(0x50)),
+            holder: holder(),
+            name: clear().node_name,
+            certificate: b"machine certificate".to_vec(),
+            ca_certificate: b"CA certificate".to_vec(),
+        }),
         owner_pub_key: bytes(0xb0),
         owner_recovery: RecoveryPubKey::of(&key(0x05)),
         level: Level::Authenticated,
@@ -184,6 +190,8 @@ fn every_format_has_its_known_bytes() {
     golden("seal-unprotected.hex", &seal::emit(2, &unprotected, &body(), &root(0x0f), bytes(0xf0)).expect("fits"));
     let share = Share { binding: Binding::Unprotected(key(0x20)), disk: DISK, key_generation: 1 };
     golden("share.hex", &share.emit(1).expect("fits"));
+    let assignment = Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect());
+    golden("assignment.hex", &assignment::encode(&assignment));
     let coordinators = vec![Coordinator { machine: identity_machine(), endpoints: vec!["192.0.2.10:7836".into()] }];
     let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
     golden("directory.hex", &directory.unsigned().emit(1, b"signature".to_vec()).expect("fits"));

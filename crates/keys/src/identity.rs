@@ -1,9 +1,10 @@
 //! Who a machine is, and which cluster it belongs to: ids from public keys, Ed25519 signatures, cluster keys.
 
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
-use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, Secret};
+use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, NodeName, Secret};
 use zeroize::Zeroizing;
 
+use crate::data_key::Holder;
 use crate::derive::{hkdf, sha256};
 use crate::purpose::Purpose;
 
@@ -70,6 +71,22 @@ impl SigningKey {
         signature.copy_from_slice(self.pair.sign(&labelled(purpose, message)).as_ref());
         signature
     }
+}
+
+/// Who a machine is: its key, what it is called, where it belongs, and what its cluster issued to prove that. Whoever needs
+/// it shares it; nobody copies it.
+#[derive(Debug)]
+pub struct Identity {
+    /// Its key.
+    pub key: SigningKey,
+    /// Machine and cluster.
+    pub holder: Holder,
+    /// Host and node name.
+    pub name: NodeName,
+    /// Its certificate, DER.
+    pub certificate: Vec<u8>,
+    /// The certificate of the cluster's CA, DER.
+    pub ca_certificate: Vec<u8>,
 }
 
 /// A signature that is not the key's over these bytes.

@@ -13,10 +13,12 @@
 //! * [`identity`]: machine and cluster ids, Ed25519.
 //! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
 //! * [`pair`]: the envelope of all paired files; [`seal`], [`share`], [`directory`], [`record`]: what is in them.
+//! * [`assignment`]: what the cluster assigned to the machine, as its data partition keeps it.
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
 //! * [`wiped`]: decoding without copies that nobody wipes.
 //! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers.
 
+pub mod assignment;
 pub mod binding;
 pub mod data_key;
 pub mod derive;

@@ -11,7 +11,7 @@
 use std::net::Ipv4Addr;
 
 use formats::strict::{Field, Kind, Message, Rule};
-use model::{Ipv4Prefix, KeptPrefixes, LINK_BITS, NetworkConfig, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
+use model::{BadPrefix, Ipv4Prefix, KeptPrefixes, LINK_BITS, NetworkConfig, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
 
 /// The table of `Network`.
 pub const NETWORK: Message = Message {
@@ -115,7 +115,7 @@ pub enum BadNetwork {
     Resolvers,
     /// The VPN prefix is no prefix.
     #[error("the VPN prefix is not a prefix: {0}")]
-    VpnPrefix(model::BadPrefix),
+    VpnPrefix(BadPrefix),
     /// The VPN prefix has no room, or too much.
     #[error("the VPN prefix has 8 to 24 bits, not {0}")]
     VpnBits(u8),
@@ -191,15 +191,23 @@ pub fn prefix_to_wire(prefix: Ipv4Prefix) -> PrefixWire {
     PrefixWire { address: prefix.address().into(), bits: prefix.bits().into() }
 }
 
+/// The prefix that is meant.
+///
+/// # Errors
+/// [`BadPrefix`] when it is none.
+pub fn prefix_from_wire(wire: &PrefixWire) -> Result<Ipv4Prefix, BadPrefix> {
+    let bits = u8::try_from(wire.bits).map_err(|_| BadPrefix::Bits)?;
+    Ipv4Prefix::new(wire.address.into(), bits)
+}
+
 /// The VPN prefix that is meant, if a cluster can use it beside `network`.
 ///
 /// # Errors
 /// [`BadNetwork`] when it is none, has no room, or collides with another prefix or the machine's static network.
 pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Result<Ipv4Prefix, BadNetwork> {
-    let bits = u8::try_from(wire.bits).map_err(|_| BadNetwork::VpnPrefix(model::BadPrefix::Bits))?;
-    let vpn = Ipv4Prefix::new(wire.address.into(), bits).map_err(BadNetwork::VpnPrefix)?;
-    if !(8..=24).contains(&bits) {
-        return Err(BadNetwork::VpnBits(bits));
+    let vpn = prefix_from_wire(wire).map_err(BadNetwork::VpnPrefix)?;
+    if !(8..=24).contains(&vpn.bits()) {
+        return Err(BadNetwork::VpnBits(vpn.bits()));
     }
     if !can_be_a_host(vpn.address()) {
         return Err(BadNetwork::VpnRange(vpn));
@@ -216,7 +224,7 @@ pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Resul
     Ok(vpn)
 }
 
-fn can_be_a_host(address: Ipv4Addr) -> bool {
+pub(crate) fn can_be_a_host(address: Ipv4Addr) -> bool {
     // 0/8 is "this network" (RFC 1122), 240/4 is reserved (RFC 1112) and holds the broadcast address.
     address.octets()[0] != 0 && address.octets()[0] < 240 && !address.is_loopback() && !address.is_multicast()
 }

@@ -15,6 +15,8 @@
 //! }
 //! ```
 
+use std::sync::Arc;
+
 use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
 use model::{
     BootClass, ClusterId, ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, LocalKey, NetworkConfig, NodeName,
@@ -26,7 +28,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
 use crate::data_key::{Expected, Holder};
 use crate::derive::{Unauthentic, hkdf, secret};
-use crate::identity::{SigningKey, machine_id};
+use crate::identity::{Identity, SigningKey, machine_id};
 use crate::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
 use crate::numbers;
 use crate::pair::{self, File, Next, Pair, Slot, TooLarge};
@@ -58,14 +60,9 @@ pub struct Clear {
 pub struct Body {
     /// The machine's half of the data key.
     pub local_key: LocalKey,
-    /// The machine's identity.
-    pub identity: SigningKey,
-    /// The machine's certificate, DER.
-    pub machine_certificate: Vec<u8>,
-    /// The cluster CA's certificate, DER.
-    pub ca_certificate: Vec<u8>,
-    /// The cluster. It follows from the CA's public key; it is here so that no certificate is parsed to open a disk.
-    pub cluster: ClusterId,
+    /// Who the machine is. The cluster follows from the CA's public key; it is stored so that no certificate is parsed to
+    /// open a disk. The name is the clear part's.
+    pub identity: Arc<Identity>,
     /// The owner's Ed25519 public key, raw.
     pub owner_pub_key: [u8; 32],
     /// The owner's X25519 public key.
@@ -171,7 +168,7 @@ impl Candidate {
     /// # Errors
     /// [`SealError::Root`] for another root or a changed file; others when the body makes no sense.
     pub fn open(&self, root: &SealRoot) -> Result<Body, SealError> {
-        Body::decode(&self.slot.open(&body_key(root, &self.clear.salt))?)
+        Body::decode(&self.slot.open(&body_key(root, &self.clear.salt))?, &self.clear.node_name)
     }
 
     /// Counts seals of this machine.
@@ -206,7 +203,7 @@ impl Body {
     /// Whose disk the seal's is.
     #[must_use]
     pub fn holder(&self) -> Holder {
-        Holder { cluster: self.cluster, machine: machine_id(&self.identity.public()) }
+        self.identity.holder
     }
 
     /// What the header of the seal's disk must say.
@@ -215,19 +212,25 @@ impl Body {
         Expected { holder: self.holder(), disk: self.disk, level: self.level, minimum: self.minimum_header }
     }
 
-    /// Reads a decrypted body, strictly.
+    /// Reads the decrypted body of the machine of this name, strictly.
     ///
     /// # Errors
     /// [`SealError`] names what makes no sense.
-    pub fn decode(bytes: &[u8]) -> Result<Self, SealError> {
+    pub fn decode(bytes: &[u8], name: &NodeName) -> Result<Self, SealError> {
         strict::check(bytes, &BODY)?;
         let wire: BodyWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(BODY.name))?;
+        let key = SigningKey::from_seed(secret(&wire.identity_seed).ok_or(SealError::Size("identity_seed"))?);
+        let cluster = ClusterId(sized("cluster_id", &wire.cluster_id)?);
+        let identity = Identity {
+            holder: Holder { cluster, machine: machine_id(&key.public()) },
+            key,
+            name: name.clone(),
+            certificate: wire.machine_certificate.clone(),
+            ca_certificate: wire.ca_certificate.clone(),
+        };
         Ok(Self {
             local_key: LocalKey(secret(&wire.local_key).ok_or(SealError::Size("local_key"))?),
-            identity: SigningKey::from_seed(secret(&wire.identity_seed).ok_or(SealError::Size("identity_seed"))?),
-            machine_certificate: wire.machine_certificate.clone(),
-            ca_certificate: wire.ca_certificate.clone(),
-            cluster: ClusterId(sized("cluster_id", &wire.cluster_id)?),
+            identity: Arc::new(identity),
             owner_pub_key: sized("owner_pub_key", &wire.owner_pub_key)?,
             owner_recovery: RecoveryPubKey::new(sized("owner_recovery_pub_key", &wire.owner_recovery_pub_key)?)?,
             level: numbers::level::of(wire.level).ok_or(SealError::Policy("level"))?,
@@ -243,9 +246,9 @@ impl Body {
     fn encode(&self) -> Zeroizing<Vec<u8>> {
         let wire = BodyWire {
             local_key: self.local_key.expose().to_vec(),
-            identity_seed: self.identity.seed().expose().to_vec(),
-            machine_certificate: self.machine_certificate.clone(),
-            ca_certificate: self.ca_certificate.clone(),
+            identity_seed: self.identity.key.seed().expose().to_vec(),
+            machine_certificate: self.identity.certificate.clone(),
+            ca_certificate: self.identity.ca_certificate.clone(),
             owner_pub_key: self.owner_pub_key.to_vec(),
             owner_recovery_pub_key: self.owner_recovery.bytes().to_vec(),
             level: numbers::level::number(self.level),
@@ -255,7 +258,7 @@ impl Body {
             config_digest: self.config.0.to_vec(),
             disk: self.disk.0.0.to_vec(),
             key_generation: self.key_generation,
-            cluster_id: self.cluster.0.to_vec(),
+            cluster_id: self.identity.holder.cluster.0.to_vec(),
         };
         Zeroizing::new(wire.encode_to_vec())
     }
@@ -450,7 +453,7 @@ mod tests {
         let read = |edit: Edit| {
             let mut wire = BodyWire::decode(good.as_slice()).expect("a good body");
             edit(&mut wire);
-            Body::decode(&wire.encode_to_vec()).err()
+            Body::decode(&wire.encode_to_vec(), &clear().node_name).err()
         };
         assert_eq!(read(|_| ()), None, "unchanged it is read");
         for (field, edit) in sizes {
@@ -461,7 +464,10 @@ mod tests {
         let small_order = Some(SealError::OwnerRecovery(BadRecoveryKey));
         assert_eq!(read(|wire| wire.owner_recovery_pub_key.fill(0)), small_order);
         let trailing = [good.as_slice(), &[0x78, 1]].concat();
-        assert!(matches!(Body::decode(&trailing), Err(SealError::Malformed(_))), "an unknown field 15");
+        assert!(
+            matches!(Body::decode(&trailing, &clear().node_name), Err(SealError::Malformed(_))),
+            "an unknown field 15"
+        );
     }
 
     /// Proves: D5

@@ -59,7 +59,8 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
 }
 
 pub(crate) fn files(plan: &Plan) -> Vec<File> {
-    vec![File { path: CONFIG, contents: configuration() }, File { path: NETWORK, contents: network(plan.pods) }]
+    let network = plan.assignment.pods().map(|pods| File { path: NETWORK, contents: network(pods) });
+    std::iter::once(File { path: CONFIG, contents: configuration() }).chain(network).collect()
 }
 
 fn configuration() -> String {

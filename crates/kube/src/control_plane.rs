@@ -24,7 +24,7 @@ const CONTROLLER_MANAGER_PORT: u16 = 10257;
 const SCHEDULER_PORT: u16 = 10259;
 
 pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
-    let vpn = plan.vpn;
+    let vpn = plan.vpn();
     let (server, kubelet, store) =
         (Credential::Apiserver, Credential::ApiserverKubeletClient, Credential::EtcdApiserverClient);
     let kubernetes = authority_path(AuthorityKind::Kubernetes);

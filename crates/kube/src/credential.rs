@@ -77,7 +77,7 @@ impl Credential {
     /// The profile its certificate follows; the profile says which authority signs it.
     #[must_use]
     pub fn profile(self, plan: &Plan) -> Profile<'_> {
-        let (node, vpn) = (&plan.node, plan.vpn);
+        let (node, vpn) = (&plan.node, plan.vpn());
         match self {
             Self::EtcdServer => Profile::EtcdServer { node, vpn },
             Self::EtcdPeer => Profile::EtcdPeer { node, vpn },

@@ -7,13 +7,13 @@ use model::{ETCD_CLIENT_PORT, ETCD_PEER_PORT};
 use pki::{AuthorityKind, ETCD_PEER_NAME};
 
 use crate::credential::{Credential, authority_path};
-use crate::plan::{ClusterRole, EtcdCluster, Plan};
+use crate::plan::{EtcdCluster, Plan};
 use crate::service::{Condition, Limits, Privileges, Probe, ServiceSpec, Wanted, loopback, paths};
 
 pub(crate) const NAME: &str = "etcd";
 
 pub(crate) fn service(plan: &Plan) -> ServiceSpec {
-    let (node, vpn, cluster) = (&plan.node, plan.vpn, plan.cluster);
+    let (node, vpn, cluster) = (&plan.node, plan.vpn(), plan.cluster);
     let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
     let authority = authority_path(AuthorityKind::Etcd);
     let peer_url = peer_url(vpn);
@@ -74,8 +74,8 @@ fn members(plan: &Plan) -> String {
 }
 
 const fn state(plan: &Plan) -> &'static str {
-    match plan.role {
-        ClusterRole::Coordinator { etcd: EtcdCluster::New } | ClusterRole::Node => "new",
-        ClusterRole::Coordinator { etcd: EtcdCluster::Existing } => "existing",
+    match plan.etcd {
+        EtcdCluster::New => "new",
+        EtcdCluster::Existing => "existing",
     }
 }

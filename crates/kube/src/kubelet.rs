@@ -29,7 +29,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             "--root-dir=/data/kubelet".to_owned(),
             "--cert-dir=/run/cairn/kube/kubelet".to_owned(),
             format!("--hostname-override={node}"),
-            format!("--node-ip={}", plan.vpn),
+            format!("--node-ip={}", plan.vpn()),
         ],
         // It runs `mount` and `umount`.
         environment: vec![("PATH", plan.bin.to_owned())],
@@ -68,7 +68,7 @@ fn configuration(plan: &Plan) -> String {
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": plan.vpn.to_string(),
+        "address": plan.vpn().to_string(),
         "healthzBindAddress": "127.0.0.1",
         "healthzPort": HEALTH_PORT,
         "readOnlyPort": 0,

@@ -4,17 +4,19 @@
 //! Once: an annotation keeps which roles have been put there. A label that the owner takes away stays away, until the
 //! machine's roles change.
 
-use model::Role;
+use std::collections::BTreeSet;
+
+use model::KubernetesRole;
 use serde_json::{Value, json};
 
 /// Which roles the labels were put there for.
 const ANNOTATION: &str = "cairn.internal/roles";
 
 /// The label by which `kubectl` knows a role.
-const fn label(role: Role) -> &'static str {
+const fn label(role: KubernetesRole) -> &'static str {
     match role {
-        Role::Coordinator => "node-role.kubernetes.io/control-plane",
-        Role::Node => "node-role.kubernetes.io/worker",
+        KubernetesRole::ControlPlane => "node-role.kubernetes.io/control-plane",
+        KubernetesRole::Worker => "node-role.kubernetes.io/worker",
     }
 }
 
@@ -28,14 +30,14 @@ pub struct BadNode(#[source] serde_json::Error);
 ///
 /// # Errors
 /// [`BadNode`] when `node` is no JSON.
-pub fn patch(node: &[u8], roles: &[Role]) -> Result<Option<String>, BadNode> {
+pub fn patch(node: &[u8], roles: &BTreeSet<KubernetesRole>) -> Result<Option<String>, BadNode> {
     let node: Value = serde_json::from_slice(node).map_err(BadNode)?;
-    let words = roles.iter().map(Role::to_string).collect::<Vec<_>>().join(",");
+    let words = roles.iter().map(KubernetesRole::to_string).collect::<Vec<_>>().join(",");
     if node["metadata"]["annotations"][ANNOTATION] == *words {
         return Ok(None);
     }
     // A role that the machine no longer has loses its label: null takes away.
-    let labels: serde_json::Map<String, Value> = Role::ALL
+    let labels: serde_json::Map<String, Value> = KubernetesRole::ALL
         .iter()
         .map(|role| (label(*role).to_owned(), if roles.contains(role) { json!("") } else { Value::Null }))
         .collect();
@@ -47,13 +49,15 @@ pub fn patch(node: &[u8], roles: &[Role]) -> Result<Option<String>, BadNode> {
 mod tests {
     use super::*;
 
-    const BOTH: &[Role] = &[Role::Coordinator, Role::Node];
+    fn both() -> BTreeSet<KubernetesRole> {
+        KubernetesRole::ALL.iter().copied().collect()
+    }
 
     #[test]
     fn a_new_node_gets_the_labels_that_kubectl_shows() {
-        let read: Value = serde_json::from_str(&patch(b"{}", BOTH).unwrap().expect("not done yet")).unwrap();
+        let read: Value = serde_json::from_str(&patch(b"{}", &both()).unwrap().expect("not done yet")).unwrap();
         let expected = json!({ "metadata": {
-            "annotations": { "cairn.internal/roles": "coordinator,node" },
+            "annotations": { "cairn.internal/roles": "control-plane,worker" },
             "labels": { "node-role.kubernetes.io/control-plane": "", "node-role.kubernetes.io/worker": "" },
         } });
         assert_eq!(read, expected);
@@ -62,10 +66,11 @@ mod tests {
     #[test]
     fn a_label_that_the_owner_took_away_stays_away_until_the_roles_change() {
         let node =
-            json!({ "metadata": { "annotations": { "cairn.internal/roles": "coordinator,node" }, "labels": {} } });
+            json!({ "metadata": { "annotations": { "cairn.internal/roles": "control-plane,worker" }, "labels": {} } });
         let node = node.to_string();
-        assert_eq!(patch(node.as_bytes(), BOTH).unwrap(), None);
-        let other = patch(node.as_bytes(), &[Role::Node]).unwrap().expect("the roles have changed");
+        assert_eq!(patch(node.as_bytes(), &both()).unwrap(), None);
+        let other =
+            patch(node.as_bytes(), &BTreeSet::from([KubernetesRole::Worker])).unwrap().expect("the roles have changed");
         let labels = &serde_json::from_str::<Value>(&other).unwrap()["metadata"]["labels"];
         assert_eq!(
             *labels,
@@ -78,6 +83,6 @@ mod tests {
 
     #[test]
     fn what_is_no_node_is_an_error() {
-        assert!(patch(b"404 page not found", BOTH).is_err());
+        assert!(patch(b"404 page not found", &both()).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use model::{ClusterId, Ipv4Prefix, KUBERNETES_API_PORT, NodeName, Role, SERVICE_PREFIX};
+use model::{Assignment, ClusterId, ClusterRole, KUBERNETES_API_PORT, KubernetesRole, NodeName, SERVICE_PREFIX};
 
 use crate::service::Wanted;
 
@@ -33,19 +33,7 @@ pub const DIRECTORIES: &[Directory] = &[
     Directory { path: "/data/var/log/pods", mode: 0o755 },
 ];
 
-/// What a machine is in its cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClusterRole {
-    /// It keeps the cluster's store.
-    Coordinator {
-        /// What its etcd is to begin with; read only while it has no data.
-        etcd: EtcdCluster,
-    },
-    /// It keeps its own keys only.
-    Node,
-}
-
-/// The cluster that a new etcd finds.
+/// The cluster that a new etcd finds; read only while it has no data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtcdCluster {
     /// None: the coordinators of the plan found one together.
@@ -70,14 +58,10 @@ pub struct Plan {
     pub node: NodeName,
     /// Its cluster: keeps etcd members of different clusters apart.
     pub cluster: ClusterId,
-    /// Its VPN address: where etcd, the apiserver and the kubelet are bound.
-    pub vpn: Ipv4Addr,
-    /// The addresses of its pods, a /24 given by the cluster.
-    pub pods: Ipv4Prefix,
-    /// What it is in its cluster.
-    pub role: ClusterRole,
-    /// What it does in Kubernetes: nothing when empty. The control plane ([`Role::Coordinator`]) needs a coordinator.
-    pub kubernetes: Vec<Role>,
+    /// Its address, where etcd, the apiserver and the kubelet are bound; its roles; the addresses of its pods.
+    pub assignment: Assignment,
+    /// What its etcd begins with, if it is a coordinator.
+    pub etcd: EtcdCluster,
     /// The other coordinators.
     pub others: Vec<Coordinator>,
     /// Where the components are in the image: all in one directory, CNI plugins too.
@@ -85,6 +69,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Where etcd, the apiserver and the kubelet are bound.
+    #[must_use]
+    pub const fn vpn(&self) -> Ipv4Addr {
+        self.assignment.vpn_ip()
+    }
+
     /// A component's path in the image.
     pub(crate) fn program(&self, name: &str) -> String {
         format!("{}/{name}", self.bin)
@@ -93,26 +83,24 @@ impl Plan {
     /// Whether the machine has this role.
     #[must_use]
     pub fn wants(&self, role: Wanted) -> bool {
-        let coordinates = matches!(self.role, ClusterRole::Coordinator { .. });
         match role {
-            Wanted::Coordinator => coordinates,
-            Wanted::ControlPlane => coordinates && self.kubernetes.contains(&Role::Coordinator),
-            Wanted::Worker => self.kubernetes.contains(&Role::Node),
+            Wanted::Coordinator => self.assignment.role() == ClusterRole::Coordinator,
+            Wanted::ControlPlane => self.assignment.kubernetes().contains(&KubernetesRole::ControlPlane),
+            Wanted::Worker => self.assignment.kubernetes().contains(&KubernetesRole::Worker),
         }
     }
 
     /// All coordinators, this machine first if it is one.
     #[must_use]
     pub fn coordinators(&self) -> Vec<Coordinator> {
-        let this = matches!(self.role, ClusterRole::Coordinator { .. })
-            .then(|| Coordinator { node: self.node.clone(), vpn: self.vpn });
+        let this = self.wants(Wanted::Coordinator).then(|| Coordinator { node: self.node.clone(), vpn: self.vpn() });
         this.into_iter().chain(self.others.iter().cloned()).collect()
     }
 
     /// Where PID 1 asks the Kubernetes API: this machine's own apiserver, or by the balancer one that answers.
     #[must_use]
     pub fn kubernetes_api(&self) -> SocketAddrV4 {
-        if self.wants(Wanted::ControlPlane) { SocketAddrV4::new(self.vpn, KUBERNETES_API_PORT) } else { LOCAL_API }
+        if self.wants(Wanted::ControlPlane) { SocketAddrV4::new(self.vpn(), KUBERNETES_API_PORT) } else { LOCAL_API }
     }
 
     /// `--leader-elect`: an election costs a lone coordinator seconds at each start and decides nothing.

@@ -10,11 +10,11 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use kube::{
-    ClusterRole, Coordinator, Credential, DIRECTORIES, EtcdCluster, Plan, Privileges, Probe, SECRETS_ENCRYPTION,
+    Coordinator, Credential, DIRECTORIES, EtcdCluster, Plan, Privileges, Probe, SECRETS_ENCRYPTION,
     SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path, bootstrap, files, reserve, services,
     tasks,
 };
-use model::{ClusterId, Ipv4Prefix, NodeName, Role};
+use model::{Assignment, ClusterId, ClusterRole, KubernetesRole, NodeName, VPN_PREFIX, pod_prefix};
 use pki::{AuthorityKind, Usage};
 use proptest::prelude::*;
 
@@ -22,33 +22,35 @@ fn plan() -> Plan {
     Plan {
         node: NodeName::chosen("node-1").unwrap(),
         cluster: ClusterId([0xcd; 16]),
-        vpn: Ipv4Addr::new(10, 118, 0, 1),
-        pods: "10.244.0.0/24".parse().unwrap(),
-        role: ClusterRole::Coordinator { etcd: EtcdCluster::New },
-        kubernetes: vec![Role::Coordinator, Role::Node],
+        assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
+        etcd: EtcdCluster::New,
         others: Vec::new(),
         bin: "/usr/bin",
     }
 }
 
+/// What a machine may be assigned that has this role and runs this of Kubernetes.
+fn assigned(role: ClusterRole, kubernetes: &[KubernetesRole]) -> Assignment {
+    let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(3));
+    Assignment::new(Ipv4Addr::new(10, 118, 0, 1), role, kubernetes.iter().copied().collect(), pods).unwrap()
+}
+
 fn plans() -> impl Strategy<Value = Plan> {
-    let role = prop_oneof![
-        Just(ClusterRole::Coordinator { etcd: EtcdCluster::New }),
-        Just(ClusterRole::Coordinator { etcd: EtcdCluster::Existing }),
-        Just(ClusterRole::Node),
-    ];
-    let kubernetes = proptest::sample::subsequence(vec![Role::Coordinator, Role::Node], 0..=2);
+    let role = proptest::sample::select(ClusterRole::ALL);
+    let etcd = proptest::sample::select(&[EtcdCluster::New, EtcdCluster::Existing]);
+    let kubernetes = proptest::sample::subsequence(KubernetesRole::ALL, 0..=2);
     let name = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
-    (name, any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>(), role, kubernetes).prop_filter_map(
-        "a name kept for derived ones",
-        |(name, cluster, [c, d], pods, lone, role, kubernetes)| {
+    let what = (role, etcd, kubernetes);
+    (name, any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>(), what).prop_filter_map(
+        "a name kept for derived ones, or a control plane without etcd",
+        |(name, cluster, [c, d], pods, lone, (role, etcd, kubernetes))| {
+            let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(pods));
+            let vpn_ip = Ipv4Addr::new(10, 118, c, d);
             Some(Plan {
                 node: NodeName::chosen(&name).ok()?,
                 cluster: ClusterId(cluster),
-                vpn: Ipv4Addr::new(10, 118, c, d),
-                pods: Ipv4Prefix::new(Ipv4Addr::new(10, 244, pods, 0), 24).ok()?,
-                role,
-                kubernetes,
+                assignment: Assignment::new(vpn_ip, role, kubernetes.into_iter().collect(), pods).ok()?,
+                etcd,
                 others: if lone { Vec::new() } else { vec![other()] },
                 bin: "/usr/bin",
             })
@@ -85,7 +87,7 @@ proptest! {
     /// Proves: F7
     #[test]
     fn nothing_listens_on_an_address_that_is_not_the_vpns_or_loopback(plan in plans()) {
-        let vpn = plan.vpn.to_string();
+        let vpn = plan.vpn().to_string();
         for service in services(&plan) {
             for argument in &service.argv {
                 let Some((flag, value)) = argument.split_once('=') else { continue };
@@ -190,32 +192,32 @@ fn each_service_has_bounds_of_its_own() {
 /// Proves: O2
 #[test]
 fn a_machine_runs_what_its_roles_want_and_nothing_else() {
-    const COORDINATOR: ClusterRole = ClusterRole::Coordinator { etcd: EtcdCluster::New };
-    let runs = |role, kubernetes: &[Role]| {
-        let plan = Plan { role, kubernetes: kubernetes.to_vec(), ..plan() };
+    use ClusterRole::{Coordinator, Node};
+    use KubernetesRole::{ControlPlane, Worker};
+    let runs = |role, kubernetes: &[KubernetesRole]| {
+        let plan = Plan { assignment: assigned(role, kubernetes), ..plan() };
         let tasks = tasks(&plan).into_iter().map(|task| task.name());
         services(&plan).into_iter().map(|service| service.name).chain(tasks).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
                kube.balancer images kube.bootstrap kube.observer pods";
-    assert_eq!(runs(COORDINATOR, &[Role::Coordinator, Role::Node]), all);
+    assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
     let control_plane = "etcd kube.apiserver kube.controller-manager kube.scheduler kube.balancer kube.bootstrap";
-    assert_eq!(runs(COORDINATOR, &[Role::Coordinator]), control_plane);
+    assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
     let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
-    assert_eq!(runs(ClusterRole::Node, &[Role::Node]), worker);
-    assert_eq!(runs(ClusterRole::Node, &[Role::Coordinator, Role::Node]), worker, "no control plane without a store");
-    assert_eq!((runs(COORDINATOR, &[]), runs(ClusterRole::Node, &[])), ("etcd".to_owned(), String::new()));
+    assert_eq!(runs(Node, &[Worker]), worker);
+    assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd".to_owned(), String::new()));
 }
 
 #[test]
 fn a_member_of_etcd_knows_the_others_and_whether_the_cluster_is_there() {
-    let plan = Plan { role: ClusterRole::Coordinator { etcd: EtcdCluster::Existing }, others: vec![other()], ..plan() };
+    let plan = Plan { etcd: EtcdCluster::Existing, others: vec![other()], ..plan() };
     let argv = services(&plan).swap_remove(0).argv;
     let members = "--initial-cluster=node-1=https://10.118.0.1:7834,other=https://10.118.7.7:7834";
     assert!(argv.iter().any(|argument| argument == members), "{argv:?}");
     assert!(argv.iter().any(|argument| argument == "--initial-cluster-state=existing"), "{argv:?}");
     assert_eq!(plan.kubernetes_api().to_string(), "10.118.0.1:6443");
-    let node = Plan { role: ClusterRole::Node, ..plan };
+    let node = Plan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), ..plan };
     assert_eq!((node.coordinators(), node.kubernetes_api().to_string()), (vec![other()], "127.0.0.1:6443".to_owned()));
 }
 

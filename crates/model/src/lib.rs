@@ -3,6 +3,7 @@
 //! Words are those of the glossary in ARCHITECTURE.md. Every other crate
 //! may use this one; this one uses none of them.
 
+mod assignment;
 mod caller;
 mod chain;
 mod disk;
@@ -13,11 +14,12 @@ mod pcr;
 mod progress;
 mod secret;
 
+pub use assignment::{Assignment, BadAssignment, pod_prefix};
 pub use caller::Caller;
 pub use chain::Chain;
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
 pub use ids::{BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};
-pub use machine::{BootClass, ColdStart, Level, MachineState, Protection, Role};
+pub use machine::{BootClass, ClusterRole, ColdStart, KubernetesRole, Level, MachineState, Protection};
 pub use net::{
     BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, KeptPrefixes, LINK_BITS,
     NetworkConfig, POD_PREFIX, PUBLIC_API_PORT, SERVICE_PREFIX, UnfitLink, VPN_API_PORT, VPN_PORT, VPN_PREFIX,

@@ -74,12 +74,21 @@ words! {
         Manual = "manual",
     }
 
-    /// What a machine does in its cluster.
-    Role {
-        /// In the control plane: etcd, cluster API, Kubernetes control plane.
+    /// What a machine is in its cluster.
+    ClusterRole {
+        /// It runs etcd, holds the cluster's secrets and signs.
         Coordinator = "coordinator",
-        /// Runs workloads.
+        /// It holds its own keys only.
         Node = "node",
+    }
+
+    /// What a machine runs of Kubernetes: both, one or nothing.
+    #[derive(PartialOrd, Ord)]
+    KubernetesRole {
+        /// apiserver, controller-manager, scheduler: only on coordinators.
+        ControlPlane = "control-plane",
+        /// kubelet, containerd, pods.
+        Worker = "worker",
     }
 
     /// The states a machine can be in: the only list there is.

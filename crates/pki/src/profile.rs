@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use model::{ClusterId, MachineId, NodeName, Role};
+use model::{ClusterId, ClusterRole, MachineId, NodeName};
 
 /// For whom a certificate is, with what distinguishes one holder from another.
 #[derive(Debug, Clone, Copy)]
@@ -16,10 +16,10 @@ pub enum Profile<'a> {
     Machine {
         /// Goes into its TLS name, and is made of its key.
         machine: MachineId,
-        /// Goes into its TLS name and role URIs.
+        /// Goes into its TLS name and its role's URI.
         cluster: ClusterId,
-        /// A URI each.
-        roles: &'a [Role],
+        /// A URI: what it was when this was issued. What it may do is decided by its record.
+        role: ClusterRole,
     },
     /// etcd towards its clients.
     EtcdServer {
@@ -194,15 +194,13 @@ impl Profile<'_> {
             because,
         };
         match *self {
-            Self::Machine { machine, cluster, roles } => Row {
+            Self::Machine { machine, cluster, role } => Row {
                 usage: Both,
                 lifetime: MACHINE,
                 ..server(
                     Cairn,
                     machine.to_string(),
-                    std::iter::once(Name::Dns(machine_tls_name(machine, cluster)))
-                        .chain(roles.iter().map(|role| Name::Uri(format!("cairn://{cluster}/{role}"))))
-                        .collect(),
+                    vec![dns(&machine_tls_name(machine, cluster)), Name::Uri(format!("cairn://{cluster}/{role}"))],
                     "serves its APIs and calls those of others as the same machine",
                 )
             },

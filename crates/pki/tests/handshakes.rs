@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::identity;
-use model::{ClusterId, MachineId, Role, Secret};
+use model::{ClusterId, ClusterRole, MachineId, Secret};
 use pki::client_auth::{Named, NotAnOwner, Owners, Who, nameless_certificate, owner_certificate, server_config};
 use pki::danger::first_contact;
 use pki::server_auth::{pinned, under_authority};
@@ -85,7 +85,7 @@ fn cluster_of(authority: &Authority) -> ClusterId {
 }
 
 fn certify(authority: &Authority, machine: MachineId, cluster: ClusterId, key: &PrivateKey) -> CertificateDer<'static> {
-    let profile = Profile::Machine { machine, cluster, roles: &[Role::Coordinator] };
+    let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
     authority.issue(&profile, key.public(), Fixed(NOW).current_time().unwrap()).unwrap()
 }
 

@@ -5,7 +5,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use model::{ClusterId, MachineId, NodeName, Role, Secret};
+use model::{ClusterId, ClusterRole, MachineId, NodeName, Secret};
 use pki::{
     Authority, AuthorityKind, CertificateDer, IssueError, LoadError, PrivateKey, Profile, Purpose, UnixTime,
     VerifyError, accept_request, certificate_pem, make_request, verify,
@@ -58,7 +58,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             Profile::Machine {
                 machine: MachineId([0xab; 16]),
                 cluster: ClusterId([0xcd; 16]),
-                roles: &[Role::Coordinator, Role::Node],
+                role: ClusterRole::Coordinator,
             },
             Cairn,
             both,
@@ -66,7 +66,6 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             &[
                 "dns:abababababababababababababababab.cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd.cairn.internal",
                 "uri:cairn://cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/coordinator",
-                "uri:cairn://cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd/node",
             ],
             20 * year,
         ),
@@ -230,7 +229,7 @@ fn an_authority_may_sign_leaves_only() {
 fn a_certificate_of_one_authority_is_refused_by_the_others() {
     let authorities = authorities();
     let profiles = [
-        Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), roles: &[] },
+        Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), role: ClusterRole::Node },
         Profile::EtcdApiserverClient,
         Profile::KubeBootstrap,
     ];
@@ -319,7 +318,7 @@ fn a_stored_authority_goes_on_where_it_stopped() {
         let again = Authority::load(authority.kind(), authority.certificate(), key.expose()).unwrap();
         let profile = match authority.kind() {
             AuthorityKind::Cairn => {
-                Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), roles: &[] }
+                Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), role: ClusterRole::Node }
             }
             AuthorityKind::Etcd => Profile::EtcdMachineClient,
             AuthorityKind::Kubernetes => Profile::KubeOwner,

@@ -15,7 +15,7 @@ use keys::binding::{Binding, TpmObject};
 use keys::data_key::{ClusterHalf, DataKey, Expected, Holder, Volume, Wrapping, open};
 use keys::first_contact::{Transcript, prove};
 use keys::header::{Copies, State, Suite};
-use keys::identity::{SigningKey, cluster_key, machine_id};
+use keys::identity::{self, SigningKey, cluster_key, machine_id};
 use keys::pair::SLOT_BYTES;
 use keys::recovery::RecoveryPubKey;
 use keys::seal::{self, Body, Clear, SealFiles};
@@ -150,14 +150,19 @@ fn the_keys_of_a_disk_leave_nothing_behind() {
 #[test]
 fn a_seal_that_is_written_and_opened_leaves_nothing_behind() {
     let left = left_behind(|| {
-        let identity = SigningKey::from_seed(secret());
-        let node_name = NodeName::derived(machine_id(&identity.public()));
+        let key = SigningKey::from_seed(secret());
+        let holder = Holder { cluster: CLUSTER, machine: machine_id(&key.public()) };
+        let node_name = NodeName::derived(holder.machine);
+        let identity = identity::Identity {
+            key,
+            holder,
+            name: node_name.clone(),
+            certificate: vec![1; 700],
+            ca_certificate: vec![2; 700],
+        };
         let body = Body {
             local_key: LocalKey(secret()),
-            identity,
-            machine_certificate: vec![1; 700],
-            ca_certificate: vec![2; 700],
-            cluster: CLUSTER,
+            identity: Arc::new(identity),
             owner_pub_key: owner().public(),
             owner_recovery: RecoveryPubKey::of(&Secret::take(&mut [8; 32])),
             level: Level::Encrypted,
@@ -185,7 +190,7 @@ fn a_seal_that_is_written_and_opened_leaves_nothing_behind() {
         let SealFiles::Candidates(seals) = seal::read([&bytes, &vec![0; SLOT_BYTES]]).0 else { panic!("a seal") };
         let opened = seals[0].open(&root).expect("opens");
         assert_eq!(opened.local_key.expose(), &[BYTE; 32]);
-        assert_eq!(opened.identity.seed().expose(), &[BYTE; 32]);
+        assert_eq!(opened.identity.key.seed().expose(), &[BYTE; 32]);
     });
     assert_eq!(left, 0);
 }
@@ -204,7 +209,7 @@ fn the_first_contact_secret_of_a_config_leaves_nothing_behind() {
             cold_start: ColdStart::Automatic,
             without_tpm: WithoutTpm::Refuse,
             vpn_prefix: VPN_PREFIX,
-            kubernetes_roles: vec![],
+            kubernetes_roles: [].into(),
         },
     };
     let left = left_behind(|| {

@@ -1,12 +1,13 @@
 //! This machine as Kubernetes sees it: the first objects of a new cluster, and whether the node is Ready.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
 use kube::node_status::{self, Readiness, ThisBoot};
 use kube::{Plan, Wanted};
-use model::{NodeName, Role};
+use model::{KubernetesRole, NodeName};
 use pki::{Authority, Identity, Profile, UnixTime};
 use probe::http::{self, Endpoint, Session};
 
@@ -53,7 +54,7 @@ pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<Plan>) -> Re
         status => return Err(Error::Mark(status)),
     }
     // Who runs no pods is no node of Kubernetes.
-    if plan.wants(Wanted::Worker) { label(&mut api, &plan.node, &plan.kubernetes).await } else { Ok(()) }
+    if plan.wants(Wanted::Worker) { label(&mut api, &plan.node, plan.assignment.kubernetes()).await } else { Ok(()) }
 }
 
 async fn create(api: &mut Session) -> Result<(), Error> {
@@ -68,7 +69,7 @@ async fn create(api: &mut Session) -> Result<(), Error> {
 }
 
 /// Waits until kubelet has registered the node, and gives it the labels of its roles if it never had them.
-async fn label(api: &mut Session, node: &NodeName, roles: &[Role]) -> Result<(), Error> {
+async fn label(api: &mut Session, node: &NodeName, roles: &BTreeSet<KubernetesRole>) -> Result<(), Error> {
     let path = node_status::node_path(node);
     let registered = loop {
         let answer = api.get(&path).await?;

@@ -10,7 +10,7 @@ use enrol::found::Creation;
 use enrol::member::Membership;
 use enrol::plan::Plan;
 use keys::identity::{cluster_id, machine_id};
-use model::{Role, Secret, VpnPrivKey};
+use model::{ClusterRole, Secret, VpnPrivKey};
 use pki::{Authority, AuthorityKind, PrivateKey, Profile, PublicKey, UnixTime};
 
 use super::member::Authorities;
@@ -66,11 +66,11 @@ pub(super) fn make(
         kubernetes: Authority::create(AuthorityKind::Kubernetes, time)?.into(),
         service_accounts: PrivateKey::generate()?,
     };
-    let roles = creation.config().create.kubernetes_roles.clone();
     let public = material.identity.public();
     let ca_spki = authorities.cairn.public().spki();
     let (machine, cluster) = (machine_id(&public), cluster_id(&ca_spki));
-    let profile = Profile::Machine { machine, cluster, roles: &certified(&roles) };
+    // Whoever creates a cluster coordinates it, whatever else it does.
+    let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
     let certificate = authorities.cairn.issue(&profile, &PublicKey::from_ed25519(public), time)?;
     let issued = Issued {
         ca_spki,
@@ -81,13 +81,7 @@ pub(super) fn make(
     let directory = draft.directory(endpoints);
     let signature = sign(&authorities.cairn, &directory.to_sign())?;
     let (plan, membership) = draft.plan(tpm, SignedDirectory { directory, signature }, now.as_secs())?;
-    Ok(Made { plan, membership, keys: Keys { authorities, vpn: vpn_key()?, roles } })
-}
-
-/// Whoever creates a cluster coordinates it, whatever else it does.
-pub(super) fn certified(roles: &[Role]) -> Vec<Role> {
-    let others = roles.iter().copied().filter(|role| *role != Role::Coordinator);
-    std::iter::once(Role::Coordinator).chain(others).collect()
+    Ok(Made { plan, membership, keys: Keys { authorities, vpn: vpn_key()? } })
 }
 
 /// The CA's signature over the directory: ECDSA P-256, DER.
@@ -133,7 +127,7 @@ mod tests {
     use keys::identity::SigningKey;
     use keys::pair::SLOT_BYTES;
     use keys::recovery::RecoveryPubKey;
-    use model::{BootClass, ColdStart, FirstContact, Level, NetworkConfig, NodeName, VPN_PREFIX};
+    use model::{BootClass, ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, VPN_PREFIX};
     use zeroize::Zeroizing;
 
     use super::super::perform::milestone;
@@ -194,7 +188,7 @@ mod tests {
                     cold_start: ColdStart::Automatic,
                     without_tpm: WithoutTpm::Unprotected,
                     vpn_prefix: VPN_PREFIX,
-                    kubernetes_roles: vec![Role::Node],
+                    kubernetes_roles: [KubernetesRole::Worker].into(),
                 },
             };
             let blank = || Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
@@ -243,9 +237,10 @@ mod tests {
             let opening = machine.opening();
             assert!(!opening.finishes_create(), "a member that reopens enrols no more");
             let (_, again) = opening.plan(random).expect("opens");
-            assert_eq!(again.holder, created.holder);
-            assert_eq!(again.identity.public(), created.identity.public());
-            assert_eq!((again.name, again.certificate), (created.name, created.certificate));
+            assert_eq!(again.identity.holder, created.identity.holder);
+            assert_eq!(again.identity.key.public(), created.identity.key.public());
+            let shown = |it: &Membership| (it.identity.name.clone(), it.identity.certificate.clone());
+            assert_eq!(shown(&again), shown(&created));
             assert_eq!((again.owner_pub_key, again.config), (created.owner_pub_key, created.config));
         }
     }
@@ -255,8 +250,8 @@ mod tests {
     fn a_name_that_the_config_chose_is_the_machines_name_also_at_the_next_boot() {
         let chosen = NodeName::chosen("one").expect("a name");
         let mut machine = Machine::new(Some(chosen.clone()), Level::Insecure);
-        assert_eq!(machine.create().name, chosen);
-        assert_eq!(machine.opening().plan(random).expect("opens").1.name, chosen);
+        assert_eq!(machine.create().identity.name, chosen);
+        assert_eq!(machine.opening().plan(random).expect("opens").1.identity.name, chosen);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! What a coordinator keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once at
-//! create, read at every start, never changed but for the first-contact secret, which is deleted.
+//! What a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once at create,
+//! read at every start, never changed but for the first-contact secret, which is deleted.
 //!
 //! | file | content |
 //! |---|---|
-//! | `{cairn,etcd,kubernetes}.crt`, `….key` | an authority: certificate DER, key PKCS#8 DER |
-//! | `service-account.key` | PKCS#8 DER |
-//! | `vpn.key`, `master-secret`, `first-contact` | 32 bytes |
-//! | `roles` | what the machine does in Kubernetes: a word per line |
+//! | `assignment` | its address, roles and pods, as `keys::assignment` has them |
+//! | `vpn.key`, `first-contact` | 32 bytes |
+//! | `{cairn,etcd,kubernetes}.crt`, `….key` | of a coordinator: an authority: certificate DER, key PKCS#8 DER |
+//! | `service-account.key`, `master-secret` | of a coordinator: PKCS#8 DER, 32 bytes |
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -14,7 +14,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use enrol::plan::NewData;
-use model::{FirstContact, MasterSecret, Role, Secret, VpnPrivKey};
+use keys::assignment::{self, AssignmentError};
+use model::{Assignment, ClusterRole, FirstContact, MasterSecret, Secret, VpnPrivKey};
 use pki::{Authority, AuthorityKind, PrivateKey};
 use zeroize::Zeroizing;
 
@@ -27,7 +28,7 @@ const SERVICE_ACCOUNT: &str = "service-account.key";
 const VPN: &str = "vpn.key";
 const MASTER_SECRET: &str = "master-secret";
 const FIRST_CONTACT: &str = "first-contact";
-const ROLES: &str = "roles";
+const ASSIGNMENT: &str = "assignment";
 /// No file of these has more; a larger one is not ours.
 const MOST_BYTES: usize = 16 << 10;
 
@@ -63,9 +64,9 @@ pub(crate) enum LoadError {
     /// A key is none.
     #[error("load `{0}`")]
     Key(&'static str, #[source] pki::KeyError),
-    /// It names something that is no role.
-    #[error("`{ROLES}` names an unknown role")]
-    Role,
+    /// The assignment is none.
+    #[error("load `{ASSIGNMENT}`")]
+    Assignment(#[from] AssignmentError),
 }
 
 /// Keys of a coordinator, made at create.
@@ -73,13 +74,15 @@ pub(crate) enum LoadError {
 pub(super) struct Keys {
     pub(super) authorities: Authorities,
     pub(super) vpn: VpnPrivKey,
-    pub(super) roles: Vec<Role>,
 }
 
 /// What is kept.
 #[derive(Debug)]
 pub(super) struct Kept {
-    pub(super) keys: Keys,
+    pub(super) assignment: Assignment,
+    /// A coordinator's; a node has none.
+    pub(super) authorities: Option<Authorities>,
+    pub(super) vpn: VpnPrivKey,
     /// Until the owner called.
     pub(super) first_contact: Option<FirstContact>,
 }
@@ -101,8 +104,7 @@ pub(super) fn write(root: &str, keys: &Keys, data: &NewData) -> Result<(), Write
     put(root, VPN, keys.vpn.expose())?;
     put(root, MASTER_SECRET, data.master_secret.expose())?;
     put(root, FIRST_CONTACT, data.first_contact.expose())?;
-    let roles: String = keys.roles.iter().map(|role| format!("{role}\n")).collect();
-    put(root, ROLES, roles.as_bytes())?;
+    put(root, ASSIGNMENT, &assignment::encode(&data.assignment))?;
     let directory = File::open(root).map_err(WriteError::Sync)?;
     directory.sync_all().and_then(|()| Ok(rustix::fs::syncfs(&directory)?)).map_err(WriteError::Sync)
 }
@@ -117,19 +119,24 @@ pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
         let (certificate, key) = (take(root, &format!("{kind}.crt"))?, take(root, &format!("{kind}.key"))?);
         Authority::load(kind, &certificate, &key).map_err(|error| LoadError::Authority(kind, error))
     };
-    let service_accounts = PrivateKey::from_pkcs8(&take(root, SERVICE_ACCOUNT)?);
-    let authorities = Authorities {
-        cairn: authority(AuthorityKind::Cairn)?,
-        etcd: authority(AuthorityKind::Etcd)?,
-        kubernetes: authority(AuthorityKind::Kubernetes)?.into(),
-        service_accounts: service_accounts.map_err(|error| LoadError::Key(SERVICE_ACCOUNT, error))?,
+    let assignment = assignment::decode(&take(root, ASSIGNMENT)?)?;
+    let authorities = match assignment.role() {
+        ClusterRole::Coordinator => {
+            let service_accounts = PrivateKey::from_pkcs8(&take(root, SERVICE_ACCOUNT)?);
+            Some(Authorities {
+                cairn: authority(AuthorityKind::Cairn)?,
+                etcd: authority(AuthorityKind::Etcd)?,
+                kubernetes: authority(AuthorityKind::Kubernetes)?.into(),
+                service_accounts: service_accounts.map_err(|error| LoadError::Key(SERVICE_ACCOUNT, error))?,
+            })
+        }
+        ClusterRole::Node => None,
     };
     let first_contact = match root.join(FIRST_CONTACT).exists() {
         true => Some(FirstContact(secret(root, FIRST_CONTACT)?)),
         false => None,
     };
-    let keys = Keys { authorities, vpn: VpnPrivKey(secret(root, VPN)?), roles: roles(&take(root, ROLES)?)? };
-    Ok(Kept { keys, first_contact })
+    Ok(Kept { assignment, authorities, vpn: VpnPrivKey(secret(root, VPN)?), first_contact })
 }
 
 /// Reads the master secret.
@@ -173,21 +180,17 @@ fn secret(root: &Path, name: &str) -> Result<Secret<32>, LoadError> {
     keys::derive::secret(&take(root, name)?).ok_or_else(|| LoadError::Size(name.to_owned()))
 }
 
-fn roles(text: &[u8]) -> Result<Vec<Role>, LoadError> {
-    let text = std::str::from_utf8(text).map_err(|_| LoadError::Role)?;
-    text.lines().map(|word| Role::from_word(word).ok_or(LoadError::Role)).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
+    use model::{KubernetesRole, VPN_PREFIX};
     use pki::UnixTime;
 
     use super::*;
 
-    fn keys(roles: Vec<Role>) -> Keys {
+    fn keys() -> Keys {
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
         let authority = |kind| Authority::create(kind, now).expect("made");
         Keys {
@@ -198,12 +201,12 @@ mod tests {
                 service_accounts: PrivateKey::generate().expect("made"),
             },
             vpn: VpnPrivKey(Secret::take(&mut [1; 32])),
-            roles,
         }
     }
 
     fn data() -> NewData {
         NewData {
+            assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
             master_secret: MasterSecret(Secret::take(&mut [2; 32])),
             first_contact: FirstContact(Secret::take(&mut [3; 32])),
         }
@@ -214,19 +217,28 @@ mod tests {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
         let root = root.to_str().expect("a plain path");
-        for wanted in [vec![Role::Coordinator, Role::Node], vec![]] {
-            let keys = keys(wanted.clone());
-            write(root, &keys, &data()).expect("writes");
-            let kept = load(root).expect("loads");
-            assert_eq!(kept.keys.roles, wanted);
-            assert_eq!(kept.keys.vpn.expose(), &[1; 32]);
-            assert_eq!(kept.keys.authorities.etcd.certificate(), keys.authorities.etcd.certificate());
-            let spki = |keys: &Keys| keys.authorities.service_accounts.public().spki();
-            assert_eq!(spki(&kept.keys), spki(&keys));
-            assert_eq!(kept.first_contact.expect("not claimed yet").expose(), &[3; 32]);
-            assert_eq!(load_master_secret(root).expect("loads").expose(), &[2; 32]);
-            fs::remove_dir_all(root).expect("a scratch directory");
-        }
+        let keys = keys();
+        write(root, &keys, &data()).expect("writes");
+        let kept = load(root).expect("loads");
+        assert_eq!(kept.assignment, data().assignment);
+        assert_eq!(kept.vpn.expose(), &[1; 32]);
+        let authorities = kept.authorities.expect("it is a coordinator's");
+        assert_eq!(authorities.etcd.certificate(), keys.authorities.etcd.certificate());
+        let spki = |authorities: &Authorities| authorities.service_accounts.public().spki();
+        assert_eq!(spki(&authorities), spki(&keys.authorities));
+        assert_eq!(kept.first_contact.expect("not claimed yet").expose(), &[3; 32]);
+        assert_eq!(load_master_secret(root).expect("loads").expose(), &[2; 32]);
+    }
+
+    #[test]
+    fn a_node_holds_nothing_that_signs() {
+        let place = tempfile::tempdir().expect("a place for files");
+        let root = place.path();
+        let node = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Node, [].into(), None).expect("they fit");
+        put(root, ASSIGNMENT, &assignment::encode(&node)).expect("writable");
+        put(root, VPN, &[1; 32]).expect("writable");
+        let kept = load(root.to_str().expect("a plain path")).expect("loads");
+        assert_eq!((kept.assignment, kept.authorities.is_none()), (node, true));
     }
 
     /// Proves: D8
@@ -234,7 +246,7 @@ mod tests {
     fn nobody_else_reads_them() {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
-        write(root.to_str().expect("a plain path"), &keys(vec![]), &data()).expect("writes");
+        write(root.to_str().expect("a plain path"), &keys(), &data()).expect("writes");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!(mode(&root), 0o700);
         for entry in fs::read_dir(&root).expect("readable") {
@@ -248,7 +260,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
         let root = root.to_str().expect("a plain path");
-        write(root, &keys(vec![]), &data()).expect("writes");
+        write(root, &keys(), &data()).expect("writes");
         forget_first_contact(root).expect("removed");
         forget_first_contact(root).expect("nothing left to do");
         assert!(load(root).expect("loads").first_contact.is_none());
@@ -259,13 +271,13 @@ mod tests {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
         let text = root.to_str().expect("a plain path");
-        write(text, &keys(vec![]), &data()).expect("writes");
+        write(text, &keys(), &data()).expect("writes");
         fs::write(root.join(VPN), [0; 31]).expect("writable");
         assert!(matches!(load(text), Err(LoadError::Size(name)) if name == VPN));
         fs::write(root.join(VPN), [0; 32]).expect("writable");
-        fs::write(root.join(ROLES), "king\n").expect("writable");
-        assert!(matches!(load(text), Err(LoadError::Role)));
         fs::copy(root.join("etcd.key"), root.join("cairn.key")).expect("writable");
         assert!(matches!(load(text), Err(LoadError::Authority(AuthorityKind::Cairn, _))));
+        fs::write(root.join(ASSIGNMENT), "king").expect("writable");
+        assert!(matches!(load(text), Err(LoadError::Assignment(_))));
     }
 }

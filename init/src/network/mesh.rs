@@ -42,12 +42,9 @@ pub(crate) enum Error {
     Configure(#[source] io::Error),
 }
 
-/// `wg0` is up.
+/// `wg0` is up, so services can be bound to the machine's VPN address.
 #[derive(Debug)]
-pub(crate) struct Mesh {
-    /// The machine's VPN address.
-    pub(crate) vpn_ip: Ipv4Addr,
-}
+pub(crate) struct Mesh(());
 
 impl Mesh {
     /// Makes `wg0` with this key, port and address.
@@ -69,7 +66,7 @@ impl Mesh {
         address.execute().await.map_err(|error| Error::Link("address", error))?;
         let up = LinkUnspec::new_with_index(index).up().build();
         network.handle.link().set(up).execute().await.map_err(|error| Error::Link("bring up", error))?;
-        Ok(Self { vpn_ip })
+        Ok(Self(()))
     }
 }
 

@@ -15,14 +15,15 @@ use std::time::Duration;
 
 use enrol::found::Found;
 use enrol::plan::Capped;
+use keys::identity::Identity;
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
-use pki::{CertificateDer, Identity, PrivateKey, PublicKey, machine_tls_name};
+use pki::{CertificateDer, PrivateKey, PublicKey, machine_tls_name};
 use supervise::{Backoff, Critical, NotTaken, Restart, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use crate::enrolment::{Known, Member};
-use crate::facts::{self, Address};
+use crate::enrolment::Member;
+use crate::facts::{Address, Names};
 use crate::machine::power::PowerRequest;
 use crate::rpc::{self, Front};
 use crate::runtime::child::Children;
@@ -130,7 +131,7 @@ impl PublicApi {
     /// # Errors
     /// As [`Self::prove`].
     pub(crate) fn know(&self, found: &Found) -> Result<(), Error> {
-        found.seal().map_or(Ok(()), |seal| self.prove(&Known::of(seal)))?;
+        found.seal().map_or(Ok(()), |seal| self.prove(&seal.body.identity, &[seal.body.owner_pub_key]))?;
         if let Some(reason) = found.refused() {
             self.context.first_contact(Claimable::Never(reason));
         }
@@ -141,21 +142,17 @@ impl PublicApi {
     ///
     /// # Errors
     /// [`Error`] when certificate and key do not fit.
-    fn prove(&self, known: &Known) -> Result<(), Error> {
-        let key = PrivateKey::ed25519(known.identity.seed())?;
-        let owners = known.owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
+    fn prove(&self, identity: &Identity, owners: &[[u8; 32]]) -> Result<(), Error> {
+        let Identity { key, holder, certificate, ca_certificate, .. } = identity;
+        let key = PrivateKey::ed25519(key.seed())?;
+        let owners = owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();
+        let chain = [certificate, ca_certificate].map(|certificate| CertificateDer::from(certificate.clone())).into();
         let named = Named {
-            name: machine_tls_name(known.holder.machine, known.holder.cluster),
-            identity: Identity { chain: known.chain.clone(), key: &key },
+            name: machine_tls_name(holder.machine, holder.cluster),
+            identity: pki::Identity { chain, key: &key },
         };
         self.front.send_replace(self.nameless.front(Some(named), Owners::new(owners))?);
-        self.context.facts.update(|now| {
-            now.identity = Some(facts::Identity {
-                name: known.name.clone(),
-                machine: known.holder.machine,
-                cluster: known.holder.cluster,
-            });
-        });
+        self.context.facts.update(|now| now.names = Some(Names::of(identity)));
         Ok(())
     }
 
@@ -164,24 +161,22 @@ impl PublicApi {
     /// # Errors
     /// As [`Self::prove`].
     pub(crate) fn admit(&self, member: &mut Member, _behind_the_cap: &Capped) -> Result<(), Error> {
-        self.prove(&member.known())?;
+        self.prove(&member.identity, &member.owners)?;
+        let vpn_ip = member.assignment.vpn_ip();
         self.context.facts.update(|now| {
-            now.roles = member.cluster_roles();
-            now.vpn = Some(Address { ip: member.vpn_ip, prefix: member.vpn_prefix });
+            now.assignment = Some(member.assignment.clone());
+            now.vpn = Some(Address { ip: vpn_ip, prefix: member.vpn_prefix });
         });
         // Taken, not copied: with the owner's first call it is gone.
         self.context.first_contact(match member.first_contact.take() {
-            Some((secret, config)) => Claimable::Open(ClaimSecret {
-                secret,
-                config,
-                machine: member.machine,
-                certificate: member.certificate.to_vec(),
-                ca_certificate: member.authorities.cairn.certificate().to_vec(),
-            }),
+            Some((secret, config)) => {
+                Claimable::Open(ClaimSecret { secret, config, identity: member.identity.clone() })
+            }
             None => Claimable::Over,
         });
-        let authority = member.authorities.kubernetes.clone();
-        self.context.admit(KubernetesAccess { authority, vpn_ip: member.vpn_ip });
+        if let Some(authorities) = &member.authorities {
+            self.context.admit(KubernetesAccess { authority: authorities.kubernetes.clone(), vpn_ip });
+        }
         Ok(())
     }
 
@@ -194,7 +189,7 @@ impl PublicApi {
 impl Nameless {
     /// With `named` to those who know its name.
     fn front(&self, named: Option<Named<'_>>, owners: Owners) -> Result<Front, pki::TlsError> {
-        let nameless = Identity { chain: vec![self.certificate.clone()], key: &self.key };
+        let nameless = pki::Identity { chain: vec![self.certificate.clone()], key: &self.key };
         let mut tls = server_config(nameless, named, owners.clone(), Arc::new(Clock))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Front { tls: Arc::new(tls), owners })

@@ -313,7 +313,7 @@ mod tests {
         let (board, reader, _power_on) = board();
         let mut changes = reader.changes();
         let mut told = async || tokio::time::timeout(Duration::from_secs(1), changes.next()).await.is_ok();
-        board.facts().update(|now| now.roles = vec![model::Role::Node]);
+        board.facts().update(|now| now.protection = model::Protection::Tpm);
         assert!(told().await, "a fact");
         board.step("identity");
         assert!(told().await, "a word");

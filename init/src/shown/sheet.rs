@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use api::{Condition, Truth};
-use model::{MachineState, Role};
+use model::{Assignment, MachineState};
 
 use crate::facts::Now;
 use crate::machine::kernel::Boot;
@@ -59,9 +59,9 @@ impl Sheet {
                 "Cairn",
                 format!("{} {} · image {:.12}", crate::version::VERSION, boot.profile, boot.root_hash.to_string()),
             ),
-            ("name", facts.identity.as_ref().map(|identity| identity.name.to_string()).unwrap_or_default()),
-            ("cluster", facts.identity.as_ref().map(|identity| identity.cluster.to_string()).unwrap_or_default()),
-            ("role", facts.roles.iter().map(Role::to_string).collect::<Vec<_>>().join(", ")),
+            ("name", facts.names.as_ref().map(|names| names.node.to_string()).unwrap_or_default()),
+            ("cluster", facts.names.as_ref().map(|names| names.cluster.to_string()).unwrap_or_default()),
+            ("role", facts.assignment.as_ref().map(roles).unwrap_or_default()),
             ("state", format!("{state}{step}")),
             ("reason", words.reason.clone()),
             ("address", board::public_addresses(facts).join(" ")),
@@ -128,6 +128,12 @@ impl Sheet {
 
 const TO_A_STRING: &str = "writing to a String does not fail";
 
+/// What a machine is in its cluster, and what it runs of Kubernetes.
+fn roles(assignment: &Assignment) -> String {
+    let kubernetes = assignment.kubernetes().iter().map(|role| role.word());
+    std::iter::once(assignment.role().word()).chain(kubernetes).collect::<Vec<_>>().join(", ")
+}
+
 fn line(text: &mut String, label: &str, value: &str) {
     writeln!(text, "  {label:<10} {value}").expect(TO_A_STRING);
 }
@@ -160,10 +166,12 @@ fn wrapped(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use api::{ConditionName, LevelInForce, Profile};
-    use model::{BootClass, ClusterId, Ipv4Prefix, MachineId, NodeName, RootHash, WaitState};
+    use model::{
+        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RootHash, VPN_PREFIX, WaitState,
+    };
 
     use super::*;
-    use crate::facts::{Address, Facts, Identity};
+    use crate::facts::{Address, Facts, Names};
     use crate::shown::board::Board;
 
     fn board() -> (Board, BoardReader, model::PowerOn) {
@@ -372,8 +380,9 @@ mod tests {
         };
         board.facts().update(|now| {
             let name = NodeName::chosen("m-1").expect("plain");
-            now.identity = Some(Identity { name, machine: MachineId([0xef; 16]), cluster: ClusterId([0xcd; 16]) });
-            now.roles = vec![Role::Coordinator, Role::Node];
+            now.names = Some(Names { node: name, machine: MachineId([0xef; 16]), cluster: ClusterId([0xcd; 16]) });
+            let both = KubernetesRole::ALL.iter().copied().collect();
+            now.assignment = Some(Assignment::first(VPN_PREFIX, both));
             now.link("eth0", Some(address([192, 0, 2, 1], 24)));
             now.vpn = Some(address([10, 118, 0, 1], 16));
         });
@@ -383,7 +392,7 @@ mod tests {
         for line in [
             "  name       m-1",
             "  cluster    cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd",
-            "  role       coordinator, node",
+            "  role       coordinator, control-plane, worker",
             "  state      NeedsOwner",
             "  reason     the disk is blank",
             "  address    192.0.2.1/24 (eth0)",

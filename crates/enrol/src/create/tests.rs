@@ -50,7 +50,7 @@ fn written(level: Level) -> Written {
     let holder = draft.holder;
     let directory = signed(&draft);
     let (plan, member) = draft.plan::<Chip>(None, directory, 1_790_000_000).expect("fits");
-    assert_eq!(member.holder, holder);
+    assert_eq!(member.identity.holder, holder);
     let effects = plan.effects();
 
     let random = numbered();
@@ -138,7 +138,7 @@ fn each_random_value_is_drawn_whole_by_itself_and_used_where_it_was_drawn_for() 
     assert_eq!(salt(&written.provisional), drawn.provisional_salt);
     assert_eq!(salt(&written.committed), drawn.committed_salt);
     assert_eq!(written.seal.local_key.expose(), drawn.local_key.expose());
-    assert_eq!(written.seal.identity.seed().expose(), drawn.identity.seed().expose());
+    assert_eq!(written.seal.identity.key.seed().expose(), drawn.identity.seed().expose());
 }
 
 /// The seal does not ask for more than a cut before the commit has left.

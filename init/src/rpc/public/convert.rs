@@ -22,11 +22,11 @@ pub(super) struct When {
 
 /// All that is known about the machine; none before it has a state.
 pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Option<MachineStatus> {
-    let identity = facts.identity.as_ref();
+    let names = facts.names.as_ref();
     Some(MachineStatus {
-        name: identity.map(|identity| identity.name.to_string()).unwrap_or_default(),
-        machine_id: identity.map_or(MachineId([0; 16]), |identity| identity.machine),
-        cluster_id: identity.map(|identity| identity.cluster),
+        name: names.map(|names| names.node.to_string()).unwrap_or_default(),
+        machine_id: names.map_or(MachineId([0; 16]), |names| names.machine),
+        cluster_id: names.map(|names| names.cluster),
         version: crate::version::shown(boot.profile),
         profile: boot.profile,
         root_hash: boot.root_hash,

@@ -5,10 +5,13 @@
 //!      └─────config refused────► Never
 //! ```
 
+use std::sync::Arc;
+
 use api::Claim;
 use enrol::wait::Reason;
 use keys::first_contact::{Transcript, prove};
-use model::{ConfigDigest, FirstContact, MachineId};
+use keys::identity::Identity;
+use model::{ConfigDigest, FirstContact};
 
 /// Where first contact stands.
 #[derive(Debug)]
@@ -30,12 +33,8 @@ pub(crate) struct ClaimSecret {
     pub(crate) secret: FirstContact,
     /// The config as it was read.
     pub(crate) config: ConfigDigest,
-    /// Who we are.
-    pub(crate) machine: MachineId,
-    /// The machine's own certificate, DER: what its owner will see from then on.
-    pub(crate) certificate: Vec<u8>,
-    /// The cluster's CA, DER.
-    pub(crate) ca_certificate: Vec<u8>,
+    /// Who we are: its certificate is what the owner will see from then on.
+    pub(crate) identity: Arc<Identity>,
 }
 
 /// Why there is no answer.
@@ -74,17 +73,18 @@ impl Claimable {
             Self::Over => return Err(NoClaim::Over),
             Self::Never(reason) => return Err(NoClaim::Never(*reason)),
         };
+        let Identity { holder, certificate, ca_certificate, .. } = &*held.identity;
         let transcript = Transcript {
             exporter,
-            leaf_spki: pin(&held.certificate)?,
-            ca_spki: pin(&held.ca_certificate)?,
-            machine: held.machine,
+            leaf_spki: pin(certificate)?,
+            ca_spki: pin(ca_certificate)?,
+            machine: holder.machine,
             config: held.config,
         };
         Ok(Claim {
-            machine_id: held.machine,
-            leaf_certificate: held.certificate.clone(),
-            ca_certificate: held.ca_certificate.clone(),
+            machine_id: holder.machine,
+            leaf_certificate: certificate.clone(),
+            ca_certificate: ca_certificate.clone(),
             proof: prove(&held.secret, &transcript),
         })
     }
@@ -105,8 +105,10 @@ fn pin(certificate: &[u8]) -> Result<[u8; 32], NoClaim> {
 
 #[cfg(test)]
 mod tests {
+    use keys::data_key::Holder;
     use keys::first_contact::verify;
-    use model::Secret;
+    use keys::identity::SigningKey;
+    use model::{ClusterId, MachineId, NodeName, Secret};
     use pki::PrivateKey;
     use pki::client_auth::nameless_certificate;
 
@@ -121,13 +123,15 @@ mod tests {
     }
 
     fn open(certificate: &[u8], ca_certificate: &[u8]) -> Claimable {
-        Claimable::Open(ClaimSecret {
-            secret: secret(),
-            config: ConfigDigest([5; 32]),
-            machine: MachineId([4; 16]),
+        let holder = Holder { cluster: ClusterId([3; 16]), machine: MachineId([4; 16]) };
+        let identity = Identity {
+            key: SigningKey::from_seed(Secret::take(&mut [8; 32])),
+            name: NodeName::derived(holder.machine),
+            holder,
             certificate: certificate.to_vec(),
             ca_certificate: ca_certificate.to_vec(),
-        })
+        };
+        Claimable::Open(ClaimSecret { secret: secret(), config: ConfigDigest([5; 32]), identity: Arc::new(identity) })
     }
 
     /// Proves: S12

@@ -1,0 +1,154 @@
+//! What the cluster assigns to a machine. Given once, kept by the machine, computed from nothing.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use crate::machine::{ClusterRole, KubernetesRole};
+use crate::net::{Ipv4Prefix, POD_PREFIX};
+
+/// A machine's address in the mesh, its roles, and the addresses of its pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignment {
+    vpn_ip: Ipv4Addr,
+    role: ClusterRole,
+    kubernetes: BTreeSet<KubernetesRole>,
+    pods: Option<Ipv4Prefix>,
+}
+
+/// Why no machine can be assigned this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadAssignment {
+    /// There is no apiserver without etcd beside it.
+    #[error("only a coordinator can run a Kubernetes control plane")]
+    ControlPlane,
+    /// Workers have pods, and nobody else.
+    #[error("a Kubernetes worker, and nobody else, has a prefix for its pods")]
+    Pods,
+    /// Pods have a /24 of [`POD_PREFIX`].
+    #[error("{0} is not one of the 256 prefixes for pods")]
+    PodPrefix(Ipv4Prefix),
+}
+
+impl Assignment {
+    /// Brings them together.
+    ///
+    /// # Errors
+    /// [`BadAssignment`] when they do not fit.
+    pub fn new(
+        vpn_ip: Ipv4Addr,
+        role: ClusterRole,
+        kubernetes: BTreeSet<KubernetesRole>,
+        pods: Option<Ipv4Prefix>,
+    ) -> Result<Self, BadAssignment> {
+        if role == ClusterRole::Node && kubernetes.contains(&KubernetesRole::ControlPlane) {
+            return Err(BadAssignment::ControlPlane);
+        }
+        if pods.is_some() != kubernetes.contains(&KubernetesRole::Worker) {
+            return Err(BadAssignment::Pods);
+        }
+        match pods {
+            Some(pods) if pods.bits() != POD_BITS || !POD_PREFIX.contains(pods.address()) => {
+                Err(BadAssignment::PodPrefix(pods))
+            }
+            Some(_) | None => Ok(Self { vpn_ip, role, kubernetes, pods }),
+        }
+    }
+
+    /// That of a cluster's first machine: it coordinates, and has the first address and the first pods of all.
+    ///
+    /// # Panics
+    /// When `vpn` has one address only.
+    #[must_use]
+    pub fn first(vpn: Ipv4Prefix, kubernetes: BTreeSet<KubernetesRole>) -> Self {
+        let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(0));
+        let vpn_ip = vpn.nth(1).expect("a VPN prefix has 8 to 24 bits");
+        Self { vpn_ip, role: ClusterRole::Coordinator, kubernetes, pods }
+    }
+
+    /// Where the mesh reaches the machine.
+    #[must_use]
+    pub const fn vpn_ip(&self) -> Ipv4Addr {
+        self.vpn_ip
+    }
+
+    /// What it is in its cluster.
+    #[must_use]
+    pub const fn role(&self) -> ClusterRole {
+        self.role
+    }
+
+    /// What it runs of Kubernetes.
+    #[must_use]
+    pub const fn kubernetes(&self) -> &BTreeSet<KubernetesRole> {
+        &self.kubernetes
+    }
+
+    /// Where a worker's pods get their addresses from: a /24 of [`POD_PREFIX`].
+    #[must_use]
+    pub const fn pods(&self) -> Option<Ipv4Prefix> {
+        self.pods
+    }
+}
+
+const POD_BITS: u8 = 24;
+
+/// The `number`th of the 256 prefixes for a worker's pods.
+///
+/// # Panics
+/// Never: [`POD_PREFIX`] has 256 of them.
+#[must_use]
+pub fn pod_prefix(number: u8) -> Ipv4Prefix {
+    let address = POD_PREFIX.nth(u32::from(number) << (32 - POD_BITS)).expect("the prefix has 256 of them");
+    Ipv4Prefix::new(address, POD_BITS).expect("a multiple of 256")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::VPN_PREFIX;
+
+    const BOTH: [KubernetesRole; 2] = [KubernetesRole::ControlPlane, KubernetesRole::Worker];
+
+    fn assigned(
+        role: ClusterRole,
+        kubernetes: &[KubernetesRole],
+        pods: Option<&str>,
+    ) -> Result<Assignment, BadAssignment> {
+        let pods = pods.map(|pods| pods.parse().expect("a prefix"));
+        Assignment::new(Ipv4Addr::new(10, 118, 0, 9), role, kubernetes.iter().copied().collect(), pods)
+    }
+
+    #[test]
+    fn roles_and_pods_fit_together() {
+        use ClusterRole::{Coordinator, Node};
+        let (control_plane, worker) = (&BOTH[..1], &BOTH[1..]);
+        assert!(assigned(Coordinator, &BOTH, Some("10.244.255.0/24")).is_ok());
+        assert!(assigned(Coordinator, control_plane, None).is_ok());
+        assert!(assigned(Node, worker, Some("10.244.0.0/24")).is_ok());
+        assert!(assigned(Node, &[], None).is_ok());
+        assert_eq!(assigned(Node, &BOTH, Some("10.244.0.0/24")), Err(BadAssignment::ControlPlane));
+        assert_eq!(assigned(Node, worker, None), Err(BadAssignment::Pods));
+        assert_eq!(assigned(Coordinator, control_plane, Some("10.244.0.0/24")), Err(BadAssignment::Pods));
+        for foreign in ["10.244.0.0/23", "10.244.0.0/25", "10.245.0.0/24"] {
+            let pods = foreign.parse().expect("a prefix");
+            assert_eq!(assigned(Node, worker, Some(foreign)), Err(BadAssignment::PodPrefix(pods)));
+        }
+    }
+
+    #[test]
+    fn the_first_machine_has_the_first_of_everything() {
+        let first = Assignment::first(VPN_PREFIX, BOTH.into());
+        let expected = assigned(ClusterRole::Coordinator, &BOTH, Some("10.244.0.0/24")).expect("they fit");
+        assert_eq!(first, Assignment { vpn_ip: Ipv4Addr::new(10, 118, 0, 1), ..expected });
+        let lone = Assignment::first(VPN_PREFIX, BTreeSet::new());
+        assert_eq!((lone.pods(), lone.role()), (None, ClusterRole::Coordinator));
+    }
+
+    #[test]
+    fn no_two_pod_prefixes_overlap() {
+        let prefixes: BTreeSet<_> = (0..=u8::MAX).map(|number| pod_prefix(number).address()).collect();
+        assert_eq!(prefixes.len(), 256);
+        assert!(prefixes.iter().all(|address| POD_PREFIX.contains(*address)));
+        assert_eq!(pod_prefix(255).to_string(), "10.244.255.0/24");
+    }
+}
