@@ -29,7 +29,7 @@ use crate::shown::board::Board;
 
 pub(crate) use filesystem::{MakeError, MountError};
 pub(crate) use layers::{MapError, Mapped, StatusError};
-use tagger::{Tagger, Way};
+use tagger::Way;
 
 /// Where the file system is mounted.
 pub(crate) const DATA: &str = "/data";
@@ -95,6 +95,7 @@ impl Mapped {
     /// # Errors
     /// [`MakeError`] names the step.
     pub(crate) async fn make_filesystem(&self, children: &Children) -> Result<(), MakeError> {
+        make_way(Way::Behind);
         filesystem::make(self.top(), children).await
     }
 
@@ -161,7 +162,6 @@ pub(crate) enum Node {
 /// Keeps the level in force a fact until every block has its tag, and tagging out of the way of what comes up meanwhile. It
 /// ends at once at other levels.
 pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
-    let mut tagger = Tagger::default();
     let facts = board.facts();
     let mut changes = facts.watch();
     loop {
@@ -177,10 +177,7 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
         let ready = |now: &Now| now.has_held(api::ConditionName::NodeReady);
         let awaited = node == Node::Awaited && !facts.read(ready);
         let way = tagger::way(tagging, awaited);
-        if let Err(error) = tagger.put(way) {
-            // Slower, and no harm: it is tried again at the next look.
-            tracing::warn!(%error, "the priority of tagging cannot be set");
-        }
+        make_way(way);
         let meanwhile = match way {
             Way::Behind => "tagging makes way until the node is ready",
             Way::Equal => "",
@@ -196,6 +193,14 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
         } else {
             tokio::time::sleep(LOOK).await;
         }
+    }
+}
+
+/// Has tagging, if there is any, make way or not.
+fn make_way(way: Way) {
+    if let Err(error) = tagger::put(way) {
+        // Slower, and no harm: it is tried again at the next look.
+        tracing::warn!(%error, "the priority of tagging cannot be set");
     }
 }
 

@@ -10,6 +10,7 @@ pub const NEEDS: &[Need] = &[
     // base: the machine's ground: architecture, program loading, time, events, pseudo filesystems
     on("64BIT", "x86-64 is the only architecture built"),
     on("SMP", "machines have more than one processor"),
+    on("PREEMPT", "long work in the kernel, such as tagging 16 MiB of a disk, lets services run in between"),
     on("X86_X2APIC", "processors and hypervisors that start in x2APIC mode"),
     on("RELOCATABLE", "needed by the EFI stub and by address randomisation"),
     on("HYPERVISOR_GUEST", "opens the guest options below"),

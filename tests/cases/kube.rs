@@ -90,7 +90,7 @@ fn shows_roles(cluster: &Cluster, roles: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernel's thread had a lower priority until the node was ready, by the kernel's own word, and then its own again.
+/// The kernel's thread had only what was left over until the node was ready, by the kernel's own word, and then its own again.
 fn tagging_made_way(t: &Context, cluster: &Cluster) -> anyhow::Result<()> {
     let lines = || -> anyhow::Result<Vec<String>> {
         let log = cluster.owner.logs(NAME, &cluster.vm, &["init"])?;
@@ -100,14 +100,15 @@ fn tagging_made_way(t: &Context, cluster: &Cluster) -> anyhow::Result<()> {
             .collect())
     };
     // It is given back right after the node is ready.
-    let told =
-        cluster.vm.until(t.within(10), || lines().ok().filter(|all| all.iter().any(|line| line.contains("nice=0"))));
+    let told = cluster
+        .vm
+        .until(t.within(10), || lines().ok().filter(|all| all.iter().any(|line| line.contains("policy=Share"))));
     let told = told.with_context(|| format!("{:?}", lines()))?;
     let place = |words: &str| told.iter().position(|line| line.contains(words));
-    ensure!(told.iter().filter(|line| line.contains("nice=")).all(|line| line.contains("kworker/")), "{told:?}");
-    ensure!(place("nice=10").is_some() && place("nice=10") < place("condition=NodeReady"), "{told:?}");
+    ensure!(told.iter().filter(|line| line.contains("policy=")).all(|line| line.contains("kworker/")), "{told:?}");
+    ensure!(place("policy=Idle").is_some() && place("policy=Idle") < place("condition=NodeReady"), "{told:?}");
     // Where all was tagged before, it was given back then.
-    ensure!(place("nice=10") < place("nice=0"), "{told:?}");
+    ensure!(place("policy=Idle") < place("policy=Share"), "{told:?}");
     measured(t, cluster, "authenticated, tagging")
 }
 

@@ -2,27 +2,32 @@
 //!
 //! dm-integrity recalculates in one item of work that lasts until all is tagged (`integrity_recalc`,
 //! `drivers/md/dm-integrity.c`), in a thread of its processor's pool. `/proc` shows the thread by the name of the queue
-//! while it is at it (`wq_worker_comm`, `kernel/workqueue.c`), and the pool sets a thread's priority only when it makes the
-//! thread: so a priority that is set here stays, and is to be taken back, for the thread goes on to other work.
+//! while it is at it (`wq_worker_comm`, `kernel/workqueue.c`). A policy that is set here stays with the thread, so it is to
+//! be taken back: the thread goes on to other work. No thread of a pool has that policy by itself.
 
 use std::fs;
 use std::io;
 
-use rustix::process::{Pid, getpriority_process, setpriority_process};
-
-/// As any thread of a pool.
-const EQUAL: i32 = 0;
-/// The nice value of a thread that makes way: about a tenth of a busy processor is left to it. Not less: it locks the 16 MiB
-/// that it is tagging, and whoever wants to read or write there waits for it.
-const BEHIND: i32 = 10;
+use rustix::process::Pid;
+use sys::scheduler::{self, Policy};
 
 /// Whether tagging makes way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// The machine comes up: its services go first.
+    /// The machine comes up: tagging gets what its services leave. It locks the 16 MiB that it is at, so somebody may have to
+    /// wait for it; but a processor whose services wait is tagging's.
     Behind,
     /// All that should come up is up: tagging takes its share.
     Equal,
+}
+
+impl Way {
+    const fn policy(self) -> Policy {
+        match self {
+            Self::Behind => Policy::Idle,
+            Self::Equal => Policy::Share,
+        }
+    }
 }
 
 /// Tagging makes way for a node that has not been Ready in this boot. On a machine without one, services are up before they
@@ -31,47 +36,23 @@ pub(super) const fn way(tagging: bool, node_awaited: bool) -> Way {
     if tagging && node_awaited { Way::Behind } else { Way::Equal }
 }
 
-/// The threads whose priority has been changed.
-#[derive(Debug, Default)]
-pub(super) struct Tagger {
-    behind: Vec<Pid>,
-}
-
-impl Tagger {
-    /// Sets what `way` asks for, if it is not so already. Another thread may have taken the work over meanwhile, so it is
-    /// looked for at each call that asks to make way.
-    ///
-    /// # Errors
-    /// When threads cannot be listed, or one keeps its priority.
-    pub(super) fn put(&mut self, way: Way) -> io::Result<()> {
-        match way {
-            Way::Behind => {
-                for thread in threads(is_tagging)? {
-                    if !self.behind.contains(&thread) {
-                        set(thread, BEHIND)?;
-                        self.behind.push(thread);
-                    }
-                }
-            }
-            Way::Equal => {
-                for thread in std::mem::take(&mut self.behind) {
-                    // It may have ended, and its number be another's.
-                    if name(thread).is_some_and(|name| is_pooled(&name)) && getpriority_process(Some(thread))? == BEHIND
-                    {
-                        set(thread, EQUAL)?;
-                    }
-                }
-            }
+/// Sets what `way` asks for, where it is not so already. Another thread may have taken the work over meanwhile, so all are
+/// looked at each time.
+///
+/// # Errors
+/// When threads cannot be listed, or one keeps its policy.
+pub(super) fn put(way: Way) -> io::Result<()> {
+    let (concerned, from): (fn(&str) -> bool, _) = match way {
+        Way::Behind => (is_tagging, Policy::Share),
+        Way::Equal => (is_pooled, Policy::Idle),
+    };
+    for (thread, name) in threads(concerned)? {
+        // One that has ended meanwhile is nobody's concern.
+        if matches!(scheduler::policy(thread), Ok(Some(policy)) if policy == from) {
+            scheduler::set_policy(thread, way.policy())?;
+            tracing::info!(thread = name, policy = ?way.policy(), "tagging has its priority");
         }
-        Ok(())
     }
-}
-
-/// Sets a priority and says what the kernel makes of it.
-fn set(thread: Pid, nice: i32) -> io::Result<()> {
-    setpriority_process(Some(thread), nice)?;
-    let (thread_name, nice) = (name(thread).unwrap_or_default(), getpriority_process(Some(thread))?);
-    tracing::info!(thread = thread_name, nice, "tagging has its priority");
     Ok(())
 }
 
@@ -84,15 +65,13 @@ fn is_pooled(name: &str) -> bool {
     name.starts_with("kworker/")
 }
 
-fn name(thread: Pid) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{}/comm", thread.as_raw_nonzero())).ok()?;
-    Some(name.trim_end().to_owned())
-}
-
-fn threads(wanted: fn(&str) -> bool) -> io::Result<Vec<Pid>> {
-    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw);
-    let all = fs::read_dir("/proc")?.flatten().filter_map(number);
-    Ok(all.filter(|thread| name(*thread).is_some_and(|name| wanted(&name))).collect())
+fn threads(concerned: fn(&str) -> bool) -> io::Result<Vec<(Pid, String)>> {
+    let thread = |entry: fs::DirEntry| {
+        let number = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?.trim_end().to_owned();
+        concerned(&name).then_some((number, name))
+    };
+    Ok(fs::read_dir("/proc")?.flatten().filter_map(thread).collect())
 }
 
 #[cfg(test)]
@@ -122,14 +101,11 @@ mod tests {
         assert!(is_pooled("kworker/1:2-events") && !is_pooled("etcd"));
     }
 
-    /// A process of the host stands for the thread: what cannot be taken back without privilege is not tried.
     #[test]
-    fn a_thread_that_has_become_another_keeps_its_priority() {
-        let own = rustix::process::getpid();
-        let before = getpriority_process(Some(own)).expect("ours");
-        let mut tagger = Tagger { behind: vec![own] };
-        tagger.put(Way::Equal).expect("nothing to do");
-        assert!(tagger.behind.is_empty());
-        assert_eq!(getpriority_process(Some(own)).expect("ours"), before);
+    fn whoever_is_no_thread_of_a_pool_keeps_its_policy() {
+        let own = rustix::thread::gettid();
+        scheduler::set_policy(own, Policy::Idle).expect("anybody may step back");
+        put(Way::Equal).expect("there is nothing to do");
+        assert_eq!(scheduler::policy(own).expect("ours"), Some(Policy::Idle));
     }
 }
