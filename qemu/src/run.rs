@@ -418,7 +418,12 @@ impl Vm {
 impl Drop for Vm {
     fn drop(&mut self) {
         match (self.tie, self.process.has_exited()) {
-            (Tie::Launcher, _) | (Tie::Detached, true) => self.end(),
+            (Tie::Launcher, false) => {
+                // Whoever let go of it may have waited in vain: the monitor's log then says what the processors were at.
+                let _kept_in_the_log = self.qmp.human("info registers -a", Deadline::after(Duration::from_secs(1)));
+                self.end();
+            }
+            (_, true) => self.end(),
             (Tie::Detached, false) => {
                 if let Some(Children { swtpm: Some(swtpm), .. }) = self.children.take() {
                     swtpm.detach();
