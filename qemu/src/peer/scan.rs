@@ -1,8 +1,10 @@
 //! A scan of ports as a state machine: which ports to ask next, what each answered, when it is over. Pure.
 //!
 //! ```text
-//!   round 1: ask every port ─► wait ─► round 2: ask the silent ones ─► wait ─► … ─► Report
+//!   round 1: ask every port ─► wait ─► round 2: ask the silent ones ─► wait twice as long ─► … ─► Report
 //! ```
+//! A network under load loses packets, and a machine that gets no processor answers late: an answer counts whenever it
+//! comes, and a port is silent only when it has been asked in every round.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -48,14 +50,20 @@ impl Report {
     }
 }
 
-/// Asked again this often before a port counts as silent: the network under test loses packets under load.
+/// Rounds in which every port is asked that has not answered.
 const ROUNDS: u32 = 3;
+/// Rounds where at most [`FEW`] are silent: a few packets more cost nothing, and a machine that runs beside others may
+/// not be given its processor for seconds. The pauses of all five rounds are 31 times the first.
+const ROUNDS_OF_FEW: u32 = 5;
+/// What one host may lose under load, and far from all ports.
+const FEW: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) question: Question,
     pub(super) target: Ipv4Addr,
-    patience: Duration,
+    /// After the questions of this round; the next round's is twice as long.
+    pause: Duration,
     round: u32,
     to_ask: VecDeque<u16>,
     /// When the last question of this round has been waited for; none while some are to be asked.
@@ -64,16 +72,16 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// `patience`: how long an answer may take, under the load of the scan.
+    /// `pause`: after the first round, for what it asked to be answered.
     pub(super) fn new(
         question: Question,
         target: Ipv4Addr,
         ports: impl IntoIterator<Item = u16>,
-        patience: Duration,
+        pause: Duration,
     ) -> Self {
         let answers: BTreeMap<u16, Answer> = ports.into_iter().map(|port| (port, Answer::Silent)).collect();
         let to_ask = answers.keys().copied().collect();
-        Self { question, target, patience, round: 1, to_ask, round_ends: None, answers }
+        Self { question, target, pause, round: 1, to_ask, round_ends: None, answers }
     }
 
     /// The next port to ask. Asking it is what this promises: it is not offered again in this round.
@@ -97,12 +105,14 @@ impl Scan {
         }
         let silent = self.answers.iter().filter(|row| *row.1 == Answer::Silent).map(|row| *row.0);
         let silent: VecDeque<u16> = silent.collect();
-        let end = *self.round_ends.get_or_insert(now + self.patience);
-        if silent.is_empty() || (now >= end && self.round == ROUNDS) {
+        let end = *self.round_ends.get_or_insert(now + self.pause);
+        let rounds = if silent.len() <= FEW { ROUNDS_OF_FEW } else { ROUNDS };
+        if silent.is_empty() || (now >= end && self.round >= rounds) {
             return Some(Report(std::mem::take(&mut self.answers)));
         }
         if now >= end {
             self.round += 1;
+            self.pause *= 2;
             self.to_ask = silent;
             self.round_ends = None;
         }
@@ -119,14 +129,27 @@ impl Scan {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PAUSE: Duration = Duration::from_secs(1);
 
     fn scan(ports: impl IntoIterator<Item = u16>) -> Scan {
-        Scan::new(Question::Tcp, Ipv4Addr::LOCALHOST, ports, PATIENCE)
+        Scan::new(Question::Tcp, Ipv4Addr::LOCALHOST, ports, PAUSE)
     }
 
     fn drain(scan: &mut Scan) -> Vec<u16> {
         std::iter::from_fn(|| scan.ask()).collect()
+    }
+
+    /// Goes on from `now`, when a round has been asked, to the end, by each deadline.
+    fn pass(scan: &mut Scan, mut now: Duration) -> Report {
+        loop {
+            if let Some(report) = scan.poll(true, now) {
+                return report;
+            }
+            match scan.poll_timeout() {
+                Some(end) => now = end,
+                None => drop(drain(scan)),
+            }
+        }
     }
 
     #[test]
@@ -134,23 +157,43 @@ mod tests {
         let mut scan = scan(1..=3);
         assert_eq!(drain(&mut scan), [1, 2, 3]);
         assert_eq!(scan.poll(false, Duration::ZERO), None);
-        assert_eq!(scan.poll_timeout(), None, "patience begins when all is sent");
+        assert_eq!(scan.poll_timeout(), None, "the pause begins when all is sent");
         assert_eq!(scan.poll(true, Duration::ZERO), None);
-        assert_eq!(scan.poll_timeout(), Some(PATIENCE));
+        assert_eq!(scan.poll_timeout(), Some(PAUSE));
         assert!(scan.answered(2, Answer::Open));
         assert!(scan.answered(2, Answer::Closed), "known, and too late to count");
         assert!(!scan.answered(9, Answer::Open));
-        assert_eq!(scan.poll(true, PATIENCE), None);
+        assert_eq!(scan.poll(true, PAUSE), None);
         assert_eq!(drain(&mut scan), [1, 3]);
         scan.answered(3, Answer::Closed);
-        assert_eq!(scan.poll(true, PATIENCE), None);
-        assert_eq!(scan.poll(true, PATIENCE * 2), None);
-        assert_eq!(drain(&mut scan), [1]);
-        assert_eq!(scan.poll(true, PATIENCE * 2), None);
-        let report = scan.poll(true, PATIENCE * 3).unwrap();
+        let report = pass(&mut scan, PAUSE);
         assert_eq!(report.ports(Answer::Silent), [1]);
         assert_eq!(report.ports(Answer::Open), [2]);
         assert_eq!(report.answered(), [2, 3]);
+    }
+
+    /// The second when each round of a scan of `count` silent ports is asked; last, when the scan is over.
+    fn rounds(count: u16) -> Vec<u64> {
+        let mut scan = scan(1..=count);
+        let (mut now, mut rounds) = (Duration::ZERO, Vec::new());
+        loop {
+            let asked = drain(&mut scan);
+            if !asked.is_empty() {
+                assert_eq!(asked.len(), usize::from(count));
+                rounds.push(now.as_secs());
+            }
+            if scan.poll(true, now).is_some() {
+                rounds.push(now.as_secs());
+                return rounds;
+            }
+            now = scan.poll_timeout().unwrap_or(now);
+        }
+    }
+
+    #[test]
+    fn few_silent_ports_are_asked_more_often_than_many_and_all_ever_more_patiently() {
+        assert_eq!(rounds(64), [0, 1, 3, 7, 15, 31]);
+        assert_eq!(rounds(65), [0, 1, 3, 7]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::*;
 const PEER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
 const TARGET: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 118, 0, 1);
-const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(20);
 
 /// A host with some TCP ports open.
@@ -47,23 +47,34 @@ fn peer() -> Host {
     host(&Setup { mac: Mac::numbered(1), addresses: vec![(PEER, 24)], routes, dhcp: None }).unwrap()
 }
 
-/// Runs both until the scan ends; drops every `lost`th frame to the target (0: none).
-fn run(host: &mut Host, target: &mut Target, scan: Scan, lost: usize) -> Result<Report, NoNextHop> {
+/// Runs both until the scan ends.
+fn run(host: &mut Host, target: &mut Target, scan: Scan) -> Result<Report, NoNextHop> {
+    run_losing(host, target, scan, |_| false)
+}
+
+/// Runs both until the scan ends; of the frames both ways those are dropped that `lost` says, asked once for each.
+fn run_losing(
+    host: &mut Host,
+    target: &mut Target,
+    scan: Scan,
+    mut lost: impl FnMut(Duration) -> bool,
+) -> Result<Report, NoNextHop> {
     host.start(scan);
-    let (mut now, mut frames) = (Duration::ZERO, 0);
+    let mut now = Duration::ZERO;
     loop {
         if let Some(result) = host.poll(now) {
             return result;
         }
         while let Some(frame) = host.send() {
-            frames += 1;
-            if lost == 0 || frames % lost != 0 {
+            if !lost(now) {
                 target.wire.incoming.push_back(frame);
             }
         }
         target.interface.poll(instant(now), &mut target.wire, &mut target.sockets);
         while let Some(frame) = target.wire.outgoing.pop_front() {
-            host.receive(frame, now);
+            if !lost(now) {
+                host.receive(frame, now);
+            }
         }
         now += host.poll_delay(now).unwrap_or(STEP).clamp(Duration::from_millis(1), STEP);
         assert!(now < Duration::from_secs(600), "the scan does not end");
@@ -71,7 +82,7 @@ fn run(host: &mut Host, target: &mut Target, scan: Scan, lost: usize) -> Result<
 }
 
 fn tcp_scan(target: Ipv4Addr, ports: std::ops::RangeInclusive<u16>) -> Scan {
-    Scan::new(Question::Tcp, target, ports, PATIENCE)
+    Scan::new(Question::Tcp, target, ports, PAUSE)
 }
 
 #[test]
@@ -79,7 +90,7 @@ fn open_and_closed_ports_are_told_apart_and_open_ones_freed() {
     let mut target = Target::new(&[TARGET], &[22, 7836]);
     let mut host = peer();
     for _ in 0..2 {
-        let report = run(&mut host, &mut target, tcp_scan(TARGET, 1..=8000), 0).unwrap();
+        let report = run(&mut host, &mut target, tcp_scan(TARGET, 1..=8000)).unwrap();
         assert_eq!(report.ports(Answer::Open), [22, 7836]);
         assert_eq!(report.ports(Answer::Closed).len(), 7998);
         // The reset of the granted ones freed the listeners for the second turn.
@@ -91,11 +102,30 @@ fn open_and_closed_ports_are_told_apart_and_open_ones_freed() {
     }
 }
 
+/// A link that loses each fifth frame, question or answer.
 #[test]
 fn lost_packets_do_not_make_a_port_silent() {
+    let mut frames = 0;
+    let each_fifth = |_| {
+        frames += 1;
+        frames % 5 == 0
+    };
     let mut target = Target::new(&[TARGET], &[22]);
-    let report = run(&mut peer(), &mut target, tcp_scan(TARGET, 20..=25), 3).unwrap();
-    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 6));
+    let report = run_losing(&mut peer(), &mut target, tcp_scan(TARGET, 20..=59), each_fifth).unwrap();
+    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 40));
+}
+
+/// A machine that is given no processor for a while, once it has told where it is.
+#[test]
+fn a_target_that_stands_still_is_waited_for_and_only_so_long() {
+    let stands_still = |pauses: u32| {
+        let mut target = Target::new(&[TARGET], &[22]);
+        let mut host = peer();
+        run(&mut host, &mut target, tcp_scan(TARGET, 1..=1)).unwrap();
+        let report = run_losing(&mut host, &mut target, tcp_scan(TARGET, 21..=23), |now| now < PAUSE * pauses);
+        report.unwrap().answered().len()
+    };
+    assert_eq!((stands_still(14), stands_still(32)), (3, 0));
 }
 
 /// What tests of A7 rely on: an address behind a machine is asked through it, and is heard when it answers.
@@ -105,11 +135,11 @@ fn an_address_behind_the_target_is_reached_by_the_route() {
     let mut forwarding = Target::new(&[TARGET, BEHIND], &[7835]);
     // It answers from its other address by way of its default route, as Linux would.
     forwarding.interface.routes_mut().add_default_ipv4_route(PEER).unwrap();
-    let report = run(&mut peer(), &mut forwarding, tcp_scan(BEHIND, ports.clone()), 0).unwrap();
+    let report = run(&mut peer(), &mut forwarding, tcp_scan(BEHIND, ports.clone())).unwrap();
     assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![7835], 3));
 
     let mut deaf = Target::new(&[TARGET], &[7835]);
-    let report = run(&mut peer(), &mut deaf, tcp_scan(BEHIND, ports.clone()), 0).unwrap();
+    let report = run(&mut peer(), &mut deaf, tcp_scan(BEHIND, ports.clone())).unwrap();
     assert_eq!(report.ports(Answer::Silent), ports.collect::<Vec<_>>());
 }
 
@@ -117,7 +147,7 @@ fn an_address_behind_the_target_is_reached_by_the_route() {
 fn udp_errors_are_heard() {
     let mut target = Target::new(&[TARGET], &[]);
     let question = Question::Udp(b"hello".to_vec());
-    let report = run(&mut peer(), &mut target, Scan::new(question, TARGET, [7838], PATIENCE), 0).unwrap();
+    let report = run(&mut peer(), &mut target, Scan::new(question, TARGET, [7838], PAUSE)).unwrap();
     assert_eq!(report.ports(Answer::Unreachable), [7838]);
 }
 
@@ -125,10 +155,10 @@ fn udp_errors_are_heard() {
 fn nobody_there_is_an_error_and_not_silence() {
     let mut nobody = Target::new(&[Ipv4Addr::new(192, 168, 7, 99)], &[]);
     let mut host = peer();
-    assert_eq!(run(&mut host, &mut nobody, tcp_scan(TARGET, 1..=10), 0), Err(NoNextHop(TARGET)));
-    assert_eq!(run(&mut host, &mut nobody, tcp_scan(BEHIND, 1..=10), 0), Err(NoNextHop(BEHIND)));
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(TARGET, 1..=10)), Err(NoNextHop(TARGET)));
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(BEHIND, 1..=10)), Err(NoNextHop(BEHIND)));
     let unroutable = Ipv4Addr::new(203, 0, 113, 1);
-    assert_eq!(run(&mut host, &mut nobody, tcp_scan(unroutable, 1..=10), 0), Err(NoNextHop(unroutable)));
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(unroutable, 1..=10)), Err(NoNextHop(unroutable)));
 }
 
 #[test]
