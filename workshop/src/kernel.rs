@@ -62,8 +62,8 @@ pub(crate) struct Kernel {
 /// without one it is Debian's, which must be the pinned one. What the cache holds needs no source.
 ///
 /// # Errors
-/// No source, another than the pinned one, a tool that fails, an option of the table that the final config does not fulfil (all of them are named),
-/// a kernel over its size.
+/// There is no source, or it is not the pinned one; a tool fails; the final config lacks options of the table, which are
+/// all named; the kernel is over its size.
 pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
     let source_sha256 = match source {
         Some(path) => {

@@ -8,8 +8,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinHandle};
 
-/// What runs them: one thread (the public API has another, [`apart`]) and one heap. PID 1 waits much more than it works, and one thread is one stack and no locks
-/// contended. What blocks (disk, TPM, key derivation) goes to tokio's blocking pool, which ends its threads when idle.
+/// The runtime of PID 1's tasks: one thread and one heap. PID 1 waits much more than it works; one thread needs one stack,
+/// and nobody waits for its locks. The public API has a thread of its own, made by [`apart`]. What blocks (disk, TPM, key
+/// derivation) goes to tokio's blocking pool, which ends its threads when they are idle.
 ///
 /// # Errors
 /// When the kernel gives no event queue.
