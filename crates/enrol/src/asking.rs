@@ -32,9 +32,9 @@ pub enum Question {
     Config,
     /// The cluster's half of this disk's key.
     ClusterHalf {
-        /// The disk.
+        /// By which the cluster finds the half: from the seal that opened.
         disk: DiskUuid,
-        /// The half's generation.
+        /// The half's generation: from the committed data header.
         generation: u32,
     },
     /// Somebody who mends what is wrong, and then has it tried again. Asked once.

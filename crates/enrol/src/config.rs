@@ -59,7 +59,7 @@ pub struct Create {
     pub owner_pub_key: [u8; 32],
     /// The owner's X25519 public key: who can recover the disk.
     pub owner_recovery: RecoveryPubKey,
-    /// How data is protected.
+    /// How data is protected on the disk; fixed at create.
     pub level: Level,
     /// What gives the cluster key at a cold start.
     pub cold_start: ColdStart,
@@ -83,7 +83,7 @@ pub enum WithoutTpm {
 /// A config that reads, verifies and can be served.
 #[derive(Debug)]
 pub struct Verified {
-    /// What it says.
+    /// What the owner signed.
     pub config: EnrolmentConfig,
     /// SHA-256 of its bytes.
     pub digest: ConfigDigest,

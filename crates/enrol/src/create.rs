@@ -37,7 +37,7 @@ const FIRST_HEADER: u64 = 1;
 /// Everything that is random in a new machine.
 #[derive(Debug)]
 pub struct Material {
-    /// The machine's identity.
+    /// Signs for the machine; its id and its certificate are made of the public half.
     pub identity: SigningKey,
     /// The key of its data partition.
     pub volume_key: VolumeKey,
@@ -45,7 +45,7 @@ pub struct Material {
     pub local_key: LocalKey,
     /// What the cluster's half derives from.
     pub master_secret: MasterSecret,
-    /// What its TPM keeps.
+    /// Encrypts the seal's body; kept by the TPM, or in clear where the owner allows that.
     pub seal_root: SealRoot,
     /// Names its data partition.
     pub disk: DiskUuid,
@@ -93,11 +93,11 @@ impl Material {
 /// What the new cluster's CA issued. DER.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
-    /// The CA's SubjectPublicKeyInfo.
+    /// The CA's SubjectPublicKeyInfo: its hash is the cluster's id.
     pub ca_spki: Vec<u8>,
-    /// The CA's certificate.
+    /// The CA's certificate, signed by itself.
     pub ca_certificate: Vec<u8>,
-    /// The machine's certificate.
+    /// The machine's certificate, signed by the CA.
     pub machine_certificate: Vec<u8>,
 }
 

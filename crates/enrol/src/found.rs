@@ -62,11 +62,11 @@ pub struct Inputs<'a> {
 pub struct Files {
     /// The seal's slots; in clear parts and unprotected seals they hold secrets.
     pub seal: Slots,
-    /// The share's.
+    /// The share's slots: a lone coordinator's cluster key, sealed.
     pub share: Slots,
-    /// The directory's.
+    /// The directory's slots: signed, no secret.
     pub directory: Slots,
-    /// The recovery record's.
+    /// The recovery record's slots: only the owner opens them.
     pub record: Slots,
     /// The enrolment config on the ESP.
     pub config: Option<Zeroizing<Vec<u8>>>,
@@ -118,9 +118,9 @@ pub struct Found {
     pub network: NetworkConfig,
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
-    /// What this boot does.
+    /// Create, open or wait.
     pub decision: Decision,
-    /// What the log should have.
+    /// What was passed over on the way to the decision, in the order in which it was met.
     pub reports: Vec<Report>,
 }
 

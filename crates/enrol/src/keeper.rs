@@ -18,7 +18,7 @@ pub trait Keeper {
     /// Keeps `secret` for boots like this one.
     ///
     /// # Errors
-    /// When it fails.
+    /// The TPM refuses, or cannot be reached.
     fn seal(&mut self, secret: &Secret<32>) -> Result<TpmObject, Self::Error>;
 
     /// Gives back what it keeps.
@@ -43,9 +43,9 @@ pub enum Locked {
     /// Started another way than when it sealed.
     #[error("the machine was sealed when started as {sealed}, and is now started as {now}")]
     BootClass {
-        /// What the seal names.
+        /// Named by the seal, in clear.
         sealed: BootClass,
-        /// What this boot is.
+        /// How this boot was started.
         now: BootClass,
     },
     /// No TPM.

@@ -21,7 +21,7 @@ pub struct Membership {
     pub protection: Protection,
     /// What gives the cluster key at a cold start.
     pub cold_start: ColdStart,
-    /// The config that made it.
+    /// SHA-256 of the config that made it: part of the proof of first contact.
     pub config: ConfigDigest,
 }
 

@@ -138,16 +138,16 @@ pub enum Effect {
     GrowData,
     /// Write one copy of the data header at its [`keys::header::HEADER_OFFSETS`], flush.
     WriteHeader {
-        /// Which copy.
+        /// Which of the two places.
         copy: HeaderCopy,
-        /// What the header says.
+        /// What the header says: its create goes on, or is committed.
         state: State,
-        /// Its bytes.
+        /// The whole copy.
         bytes: Box<[u8; HEADER_BYTES]>,
     },
     /// Make the block layers of the volume.
     MapVolume {
-        /// Names them.
+        /// Names the layers for device-mapper.
         disk: DiskUuid,
         /// The layers and their key.
         volume: Volume,
@@ -162,7 +162,7 @@ pub enum Effect {
     PopulateData(Box<NewData>),
     /// Overwrite one slot of a pair in place, sync.
     WriteEsp {
-        /// The pair.
+        /// Whose slot it is.
         file: File,
         /// 0 or 1: which of [`File::paths`].
         slot: usize,

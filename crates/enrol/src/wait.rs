@@ -18,9 +18,9 @@ pub enum Wait {
     Blank,
     /// Waits for the cluster's half of the data key.
     AwaitingKeys {
-        /// The generation that is needed.
+        /// The half's generation, from the committed header.
         generation: u32,
-        /// What it has to open.
+        /// Both copies of the data header, of which the half has to open one.
         header: Box<Copies>,
     },
     /// Cannot go on without its owner; nothing was changed.
@@ -57,7 +57,7 @@ pub enum Reason {
     Newer {
         /// Seal or data header.
         what: &'static str,
-        /// Its version.
+        /// As that says; above the one that this Cairn writes.
         version: u32,
     },
     /// A seal that makes no sense.

@@ -13,11 +13,11 @@ use serde_json::json;
 pub struct Object {
     /// The collection's path on the apiserver.
     pub path: &'static str,
-    /// The object's name.
+    /// `metadata.name` of the body.
     pub name: &'static str,
-    /// The body, JSON.
+    /// The whole object, JSON.
     pub body: String,
-    /// What it is for.
+    /// What it allows, or stands for.
     pub because: &'static str,
 }
 

@@ -8,9 +8,9 @@ pub const PAUSE: &str = "cairn.local/pause:1";
 pub struct Image {
     /// Its reference in containerd.
     pub reference: &'static str,
-    /// Where its OCI archive is.
+    /// The path of its OCI archive (a tar of an image layout) in the root.
     pub archive: &'static str,
-    /// What it is for.
+    /// What the root carries it for.
     pub because: &'static str,
 }
 

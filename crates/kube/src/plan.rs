@@ -14,9 +14,9 @@ pub const SERVICE_ACCOUNT_PUBLIC: &str = "/run/cairn/pki/service-account.pub";
 /// A directory that has to exist before the first service starts, owned by root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Directory {
-    /// Where.
+    /// Absolute.
     pub path: &'static str,
-    /// Its permissions.
+    /// Its permission bits (chmod(2)).
     pub mode: u32,
 }
 
@@ -62,7 +62,7 @@ pub struct Plan {
     pub assignment: Assignment,
     /// What its etcd begins with, if it is a coordinator.
     pub etcd: EtcdCluster,
-    /// The other coordinators.
+    /// The coordinators beside this machine: none while it is the only one.
     pub others: Vec<Coordinator>,
     /// Where the components are in the image: all in one directory, CNI plugins too.
     pub bin: &'static str,

@@ -21,7 +21,7 @@ pub struct ServiceSpec {
     pub files: Vec<String>,
     /// How to see that it serves.
     pub probe: Probe,
-    /// What it waits for.
+    /// Services that have to run or answer before it is started.
     pub needs: Vec<Need>,
     /// Which of a machine's roles wants it.
     pub wanted_by: Wanted,
@@ -84,9 +84,9 @@ pub enum Condition {
 /// Lines that belong into a log of their own: there they are not lost among others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// How they begin.
+    /// The text that each of them begins with.
     pub start: &'static str,
-    /// The log's name.
+    /// The name of the log they go to, beside that of the service.
     pub log: &'static str,
 }
 
@@ -96,11 +96,11 @@ pub(crate) const PODS: &str = "pods";
 /// A service waits for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// The other's name.
+    /// [`ServiceSpec::name`] of the other, or the name of a task.
     pub service: &'static str,
     /// How far it has to be.
     pub until: Until,
-    /// Why.
+    /// Why the other has to be that far first.
     pub because: &'static str,
 }
 
@@ -118,9 +118,9 @@ pub enum Until {
 pub enum Probe {
     /// A GET over TLS 1.3 that answers 200.
     HttpsGet {
-        /// Where.
+        /// On loopback, or on the VPN address.
         address: SocketAddrV4,
-        /// What.
+        /// The request's path and query.
         path: &'static str,
         /// Who signed the server's certificate; its name is the address.
         authority: AuthorityKind,
@@ -129,14 +129,14 @@ pub enum Probe {
     },
     /// A GET in clear, on loopback, that answers 200.
     HttpGet {
-        /// Where.
+        /// On loopback.
         address: SocketAddrV4,
-        /// What.
+        /// The request's path and query.
         path: &'static str,
     },
     /// A Unix stream socket that accepts.
     UnixSocket {
-        /// Where.
+        /// The socket's file.
         path: &'static str,
     },
 }
@@ -145,9 +145,9 @@ pub enum Probe {
 /// [`crate::DIRECTORIES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Where it goes.
+    /// Absolute, below `/run/cairn`.
     pub path: &'static str,
-    /// What is in it.
+    /// The whole text.
     pub contents: String,
 }
 

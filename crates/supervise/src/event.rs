@@ -8,7 +8,7 @@ use crate::{Ending, Name};
 /// One run of one service: no two of a service exist at a time, and none has the attempt of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance {
-    /// Whose run.
+    /// The service that runs.
     pub service: Name,
     /// Which run: it grows with each, also over the time in which the service was given up. In a tree that never gave one up
     /// it counts from 1.
@@ -22,18 +22,18 @@ pub enum Event {
     Spawned(Instance),
     /// It could not be made; nothing of it exists.
     SpawnFailed {
-        /// Which run.
+        /// The run that was asked for.
         instance: Instance,
-        /// The system's error number.
+        /// Of the call that failed (errno(3)).
         errno: i32,
     },
     /// The probe succeeded.
     Ready(Instance),
     /// The main process was reaped, or the task returned.
     Exited {
-        /// Which run.
+        /// The run whose main process or task it was.
         instance: Instance,
-        /// How it ended.
+        /// As wait(2) tells it, or the task's handle.
         exit: Exit,
     },
     /// No process of the run is left.
@@ -42,7 +42,7 @@ pub enum Event {
     RestartRequested(Name),
     /// All services are to stop, in order, in at most this time. A second request can only make it shorter.
     StopAll {
-        /// What for.
+        /// What the shell does once all have stopped.
         reason: StopReason,
         /// Until [`Effect::AllStopped`]; the last part of it is kept for killing.
         within: Duration,
@@ -96,7 +96,7 @@ pub enum Effect {
     Report(Report),
     /// A critical service failed too often; it is not tried again unless asked. What follows is policy.
     Escalate {
-        /// Which service.
+        /// The critical one.
         service: Name,
         /// So many failures
         failures: u32,
@@ -107,7 +107,7 @@ pub enum Effect {
     GivenUp(Name),
     /// Nothing is left running but what is listed; the machine has ended and only reports from now on.
     AllStopped {
-        /// What it was for.
+        /// Of the first request to stop.
         reason: StopReason,
         /// Runs that survived SIGKILL until the overall deadline.
         left: Vec<Instance>,
@@ -119,11 +119,11 @@ pub enum Effect {
 pub enum Report {
     /// A service failed.
     Failed {
-        /// Which run.
+        /// The run that failed.
         instance: Instance,
-        /// How.
+        /// By exit, by no start, or by a start that took too long.
         ending: Ending,
-        /// How many in a row now.
+        /// Failures in a row, this one included.
         failures: u32,
         /// How long it waits once its run is gone; `None`: it is not tried again.
         retry: Option<Duration>,
@@ -136,14 +136,14 @@ pub enum Report {
     StopDeadline(Instance),
     /// It survives SIGKILL; it is killed again.
     Unkillable {
-        /// Which run.
+        /// The run that was to end.
         instance: Instance,
-        /// Since when.
+        /// When its stop began.
         since: Instant,
     },
     /// The time for an ordered stop is over; all that is left is killed.
     StopForced {
-        /// What is left.
+        /// The runs that get SIGKILL, in the order of the table.
         left: Vec<Instance>,
     },
     /// The event names no service of this tree.
@@ -152,9 +152,9 @@ pub enum Report {
     StaleInstance(Event),
     /// The event does not fit the state.
     DoesNotFit {
-        /// What came.
+        /// As the shell told it.
         event: Event,
-        /// The state it met.
+        /// The phase that the service was in, in words for the log.
         state: &'static str,
     },
 }

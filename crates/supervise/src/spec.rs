@@ -67,7 +67,7 @@ impl fmt::Debug for Name {
 /// A service or a task: what it waits for, how long it may take, what happens when it ends.
 #[derive(Debug, Clone)]
 pub struct Spec {
-    /// Its name.
+    /// Unique in its tree.
     pub name: Name,
     /// What must hold before it is started. Losing a need later does not stop it.
     pub needs: Vec<Need>,
@@ -174,7 +174,7 @@ pub enum InvalidTree {
     UnknownNeed {
         /// Who needs it.
         service: Name,
-        /// What it names.
+        /// The name that no service has.
         need: Name,
     },
     /// Needs that go round; each service needs the next, the last one the first.
@@ -183,9 +183,9 @@ pub enum InvalidTree {
     /// A group is restarted together, so each member must be one that runs for good.
     #[error("service `{service}` may finish, so it cannot be restarted together with group `{group}`")]
     FinishesInGroup {
-        /// The member.
+        /// The member that may finish.
         service: Name,
-        /// Its group.
+        /// The group it is a member of.
         group: Name,
     },
     /// A wait of no time is a tight loop; a cap below the first wait is no cap.
@@ -210,7 +210,7 @@ pub enum NotTaken {
     NeedLeaves {
         /// Who needs it.
         service: Name,
-        /// What goes.
+        /// The service that is being given up.
         need: Name,
     },
     /// The whole tree stops.
@@ -228,7 +228,7 @@ pub enum NotGivenUp {
     /// nothing ends that nobody named.
     #[error("service `{by}` stays and needs `{service}`")]
     Needed {
-        /// What was to go.
+        /// The service that was to be given up.
         service: Name,
         /// Who needs it.
         by: Name,

@@ -14,9 +14,9 @@ const CRASH_LOOP: u32 = 3;
 pub struct Status {
     /// Its name.
     pub name: Name,
-    /// Where it is.
+    /// Where it is between start and end.
     pub state: State,
-    /// Since when.
+    /// When it came into that state.
     pub since: Instant,
     /// How often it was started after the first time.
     pub restarts: u64,
@@ -45,7 +45,7 @@ pub enum State {
     Ready,
     /// Failed, tried again then.
     BackingOff {
-        /// When.
+        /// The end of the wait.
         until: Instant,
     },
     /// To be stopped, or told to stop and not yet gone.

@@ -35,13 +35,12 @@ pub(crate) struct Member {
     pub(crate) assignment: Assignment,
     /// What a coordinator signs with; a node has none of it.
     pub(crate) authorities: Option<Authorities>,
-    /// Its WireGuard key.
+    /// WireGuard's, from DATA.
     pub(crate) vpn_key: VpnPrivKey,
     /// Where VPN addresses come from.
     pub(crate) vpn_prefix: Ipv4Prefix,
     /// Until the owner's first authenticated call: what `Claim` answers with. The API takes it.
     pub(crate) first_contact: Option<(FirstContact, ConfigDigest)>,
-    /// Its data partition.
     pub(crate) data: Mounted,
 }
 

@@ -23,34 +23,24 @@ use crate::storage::{self, CloseError, MakeError, MapError, Mapped, MountError, 
 /// Why an effect failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StepError {
-    /// The disk's table.
     #[error(transparent)]
     Disk(#[from] disk::Error),
-    /// The data header.
     #[error(transparent)]
     Header(#[from] storage::HeaderError),
-    /// The block layers.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The new file system.
     #[error(transparent)]
     Make(#[from] MakeError),
-    /// The mount.
     #[error(transparent)]
     Mount(#[from] MountError),
-    /// The files on the data partition, written.
     #[error(transparent)]
     Write(#[from] vault::WriteError),
-    /// The files on the data partition, read.
     #[error(transparent)]
     Load(#[from] vault::LoadError),
-    /// The level in force.
     #[error(transparent)]
     Level(#[from] StatusError),
-    /// The ESP.
     #[error(transparent)]
     Esp(#[from] esp::Error),
-    /// The cap.
     #[error(transparent)]
     Tpm(#[from] tpm::Error),
     /// The plan asks for something before what it stands on.

@@ -60,11 +60,11 @@ impl Refused {
 /// The disk that holds the running system, and its partitions.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
-    /// The whole disk.
+    /// The device node of the whole disk.
     pub(crate) path: PathBuf,
-    /// Where the ESP is.
+    /// That of the ESP.
     pub(crate) esp: PathBuf,
-    /// Where the data partition is.
+    /// That of the data partition.
     pub(crate) data: PathBuf,
     data_number: u32,
 }

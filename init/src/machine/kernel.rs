@@ -37,7 +37,7 @@ pub(crate) enum Error {
 /// What never changes during a boot.
 #[derive(Debug, Clone)]
 pub(crate) struct Boot {
-    /// Which root it runs.
+    /// Release or debug, as the root says.
     pub(crate) profile: Profile,
     /// Names the image.
     pub(crate) root_hash: RootHash,

@@ -63,11 +63,10 @@ pub(crate) enum Error {
 /// An Ethernet link of this machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Link {
-    /// The kernel's name.
+    /// The kernel's, such as `eth0`.
     name: String,
-    /// The kernel's index.
+    /// The kernel's; the same for as long as the card is plugged in.
     index: u32,
-    /// Its Ethernet address.
     mac: [u8; 6],
 }
 
@@ -77,10 +76,10 @@ type Resolvers = Vec<(u32, Vec<Ipv4Addr>)>;
 /// The network as seen by the kernel: what links have, and how to change it.
 #[derive(Debug, Clone)]
 pub(crate) struct Network {
-    /// The routing socket.
+    /// Of a netlink socket for links, addresses, routes and rules.
     pub(crate) handle: Handle,
     board: Board,
-    /// What no link may be given.
+    /// The prefixes of VPN, pods and services: no link is given an address of theirs.
     kept: KeptPrefixes,
     /// Resolvers by link, so that one lease does not wipe another's.
     resolvers: Arc<Mutex<Resolvers>>,
@@ -90,7 +89,6 @@ pub(crate) struct Network {
 /// Links that are up.
 #[derive(Debug)]
 pub(crate) struct Uplink {
-    /// The network.
     pub(crate) network: Network,
 }
 

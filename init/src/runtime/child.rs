@@ -80,7 +80,7 @@ pub(crate) struct Limits {
 /// A running child and its cgroup.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Its process id.
+    /// Of the main process; nobody else has it until the reaper has told its exit.
     pub(crate) pid: Pid,
     cgroup: Cgroup,
     exit: oneshot::Receiver<Exit>,

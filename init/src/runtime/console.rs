@@ -14,9 +14,8 @@ pub(crate) enum Kind {
 /// One of the kernel's consoles.
 #[derive(Debug)]
 pub(crate) struct Console {
-    /// How it is written to.
     pub(crate) kind: Kind,
-    /// Its device.
+    /// Open for writing.
     pub(crate) device: File,
 }
 

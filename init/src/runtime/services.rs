@@ -136,7 +136,6 @@ impl fmt::Debug for Unit {
 /// One service as it is now.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
-    /// What the tree says.
     pub(crate) status: Status,
     /// Its main process, while there is one.
     pub(crate) pid: Option<Pid>,

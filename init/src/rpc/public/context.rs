@@ -32,11 +32,10 @@ pub(crate) struct GoingDown;
 /// What the methods need; calls share it.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// What calls are decided by.
+    /// Calls are decided by them.
     pub(super) facts: Facts,
-    /// What the machine shows.
+    /// Conditions, timeline and last error, for who asks; nothing is decided by them.
     pub(super) shown: BoardReader,
-    /// Where children are started.
     pub(crate) children: Children,
     /// Told once, at the owner's first authenticated call: first contact is over.
     pub(crate) claimed: Notify,
