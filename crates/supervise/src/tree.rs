@@ -10,7 +10,7 @@
 use std::time::{Duration, Instant};
 
 use crate::spec::Order;
-use crate::unit::{Phase, Run, Then, Unit};
+use crate::unit::{Phase, Run, Stage, Then, Unit};
 use crate::{
     Blocker, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, NotGivenUp, NotTaken, Readiness, Report,
     Restart, Spec, Status, StopReason,
@@ -211,14 +211,14 @@ impl Tree {
         let instance = unit.instance();
         let Some(run @ Run::Launching) = unit.run_mut() else { return Fit::No };
         *run = Run::Whole;
-        if let Phase::Starting { .. } = unit.phase {
-            match unit.spec.ready {
+        match unit.stage() {
+            Some(Stage::Starting { .. }) => match unit.spec.ready {
                 Readiness::OnStart => enter_ready(unit, Run::Whole, now),
-                Readiness::Probe => out.push(Effect::Probe(instance.clone())),
-            }
-        }
-        if let Phase::Stopping { kills, .. } = unit.phase {
-            out.push(if kills == 0 { Effect::Terminate(instance) } else { Effect::Kill(instance) });
+                Readiness::Probe => out.push(Effect::Probe(instance)),
+            },
+            Some(Stage::Stopping { kills: 0, .. }) => out.push(Effect::Terminate(instance)),
+            Some(Stage::Stopping { .. }) => out.push(Effect::Kill(instance)),
+            Some(Stage::Ready { .. } | Stage::Draining { .. }) | None => {}
         }
         Fit::Yes
     }
@@ -240,7 +240,9 @@ impl Tree {
 
     fn ready(&mut self, index: usize, now: Instant) -> Fit {
         let unit = &mut self.units[index];
-        let Phase::Starting { run: run @ (Run::Whole | Run::Unreaped), .. } = unit.phase else { return Fit::No };
+        let Phase::Up { run: run @ (Run::Whole | Run::Unreaped), stage: Stage::Starting { .. } } = unit.phase else {
+            return Fit::No;
+        };
         enter_ready(unit, run, now);
         Fit::Yes
     }
@@ -272,20 +274,20 @@ impl Tree {
         };
         if run == Run::Unreaped {
             self.gone(index, then, now);
-        } else if let Phase::Stopping { run, .. } = &mut self.units[index].phase {
+        } else if let Phase::Up { run, stage: Stage::Stopping { .. } } = &mut self.units[index].phase {
             *run = Run::Orphans;
         } else {
             // What a dead main process leaves behind has nobody to end it in good order.
             out.push(Effect::Kill(instance));
-            let phase = Phase::Stopping { run: Run::Orphans, then, kill_at: now + KILL_REPEAT, kills: 1 };
-            self.units[index].enter(phase, now);
+            let stage = Stage::Stopping { then, kill_at: now + KILL_REPEAT, kills: 1 };
+            self.units[index].enter(Phase::Up { run: Run::Orphans, stage }, now);
         }
         fit
     }
 
     fn cgroup_empty(&mut self, index: usize, now: Instant) -> Fit {
         let unit = &mut self.units[index];
-        if let Phase::Stopping { run: Run::Orphans, then, .. } = unit.phase {
+        if let Phase::Up { run: Run::Orphans, stage: Stage::Stopping { then, .. } } = unit.phase {
             self.gone(index, then, now);
             return Fit::Yes;
         }
@@ -306,15 +308,15 @@ impl Tree {
         let mut fit = Fit::No;
         for member in self.members(index) {
             let unit = &mut self.units[member];
+            if unit.is_leaving() {
+                continue;
+            }
             match &mut unit.phase {
-                Phase::Waiting
-                | Phase::Leaving
-                | Phase::Draining { then: Then::Leave, .. }
-                | Phase::Stopping { then: Then::Leave, .. } => continue,
-                Phase::Draining { then, .. } | Phase::Stopping { then, .. } => *then = Then::Wait,
-                Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
+                Phase::Waiting | Phase::Leaving => continue,
+                Phase::Up { stage: Stage::Draining { then } | Stage::Stopping { then, .. }, .. } => *then = Then::Wait,
+                Phase::Up { run, stage: Stage::Starting { .. } | Stage::Ready { .. } } => {
                     let run = *run;
-                    unit.enter(Phase::Draining { run, then: Then::Wait }, now);
+                    unit.drain(run, Then::Wait, now);
                 }
                 Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {
                     unit.enter(Phase::Waiting, now);
@@ -346,15 +348,11 @@ impl Tree {
         for unit in &mut self.units {
             match unit.phase {
                 Phase::Waiting | Phase::BackingOff { .. } => unit.enter(Phase::Stopped, now),
-                Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
-                    unit.enter(Phase::Draining { run, then: Then::Wait }, now);
+                Phase::Up { run, stage: Stage::Starting { .. } | Stage::Ready { .. } } => {
+                    unit.drain(run, Then::Wait, now);
                 }
-                Phase::Draining { .. }
-                | Phase::Stopping { .. }
-                | Phase::Stopped
-                | Phase::Finished
-                | Phase::Failed
-                | Phase::Leaving => {}
+                Phase::Up { stage: Stage::Draining { .. } | Stage::Stopping { .. }, .. } => {}
+                Phase::Stopped | Phase::Finished | Phase::Failed | Phase::Leaving => {}
             }
         }
         Fit::Yes
@@ -380,8 +378,8 @@ impl Tree {
         }
         for member in self.members(index).into_iter().filter(|&member| member != index) {
             let unit = &mut self.units[member];
-            if let Phase::Starting { run, .. } | Phase::Ready { run, .. } = unit.phase {
-                unit.enter(Phase::Draining { run, then: Then::Wait }, now);
+            if let Phase::Up { run, stage: Stage::Starting { .. } | Stage::Ready { .. } } = unit.phase {
+                unit.drain(run, Then::Wait, now);
             }
         }
         then
@@ -443,17 +441,17 @@ impl Tree {
                 continue;
             }
             match &mut unit.phase {
-                Phase::Starting { run, .. } => {
+                Phase::Up { run, stage: Stage::Starting { .. } } => {
                     let run = *run;
                     let then = self.fail(index, Ending::StartDeadline, now, out);
-                    self.units[index].enter(Phase::Draining { run, then }, now);
+                    self.units[index].drain(run, then, now);
                 }
-                Phase::Ready { stable_at, .. } => {
+                Phase::Up { stage: Stage::Ready { stable_at }, .. } => {
                     *stable_at = None;
                     unit.failures = 0;
                     out.push(Effect::Report(Report::Stable(instance)));
                 }
-                Phase::Stopping { run, kill_at, kills, .. } => {
+                Phase::Up { run, stage: Stage::Stopping { kill_at, kills, .. } } => {
                     out.push(Effect::Report(if *kills == 0 {
                         Report::StopDeadline(instance.clone())
                     } else {
@@ -467,12 +465,8 @@ impl Tree {
                 }
                 Phase::BackingOff { .. } => unit.enter(Phase::Waiting, now),
                 // These have no deadline.
-                Phase::Draining { .. }
-                | Phase::Waiting
-                | Phase::Stopped
-                | Phase::Finished
-                | Phase::Failed
-                | Phase::Leaving => {}
+                Phase::Up { stage: Stage::Draining { .. }, .. } => {}
+                Phase::Waiting | Phase::Stopped | Phase::Finished | Phase::Failed | Phase::Leaving => {}
             }
         }
         match self.course {
@@ -489,8 +483,9 @@ impl Tree {
         }
         for unit in &mut self.units {
             let instance = unit.instance();
-            if let Phase::Draining { run, then } | Phase::Stopping { run, then, .. } = unit.phase {
-                unit.phase = Phase::Stopping { run, then, kill_at: now + KILL_REPEAT, kills: 1 };
+            if let (Some(run), Some(then)) = (unit.run(), unit.then()) {
+                let stage = Stage::Stopping { then, kill_at: now + KILL_REPEAT, kills: 1 };
+                unit.phase = Phase::Up { run, stage };
                 if run != Run::Launching {
                     out.push(Effect::Kill(instance));
                 }
@@ -510,9 +505,10 @@ impl Tree {
             let free = !self.order.dependents[index].iter().any(|&other| self.units[other].is_ending());
             let unit = &mut self.units[index];
             let instance = unit.instance();
-            if let (true, Phase::Draining { run, then }) = (free, &unit.phase) {
+            if let (true, Phase::Up { run, stage: Stage::Draining { then } }) = (free, &unit.phase) {
                 let (run, then) = (*run, *then);
-                unit.phase = Phase::Stopping { run, then, kill_at: now + unit.spec.stop_deadline, kills: 0 };
+                let stage = Stage::Stopping { then, kill_at: now + unit.spec.stop_deadline, kills: 0 };
+                unit.phase = Phase::Up { run, stage };
                 if run != Run::Launching {
                     out.push(Effect::Terminate(instance));
                 }
@@ -551,7 +547,7 @@ impl Tree {
                 let unit = &mut self.units[index];
                 unit.attempts += 1;
                 let deadline = now + unit.spec.start_deadline;
-                unit.enter(Phase::Starting { run: Run::Launching, deadline }, now);
+                unit.enter(Phase::Up { run: Run::Launching, stage: Stage::Starting { deadline } }, now);
                 out.push(Effect::Start(unit.instance()));
             }
         }
@@ -563,5 +559,5 @@ fn enter_ready(unit: &mut Unit, run: Run, now: Instant) {
         Restart::Always(backoff) | Restart::UntilSuccess(backoff) if unit.failures > 0 => Some(now + backoff.stable),
         Restart::Always(_) | Restart::UntilSuccess(_) | Restart::Never => None,
     };
-    unit.enter(Phase::Ready { run, stable_at }, now);
+    unit.enter(Phase::Up { run, stage: Stage::Ready { stable_at } }, now);
 }

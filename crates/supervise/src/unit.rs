@@ -96,24 +96,10 @@ pub(crate) struct Unit {
 #[derive(Debug)]
 pub(crate) enum Phase {
     Waiting,
-    Starting {
+    /// Something of an instance exists.
+    Up {
         run: Run,
-        deadline: Instant,
-    },
-    Ready {
-        run: Run,
-        stable_at: Option<Instant>,
-    },
-    /// Still up: to be stopped once nothing that needs it and also stops is left.
-    Draining {
-        run: Run,
-        then: Then,
-    },
-    Stopping {
-        run: Run,
-        then: Then,
-        kill_at: Instant,
-        kills: u32,
+        stage: Stage,
     },
     BackingOff {
         until: Instant,
@@ -123,6 +109,26 @@ pub(crate) enum Phase {
     Failed,
     /// Given up, and nothing of it runs: it goes once nothing in the tree needs it.
     Leaving,
+}
+
+/// How far the instance has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Stage {
+    Starting {
+        deadline: Instant,
+    },
+    Ready {
+        stable_at: Option<Instant>,
+    },
+    /// To be stopped once nothing that needs it and also stops is left.
+    Draining {
+        then: Then,
+    },
+    Stopping {
+        then: Then,
+        kill_at: Instant,
+        kills: u32,
+    },
 }
 
 /// What exists of an instance.
@@ -168,53 +174,33 @@ impl Unit {
         self.since = now;
     }
 
+    /// From now on it is to be stopped, when it is its turn.
+    pub(crate) fn drain(&mut self, run: Run, then: Then, now: Instant) {
+        self.enter(Phase::Up { run, stage: Stage::Draining { then } }, now);
+    }
+
     /// The present or last instance.
     pub(crate) fn instance(&self) -> Instance {
         Instance { service: self.spec.name.clone(), attempt: self.attempts }
     }
 
-    pub(crate) fn run(&self) -> Option<Run> {
-        match self.phase {
-            Phase::Starting { run, .. }
-            | Phase::Ready { run, .. }
-            | Phase::Draining { run, .. }
-            | Phase::Stopping { run, .. } => Some(run),
-            Phase::Waiting
-            | Phase::BackingOff { .. }
-            | Phase::Stopped
-            | Phase::Finished
-            | Phase::Failed
-            | Phase::Leaving => None,
-        }
+    pub(crate) const fn run(&self) -> Option<Run> {
+        if let Phase::Up { run, .. } = self.phase { Some(run) } else { None }
     }
 
-    pub(crate) fn run_mut(&mut self) -> Option<&mut Run> {
-        match &mut self.phase {
-            Phase::Starting { run, .. }
-            | Phase::Ready { run, .. }
-            | Phase::Draining { run, .. }
-            | Phase::Stopping { run, .. } => Some(run),
-            Phase::Waiting
-            | Phase::BackingOff { .. }
-            | Phase::Stopped
-            | Phase::Finished
-            | Phase::Failed
-            | Phase::Leaving => None,
-        }
+    pub(crate) const fn run_mut(&mut self) -> Option<&mut Run> {
+        if let Phase::Up { run, .. } = &mut self.phase { Some(run) } else { None }
+    }
+
+    pub(crate) const fn stage(&self) -> Option<Stage> {
+        if let Phase::Up { stage, .. } = self.phase { Some(stage) } else { None }
     }
 
     /// What becomes of it once its run is gone; none while its end has not begun.
     pub(crate) const fn then(&self) -> Option<Then> {
-        match self.phase {
-            Phase::Draining { then, .. } | Phase::Stopping { then, .. } => Some(then),
-            Phase::Waiting
-            | Phase::Starting { .. }
-            | Phase::Ready { .. }
-            | Phase::BackingOff { .. }
-            | Phase::Stopped
-            | Phase::Finished
-            | Phase::Failed
-            | Phase::Leaving => None,
+        match self.stage() {
+            Some(Stage::Draining { then } | Stage::Stopping { then, .. }) => Some(then),
+            Some(Stage::Starting { .. } | Stage::Ready { .. }) | None => None,
         }
     }
 
@@ -231,10 +217,10 @@ impl Unit {
     /// From now on it is on its way out of the tree.
     pub(crate) fn leave(&mut self, now: Instant) {
         match &mut self.phase {
-            Phase::Draining { then, .. } | Phase::Stopping { then, .. } => *then = Then::Leave,
-            Phase::Starting { run, .. } | Phase::Ready { run, .. } => {
+            Phase::Up { stage: Stage::Draining { then } | Stage::Stopping { then, .. }, .. } => *then = Then::Leave,
+            Phase::Up { run, stage: Stage::Starting { .. } | Stage::Ready { .. } } => {
                 let run = *run;
-                self.enter(Phase::Draining { run, then: Then::Leave }, now);
+                self.drain(run, Then::Leave, now);
             }
             Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Finished | Phase::Failed => {
                 self.enter(Phase::Leaving, now);
@@ -246,19 +232,11 @@ impl Unit {
     /// Whether this service, as a need, holds.
     pub(crate) const fn satisfies(&self, need: &Need) -> bool {
         match (need, &self.phase) {
-            (_, Phase::Ready { .. } | Phase::Finished) => true,
-            (Need::Started(_), Phase::Starting { run, .. }) => !matches!(run, Run::Launching),
-            (Need::Ready(_), Phase::Starting { .. })
-            | (
-                _,
-                Phase::Waiting
-                | Phase::Draining { .. }
-                | Phase::Stopping { .. }
-                | Phase::BackingOff { .. }
-                | Phase::Stopped
-                | Phase::Failed
-                | Phase::Leaving,
-            ) => false,
+            (_, Phase::Up { stage: Stage::Ready { .. }, .. } | Phase::Finished) => true,
+            (Need::Started(_), Phase::Up { run, stage: Stage::Starting { .. } }) => !matches!(run, Run::Launching),
+            (Need::Ready(_), Phase::Up { stage: Stage::Starting { .. }, .. })
+            | (_, Phase::Up { stage: Stage::Draining { .. } | Stage::Stopping { .. }, .. })
+            | (_, Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Failed | Phase::Leaving) => false,
         }
     }
 
@@ -279,28 +257,25 @@ impl Unit {
 
     pub(crate) const fn deadline(&self) -> Option<(Instant, &'static str)> {
         match self.phase {
-            Phase::Starting { deadline, .. } => Some((deadline, "start deadline")),
-            Phase::Ready { stable_at: Some(at), .. } => Some((at, "stable uptime")),
-            Phase::Stopping { kill_at, kills: 0, .. } => Some((kill_at, "stop deadline")),
-            Phase::Stopping { kill_at, .. } => Some((kill_at, "kill again")),
+            Phase::Up { stage, .. } => match stage {
+                Stage::Starting { deadline } => Some((deadline, "start deadline")),
+                Stage::Ready { stable_at: Some(at) } => Some((at, "stable uptime")),
+                Stage::Stopping { kill_at, kills: 0, .. } => Some((kill_at, "stop deadline")),
+                Stage::Stopping { kill_at, .. } => Some((kill_at, "kill again")),
+                Stage::Ready { stable_at: None } | Stage::Draining { .. } => None,
+            },
             Phase::BackingOff { until } => Some((until, "back-off")),
-            Phase::Waiting
-            | Phase::Ready { stable_at: None, .. }
-            | Phase::Draining { .. }
-            | Phase::Stopped
-            | Phase::Finished
-            | Phase::Failed
-            | Phase::Leaving => None,
+            Phase::Waiting | Phase::Stopped | Phase::Finished | Phase::Failed | Phase::Leaving => None,
         }
     }
 
     pub(crate) const fn phase_name(&self) -> &'static str {
         match self.phase {
             Phase::Waiting => "waiting",
-            Phase::Starting { .. } => "starting",
-            Phase::Ready { .. } => "ready",
-            Phase::Draining { .. } => "draining",
-            Phase::Stopping { .. } => "stopping",
+            Phase::Up { stage: Stage::Starting { .. }, .. } => "starting",
+            Phase::Up { stage: Stage::Ready { .. }, .. } => "ready",
+            Phase::Up { stage: Stage::Draining { .. }, .. } => "draining",
+            Phase::Up { stage: Stage::Stopping { .. }, .. } => "stopping",
             Phase::BackingOff { .. } => "backing off",
             Phase::Stopped => "stopped",
             Phase::Finished => "finished",
@@ -313,9 +288,9 @@ impl Unit {
     pub(crate) fn status(&self, blockers: Vec<Blocker>) -> Status {
         let state = match self.phase {
             Phase::Waiting => State::Waiting(blockers),
-            Phase::Starting { .. } => State::Starting,
-            Phase::Ready { .. } => State::Ready,
-            Phase::Draining { .. } | Phase::Stopping { .. } => State::Stopping,
+            Phase::Up { stage: Stage::Starting { .. }, .. } => State::Starting,
+            Phase::Up { stage: Stage::Ready { .. }, .. } => State::Ready,
+            Phase::Up { stage: Stage::Draining { .. } | Stage::Stopping { .. }, .. } => State::Stopping,
             Phase::BackingOff { until } => State::BackingOff { until },
             Phase::Stopped | Phase::Leaving => State::Stopped,
             Phase::Finished => State::Finished,
