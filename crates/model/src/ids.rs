@@ -66,6 +66,8 @@ hex_id! {
     ConfigDigest, 32;
     /// Root hash of a dm-verity tree: names an image.
     RootHash, 32;
+    /// A machine's public key in the VPN (X25519, raw).
+    VpnPubKey, 32;
 }
 
 impl RootHash {

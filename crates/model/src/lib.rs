@@ -18,7 +18,9 @@ pub use assignment::{Assignment, BadAssignment, pod_prefix};
 pub use caller::Caller;
 pub use chain::Chain;
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
-pub use ids::{BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid};
+pub use ids::{
+    BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid, VpnPubKey,
+};
 pub use machine::{BootClass, ClusterRole, ColdStart, KubernetesRole, Level, MachineState, Protection};
 pub use net::{
     BadPrefix, ETCD_CLIENT_PORT, ETCD_PEER_PORT, Ipv4Prefix, KUBERNETES_API_PORT, KeptPrefixes, LINK_BITS,

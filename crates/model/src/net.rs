@@ -25,7 +25,7 @@ pub const POD_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 244, 
 pub const SERVICE_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 96, 0, 0), bits: 16 };
 
 /// An IPv4 prefix whose host bits are zero.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ipv4Prefix {
     address: Ipv4Addr,
     bits: u8,

@@ -41,6 +41,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("benches", Kind::Pure),
     ("dhcp", Kind::Pure),
     ("door", Kind::Pure),
+    ("mesh", Kind::Pure),
     ("enrol", Kind::Pure),
     ("formats", Kind::Pure),
     ("keys", Kind::Pure),

@@ -1,0 +1,104 @@
+//! Whether a peer answers, from the kernel's counters alone: they know nothing of clocks that were set.
+//!
+//! WireGuard answers everything within ten seconds, if only with an empty packet (whitepaper, section 6.5, passive
+//! keepalive). So who got something and has said nothing for longer than that is not there, or not there any more.
+
+use std::time::{Duration, Instant};
+
+use crate::kernel::Counters;
+
+/// A passive keepalive comes after 10 s at the latest (`KEEPALIVE_TIMEOUT`); one more for the way and a busy host.
+pub const SILENT_AFTER: Duration = Duration::from_secs(11);
+/// An answer to a first handshake takes one round trip. WireGuard tries again 5 s after a try (`REKEY_TIMEOUT`), so the next
+/// endpoint is in place by then.
+pub const TRY: Duration = Duration::from_secs(3);
+
+/// What is known of one peer's answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Answering {
+    seen: Option<Counters>,
+    /// It has answered since something new was tried.
+    answered: bool,
+    /// Since when something that was sent has no answer.
+    waits_since: Option<Instant>,
+}
+
+impl Answering {
+    /// Takes a look at the counters.
+    pub fn look(&mut self, counters: Counters, now: Instant) {
+        let before = match self.seen.replace(counters) {
+            // The kernel's peer was made anew.
+            Some(before) if before.sent > counters.sent || before.received > counters.received => Counters::default(),
+            Some(before) => before,
+            None => Counters::default(),
+        };
+        if counters.received > before.received {
+            self.answered = true;
+            self.waits_since = None;
+        } else if counters.sent > before.sent {
+            self.waits_since.get_or_insert(now);
+        }
+    }
+
+    /// Something new is tried from now on: another endpoint, or the same peer made anew.
+    pub const fn try_again(&mut self) {
+        self.answered = false;
+        // Nothing was sent there yet.
+        self.waits_since = None;
+    }
+
+    /// When this peer is given up at its present endpoint, if it says nothing until then.
+    #[must_use]
+    pub fn silent_at(&self) -> Option<Instant> {
+        let patience = if self.answered { SILENT_AFTER } else { TRY };
+        self.waits_since.map(|since| since + patience)
+    }
+
+    /// Whether it answers where it is: what works is not to be changed for what might.
+    #[must_use]
+    pub const fn works(&self) -> bool {
+        self.answered && self.waits_since.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(sent: u64, received: u64) -> Counters {
+        Counters { sent, received }
+    }
+
+    /// Proves: M6
+    #[test]
+    fn who_was_told_something_and_says_nothing_is_silent_after_a_while() {
+        let start = testkit::origin();
+        let second = |number| start + Duration::from_secs(number);
+        let mut peer = Answering::default();
+        peer.look(at(0, 0), second(0));
+        assert_eq!((peer.silent_at(), peer.works()), (None, false), "nobody asked it for anything");
+        peer.look(at(148, 0), second(1));
+        assert_eq!(peer.silent_at(), Some(second(4)), "a first handshake");
+        peer.look(at(148, 92), second(2));
+        assert_eq!((peer.silent_at(), peer.works()), (None, true));
+        peer.look(at(300, 92), second(3));
+        assert_eq!(peer.silent_at(), Some(second(14)), "it may take ten seconds to answer");
+        peer.look(at(400, 92), second(9));
+        assert_eq!((peer.silent_at(), peer.works()), (Some(second(14)), false), "more of the same changes nothing");
+        peer.look(at(400, 124), second(13));
+        assert_eq!((peer.silent_at(), peer.works()), (None, true), "an empty packet is an answer");
+    }
+
+    #[test]
+    fn a_peer_that_was_made_anew_counts_from_zero() {
+        let start = testkit::origin();
+        let mut peer = Answering::default();
+        peer.look(at(5000, 5000), start);
+        peer.try_again();
+        assert_eq!((peer.works(), peer.silent_at()), (false, None));
+        peer.look(at(148, 0), start);
+        assert_eq!(peer.silent_at(), Some(start + TRY));
+        peer.look(at(148, 92), start);
+        assert!(peer.works());
+    }
+}

@@ -1,0 +1,67 @@
+//! What the kernel's WireGuard has, and the changes it is asked for (`include/uapi/linux/wireguard.h`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
+
+use model::{Ipv4Prefix, VpnPubKey};
+
+/// A look at the interface.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Its peers.
+    pub peers: BTreeMap<VpnPubKey, FoundPeer>,
+    /// Prefixes of pods that are routed to it.
+    pub routes: BTreeSet<Ipv4Prefix>,
+}
+
+/// A peer, as the kernel has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundPeer {
+    /// Where packets go: what was set, or where the last one that was genuine came from.
+    pub endpoint: Option<SocketAddrV4>,
+    /// Whose packets are its.
+    pub allowed: BTreeSet<Ipv4Prefix>,
+    /// What went to it, handshakes included, and came from it.
+    pub counters: Counters,
+}
+
+/// Bytes since the peer was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// To the peer; tries to shake hands are counted.
+    pub sent: u64,
+    /// From the peer, all genuine.
+    pub received: u64,
+}
+
+/// A change of one peer, inside of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Takes it away, with its session and all that it holds.
+    Remove(VpnPubKey),
+    /// Makes it, or sets what it is allowed; an endpoint of none leaves the kernel's.
+    Set {
+        /// Who.
+        key: VpnPubKey,
+        /// Where packets go from now on.
+        endpoint: Option<SocketAddrV4>,
+        /// Whose packets are its, instead of what was allowed before.
+        allowed: BTreeSet<Ipv4Prefix>,
+    },
+    /// Sets where packets go, and nothing else.
+    Move {
+        /// Who.
+        key: VpnPubKey,
+        /// Where.
+        endpoint: SocketAddrV4,
+    },
+}
+
+/// A change of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// To be routed to the interface.
+    Add(Ipv4Prefix),
+    /// To be routed there no more.
+    Remove(Ipv4Prefix),
+}

@@ -1,0 +1,21 @@
+//! The mesh of one machine: which WireGuard peers and routes there should be, against those that the kernel has.
+//!
+//! Pure: `now`, the peers that the cluster names and what the kernel says go in; what is to be changed in the kernel comes
+//! out, nothing where nothing has to change. It must never open a socket, and it believes the kernel, not its own memory.
+//!
+//! ```text
+//!   peers, one by one or all ──► wanted ──┐
+//!                                         ├─ compare ─► Configure (one netlink message each), Route
+//!   a look at the kernel ───────► found ──┘      └────► Look again: soon while somebody does not answer
+//! ```
+//! * [`peer`]: what the cluster says of a machine, and which endpoints may be tried.
+//! * [`kernel`]: what the kernel has, and the changes it is asked for.
+//! * [`answering`]: whether a peer answers, from the kernel's counters.
+
+pub mod answering;
+pub mod kernel;
+pub mod peer;
+
+mod mesh;
+
+pub use mesh::{Effect, Event, Mesh, Overlap};

@@ -1,0 +1,310 @@
+//! The comparison, and who is tried where.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
+
+use crate::answering::Answering;
+use crate::kernel::{Change, Counters, Found, FoundPeer, Route};
+use crate::peer::{Peer, may_be_tried};
+
+/// Between two looks at the kernel while all is well: what somebody else changed there is put right within it.
+const LOOK: Duration = Duration::from_secs(3);
+/// While a peer does not answer.
+const SOON: Duration = Duration::from_secs(1);
+/// Changes in one message: each takes 200 bytes at most, and the kernel takes messages of 64 KiB.
+const MOST_CHANGES: usize = 128;
+/// So often a peer that says nothing is tried before it is made anew, and each of its endpoints once at least. A peer whose
+/// clock was set back is refused by the kernel that remembers a later time of it, until it is made anew there.
+const TRIES: usize = 3;
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// All machines of the cluster.
+    Peers(BTreeMap<MachineId, Peer>),
+    /// Some of them are others now, are new, or are gone: all of that at once.
+    Changed(BTreeMap<MachineId, Option<Peer>>),
+    /// What the kernel has.
+    Looked(Found),
+    /// A deadline is due.
+    Tick,
+}
+
+/// What the shell is to do, in this order.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// One message to the kernel, so that nobody sees a part of it.
+    Configure(Vec<Change>),
+    /// A route.
+    Route(Route),
+    /// Read what the kernel has.
+    Look,
+    /// Tell the log.
+    Report(Overlap),
+}
+
+/// Two machines cannot have one key, nor speak for one address: the one that comes later is left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{machine} is left out of the mesh: {other} has its key or a part of its addresses")]
+pub struct Overlap {
+    /// Left out.
+    pub machine: MachineId,
+    /// Stays.
+    pub other: MachineId,
+}
+
+/// The mesh as one machine wants it and sees it.
+#[derive(Debug)]
+pub struct Mesh {
+    own: VpnPubKey,
+    kept: KeptPrefixes,
+    wanted: BTreeMap<MachineId, Wanted>,
+    /// Whose a key is, and who speaks for which prefix: a change looks up no more than it changes.
+    keys: BTreeMap<VpnPubKey, MachineId>,
+    prefixes: BTreeMap<Ipv4Prefix, MachineId>,
+    /// By the last look, and what was asked for since.
+    found: Found,
+    next_look: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Wanted {
+    peer: Peer,
+    allowed: BTreeSet<Ipv4Prefix>,
+    /// Those of the peer's endpoints that may be tried.
+    endpoints: Vec<SocketAddrV4>,
+    /// How often it was tried since it last answered.
+    tries: usize,
+    answering: Answering,
+}
+
+impl Mesh {
+    /// Of the machine with this key, in a cluster that keeps these prefixes. The first thing to do is to look.
+    #[must_use]
+    pub fn start(own: VpnPubKey, kept: KeptPrefixes, now: Instant) -> Self {
+        Self {
+            own,
+            kept,
+            wanted: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            prefixes: BTreeMap::new(),
+            found: Found::default(),
+            next_look: Some(now),
+        }
+    }
+
+    /// Takes one event and appends what is to be done, in order.
+    pub fn handle(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
+        match event {
+            Event::Peers(peers) => {
+                let gone = self.wanted.keys().filter(|id| !peers.contains_key(id)).map(|id| (*id, None));
+                let changed = gone.chain(peers.iter().map(|(id, peer)| (*id, Some(peer.clone())))).collect();
+                self.change(changed, out);
+            }
+            Event::Changed(changed) => self.change(changed, out),
+            Event::Looked(found) => {
+                self.found = found;
+                self.put_right(now, out);
+                let waits = self.wanted.values().any(|wanted| wanted.answering.silent_at().is_some());
+                self.next_look = Some(now + if waits { SOON } else { LOOK });
+            }
+            Event::Tick => {}
+        }
+        if self.next_look.is_some_and(|due| due <= now) {
+            self.next_look = None;
+            out.push(Effect::Look);
+        }
+    }
+
+    /// When to come back, and why; none while a look is awaited.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        self.next_look.map(|due| (due, "look at the kernel's peers"))
+    }
+
+    /// Takes what the cluster says of some machines. All that is given up is free before anything is taken.
+    fn change(&mut self, changed: BTreeMap<MachineId, Option<Peer>>, out: &mut Vec<Effect>) {
+        let mut message = Message::default();
+        let mut routes = Vec::new();
+        let news =
+            |(id, peer): &(MachineId, Option<Peer>)| self.wanted.get(id).map(|wanted| &wanted.peer) != peer.as_ref();
+        let changed: Vec<_> = changed.into_iter().filter(news).collect();
+        let given_up: Vec<_> = changed.iter().map(|(id, _)| self.give_up(*id)).collect();
+        let mut steps = Vec::new();
+        for ((id, peer), old) in changed.into_iter().zip(given_up) {
+            let mut changes = Vec::new();
+            if let Some(peer) = peer.filter(|peer| peer.key != self.own) {
+                match self.overlap(id, &peer) {
+                    Some(overlap) => out.push(Effect::Report(overlap)),
+                    None => self.want(id, peer, old.as_ref(), &mut changes),
+                }
+            }
+            steps.push((id, old, changes));
+        }
+        // Only now is it known what nobody has any more.
+        for (id, old, mut changes) in steps {
+            let old = old.map(|old| old.peer);
+            let key = old.as_ref().map(|old| old.key).filter(|key| !self.keys.contains_key(key));
+            // In front of the new key, which takes over its addresses, and in one message with it.
+            changes.splice(..0, key.filter(|key| self.found.peers.contains_key(key)).map(Change::Remove));
+            let pods = old.and_then(|old| old.pods).filter(|pods| !self.prefixes.contains_key(pods));
+            routes.extend(pods.map(Route::Remove));
+            routes.extend(self.wanted.get(&id).and_then(|wanted| wanted.peer.pods).map(Route::Add));
+            message.add(changes);
+        }
+        self.ask(message, routes, out);
+    }
+
+    /// Compares all that is wanted with all that was found.
+    fn put_right(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        let mut message = Message::default();
+        for key in self.found.peers.keys().filter(|key| !self.keys.contains_key(key)) {
+            message.add(vec![Change::Remove(*key)]);
+        }
+        for wanted in self.wanted.values_mut() {
+            message.add(wanted.put_right(self.found.peers.get(&wanted.peer.key), now));
+        }
+        let pods: BTreeSet<_> = self.wanted.values().filter_map(|wanted| wanted.peer.pods).collect();
+        let gone = self.found.routes.difference(&pods).copied().map(Route::Remove);
+        let routes = gone.chain(pods.iter().copied().map(Route::Add)).collect();
+        self.ask(message, routes, out);
+    }
+
+    /// The machine is as if it had never been named.
+    fn give_up(&mut self, id: MachineId) -> Option<Wanted> {
+        let wanted = self.wanted.remove(&id)?;
+        self.keys.remove(&wanted.peer.key);
+        for prefix in &wanted.allowed {
+            self.prefixes.remove(prefix);
+        }
+        Some(wanted)
+    }
+
+    fn overlap(&self, machine: MachineId, peer: &Peer) -> Option<Overlap> {
+        let allowed = peer.allowed();
+        let of_prefix = allowed.iter().find_map(|prefix| self.prefixes.get(prefix));
+        let other = *self.keys.get(&peer.key).or(of_prefix)?;
+        Some(Overlap { machine, other })
+    }
+
+    fn want(&mut self, id: MachineId, peer: Peer, old: Option<&Wanted>, changes: &mut Vec<Change>) {
+        let endpoints = peer.endpoints.iter().copied().filter(|it| may_be_tried(*it, self.kept)).collect();
+        // Its key is who it is: with another one it has answered nothing.
+        let old = old.filter(|old| old.peer.key == peer.key);
+        let answering = old.map(|old| old.answering).unwrap_or_default();
+        let mut wanted = Wanted { allowed: peer.allowed(), endpoints, tries: 0, answering, peer };
+        match self.found.peers.get(&wanted.peer.key) {
+            None => changes.push(wanted.set(wanted.endpoints.first().copied())),
+            Some(found) => {
+                if found.allowed != wanted.allowed {
+                    changes.push(wanted.set(None));
+                }
+                let moved = old.is_none_or(|old| old.endpoints != wanted.endpoints);
+                if moved && !wanted.answering.works() {
+                    changes.extend(wanted.try_at(wanted.endpoints.first().copied(), found.endpoint));
+                }
+            }
+        }
+        self.keys.insert(wanted.peer.key, id);
+        self.prefixes.extend(wanted.allowed.iter().map(|prefix| (*prefix, id)));
+        self.wanted.insert(id, wanted);
+    }
+
+    /// Asks the kernel for what it has not got yet, and takes it for done: the next look tells.
+    fn ask(&mut self, message: Message, routes: Vec<Route>, out: &mut Vec<Effect>) {
+        let found = &mut self.found;
+        message.0.iter().flatten().for_each(|change| found.take(change));
+        out.extend(message.0.into_iter().map(Effect::Configure));
+        let news = routes.into_iter().filter(|route| match route {
+            Route::Add(prefix) => found.routes.insert(*prefix),
+            Route::Remove(prefix) => found.routes.remove(prefix),
+        });
+        out.extend(news.map(Effect::Route));
+    }
+}
+
+impl Wanted {
+    fn set(&self, endpoint: Option<SocketAddrV4>) -> Change {
+        Change::Set { key: self.peer.key, endpoint, allowed: self.allowed.clone() }
+    }
+
+    /// The endpoint behind `found` in the list, the first one behind the last.
+    fn endpoint_after(&self, found: Option<SocketAddrV4>) -> Option<SocketAddrV4> {
+        let place = self.endpoints.iter().position(|endpoint| Some(*endpoint) == found);
+        place.and_then(|place| self.endpoints.get(place + 1)).or(self.endpoints.first()).copied()
+    }
+
+    /// Has packets go to `endpoint`, unless they go there.
+    fn try_at(&mut self, endpoint: Option<SocketAddrV4>, found: Option<SocketAddrV4>) -> Option<Change> {
+        self.answering.try_again();
+        let endpoint = endpoint.filter(|endpoint| Some(*endpoint) != found)?;
+        Some(Change::Move { key: self.peer.key, endpoint })
+    }
+
+    /// What is to be changed, given what the kernel has of it.
+    fn put_right(&mut self, found: Option<&FoundPeer>, now: Instant) -> Vec<Change> {
+        let Some(found) = found else {
+            self.answering = Answering::default();
+            return vec![self.set(self.endpoints.first().copied())];
+        };
+        let mut changes = Vec::new();
+        if found.allowed != self.allowed {
+            changes.push(self.set(None));
+        }
+        self.answering.look(found.counters, now);
+        if self.answering.works() {
+            self.tries = 0;
+        } else if self.answering.silent_at().is_some_and(|due| due <= now) {
+            let endpoint = self.endpoint_after(found.endpoint);
+            self.tries += 1;
+            if self.tries.is_multiple_of(TRIES.max(self.endpoints.len())) {
+                self.answering = Answering::default();
+                return vec![Change::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
+            }
+            changes.extend(self.try_at(endpoint, found.endpoint));
+        } else if found.endpoint.is_none() {
+            changes.extend(self.try_at(self.endpoint_after(None), None));
+        }
+        changes
+    }
+}
+
+/// Messages under way: what belongs together stays in one.
+#[derive(Debug, Default)]
+struct Message(Vec<Vec<Change>>);
+
+impl Message {
+    fn add(&mut self, together: Vec<Change>) {
+        match self.0.last_mut() {
+            _ if together.is_empty() => {}
+            Some(last) if last.len() + together.len() <= MOST_CHANGES => last.extend(together),
+            Some(_) | None => self.0.push(together),
+        }
+    }
+}
+
+impl Found {
+    /// What the kernel makes of a change (`set_peer`, `drivers/net/wireguard/netlink.c`), but for who loses what another
+    /// one is allowed now.
+    fn take(&mut self, change: &Change) {
+        match change {
+            Change::Remove(key) => {
+                self.peers.remove(key);
+            }
+            Change::Set { key, endpoint, allowed } => {
+                let new = FoundPeer { endpoint: None, allowed: BTreeSet::new(), counters: Counters::default() };
+                let peer = self.peers.entry(*key).or_insert(new);
+                peer.allowed.clone_from(allowed);
+                peer.endpoint = endpoint.or(peer.endpoint);
+            }
+            Change::Move { key, endpoint } => {
+                if let Some(peer) = self.peers.get_mut(key) {
+                    peer.endpoint = Some(*endpoint);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! The mesh against a kernel in memory, and machines that answer at some of their endpoints.
+
+#![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+use mesh::kernel::{Change, Counters, Found, FoundPeer, Route};
+use mesh::peer::Peer;
+use mesh::{Effect, Event, Mesh};
+use model::{Ipv4Prefix, KeptPrefixes, MachineId, VPN_PREFIX, VpnPubKey, pod_prefix};
+use proptest::prelude::*;
+
+const OWN: VpnPubKey = VpnPubKey([0xff; 32]);
+
+/// A kernel, the clock, and where machines answer.
+struct World {
+    mesh: Mesh,
+    kernel: Found,
+    now: Instant,
+    /// Which endpoint of which key has somebody who answers.
+    answers: BTreeSet<(VpnPubKey, SocketAddrV4)>,
+    /// Keys that somebody sends to all the time.
+    wanted: BTreeSet<VpnPubKey>,
+    messages: Vec<Vec<Change>>,
+    routes: Vec<Route>,
+    reports: usize,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = testkit::origin();
+        Self {
+            mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), now),
+            kernel: Found::default(),
+            now,
+            answers: BTreeSet::new(),
+            wanted: BTreeSet::new(),
+            messages: Vec::new(),
+            routes: Vec::new(),
+            reports: 0,
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.mesh.handle(event, self.now, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Configure(message) => self.configure(message),
+                Effect::Route(route) => {
+                    // What is so already is answered by an error that the shell takes for done.
+                    let _news = match route {
+                        Route::Add(prefix) => self.kernel.routes.insert(prefix),
+                        Route::Remove(prefix) => self.kernel.routes.remove(&prefix),
+                    };
+                    self.routes.push(route);
+                }
+                Effect::Look => {
+                    let found = self.kernel.clone();
+                    self.handle(Event::Looked(found));
+                }
+                Effect::Report(_) => self.reports += 1,
+            }
+        }
+    }
+
+    /// One message, as `wg_set_device` takes it: an address that another peer is allowed moves to the one that is set; who is
+    /// not there is neither removed nor moved, without an error.
+    fn configure(&mut self, message: Vec<Change>) {
+        assert!(!message.is_empty(), "a message that changes nothing");
+        for change in &message {
+            match change {
+                Change::Remove(key) => drop(self.kernel.peers.remove(key)),
+                Change::Set { key, endpoint, allowed } => {
+                    for (other, peer) in &mut self.kernel.peers {
+                        if other != key {
+                            peer.allowed.retain(|prefix| !allowed.contains(prefix));
+                        }
+                    }
+                    let new = || FoundPeer { endpoint: None, allowed: BTreeSet::new(), counters: Counters::default() };
+                    let peer = self.kernel.peers.entry(*key).or_insert_with(new);
+                    peer.allowed.clone_from(allowed);
+                    peer.endpoint = endpoint.or(peer.endpoint);
+                }
+                Change::Move { key, endpoint } => {
+                    if let Some(peer) = self.kernel.peers.get_mut(key) {
+                        assert_ne!(peer.endpoint.replace(*endpoint), Some(*endpoint), "it was there");
+                    }
+                }
+            }
+        }
+        self.messages.push(message);
+    }
+
+    /// Seconds pass, one by one; whoever is sent to gets a packet each, and answers where it is.
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now += Duration::from_secs(1);
+            for (key, peer) in &mut self.kernel.peers {
+                if let Some(endpoint) = peer.endpoint.filter(|_| self.wanted.contains(key)) {
+                    peer.counters.sent += 148;
+                    peer.counters.received += if self.answers.contains(&(*key, endpoint)) { 92 } else { 0 };
+                }
+            }
+            if self.mesh.poll_timeout().is_some_and(|(due, _)| due <= self.now) {
+                self.handle(Event::Tick);
+            }
+        }
+    }
+
+    fn peers(&mut self, peers: &[(u8, Peer)]) {
+        self.handle(Event::Peers(peers.iter().map(|(id, peer)| (MachineId([*id; 16]), peer.clone())).collect()));
+    }
+
+    fn changed(&mut self, changed: &[(u8, Option<Peer>)]) {
+        let changed = changed.iter().map(|(id, peer)| (MachineId([*id; 16]), peer.clone())).collect();
+        self.handle(Event::Changed(changed));
+    }
+
+    fn endpoint(&self, key: u8) -> Option<SocketAddrV4> {
+        self.kernel.peers.get(&VpnPubKey([key; 32])).and_then(|peer| peer.endpoint)
+    }
+
+    fn answers(&mut self, key: u8, endpoint: &str) {
+        self.answers.insert((VpnPubKey([key; 32]), at(endpoint)));
+    }
+
+    /// The messages since the last call.
+    fn said(&mut self) -> Vec<Vec<Change>> {
+        std::mem::take(&mut self.messages)
+    }
+}
+
+fn at(endpoint: &str) -> SocketAddrV4 {
+    endpoint.parse().expect("an endpoint")
+}
+
+fn peer(key: u8, address: u8, pods: Option<u8>, endpoints: &[&str]) -> Peer {
+    Peer {
+        key: VpnPubKey([key; 32]),
+        vpn_ip: [10, 118, 0, address].into(),
+        pods: pods.map(pod_prefix),
+        endpoints: endpoints.iter().map(|endpoint| at(endpoint)).collect(),
+    }
+}
+
+const HOME: &str = "192.0.2.1:7838";
+const OTHER: &str = "198.51.100.1:7838";
+
+/// Proves: M7
+#[test]
+fn what_should_be_there_is_made_and_nothing_is_written_while_nothing_changes() {
+    let mut world = World::new();
+    let peers = [(1, peer(1, 1, Some(1), &[HOME])), (2, peer(2, 2, None, &[])), (3, peer(0xff, 3, None, &[HOME]))];
+    world.peers(&peers);
+    world.handle(Event::Tick);
+    assert_eq!(world.kernel.peers.len(), 2, "two others, and not itself");
+    assert_eq!(world.kernel.routes, BTreeSet::from([pod_prefix(1)]));
+    assert_eq!((world.endpoint(1), world.endpoint(2)), (Some(at(HOME)), None));
+    assert_eq!(world.said().len(), 1, "one message for all");
+    world.wanted.insert(VpnPubKey([1; 32]));
+    world.answers(1, HOME);
+    world.pass(24 * 3600);
+    world.peers(&peers);
+    world.changed(&[(1, Some(peers[0].1.clone())), (7, None)]);
+    assert_eq!((world.said(), world.routes.len()), (vec![], 1), "not one write in a day");
+}
+
+/// Proves: M7
+#[test]
+fn foreign_peers_and_routes_go_and_missing_ones_come_back() {
+    let mut world = World::new();
+    world.peers(&[(1, peer(1, 1, Some(1), &[HOME]))]);
+    world.handle(Event::Tick);
+    world.said();
+    let foreign = FoundPeer { endpoint: None, allowed: peer(1, 1, None, &[]).allowed(), counters: Counters::default() };
+    world.kernel.peers = BTreeMap::from([(VpnPubKey([9; 32]), foreign)]);
+    world.kernel.routes = BTreeSet::from([pod_prefix(200)]);
+    world.pass(3);
+    assert_eq!(world.kernel.peers.keys().collect::<Vec<_>>(), [&VpnPubKey([1; 32])]);
+    assert_eq!(world.kernel.routes, BTreeSet::from([pod_prefix(1)]));
+    assert_eq!(world.said().len(), 1);
+    world.kernel.peers.get_mut(&VpnPubKey([1; 32])).expect("it is back").allowed.clear();
+    world.pass(3);
+    assert_eq!(world.kernel.peers[&VpnPubKey([1; 32])].allowed, peer(1, 1, Some(1), &[]).allowed());
+}
+
+/// Proves: M5
+#[test]
+fn a_new_key_takes_over_in_one_message_and_pods_move_without_a_gap_in_their_route() {
+    let mut world = World::new();
+    world.peers(&[(1, peer(1, 1, Some(1), &[HOME])), (2, peer(2, 2, None, &[HOME]))]);
+    world.handle(Event::Tick);
+    world.said();
+    world.changed(&[(1, Some(peer(3, 1, Some(1), &[HOME])))]);
+    let key = VpnPubKey([3; 32]);
+    let set = Change::Set { key, endpoint: Some(at(HOME)), allowed: peer(3, 1, Some(1), &[]).allowed() };
+    assert_eq!(world.said(), [vec![Change::Remove(VpnPubKey([1; 32])), set]]);
+    // From the earlier id to the later and back: what is given up is free before it is taken.
+    for (from, to) in [((1, 3), (2, 2)), ((2, 2), (1, 3))] {
+        world.changed(&[
+            (from.0, Some(peer(from.1, from.0, None, &[HOME]))),
+            (to.0, Some(peer(to.1, to.0, Some(1), &[HOME]))),
+        ]);
+        let allowed = &world.kernel.peers[&VpnPubKey([to.1; 32])].allowed;
+        assert!(allowed.contains(&pod_prefix(1)) && world.reports == 0);
+        assert_eq!(world.said().len(), 1);
+    }
+    assert_eq!(world.routes, [Route::Add(pod_prefix(1))], "it was there all the time");
+    world.changed(&[(1, None)]);
+    assert_eq!(world.routes[1..], [Route::Remove(pod_prefix(1))]);
+    assert_eq!(world.said(), [vec![Change::Remove(key)]]);
+}
+
+#[test]
+fn who_claims_what_another_has_is_left_out_and_told_of() {
+    let mut world = World::new();
+    world.peers(&[(1, peer(1, 1, Some(1), &[HOME])), (2, peer(2, 2, Some(1), &[])), (3, peer(1, 3, None, &[]))]);
+    assert_eq!((world.kernel.peers.len(), world.reports), (1, 2));
+    assert!(world.kernel.peers[&VpnPubKey([1; 32])].allowed.contains(&pod_prefix(1)));
+}
+
+/// Proves: M6
+#[test]
+fn an_endpoint_that_works_stays_and_one_that_does_not_is_left_for_the_next() {
+    let mut world = World::new();
+    world.wanted.insert(VpnPubKey([1; 32]));
+    world.answers(1, HOME);
+    world.peers(&[(1, peer(1, 1, None, &["203.0.113.9:7838", "10.118.0.1:7838", HOME]))]);
+    world.pass(10);
+    assert_eq!(world.endpoint(1), Some(at(HOME)), "the first says nothing, the second is the VPN's own");
+    world.said();
+    world.changed(&[(1, Some(peer(1, 1, None, &[OTHER, HOME])))]);
+    world.pass(60);
+    assert_eq!((world.endpoint(1), world.said()), (Some(at(HOME)), vec![]), "it works");
+    // The machine moves, and nobody says a word.
+    world.answers.clear();
+    world.answers(1, OTHER);
+    let seconds = (0..60).take_while(|_| {
+        world.pass(1);
+        world.endpoint(1) != Some(at(OTHER))
+    });
+    let seconds = seconds.count();
+    assert!((11..=15).contains(&seconds), "packets went elsewhere after {seconds} s");
+    world.pass(60);
+    assert_eq!(world.endpoint(1), Some(at(OTHER)));
+}
+
+/// Proves: M6
+#[test]
+fn an_endpoint_that_the_cluster_names_is_taken_at_once_where_the_old_one_does_not_work() {
+    let mut world = World::new();
+    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
+    world.handle(Event::Tick);
+    world.changed(&[(1, Some(peer(1, 1, None, &[OTHER, HOME])))]);
+    assert_eq!(world.endpoint(1), Some(at(OTHER)));
+}
+
+/// Proves: M6
+#[test]
+fn a_new_key_has_answered_nothing_yet() {
+    let mut world = World::new();
+    world.wanted.insert(VpnPubKey([1; 32]));
+    world.answers(1, HOME);
+    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
+    world.pass(10);
+    world.changed(&[(1, Some(peer(2, 1, None, &[HOME])))]);
+    world.changed(&[(1, Some(peer(2, 1, None, &[OTHER, HOME])))]);
+    assert_eq!(world.endpoint(2), Some(at(OTHER)), "that the old one worked at home says nothing of the new one");
+}
+
+#[test]
+fn a_peer_whose_endpoint_was_lost_gets_one_again() {
+    let mut world = World::new();
+    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
+    world.kernel.peers.get_mut(&VpnPubKey([1; 32])).expect("it was made").endpoint = None;
+    world.pass(3);
+    assert_eq!(world.endpoint(1), Some(at(HOME)));
+}
+
+#[test]
+fn one_that_answered_again_is_not_made_anew_for_earlier_silence() {
+    let mut world = World::new();
+    world.wanted.insert(VpnPubKey([1; 32]));
+    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
+    world.answers(1, HOME);
+    // Silent for a while, time and again, with an answer between: never three tries in a row.
+    for _ in 0..5 {
+        world.pass(10);
+        world.answers.clear();
+        world.pass(16);
+        world.answers(1, HOME);
+    }
+    world.pass(10);
+    let removed = world.said().concat().iter().any(|change| matches!(change, Change::Remove(_)));
+    assert!(!removed, "tries between answers do not add up");
+}
+
+/// Its kernel refuses handshakes of a clock that went back, until the peer is made anew there.
+#[test]
+fn a_peer_that_never_answers_is_made_anew_within_half_a_minute_and_only_while_it_is_sent_to() {
+    let mut world = World::new();
+    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
+    world.pass(600);
+    assert_eq!(world.said().len(), 1, "nobody asked for it");
+    world.wanted.insert(VpnPubKey([1; 32]));
+    world.pass(30);
+    let anew = |message: &Vec<Change>| matches!(message[..], [Change::Remove(_), Change::Set { .. }]);
+    let said = world.said();
+    assert!(said.iter().any(anew), "{said:?}");
+    assert_eq!(world.endpoint(1), Some(at(HOME)));
+}
+
+/// What the cluster says of a machine, of few keys, addresses and prefixes, so that they meet.
+fn any_peer() -> impl Strategy<Value = Peer> {
+    let endpoints = proptest::sample::subsequence(vec![HOME, OTHER, "10.118.0.7:7838", "127.0.0.1:7838"], 0..=4);
+    (0..8_u8, 0..6_u8, proptest::option::of(0..4_u8), endpoints)
+        .prop_map(|(key, address, pods, endpoints)| peer(key, address + 1, pods, &endpoints))
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Peers(BTreeMap<u8, Peer>),
+    Changed(BTreeMap<u8, Option<Peer>>),
+    Foreign(u8, u8),
+    Lost(u8),
+    Pass(u64),
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let changed = proptest::collection::btree_map(0..5_u8, proptest::option::of(any_peer()), 1..4);
+    prop_oneof![
+        proptest::collection::btree_map(0..5_u8, any_peer(), 0..5).prop_map(Step::Peers),
+        changed.prop_map(Step::Changed),
+        (0..12_u8, 0..4_u8).prop_map(|(key, pods)| Step::Foreign(key, pods)),
+        (0..8_u8).prop_map(Step::Lost),
+        (1..20_u64).prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    /// Whatever the cluster says and whoever else writes to the kernel: a look later it has what the list says, each address
+    /// has one owner, and then nothing is written any more.
+    ///
+    /// Proves: M5 M7
+    #[test]
+    fn the_kernel_comes_to_what_the_cluster_says(steps in proptest::collection::vec(any_step(), 1..30)) {
+        let mut world = World::new();
+        let mut list: BTreeMap<u8, Peer> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Peers(peers) => {
+                    list = peers;
+                    world.peers(&list.clone().into_iter().collect::<Vec<_>>());
+                }
+                Step::Changed(changed) => {
+                    for (id, peer) in &changed {
+                        match peer {
+                            Some(peer) => drop(list.insert(*id, peer.clone())),
+                            None => drop(list.remove(id)),
+                        }
+                    }
+                    world.changed(&changed.into_iter().collect::<Vec<_>>());
+                }
+                Step::Foreign(key, pods) => {
+                    let allowed = BTreeSet::from([pod_prefix(pods)]);
+                    world.configure(vec![Change::Set { key: VpnPubKey([key; 32]), endpoint: None, allowed }]);
+                    world.kernel.routes.insert(pod_prefix(pods + 100));
+                }
+                Step::Lost(key) => drop(world.kernel.peers.remove(&VpnPubKey([key; 32]))),
+                Step::Pass(seconds) => world.pass(seconds),
+            }
+        }
+        // Those that claim what another has depend on who came first: the whole list is the cluster's, without any.
+        let mut taken = BTreeSet::new();
+        let mut keys = BTreeSet::new();
+        list.retain(|_, peer| keys.insert(peer.key) && peer.allowed().into_iter().all(|prefix| taken.insert(prefix)));
+        world.peers(&list.clone().into_iter().collect::<Vec<_>>());
+        world.pass(4);
+        let expected: BTreeMap<VpnPubKey, BTreeSet<Ipv4Prefix>> =
+            list.values().map(|peer| (peer.key, peer.allowed())).collect();
+        let found: BTreeMap<_, _> =
+            world.kernel.peers.iter().map(|(key, peer)| (*key, peer.allowed.clone())).collect();
+        prop_assert_eq!(found, expected);
+        prop_assert_eq!(&world.kernel.routes, &list.values().filter_map(|peer| peer.pods).collect());
+        world.messages.clear();
+        world.pass(60);
+        prop_assert!(world.messages.is_empty(), "{:?}", world.messages);
+    }
+}
