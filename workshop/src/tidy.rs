@@ -2,6 +2,7 @@
 //! called, what the specification says of tests, and whether what they point at is there. It reads the checkout and reports; with `CAIRN_BLESS` set it writes the
 //! specification's rows of tests anew, and nothing else ever.
 
+mod circles;
 mod directions;
 mod finding;
 mod programs;
@@ -19,7 +20,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
-use self::{finding::Finding, proofs::Proofs, references::Requirements};
+use self::{circles::Circles, finding::Finding, proofs::Proofs, references::Requirements};
 use xtask::{progress::say, workspace::Workspace};
 
 /// `cargo xtask tidy`: prints every broken rule.
@@ -41,6 +42,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
     let metadata =
         MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec().context("cargo metadata")?;
     let mut findings = directions::findings(&metadata);
+    let mut circles = Circles::default();
     let mut proofs = Proofs::of_cases(::tests::TABLES);
     let document = workspace.path(proofs::DOCUMENT);
     let mut specification = fs::read_to_string(&document).context("read the specification")?;
@@ -67,6 +69,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
             let name = shown(workspace, &file);
             findings.extend(text::findings(&name, &source));
             findings.extend(rooms::findings(&name, &source));
+            circles.read(&name, &source);
             findings.extend(requirements.findings(&name, &source));
             if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
                 findings.extend(text::world(&name, &source));
@@ -88,6 +91,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
         fs::write(&document, &specification).context("write the specification")?;
     }
     findings.extend(proofs.findings(&specification));
+    findings.extend(circles.findings());
     findings.sort();
     Ok(findings)
 }
