@@ -109,6 +109,7 @@ impl Report {
     fn tests(&mut self, workspace: &Workspace, cache: &Cache) {
         self.run("kernel", || kernel::build(cache, None).map(drop));
         self.run("components", || components::build(workspace, cache).map(drop));
+        self.count("Go tests", || verdict::of_go(&mut components::tests(workspace)));
         let mut folder = PathBuf::new();
         self.run("image", || {
             folder = image_under_test(workspace, cache, Profile::Release)?;

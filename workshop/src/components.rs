@@ -153,6 +153,13 @@ pub(crate) fn build(workspace: &Workspace, cache: &Cache) -> Result<Components> 
     })
 }
 
+/// The tests of what is added to upstream, built like the component itself, so that hardly anything is compiled twice.
+pub(crate) fn tests(workspace: &Workspace) -> Command {
+    let mut command = go(&workspace.path("components").join(KUBE.name), &KUBE);
+    command.args(["test", "-v", "-mod=readonly", "-trimpath", "-tags", KUBE.tags, "."]);
+    command
+}
+
 impl Components {
     /// What goes into the image: everything but kubectl.
     pub(crate) fn of_image(&self) -> [&Component; 6] {

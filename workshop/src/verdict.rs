@@ -1,4 +1,4 @@
-//! Runs tests through cargo, shows their output as it comes, and counts what passed, failed and was skipped. It must never
+//! Runs tests through cargo and Go, shows their output as it comes, and counts what passed, failed and was skipped. It must never
 //! call a run good that could not be counted.
 
 use std::{
@@ -29,6 +29,14 @@ pub(crate) fn of(cargo_test: &mut Command) -> Result<Counts> {
     counted(cargo_test, add, &mut stdout())
 }
 
+/// Runs one `go test -v …`. The same ends are failures.
+///
+/// # Errors
+/// Go cannot be started, or its output cannot be read or shown.
+pub(crate) fn of_go(go_test: &mut Command) -> Result<Counts> {
+    counted(go_test, add_go, &mut stdout())
+}
+
 /// Runs a whole `cargo xtask test`, which counts for itself: its last line is taken. The same ends are failures.
 ///
 /// # Errors
@@ -44,6 +52,12 @@ fn add(counts: &mut Counts, line: &str) {
     if let Some(more) = result_line(line) {
         *counts += more;
     }
+}
+
+/// By the line that follows each test of Go: `--- PASS: TestName (0.00s)`. Those of parts of a test are indented.
+fn add_go(counts: &mut Counts, line: &str) {
+    let ended = |how| usize::from(line.strip_prefix("--- ").is_some_and(|line| line.starts_with(how)));
+    *counts += Counts { passed: ended("PASS: "), failed: ended("FAIL: "), skipped: ended("SKIP: ") };
 }
 
 fn take_last(counts: &mut Counts, line: &str) {
@@ -143,6 +157,17 @@ mod tests {
             |passed| format!("test result: ok. {passed} passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
         let good = counts(add, &format!("echo '{}'; echo '{}'", line(0), line(3)));
         assert_eq!(good, Counts { passed: 3, failed: 0, skipped: 2 });
+    }
+
+    #[test]
+    fn tests_of_go_are_counted_by_their_own_lines() {
+        let lines = "printf '%s\\n' '=== RUN   TestA' '--- PASS: TestA (0.00s)' '    --- PASS: TestA/part (0.00s)' \
+                     '--- SKIP: TestB (0.00s)' PASS 'ok  \tcairn/components/kube\t0.1s'";
+        assert_eq!(counts(add_go, lines), Counts { passed: 1, failed: 0, skipped: 1 });
+        let failed = Counts { passed: 0, failed: 1, skipped: 0 };
+        assert_eq!(counts(add_go, "echo '--- FAIL: TestA (0.00s)'; exit 1"), failed);
+        assert_eq!(counts(add_go, "echo '?   \tcairn/components/kube\t[no test files]'"), failed);
+        assert_eq!(counts(add_go, "echo FAIL; exit 1"), failed, "the process of the tests has ended");
     }
 
     #[test]
