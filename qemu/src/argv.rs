@@ -304,7 +304,7 @@ mod tests {
     fn everything_else() {
         let mut all = machine(Boot::Microvm(kernel()));
         all.name = "a,b".into();
-        all.nics.push(Nic { mac: Mac::numbered(2), link: Link::Stream("/p/peer".into()) });
+        all.nics.push(Nic { mac: Mac::numbered(2), link: Link::Stream("/p/cable".into()) });
         all.disks.push(Disk {
             content: Content::Raw("/m/second, with comma.img".into()),
             serial: "m1-1".into(),

@@ -2,7 +2,7 @@
 //!
 //! Whoever waits takes a [`Deadline`]; nobody sleeps for a fixed time.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A stretch of time that began when it was made.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +53,12 @@ impl Stopwatch {
     pub fn elapsed(&self) -> Duration {
         self.0.elapsed()
     }
+}
+
+/// What the wall clock says, from 1970; for people, who compare records by it, and for no decision.
+#[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
+pub(crate) fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 #[cfg(test)]

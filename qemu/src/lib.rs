@@ -6,7 +6,7 @@
 //!                             ├─ swtpm    the TPM beside it
 //!                             ├─ process  pid and start time, CPU seconds, death
 //!                             └─ last_words  why it does not come up
-//!   Peer: a host of our own at the other end of a virtual network card
+//!   Network: switches, and hosts of our own, at the other end of virtual network cards
 //! ```
 //! It knows nothing of what runs inside a machine and never reaches out of the host: user networking is restricted,
 //! all else are unix sockets. No step needs root.
@@ -17,7 +17,7 @@ pub mod deadline;
 pub mod host;
 pub mod last_words;
 pub mod machine;
-pub mod peer;
+pub mod network;
 pub mod process;
 pub mod qmp;
 pub mod run;

@@ -142,7 +142,7 @@ pub struct Nic {
 }
 
 /// A hardware address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
@@ -151,6 +151,12 @@ impl Mac {
     pub const fn numbered(number: u32) -> Self {
         let [_, a, b, c] = number.to_be_bytes();
         Self([0x52, 0x54, 0x00, a, b, c])
+    }
+
+    /// Whether it stands for a group of stations, or for all (IEEE 802.3, clause 3.2.3).
+    #[must_use]
+    pub const fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
     }
 }
 
@@ -166,7 +172,7 @@ impl std::fmt::Display for Mac {
 pub enum Link {
     /// QEMU's user network, always restricted: it gives an address by DHCP and forwards ports, and nothing gets out.
     User(Vec<Forward>),
-    /// Ethernet frames over a unix socket on which somebody (a [`crate::peer::Peer`]) listens.
+    /// Ethernet frames over a unix socket on which somebody (a [`crate::network::Cable`]) listens.
     Stream(PathBuf),
 }
 

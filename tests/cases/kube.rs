@@ -13,7 +13,7 @@ use crate::{
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::console::Line;
-use qemu::peer::{Answer, Peer};
+use qemu::network::{Answer, Host};
 use serde_json::Value;
 
 use super::network;
@@ -45,19 +45,19 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 struct Cluster {
     vm: Vm,
     owner: Owner,
-    /// Another network, on a card of its own.
-    peer: Peer,
+    /// Outside, on the segment of a card of its own.
+    outside: Host,
 }
 
 fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Cluster>>> {
     t.shared("kubernetes", |t| {
         let owner = t.owner()?;
         let config = owner.config(NAME, &[])?;
-        let peer = network::outside(u32::MAX)?;
-        let plan = t.machine("m").boot(Via::Uefi).memory_mib(3072).tpm().nic(peer.link());
+        let (outside, cable) = network::outside(u32::MAX)?;
+        let plan = t.machine("m").boot(Via::Uefi).memory_mib(3072).tpm().nic(cable.link());
         let (plan, disk) = plan.raw_disk(DISK_MIB)?;
         disk.put_config(&config)?;
-        Cluster::with_pod(t, plan.start()?, owner, peer)
+        Cluster::with_pod(t, plan.start()?, owner, outside)
     })
 }
 
@@ -251,15 +251,15 @@ fn scanned(t: &Context) -> anyhow::Result<()> {
     let pod = pod.as_str().and_then(|address| address.parse().ok()).with_context(|| format!("the pod is at {pod}"))?;
     // It listens where it is looked for, and answers those who may ask.
     cluster.says_hello()?;
-    network::only_public(t, &cluster.peer)?;
-    network::silent(t, &cluster.peer, pod)?;
+    network::only_public(t, &cluster.outside)?;
+    network::silent(t, &cluster.outside, pod)?;
     for behind in ["10.244.0.1", "10.118.0.1", "10.96.0.1", "127.0.0.1"] {
         let behind = behind.parse().context("an address")?;
-        let asked = cluster.peer.scan_tcp(behind, network::PRIVATE, t.within(20))?;
+        let asked = cluster.outside.scan_tcp(behind, network::PRIVATE, t.within(20))?;
         ensure!(asked.answered().is_empty(), "{behind} answers on {:?}", asked.answered());
     }
-    let near = cluster.peer.scan_tcp(network::MACHINE, [8080, 10250], t.within(20))?;
-    ensure!(near.ports(Answer::Closed) == [8080, 10250], "the peer still reaches the machine itself: {near:?}");
+    let near = cluster.outside.scan_tcp(network::MACHINE, [8080, 10250], t.within(20))?;
+    ensure!(near.ports(Answer::Closed) == [8080, 10250], "the host still reaches the machine itself: {near:?}");
     cluster.says_hello()
 }
 
@@ -436,9 +436,9 @@ fn dependants_first(stopped: &[String]) -> anyhow::Result<()> {
 
 impl Cluster {
     /// Waits until the machine's node is Ready, and starts the web pod.
-    fn with_pod(t: &Context, mut vm: Vm, owner: Owner, peer: Peer) -> anyhow::Result<Self> {
+    fn with_pod(t: &Context, mut vm: Vm, owner: Owner, outside: Host) -> anyhow::Result<Self> {
         owner.status_when_running(NAME, &mut vm, t.within(60))?;
-        let cluster = Self { vm, owner, peer };
+        let cluster = Self { vm, owner, outside };
         cluster.wait_node()?;
         // Pods are refused until the controller-manager has made their namespace's account.
         cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", POD])?;

@@ -1,4 +1,4 @@
-//! What the machine gets from its network, what it takes, and what it gives away to it. Test peers are the networks.
+//! What the machine gets from its network, what it takes, and what it gives away to it. Hosts of our own are on its segments.
 //!
 //! Addresses and ports are written out here: a number taken from the code under test would change with it.
 
@@ -8,7 +8,7 @@ use crate::{Case, Context, Owner, Service, Status, Stranger};
 use anyhow::ensure;
 use api::wire::FaultKind;
 use qemu::machine::Mac;
-use qemu::peer::{Answer, Peer, Setup, StaticRoute};
+use qemu::network::{Answer, Cable, Host, Network, Setup, StaticRoute};
 
 pub(crate) const CASES: &[Case] = &[
     Case { name: "one port is open, and none behind the public address", proves: &["A7"], needs: &[], run: scan },
@@ -25,7 +25,7 @@ const WIREGUARD: u16 = 7838;
 /// kubelet, proxy, controller manager and scheduler with their health.
 pub(crate) const PRIVATE: [u16; 13] =
     [2379, 2380, 6443, 7834, 7835, 8080, 10248, 10249, 10250, 10255, 10256, 10257, 10259];
-/// VPN, pods, services and loopback, to all of which the peer sends by way of the machine.
+/// VPN, pods, services and loopback, to all of which the host outside sends by way of the machine.
 const BEHIND: [(Ipv4Addr, u8); 4] = [
     (Ipv4Addr::new(10, 118, 0, 0), 16),
     (Ipv4Addr::new(10, 244, 0, 0), 16),
@@ -36,23 +36,23 @@ const VPN: Ipv4Addr = Ipv4Addr::new(10, 118, 0, 1);
 /// The machine's own address on its pods' links.
 const POD_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 
-const PEER: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
+const HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
 /// The only address it has to give.
 pub(crate) const MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 100);
 /// Another network.
-const OTHER_PEER: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 1);
+const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 1);
 const OTHER_MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 100);
-/// Of the machine's second card, at whose other end the peer is.
+/// Of the machine's second card, the one on the host's segment.
 const CARD: Mac = Mac::numbered(2);
 const NAME: &str = "scanned";
 
 fn scan(t: &Context) -> anyhow::Result<()> {
-    let (peer, vm, owner) = beside_peer(t, u32::MAX)?;
+    let (host, vm, owner) = beside_host(t, u32::MAX)?;
     let status = owner.status(NAME, &vm)?;
     ensure!(status.vpn_addresses == [format!("{VPN}/16")], "{status:#?}");
-    only_public(t, &peer)?;
+    only_public(t, &host)?;
     for behind in [VPN, POD_GATEWAY, Ipv4Addr::LOCALHOST] {
-        silent(t, &peer, behind)?;
+        silent(t, &host, behind)?;
     }
     // All the while etcd listened there.
     let services = owner.services(NAME, &vm)?;
@@ -61,71 +61,74 @@ fn scan(t: &Context) -> anyhow::Result<()> {
 }
 
 /// Everything that anybody can ask of the machine's public address: the public API answers, WireGuard is there.
-pub(crate) fn only_public(t: &Context, peer: &Peer) -> anyhow::Result<()> {
-    let tcp = peer.scan_tcp(MACHINE, 1..=u16::MAX, t.within(60))?;
+pub(crate) fn only_public(t: &Context, host: &Host) -> anyhow::Result<()> {
+    let tcp = host.scan_tcp(MACHINE, 1..=u16::MAX, t.within(60))?;
     let open = tcp.ports(Answer::Open);
     t.measured(&format!("{MACHINE} of the release image: of {} TCP ports {open:?} are open", u16::MAX));
     ensure!(open == [PUBLIC_API], "open: {open:?}");
     ensure!(PRIVATE.iter().all(|port| tcp.ports(Answer::Closed).contains(port)), "{:?}", tcp.ports(Answer::Silent));
     // The kernel tells of a few closed ports at a time, one a second: so few are asked that it tells of each,
     // and before all of them are asked, which takes what it may tell of for a while.
-    let few = peer.probe_udp(MACHINE, [53, WIREGUARD, 8472, 10250, 51820], b"?", t.within(20))?;
+    let few = host.probe_udp(MACHINE, [53, WIREGUARD, 8472, 10250, 51820], b"?", t.within(20))?;
     ensure!(few.ports(Answer::Silent) == [WIREGUARD], "not closed by UDP: {:?}", few.ports(Answer::Silent));
-    let udp = peer.probe_udp(MACHINE, 1..=u16::MAX, b"?", t.within(60))?;
+    let udp = host.probe_udp(MACHINE, 1..=u16::MAX, b"?", t.within(60))?;
     ensure!(udp.ports(Answer::Open).is_empty(), "answers by UDP: {:?}", udp.ports(Answer::Open));
     Ok(())
 }
 
 /// Not a word comes back from an address behind the machine.
-pub(crate) fn silent(t: &Context, peer: &Peer, behind: Ipv4Addr) -> anyhow::Result<()> {
-    let tcp = peer.scan_tcp(behind, 1..=u16::MAX, t.within(60))?;
+pub(crate) fn silent(t: &Context, host: &Host, behind: Ipv4Addr) -> anyhow::Result<()> {
+    let tcp = host.scan_tcp(behind, 1..=u16::MAX, t.within(60))?;
     ensure!(tcp.answered().is_empty(), "{behind} answers on {:?}", tcp.answered());
-    let udp = peer.probe_udp(behind, [53, WIREGUARD, 8080, 10250], b"?", t.within(20))?;
+    let udp = host.probe_udp(behind, [53, WIREGUARD, 8080, 10250], b"?", t.within(20))?;
     ensure!(udp.answered().is_empty(), "{behind} answers by UDP on {:?}", udp.answered());
     Ok(())
 }
 
 fn lease(t: &Context) -> anyhow::Result<()> {
     const SECONDS: u32 = 20;
-    let (peer, vm, owner) = beside_peer(t, SECONDS)?;
+    let (host, vm, owner) = beside_host(t, SECONDS)?;
     let began = owner.status(NAME, &vm)?.uptime_ms;
     // Longer than the lease: what the machine has then was renewed.
     let end = began + 1500 * u64::from(SECONDS);
     let status = vm.until(t.within(60), || owner.status(NAME, &vm).ok().filter(|status| status.uptime_ms > end))?;
     ensure!(has_address(&status, MACHINE), "{status:#?}");
-    ensure!(peer.lease(CARD) == Some(MACHINE), "{:?}", peer.lease(CARD));
+    ensure!(host.lease(CARD) == Some(MACHINE), "{:?}", host.lease(CARD));
     Ok(())
 }
 
 /// Two networks, and a machine with a card in each that forwards for its pods: a host in one asks for one in the other.
 fn transit(t: &Context) -> anyhow::Result<()> {
     let ports = || [22, 80, PUBLIC_API, 40_001];
-    let one = Peer::start(&network(200, PEER, 24, MACHINE, vec![through((OTHER_PEER, 24), MACHINE)?]))?;
-    let other = Peer::start(&network(201, OTHER_PEER, 24, OTHER_MACHINE, vec![through((PEER, 24), OTHER_MACHINE)?]))?;
+    let network = Network::start(0)?;
+    let here = setup(200, HOST, 24, MACHINE, vec![through((OTHER_HOST, 24), MACHINE)?]);
+    let (one, one_cable) = segment(&network, &here)?;
+    let there = setup(201, OTHER_HOST, 24, OTHER_MACHINE, vec![through((HOST, 24), OTHER_MACHINE)?]);
+    let (other, other_cable) = segment(&network, &there)?;
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let mut vm = t.debug_machine("m")?.nic(one.link()).nic(other.link()).config(&config)?.start()?;
+    let mut vm = t.debug_machine("m")?.nic(one_cable.link()).nic(other_cable.link()).config(&config)?.start()?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
     for address in [MACHINE, OTHER_MACHINE] {
         vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, address).then_some(()))?;
     }
     // Both reach the machine, each on its own link.
-    for (peer, machine) in [(&one, MACHINE), (&other, OTHER_MACHINE)] {
-        let near = peer.scan_tcp(machine, ports(), t.within(20))?;
+    for (host, machine) in [(&one, MACHINE), (&other, OTHER_MACHINE)] {
+        let near = host.scan_tcp(machine, ports(), t.within(20))?;
         ensure!(near.ports(Answer::Open) == [PUBLIC_API], "{near:?}");
     }
     // Neither reaches the other.
-    for (peer, host) in [(&one, OTHER_PEER), (&other, PEER)] {
-        let far = peer.scan_tcp(host, ports(), t.within(20))?;
-        ensure!(far.answered().is_empty(), "{host} answers from the other network: {far:?}");
+    for (host, far_host) in [(&one, OTHER_HOST), (&other, HOST)] {
+        let far = host.scan_tcp(far_host, ports(), t.within(20))?;
+        ensure!(far.answered().is_empty(), "{far_host} answers from the other network: {far:?}");
     }
     // It is the rule that keeps them apart: without it the same hosts reach each other by the same way.
     let mut session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
     session.inject(FaultKind::TestService, "test.router")?;
     vm.until(t.within(20), || is(&owner.services(NAME, &vm).ok()?, "test.router", "stopped").then_some(()))?;
-    for (peer, host) in [(&one, OTHER_PEER), (&other, PEER)] {
-        let far = peer.scan_tcp(host, ports(), t.within(20))?;
-        ensure!(far.ports(Answer::Closed) == ports(), "{host} cannot be reached at all: {far:?}");
+    for (host, far_host) in [(&one, OTHER_HOST), (&other, HOST)] {
+        let far = host.scan_tcp(far_host, ports(), t.within(20))?;
+        ensure!(far.ports(Answer::Closed) == ports(), "{far_host} cannot be reached at all: {far:?}");
     }
     // And nothing else has opened.
     let near = one.scan_tcp(MACHINE, ports(), t.within(20))?;
@@ -141,14 +144,15 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         ([10, 96, 0, 2], 16, [10, 96, 0, 1], "10.96.0.1/16 overlaps 10.96.0.0/16, which is kept for services"),
         ([198, 51, 100, 1], 0, [198, 51, 100, 9], "a link's prefix has 8 to 32 bits, and 198.51.100.9/0 has not"),
     ];
-    let mut peers = Vec::new();
+    let network = Network::start(0)?;
+    let mut cables = Vec::new();
     for (number, (server, bits, given, _)) in (201..).zip(rows) {
-        peers.push(Peer::start(&network(number, server.into(), bits, given.into(), vec![]))?);
+        cables.push(segment(&network, &setup(number, server.into(), bits, given.into(), vec![]))?.1);
     }
-    let good = Peer::start(&network(200, PEER, 24, MACHINE, vec![]))?;
+    let (host, good) = segment(&network, &setup(200, HOST, 24, MACHINE, vec![]))?;
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let plan = peers.iter().fold(t.machine("m"), |plan, peer| plan.nic(peer.link()));
+    let plan = cables.iter().fold(t.machine("m"), |plan, cable| plan.nic(cable.link()));
     let mut vm = plan.nic(good.link()).config(&config)?.start()?;
     let mut unsaid: Vec<&str> = rows.iter().map(|row| row.3).collect();
     vm.console().wait_until("what is refused, and why", t.within(30), |line| {
@@ -161,34 +165,40 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     // The card to the host's own network, and the one whose lease is fit.
     ensure!(status.public_addresses.len() == 2, "{status:#?}");
     ensure!(status.last_error.contains("refused what DHCP server"), "{status:#?}");
-    let answers = good.scan_tcp(MACHINE, [PUBLIC_API], t.within(20))?;
+    let answers = host.scan_tcp(MACHINE, [PUBLIC_API], t.within(20))?;
     ensure!(answers.ports(Answer::Open) == [PUBLIC_API], "{answers:?}");
     Ok(())
 }
 
-/// A running member that has its address on the peer's link from the peer.
-fn beside_peer(t: &Context, lease_seconds: u32) -> anyhow::Result<(Peer, qemu::Vm, Owner)> {
-    let peer = outside(lease_seconds)?;
+/// A running member that has its address on the host's segment from the host.
+fn beside_host(t: &Context, lease_seconds: u32) -> anyhow::Result<(Host, qemu::Vm, Owner)> {
+    let (host, cable) = outside(lease_seconds)?;
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let mut vm = t.machine("m").nic(peer.link()).config(&config)?.start()?;
+    let mut vm = t.machine("m").nic(cable.link()).config(&config)?.start()?;
     owner.status_when_running(NAME, &mut vm, t.within(30))?;
     vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, MACHINE).then_some(()))?;
-    Ok((peer, vm, owner))
+    Ok((host, vm, owner))
 }
 
-/// A network whose one host sends to all that must not be reached by way of the machine.
-pub(crate) fn outside(lease_seconds: u32) -> anyhow::Result<Peer> {
+/// A segment whose one host sends to all that must not be reached by way of the machine, and a cable of it.
+pub(crate) fn outside(lease_seconds: u32) -> anyhow::Result<(Host, Cable)> {
     let routes = BEHIND.into_iter().map(|to| through(to, MACHINE)).collect::<anyhow::Result<_>>()?;
-    let mut setup = network(200, PEER, 24, MACHINE, routes);
+    let mut setup = setup(200, HOST, 24, MACHINE, routes);
     if let Some(dhcp) = &mut setup.dhcp {
         dhcp.lease_seconds = lease_seconds;
     }
-    Ok(Peer::start(&setup)?)
+    segment(&Network::start(0)?, &setup)
+}
+
+/// A segment with a host, and a cable for a machine.
+fn segment(network: &Network, host: &Setup) -> anyhow::Result<(Host, Cable)> {
+    let segment = network.segment();
+    Ok((segment.host(host)?, segment.cable()?))
 }
 
 /// A host that gives one address out, for ever.
-fn network(number: u32, host: Ipv4Addr, bits: u8, gives: Ipv4Addr, routes: Vec<StaticRoute>) -> Setup {
+fn setup(number: u32, host: Ipv4Addr, bits: u8, gives: Ipv4Addr, routes: Vec<StaticRoute>) -> Setup {
     let dhcp = dhcp::Prefix::new(bits).map(|prefix| dhcp::server::Config {
         address: host,
         prefix,

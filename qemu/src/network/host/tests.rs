@@ -1,10 +1,10 @@
-//! The peer's host against another smoltcp host, on a wire of vectors and in virtual time.
+//! A host of ours against another smoltcp host, on a wire of vectors and in virtual time.
 
 use smoltcp::socket::tcp as stream;
 
 use super::*;
 
-const PEER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
+const ASKER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
 const TARGET: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
 const BEHIND: Ipv4Addr = Ipv4Addr::new(10, 118, 0, 1);
 const PAUSE: Duration = Duration::from_secs(1);
@@ -38,23 +38,23 @@ impl Target {
     }
 }
 
-fn host(setup: &Setup) -> Result<Host, BadSetup> {
-    Host::new(setup, crate::deadline::Stopwatch::start().began())
+fn host(setup: &Setup) -> Result<Station, BadSetup> {
+    Station::new(setup, crate::deadline::Stopwatch::start().began())
 }
 
-fn peer() -> Host {
+fn asker() -> Station {
     let routes = vec![StaticRoute { to: BEHIND, prefix: 16, via: TARGET }];
-    host(&Setup { mac: Mac::numbered(1), addresses: vec![(PEER, 24)], routes, dhcp: None }).unwrap()
+    host(&Setup { mac: Mac::numbered(1), addresses: vec![(ASKER, 24)], routes, dhcp: None }).unwrap()
 }
 
 /// Runs both until the scan ends.
-fn run(host: &mut Host, target: &mut Target, scan: Scan) -> Result<Report, NoNextHop> {
+fn run(host: &mut Station, target: &mut Target, scan: Scan) -> Result<Report, NoNextHop> {
     run_losing(host, target, scan, |_| false)
 }
 
 /// Runs both until the scan ends; of the frames both ways those are dropped that `lost` says, asked once for each.
 fn run_losing(
-    host: &mut Host,
+    host: &mut Station,
     target: &mut Target,
     scan: Scan,
     mut lost: impl FnMut(Duration) -> bool,
@@ -88,7 +88,7 @@ fn tcp_scan(target: Ipv4Addr, ports: std::ops::RangeInclusive<u16>) -> Scan {
 #[test]
 fn open_and_closed_ports_are_told_apart_and_open_ones_freed() {
     let mut target = Target::new(&[TARGET], &[22, 7836]);
-    let mut host = peer();
+    let mut host = asker();
     for _ in 0..2 {
         let report = run(&mut host, &mut target, tcp_scan(TARGET, 1..=8000)).unwrap();
         assert_eq!(report.ports(Answer::Open), [22, 7836]);
@@ -111,7 +111,7 @@ fn lost_packets_do_not_make_a_port_silent() {
         frames % 5 == 0
     };
     let mut target = Target::new(&[TARGET], &[22]);
-    let report = run_losing(&mut peer(), &mut target, tcp_scan(TARGET, 20..=59), each_fifth).unwrap();
+    let report = run_losing(&mut asker(), &mut target, tcp_scan(TARGET, 20..=59), each_fifth).unwrap();
     assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 40));
 }
 
@@ -120,7 +120,7 @@ fn lost_packets_do_not_make_a_port_silent() {
 fn a_target_that_stands_still_is_waited_for_and_only_so_long() {
     let stands_still = |pauses: u32| {
         let mut target = Target::new(&[TARGET], &[22]);
-        let mut host = peer();
+        let mut host = asker();
         run(&mut host, &mut target, tcp_scan(TARGET, 1..=1)).unwrap();
         let report = run_losing(&mut host, &mut target, tcp_scan(TARGET, 21..=23), |now| now < PAUSE * pauses);
         report.unwrap().answered().len()
@@ -134,12 +134,12 @@ fn an_address_behind_the_target_is_reached_by_the_route() {
     let ports = 7834..=7836;
     let mut forwarding = Target::new(&[TARGET, BEHIND], &[7835]);
     // It answers from its other address by way of its default route, as Linux would.
-    forwarding.interface.routes_mut().add_default_ipv4_route(PEER).unwrap();
-    let report = run(&mut peer(), &mut forwarding, tcp_scan(BEHIND, ports.clone())).unwrap();
+    forwarding.interface.routes_mut().add_default_ipv4_route(ASKER).unwrap();
+    let report = run(&mut asker(), &mut forwarding, tcp_scan(BEHIND, ports.clone())).unwrap();
     assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![7835], 3));
 
     let mut deaf = Target::new(&[TARGET], &[7835]);
-    let report = run(&mut peer(), &mut deaf, tcp_scan(BEHIND, ports.clone())).unwrap();
+    let report = run(&mut asker(), &mut deaf, tcp_scan(BEHIND, ports.clone())).unwrap();
     assert_eq!(report.ports(Answer::Silent), ports.collect::<Vec<_>>());
 }
 
@@ -147,14 +147,14 @@ fn an_address_behind_the_target_is_reached_by_the_route() {
 fn udp_errors_are_heard() {
     let mut target = Target::new(&[TARGET], &[]);
     let question = Question::Udp(b"hello".to_vec());
-    let report = run(&mut peer(), &mut target, Scan::new(question, TARGET, [7838], PAUSE)).unwrap();
+    let report = run(&mut asker(), &mut target, Scan::new(question, TARGET, [7838], PAUSE)).unwrap();
     assert_eq!(report.ports(Answer::Unreachable), [7838]);
 }
 
 #[test]
 fn nobody_there_is_an_error_and_not_silence() {
     let mut nobody = Target::new(&[Ipv4Addr::new(192, 168, 7, 99)], &[]);
-    let mut host = peer();
+    let mut host = asker();
     assert_eq!(run(&mut host, &mut nobody, tcp_scan(TARGET, 1..=10)), Err(NoNextHop(TARGET)));
     assert_eq!(run(&mut host, &mut nobody, tcp_scan(BEHIND, 1..=10)), Err(NoNextHop(BEHIND)));
     let unroutable = Ipv4Addr::new(203, 0, 113, 1);
@@ -164,29 +164,29 @@ fn nobody_there_is_an_error_and_not_silence() {
 #[test]
 fn a_setup_that_does_not_fit_is_refused() {
     let setup = |addresses| Setup { mac: Mac::numbered(1), addresses, routes: vec![], dhcp: None };
-    assert_eq!(host(&setup(vec![(PEER, 33)])).err(), Some(BadSetup::Prefix(33)));
-    assert_eq!(host(&setup(vec![(PEER, 24); 5])).err(), Some(BadSetup::TooMany));
+    assert_eq!(host(&setup(vec![(ASKER, 33)])).err(), Some(BadSetup::Prefix(33)));
+    assert_eq!(host(&setup(vec![(ASKER, 24); 5])).err(), Some(BadSetup::TooMany));
 }
 
 #[test]
 fn foreign_packets_are_no_answers() {
     assert!(hear(&[]).is_none() && hear(&[0x45; 20]).is_none());
-    let to_another_port = udp(TARGET, PEER, 9, b"x");
+    let to_another_port = udp(TARGET, ASKER, 9, b"x");
     assert!(hear(&to_another_port).is_none());
-    let mut syn = tcp(TARGET, PEER, &probe(SOURCE_PORT, TcpControl::Syn, SEQUENCE));
+    let mut syn = tcp(TARGET, ASKER, &probe(SOURCE_PORT, TcpControl::Syn, SEQUENCE));
     assert!(hear(&syn).is_none(), "acknowledges nothing");
     assert!(asked(&syn).is_some(), "a question");
     syn.truncate(30);
     assert!(hear(&syn).is_none() && asked(&syn).is_none());
-    assert!(asked(&tcp(TARGET, PEER, &probe(22, TcpControl::Rst, SEQUENCE))).is_none());
+    assert!(asked(&tcp(TARGET, ASKER, &probe(22, TcpControl::Rst, SEQUENCE))).is_none());
 }
 
 /// What tests of transit rely on: who is reached says so, for its own addresses and no others.
 #[test]
-fn a_peer_refuses_connections_to_itself() {
+fn a_host_refuses_connections_to_itself() {
     let setup = Setup { mac: Mac::numbered(2), addresses: vec![(TARGET, 24)], routes: vec![], dhcp: None };
     for (target, answer) in [(TARGET, Answer::Closed), (BEHIND, Answer::Silent)] {
-        let (mut asking, mut asked) = (peer(), host(&setup).unwrap());
+        let (mut asking, mut asked) = (asker(), host(&setup).unwrap());
         asking.start(tcp_scan(target, 79..=81));
         let mut now = Duration::ZERO;
         let report = loop {

@@ -1,4 +1,4 @@
-//! The peer as a host on its Ethernet: ARP, static routes, scans, leases. Pure: frames and `now` in, frames out.
+//! A host of our own on a segment: ARP, static routes, scans, leases. Pure: frames and `now` in, frames out.
 //! Nothing listens on it: whoever asks it for a TCP connection is refused, and so knows that it was reached.
 //!
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
@@ -17,11 +17,12 @@ use smoltcp::wire::{
     TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
 };
 
+use super::frame::Frame;
 use super::leases::Leases;
 use super::scan::{Answer, Question, Report, Scan};
 use crate::machine::Mac;
 
-/// Who the peer is.
+/// Who the host is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// Its hardware address.
@@ -34,38 +35,38 @@ pub struct Setup {
     pub dhcp: Option<dhcp::server::Config>,
 }
 
-/// A route of the peer.
+/// A route of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StaticRoute {
     /// Destination prefix.
     pub to: Ipv4Addr,
     /// Length of that prefix in bits.
     pub prefix: u8,
-    /// Next hop, on the peer's link.
+    /// Next hop, on the host's segment.
     pub via: Ipv4Addr,
 }
 
-/// What a peer cannot be.
+/// What a host cannot be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadSetup {
     /// More addresses or routes than [`Setup`] allows.
-    #[error("a peer with too many addresses or routes")]
+    #[error("a host with too many addresses or routes")]
     TooMany,
     /// A prefix is at most 32 bits long.
-    #[error("a peer with a prefix of {0} bits")]
+    #[error("a host with a prefix of {0} bits")]
     Prefix(u8),
     /// Its DHCP server cannot be.
-    #[error("a peer with such a DHCP server")]
+    #[error("a host with such a DHCP server")]
     Dhcp(#[from] dhcp::server::InvalidConfig),
 }
 
-/// Nobody answers for the next hop's address: no question of the scan has left the peer.
+/// Nobody answers for the next hop's address: no question of the scan has left the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no way to {0}: no route, or the next hop does not answer ARP")]
 pub struct NoNextHop(pub Ipv4Addr);
 
-/// The peer without its socket.
-pub(super) struct Host {
+/// The host without its cable.
+pub(super) struct Station {
     interface: Interface,
     wire: Wire,
     sockets: SocketSet<'static>,
@@ -93,7 +94,7 @@ const OUTGOING: usize = 256;
 /// Bytes of probes that are made in advance; the sockets' buffers are four times as large.
 const QUEUED: usize = 32 * 1024;
 
-impl Host {
+impl Station {
     /// `epoch` is the instant that every `now` counts from.
     pub(super) fn new(setup: &Setup, epoch: std::time::Instant) -> Result<Self, BadSetup> {
         let mut wire = Wire::default();
@@ -124,27 +125,27 @@ impl Host {
         Ok(Self { interface, wire, sockets, probes, errors, scan: None, leases })
     }
 
-    /// Takes a frame from the link.
-    pub(super) fn receive(&mut self, frame: Vec<u8>, now: Duration) {
-        match self.leases.as_mut().and_then(|leases| leases.handle(&frame, now)) {
+    /// Takes a frame from its cable.
+    pub(super) fn receive(&mut self, frame: Frame, now: Duration) {
+        match self.leases.as_mut().and_then(|leases| leases.handle(frame.bytes(), now)) {
             Some(answer) => self.wire.outgoing.extend(answer),
             None => self.wire.incoming.push_back(frame),
         }
     }
 
-    /// The address that the card `mac` holds of this peer, or has been offered.
+    /// The address that the card `mac` holds of this host, or has been offered.
     pub(super) fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {
         self.leases.as_ref()?.of(mac)
     }
 
-    /// The next frame for the link.
-    pub(super) fn send(&mut self) -> Option<Vec<u8>> {
+    /// The next frame for its cable.
+    pub(super) fn send(&mut self) -> Option<Frame> {
         self.wire.outgoing.pop_front()
     }
 
-    /// Forgets frames that were meant for a link that is gone.
-    pub(super) fn link_changed(&mut self) {
-        self.wire = Wire::default();
+    /// Whom that frame is for.
+    pub(super) fn next_destination(&self) -> Option<Mac> {
+        self.wire.outgoing.front().map(Frame::destination)
     }
 
     /// Begins a scan; one that still runs is forgotten.
@@ -419,11 +420,11 @@ fn instant(now: Duration) -> Instant {
     Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// Frames between the stack and the link.
+/// Frames between the stack and the cable.
 #[derive(Default)]
 struct Wire {
-    incoming: VecDeque<Vec<u8>>,
-    outgoing: VecDeque<Vec<u8>>,
+    incoming: VecDeque<Frame>,
+    outgoing: VecDeque<Frame>,
 }
 
 impl Device for Wire {
@@ -447,21 +448,21 @@ impl Device for Wire {
     }
 }
 
-struct Received(Vec<u8>);
+struct Received(Frame);
 
 impl phy::RxToken for Received {
     fn consume<R, F: FnOnce(&[u8]) -> R>(self, look: F) -> R {
-        look(&self.0)
+        look(self.0.bytes())
     }
 }
 
-struct Room<'a>(&'a mut VecDeque<Vec<u8>>);
+struct Room<'a>(&'a mut VecDeque<Frame>);
 
 impl phy::TxToken for Room<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
         let mut frame = vec![0; length];
         let result = fill(&mut frame);
-        self.0.push_back(frame);
+        self.0.push_back(Frame::parse(&frame).expect("what is sent on Ethernet has its header"));
         result
     }
 }

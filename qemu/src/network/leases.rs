@@ -1,4 +1,4 @@
-//! The peer's DHCP server: [`dhcp::server`] on the peer's Ethernet. Pure but for the type of its clock.
+//! A host's DHCP server: [`dhcp::server`] on the host's segment. Pure but for the type of its clock.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dhcp::frame::{self, Datagram};
 use dhcp::server::{Config, InvalidConfig, Server};
 
+use super::frame::Frame;
 use crate::machine::Mac;
 
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub(super) struct Leases {
     server: Server,
     mac: Mac,
     address: Ipv4Addr,
-    /// The instant that the peer's clock counts from.
+    /// The instant that the network's clock counts from.
     epoch: Instant,
 }
 
@@ -24,22 +25,22 @@ impl Leases {
     }
 
     /// Takes a frame; none when it is not for a DHCP server. The answer is a frame, too, if there is one.
-    pub(super) fn handle(&mut self, frame: &[u8], now: Duration) -> Option<Option<Vec<u8>>> {
+    pub(super) fn handle(&mut self, frame: &[u8], now: Duration) -> Option<Option<Frame>> {
         let datagram = frame::parse(frame).ok()?;
         if datagram.destination.port() != dhcp::SERVER_PORT {
             return None;
         }
         let reply = self.server.handle(datagram.payload, self.epoch + now);
         Some(reply.and_then(|reply| {
-            // A lease always fits a frame.
-            frame::build(&Datagram {
+            let bytes = frame::build(&Datagram {
                 source_mac: dhcp::Mac(self.mac.0),
                 destination_mac: reply.mac,
                 source: SocketAddrV4::new(self.address, dhcp::SERVER_PORT),
                 destination: SocketAddrV4::new(reply.destination, dhcp::CLIENT_PORT),
                 payload: &reply.bytes,
-            })
-            .ok()
+            });
+            // A lease always fits a frame.
+            Frame::parse(&bytes.ok()?).ok()
         }))
     }
 
@@ -90,14 +91,14 @@ mod tests {
         let mut leases = leases();
         let discover = Message::new(MessageType::Discover, 7, dhcp::Mac(CARD.0));
         let offer = leases.handle(&broadcast(dhcp::SERVER_PORT, &discover.emit()), Duration::ZERO).unwrap().unwrap();
-        let offer = Message::parse(frame::parse(&offer).unwrap().payload).unwrap();
+        let offer = Message::parse(frame::parse(offer.bytes()).unwrap().payload).unwrap();
         assert_eq!((offer.message_type, offer.yiaddr), (MessageType::Offer, FIRST));
 
         let mut request = Message::new(MessageType::Request, 7, dhcp::Mac(CARD.0));
         (request.requested_ip, request.server_id) = (Some(FIRST), Some(SERVER));
         let ack = leases.handle(&broadcast(dhcp::SERVER_PORT, &request.emit()), Duration::ZERO).unwrap().unwrap();
-        assert_eq!(&ack[6..12], &Mac::numbered(1).0);
-        let ack = Message::parse(frame::parse(&ack).unwrap().payload).unwrap();
+        assert_eq!(ack.source(), Mac::numbered(1));
+        let ack = Message::parse(frame::parse(ack.bytes()).unwrap().payload).unwrap();
         assert_eq!((ack.message_type, ack.lease_time), (MessageType::Ack, Some(10)));
         assert_eq!(leases.of(CARD), Some(FIRST));
 

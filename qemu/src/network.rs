@@ -1,0 +1,202 @@
+//! A virtual network: segments, machines and hosts of our own on them, and cables that can be bad.
+//!
+//! ```text
+//!   guest ─ virtio-net ─ QEMU ══ unix stream ══ shell ── frames ── wiring (pure) ┬─ switch   where a frame goes
+//!                                                │                               ├─ fault    what a cable does to it
+//!                                                └── pcap: captures              ├─ counters what became of it
+//!                                                                                └─ host ─ scan, leases
+//! ```
+//! `shell` has the only sockets and the only thread, and decides nothing. What is here are handles on it: each keeps the
+//! network running, which ends with the last of them. Nothing leads out of it to the host's own network. A machine may
+//! be started again at the same cable.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::deadline::Deadline;
+use crate::machine::{Link, Mac};
+
+mod counters;
+mod fault;
+mod frame;
+mod host;
+mod leases;
+mod pcap;
+mod scan;
+mod shell;
+mod switch;
+mod wiring;
+
+pub use counters::{Counters, Reason};
+pub use fault::{Chance, Cut, Faults, HELD_BACK, LONGEST_WAIT, MoreThanAll, ON_THE_WAY};
+pub use frame::{Decoder, Frame, Runt, TooLong, encode};
+pub use host::{BadSetup, NoNextHop, Setup, StaticRoute};
+pub use pcap::Direction;
+pub use scan::{Answer, Question, Report};
+
+use scan::Scan;
+use shell::Running;
+use switch::Port;
+use wiring::SegmentId;
+
+/// A running network without segments, to which they are added.
+#[derive(Debug, Clone)]
+pub struct Network(Arc<Running>);
+
+/// One of its segments: a switch.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    network: Arc<Running>,
+    id: SegmentId,
+}
+
+/// A cable of a segment, to a machine or to a host of ours.
+#[derive(Debug, Clone)]
+pub struct Cable {
+    network: Arc<Running>,
+    port: Port,
+}
+
+/// A small host of our own: it answers ARP, scans, gives leases if it is set up to, and refuses connections to itself.
+#[derive(Debug, Clone)]
+pub struct Host(Cable);
+
+/// Why a scan has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ScanError {
+    /// Nothing could be sent.
+    #[error(transparent)]
+    NoNextHop(#[from] NoNextHop),
+    /// It was not over in time, or another one began in its place.
+    #[error("the scan did not end within {0:?}")]
+    Late(Duration),
+}
+
+/// After the first round of a scan. A few silent ports are so waited for 12.4 s: a machine under emulation, beside
+/// others, has been seen to answer nothing for six.
+const PAUSE: Duration = Duration::from_millis(400);
+
+impl Network {
+    /// Starts a network. What chance does to its frames follows from the seed.
+    ///
+    /// # Errors
+    /// When there is no directory for its sockets, or no thread.
+    pub fn start(seed: u64) -> io::Result<Self> {
+        Ok(Self(Arc::new(Running::start(seed)?)))
+    }
+
+    /// One more segment, which nothing connects to the others.
+    #[must_use]
+    pub fn segment(&self) -> Segment {
+        Segment { network: Arc::clone(&self.0), id: self.0.ask(|shell| shell.wiring.add_segment()) }
+    }
+}
+
+impl Segment {
+    /// A cable for a machine's network card.
+    ///
+    /// # Errors
+    /// When its socket cannot be made.
+    pub fn cable(&self) -> io::Result<Cable> {
+        let id = self.id;
+        let port = self.network.ask(move |shell| shell.add_machine(id))?;
+        Ok(Cable { network: Arc::clone(&self.network), port })
+    }
+
+    /// A host of ours on a cable of its own.
+    ///
+    /// # Errors
+    /// [`BadSetup`]
+    pub fn host(&self, setup: &Setup) -> Result<Host, BadSetup> {
+        let (id, setup) = (self.id, setup.clone());
+        let port = self.network.ask(move |shell| shell.wiring.add_host(id, &setup, shell.clock.began()))?;
+        Ok(Host(Cable { network: Arc::clone(&self.network), port }))
+    }
+}
+
+impl Cable {
+    /// What a network card must be linked to, to be at the end of this cable.
+    #[must_use]
+    pub fn link(&self) -> Link {
+        Link::Stream(self.network.socket(self.port))
+    }
+
+    /// From now on the cable has these faults in that direction.
+    pub fn set_faults(&self, direction: Direction, faults: Faults) {
+        let port = self.port;
+        self.network.ask(move |shell| shell.wiring.set_faults(port, direction, faults));
+    }
+
+    /// What became of the frames of that direction.
+    #[must_use]
+    pub fn counters(&self, direction: Direction) -> Counters {
+        let port = self.port;
+        self.network.ask(move |shell| shell.wiring.counters(port, direction))
+    }
+
+    /// Writes a capture of what the cable's end sends and receives from now on, for Wireshark, in the place of an earlier
+    /// one. `name` is what the interface is called in it. When the file cannot be written it ends there.
+    ///
+    /// # Errors
+    /// When the file cannot be made.
+    pub fn capture(&self, name: &str, file: &Path) -> io::Result<()> {
+        let (port, name, file) = (self.port, name.to_owned(), file.to_owned());
+        self.network.ask(move |shell| shell.capture(port, &name, &file))
+    }
+}
+
+impl Host {
+    /// Its own cable.
+    #[must_use]
+    pub fn cable(&self) -> &Cable {
+        &self.0
+    }
+
+    /// Asks TCP ports of `target`, on the segment or behind a route.
+    ///
+    /// # Errors
+    /// [`ScanError`]
+    pub fn scan_tcp(
+        &self,
+        target: Ipv4Addr,
+        ports: impl IntoIterator<Item = u16>,
+        deadline: Deadline,
+    ) -> Result<Report, ScanError> {
+        self.scan(Scan::new(Question::Tcp, target, ports, PAUSE), deadline)
+    }
+
+    /// Sends `payload` to UDP ports of `target` and waits for whatever comes back.
+    ///
+    /// # Errors
+    /// [`ScanError`]
+    pub fn probe_udp(
+        &self,
+        target: Ipv4Addr,
+        ports: impl IntoIterator<Item = u16>,
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<Report, ScanError> {
+        self.scan(Scan::new(Question::Udp(payload.to_vec()), target, ports, PAUSE), deadline)
+    }
+
+    fn scan(&self, scan: Scan, deadline: Deadline) -> Result<Report, ScanError> {
+        let late = || ScanError::Late(deadline.length());
+        let port = self.0.port;
+        let result = self.0.network.ask(move |shell| shell.scan(port, scan));
+        let report = result.recv_timeout(deadline.left().unwrap_or_default()).map_err(|_| late())??;
+        Ok(report)
+    }
+
+    /// The address that the card `mac` holds of the host's DHCP server, or has been offered.
+    #[must_use]
+    pub fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {
+        let port = self.0.port;
+        self.0.network.ask(move |shell| shell.wiring.lease(port, mac))
+    }
+}
+
+#[cfg(test)]
+mod tests;

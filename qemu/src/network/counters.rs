@@ -1,0 +1,60 @@
+//! What became of the frames of one direction of a cable. Every frame is counted once as taken, and once as delivered,
+//! dropped for a named reason, or still held; whoever passes frames on keeps to that.
+
+use std::collections::BTreeMap;
+
+/// Why a frame went no further.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It has no whole Ethernet header.
+    Runt,
+    /// Nothing is plugged in at the cable's end.
+    Unplugged,
+    /// The cable is cut.
+    Cut,
+    /// The cable loses one in so many.
+    Loss,
+    /// It is longer than the cable takes.
+    Mtu,
+    /// It would have waited too long for a slow cable.
+    Rate,
+    /// Too much is on its way over a slow or long cable.
+    Full,
+    /// The machine takes frames more slowly than they come.
+    Backlog,
+    /// It says that it is from a group of stations, which no station is.
+    GroupSource,
+    /// Whom it is for is where it came from.
+    SamePort,
+    /// Nobody else is on the segment.
+    Alone,
+}
+
+/// Frames by what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Put on the cable.
+    pub taken: u64,
+    /// Made from one that was taken.
+    pub duplicated: u64,
+    /// Arrived: at the cable's end, or through the switch at one port or more.
+    pub delivered: u64,
+    /// Went no further.
+    pub dropped: BTreeMap<Reason, u64>,
+    /// Still on the cable, or before a machine that has not taken them yet.
+    pub held: u64,
+}
+
+impl Counters {
+    pub(super) fn drop(&mut self, reason: Reason, frames: usize) {
+        if frames > 0 {
+            *self.dropped.entry(reason).or_default() += frames as u64;
+        }
+    }
+
+    /// Whether no frame was lost without a reason, and none came from nowhere.
+    #[must_use]
+    pub fn balance(&self) -> bool {
+        self.taken + self.duplicated == self.delivered + self.dropped.values().sum::<u64>() + self.held
+    }
+}

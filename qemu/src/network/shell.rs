@@ -1,0 +1,320 @@
+//! The one thread of a network, with its sockets and files. It moves bytes between them and the [`Wiring`], and tells that
+//! the time; it decides nothing.
+//!
+//! For each machine's cable it listens on a unix socket before the machine starts, and takes a new connection whenever
+//! QEMU makes one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tempfile::TempDir;
+
+use super::frame::{self, Decoder};
+use super::host::NoNextHop;
+use super::pcap;
+use super::scan::{Report, Scan};
+use super::switch::Port;
+use super::wiring::{SegmentId, Wiring};
+use crate::deadline::{Stopwatch, since_1970};
+
+/// The thread of a network, from outside; it ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Running {
+    dir: TempDir,
+    orders: Option<Sender<Order>>,
+    wake: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread is to do between two rounds.
+type Order = Box<dyn FnOnce(&mut Shell) + Send>;
+/// What a scan has found.
+type Found = Result<Report, NoNextHop>;
+
+/// Bytes that are read from a machine before the others get their turn, and that are made ready for one at a time: as
+/// many as the kernel keeps of a unix stream.
+const BATCH: usize = 208 * 1024;
+
+impl Running {
+    pub(super) fn start(seed: u64) -> io::Result<Self> {
+        let dir = tempfile::Builder::new().prefix("cairn-network-").tempdir()?;
+        let (wake, woken) = UnixStream::pair()?;
+        for end in [&wake, &woken] {
+            end.set_nonblocking(true)?;
+        }
+        let (orders, queue) = channel();
+        let (clock, started_at) = (Stopwatch::start(), since_1970());
+        let sockets = dir.path().to_owned();
+        let wiring = Wiring::new(seed);
+        let shell = Shell {
+            wiring,
+            clock,
+            started_at,
+            sockets,
+            machines: BTreeMap::new(),
+            scans: BTreeMap::new(),
+            captures: BTreeMap::new(),
+            woken,
+            orders: queue,
+        };
+        let thread = thread::Builder::new().name("network".into()).spawn(move || shell.run())?;
+        Ok(Self { dir, orders: Some(orders), wake, thread: Some(thread) })
+    }
+
+    /// Has the thread do something, and waits for what comes of it.
+    pub(super) fn ask<T: Send + 'static>(&self, order: impl FnOnce(&mut Shell) -> T + Send + 'static) -> T {
+        let (result, answer) = channel();
+        let order = move |shell: &mut Shell| {
+            // Who asked waits for it.
+            let _told = result.send(order(shell));
+        };
+        if let Some(orders) = &self.orders {
+            let _sent = orders.send(Box::new(order));
+        }
+        self.wake();
+        answer.recv().expect("the thread ends when this is dropped, or has told of its panic")
+    }
+
+    /// Where the thread listens for the machine at this port.
+    pub(super) fn socket(&self, port: Port) -> PathBuf {
+        socket(self.dir.path(), port)
+    }
+
+    fn wake(&self) {
+        // When its buffer is full the thread has been woken often enough.
+        let _woken = (&self.wake).write(&[0]);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.orders = None;
+        self.wake();
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been reported by the thread itself.
+            let _ended = thread.join();
+        }
+    }
+}
+
+fn socket(dir: &Path, port: Port) -> PathBuf {
+    dir.join(format!("cable{}", port.0))
+}
+
+/// The thread's own.
+pub(super) struct Shell {
+    pub(super) wiring: Wiring,
+    pub(super) clock: Stopwatch,
+    /// Time from 1970 to when the clock began.
+    started_at: Duration,
+    sockets: PathBuf,
+    machines: BTreeMap<Port, Socket>,
+    scans: BTreeMap<Port, Sender<Found>>,
+    captures: BTreeMap<Port, BufWriter<File>>,
+    woken: UnixStream,
+    orders: Receiver<Order>,
+}
+
+/// Where a machine's network card is plugged in.
+struct Socket {
+    listener: UnixListener,
+    card: Option<Card>,
+}
+
+/// A network card that is plugged in.
+struct Card {
+    stream: UnixStream,
+    incoming: Decoder,
+    outgoing: Vec<u8>,
+    /// How many of those have been written.
+    written: usize,
+}
+
+impl Shell {
+    /// A cable for a machine.
+    pub(super) fn add_machine(&mut self, segment: SegmentId) -> io::Result<Port> {
+        let port = self.wiring.add_machine(segment);
+        let listener = UnixListener::bind(socket(&self.sockets, port))?;
+        listener.set_nonblocking(true)?;
+        self.machines.insert(port, Socket { listener, card: None });
+        Ok(port)
+    }
+
+    /// Begins a scan; what it finds comes over the channel.
+    pub(super) fn scan(&mut self, host: Port, scan: Scan) -> Receiver<Found> {
+        let (result, answer) = channel();
+        self.wiring.scan(host, scan);
+        self.scans.insert(host, result);
+        answer
+    }
+
+    /// Begins a capture.
+    pub(super) fn capture(&mut self, port: Port, name: &str, file: &Path) -> io::Result<()> {
+        let mut file = BufWriter::new(File::create(file)?);
+        file.write_all(&pcap::header(name))?;
+        file.flush()?;
+        self.wiring.capture(port);
+        self.captures.insert(port, file);
+        Ok(())
+    }
+
+    /// Until the handle is dropped.
+    fn run(mut self) {
+        let mut buffer = vec![0; BATCH];
+        while self.take_orders() {
+            self.wiring.poll(self.clock.elapsed());
+            self.tell_results();
+            self.write_captures();
+            for (port, socket) in &mut self.machines {
+                socket.write(*port, &mut self.wiring);
+            }
+            for (port, what) in self.wait() {
+                self.serve(port, what, &mut buffer);
+            }
+        }
+    }
+
+    /// Whether there may be more.
+    fn take_orders(&mut self) -> bool {
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => order(self),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn tell_results(&mut self) {
+        for (host, result) in self.wiring.results() {
+            if let Some(asker) = self.scans.remove(&host) {
+                // It stopped waiting at its deadline.
+                let _heard = asker.send(result);
+            }
+        }
+    }
+
+    /// Whole frames are in the files at the end of each round: whoever reads one meanwhile finds no half.
+    fn write_captures(&mut self) {
+        for captured in self.wiring.captured() {
+            let time = self.started_at + captured.at;
+            let record = pcap::record(&captured.frame, captured.direction, time);
+            if self.captures.get_mut(&captured.port).is_some_and(|file| file.write_all(&record).is_err()) {
+                self.captures.remove(&captured.port);
+            }
+        }
+        self.captures.retain(|_, file| file.flush().is_ok());
+    }
+
+    /// Waits until there is something to do, and says at which sockets.
+    fn wait(&mut self) -> Vec<(Port, Ready)> {
+        let delay = self.wiring.poll_delay(self.clock.elapsed());
+        let timeout = delay.and_then(|delay| Timespec::try_from(delay).ok());
+        let mut sources = Vec::new();
+        let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
+        for (port, Socket { listener, card }) in &self.machines {
+            sources.push((*port, Ready::Listener));
+            fds.push(PollFd::new(listener, PollFlags::IN));
+            if let Some(card) = card {
+                sources.push((*port, Ready::Card));
+                let writable = if card.outgoing.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+                fds.push(PollFd::new(&card.stream, PollFlags::IN | writable));
+            }
+        }
+        // Interrupted or not: what is ready says so, and the rest is polled again.
+        let _polled = poll(&mut fds, timeout.as_ref());
+        let ready: Vec<_> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            let _woken = self.woken.read(&mut [0; 64]);
+        }
+        sources.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready).map(|(source, _)| source).collect()
+    }
+
+    fn serve(&mut self, port: Port, what: Ready, buffer: &mut [u8]) {
+        let Some(socket) = self.machines.get_mut(&port) else { return };
+        match what {
+            Ready::Listener => socket.accept(port, &mut self.wiring),
+            Ready::Card => socket.read(port, &mut self.wiring, self.clock.elapsed(), buffer),
+        }
+    }
+}
+
+/// What of a machine's cable is ready.
+#[derive(Clone, Copy)]
+enum Ready {
+    Listener,
+    Card,
+}
+
+impl Socket {
+    fn accept(&mut self, port: Port, wiring: &mut Wiring) {
+        if let Ok((stream, _)) = self.listener.accept()
+            && stream.set_nonblocking(true).is_ok()
+        {
+            wiring.connect(port);
+            self.card = Some(Card { stream, incoming: Decoder::default(), outgoing: Vec::new(), written: 0 });
+        }
+    }
+
+    fn read(&mut self, port: Port, wiring: &mut Wiring, now: Duration, buffer: &mut [u8]) {
+        let read = self.card.as_mut().map(|card| card.read(port, wiring, now, buffer));
+        self.unplug_on_error(read, port, wiring);
+    }
+
+    fn write(&mut self, port: Port, wiring: &mut Wiring) {
+        let written = self.card.as_mut().map(|card| card.write(port, wiring));
+        self.unplug_on_error(written, port, wiring);
+    }
+
+    /// QEMU has ended, or is out of step; it may come back.
+    fn unplug_on_error(&mut self, done: Option<io::Result<()>>, port: Port, wiring: &mut Wiring) {
+        if done.is_some_and(|done| done.is_err()) {
+            wiring.disconnect(port);
+            self.card = None;
+        }
+    }
+}
+
+impl Card {
+    fn read(&mut self, port: Port, wiring: &mut Wiring, now: Duration, buffer: &mut [u8]) -> io::Result<()> {
+        match self.stream.read(buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => self.incoming.push(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        while let Some(frame) = self.incoming.pop().map_err(io::Error::other)? {
+            wiring.send(port, frame, now);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, port: Port, wiring: &mut Wiring) -> io::Result<()> {
+        loop {
+            while self.outgoing.len() < BATCH
+                && let Some(frame) = wiring.receive(port)
+            {
+                frame::encode(frame.bytes(), &mut self.outgoing);
+            }
+            if self.outgoing.is_empty() {
+                return Ok(());
+            }
+            match self.stream.write(&self.outgoing[self.written..]) {
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+            if self.written == self.outgoing.len() {
+                self.outgoing.clear();
+                self.written = 0;
+            }
+        }
+    }
+}

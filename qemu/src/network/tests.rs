@@ -1,0 +1,145 @@
+//! A network by its sockets, with network cards that are plain streams.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use super::*;
+
+const HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
+const BROADCAST: [u8; 6] = [0xff; 6];
+const ONE: [u8; 6] = Mac::numbered(8).0;
+const OTHER: [u8; 6] = Mac::numbered(9).0;
+
+fn setup() -> Setup {
+    Setup { mac: Mac::numbered(1), addresses: vec![(HOST, 24)], routes: vec![], dhcp: None }
+}
+
+fn segment() -> Segment {
+    Network::start(7).unwrap().segment()
+}
+
+/// A network card, plugged in.
+struct Card(UnixStream);
+
+impl Card {
+    fn plug(cable: &Cable) -> Self {
+        let Link::Stream(socket) = cable.link() else { panic!("a cable is a stream") };
+        let stream = UnixStream::connect(socket).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        Self(stream)
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        let mut bytes = Vec::new();
+        encode(frame, &mut bytes);
+        self.0.write_all(&bytes).unwrap();
+    }
+
+    fn receive(&mut self) -> Vec<u8> {
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length).unwrap();
+        let mut frame = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap()];
+        self.0.read_exact(&mut frame).unwrap();
+        frame
+    }
+
+    /// What only the host answers, and its answer: then the card is known to be on.
+    fn ask_host(&mut self, own: [u8; 6]) -> Vec<u8> {
+        self.send(
+            &[
+                &BROADCAST[..],
+                &own,
+                &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1],
+                &own,
+                &[192, 168, 7, own[5]],
+                &[0; 6],
+                &HOST.octets(),
+            ]
+            .concat(),
+        );
+        self.receive()
+    }
+}
+
+/// An ARP request for the host's address, and the frame that must come back (RFC 826).
+#[test]
+fn a_host_answers_a_machine_and_the_machine_that_comes_after_it() {
+    let segment = segment();
+    let _host = segment.host(&setup()).unwrap();
+    let cable = segment.cable().unwrap();
+    for _ in 0..2 {
+        let answer = Card::plug(&cable).ask_host(ONE);
+        assert_eq!(answer[..6], ONE);
+        assert_eq!(answer[6..12], Mac::numbered(1).0);
+        assert_eq!(answer[20..22], [0, 2], "an answer");
+        assert_eq!(answer[28..32], HOST.octets());
+    }
+}
+
+#[test]
+fn machines_of_one_segment_reach_each_other_and_none_of_another() {
+    let network = Network::start(7).unwrap();
+    let segments = [network.segment(), network.segment()];
+    let _hosts = segments.each_ref().map(|segment| segment.host(&setup()).unwrap());
+    let mut cards = Vec::new();
+    for (segment, own) in [(0, ONE), (0, OTHER), (1, OTHER)] {
+        let mut card = Card::plug(&segments[segment].cable().unwrap());
+        card.ask_host(own);
+        cards.push(card);
+    }
+    let [one, other, apart] = &mut cards[..] else { panic!("three") };
+    // The first has heard the others' questions.
+    assert_eq!(one.receive()[6..12], OTHER);
+    let message = [&OTHER[..], &ONE, &[0x88, 0xb5], b"hello"].concat();
+    one.send(&message);
+    assert_eq!(other.receive(), message);
+    // Where it had gone to the other segment, too, it would come before the answer.
+    assert_eq!(apart.ask_host(OTHER)[20..22], [0, 2]);
+}
+
+#[test]
+fn a_cut_keeps_frames_from_a_machine_and_they_are_counted() {
+    let segment = segment();
+    let host = segment.host(&setup()).unwrap();
+    let cable = segment.cable().unwrap();
+    let mut card = Card::plug(&cable);
+    card.ask_host(ONE);
+    cable.set_faults(Direction::Received, Faults { cable: Cut::Cut, ..Faults::default() });
+    let scan = host.scan_tcp(Ipv4Addr::new(192, 168, 7, ONE[5]), [1], Deadline::after(Duration::from_millis(100)));
+    assert!(matches!(scan, Err(ScanError::Late(_))));
+    let counters = cable.counters(Direction::Received);
+    assert!(counters.dropped[&Reason::Cut] > 0 && counters.delivered == 1 && counters.balance(), "{counters:?}");
+    cable.set_faults(Direction::Received, Faults::default());
+    // What the host had sent was a question; what comes now is an answer.
+    assert_eq!(card.ask_host(ONE)[20..22], [0, 2]);
+}
+
+#[test]
+fn a_capture_is_whole_while_it_goes_on() {
+    let segment = segment();
+    let _host = segment.host(&setup()).unwrap();
+    let cable = segment.cable().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    cable.capture("m1", file.path()).unwrap();
+    let mut card = Card::plug(&cable);
+    let answer = card.ask_host(ONE);
+    // By the lengths of its blocks: a section, an interface, a question and an answer.
+    let (bytes, mut at, mut blocks) = (fs::read(file.path()).unwrap(), 0, Vec::new());
+    while at < bytes.len() {
+        let [kind, length] = [at, at + 4].map(|at| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()));
+        let length = usize::try_from(length).unwrap();
+        blocks.push((kind, &bytes[at..at + length]));
+        at += length;
+    }
+    assert_eq!(blocks.iter().map(|block| block.0).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 6, 6]);
+    assert_eq!(blocks[3].1[28..28 + answer.len()], answer);
+    assert!(cable.capture("m1", Path::new("/nowhere/m1.pcapng")).is_err());
+}
+
+#[test]
+fn a_scan_without_a_machine_ends_at_its_deadline() {
+    let host = segment().host(&setup()).unwrap();
+    let result = host.scan_tcp(HOST, [1], Deadline::after(Duration::from_millis(10)));
+    assert!(matches!(result, Err(ScanError::Late(_))));
+}
