@@ -15,6 +15,7 @@ use keys::identity::SigningKey;
 use keys::pair::{self, File, SLOT_BYTES, Slot};
 use keys::purpose::Purpose;
 use model::{BootClass, MachineId, NodeName, Secret};
+use qemu::network::{Decoder, Frame, Runt, TooLong};
 
 /// A parser of foreign bytes.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
     Target { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
     Target { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
+    Target { name: "frames", run: frames, because: "a guest says what its network card sends" },
     Target { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
     Target { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
     Target { name: "gpt", run: table::read, because: "stage 0 looks for its slot on whatever disk is plugged in" },
@@ -201,6 +203,33 @@ pub fn dhcp_message(bytes: &[u8]) -> Outcome {
 /// An Ethernet frame that may hold one.
 pub fn dhcp_frame(bytes: &[u8]) -> Outcome {
     outcome(&dhcp::frame::parse(bytes))
+}
+
+/// A stream of Ethernet frames, in one piece and byte by byte: both must be taken for the same.
+pub fn frames(bytes: &[u8]) -> Outcome {
+    let whole = frames_in(bytes, bytes.len().max(1));
+    assert_eq!(frames_in(bytes, 1), whole, "a stream is taken differently by where it is cut");
+    outcome(&whole)
+}
+
+/// The frames of a stream that arrives in such pieces.
+fn frames_in(bytes: &[u8], piece: usize) -> Result<Vec<Frame>, FrameFault> {
+    let (mut decoder, mut frames) = (Decoder::default(), Vec::new());
+    for piece in bytes.chunks(piece) {
+        decoder.push(piece);
+        while let Some(frame) = decoder.pop().map_err(|TooLong(_)| FrameFault::OutOfStep)? {
+            frames.push(Frame::parse(frame).map_err(|Runt(_)| FrameFault::Runt)?);
+        }
+    }
+    if frames.is_empty() { Err(FrameFault::Nothing) } else { Ok(frames) }
+}
+
+/// Why a stream is not one of frames.
+#[derive(Debug, PartialEq, Eq)]
+enum FrameFault {
+    OutOfStep,
+    Runt,
+    Nothing,
 }
 
 /// A TPM's answer: the frame to every command, and the parameters of each.
