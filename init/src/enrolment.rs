@@ -28,7 +28,7 @@ use tokio::sync::mpsc;
 use crate::facts::Link;
 use crate::machine::disk::Disk;
 use crate::machine::esp::{self, Esp};
-use crate::machine::tpm::Tpm;
+use crate::machine::tpm::{EndOf, Tpm};
 use crate::runtime::child::Children;
 use crate::runtime::clock::{self, Floor};
 use crate::runtime::tasks;
@@ -178,7 +178,7 @@ impl Enrolment {
     /// The cap of a machine that waits for its next boot. Nothing runs behind it that could unseal, so one that fails is told.
     async fn cap(&mut self, holder: Option<Holder>) {
         let Some(tpm) = self.tpm.take() else { return };
-        if let Err(error) = tasks::blocking(move || tpm.cap(holder)).await {
+        if let Err(error) = tasks::blocking(move || tpm.end(EndOf::Waiting(holder))).await {
             tracing::error!(error = %Chain(&error), "the TPM of a waiting machine is not capped");
         }
     }

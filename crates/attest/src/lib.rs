@@ -41,7 +41,7 @@ pub use code::{CommandCode, ResponseCode};
 pub use kdf::CryptoFailed;
 pub use object::{BadName, Name, SealedObject};
 pub use pcr::{
-    BrokenFirmware, CAP_PCR, PcrDigest, PcrValues, PolicyDigest, ReservedBootClass, check_firmware, sealing_pcrs,
+    BrokenFirmware, CAP_PCR, CapOf, PcrDigest, PcrValues, PolicyDigest, ReservedBootClass, check_firmware, sealing_pcrs,
 };
 pub use retire::Guarded;
 pub use tpm::{SeedError, Tpm, UnsealError};

@@ -24,16 +24,34 @@ impl PcrDigest {
         Self(sha256(&[&self.0, digest]))
     }
 
-    /// The value of PCR 11 after the cap of this machine in this cluster, if this is its value before.
+    /// The value of PCR 11 after the cap of this machine, if this is its value before.
     #[must_use]
-    pub fn capped(self, cluster: ClusterId, machine: MachineId) -> Self {
-        self.extended(&cap_digest(cluster, machine))
+    pub fn capped(self, of: CapOf) -> Self {
+        self.extended(&cap_digest(of))
     }
+}
+
+/// Who sets a cap: what a quote of PCR 11 tells of the boot behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CapOf {
+    /// This machine, as its seal names it.
+    Member {
+        /// Its cluster.
+        cluster: ClusterId,
+        /// Itself.
+        machine: MachineId,
+    },
+    /// No seal opened, so nobody knows which machine it is. Ids of zeros stand for it, which no member has.
+    Unknown,
 }
 
 /// What the cap extends PCR 11 with. It names who set it, so that a quote of PCR 11 tells this machine, with its data
 /// open, from another one behind the same TPM. Both ids have their fixed 16 bytes, so no lengths are needed.
-pub(crate) fn cap_digest(cluster: ClusterId, machine: MachineId) -> [u8; 32] {
+pub(crate) fn cap_digest(of: CapOf) -> [u8; 32] {
+    let (cluster, machine) = match of {
+        CapOf::Member { cluster, machine } => (cluster, machine),
+        CapOf::Unknown => (ClusterId([0; 16]), MachineId([0; 16])),
+    };
     sha256(&[b"cairn/v1/cap", &cluster.0, &machine.0])
 }
 
@@ -161,15 +179,21 @@ mod tests {
         assert_eq!(digest(uefi), "39fb35a386469bacb2363914e35d85c1b771011d8751a01651810c3e3a1a1279");
     }
 
-    /// Computed with Python: `sha256(bytes(32) + sha256(b'cairn/v1/cap' + b'\x01' * 16 + b'\x02' * 16))`.
+    /// Computed with Python: `sha256(bytes(32) + sha256(b'cairn/v1/cap' + b'\x01' * 16 + b'\x02' * 16))`, and with zeros.
     ///
     /// Proves: O16
     #[test]
     fn the_capped_value_has_its_known_answer_and_names_cluster_and_machine() {
-        let capped = |cluster, machine| PcrDigest::ZERO.capped(ClusterId([cluster; 16]), MachineId([machine; 16]));
+        let member =
+            |cluster, machine| CapOf::Member { cluster: ClusterId([cluster; 16]), machine: MachineId([machine; 16]) };
+        let capped = |cluster, machine| PcrDigest::ZERO.capped(member(cluster, machine));
         assert_eq!(
             HEXLOWER.encode(&capped(1, 2).0),
             "3d4040d6fafd1adb4b68cf05aac800fb4fef9d87ba0fe9a1efa690117792af02"
+        );
+        assert_eq!(
+            HEXLOWER.encode(&PcrDigest::ZERO.capped(CapOf::Unknown).0),
+            "d2f9b26d55a5450475b16e1266eb597e0953f5578d4815b545d0887d2ed4bcc1"
         );
         assert!(capped(1, 2) != capped(3, 2) && capped(1, 2) != capped(1, 3) && capped(1, 2) != capped(2, 1));
     }

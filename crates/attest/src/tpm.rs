@@ -6,14 +6,14 @@
 use std::error::Error;
 use std::fmt;
 
-use model::{ClusterId, MachineId, PcrSelection, Secret};
+use model::{PcrSelection, Secret};
 use zeroize::Zeroizing;
 
 use crate::channel::{Call, Channel, TpmError, Transport, exchange, flush, start_policy};
 use crate::code::{CommandCode, ResponseCode, algorithm};
 use crate::command::{Entity, frame};
 use crate::object::{Name, SealedObject, SealedPublic};
-use crate::pcr::{CAP_PCR, PcrValues, PolicyDigest, cap_digest, selection_wire};
+use crate::pcr::{CAP_PCR, CapOf, PcrValues, PolicyDigest, cap_digest, selection_wire};
 use crate::response;
 use crate::session::Purpose;
 use crate::wire::{Malformed, Writer};
@@ -114,15 +114,15 @@ impl<T: Transport> Tpm<T> {
         })
     }
 
-    /// The cap of this machine: extends PCR 11, so that nothing sealed by this crate opens until the next boot.
+    /// The cap: extends PCR 11, so that nothing sealed by this crate opens until the next boot.
     ///
     /// # Errors
     /// [`TpmError`]; then the cap must be taken for not set.
-    pub fn cap(&mut self, cluster: ClusterId, machine: MachineId) -> Result<(), TpmError<T::Error>> {
+    pub fn cap(&mut self, of: CapOf) -> Result<(), TpmError<T::Error>> {
         let code = CommandCode::PcrExtend;
         self.in_channel(|transport, channel| {
             let pcr = Entity::Fixed(CAP_PCR.into());
-            let parameters = Writer::new().u32(1).u16(algorithm::SHA256).bytes(&cap_digest(cluster, machine));
+            let parameters = Writer::new().u32(1).u16(algorithm::SHA256).bytes(&cap_digest(of));
             let call = Call { code, entities: &[pcr], policy: None, purpose: Purpose::Authorise, parameters };
             let done = channel.call(transport, call)?;
             response::nothing(&done.parameters).map_err(malformed(code))

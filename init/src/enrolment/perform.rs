@@ -14,7 +14,7 @@ use model::Chain;
 use super::vault::{self, Kept, Keys};
 use crate::machine::disk::{self, Disk};
 use crate::machine::esp::{self, Esp};
-use crate::machine::tpm::{self, Tpm};
+use crate::machine::tpm::{self, EndOf, Tpm};
 use crate::runtime::child::Children;
 use crate::runtime::tasks;
 use crate::shown::board::Board;
@@ -106,7 +106,7 @@ impl LocalPerformer {
             Effect::LoadKeys => self.load()?,
             Effect::Cap(holder) => {
                 if let Some(tpm) = self.tpm.take() {
-                    tpm.end(holder)?;
+                    tpm.end(EndOf::Serving(holder))?;
                 }
             }
         }

@@ -8,13 +8,13 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 
-use attest::{BrokenFirmware, Guarded, Name, PcrValues, SealedObject, SeedError, check_firmware, sealing_pcrs};
+use attest::{BrokenFirmware, CapOf, Guarded, Name, PcrValues, SealedObject, SeedError, check_firmware, sealing_pcrs};
 use enrol::keeper::{Keeper, Locked, NotReleased};
 use keys::binding::TpmObject;
 use keys::data_key::Holder;
 use keys::derive::Unauthentic;
 use keys::seal::SealError;
-use model::{BootClass, ClusterId, MachineId, Secret};
+use model::{BootClass, Secret};
 
 /// The TPM itself, not the kernel's resource manager over it (`/dev/tpmrm0`): nobody shares it with PID 1, and the manager
 /// saves and loads every context around every command.
@@ -69,6 +69,27 @@ impl fmt::Debug for Tpm {
     }
 }
 
+/// Whose use of the TPM ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum EndOf {
+    /// This member's, which is to run services.
+    Serving(Holder),
+    /// That of a machine which waits for its next boot and runs nothing but its API: what is done to the TPM, that boot
+    /// undoes. None where no seal opened.
+    Waiting(Option<Holder>),
+}
+
+impl EndOf {
+    fn cap(self) -> CapOf {
+        match self {
+            Self::Serving(holder) | Self::Waiting(Some(holder)) => {
+                CapOf::Member { cluster: holder.cluster, machine: holder.machine }
+            }
+            Self::Waiting(None) => CapOf::Unknown,
+        }
+    }
+}
+
 /// The device file: one write is a command, one read its answer.
 struct Device(File);
 
@@ -104,24 +125,21 @@ impl Tpm {
         Ok(Some(Self { tpm, measured, firmware }))
     }
 
-    /// The cap of a machine that waits for its next boot, and runs nothing but its API: only what that boot undoes. Without a
-    /// seal that opened nobody knows which machine it is; the cap then names none.
-    ///
-    /// # Errors
-    /// [`Error::Cap`].
-    pub(crate) fn cap(mut self, holder: Option<Holder>) -> Result<(), Error> {
-        let nobody = Holder { cluster: ClusterId([0; 16]), machine: MachineId([0; 16]) };
-        let Holder { cluster, machine } = holder.unwrap_or(nobody);
-        self.tpm.cap(cluster, machine).map_err(Error::Cap)
-    }
-
-    /// The cap of this machine, and the end of the TPM's use in this boot: whatever runs later can neither unseal nor keep
-    /// a later boot from doing so.
+    /// The end of the TPM's use in this boot. It is capped: whatever runs later cannot unseal. Where services will run it
+    /// is closed, too: nothing of theirs can keep a later boot from unsealing.
     ///
     /// # Errors
     /// [`Error::Cap`] or [`Error::Close`]; then nothing else may run.
-    pub(crate) fn end(mut self, holder: Holder) -> Result<(), Error> {
-        self.tpm.cap(holder.cluster, holder.machine).map_err(Error::Cap)?;
+    pub(crate) fn end(mut self, of: EndOf) -> Result<(), Error> {
+        self.tpm.cap(of.cap()).map_err(Error::Cap)?;
+        match of {
+            EndOf::Serving(_) => self.close(),
+            EndOf::Waiting(_) => Ok(()),
+        }
+    }
+
+    /// Forbids to clear it and closes its hierarchies, but for what others guard already.
+    fn close(self) -> Result<(), Error> {
         for guarded in self.tpm.retire().map_err(Error::Close)? {
             match guarded {
                 Guarded::Platform => tracing::debug!("the firmware keeps the TPM's platform hierarchy to itself"),

@@ -137,7 +137,7 @@ const ONE_PLACE: &[(&str, &[&str], &str)] = &[
             ".remove_config(",
             ".grow_data(",
             ".mend_table(",
-            "tpm.end(",
+            "end(EndOf::Serving",
         ],
         "nothing is written and no TPM is capped but as a plan of `enrol` asks for",
     ),

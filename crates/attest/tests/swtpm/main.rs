@@ -4,14 +4,13 @@ mod emulator;
 mod retired;
 mod root;
 
-use attest::{CommandCode, SealedObject, Tpm, TpmError, UnsealError, sealing_pcrs};
+use attest::{CapOf, CommandCode, SealedObject, Tpm, TpmError, UnsealError, sealing_pcrs};
 use emulator::{Board, Meddler, Probe, Replayer, code_of};
 use model::{BootClass, ClusterId, MachineId, PcrSelection, Secret};
 
 const SECRET: [u8; 32] = *b"a seal root of thirty-two bytes.";
 
-const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
-const MACHINE: MachineId = MachineId([0x3a; 16]);
+const MEMBER: CapOf = CapOf::Member { cluster: ClusterId([0xc1; 16]), machine: MachineId([0x3a; 16]) };
 
 fn uefi() -> PcrSelection {
     sealing_pcrs(BootClass::Uefi).expect("not reserved")
@@ -48,12 +47,12 @@ fn after_the_cap_neither_the_policy_nor_an_empty_password_opens() {
     let mut tpm = Tpm::new(&mut bus);
     let before = tpm.read_pcrs(uefi()).expect("read PCRs");
     assert_eq!(tpm.unseal(&sealed, uefi()).expect("unseal before the cap").expose(), &SECRET);
-    tpm.cap(CLUSTER, MACHINE).expect("cap");
+    tpm.cap(MEMBER).expect("cap");
     assert!(matches!(tpm.unseal(&sealed, uefi()), Err(UnsealError::PcrMismatch)));
 
     let after = tpm.read_pcrs(uefi()).expect("read PCRs");
     for ((pcr, old), (_, new)) in before.iter().zip(after.iter()) {
-        assert_eq!(new, if pcr == attest::CAP_PCR { old.capped(CLUSTER, MACHINE) } else { old }, "PCR {pcr}");
+        assert_eq!(new, if pcr == attest::CAP_PCR { old.capped(MEMBER) } else { old }, "PCR {pcr}");
     }
     drop(tpm);
     let create_primary = bus.exchanges[0].0.clone();
@@ -77,11 +76,11 @@ fn before_the_cap_an_empty_password_does_not_open_either() {
 fn a_cap_that_the_bus_swallows_is_not_believed() {
     let mut board = Board::new();
     let mut bus = Probe::new(board.power_on());
-    Tpm::new(&mut bus).cap(CLUSTER, MACHINE).expect("cap");
+    Tpm::new(&mut bus).cap(MEMBER).expect("cap");
     let exchanges = bus.power_off();
     let (_, answer) = exchanges.into_iter().find(|(command, _)| code_of(command) == 0x182).expect("a cap");
     let mut tpm = Tpm::new(Replayer { inner: board.power_on(), code: 0x182, answer });
-    assert!(matches!(tpm.cap(CLUSTER, MACHINE), Err(TpmError::Forged { command: CommandCode::PcrExtend })));
+    assert!(matches!(tpm.cap(MEMBER), Err(TpmError::Forged { command: CommandCode::PcrExtend })));
 }
 
 /// A later seal of the same boot is made after the cap, from the reading before it.
@@ -90,7 +89,7 @@ fn a_seal_made_after_the_cap_opens_at_the_next_boot() {
     let mut board = Board::new();
     let mut tpm = Tpm::new(board.power_on());
     let policy = tpm.read_pcrs(uefi()).expect("read PCRs").policy_digest();
-    tpm.cap(CLUSTER, MACHINE).expect("cap");
+    tpm.cap(MEMBER).expect("cap");
     let sealed = tpm.seal(&Secret::take(&mut SECRET.clone()), policy).expect("seal");
     assert!(matches!(tpm.unseal(&sealed, uefi()), Err(UnsealError::PcrMismatch)));
     drop(tpm);
@@ -264,7 +263,7 @@ fn every_handle_is_flushed() {
         let mut bus = Probe::new(board.power_on());
         let mut tpm = Tpm::new(&mut bus);
         if capped {
-            tpm.cap(CLUSTER, MACHINE).expect("cap");
+            tpm.cap(MEMBER).expect("cap");
         }
         assert_eq!(tpm.unseal(&sealed, uefi()).is_err(), capped);
         drop(tpm);

@@ -5,7 +5,7 @@ use model::{BootClass, Secret};
 
 use crate::emulator::{Board, Emulator, Probe, Replayer, code_of};
 use crate::root::{self, ENDORSEMENT, LOCKOUT, NULL, OWNER, PLATFORM};
-use crate::{CLUSTER, MACHINE, SECRET, sealed_board, uefi};
+use crate::{MEMBER, SECRET, sealed_board, uefi};
 
 /// TPM_RC_HIERARCHY about the first handle: it is closed, whatever the password.
 const CLOSED: u32 = 0x185;
@@ -17,7 +17,7 @@ const MAY_NOT_ALLOW: u32 = 0x08e;
 /// What a machine does before its first service.
 fn close(emulator: &mut Emulator<'_>) -> Vec<Guarded> {
     let mut tpm = Tpm::new(emulator);
-    tpm.cap(CLUSTER, MACHINE).expect("cap");
+    tpm.cap(MEMBER).expect("cap");
     tpm.retire().expect("close")
 }
 
@@ -85,7 +85,7 @@ fn what_root_does_to_an_open_tpm_loses_the_disk() {
     for (attack, command, _) in attacks().into_iter().filter(|(attack, ..)| !NEVER_ALLOWED.contains(attack)) {
         let (mut board, sealed) = sealed_board();
         let mut emulator = board.power_on();
-        Tpm::new(&mut emulator).cap(CLUSTER, MACHINE).expect("cap");
+        Tpm::new(&mut emulator).cap(MEMBER).expect("cap");
         let code = code_of(&emulator.transact(&command).expect("exchange"));
         assert_eq!(code, 0, "{attack}: {code:#x}");
         drop(emulator);
@@ -179,7 +179,7 @@ fn a_closed_tpm_has_room_for_others() {
     let mut emulator = board.power_on();
     let mut bus = Probe::new(&mut emulator);
     let mut tpm = Tpm::new(&mut bus);
-    tpm.cap(CLUSTER, MACHINE).expect("cap");
+    tpm.cap(MEMBER).expect("cap");
     tpm.retire().expect("close");
     let forgotten: Vec<_> = bus.power_off().into_iter().filter(|(command, _)| code_of(command) == 0x165).collect();
     assert!(forgotten.iter().all(|(_, answer)| code_of(answer) == 0), "nothing is asked to be forgotten twice");
