@@ -1,5 +1,6 @@
-//! Completion as a shell meets it: the script is read by a real bash, which then asks the program.
+//! Completion as a shell meets it: bash, zsh and fish read their scripts, and then ask the program.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -19,16 +20,6 @@ fn with_clusters(names: &[&str]) -> tempfile::TempDir {
         output(Command::new(CAIRNCTL).args(arguments), data.path());
     }
     data
-}
-
-/// Whether this host has the shell: bash is part of every Debian, the others are not.
-#[expect(clippy::print_stderr, reason = "what a person reads")]
-fn at_hand(shell: &str) -> bool {
-    let found = Command::new(shell).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    if !found {
-        eprintln!("there is no {shell} here: its script is printed, and not read");
-    }
-    found
 }
 
 /// Proves: Q6
@@ -59,23 +50,69 @@ fn bash_completes_commands_options_and_names_of_clusters() {
     assert_eq!(tab(&["cairnctl", "-c", "home", "machine", "logs", "a"]), ["audit"]);
 }
 
+/// Types `$2` and Tab at a zsh of its own, as a person would; prints what is seen then, and between `<` and `>` the line.
+const ZSH: &str = r#"
+zmodload zsh/zpty || exit 1
+zpty shell zsh -f -i
+zpty -w shell "PROMPT= RPROMPT= LISTMAX=0; autoload -Uz compinit; compinit -u -D; source <('$1' completion zsh)
+    said() { zle -I; print -r -- \"<\$BUFFER>\" }; zle -N said; bindkey '^X' said; print REA''DY"
+zpty -r -m shell out '*READY*' || exit 2
+zpty -w -n shell "$2"$'\t\x18'
+zpty -r -m shell out '*<*>*' || exit 3
+print -r -- "$out"
+"#;
+
 /// Proves: Q6
 #[test]
-fn zsh_and_fish_get_a_script_that_asks_for_the_same_names() {
-    let data = with_clusters(&["home"]);
-    for shell in ["zsh", "fish"] {
-        let script = output(Command::new(CAIRNCTL).args(["completion", shell]), data.path());
-        assert!(script.contains("CAIRN_COMPLETE") && script.contains(CAIRNCTL), "{script}");
-        let mut asked = Command::new(CAIRNCTL);
-        asked.env("CAIRN_COMPLETE", shell).env("_CLAP_COMPLETE_INDEX", "3").env("_CLAP_IFS", "\n");
-        let names = output(asked.args(["--", "cairnctl", "cluster", "stop", "h"]), data.path());
-        assert_eq!(names.trim(), "home", "{shell}");
-        if at_hand(shell) {
-            let file = data.path().join(shell);
-            std::fs::write(&file, script).unwrap();
-            output(Command::new(shell).arg("-n").arg(file), data.path());
-        }
+fn zsh_completes_commands_and_names_of_clusters() {
+    let data = with_clusters(&["home", "house", "office"]);
+    let tab = |line: &str| {
+        let mut zsh = Command::new("zsh");
+        zsh.env("TERM", "dumb").args(["-f", "-c", ZSH, "zsh", CAIRNCTL, line]);
+        output(&mut zsh, data.path())
+    };
+    // Where several words fit they are listed, and the line stays as it is.
+    for (line, fits, others) in [
+        ("cairnctl cluster sta", ["start", "status"], ["stop", "destroy"]),
+        ("cairnctl cluster stop ho", ["home", "house"], ["office", "status"]),
+    ] {
+        let seen = tab(line);
+        let listed = |word: &&str| seen.lines().any(|row| row.split_whitespace().any(|listed| listed == *word));
+        assert!(fits.iter().all(listed) && !others.iter().any(listed), "{line}: {seen}");
+        assert!(seen.contains(&format!("<{line}>")), "{line}: {seen}");
     }
+    for (line, whole) in [
+        ("cairnctl cluster des", "cairnctl cluster destroy "),
+        ("cairnctl cluster stop off", "cairnctl cluster stop office "),
+        ("cairnctl -c o", "cairnctl -c office "),
+    ] {
+        let seen = tab(line);
+        assert!(seen.contains(&format!("<{whole}>")), "{line}: {seen}");
+    }
+}
+
+/// Proves: Q6
+#[test]
+fn fish_completes_commands_and_names_of_clusters() {
+    let data = with_clusters(&["home", "house", "office"]);
+    let tab = |line: &str| {
+        let script = "$argv[1] completion fish | source; complete --do-complete $argv[2]";
+        let mut fish = Command::new("fish");
+        // It keeps files of its own below the home directory.
+        fish.env("HOME", data.path()).args(["--no-config", "--command", script, CAIRNCTL, line]);
+        let said = output(&mut fish, data.path());
+        let words = said.lines().filter_map(|row| row.split('\t').next()).map(str::to_owned);
+        words.collect::<BTreeSet<_>>()
+    };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(tab("cairnctl cluster sta"), words(&["start", "status"]));
+    assert_eq!(tab("cairnctl cluster stop ho"), words(&["home", "house"]));
+    assert_eq!(tab("cairnctl cluster stop off"), words(&["office"]));
+    assert_eq!(tab("cairnctl -c o"), words(&["office"]));
+}
+
+#[test]
+fn other_shells_are_refused() {
     let unknown = Command::new(CAIRNCTL).args(["completion", "tcsh"]).output().unwrap();
     assert_eq!(unknown.status.code(), Some(2));
 }
