@@ -4,6 +4,8 @@
 //! Cairn stores must say one thing only, so [`check`] walks the wire format against a table of the expected message
 //! and refuses everything else. It never interprets a value beyond its range, and it never allocates.
 //!
+//! [`strict_message!`](crate::strict_message) declares a message once, for this pass and for prost.
+//!
 //! Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
 /// What a message may hold.
@@ -266,6 +268,158 @@ impl<'a> Reader<'a> {
         }
         Err(Malformed::Overlong(self.message))
     }
+}
+
+/// Declares a message once: the struct that prost decodes it into, and the table by which [`check`] refuses what is none.
+/// A line is `number rule kind name;`, with rule and kind as in [`Rule`] and [`Kind`]; a nested message is
+/// `message(Struct, TABLE)`. Whoever uses it depends on prost.
+///
+/// ```
+/// use formats::strict::{self, Malformed};
+/// use prost::Message as _;
+///
+/// formats::strict_message! {
+///     /// A point and its marks.
+///     struct PointWire, POINT = "Point" {
+///         1 required u32 x;
+///         2 repeated bytes marks;
+///     }
+/// }
+///
+/// let bytes = PointWire { x: 5, marks: vec![vec![7]] }.encode_to_vec();
+/// assert_eq!(strict::check(&bytes, &POINT), Ok(()));
+/// assert_eq!(strict::check(&bytes[2..], &POINT), Err(Malformed::Missing { message: "Point", field: "x" }));
+/// ```
+#[macro_export]
+macro_rules! strict_message {
+    ($(#[$meta:meta])* struct $wire:ident, $table:ident = $name:literal { $($lines:tt)* }) => {
+        $crate::strict_message!(@ [$([$meta])* $wire $table $name] [] [] $($lines)*);
+    };
+    (@ [$([$meta:meta])* $wire:ident $table:ident $name:literal] [$($fields:tt)*] [$($rows:tt)*]) => {
+        #[derive(Clone, PartialEq, ::prost::Message)]
+        $(#[$meta])*
+        pub(crate) struct $wire { $($fields)* }
+
+        #[doc = concat!("The table of `", $name, "`.")]
+        pub(crate) const $table: $crate::strict::Message =
+            $crate::strict::Message { name: $name, fields: &[$($rows)*] };
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt required u32 $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(uint32, required, tag = $number)] pub(crate) $field: u32,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::U32, Required),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt required u64 $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(uint64, required, tag = $number)] pub(crate) $field: u64,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::U64, Required),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt required bool $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(bool, required, tag = $number)] pub(crate) $field: bool,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Bool, Required),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt required fixed32 $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(fixed32, required, tag = $number)] pub(crate) $field: u32,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Fixed32, Required),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt required bytes $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(bytes = "vec", required, tag = $number)] pub(crate) $field: ::std::vec::Vec<u8>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Bytes, Required),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt required text $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(string, required, tag = $number)] pub(crate) $field: ::std::string::String,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Text, Required),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*]
+        $number:tt required message($inner:ident, $inner_table:ident) $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(message, required, tag = $number)] pub(crate) $field: $inner,]
+            [$($rows)* $crate::strict_message!(@row $number $field
+                $crate::strict::Kind::Message(&$inner_table), Required),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt optional u32 $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(uint32, optional, tag = $number)] pub(crate) $field: ::std::option::Option<u32>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::U32, Optional),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt optional u64 $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(uint64, optional, tag = $number)] pub(crate) $field: ::std::option::Option<u64>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::U64, Optional),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt optional fixed32 $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(fixed32, optional, tag = $number)] pub(crate) $field: ::std::option::Option<u32>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Fixed32, Optional),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt optional bytes $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(bytes = "vec", optional, tag = $number)] pub(crate) $field: ::std::option::Option<::std::vec::Vec<u8>>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Bytes, Optional),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt optional text $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(string, optional, tag = $number)] pub(crate) $field: ::std::option::Option<::std::string::String>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Text, Optional),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*]
+        $number:tt optional message($inner:ident, $inner_table:ident) $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(message, optional, tag = $number)] pub(crate) $field: ::std::option::Option<$inner>,]
+            [$($rows)* $crate::strict_message!(@row $number $field
+                $crate::strict::Kind::Message(&$inner_table), Optional),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt repeated u32 $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(uint32, repeated, packed = "false", tag = $number)] pub(crate) $field: ::std::vec::Vec<u32>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::U32, Repeated),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt repeated bytes $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(bytes = "vec", repeated, tag = $number)] pub(crate) $field: ::std::vec::Vec<::std::vec::Vec<u8>>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Bytes, Repeated),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt repeated text $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(string, repeated, tag = $number)] pub(crate) $field: ::std::vec::Vec<::std::string::String>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Text, Repeated),]
+            $($rest)*);
+    };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*]
+        $number:tt repeated message($inner:ident, $inner_table:ident) $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(message, repeated, tag = $number)] pub(crate) $field: ::std::vec::Vec<$inner>,]
+            [$($rows)* $crate::strict_message!(@row $number $field
+                $crate::strict::Kind::Message(&$inner_table), Repeated),]
+            $($rest)*);
+    };
+    (@row $number:tt $field:ident $kind:expr, $rule:ident) => {
+        $crate::strict::Field {
+            number: $number,
+            name: stringify!($field),
+            kind: $kind,
+            rule: $crate::strict::Rule::$rule,
+        }
+    };
 }
 
 #[cfg(test)]

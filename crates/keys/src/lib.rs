@@ -15,6 +15,7 @@
 //! * [`pair`]: the envelope of all paired files; [`seal`], [`share`], [`directory`], [`record`]: what is in them.
 //! * [`assignment`]: what the cluster assigned to the machine, as its data partition keeps it.
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
+//! * [`ticket`]: what lets machines join; [`endpoint`]: where somebody may be reached.
 //! * [`wiped`]: decoding without copies that nobody wipes.
 //! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers.
 
@@ -23,6 +24,7 @@ pub mod binding;
 pub mod data_key;
 pub mod derive;
 pub mod directory;
+pub mod endpoint;
 pub mod first_contact;
 pub mod header;
 pub mod identity;
@@ -34,6 +36,7 @@ pub mod record;
 pub mod recovery;
 pub mod seal;
 pub mod share;
+pub mod ticket;
 pub mod wiped;
 
 #[cfg(test)]

@@ -56,6 +56,12 @@ purposes! {
     FirstContact = "first-contact",
     /// Key: encrypts Kubernetes' Secrets in etcd, from the master secret.
     KubernetesSecrets = "kubernetes/secrets",
+    /// Digest: a ticket's id from its public key.
+    Ticket = "ticket",
+    /// Digest: its first bytes tell a mistyped ticket from a whole one.
+    TicketChecksum = "checksum/ticket",
+    /// Signature: a ticket's, over the request to redeem it.
+    Redeem = "redeem",
     /// HPKE info: what only the owner can open.
     Recovery = "recovery",
 }

@@ -17,6 +17,15 @@ use crate::purpose::Purpose;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecoveryPubKey([u8; 32]);
 
+/// Whether these are a public key of X25519, and no point of small order: with one of those, everybody shares the same
+/// secret.
+#[must_use]
+pub fn is_usable_x25519(bytes: &[u8; 32]) -> bool {
+    // Any private key does: the shared secret of a point of small order is zero for all of them.
+    let probe = PrivateKey::from_private_key(&X25519, &[0x40; 32]).expect("every 32 bytes are an X25519 key");
+    agreement::agree(&probe, UnparsedPublicKey::new(&X25519, bytes), (), |_| Ok(())).is_ok()
+}
+
 /// A point that gives everybody the same shared secret (RFC 7748, section 6.1), so no key at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a usable X25519 public key")]
@@ -28,9 +37,7 @@ impl RecoveryPubKey {
     /// # Errors
     /// [`BadRecoveryKey`] for a point of small order.
     pub fn new(bytes: [u8; 32]) -> Result<Self, BadRecoveryKey> {
-        // Any private key does: the shared secret of a point of small order is zero for all of them.
-        let probe = PrivateKey::from_private_key(&X25519, &[0x40; 32]).expect("every 32 bytes are an X25519 key");
-        agreement::agree(&probe, UnparsedPublicKey::new(&X25519, bytes), BadRecoveryKey, |_| Ok(Self(bytes)))
+        if is_usable_x25519(&bytes) { Ok(Self(bytes)) } else { Err(BadRecoveryKey) }
     }
 
     /// The public key of a private one.

@@ -66,6 +66,14 @@ hex_id! {
     ConfigDigest, 32;
     /// Root hash of a dm-verity tree: names an image.
     RootHash, 32;
+    /// First 16 bytes of SHA-256("cairn/v1/ticket" ‖ Ed25519 public key of the ticket); prints as 32 hex digits.
+    TicketId, 16;
+    /// A ticket's public key (Ed25519, raw): what the cluster knows of the ticket.
+    TicketPubKey, 32;
+    /// A machine's public key (Ed25519, raw), which its id is made of.
+    MachinePubKey, 32;
+    /// An owner's public key (Ed25519, raw): the one that signs and calls.
+    OwnerPubKey, 32;
     /// A machine's public key in the VPN (X25519, raw).
     VpnPubKey, 32;
 }

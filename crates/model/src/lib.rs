@@ -19,7 +19,8 @@ pub use caller::Caller;
 pub use chain::Chain;
 pub use disk::{DATA_NAME, ESP_BYTES, Partition, PartitionKind, SYSTEM_BYTES};
 pub use ids::{
-    BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, NodeName, RootHash, Uuid, VpnPubKey,
+    BadHex, BadNodeName, BadUuid, ClusterId, ConfigDigest, DiskUuid, MachineId, MachinePubKey, NodeName, OwnerPubKey,
+    RootHash, TicketId, TicketPubKey, Uuid, VpnPubKey,
 };
 pub use machine::{BootClass, ClusterRole, ColdStart, KubernetesRole, Level, MachineState, Protection};
 pub use net::{

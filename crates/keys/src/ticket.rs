@@ -1,0 +1,253 @@
+//! The ticket: what lets machines join. Whoever asks for one draws its key; the cluster keeps the public half with what the
+//! ticket may do. Here are its bytes, its text, its id, and the signature by which a machine shows that it holds it.
+//!
+//! ```text
+//! message Ticket { uint32 version = 1; bytes cluster_id = 2; bytes ca_spki_sha256 = 3;
+//!                  repeated string coordinator_public_endpoints = 4; bytes seed = 5; uint64 not_after = 6; }
+//! text:  "cairn-ticket-" ‖ base32 (RFC 4648, lower case, no padding) of Ticket ‖ first 4 bytes of
+//!        SHA-256("cairn/v1/checksum/ticket" ‖ Ticket)
+//! proof: Ed25519 by the ticket's key over "cairn/v1/redeem" ‖ TLS exporter (32 bytes) ‖ body of the request
+//! ```
+
+use data_encoding::BASE32_NOPAD;
+use formats::strict::{self, Malformed};
+use model::{ClusterId, TicketId, TicketPubKey};
+use prost::Message as _;
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::derive::{secret, sha256};
+use crate::endpoint::{self, BadEndpoint, Endpoint};
+use crate::identity::{self, BadSignature, SigningKey};
+use crate::purpose::Purpose;
+use crate::wiped;
+
+/// Label of the TLS 1.3 exporter (RFC 8446, section 7.5) whose 32 bytes go into the proof; its context is absent.
+pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-cairn-redeem";
+/// What a ticket's text begins with.
+pub const TEXT_PREFIX: &str = "cairn-ticket-";
+/// More than a ticket with all its endpoints has.
+pub const MOST_TICKET_BYTES: usize = 4096;
+
+const VERSION: u32 = 1;
+const CHECKSUM_BYTES: usize = 4;
+
+/// Lets machines join the cluster that it names.
+#[derive(Debug)]
+pub struct Ticket {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// SHA-256 of the SubjectPublicKeyInfo (DER) of the cluster's CA: what a coordinator's chain must end in.
+    pub ca_spki: [u8; 32],
+    /// Public APIs of coordinators; one or more.
+    pub coordinator_public_endpoints: Vec<Endpoint>,
+    /// The ticket's own key.
+    pub key: SigningKey,
+    /// Until when it holds, in seconds of Unix time; for the screen: the cluster's record decides.
+    pub not_after: u64,
+}
+
+/// Why bytes are no ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadTicket {
+    /// More than [`MOST_TICKET_BYTES`].
+    #[error("the ticket has {0} bytes, at most {MOST_TICKET_BYTES} are read")]
+    TooLarge(usize),
+    /// Not the protobuf that it should be.
+    #[error("the ticket is malformed")]
+    Malformed(#[from] Malformed),
+    /// A later version.
+    #[error("the ticket was written by a newer Cairn (version {0})")]
+    Newer(u64),
+    /// A version that never was.
+    #[error("the ticket has the unknown version 0")]
+    Version,
+    /// A cluster id of another size.
+    #[error("the ticket's cluster id has {0} bytes instead of 16")]
+    ClusterSize(usize),
+    /// A pin of another size.
+    #[error("the ticket's CA pin has {0} bytes instead of 32")]
+    PinSize(usize),
+    /// Nobody to go to.
+    #[error("the ticket names no coordinator")]
+    NoEndpoint,
+    /// An endpoint that is none.
+    #[error("the ticket's coordinators cannot be reached")]
+    Endpoint(#[from] BadEndpoint),
+    /// A seed of another size.
+    #[error("the ticket's seed has {0} bytes instead of 32")]
+    SeedSize(usize),
+    /// A seed that everybody knows.
+    #[error("the ticket's seed is all zeros")]
+    SeedZero,
+}
+
+/// Why a text is no ticket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadTicketText {
+    /// Does not begin with [`TEXT_PREFIX`].
+    #[error("a ticket's text begins with {TEXT_PREFIX}")]
+    Prefix,
+    /// Longer than any ticket's.
+    #[error("the ticket's text has {0} letters, more than any ticket")]
+    TooLong(usize),
+    /// A letter that is not in base32, or a length or last letter that base32 does not give.
+    #[error("the ticket's text is not base32 in lower case")]
+    Base32,
+    /// Too short for a checksum.
+    #[error("the ticket's text is cut short")]
+    Short,
+    /// Another checksum.
+    #[error("the ticket's text was mistyped or cut: its checksum is another")]
+    Checksum,
+    /// The text holds, what is in it does not.
+    #[error("the ticket's text is whole")]
+    Ticket(#[from] BadTicket),
+}
+
+/// The ticket with this public key.
+#[must_use]
+pub fn ticket_id(key: &TicketPubKey) -> TicketId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&sha256(&[Purpose::Ticket.bytes(), &key.0])[..16]);
+    TicketId(id)
+}
+
+impl Ticket {
+    /// Reads a ticket, strictly.
+    ///
+    /// # Errors
+    /// [`BadTicket`] names the first thing that is wrong with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadTicket> {
+        if bytes.len() > MOST_TICKET_BYTES {
+            return Err(BadTicket::TooLarge(bytes.len()));
+        }
+        match strict::version(bytes, &TICKET, "version", 1)? {
+            Some(0) => return Err(BadTicket::Version),
+            Some(newer) if newer > u64::from(VERSION) => return Err(BadTicket::Newer(newer)),
+            Some(_) | None => strict::check(bytes, &TICKET)?,
+        }
+        let wire: TicketWire = wiped::decode(bytes).map_err(|_| Malformed::Truncated(TICKET.name))?;
+        let cluster =
+            wire.cluster_id.as_slice().try_into().map_err(|_| BadTicket::ClusterSize(wire.cluster_id.len()))?;
+        let ca_spki =
+            wire.ca_spki_sha256.as_slice().try_into().map_err(|_| BadTicket::PinSize(wire.ca_spki_sha256.len()))?;
+        let coordinator_public_endpoints = Endpoint::read_all(&wire.coordinator_public_endpoints)?;
+        if coordinator_public_endpoints.is_empty() {
+            return Err(BadTicket::NoEndpoint);
+        }
+        let seed = secret(&wire.seed).ok_or(BadTicket::SeedSize(wire.seed.len()))?;
+        if *seed.expose() == [0; 32] {
+            return Err(BadTicket::SeedZero);
+        }
+        let key = SigningKey::from_seed(seed);
+        Ok(Self { cluster: ClusterId(cluster), ca_spki, coordinator_public_endpoints, key, not_after: wire.not_after })
+    }
+
+    /// The inverse of [`Self::decode`].
+    #[must_use]
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let wire = TicketWire {
+            version: VERSION,
+            cluster_id: self.cluster.0.to_vec(),
+            ca_spki_sha256: self.ca_spki.to_vec(),
+            coordinator_public_endpoints: endpoint::texts(&self.coordinator_public_endpoints),
+            seed: self.key.seed().expose().to_vec(),
+            not_after: self.not_after,
+        };
+        Zeroizing::new(wire.encode_to_vec())
+    }
+
+    /// Reads a ticket's text. Space around it is not part of it.
+    ///
+    /// # Errors
+    /// [`BadTicketText`] says whether the text or the ticket in it is wrong.
+    pub fn from_text(text: &str) -> Result<Self, BadTicketText> {
+        let letters = text.trim().strip_prefix(TEXT_PREFIX).ok_or(BadTicketText::Prefix)?;
+        if letters.len() > BASE32_NOPAD.encode_len(MOST_TICKET_BYTES + CHECKSUM_BYTES) {
+            return Err(BadTicketText::TooLong(letters.len()));
+        }
+        if letters.bytes().any(|letter| letter.is_ascii_uppercase()) {
+            return Err(BadTicketText::Base32);
+        }
+        let upper = Zeroizing::new(letters.to_ascii_uppercase());
+        let bytes = Zeroizing::new(BASE32_NOPAD.decode(upper.as_bytes()).map_err(|_| BadTicketText::Base32)?);
+        let length = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or(BadTicketText::Short)?;
+        let (ticket, sum) = bytes.split_at(length);
+        if checksum(ticket) != sum {
+            return Err(BadTicketText::Checksum);
+        }
+        Ok(Self::decode(ticket)?)
+    }
+
+    /// The ticket as text, for a terminal, a file or a chat.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
+        to_text(&self.encode())
+    }
+
+    /// Its public key: what the cluster keeps.
+    #[must_use]
+    pub fn public(&self) -> TicketPubKey {
+        TicketPubKey(self.key.public())
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> TicketId {
+        ticket_id(&self.public())
+    }
+
+    /// Shows on one TLS connection that its holder asks with `body`.
+    #[must_use]
+    pub fn prove(&self, exporter: &[u8; 32], body: &[u8]) -> [u8; 64] {
+        self.key.sign(Purpose::Redeem, &[exporter, body].concat())
+    }
+}
+
+/// Verifies what [`Ticket::prove`] made.
+///
+/// # Errors
+/// [`BadSignature`] when the key, the connection or the body is another.
+pub fn verify(key: &TicketPubKey, exporter: &[u8; 32], body: &[u8], signature: &[u8]) -> Result<(), BadSignature> {
+    identity::verify(&key.0, Purpose::Redeem, &[exporter, body].concat(), signature)
+}
+
+fn to_text(ticket: &[u8]) -> Zeroizing<String> {
+    let bytes = Zeroizing::new([ticket, &checksum(ticket)].concat());
+    let mut letters = Zeroizing::new(BASE32_NOPAD.encode(&bytes));
+    letters.make_ascii_lowercase();
+    Zeroizing::new([TEXT_PREFIX, &letters].concat())
+}
+
+fn checksum(ticket: &[u8]) -> [u8; CHECKSUM_BYTES] {
+    let mut sum = [0; CHECKSUM_BYTES];
+    sum.copy_from_slice(&sha256(&[Purpose::TicketChecksum.bytes(), ticket])[..CHECKSUM_BYTES]);
+    sum
+}
+
+formats::strict_message! {
+    #[prost(skip_debug)]
+    struct TicketWire, TICKET = "Ticket" {
+        1 required u32 version;
+        2 required bytes cluster_id;
+        3 required bytes ca_spki_sha256;
+        4 repeated text coordinator_public_endpoints;
+        5 required bytes seed;
+        6 required u64 not_after;
+    }
+}
+
+impl std::fmt::Debug for TicketWire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TicketWire")
+    }
+}
+
+impl Drop for TicketWire {
+    fn drop(&mut self) {
+        self.seed.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! Tickets against what people, tools and attackers make of them: every refusal has its own message.
+
+use std::collections::HashSet;
+
+use model::{Chain, Secret};
+use proptest::prelude::*;
+
+use super::*;
+
+fn good() -> Ticket {
+    Ticket {
+        cluster: ClusterId([0xc1; 16]),
+        ca_spki: [0xca; 32],
+        coordinator_public_endpoints: ["192.0.2.1:7836", "one.example.org:7836"].map(endpoint).to_vec(),
+        key: SigningKey::from_seed(Secret::take(&mut [7; 32])),
+        not_after: 1_800_000_000,
+    }
+}
+
+fn endpoint(text: &str) -> Endpoint {
+    Endpoint::read(text).expect("an endpoint")
+}
+
+/// The bytes of a good ticket, edited.
+fn edited(edit: impl FnOnce(&mut TicketWire)) -> Vec<u8> {
+    let mut wire = TicketWire::decode(good().encode().as_slice()).expect("our own");
+    edit(&mut wire);
+    wire.encode_to_vec()
+}
+
+fn appended(bytes: &[u8]) -> Vec<u8> {
+    [&good().encode()[..], bytes].concat()
+}
+
+/// Proves: S3 S4
+#[test]
+fn every_malformed_ticket_is_refused_with_its_own_message() {
+    let whole = good().encode().to_vec();
+    let rows: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("nothing", vec![], " is malformed: Ticket is empty"),
+        ("zeros", vec![0; 64], " is malformed: Ticket has an unknown field 0"),
+        ("text", b"cairn-ticket-".to_vec(), " is malformed: Ticket ends in the middle of a field"),
+        ("cut short", whole[..whole.len() - 1].to_vec(), " is malformed: Ticket ends in the middle of a field"),
+        ("two tickets", [&whole[..], &whole].concat(), " is malformed: field version of Ticket occurs twice"),
+        ("too much", vec![8; MOST_TICKET_BYTES + 1], " has 4097 bytes, at most 4096 are read"),
+        ("an unknown field", appended(&[0x38, 1]), " is malformed: Ticket has an unknown field 7"),
+        ("a second seed", appended(&[0x2a, 1, 1]), " is malformed: field seed of Ticket occurs twice"),
+        ("a second end", appended(&[0x30, 1]), " is malformed: field not_after of Ticket occurs twice"),
+        ("a second cluster", appended(&[0x12, 0]), " is malformed: field cluster_id of Ticket occurs twice"),
+        ("a second pin", appended(&[0x1a, 0]), " is malformed: field ca_spki_sha256 of Ticket occurs twice"),
+        ("an overlong number", appended(&[0xb0, 0x00, 1]), " is malformed: Ticket holds an overlong number"),
+        (
+            "a number for a text",
+            appended(&[0x20, 1]),
+            " is malformed: field coordinator_public_endpoints of Ticket has \
+                                                        the wrong wire type",
+        ),
+        (
+            "no UTF-8",
+            appended(&[0x22, 1, 0xff]),
+            " is malformed: field coordinator_public_endpoints of Ticket is not \
+                                                  UTF-8",
+        ),
+        ("only a version", vec![8, 1], " is malformed: Ticket lacks field cluster_id"),
+        ("no version", whole[2..].to_vec(), " is malformed: Ticket lacks field version"),
+        ("no end", whole[..whole.len() - 6].to_vec(), " is malformed: Ticket lacks field not_after"),
+        ("version 0", edited(|it| it.version = 0), " has the unknown version 0"),
+        ("a newer version", edited(|it| it.version = 2), " was written by a newer Cairn (version 2)"),
+        ("a newer one with newer fields", vec![8, 9, 0x7a, 1, 1], " was written by a newer Cairn (version 9)"),
+        ("a short cluster id", edited(|it| it.cluster_id.truncate(15)), "'s cluster id has 15 bytes instead of 16"),
+        ("an empty cluster id", edited(|it| it.cluster_id.clear()), "'s cluster id has 0 bytes instead of 16"),
+        ("a long pin", edited(|it| it.ca_spki_sha256.push(0)), "'s CA pin has 33 bytes instead of 32"),
+        ("no endpoint", edited(|it| it.coordinator_public_endpoints.clear()), " names no coordinator"),
+        (
+            "an endpoint without a port",
+            edited(|it| it.coordinator_public_endpoints.push("192.0.2.2".into())),
+            "'s coordinators cannot be reached: an endpoint is a host and a port: host:port",
+        ),
+        (
+            "port 0",
+            edited(|it| it.coordinator_public_endpoints.push("192.0.2.2:0".into())),
+            "'s coordinators cannot be reached: an endpoint's port is 1 to 65535",
+        ),
+        (
+            "a URL",
+            edited(|it| it.coordinator_public_endpoints.push("https://192.0.2.2:7836".into())),
+            "'s coordinators cannot be reached: an endpoint's host is a name in lower case, an IPv4 address, or an IPv6 \
+             address in brackets",
+        ),
+        (
+            "an endpoint twice",
+            edited(|it| it.coordinator_public_endpoints.push("192.0.2.1:7836".into())),
+            "'s coordinators cannot be reached: an endpoint is named twice",
+        ),
+        (
+            "nine endpoints",
+            edited(|it| it.coordinator_public_endpoints = (1..=9).map(|port| format!("a:{port}")).collect()),
+            "'s coordinators cannot be reached: at most 8 endpoints are named, not 9",
+        ),
+        ("a short seed", edited(|it| it.seed.truncate(31)), "'s seed has 31 bytes instead of 32"),
+        ("a zero seed", edited(|it| it.seed.fill(0)), "'s seed is all zeros"),
+    ];
+    for (what, bytes, message) in &rows {
+        let error = Ticket::decode(bytes).map(|_| ()).expect_err(what);
+        assert_eq!(Chain(&error).to_string(), format!("the ticket{message}"), "{what}");
+    }
+    let distinct: HashSet<_> = rows.iter().map(|(_, bytes, _)| bytes).collect();
+    assert_eq!(distinct.len(), rows.len(), "each row is another ticket");
+    assert!(rows.len() >= 30);
+}
+
+/// Proves: S3
+#[test]
+fn a_text_that_was_mistyped_is_called_that() {
+    let text = good().to_text();
+    let letters = text.strip_prefix(TEXT_PREFIX).expect("its prefix");
+    let swapped = {
+        let mut swapped = letters.to_owned().into_bytes();
+        let at = (1..swapped.len()).find(|at| swapped[*at] != swapped[at - 1]).expect("two letters");
+        swapped.swap(at, at - 1);
+        String::from_utf8(swapped).expect("letters")
+    };
+    let rows: Vec<(&str, String, &str)> = vec![
+        ("nothing", String::new(), "a ticket's text begins with cairn-ticket-"),
+        ("no prefix", letters.to_owned(), "a ticket's text begins with cairn-ticket-"),
+        ("another prefix", format!("cairn-code-{letters}"), "a ticket's text begins with cairn-ticket-"),
+        (
+            "a megabyte",
+            format!("{TEXT_PREFIX}{}", "a".repeat(1 << 20)),
+            "the ticket's text has 1048576 letters, more than \
+                                                                      any ticket",
+        ),
+        (
+            "capitals",
+            format!("{TEXT_PREFIX}{}", letters.to_uppercase()),
+            "the ticket's text is not base32 in lower case",
+        ),
+        ("padding", format!("{}=", text.as_str()), "the ticket's text is not base32 in lower case"),
+        (
+            "a letter that is none",
+            format!("{TEXT_PREFIX}1{}", &letters[1..]),
+            "the ticket's text is not base32 in lower \
+                                                                            case",
+        ),
+        (
+            "a space inside",
+            format!("{TEXT_PREFIX}{} {}", &letters[..8], &letters[8..]),
+            "the ticket's text is not base32 \
+                                                                                      in lower case",
+        ),
+        ("the prefix alone", TEXT_PREFIX.to_owned(), "the ticket's text is cut short"),
+        ("a few letters", format!("{TEXT_PREFIX}aaaa"), "the ticket's text is cut short"),
+        (
+            "two letters swapped",
+            format!("{TEXT_PREFIX}{swapped}"),
+            "the ticket's text was mistyped or cut: its checksum \
+                                                                   is another",
+        ),
+        ("cut", text[..text.len() - 8].to_owned(), "the ticket's text was mistyped or cut: its checksum is another"),
+        (
+            "a whole text of no ticket",
+            to_text(&[]).to_string(),
+            "the ticket's text is whole: the ticket is malformed: \
+                                                                Ticket is empty",
+        ),
+    ];
+    for (what, text, message) in &rows {
+        let error = Ticket::from_text(text).map(|_| ()).expect_err(what);
+        assert_eq!(Chain(&error).to_string(), *message, "{what}");
+    }
+}
+
+/// Proves: S3
+#[test]
+fn a_ticket_reads_as_it_was_written_as_bytes_and_as_text() {
+    let (written, text) = (good(), good().to_text());
+    for read in [
+        Ticket::decode(&written.encode()).expect("reads"),
+        Ticket::from_text(&text).expect("reads"),
+        Ticket::from_text(&format!("\n {}\r\n", text.as_str())).expect("reads with space around it"),
+    ] {
+        assert_eq!((read.cluster, read.ca_spki, read.not_after), (written.cluster, written.ca_spki, written.not_after));
+        assert_eq!(read.coordinator_public_endpoints, written.coordinator_public_endpoints);
+        assert_eq!((read.public(), read.id()), (written.public(), written.id()));
+    }
+    assert!(text.bytes().all(|letter| matches!(letter, b'a'..=b'z' | b'2'..=b'7' | b'-')), "survives any terminal");
+    assert_eq!(format!("{:?}", TicketWire::default()), "TicketWire");
+    assert_eq!(ticket_id(&written.public()).to_string(), "2f6c27a4f60dbff465e2b6c731a5570f");
+}
+
+/// Proves: S4
+#[test]
+fn the_proof_holds_for_its_ticket_connection_and_body_only() {
+    let ticket = good();
+    let proof = ticket.prove(&[1; 32], b"body");
+    assert_eq!(verify(&ticket.public(), &[1; 32], b"body", &proof), Ok(()));
+    let other = TicketPubKey(SigningKey::from_seed(Secret::take(&mut [8; 32])).public());
+    assert_eq!(verify(&other, &[1; 32], b"body", &proof), Err(BadSignature), "another ticket");
+    assert_eq!(verify(&ticket.public(), &[2; 32], b"body", &proof), Err(BadSignature), "a relay");
+    assert_eq!(verify(&ticket.public(), &[1; 32], b"bodY", &proof), Err(BadSignature), "another body");
+    assert_eq!(verify(&ticket.public(), &[1; 32], b"body", &proof[..63]), Err(BadSignature), "cut short");
+}
+
+proptest! {
+    #[test]
+    fn any_one_letter_mistyped_is_noticed(at: prop::sample::Index, letter in "[a-z2-7]") {
+        let text = good().to_text();
+        let at = TEXT_PREFIX.len() + at.index(text.len() - TEXT_PREFIX.len());
+        let typed = format!("{}{letter}{}", &text[..at], &text[at + 1..]);
+        prop_assert_eq!(Ticket::from_text(&typed).is_ok(), typed == *text);
+    }
+}
