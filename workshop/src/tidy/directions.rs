@@ -39,6 +39,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("model", Kind::Vocabulary),
     ("attest", Kind::Pure),
     ("benches", Kind::Pure),
+    ("cluster", Kind::Pure),
     ("dhcp", Kind::Pure),
     ("door", Kind::Pure),
     ("mesh", Kind::Pure),

@@ -1,0 +1,89 @@
+//! Records as tests have them: machine `n` has keys, addresses and names made of `n`.
+
+use keys::identity::SigningKey;
+use keys::recovery::RecoveryPubKey;
+use model::{
+    BootClass, ClusterId, ColdStart, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, RootHash,
+    Secret, TicketPubKey, Uuid, VPN_PREFIX, VpnPubKey,
+};
+
+use crate::record::{
+    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Revoked, Standing, TicketRecord,
+    Times, UnixSeconds,
+};
+use crate::role::{ClusterRole, KubernetesRole, KubernetesRoles};
+
+pub(crate) const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
+pub(crate) const OWNER: OwnerPubKey = OwnerPubKey([0x0e; 32]);
+
+pub(crate) fn cluster() -> Cluster {
+    Cluster {
+        id: ClusterId([0xc1; 16]),
+        vpn_prefix: VPN_PREFIX,
+        pods_prefix: POD_PREFIX,
+        policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 2, 0) },
+        owners: vec![owner(OWNER)],
+        recoveries: 0,
+        next_address: 2,
+        next_pods: 1,
+    }
+}
+
+pub(crate) fn owner(key: OwnerPubKey) -> Owner {
+    Owner { key, recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
+}
+
+pub(crate) fn key(n: u8) -> MachinePubKey {
+    MachinePubKey([n; 32])
+}
+
+pub(crate) fn worker() -> KubernetesRoles {
+    KubernetesRoles::NONE.with(KubernetesRole::Worker)
+}
+
+pub(crate) fn machine(n: u8) -> Machine {
+    let key = key(n);
+    Machine {
+        key,
+        name: NodeName::derived(keys::identity::machine_id(&key.0)),
+        role: ClusterRole::Coordinator,
+        kubernetes: worker(),
+        standing: Standing::Member,
+        vpn_ip: VPN_PREFIX.nth(u32::from(n)).expect("an address"),
+        pods: Some(model::Ipv4Prefix::new([10, 244, n, 0].into(), 24).expect("a prefix")),
+        vpn_key: VpnPubKey([n; 32]),
+        disk: DiskUuid(Uuid([n; 16])),
+        generations: Generations::One(1),
+        level: Level::Encrypted,
+        boot_class: BootClass::Uefi,
+        release: Release(0, 2, 1),
+        root_hash: RootHash([0x77; 32]),
+        storage_key_name: Some([0x0b; 34]),
+        endpoints: Endpoints {
+            reported: vec![keys::endpoint::Endpoint::read("192.0.2.1:7838").expect("an endpoint")],
+            observed: vec![],
+        },
+        admission: Admission::Owner(OWNER),
+        times: Times { admitted: UnixSeconds(1), member: Some(UnixSeconds(2)), removed: None },
+    }
+}
+
+pub(crate) fn ticket_key(n: u8) -> SigningKey {
+    SigningKey::from_seed(Secret::take(&mut [n; 32]))
+}
+
+pub(crate) fn ticket(n: u8) -> TicketRecord {
+    TicketRecord {
+        key: TicketPubKey(ticket_key(n).public()),
+        uses: 1,
+        used: 0,
+        not_after: UnixSeconds(NOW.0 + 3600),
+        role: ClusterRole::Node,
+        kubernetes: worker(),
+        machine: None,
+        node_name: None,
+        issued_by: OWNER,
+        issued_at: NOW,
+        revoked: Revoked::No,
+    }
+}

@@ -1,0 +1,209 @@
+//! The records: what stands behind the keys of etcd, as values and as bytes. Strictly read: what this version would not
+//! write, it does not understand. Decides nothing.
+//!
+//! Every record is protobuf with its version in field 1; what all fields are stands in the modules.
+
+mod cluster;
+mod cold_start;
+mod machine;
+mod ticket;
+
+use std::fmt;
+
+use formats::strict::{self, Malformed, Message};
+use keys::endpoint::BadEndpoint;
+use model::{BadNodeName, BadPrefix, MachineId};
+use prost::Message as _;
+
+pub use cluster::{Cluster, MOST_OWNERS, Owner, Policy};
+pub use cold_start::{ColdStartEpoch, Epoch};
+pub use machine::{Admission, Endpoints, Generations, Machine, Standing, Times};
+pub use ticket::{Revoked, TicketRecord};
+
+use crate::role::BadRoles;
+
+/// The version that is written.
+const VERSION: u32 = 1;
+/// No record is larger: etcd's own bound for a request is 1.5 MiB, and a transaction writes a few records.
+pub const MOST_RECORD_BYTES: usize = 64 << 10;
+
+/// Seconds of Unix time, by the coordinators' clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct UnixSeconds(pub u64);
+
+/// The version of Cairn that a machine runs: three numbers, compared from the left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Release(pub u32, pub u32, pub u32);
+
+/// Not three numbers of the form `1.2.3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a release is three numbers: 1.2.3")]
+pub struct BadRelease;
+
+impl Release {
+    /// Reads one in its one spelling.
+    ///
+    /// # Errors
+    /// [`BadRelease`] when it is not.
+    pub fn read(text: &str) -> Result<Self, BadRelease> {
+        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
+        let mut next = || parts.next().flatten().ok_or(BadRelease);
+        let release = Self(next()?, next()?, next()?);
+        if release.to_string() == text { Ok(release) } else { Err(BadRelease) }
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(major, minor, patch) = self;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
+/// Why bytes are no record, or no message of those that are made like one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadRecord {
+    /// More than [`MOST_RECORD_BYTES`].
+    #[error("it has {0} bytes, at most {MOST_RECORD_BYTES} are read")]
+    TooLarge(usize),
+    /// Not the protobuf that it should be.
+    #[error("it is malformed")]
+    Malformed(#[from] Malformed),
+    /// A later version.
+    #[error("it was written by a newer Cairn (version {0})")]
+    Newer(u64),
+    /// A version that never was.
+    #[error("it has the unknown version 0")]
+    Version,
+    /// An id or key of another size.
+    #[error("its {field} has {found} bytes instead of {expected}")]
+    Size { field: &'static str, found: usize, expected: usize },
+    /// A number that stands for nothing.
+    #[error("its {field} is the unknown number {number}")]
+    Number { field: &'static str, number: u32 },
+    /// A key that everybody knows.
+    #[error("its {0} is no usable key")]
+    WeakKey(&'static str),
+    /// Roles that are none, or do not go together.
+    #[error("its roles make no sense")]
+    Roles(#[from] BadRoles),
+    /// A name that is none.
+    #[error("its name cannot be used")]
+    Name(#[from] BadNodeName),
+    /// An endpoint that is none.
+    #[error("its endpoints cannot be used")]
+    Endpoints(#[from] BadEndpoint),
+    /// A prefix that is none.
+    #[error("its {field} is no prefix")]
+    Prefix { field: &'static str, source: BadPrefix },
+    /// Not a release.
+    #[error("its release cannot be read")]
+    Release(#[from] BadRelease),
+    /// Two fields that contradict each other, or a list that says the same twice.
+    #[error("it contradicts itself: {0}")]
+    Contradiction(&'static str),
+}
+
+/// Decodes a message that has its version in field 1.
+///
+/// # Errors
+/// [`BadRecord`] when it is too large, newer, or not of the table.
+pub(crate) fn decode<M: prost::Message + Default>(bytes: &[u8], table: &'static Message) -> Result<M, BadRecord> {
+    if bytes.len() > MOST_RECORD_BYTES {
+        return Err(BadRecord::TooLarge(bytes.len()));
+    }
+    match strict::version(bytes, table, "version", 1)? {
+        Some(0) => return Err(BadRecord::Version),
+        Some(newer) if newer > u64::from(VERSION) => return Err(BadRecord::Newer(newer)),
+        Some(_) | None => strict::check(bytes, table)?,
+    }
+    keys::wiped::decode(bytes).map_err(|_| Malformed::Truncated(table.name).into())
+}
+
+/// The bytes of a field that has one size.
+pub(crate) fn sized<const LEN: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; LEN], BadRecord> {
+    bytes.try_into().map_err(|_| BadRecord::Size { field, found: bytes.len(), expected: LEN })
+}
+
+/// What a number stands for.
+pub(crate) fn known<T>(field: &'static str, number: u32, of: fn(u32) -> Option<T>) -> Result<T, BadRecord> {
+    of(number).ok_or(BadRecord::Number { field, number })
+}
+
+formats::strict_message! {
+    /// A prefix in a record.
+    struct PrefixWire, PREFIX = "Prefix" {
+        1 required fixed32 address;
+        2 required u32 bits;
+    }
+}
+
+impl PrefixWire {
+    pub(crate) fn of(prefix: model::Ipv4Prefix) -> Self {
+        Self { address: prefix.address().into(), bits: prefix.bits().into() }
+    }
+
+    pub(crate) fn read(&self, field: &'static str) -> Result<model::Ipv4Prefix, BadRecord> {
+        let refused = |source| BadRecord::Prefix { field, source };
+        let bits = u8::try_from(self.bits).map_err(|_| refused(BadPrefix::Bits))?;
+        model::Ipv4Prefix::new(self.address.into(), bits).map_err(refused)
+    }
+}
+
+/// What the key [`crate::key::Key::Version`] holds: how many changes there were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Changes(pub u64);
+
+/// What a key of [`crate::key::Key::Disk`], `VpnKey`, `Address` or `Pods` holds: whose it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder(pub MachineId);
+
+formats::strict_message! {
+    struct ChangesWire, CHANGES = "Changes" {
+        1 required u32 version;
+        2 required u64 changes;
+    }
+}
+
+formats::strict_message! {
+    struct HolderWire, HOLDER = "Holder" {
+        1 required u32 version;
+        2 required bytes machine_id;
+    }
+}
+
+impl Changes {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        ChangesWire { version: VERSION, changes: self.0 }.encode_to_vec()
+    }
+
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// [`BadRecord`] when it is none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        decode::<ChangesWire>(bytes, &CHANGES).map(|wire| Self(wire.changes))
+    }
+}
+
+impl Holder {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(self) -> Vec<u8> {
+        HolderWire { version: VERSION, machine_id: self.0.0.to_vec() }.encode_to_vec()
+    }
+
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// [`BadRecord`] when it is none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let wire: HolderWire = decode(bytes, &HOLDER)?;
+        Ok(Self(MachineId(sized("machine id", &wire.machine_id)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

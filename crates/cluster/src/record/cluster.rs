@@ -1,0 +1,159 @@
+//! The cluster's own record: its prefixes, its policy, who owns it, where its cursors stand.
+//!
+//! ```text
+//! message Cluster { uint32 version = 1; bytes cluster_id = 2; Prefix vpn_prefix = 3; Prefix pods_prefix = 4;
+//!                   uint32 level = 5; uint32 cold_start = 6; string oldest_release = 7; repeated Owner owners = 8;
+//!                   uint64 recoveries = 9; uint32 next_address = 10; uint32 next_pods = 11; }
+//! message Owner   { bytes public_key = 1; bytes recovery_public_key = 2; }
+//! ```
+
+use keys::numbers;
+use keys::recovery::RecoveryPubKey;
+use model::{ClusterId, ColdStart, Ipv4Prefix, Level, OwnerPubKey};
+use prost::Message as _;
+
+use super::{BadRecord, PREFIX, PrefixWire, Release, VERSION, decode, known, sized};
+
+/// How many owners a cluster may have: the directory names all of them.
+pub const MOST_OWNERS: usize = 16;
+
+/// What all of a cluster have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// Its id.
+    pub id: ClusterId,
+    /// Where VPN addresses come from.
+    pub vpn_prefix: Ipv4Prefix,
+    /// Where pod prefixes come from, a /24 each.
+    pub pods_prefix: Ipv4Prefix,
+    /// What is asked of machines.
+    pub policy: Policy,
+    /// Who owns it; one or more, each once.
+    pub owners: Vec<Owner>,
+    /// How often it was brought back from one voter's data.
+    pub recoveries: u64,
+    /// The index in `vpn_prefix` that is tried first for the next machine.
+    pub next_address: u32,
+    /// The index of the /24 in `pods_prefix` that is tried first for the next worker.
+    pub next_pods: u32,
+}
+
+/// What is asked of machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// No machine's level may be below.
+    pub level: Level,
+    /// What gives the coordinators their keys when all were off.
+    pub cold_start: ColdStart,
+    /// No machine that joins may run an older one.
+    pub oldest_release: Release,
+}
+
+/// A person who owns the cluster, by two keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Signs and calls.
+    pub key: OwnerPubKey,
+    /// Recovers.
+    pub recovery: RecoveryPubKey,
+}
+
+impl Cluster {
+    /// Whether `key` is an owner's.
+    #[must_use]
+    pub fn is_owned_by(&self, key: &OwnerPubKey) -> bool {
+        self.owners.iter().any(|owner| owner.key == *key)
+    }
+
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let owner = |owner: &Owner| OwnerWire {
+            public_key: owner.key.0.to_vec(),
+            recovery_public_key: owner.recovery.bytes().to_vec(),
+        };
+        let wire = ClusterWire {
+            version: VERSION,
+            cluster_id: self.id.0.to_vec(),
+            vpn_prefix: PrefixWire::of(self.vpn_prefix),
+            pods_prefix: PrefixWire::of(self.pods_prefix),
+            level: numbers::level::number(self.policy.level),
+            cold_start: numbers::cold_start::number(self.policy.cold_start),
+            oldest_release: self.policy.oldest_release.to_string(),
+            owners: self.owners.iter().map(owner).collect(),
+            recoveries: self.recoveries,
+            next_address: self.next_address,
+            next_pods: self.next_pods,
+        };
+        wire.encode_to_vec()
+    }
+
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let wire: ClusterWire = decode(bytes, &CLUSTER)?;
+        let owners = wire.owners.iter().map(Owner::read).collect::<Result<Vec<_>, _>>()?;
+        if !(1..=MOST_OWNERS).contains(&owners.len()) {
+            return Err(BadRecord::Contradiction("a cluster has 1 to 16 owners"));
+        }
+        if (1..owners.len()).any(|at| owners[..at].iter().any(|earlier| earlier.key == owners[at].key)) {
+            return Err(BadRecord::Contradiction("an owner is named twice"));
+        }
+        let (vpn_prefix, pods_prefix) = (wire.vpn_prefix.read("VPN prefix")?, wire.pods_prefix.read("pod prefix")?);
+        if !(8..=24).contains(&vpn_prefix.bits()) || !(8..=24).contains(&pods_prefix.bits()) {
+            return Err(BadRecord::Contradiction("a cluster's prefixes have 8 to 24 bits"));
+        }
+        if vpn_prefix.overlaps(pods_prefix) {
+            return Err(BadRecord::Contradiction("its VPN prefix overlaps its pods"));
+        }
+        Ok(Self {
+            id: ClusterId(sized("cluster id", &wire.cluster_id)?),
+            vpn_prefix,
+            pods_prefix,
+            policy: Policy {
+                level: known("level", wire.level, numbers::level::of)?,
+                cold_start: known("cold start policy", wire.cold_start, numbers::cold_start::of)?,
+                oldest_release: Release::read(&wire.oldest_release)?,
+            },
+            owners,
+            recoveries: wire.recoveries,
+            next_address: wire.next_address,
+            next_pods: wire.next_pods,
+        })
+    }
+}
+
+impl Owner {
+    fn read(wire: &OwnerWire) -> Result<Self, BadRecord> {
+        let recovery = RecoveryPubKey::new(sized("recovery key", &wire.recovery_public_key)?);
+        Ok(Self {
+            key: OwnerPubKey(sized("owner key", &wire.public_key)?),
+            recovery: recovery.map_err(|_| BadRecord::WeakKey("recovery key"))?,
+        })
+    }
+}
+
+formats::strict_message! {
+    struct OwnerWire, OWNER = "Owner" {
+        1 required bytes public_key;
+        2 required bytes recovery_public_key;
+    }
+}
+
+formats::strict_message! {
+    struct ClusterWire, CLUSTER = "Cluster" {
+        1 required u32 version;
+        2 required bytes cluster_id;
+        3 required message(PrefixWire, PREFIX) vpn_prefix;
+        4 required message(PrefixWire, PREFIX) pods_prefix;
+        5 required u32 level;
+        6 required u32 cold_start;
+        7 required text oldest_release;
+        8 repeated message(OwnerWire, OWNER) owners;
+        9 required u64 recoveries;
+        10 required u32 next_address;
+        11 required u32 next_pods;
+    }
+}

@@ -1,0 +1,175 @@
+//! Records against other versions and against damage: each refusal has its own message.
+
+use std::collections::BTreeSet;
+
+use formats::strict::Malformed;
+use model::{Chain, NodeName};
+use proptest::prelude::*;
+
+use super::*;
+use crate::fixture;
+use crate::role::{KubernetesRole, KubernetesRoles};
+
+fn epochs() -> ColdStartEpoch {
+    let three: BTreeSet<_> = (1..=3).map(|n| MachineId([n; 16])).collect();
+    let one: BTreeSet<_> = three.iter().copied().take(1).collect();
+    let current = Epoch { number: 1, holders: one.clone(), acknowledged: one.clone() };
+    ColdStartEpoch { current: Some(current), next: Some(Epoch { number: 2, holders: three, acknowledged: one }) }
+}
+
+/// Every kind of record, as bytes: what reads it gives the bytes again.
+fn samples() -> Vec<(&'static str, Vec<u8>, fn(&[u8]) -> Result<Vec<u8>, BadRecord>)> {
+    vec![
+        ("Changes", Changes(7).encode(), |bytes| Changes::decode(bytes).map(Changes::encode)),
+        ("Holder", Holder(MachineId([1; 16])).encode(), |bytes| Holder::decode(bytes).map(Holder::encode)),
+        ("Cluster", fixture::cluster().encode(), |bytes| Cluster::decode(bytes).map(|it| it.encode())),
+        ("Machine", fixture::machine(1).encode(), |bytes| Machine::decode(bytes).map(|it| it.encode())),
+        ("Ticket", fixture::ticket(1).encode(), |bytes| TicketRecord::decode(bytes).map(|it| it.encode())),
+        ("ColdStart", epochs().encode(), |bytes| ColdStartEpoch::decode(bytes).map(|it| it.encode())),
+    ]
+}
+
+#[test]
+fn every_record_is_read_as_it_was_written_and_nothing_more_or_less() {
+    for (name, bytes, again) in samples() {
+        assert_eq!(again(&bytes).as_ref(), Ok(&bytes), "{name}");
+        let refused = |bytes: &[u8]| again(bytes).expect_err(name);
+        assert_eq!(refused(&[]), BadRecord::Malformed(Malformed::Empty(name)));
+        assert_eq!(refused(&[&[8, 0], &bytes[2..]].concat()), BadRecord::Version, "{name}");
+        assert_eq!(refused(&[&[8, 2], &bytes[2..]].concat()), BadRecord::Newer(2), "{name}");
+        assert_eq!(refused(&[8, 3, 0x7a, 1, 1]), BadRecord::Newer(3), "{name}: with fields of its own");
+        assert!(matches!(refused(&bytes[2..]), BadRecord::Malformed(Malformed::Missing { field: "version", .. })));
+        let unknown = BadRecord::Malformed(Malformed::Unknown { message: name, number: 99 });
+        assert_eq!(refused(&[&bytes[..], &[0x98, 0x06, 0]].concat()), unknown);
+        assert!(refused(&[&bytes[..], &bytes].concat()).to_string() == "it is malformed", "{name} twice");
+        assert!(again(&bytes[..bytes.len() - 1]).is_err(), "{name} cut");
+        assert_eq!(refused(&[0; MOST_RECORD_BYTES + 1]), BadRecord::TooLarge(MOST_RECORD_BYTES + 1));
+    }
+}
+
+fn machine(edit: impl FnOnce(&mut Machine)) -> Result<(), String> {
+    let mut record = fixture::machine(1);
+    edit(&mut record);
+    Machine::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
+}
+
+fn ticket(edit: impl FnOnce(&mut TicketRecord)) -> Result<(), String> {
+    let mut record = fixture::ticket(1);
+    edit(&mut record);
+    TicketRecord::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
+}
+
+fn cluster(edit: impl FnOnce(&mut Cluster)) -> Result<(), String> {
+    let mut record = fixture::cluster();
+    edit(&mut record);
+    Cluster::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
+}
+
+fn cold_start(edit: impl FnOnce(&mut ColdStartEpoch)) -> Result<(), String> {
+    let mut record = epochs();
+    edit(&mut record);
+    ColdStartEpoch::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
+}
+
+#[test]
+fn a_record_that_contradicts_itself_is_refused() {
+    let name = || NodeName::chosen("one").expect("a name");
+    let control_plane = KubernetesRoles::NONE.with(KubernetesRole::ControlPlane);
+    for (result, message) in [
+        (machine(|it| it.pods = None), "it contradicts itself: a worker has a pod prefix"),
+        (
+            machine(|it| it.kubernetes = KubernetesRoles::NONE),
+            "it contradicts itself: who is no worker has no pod prefix",
+        ),
+        (
+            machine(|it| it.standing = Standing::Removed),
+            "it contradicts itself: who is removed has a time of it, and nobody else",
+        ),
+        (
+            machine(|it| it.times.removed = Some(fixture::NOW)),
+            "it contradicts itself: who is removed has a time of it, and nobody else",
+        ),
+        (machine(|it| it.times.member = None), "it contradicts itself: a member has been one since a time"),
+        (machine(|it| it.standing = Standing::Admitted), "it contradicts itself: who is Admitted was no member yet"),
+        (machine(|it| it.generations = Generations::One(0)), "it contradicts itself: key generations count from 1"),
+        (
+            machine(|it| it.generations = Generations::Rotating(0)),
+            "it contradicts itself: key generations count from 1",
+        ),
+        (
+            machine(|it| it.generations = Generations::Rotating(u32::MAX)),
+            "it contradicts itself: key generations count from 1",
+        ),
+        (machine(|it| it.vpn_key.0 = [0; 32]), "its VPN key is no usable key"),
+        (
+            machine(|it| (it.role, it.kubernetes) = (crate::role::ClusterRole::Node, control_plane)),
+            "its roles make no sense: a Kubernetes control plane on a machine that is no coordinator",
+        ),
+        (ticket(|it| it.uses = 0), "it contradicts itself: it has no use, or is used more often than it may be"),
+        (ticket(|it| it.used = 2), "it contradicts itself: it has no use, or is used more often than it may be"),
+        (
+            ticket(|it| (it.uses, it.node_name) = (2, Some(name()))),
+            "it contradicts itself: it has several uses, and is for one machine",
+        ),
+        (
+            ticket(|it| (it.uses, it.machine) = (2, Some(fixture::key(3)))),
+            "it contradicts itself: it has several uses, and is for one machine",
+        ),
+        (cluster(|it| it.owners.clear()), "it contradicts itself: a cluster has 1 to 16 owners"),
+        (cluster(|it| it.owners.push(it.owners[0].clone())), "it contradicts itself: an owner is named twice"),
+        (cluster(|it| it.vpn_prefix = it.pods_prefix), "it contradicts itself: its VPN prefix overlaps its pods"),
+        (
+            cluster(|it| it.vpn_prefix = "10.0.0.0/25".parse().expect("a prefix")),
+            "it contradicts itself: a cluster's prefixes have 8 to 24 bits",
+        ),
+        (
+            cold_start(|it| it.current.as_mut().expect("one").acknowledged.clear()),
+            "it contradicts itself: the current epoch is not acknowledged by all its holders",
+        ),
+        (
+            cold_start(|it| it.next.as_mut().expect("one").number = 1),
+            "it contradicts itself: the next epoch is not behind the current one",
+        ),
+        (
+            cold_start(|it| it.next.as_mut().expect("one").holders.clear()),
+            "it contradicts itself: an epoch has a number from 1 and a holder",
+        ),
+        (
+            cold_start(|it| it.next.as_mut().expect("one").acknowledged = [MachineId([9; 16])].into()),
+            "it contradicts itself: an epoch is acknowledged by who does not hold it",
+        ),
+    ] {
+        assert_eq!(result, Err(message.to_owned()));
+    }
+}
+
+#[test]
+fn a_release_is_compared_number_by_number_and_spelled_one_way() {
+    assert_eq!(Release::read("0.10.2"), Ok(Release(0, 10, 2)));
+    assert!(Release(0, 9, 9) < Release(0, 10, 0) && Release(0, 10, 0) < Release(1, 0, 0));
+    for bad in ["", "1", "1.2", "1.2.3.4", "1.2.x", "01.2.3", "+1.2.3", "1.2.3-debug", "1.2.4294967296"] {
+        assert_eq!(Release::read(bad), Err(BadRelease), "{bad}");
+    }
+}
+
+#[test]
+fn a_rotating_key_is_given_out_in_both_generations() {
+    assert!(Generations::One(2).include(2) && !Generations::One(2).include(1) && !Generations::One(2).include(3));
+    let rotating = Generations::Rotating(2);
+    assert!(!rotating.include(1) && rotating.include(2) && rotating.include(3) && !rotating.include(4));
+    assert_eq!((Generations::One(2).newest(), rotating.newest()), (2, 3));
+}
+
+proptest! {
+    #[test]
+    fn damage_is_refused_or_means_the_same_when_written_again(
+        which in 0_usize..6, at: prop::sample::Index, byte: u8, insert: bool,
+    ) {
+        let (name, mut bytes, again) = samples().swap_remove(which);
+        let at = at.index(bytes.len());
+        if insert { bytes.insert(at, byte) } else { bytes[at] = byte }
+        if let Ok(written) = again(&bytes) {
+            prop_assert_eq!(again(&written), Ok(written), "{}", name);
+        }
+    }
+}
