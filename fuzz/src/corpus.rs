@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::{fs, io};
 
+use testkit::Random;
+
 use crate::Target;
 
 /// A file of the corpus.
@@ -66,26 +68,5 @@ fn mutate(bytes: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
             let again = bytes[at..end].to_vec();
             bytes.splice(at..at, again);
         }
-    }
-}
-
-/// xorshift64* (Vigna 2016): enough to spread mutations, and the same on every machine.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// The sequence of this seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(if seed == 0 { 1 } else { seed }) // zero would stay zero
-    }
-
-    /// The next number below `bound`, zero if that is zero.
-    pub fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(number).expect("31 bits") % bound.max(1)
     }
 }

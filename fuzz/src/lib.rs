@@ -9,12 +9,15 @@ pub mod corpus;
 pub mod table;
 
 use attest::{CommandCode, response, sealing_pcrs};
+use cluster::key::Key;
+use cluster::redeem::{Body, Redeem};
 use formats::strict::{self, Field, Kind, Message, Rule};
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
 use keys::pair::{self, File, SLOT_BYTES, Slot};
 use keys::purpose::Purpose;
-use model::{BootClass, MachineId, NodeName, Secret};
+use keys::ticket::Ticket;
+use model::{BootClass, MachineId, MachinePubKey, NodeName, Secret};
 use qemu::network::{Decoder, Frame, Runt, TooLong};
 
 /// A parser of foreign bytes.
@@ -54,6 +57,12 @@ pub const TARGETS: &[Target] = &[
     Target { name: "share", run: share, because: "read before anything is authenticated" },
     Target { name: "directory", run: directory, because: "a signed directory may come from another version" },
     Target { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
+    Target { name: "ticket", run: ticket, because: "a ticket comes by chat and by ESP" },
+    Target { name: "ticket_text", run: ticket_text, because: "people type and paste it" },
+    Target { name: "redeem", run: redeem, because: "strangers send it to the public API" },
+    Target { name: "redeem_body", run: redeem_body, because: "whoever holds a ticket signs what they like" },
+    Target { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
+    Target { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
     Target { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
     Target { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
     Target { name: "frames", run: frames, because: "a guest says what its network card sends" },
@@ -193,6 +202,54 @@ pub fn record(bytes: &[u8]) -> Outcome {
         assert_eq!(keys::record::Record::decode(slot.clear()), Ok(record), "a record says the same again");
     }
     outcome(&decoded)
+}
+
+/// A ticket: what is read says the same again.
+pub fn ticket(bytes: &[u8]) -> Outcome {
+    let decoded = Ticket::decode(bytes);
+    if let Ok(ticket) = &decoded {
+        let again = Ticket::from_text(&ticket.to_text()).expect("a ticket's text is read");
+        assert_eq!(again.encode(), ticket.encode(), "a ticket says the same again");
+    }
+    outcome(&decoded)
+}
+
+/// A ticket's text, and the bytes in it.
+pub fn ticket_text(bytes: &[u8]) -> Outcome {
+    outcome(&Ticket::from_text(&String::from_utf8_lossy(bytes)))
+}
+
+/// A request to redeem a ticket, on a connection that exports zeros.
+pub fn redeem(bytes: &[u8]) -> Outcome {
+    outcome(&Redeem::verify(bytes, MachinePubKey([1; 32]), &[0; 32]))
+}
+
+/// The body of one, as its signature would let it through.
+pub fn redeem_body(bytes: &[u8]) -> Outcome {
+    outcome(&Body::decode(bytes))
+}
+
+/// A key of etcd: it has one spelling.
+pub fn etcd_key(bytes: &[u8]) -> Outcome {
+    let read = Key::read(bytes);
+    if let Ok(key) = &read {
+        assert_eq!(key.bytes(), bytes, "a key has one spelling");
+    }
+    outcome(&read)
+}
+
+/// A value of etcd, under every kind of key.
+pub fn etcd_record(bytes: &[u8]) -> Outcome {
+    let read = [
+        outcome(&cluster::record::Changes::decode(bytes)),
+        outcome(&cluster::record::Holder::decode(bytes)),
+        outcome(&cluster::record::Cluster::decode(bytes)),
+        outcome(&cluster::record::Machine::decode(bytes)),
+        outcome(&cluster::record::TicketRecord::decode(bytes)),
+        outcome(&cluster::record::ColdStartEpoch::decode(bytes)),
+        outcome(&cluster::record::AuditLine::decode(bytes)),
+    ];
+    if read.contains(&Outcome::Accepted) { Outcome::Accepted } else { Outcome::Refused }
 }
 
 /// A DHCP message: the payload of a datagram.

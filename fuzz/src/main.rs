@@ -15,8 +15,9 @@ use std::{
 };
 
 use clap::{Parser, value_parser};
-use fuzz::corpus::{Random, mutation, seeds};
+use fuzz::corpus::{mutation, seeds};
 use fuzz::{Outcome, TARGETS, Target};
+use testkit::Random;
 
 /// Feeds mutations of the corpus to the parsers of foreign bytes, and keeps what panics one.
 /// Blind mutations: they are not guided by coverage.

@@ -4,8 +4,9 @@
 use std::fs;
 use std::panic::catch_unwind;
 
-use fuzz::corpus::{Random, Seed, mutation, seeds};
+use fuzz::corpus::{Seed, mutation, seeds};
 use fuzz::{Outcome, TARGETS, Target};
+use testkit::Random;
 
 /// Mutations per target: a few seconds for all of them.
 const ROUNDS: u64 = 3_000;

@@ -11,6 +11,7 @@ use crate::record::{
     Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Revoked, Standing, TicketRecord,
     Times, UnixSeconds,
 };
+use crate::redeem::Body;
 use crate::role::{ClusterRole, KubernetesRole, KubernetesRoles};
 
 pub(crate) const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
@@ -85,5 +86,23 @@ pub(crate) fn ticket(n: u8) -> TicketRecord {
         issued_by: OWNER,
         issued_at: NOW,
         revoked: Revoked::No,
+    }
+}
+
+/// What machine `n` asks with, by ticket `ticket`.
+pub(crate) fn body(ticket: u8, n: u8) -> Body {
+    let record = machine(n);
+    Body {
+        ticket: TicketPubKey(ticket_key(ticket).public()),
+        owner: OWNER,
+        vpn_key: record.vpn_key,
+        disk: record.disk,
+        level: record.level,
+        boot_class: record.boot_class,
+        release: record.release,
+        root_hash: record.root_hash,
+        storage_key_name: record.storage_key_name,
+        endpoints: vec![],
+        node_name: None,
     }
 }

@@ -3,12 +3,33 @@
 //! Key/value pairs in, a state to read, transactions out: no I/O, no clock, no random source. Any coordinator may decide:
 //! every change compares and writes one key, so that of two decisions over the same state one is made again.
 //!
-//! * [`key`]: the keys; [`record`]: what stands behind them.
+//! ```text
+//!   etcd: pairs, changes ──► State ──┐
+//!   etcd: members ─────────► Members ┼─ decide ─► Txn ──commit──► what is granted
+//!                           Request ─┘          └► Denied
+//! ```
+//! * [`key`]: the keys; [`record`]: what stands behind them; [`state`]: both, read.
+//! * [`request`], [`decide`](mod@decide), [`txn`], [`denied`]: what is asked, decided, written, and refused with its reason.
+//! * [`members`]: etcd's members, and the next change of them.
+//! * [`redeem`]: what a machine asks with that holds a ticket.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
 
+pub mod decide;
+pub mod denied;
 pub mod key;
+pub mod members;
 pub mod record;
+pub mod redeem;
+pub mod request;
 pub mod role;
+pub mod state;
+pub mod txn;
+
+pub use decide::decide;
+pub use denied::Denied;
+pub use request::Request;
+pub use state::State;
+pub use txn::Txn;
 
 #[cfg(test)]
 mod fixture;

@@ -3,6 +3,7 @@
 //!
 //! Every record is protobuf with its version in field 1; what all fields are stands in the modules.
 
+mod audit;
 mod cluster;
 mod cold_start;
 mod machine;
@@ -15,6 +16,7 @@ use keys::endpoint::BadEndpoint;
 use model::{BadNodeName, BadPrefix, MachineId};
 use prost::Message as _;
 
+pub use audit::AuditLine;
 pub use cluster::{Cluster, MOST_OWNERS, Owner, Policy};
 pub use cold_start::{ColdStartEpoch, Epoch};
 pub use machine::{Admission, Endpoints, Generations, Machine, Standing, Times};
@@ -123,6 +125,11 @@ pub(crate) fn decode<M: prost::Message + Default>(bytes: &[u8], table: &'static 
 /// The bytes of a field that has one size.
 pub(crate) fn sized<const LEN: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; LEN], BadRecord> {
     bytes.try_into().map_err(|_| BadRecord::Size { field, found: bytes.len(), expected: LEN })
+}
+
+/// Whether `level` protects less than `least`: their numbers ascend.
+pub(crate) const fn is_below(level: model::Level, least: model::Level) -> bool {
+    keys::numbers::level::number(level) < keys::numbers::level::number(least)
 }
 
 /// What a number stands for.

@@ -61,6 +61,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("kernel-config", Kind::Host),
     ("qemu", Kind::Host),
     ("fuzz", Kind::Workshop),
+    ("sim", Kind::Workshop),
     ("testkit", Kind::Workshop),
     ("tests", Kind::Workshop),
     ("workshop", Kind::Workshop),

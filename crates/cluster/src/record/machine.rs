@@ -16,7 +16,6 @@ use std::net::Ipv4Addr;
 use keys::endpoint::{self, Endpoint};
 use keys::identity::machine_id;
 use keys::numbers;
-use keys::recovery::is_usable_x25519;
 use model::{
     BootClass, DiskUuid, Ipv4Prefix, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, RootHash, TicketId, Uuid,
     VpnPubKey,
@@ -233,10 +232,6 @@ impl Machine {
     pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
         let wire: MachineWire = decode(bytes, &MACHINE)?;
         let (role, kubernetes) = role::read(wire.role, &wire.kubernetes_roles)?;
-        let vpn_key: [u8; 32] = sized("VPN key", &wire.vpn_public_key)?;
-        if !is_usable_x25519(&vpn_key) {
-            return Err(BadRecord::WeakKey("VPN key"));
-        }
         let admission = match (&wire.admitted_by_ticket, &wire.admitted_by_owner) {
             (Some(ticket), None) => Admission::Ticket(TicketId(sized("ticket id", ticket)?)),
             (None, Some(owner)) => Admission::Owner(OwnerPubKey(sized("owner key", owner)?)),
@@ -252,7 +247,7 @@ impl Machine {
             standing: known("standing", wire.standing, Standing::of)?,
             vpn_ip: wire.vpn_ip.into(),
             pods: wire.pods.as_ref().map(|pods| pods.read("pod prefix")).transpose()?,
-            vpn_key: VpnPubKey(vpn_key),
+            vpn_key: VpnPubKey(sized("VPN key", &wire.vpn_public_key)?),
             disk: DiskUuid(Uuid(sized("disk UUID", &wire.disk_uuid)?)),
             generations: if wire.rotating {
                 Generations::Rotating(wire.key_generation)
@@ -263,7 +258,11 @@ impl Machine {
             boot_class: known("boot class", wire.boot_class, numbers::boot_class::of)?,
             release: Release::read(&wire.release)?,
             root_hash: RootHash(sized("root hash", &wire.root_hash)?),
-            storage_key_name: read_storage_key_name(wire.storage_key_name.as_deref())?,
+            storage_key_name: wire
+                .storage_key_name
+                .as_deref()
+                .map(|name| sized("storage key's name", name))
+                .transpose()?,
             endpoints: Endpoints {
                 reported: Endpoint::read_all(&wire.reported_endpoints)?,
                 observed: Endpoint::read_all(&wire.observed_endpoints)?,
@@ -300,11 +299,6 @@ impl Machine {
         .into_iter()
         .find_map(|(is_so, what)| is_so.then_some(what))
     }
-}
-
-/// The name of a storage key, if there is one: that of a TPM's object (TPM 2.0 part 1, section 16) by SHA-256.
-pub(crate) fn read_storage_key_name(bytes: Option<&[u8]>) -> Result<Option<[u8; 34]>, BadRecord> {
-    bytes.map(|bytes| sized("storage key's name", bytes)).transpose()
 }
 
 formats::strict_message! {

@@ -1,0 +1,187 @@
+//! The one place that decides: a state, a request and the time in, a transaction or a reason out. Same in, same out.
+//!
+//! Every change compares and writes the version, so it holds for exactly the state that it was decided over; each key that it
+//! makes is compared to be absent, too. What only proves something compares the version and leaves it alone.
+
+mod machines;
+mod owners;
+mod redeem;
+mod roles;
+mod tickets;
+
+use std::fmt;
+
+use model::{MachineId, OwnerPubKey};
+
+use crate::denied::Denied;
+use crate::key::{AuditId, Key};
+use crate::record::{AuditLine, Changes, Cluster, Holder, Machine, Standing, UnixSeconds, is_below};
+use crate::request::{Asks, Creation, Request};
+use crate::state::State;
+use crate::txn::{Compare, Condition, Granted, Txn};
+
+/// Decides a request.
+///
+/// # Errors
+/// [`Denied`] names the reason; nothing is to be changed then.
+pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn, Denied> {
+    if let Request::Create(creation) = request {
+        return create(state, creation, now);
+    }
+    let ground = Ground::of(state, now)?;
+    match request {
+        Request::Create(_) => Err(Denied::ClusterExists), // decided above
+        Request::Owner { by, asks } => {
+            if !ground.cluster.is_owned_by(by) {
+                return Err(Denied::UnknownOwner);
+            }
+            asked(&ground, *by, asks)
+        }
+        Request::Redeem(redeem) => redeem::redeem(&ground, redeem),
+        Request::Announce { machine, release, endpoints } => machines::announce(&ground, machine, *release, endpoints),
+        Request::ReleaseKey { machine, disk, generation, level } => {
+            machines::release_key(&ground, machine, *disk, *generation, *level)
+        }
+        Request::ConfirmKey { machine, generation } => machines::confirm_key(&ground, machine, *generation),
+    }
+}
+
+fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denied> {
+    match asks {
+        Asks::IssueTicket(offer) => tickets::issue(ground, by, offer),
+        Asks::RevokeTicket(id) => tickets::revoke(ground, by, id),
+        Asks::AddRole(id, role) => roles::add(ground, by, id, *role),
+        Asks::RemoveRole(id, role) => roles::remove(ground, by, id, *role),
+        Asks::Drain(id) => machines::drain(ground, by, id),
+        Asks::Remove(id, leaving) => machines::remove(ground, by, id, *leaving),
+        Asks::RotateKey(id) => machines::rotate_key(ground, by, id),
+        Asks::AddOwner(owner) => owners::add(ground, by, owner),
+        Asks::RemoveOwner(key) => owners::remove(ground, by, key),
+    }
+}
+
+/// What every decision but the first stands on: a cluster that exists.
+struct Ground<'a> {
+    state: &'a State,
+    cluster: &'a Cluster,
+    changes: Changes,
+    /// The revision of the version.
+    revision: u64,
+    now: UnixSeconds,
+}
+
+impl<'a> Ground<'a> {
+    fn of(state: &'a State, now: UnixSeconds) -> Result<Self, Denied> {
+        let cluster = state.cluster().ok_or(Denied::NoCluster)?;
+        let (changes, revision) = state.version().ok_or(Denied::NoCluster)?;
+        Ok(Self { state, cluster, changes, revision, now })
+    }
+
+    fn machine(&self, id: &MachineId) -> Result<&'a Machine, Denied> {
+        self.state.machine(id).ok_or(Denied::UnknownMachine)
+    }
+
+    /// A machine that belongs.
+    fn belonging(&self, id: &MachineId) -> Result<&'a Machine, Denied> {
+        let machine = self.machine(id)?;
+        if machine.belongs() { Ok(machine) } else { Err(Denied::MachineRemoved) }
+    }
+
+    /// A machine that is a member, and is to stay one.
+    fn member(&self, id: &MachineId) -> Result<&'a Machine, Denied> {
+        let machine = self.machine(id)?;
+        match machine.standing {
+            Standing::Admitted => Err(Denied::NotMember),
+            Standing::Member => Ok(machine),
+            Standing::Draining => Err(Denied::MachineDraining),
+            Standing::Removed => Err(Denied::MachineRemoved),
+        }
+    }
+
+    /// Proves that the state is still this one, and writes nothing.
+    fn unchanged(&self, granted: Granted) -> Txn {
+        let version = Compare { key: Key::Version, condition: Condition::ModifiedIn(self.revision) };
+        Txn { compares: vec![version], puts: vec![], deletes: vec![], granted }
+    }
+
+    /// A change, with its line in the audit.
+    fn change(&self, what: &str, whom: &dyn fmt::Display, owner: Option<OwnerPubKey>) -> Draft {
+        let changes = Changes(self.changes.0 + 1);
+        let mut draft = Draft(self.unchanged(Granted::Done));
+        draft.put(Key::Version, changes.encode());
+        let line = AuditLine { what: what.to_owned(), whom: whom.to_string(), owner };
+        draft.put(Key::Audit(AuditId { seconds: self.now.0, apart: changes.0 }), line.encode());
+        draft
+    }
+}
+
+/// A transaction that is being put together.
+struct Draft(Txn);
+
+impl Draft {
+    /// Makes a key that must not exist.
+    fn create(&mut self, key: Key, value: Vec<u8>) {
+        self.0.compares.push(Compare { key, condition: Condition::Absent });
+        self.put(key, value);
+    }
+
+    /// Writes a key, whether or not it exists.
+    fn put(&mut self, key: Key, value: Vec<u8>) {
+        self.0.puts.push((key, value));
+    }
+
+    fn delete(&mut self, key: Key) {
+        self.0.deletes.push(key);
+    }
+
+    /// Writes a machine's record.
+    fn machine(&mut self, machine: &Machine) {
+        self.put(Key::Machine(machine.id()), machine.encode());
+    }
+
+    /// All that is a new machine's alone.
+    fn new_machine(&mut self, machine: &Machine) {
+        let id = machine.id();
+        let holder = Holder(id).encode();
+        self.create(Key::Machine(id), machine.encode());
+        self.create(Key::Disk(machine.disk), holder.clone());
+        self.create(Key::VpnKey(machine.vpn_key), holder.clone());
+        self.create(Key::Address(machine.vpn_ip), holder.clone());
+        if let Some(pods) = machine.pods {
+            self.create(Key::Pods(pods.into()), holder);
+        }
+    }
+
+    fn grants(mut self, granted: Granted) -> Txn {
+        self.0.granted = granted;
+        self.0
+    }
+}
+
+fn create(state: &State, creation: &Creation, now: UnixSeconds) -> Result<Txn, Denied> {
+    if state.version().is_some() || state.cluster().is_some() {
+        return Err(Denied::ClusterExists);
+    }
+    let Creation { cluster, machine } = creation;
+    let fits = [
+        (machine.standing == Standing::Member, "it is no member"),
+        (machine.coordinates(), "it is no coordinator"),
+        (cluster.vpn_prefix.contains(machine.vpn_ip), "its address is not of the VPN"),
+        (
+            machine.pods.is_none_or(|pods| cluster.pods_prefix.contains(pods.address())),
+            "its pods are not of the cluster",
+        ),
+        (!is_below(machine.level, cluster.policy.level), "its level is below the cluster's"),
+    ];
+    if let Some((_, what)) = fits.into_iter().find(|(fits, _)| !fits) {
+        return Err(Denied::BadCreation(what));
+    }
+    let version = Compare { key: Key::Version, condition: Condition::Absent };
+    let mut draft = Draft(Txn { compares: vec![version], puts: vec![], deletes: vec![], granted: Granted::Done });
+    draft.put(Key::Version, Changes(1).encode());
+    draft.create(Key::Cluster, cluster.encode());
+    draft.new_machine(machine);
+    let line = AuditLine { what: "create".to_owned(), whom: machine.id().to_string(), owner: None };
+    draft.put(Key::Audit(AuditId { seconds: now.0, apart: 1 }), line.encode());
+    Ok(draft.grants(Granted::Done))
+}

@@ -1,0 +1,132 @@
+//! A machine's life behind its admission: it announces itself, gets its key back, is drained, is removed.
+
+use keys::endpoint::Endpoint;
+use keys::identity::machine_id;
+use model::{DiskUuid, Level, MachineId, MachinePubKey, OwnerPubKey};
+
+use super::{Ground, roles};
+use crate::denied::Denied;
+use crate::key::{AuditId, Key};
+use crate::record::{AuditLine, Endpoints, Generations, Machine, Release, Standing, Times, is_below};
+use crate::request::Leaving;
+use crate::role::ClusterRole;
+use crate::txn::{Granted, Txn};
+
+pub(super) fn announce(
+    ground: &Ground<'_>,
+    machine: &MachinePubKey,
+    release: Release,
+    endpoints: &[Endpoint],
+) -> Result<Txn, Denied> {
+    let known = ground.belonging(&machine_id(&machine.0))?;
+    let (standing, member) = match known.standing {
+        Standing::Admitted => (Standing::Member, Some(ground.now)),
+        Standing::Member | Standing::Draining | Standing::Removed => (known.standing, known.times.member),
+    };
+    let told = Machine {
+        standing,
+        release,
+        times: Times { member, ..known.times },
+        endpoints: Endpoints { reported: endpoints.to_vec(), ..known.endpoints.clone() },
+        ..known.clone()
+    };
+    if told == *known {
+        return Ok(ground.unchanged(Granted::Already));
+    }
+    let mut draft = ground.change("announced", &known.id(), None);
+    draft.machine(&told);
+    Ok(draft.grants(Granted::Done))
+}
+
+/// Proves that the record is still this one, and writes a line: the version stays, or every reboot would change it.
+pub(super) fn release_key(
+    ground: &Ground<'_>,
+    machine: &MachinePubKey,
+    disk: DiskUuid,
+    generation: u32,
+    level: Level,
+) -> Result<Txn, Denied> {
+    let known = ground.belonging(&machine_id(&machine.0))?;
+    if known.disk != disk {
+        return Err(Denied::OtherDisk);
+    }
+    if !known.generations.include(generation) {
+        return Err(Denied::UnknownGeneration(generation));
+    }
+    let least = ground.cluster.policy.level;
+    if is_below(level, least) {
+        return Err(Denied::LevelTooLow { found: level, least });
+    }
+    let id = known.id();
+    let mut apart = [0; 8];
+    apart.copy_from_slice(&id.0[..8]);
+    // One line of a machine and second: a second one in it would say the same.
+    let line = AuditId { seconds: ground.now.0, apart: u64::from_be_bytes(apart) };
+    let mut txn = ground.unchanged(Granted::ClusterKey { machine: id, disk, generation });
+    let text = AuditLine { what: "key released".to_owned(), whom: id.to_string(), owner: None };
+    txn.puts.push((Key::Audit(line), text.encode()));
+    Ok(txn)
+}
+
+pub(super) fn rotate_key(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
+    let known = ground.member(id)?;
+    let generations = match known.generations {
+        Generations::Rotating(_) => return Err(Denied::RotationUnderWay),
+        Generations::One(u32::MAX) => return Err(Denied::GenerationsExhausted),
+        Generations::One(one) => Generations::Rotating(one),
+    };
+    let mut draft = ground.change("key rotation begun", id, Some(by));
+    draft.machine(&Machine { generations, ..known.clone() });
+    Ok(draft.grants(Granted::Done))
+}
+
+pub(super) fn confirm_key(ground: &Ground<'_>, machine: &MachinePubKey, generation: u32) -> Result<Txn, Denied> {
+    let known = ground.belonging(&machine_id(&machine.0))?;
+    if generation != known.generations.newest() {
+        return Err(Denied::UnknownGeneration(generation));
+    }
+    match known.generations {
+        Generations::One(_) => Ok(ground.unchanged(Granted::Already)),
+        Generations::Rotating(_) => {
+            let mut draft = ground.change("key rotated", &known.id(), None);
+            draft.machine(&Machine { generations: Generations::One(generation), ..known.clone() });
+            Ok(draft.grants(Granted::Done))
+        }
+    }
+}
+
+pub(super) fn drain(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
+    let known = ground.belonging(id)?;
+    match known.standing {
+        Standing::Admitted => Err(Denied::NotMember),
+        Standing::Draining => Ok(ground.unchanged(Granted::Already)),
+        Standing::Member | Standing::Removed => {
+            let mut draft = ground.change("draining", id, Some(by));
+            draft.machine(&Machine { standing: Standing::Draining, ..known.clone() });
+            Ok(draft.grants(Granted::Done))
+        }
+    }
+}
+
+/// Its address and its pods are free from here on; its disk and its VPN key stay known for good.
+pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, leaving: Leaving) -> Result<Txn, Denied> {
+    let known = ground.machine(id)?;
+    match (known.standing, leaving) {
+        (Standing::Removed, _) => return Ok(ground.unchanged(Granted::Already)),
+        (Standing::Member, Leaving::Drained) => return Err(Denied::NotDrained),
+        (Standing::Draining, Leaving::Drained) if known.role == ClusterRole::Coordinator => {
+            return Err(Denied::StillCoordinator);
+        }
+        (Standing::Draining, Leaving::Drained) if ground.state.members().has(id) => return Err(Denied::StillLeaving),
+        (Standing::Admitted | Standing::Draining, _) | (Standing::Member, Leaving::Lost) => {}
+    }
+    roles::may_go(ground, known)?;
+    let times = Times { removed: Some(ground.now), ..known.times };
+    let mut draft = ground.change("removed", id, Some(by));
+    draft.machine(&Machine { standing: Standing::Removed, times, ..known.clone() });
+    draft.delete(Key::Address(known.vpn_ip));
+    if let Some(pods) = known.pods {
+        draft.delete(Key::Pods(pods.into()));
+    }
+    Ok(draft.grants(Granted::Done))
+}

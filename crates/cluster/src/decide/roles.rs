@@ -1,0 +1,114 @@
+//! Roles, given and taken. The record says who is to coordinate; [`crate::members`] says in which steps etcd follows.
+
+use model::{MachineId, OwnerPubKey};
+
+use super::redeem::next_pods;
+use super::{Draft, Ground};
+use crate::denied::Denied;
+use crate::key::Key;
+use crate::members::{Learner, MOST_COORDINATORS};
+use crate::record::{Cluster, Holder, Machine};
+use crate::role::{AnyRole, ClusterRole, KubernetesRole};
+use crate::txn::{Granted, Txn};
+
+pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denied> {
+    let known = ground.member(id)?;
+    if has(known, role) {
+        return Ok(ground.unchanged(Granted::Already));
+    }
+    let mut machine = known.clone();
+    let mut draft = ground.change("role added", &format_args!("{id} {role}"), Some(by));
+    match role {
+        AnyRole::Coordinator => {
+            // One that steps down comes back as a new member of etcd, so the old one has to be gone.
+            if ground.state.members().has(id) {
+                return Err(Denied::StillLeaving);
+            }
+            if coordinators(ground).count() >= MOST_COORDINATORS {
+                return Err(Denied::CoordinatorsExhausted);
+            }
+            machine.role = ClusterRole::Coordinator;
+        }
+        AnyRole::Kubernetes(KubernetesRole::ControlPlane) => {
+            if known.role != ClusterRole::Coordinator {
+                return Err(Denied::ControlPlaneOnNode);
+            }
+            machine.kubernetes = known.kubernetes.with(KubernetesRole::ControlPlane);
+        }
+        AnyRole::Kubernetes(KubernetesRole::Worker) => {
+            machine.kubernetes = known.kubernetes.with(KubernetesRole::Worker);
+            machine.pods = Some(give_pods(ground, &mut draft, id)?);
+        }
+    }
+    draft.machine(&machine);
+    Ok(draft.grants(Granted::Done))
+}
+
+fn give_pods(ground: &Ground<'_>, draft: &mut Draft, id: &MachineId) -> Result<model::Ipv4Prefix, Denied> {
+    let (pods, next_pods) = next_pods(ground.state, ground.cluster)?;
+    draft.create(Key::Pods(pods.into()), Holder(*id).encode());
+    draft.put(Key::Cluster, Cluster { next_pods, ..ground.cluster.clone() }.encode());
+    Ok(pods)
+}
+
+/// From a machine that is leaving, too: that is how it leaves.
+pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denied> {
+    let known = ground.belonging(id)?;
+    if !has(known, role) {
+        return Ok(ground.unchanged(Granted::Already));
+    }
+    let mut machine = known.clone();
+    let mut draft = ground.change("role removed", &format_args!("{id} {role}"), Some(by));
+    match role {
+        AnyRole::Coordinator => {
+            if known.kubernetes.has(KubernetesRole::ControlPlane) {
+                return Err(Denied::StillControlPlane);
+            }
+            may_go(ground, known)?;
+            machine.role = ClusterRole::Node;
+        }
+        AnyRole::Kubernetes(role @ KubernetesRole::ControlPlane) => machine.kubernetes = known.kubernetes.without(role),
+        AnyRole::Kubernetes(role @ KubernetesRole::Worker) => {
+            machine.kubernetes = known.kubernetes.without(role);
+            if let Some(pods) = machine.pods.take() {
+                draft.delete(Key::Pods(pods.into()));
+            }
+        }
+    }
+    draft.machine(&machine);
+    Ok(draft.grants(Granted::Done))
+}
+
+/// Whether the cluster can do without this one as a coordinator.
+pub(super) fn may_go(ground: &Ground<'_>, machine: &Machine) -> Result<(), Denied> {
+    let id = machine.id();
+    let members = ground.state.members();
+    if !machine.coordinates() && !members.has(&id) {
+        return Ok(());
+    }
+    if !coordinators(ground).any(|other| other.id() != id) {
+        return Err(Denied::LastCoordinator);
+    }
+    if !members.voters.contains_key(&id) {
+        return Ok(()); // a learner, or nobody yet: no vote is lost
+    }
+    // Who is to leave as well does not stay.
+    let stays = |other: &&Machine| other.id() != id && members.voters.contains_key(&other.id());
+    if !coordinators(ground).any(|other| stays(&other)) {
+        let ready = |other: &Machine| members.learners.get(&other.id()) == Some(&Learner::Ready);
+        return if coordinators(ground).any(ready) { Ok(()) } else { Err(Denied::SuccessorBehind) };
+    }
+    if members.survives_without(&id) { Ok(()) } else { Err(Denied::WouldLoseQuorum) }
+}
+
+/// Who is to run etcd.
+fn coordinators<'a>(ground: &Ground<'a>) -> impl Iterator<Item = &'a Machine> {
+    ground.state.machines().map(|(_, machine)| machine).filter(|machine| machine.coordinates())
+}
+
+fn has(machine: &Machine, role: AnyRole) -> bool {
+    match role {
+        AnyRole::Coordinator => machine.role == ClusterRole::Coordinator,
+        AnyRole::Kubernetes(role) => machine.kubernetes.has(role),
+    }
+}

@@ -1,0 +1,161 @@
+//! Why a request is refused: one variant for each reason, in words for whoever asked. Nothing was changed then.
+
+use model::{Level, NodeName};
+
+use crate::members::MOST_COORDINATORS;
+use crate::record::{MOST_OWNERS, Release};
+
+/// A reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// Nothing was created here yet.
+    #[error("there is no cluster here yet")]
+    NoCluster,
+    /// Created before.
+    #[error("there is a cluster here already")]
+    ClusterExists,
+    /// What is to be created does not fit together.
+    #[error("the first machine does not fit its cluster: {0}")]
+    BadCreation(&'static str),
+    /// The caller, or the owner of a config, is none.
+    #[error("the cluster does not know this owner")]
+    UnknownOwner,
+    /// No such ticket.
+    #[error("the cluster does not know this ticket")]
+    UnknownTicket,
+    /// Its time is over.
+    #[error("the ticket has expired")]
+    TicketExpired,
+    /// It admitted as many as it may.
+    #[error("the ticket is used up: it has admitted {0} of {0} machines")]
+    TicketUsedUp(u32),
+    /// It was taken back.
+    #[error("the ticket was revoked")]
+    TicketRevoked,
+    /// Another offer under the same key.
+    #[error("there is a ticket with this key, and it says something else")]
+    TicketDiffers,
+    /// It would admit nobody, or too many.
+    #[error("a ticket admits 1 to {MOST_USES} machines, not {0}")]
+    TicketUses(u32),
+    /// It would be expired from the start.
+    #[error("the ticket would have expired before it is issued")]
+    TicketNeverHolds,
+    /// For one machine, with several uses.
+    #[error("a ticket for one machine has one use")]
+    TicketForOne,
+    /// A control plane on a node.
+    #[error("only a coordinator runs the Kubernetes control plane")]
+    ControlPlaneOnNode,
+    /// Its ticket is for another machine.
+    #[error("the ticket is for another machine")]
+    OtherMachine,
+    /// Ticket and config call it differently.
+    #[error("the ticket calls the machine {ticket}, and its config {config}")]
+    OtherName {
+        /// What the ticket calls it.
+        ticket: NodeName,
+        /// What its config calls it.
+        config: NodeName,
+    },
+    /// Below policy.
+    #[error("the machine's disk is {found}, and the cluster asks for {least} at least")]
+    LevelTooLow {
+        /// The machine's.
+        found: Level,
+        /// The policy's.
+        least: Level,
+    },
+    /// Older than policy.
+    #[error("the machine runs Cairn {found}, and the cluster asks for {least} at least")]
+    ReleaseTooOld {
+        /// The machine's.
+        found: Release,
+        /// The policy's.
+        least: Release,
+    },
+    /// Somebody has the name.
+    #[error("another machine is called {0}")]
+    NameTaken(NodeName),
+    /// No VPN address is left.
+    #[error("all VPN addresses are given out")]
+    AddressesExhausted,
+    /// No pod prefix is left.
+    #[error("all pod prefixes are given out: no more machine can be a Kubernetes worker")]
+    PodsExhausted,
+    /// The disk is or was another machine's.
+    #[error("this disk is known as another machine's")]
+    DiskSeen,
+    /// The VPN key is or was another machine's.
+    #[error("this VPN key is known as another machine's")]
+    VpnKeySeen,
+    /// The same machine with another disk, VPN key or level.
+    #[error("the machine was admitted with another disk, VPN key or level")]
+    OtherAttempt,
+    /// It redeems a second ticket.
+    #[error("the machine was admitted by another ticket")]
+    OtherTicket,
+    /// It is in the cluster.
+    #[error("the machine is a member already")]
+    AlreadyMember,
+    /// It was removed.
+    #[error("the machine was removed from the cluster")]
+    MachineRemoved,
+    /// No such machine.
+    #[error("the cluster does not know this machine")]
+    UnknownMachine,
+    /// Not this machine's disk.
+    #[error("this is not the machine's disk")]
+    OtherDisk,
+    /// A generation that the record does not hold.
+    #[error("this disk has no key of generation {0}")]
+    UnknownGeneration(u32),
+    /// A rotation is under way.
+    #[error("the machine has not yet confirmed its newer key")]
+    RotationUnderWay,
+    /// No generation is left.
+    #[error("the disk's key was rotated as often as it can be")]
+    GenerationsExhausted,
+    /// It has not announced itself.
+    #[error("the machine is admitted, and has not announced itself yet")]
+    NotMember,
+    /// It is on its way out.
+    #[error("the machine is being drained")]
+    MachineDraining,
+    /// It is to be drained first.
+    #[error("the machine is not drained; drain it first, or remove it as lost if it will not come back")]
+    NotDrained,
+    /// It holds a role that is to be taken first.
+    #[error("the machine is still a coordinator; take that role away first")]
+    StillCoordinator,
+    /// It is no coordinator, and its etcd still is a member.
+    #[error("the machine's etcd has not left yet; try again when it has")]
+    StillLeaving,
+    /// A control plane needs the coordinator's role.
+    #[error("the machine runs the Kubernetes control plane; take that role away first")]
+    StillControlPlane,
+    /// The cluster would have nobody to decide.
+    #[error("it is the last coordinator")]
+    LastCoordinator,
+    /// Others could not decide without it.
+    #[error("without this coordinator too few would answer to decide anything")]
+    WouldLoseQuorum,
+    /// Its successor has not caught up.
+    #[error("no other coordinator has caught up yet")]
+    SuccessorBehind,
+    /// Enough.
+    #[error("a cluster has at most {MOST_COORDINATORS} coordinators")]
+    CoordinatorsExhausted,
+    /// Enough.
+    #[error("a cluster has at most {MOST_OWNERS} owners")]
+    OwnersExhausted,
+    /// Nobody could ask for anything.
+    #[error("it is the last owner")]
+    LastOwner,
+    /// The same owner with another recovery key.
+    #[error("this owner is known with another recovery key")]
+    OtherRecoveryKey,
+}
+
+/// More machines than one ticket ever needs to admit.
+pub const MOST_USES: u32 = 10_000;

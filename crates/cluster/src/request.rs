@@ -1,0 +1,112 @@
+//! Everything that can be asked of a cluster's state. Who asks was proved before: an owner by certificate, a machine by its
+//! key, the holder of a ticket by [`Redeem`].
+
+use keys::endpoint::Endpoint;
+use model::{DiskUuid, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, TicketId, TicketPubKey};
+
+use crate::record::{Cluster, Machine, Owner, Release, UnixSeconds};
+use crate::redeem::Redeem;
+use crate::role::{AnyRole, ClusterRole, KubernetesRoles};
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// The first machine writes the cluster that it created.
+    Create(Box<Creation>),
+    /// An owner asks for something.
+    Owner {
+        /// Who.
+        by: OwnerPubKey,
+        /// For what.
+        asks: Asks,
+    },
+    /// A machine redeems a ticket.
+    Redeem(Box<Redeem>),
+    /// A machine has begun to live as a member, or tells anew what it runs and where it may be reached.
+    Announce {
+        /// Who, by the key that its connection proved.
+        machine: MachinePubKey,
+        /// What it runs.
+        release: Release,
+        /// Where it may be reached.
+        endpoints: Vec<Endpoint>,
+    },
+    /// A machine asks for its cluster key.
+    ReleaseKey {
+        /// Who, by the key that its connection proved.
+        machine: MachinePubKey,
+        /// The disk that is to be opened.
+        disk: DiskUuid,
+        /// Which key it was closed with.
+        generation: u32,
+        /// How it is protected.
+        level: Level,
+    },
+    /// A machine has closed its disk with the newer of two keys.
+    ConfirmKey {
+        /// Who, by the key that its connection proved.
+        machine: MachinePubKey,
+        /// The newer one.
+        generation: u32,
+    },
+}
+
+/// What the first machine writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Creation {
+    /// The cluster. Its cursors stand behind the machine's address and pods.
+    pub cluster: Cluster,
+    /// The first machine.
+    pub machine: Machine,
+}
+
+/// What owners ask for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asks {
+    /// A ticket whose key they drew.
+    IssueTicket(Offer),
+    /// That a ticket admits nobody any more.
+    RevokeTicket(TicketId),
+    /// That a machine gets a role.
+    AddRole(MachineId, AnyRole),
+    /// That a machine loses a role.
+    RemoveRole(MachineId, AnyRole),
+    /// That a machine is to leave.
+    Drain(MachineId),
+    /// That a machine is of the cluster no longer.
+    Remove(MachineId, Leaving),
+    /// That a machine's disk is closed with the next cluster key.
+    RotateKey(MachineId),
+    /// One owner more.
+    AddOwner(Owner),
+    /// One owner less.
+    RemoveOwner(OwnerPubKey),
+}
+
+/// What a ticket is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The ticket's public key.
+    pub key: TicketPubKey,
+    /// How many machines it may admit.
+    pub uses: u32,
+    /// From when on it admits nobody.
+    pub not_after: UnixSeconds,
+    /// What the machines become.
+    pub role: ClusterRole,
+    /// What they do for Kubernetes.
+    pub kubernetes: KubernetesRoles,
+    /// The one machine that it is for.
+    pub machine: Option<MachinePubKey>,
+    /// What that machine is called.
+    pub node_name: Option<NodeName>,
+}
+
+/// How a machine leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// It was drained, and its roles were taken away.
+    Drained,
+    /// It will not come back: what it held is taken away as it is.
+    Lost,
+}

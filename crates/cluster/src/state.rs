@@ -1,0 +1,282 @@
+//! What is in etcd, read: records by key, and who holds what. Built from pairs of one revision, then kept up by changes as
+//! they come; a batch that cannot be understood changes nothing. Decides nothing.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use model::{DiskUuid, MachineId, NodeName, TicketId, VpnPubKey};
+
+use crate::key::{BadKey, Key, PodPrefix};
+use crate::members::Members;
+use crate::record::{BadRecord, Changes, Cluster, ColdStartEpoch, Holder, Machine, TicketRecord};
+
+/// A key with its value, as etcd gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key, whole.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+    /// The revision that wrote it.
+    pub mod_revision: u64,
+}
+
+/// One change, as a watch gives it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Written.
+    Put(KeyValue),
+    /// Deleted in this revision.
+    Delete {
+        key: Vec<u8>,
+        /// The revision that deleted it.
+        mod_revision: u64,
+    },
+}
+
+/// Why what is in etcd cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadState {
+    /// A key that this version does not know.
+    #[error("read a key")]
+    Key(#[from] BadKey),
+    /// A value that this version does not understand.
+    #[error("read {key}")]
+    Record { key: Key, source: BadRecord },
+    /// A record under another's key.
+    #[error("the record under {0} is another's")]
+    Misplaced(Key),
+}
+
+/// What must peers see, in order: a recovery counts more than any revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct PeerVersion {
+    /// How often the cluster was recovered.
+    pub recoveries: u64,
+    /// The revision that last changed what peers see.
+    pub revision: u64,
+}
+
+/// Everything under Cairn's prefix, as of one revision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct State {
+    version: Option<(Changes, u64)>,
+    cluster: Option<Cluster>,
+    cold_start: ColdStartEpoch,
+    machines: BTreeMap<MachineId, Machine>,
+    tickets: BTreeMap<TicketId, TicketRecord>,
+    disks: BTreeMap<DiskUuid, MachineId>,
+    vpn_keys: BTreeMap<VpnPubKey, MachineId>,
+    addresses: BTreeMap<Ipv4Addr, MachineId>,
+    pods: BTreeMap<PodPrefix, MachineId>,
+    /// Names of machines that belong.
+    names: BTreeMap<String, MachineId>,
+    peers_revision: u64,
+    members: Members,
+}
+
+/// A value that was read. `None` is a key that was deleted.
+enum Read {
+    Version(Option<(Changes, u64)>),
+    Cluster(Option<Box<Cluster>>),
+    ColdStart(Option<ColdStartEpoch>),
+    Machine(MachineId, Option<Box<Machine>>),
+    Ticket(TicketId, Option<Box<TicketRecord>>),
+    Disk(DiskUuid, Option<MachineId>),
+    VpnKey(VpnPubKey, Option<MachineId>),
+    Address(Ipv4Addr, Option<MachineId>),
+    Pods(PodPrefix, Option<MachineId>),
+    /// Nothing is decided by it.
+    Audit,
+}
+
+impl State {
+    /// Reads all pairs of one revision.
+    ///
+    /// # Errors
+    /// [`BadState`] names the key that cannot be understood.
+    pub fn read(pairs: impl IntoIterator<Item = KeyValue>) -> Result<Self, BadState> {
+        let mut state = Self::default();
+        state.apply(pairs.into_iter().map(Change::Put))?;
+        Ok(state)
+    }
+
+    /// Takes changes, all or none. Those of one transaction come in one batch.
+    ///
+    /// # Errors
+    /// [`BadState`] names the key that cannot be understood; nothing was taken then.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Result<(), BadState> {
+        let read = changes.into_iter().map(|change| read(&change)).collect::<Result<Vec<_>, _>>()?;
+        for (value, revision) in read {
+            self.take(value, revision);
+        }
+        Ok(())
+    }
+
+    /// Takes what is seen of etcd's members; they are not in its keys.
+    pub fn see(&mut self, members: Members) {
+        self.members = members;
+    }
+
+    fn take(&mut self, value: Read, revision: u64) {
+        match value {
+            Read::Version(version) => self.version = version,
+            Read::Cluster(cluster) => {
+                self.cluster = cluster.map(|cluster| *cluster);
+                self.peers_revision = self.peers_revision.max(revision);
+            }
+            Read::ColdStart(epochs) => self.cold_start = epochs.unwrap_or_default(),
+            Read::Machine(id, machine) => {
+                self.name(id, machine.as_deref());
+                set(&mut self.machines, id, machine.map(|machine| *machine));
+                self.peers_revision = self.peers_revision.max(revision);
+            }
+            Read::Ticket(id, ticket) => set(&mut self.tickets, id, ticket.map(|ticket| *ticket)),
+            Read::Disk(disk, holder) => set(&mut self.disks, disk, holder),
+            Read::VpnKey(key, holder) => set(&mut self.vpn_keys, key, holder),
+            Read::Address(address, holder) => set(&mut self.addresses, address, holder),
+            Read::Pods(prefix, holder) => set(&mut self.pods, prefix, holder),
+            Read::Audit => {}
+        }
+    }
+
+    /// Frees the name that a machine had, and takes the one that it has.
+    fn name(&mut self, id: MachineId, machine: Option<&Machine>) {
+        if let Some(before) = self.machines.get(&id) {
+            let name = before.name.as_str();
+            if self.names.get(name) == Some(&id) {
+                self.names.remove(name);
+            }
+        }
+        if let Some(machine) = machine.filter(|machine| machine.belongs()) {
+            self.names.insert(machine.name.as_str().to_owned(), id);
+        }
+    }
+
+    /// How many changes there were, and the revision of the last; none before the cluster was created.
+    #[must_use]
+    pub const fn version(&self) -> Option<(Changes, u64)> {
+        self.version
+    }
+
+    /// The cluster; none before it was created.
+    #[must_use]
+    pub const fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
+    /// The epochs of the cold-start key.
+    #[must_use]
+    pub const fn cold_start(&self) -> &ColdStartEpoch {
+        &self.cold_start
+    }
+
+    /// etcd's members as they were seen last.
+    #[must_use]
+    pub const fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// All machines that ever were, by id.
+    pub fn machines(&self) -> impl Iterator<Item = (&MachineId, &Machine)> {
+        self.machines.iter()
+    }
+
+    /// A machine.
+    #[must_use]
+    pub fn machine(&self, id: &MachineId) -> Option<&Machine> {
+        self.machines.get(id)
+    }
+
+    /// All tickets that ever were, by id.
+    pub fn tickets(&self) -> impl Iterator<Item = (&TicketId, &TicketRecord)> {
+        self.tickets.iter()
+    }
+
+    /// A ticket.
+    #[must_use]
+    pub fn ticket(&self, id: &TicketId) -> Option<&TicketRecord> {
+        self.tickets.get(id)
+    }
+
+    /// Whose disk this is or was.
+    #[must_use]
+    pub fn disk(&self, disk: &DiskUuid) -> Option<&MachineId> {
+        self.disks.get(disk)
+    }
+
+    /// Whose VPN key this is or was.
+    #[must_use]
+    pub fn vpn_key(&self, key: &VpnPubKey) -> Option<&MachineId> {
+        self.vpn_keys.get(key)
+    }
+
+    /// Whether somebody has this VPN address.
+    #[must_use]
+    pub fn has_address(&self, address: Ipv4Addr) -> bool {
+        self.addresses.contains_key(&address)
+    }
+
+    /// Whether somebody has this pod prefix.
+    #[must_use]
+    pub fn has_pods(&self, prefix: PodPrefix) -> bool {
+        self.pods.contains_key(&prefix)
+    }
+
+    /// Who of those that belong has this name.
+    #[must_use]
+    pub fn named(&self, name: &NodeName) -> Option<&MachineId> {
+        self.names.get(name.as_str())
+    }
+
+    /// What peers compare.
+    #[must_use]
+    pub fn peer_version(&self) -> PeerVersion {
+        let recoveries = self.cluster.as_ref().map_or(0, |cluster| cluster.recoveries);
+        PeerVersion { recoveries, revision: self.peers_revision }
+    }
+}
+
+fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(key, value)),
+        None => drop(map.remove(&key)),
+    }
+}
+
+fn read(change: &Change) -> Result<(Read, u64), BadState> {
+    let (bytes, value, revision) = match change {
+        Change::Put(pair) => (&pair.key, Some(pair.value.as_slice()), pair.mod_revision),
+        Change::Delete { key, mod_revision } => (key, None, *mod_revision),
+    };
+    let key = Key::read(bytes)?;
+    let refused = |source| BadState::Record { key, source };
+    let holder = || value.map(Holder::decode).transpose().map(|it| it.map(|Holder(id)| id)).map_err(refused);
+    let read = match key {
+        Key::Version => {
+            Read::Version(value.map(Changes::decode).transpose().map_err(refused)?.map(|it| (it, revision)))
+        }
+        Key::Cluster => Read::Cluster(value.map(Cluster::decode).transpose().map_err(refused)?.map(Box::new)),
+        Key::ColdStart => Read::ColdStart(value.map(ColdStartEpoch::decode).transpose().map_err(refused)?),
+        Key::Machine(id) => {
+            let machine = value.map(Machine::decode).transpose().map_err(refused)?;
+            if machine.as_ref().is_some_and(|machine| machine.id() != id) {
+                return Err(BadState::Misplaced(key));
+            }
+            Read::Machine(id, machine.map(Box::new))
+        }
+        Key::Ticket(id) => {
+            let ticket = value.map(TicketRecord::decode).transpose().map_err(refused)?;
+            if ticket.as_ref().is_some_and(|ticket| ticket.id() != id) {
+                return Err(BadState::Misplaced(key));
+            }
+            Read::Ticket(id, ticket.map(Box::new))
+        }
+        Key::Disk(disk) => Read::Disk(disk, holder()?),
+        Key::VpnKey(vpn_key) => Read::VpnKey(vpn_key, holder()?),
+        Key::Address(address) => Read::Address(address, holder()?),
+        Key::Pods(prefix) => Read::Pods(prefix, holder()?),
+        Key::Audit(_) => Read::Audit,
+    };
+    Ok((read, revision))
+}

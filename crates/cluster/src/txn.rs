@@ -1,0 +1,69 @@
+//! A change of etcd as a value: what is compared, what is put, what is deleted. Whoever commits it does so in one transaction.
+//!
+//! Of two changes over the same state one commits and the other is decided again: each compares the version, and writes it.
+
+use model::{DiskUuid, MachineId, TicketId};
+
+use crate::key::Key;
+
+/// How many comparisons etcd takes in one transaction (its `--max-txn-ops`).
+pub const MOST_COMPARES: usize = 128;
+
+/// What must hold for a transaction to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compare {
+    /// Of which key.
+    pub key: Key,
+    /// What.
+    pub condition: Condition,
+}
+
+/// What must hold of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// It does not exist: its create revision is 0.
+    Absent,
+    /// It was last written in this revision.
+    ModifiedIn(u64),
+}
+
+/// One change, or the proof that nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Txn {
+    /// All of these hold, or nothing is written.
+    pub compares: Vec<Compare>,
+    /// Written, each key once.
+    pub puts: Vec<(Key, Vec<u8>)>,
+    /// Deleted.
+    pub deletes: Vec<Key>,
+    /// What may be told once it is committed, and not before.
+    pub granted: Granted,
+}
+
+/// What a committed transaction gives to who asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granted {
+    /// That it is done.
+    Done,
+    /// That it was so before: nothing was written.
+    Already,
+    /// The ticket is the cluster's.
+    Ticket(TicketId),
+    /// The machine is admitted: the answer is made of its record.
+    Admitted(MachineId),
+    /// The cluster key of this disk in this generation.
+    ClusterKey {
+        machine: MachineId,
+        disk: DiskUuid,
+        /// The one that was asked for.
+        generation: u32,
+    },
+}
+
+impl Txn {
+    /// Whether it writes anything.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        !self.puts.is_empty() || !self.deletes.is_empty()
+    }
+}

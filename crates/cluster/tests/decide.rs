@@ -1,0 +1,463 @@
+//! Each request by itself: what it changes, what it is refused for, and what it changes when it is asked again.
+
+use cluster::denied::Denied;
+use cluster::key::Key;
+use cluster::members::{Members, Voter};
+use cluster::record::{Generations, Release, Standing, UnixSeconds};
+use cluster::redeem::Body;
+use cluster::request::{Asks, Leaving, Offer, Request};
+use cluster::role::{AnyRole, ClusterRole, KubernetesRole, KubernetesRoles};
+use cluster::txn::{Condition, Granted, MOST_COMPARES, Txn};
+use cluster::{State, decide};
+use model::{Ipv4Prefix, Level, NodeName, OwnerPubKey, VPN_PREFIX};
+use proptest::prelude::*;
+use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
+use sim::etcd::{Etcd, Outcome};
+
+/// A cluster, its etcd, and the time.
+struct Scene {
+    etcd: Etcd,
+    kept: State,
+    members: Members,
+    now: UnixSeconds,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::in_prefix(VPN_PREFIX)
+    }
+
+    fn in_prefix(prefix: Ipv4Prefix) -> Self {
+        let members = Members { voters: [(id(1), Voter::Live)].into(), ..Members::default() };
+        let mut scene = Self { etcd: Etcd::of(id(1)), kept: State::default(), members, now: BEGIN };
+        scene.yes(&Request::Create(Box::new(cast::creation(prefix))));
+        scene
+    }
+
+    fn state(&self) -> State {
+        let mut state = self.kept.clone();
+        state.see(self.members.clone());
+        state
+    }
+
+    fn decide(&self, request: &Request) -> Result<Txn, Denied> {
+        let decided = decide(&self.state(), request, self.now);
+        if let Ok(txn) = &decided {
+            assert!(txn.compares.len() <= MOST_COMPARES, "etcd takes it");
+            assert_eq!(txn.compares[0].key, Key::Version, "every transaction compares the version");
+            let changes = txn.puts.iter().any(|(key, _)| !matches!(key, Key::Audit(_))) || !txn.deletes.is_empty();
+            assert_eq!(changes, txn.puts.iter().any(|(key, _)| *key == Key::Version), "every change writes it");
+            let existing = self.etcd.pairs().map(|pair| Key::read(&pair.key).expect("ours")).collect::<Vec<_>>();
+            for (key, _) in txn.puts.iter().filter(|(key, _)| !existing.contains(key) && !matches!(key, Key::Audit(_)))
+            {
+                let absent =
+                    |compare: &cluster::txn::Compare| compare.key == *key && compare.condition == Condition::Absent;
+                assert!(txn.compares.iter().any(absent), "{key} is new and compared to be absent");
+            }
+        }
+        decided
+    }
+
+    fn yes(&mut self, request: &Request) -> Granted {
+        let txn = self.decide(request).unwrap_or_else(|denied| panic!("{request:?}: {denied}"));
+        self.commits(&txn);
+        txn.granted
+    }
+
+    fn commits(&mut self, txn: &Txn) {
+        let before = self.etcd.revision();
+        assert!(matches!(self.etcd.commit(txn), Ok(Outcome::Committed(_))), "{txn:?}");
+        let changes = self.etcd.watch(before, self.etcd.revision()).expect("nothing is compacted");
+        self.kept.apply(changes).expect("our own");
+    }
+
+    fn no(&self, request: &Request) -> Denied {
+        self.decide(request).map(|txn| txn.granted).expect_err("it is refused")
+    }
+
+    fn asks(&mut self, asks: Asks) -> Granted {
+        self.yes(&Request::Owner { by: owner(1).key, asks })
+    }
+
+    fn refuses(&self, asks: Asks) -> Denied {
+        self.no(&Request::Owner { by: owner(1).key, asks })
+    }
+
+    /// Issues ticket `n` with `uses`, edited.
+    fn issue(&mut self, n: u16, uses: u32, edit: impl FnOnce(&mut Offer)) {
+        let mut offer = offer(n, uses);
+        edit(&mut offer);
+        assert_eq!(self.asks(Asks::IssueTicket(offer)), Granted::Ticket(ticket(n).id()));
+    }
+
+    /// Machine `n` joins as a node, by a ticket of its own.
+    fn join(&mut self, n: u16) {
+        self.issue(n, 1, |_| {});
+        self.yes(&redeem(n, n));
+        self.yes(&announce(n));
+    }
+
+    fn standing(&self, n: u16) -> Standing {
+        self.state().machine(&id(n)).expect("known").standing
+    }
+}
+
+fn offer(n: u16, uses: u32) -> Offer {
+    Offer {
+        key: ticket(n).public(),
+        uses,
+        not_after: UnixSeconds(BEGIN.0 + 100),
+        role: ClusterRole::Node,
+        kubernetes: cast::worker(),
+        machine: None,
+        node_name: None,
+    }
+}
+
+fn redeem_as(n: u16, by: u16, edit: impl FnOnce(&mut Body)) -> Request {
+    let ticket = ticket(by);
+    let mut body = cast::body(n, &ticket);
+    edit(&mut body);
+    Request::Redeem(Box::new(cast::redeem(n, &ticket, &body)))
+}
+
+fn redeem(n: u16, by: u16) -> Request {
+    redeem_as(n, by, |_| {})
+}
+
+fn announce(n: u16) -> Request {
+    Request::Announce { machine: machine_key(n), release: RELEASE, endpoints: vec![] }
+}
+
+fn release(n: u16, of: u16, generation: u32, level: Level) -> Request {
+    Request::ReleaseKey { machine: machine_key(n), disk: disk(of), generation, level }
+}
+
+fn name(text: &str) -> NodeName {
+    NodeName::chosen(text).expect("a name")
+}
+
+#[test]
+fn a_cluster_is_created_once() {
+    let scene = Scene::new();
+    assert_eq!(scene.no(&Request::Create(Box::new(cast::creation(VPN_PREFIX)))), Denied::ClusterExists);
+    let empty = decide(&State::default(), &announce(1), BEGIN);
+    assert_eq!(empty, Err(Denied::NoCluster));
+    let mut creation = cast::creation(VPN_PREFIX);
+    creation.machine.vpn_ip = [192, 0, 2, 1].into();
+    let denied = decide(&State::default(), &Request::Create(Box::new(creation)), BEGIN);
+    assert_eq!(denied, Err(Denied::BadCreation("its address is not of the VPN")));
+}
+
+/// Proves: S3 S4 M8
+#[test]
+fn a_ticket_admits_and_gives_a_name_an_address_and_pods() {
+    let mut scene = Scene::new();
+    scene.issue(7, 2, |_| {});
+    assert_eq!(scene.yes(&redeem(2, 7)), Granted::Admitted(id(2)));
+    let state = scene.state();
+    let machine = state.machine(&id(2)).expect("admitted");
+    assert_eq!((machine.standing, machine.vpn_ip), (Standing::Admitted, [10, 118, 0, 2].into()));
+    assert_eq!(machine.pods.expect("a worker").to_string(), "10.244.1.0/24");
+    assert_eq!(machine.name, NodeName::derived(id(2)));
+    assert_eq!(state.ticket(&ticket(7).id()).expect("issued").used, 1);
+    // The same answer again, and no use more, though the ticket has expired by now.
+    scene.now.0 += 1000;
+    let again = scene.decide(&redeem(2, 7)).expect("the same answer");
+    assert!(!again.writes() && again.granted == Granted::Admitted(id(2)));
+    // With another image it is the same attempt, and its record says so.
+    let updated = redeem_as(2, 7, |body| body.release = Release(1, 3, 0));
+    assert_eq!(scene.yes(&updated), Granted::Admitted(id(2)));
+    assert_eq!(scene.state().ticket(&ticket(7).id()).expect("issued").used, 1);
+    assert_eq!(scene.yes(&announce(2)), Granted::Done);
+    assert_eq!(scene.yes(&announce(2)), Granted::Already);
+    assert_eq!(scene.standing(2), Standing::Member);
+    assert_eq!(scene.no(&redeem(2, 7)), Denied::AlreadyMember);
+}
+
+/// Proves: S4 M8
+#[test]
+fn who_is_not_let_in_is_told_why_and_nothing_is_recorded() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    scene.issue(10, 1, |_| {});
+    scene.issue(11, 1, |it| it.machine = Some(machine_key(9)));
+    scene.issue(12, 1, |it| it.node_name = Some(name("one")));
+    scene.issue(13, 1, |_| {});
+    scene.asks(Asks::RevokeTicket(ticket(13).id()));
+    scene.issue(14, 1, |_| {});
+    scene.yes(&redeem(4, 14));
+    scene.issue(15, 1, |it| it.node_name = Some(name("two")));
+    scene.yes(&redeem_as(5, 15, |body| body.node_name = Some(name("two"))));
+    let before: Vec<_> = scene.etcd.pairs().collect();
+    let denied = |request| scene.no(&request);
+    assert_eq!(denied(redeem(3, 99)), Denied::UnknownTicket);
+    assert_eq!(denied(redeem(3, 13)), Denied::TicketRevoked);
+    assert_eq!(denied(redeem(3, 14)), Denied::TicketUsedUp(1));
+    assert_eq!(denied(redeem(3, 11)), Denied::OtherMachine);
+    assert_eq!(denied(redeem_as(3, 10, |it| it.owner = OwnerPubKey([9; 32]))), Denied::UnknownOwner);
+    let level = Denied::LevelTooLow { found: Level::Insecure, least: Level::Encrypted };
+    assert_eq!(denied(redeem_as(3, 10, |it| it.level = Level::Insecure)), level);
+    let old = Denied::ReleaseTooOld { found: Release(1, 1, 9), least: Release(1, 2, 0) };
+    assert_eq!(denied(redeem_as(3, 10, |it| it.release = Release(1, 1, 9))), old);
+    assert_eq!(denied(redeem_as(3, 10, |it| it.disk = disk(2))), Denied::DiskSeen);
+    assert_eq!(denied(redeem_as(3, 10, |it| it.vpn_key = vpn_key(2))), Denied::VpnKeySeen);
+    let other = Denied::OtherName { ticket: name("one"), config: name("three") };
+    assert_eq!(denied(redeem_as(3, 12, |it| it.node_name = Some(name("three")))), other);
+    assert_eq!(denied(redeem_as(3, 10, |it| it.node_name = Some(name("two")))), Denied::NameTaken(name("two")));
+    assert_eq!(denied(redeem(4, 10)), Denied::OtherTicket);
+    assert_eq!(denied(redeem_as(4, 14, |it| it.disk = disk(3))), Denied::OtherAttempt);
+    assert_eq!(denied(redeem_as(4, 14, |it| it.vpn_key = vpn_key(3))), Denied::OtherAttempt);
+    assert_eq!(denied(redeem(2, 10)), Denied::AlreadyMember);
+    assert_eq!(scene.etcd.pairs().collect::<Vec<_>>(), before);
+    scene.now.0 += 100;
+    assert_eq!(scene.no(&redeem(3, 10)), Denied::TicketExpired);
+}
+
+/// Proves: S4
+#[test]
+fn tickets_are_issued_by_owners_and_say_what_they_may() {
+    let mut scene = Scene::new();
+    let stranger = Request::Owner { by: OwnerPubKey([9; 32]), asks: Asks::IssueTicket(offer(7, 1)) };
+    assert_eq!(scene.no(&stranger), Denied::UnknownOwner);
+    let refused = |edit: fn(&mut Offer)| {
+        let mut offer = offer(7, 1);
+        edit(&mut offer);
+        scene.refuses(Asks::IssueTicket(offer))
+    };
+    assert_eq!(refused(|it| it.uses = 0), Denied::TicketUses(0));
+    assert_eq!(refused(|it| it.uses = 10_001), Denied::TicketUses(10_001));
+    assert_eq!(refused(|it| it.not_after = BEGIN), Denied::TicketNeverHolds);
+    assert_eq!(refused(|it| (it.uses, it.machine) = (2, Some(machine_key(2)))), Denied::TicketForOne);
+    assert_eq!(refused(|it| (it.uses, it.node_name) = (2, Some(name("one")))), Denied::TicketForOne);
+    let control_plane = |it: &mut Offer| it.kubernetes = KubernetesRoles::NONE.with(KubernetesRole::ControlPlane);
+    assert_eq!(refused(control_plane), Denied::ControlPlaneOnNode);
+    scene.issue(7, 1, |_| {});
+    scene.issue(7, 1, |_| {}); // asked twice, done once
+    assert_eq!(scene.state().tickets().count(), 1);
+    assert_eq!(scene.refuses(Asks::IssueTicket(offer(7, 2))), Denied::TicketDiffers);
+    assert_eq!(scene.refuses(Asks::RevokeTicket(ticket(8).id())), Denied::UnknownTicket);
+    assert_eq!(scene.asks(Asks::RevokeTicket(ticket(7).id())), Granted::Done);
+    assert_eq!(scene.asks(Asks::RevokeTicket(ticket(7).id())), Granted::Already);
+}
+
+/// Proves: M8
+#[test]
+fn addresses_go_round_and_their_end_is_said() {
+    for (prefix, first) in [("10.118.0.0/16", "10.118.0.1"), ("10.0.0.0/24", "10.0.0.1")] {
+        let scene = Scene::in_prefix(prefix.parse().expect("a prefix"));
+        assert_eq!(scene.state().machine(&id(1)).expect("the first").vpn_ip.to_string(), first);
+    }
+    let mut scene = Scene::in_prefix("10.0.0.0/24".parse().expect("a prefix"));
+    scene.issue(7, 300, |it| it.kubernetes = KubernetesRoles::NONE);
+    for n in 2..=254 {
+        scene.yes(&redeem(n, 7));
+    }
+    assert_eq!(scene.state().machine(&id(254)).expect("the last").vpn_ip.to_string(), "10.0.0.254");
+    assert_eq!(scene.no(&redeem(300, 7)), Denied::AddressesExhausted);
+    scene.asks(Asks::Remove(id(9), Leaving::Lost));
+    scene.asks(Asks::Remove(id(5), Leaving::Lost));
+    for (n, address) in [(300, "10.0.0.5"), (301, "10.0.0.9")] {
+        scene.yes(&redeem(n, 7));
+        assert_eq!(scene.state().machine(&id(n)).expect("admitted").vpn_ip.to_string(), address);
+    }
+    scene.asks(Asks::Remove(id(300), Leaving::Lost));
+    scene.asks(Asks::Remove(id(20), Leaving::Lost));
+    scene.yes(&redeem(302, 7));
+    let behind = scene.state().machine(&id(302)).expect("admitted").vpn_ip.to_string();
+    assert_eq!(behind, "10.0.0.20", "what was released last comes last");
+}
+
+#[test]
+fn there_are_pods_for_256_workers() {
+    let mut scene = Scene::new();
+    scene.issue(7, 300, |_| {});
+    for n in 2..=256 {
+        scene.yes(&redeem(n, 7));
+    }
+    assert_eq!(scene.no(&redeem(300, 7)), Denied::PodsExhausted);
+    scene.yes(&announce(2));
+    scene.asks(Asks::RemoveRole(id(2), AnyRole::Kubernetes(KubernetesRole::Worker)));
+    scene.yes(&redeem(300, 7));
+    let worker = AnyRole::Kubernetes(KubernetesRole::Worker);
+    assert_eq!(scene.refuses(Asks::AddRole(id(2), worker)), Denied::PodsExhausted);
+}
+
+/// Proves: K7
+#[test]
+fn a_key_is_released_to_its_machine_for_its_disk_only() {
+    let mut scene = Scene::new();
+    scene.issue(2, 1, |_| {});
+    scene.yes(&redeem(2, 2));
+    let key = |generation| Granted::ClusterKey { machine: id(2), disk: disk(2), generation };
+    let changes = scene.state().version();
+    assert_eq!(scene.yes(&release(2, 2, 1, Level::Encrypted)), key(1), "Admitted");
+    assert_eq!(scene.state().version(), changes, "a release changes nothing");
+    scene.yes(&announce(2));
+    assert_eq!(scene.no(&release(9, 9, 1, Level::Encrypted)), Denied::UnknownMachine);
+    assert_eq!(scene.no(&release(2, 1, 1, Level::Encrypted)), Denied::OtherDisk);
+    assert_eq!(scene.no(&release(2, 2, 2, Level::Encrypted)), Denied::UnknownGeneration(2));
+    let low = Denied::LevelTooLow { found: Level::Insecure, least: Level::Encrypted };
+    assert_eq!(scene.no(&release(2, 2, 1, Level::Insecure)), low);
+    scene.asks(Asks::Drain(id(2)));
+    assert_eq!(scene.yes(&release(2, 2, 1, Level::Authenticated)), key(1), "Draining");
+    // Decided before it is removed, committed after: nothing is given.
+    let late = scene.decide(&release(2, 2, 1, Level::Encrypted)).expect("not removed yet");
+    scene.asks(Asks::Remove(id(2), Leaving::Drained));
+    assert_eq!(scene.etcd.commit(&late), Ok(Outcome::Differs));
+    assert_eq!(scene.no(&release(2, 2, 1, Level::Encrypted)), Denied::MachineRemoved);
+    assert_eq!(scene.no(&announce(2)), Denied::MachineRemoved);
+    assert_eq!(scene.no(&redeem(2, 2)), Denied::MachineRemoved);
+}
+
+/// Proves: D13
+#[test]
+fn while_a_key_rotates_both_are_released_and_then_the_newer_alone() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    let confirm = |generation| Request::ConfirmKey { machine: machine_key(2), generation };
+    assert_eq!(scene.no(&confirm(2)), Denied::UnknownGeneration(2));
+    assert_eq!(scene.yes(&confirm(1)), Granted::Already);
+    scene.asks(Asks::RotateKey(id(2)));
+    assert_eq!(scene.refuses(Asks::RotateKey(id(2))), Denied::RotationUnderWay);
+    for generation in [1, 2] {
+        scene.yes(&release(2, 2, generation, Level::Encrypted));
+    }
+    assert_eq!(scene.no(&confirm(1)), Denied::UnknownGeneration(1), "the older one is not confirmed");
+    assert_eq!(scene.yes(&confirm(2)), Granted::Done);
+    assert_eq!(scene.state().machine(&id(2)).expect("known").generations, Generations::One(2));
+    assert_eq!(scene.no(&release(2, 2, 1, Level::Encrypted)), Denied::UnknownGeneration(1), "the older one is dead");
+}
+
+/// Proves: S5
+#[test]
+fn coordinators_come_and_go_without_losing_quorum() {
+    let mut scene = Scene::new();
+    for n in 2..=8 {
+        scene.join(n);
+    }
+    let control_plane = AnyRole::Kubernetes(KubernetesRole::ControlPlane);
+    assert_eq!(scene.refuses(Asks::RemoveRole(id(1), AnyRole::Coordinator)), Denied::LastCoordinator);
+    assert_eq!(scene.refuses(Asks::Remove(id(1), Leaving::Lost)), Denied::LastCoordinator);
+    assert_eq!(scene.refuses(Asks::AddRole(id(2), control_plane)), Denied::ControlPlaneOnNode);
+    assert_eq!(scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator)), Granted::Done);
+    assert_eq!(scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator)), Granted::Already);
+    assert_eq!(scene.refuses(Asks::RemoveRole(id(1), AnyRole::Coordinator)), Denied::SuccessorBehind);
+    scene.asks(Asks::AddRole(id(3), AnyRole::Coordinator));
+    scene.members.voters = (1..=3).map(|n| (id(n), if n == 3 { Voter::Silent } else { Voter::Live })).collect();
+    assert_eq!(scene.refuses(Asks::RemoveRole(id(1), AnyRole::Coordinator)), Denied::WouldLoseQuorum);
+    scene.asks(Asks::AddRole(id(2), control_plane));
+    assert_eq!(scene.refuses(Asks::RemoveRole(id(2), AnyRole::Coordinator)), Denied::StillControlPlane);
+    scene.asks(Asks::Remove(id(3), Leaving::Lost));
+    assert_eq!(scene.standing(3), Standing::Removed);
+    scene.members.voters.remove(&id(3));
+    for n in 4..=8 {
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+    }
+    scene.join(9);
+    assert_eq!(scene.refuses(Asks::AddRole(id(9), AnyRole::Coordinator)), Denied::CoordinatorsExhausted);
+    scene.asks(Asks::RemoveRole(id(1), AnyRole::Coordinator));
+    assert_eq!(scene.refuses(Asks::AddRole(id(1), AnyRole::Coordinator)), Denied::StillLeaving);
+}
+
+#[test]
+fn who_leaves_is_drained_first_or_lost() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    scene.issue(3, 1, |_| {});
+    scene.yes(&redeem(3, 3));
+    assert_eq!(scene.refuses(Asks::Remove(id(9), Leaving::Lost)), Denied::UnknownMachine);
+    assert_eq!(scene.refuses(Asks::Drain(id(3))), Denied::NotMember);
+    assert_eq!(scene.asks(Asks::Remove(id(3), Leaving::Drained)), Granted::Done, "Admitted, and never came");
+    assert_eq!(scene.refuses(Asks::Remove(id(2), Leaving::Drained)), Denied::NotDrained);
+    scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
+    scene.members.voters.insert(id(2), Voter::Live);
+    scene.asks(Asks::Drain(id(2)));
+    assert_eq!(scene.asks(Asks::Drain(id(2))), Granted::Already);
+    assert_eq!(scene.refuses(Asks::Remove(id(2), Leaving::Drained)), Denied::StillCoordinator);
+    assert_eq!(scene.refuses(Asks::AddRole(id(2), AnyRole::Coordinator)), Denied::MachineDraining);
+    scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
+    assert_eq!(scene.refuses(Asks::Remove(id(2), Leaving::Drained)), Denied::StillLeaving);
+    scene.members.voters.remove(&id(2));
+    assert_eq!(scene.asks(Asks::Remove(id(2), Leaving::Drained)), Granted::Done);
+    assert_eq!(scene.asks(Asks::Remove(id(2), Leaving::Lost)), Granted::Already);
+    let state = scene.state();
+    let removed = state.machine(&id(2)).expect("it stays known");
+    assert!(!state.has_address(removed.vpn_ip) && state.disk(&disk(2)) == Some(&id(2)));
+}
+
+#[test]
+fn there_is_always_an_owner() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.refuses(Asks::RemoveOwner(owner(1).key)), Denied::LastOwner);
+    assert_eq!(scene.asks(Asks::AddOwner(owner(2))), Granted::Done);
+    assert_eq!(scene.asks(Asks::AddOwner(owner(2))), Granted::Already);
+    for n in 3..=16 {
+        scene.asks(Asks::AddOwner(owner(n)));
+    }
+    assert_eq!(scene.refuses(Asks::AddOwner(owner(17))), Denied::OwnersExhausted);
+    assert_eq!(scene.asks(Asks::RemoveOwner(owner(2).key)), Granted::Done);
+    assert_eq!(scene.asks(Asks::RemoveOwner(owner(2).key)), Granted::Already);
+    let by = owner(2).key;
+    assert_eq!(scene.no(&Request::Owner { by, asks: Asks::AddOwner(owner(2)) }), Denied::UnknownOwner);
+}
+
+proptest! {
+    /// Any two requests over the same state: when one is committed, the other is not, but if it writes nothing.
+    /// Proves: F2 S4
+    #[test]
+    fn of_two_decisions_over_one_state_one_is_committed(
+        one in 0_usize..8, other in 0_usize..8,
+    ) {
+        let mut scene = Scene::new();
+        scene.join(2);
+        scene.issue(7, 1, |_| {});
+        let owners = |asks| Request::Owner { by: owner(1).key, asks };
+        let requests = [
+            redeem(3, 7),
+            redeem(4, 7),
+            owners(Asks::RevokeTicket(ticket(7).id())),
+            owners(Asks::Remove(id(2), Leaving::Lost)),
+            owners(Asks::AddRole(id(2), AnyRole::Coordinator)),
+            owners(Asks::AddOwner(owner(2))),
+            release(2, 2, 1, Level::Encrypted),
+            announce(2),
+        ];
+        let decided = [one, other].map(|at| scene.decide(&requests[at]).expect("each is granted by itself"));
+        let changes = decided.each_ref().map(|txn| txn.puts.iter().any(|(key, _)| *key == Key::Version));
+        prop_assert!(matches!(scene.etcd.commit(&decided[0]), Ok(Outcome::Committed(_))));
+        let second = scene.etcd.commit(&decided[1]).expect("there is a leader");
+        prop_assert_eq!(matches!(second, Outcome::Committed(_)), !changes[0]);
+    }
+
+    /// What a watch tells, in whatever batches, is what a reader finds.
+    #[test]
+    fn a_state_kept_up_by_changes_is_the_state_read_anew(asks in prop::collection::vec(0_usize..9, 1..24)) {
+        let mut scene = Scene::new();
+        let mut kept = scene.state();
+        let mut seen = scene.etcd.revision();
+        for (ask, n) in asks.into_iter().zip(2_u16..) {
+            let owners = |asks| Request::Owner { by: owner(1).key, asks };
+            let request = match ask {
+                0..=2 => owners(Asks::IssueTicket(offer(n, 2))),
+                3 | 4 => redeem(n, n - 1),
+                5 => announce(n - 1),
+                6 => owners(Asks::Remove(id(n - 2), Leaving::Lost)),
+                7 => owners(Asks::AddRole(id(n - 2), AnyRole::Coordinator)),
+                _ => owners(Asks::RemoveRole(id(n - 2), AnyRole::Kubernetes(KubernetesRole::Worker))),
+            };
+            if let Ok(txn) = scene.decide(&request) {
+                scene.commits(&txn);
+            }
+            if ask % 2 == 0 {
+                kept.apply(scene.etcd.watch(seen, scene.etcd.revision()).expect("nothing is compacted")).expect("ours");
+                seen = scene.etcd.revision();
+            }
+        }
+        kept.apply(scene.etcd.watch(seen, scene.etcd.revision()).expect("nothing is compacted")).expect("ours");
+        let mut anew = State::read(scene.etcd.pairs()).expect("our own");
+        anew.see(scene.members.clone());
+        prop_assert_eq!(kept.peer_version(), anew.peer_version());
+        prop_assert_eq!(kept, anew);
+    }
+}

@@ -1,0 +1,147 @@
+//! Who plays: owners, machines, tickets, each made of its number. Decides nothing.
+
+use cluster::record::{
+    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
+};
+use cluster::redeem::{Body, Redeem};
+use cluster::request::Creation;
+use cluster::role::{ClusterRole, KubernetesRole, KubernetesRoles};
+use keys::endpoint::Endpoint;
+use keys::identity::{SigningKey, machine_id};
+use keys::recovery::RecoveryPubKey;
+use keys::ticket::Ticket;
+use model::{
+    BootClass, ClusterId, ColdStart, DiskUuid, Ipv4Prefix, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey,
+    POD_PREFIX, RootHash, Secret, Uuid, VpnPubKey,
+};
+
+/// What a world's clocks say in the beginning.
+pub const BEGIN: UnixSeconds = UnixSeconds(1_800_000_000);
+/// What every machine of these worlds runs.
+pub const RELEASE: Release = Release(1, 2, 3);
+/// What every connection of these worlds exports.
+const EXPORTER: [u8; 32] = [0xe0; 32];
+
+/// Owner `n`.
+#[must_use]
+pub fn owner(n: u8) -> Owner {
+    Owner { key: OwnerPubKey([n; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [0x4e; 32])) }
+}
+
+/// The public key of machine `n`.
+#[must_use]
+pub fn machine_key(n: u16) -> MachinePubKey {
+    MachinePubKey(repeated(n))
+}
+
+/// The id of machine `n`.
+#[must_use]
+pub fn id(n: u16) -> MachineId {
+    machine_id(&machine_key(n).0)
+}
+
+/// The disk that machine `n` formats.
+#[must_use]
+pub fn disk(n: u16) -> DiskUuid {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&repeated(n)[..16]);
+    DiskUuid(Uuid(bytes))
+}
+
+/// The VPN key of machine `n`.
+#[must_use]
+pub fn vpn_key(n: u16) -> VpnPubKey {
+    VpnPubKey(repeated(n))
+}
+
+fn repeated(n: u16) -> [u8; 32] {
+    let [high, low] = n.to_be_bytes();
+    std::array::from_fn(|at| if at % 2 == 0 { high ^ 0x5a } else { low })
+}
+
+/// Only workers.
+#[must_use]
+pub fn worker() -> KubernetesRoles {
+    KubernetesRoles::NONE.with(KubernetesRole::Worker)
+}
+
+/// Ticket `n`, as its holder has it.
+#[must_use]
+pub fn ticket(n: u16) -> Ticket {
+    let mut seed = repeated(n);
+    seed[0] = 1;
+    Ticket {
+        cluster: ClusterId([0xc1; 16]),
+        ca_spki: [0xca; 32],
+        coordinator_public_endpoints: vec![Endpoint::read("192.0.2.1:7836").expect("an endpoint")],
+        key: SigningKey::from_seed(Secret::take(&mut seed)),
+        not_after: 0,
+    }
+}
+
+/// What machine `n` says of itself when it redeems `ticket`.
+#[must_use]
+pub fn body(n: u16, ticket: &Ticket) -> Body {
+    Body {
+        ticket: ticket.public(),
+        owner: owner(1).key,
+        vpn_key: vpn_key(n),
+        disk: disk(n),
+        level: Level::Encrypted,
+        boot_class: BootClass::Uefi,
+        release: RELEASE,
+        root_hash: RootHash([0x77; 32]),
+        storage_key_name: None,
+        endpoints: vec![],
+        node_name: None,
+    }
+}
+
+/// The request of machine `n` with that body, as a coordinator takes it.
+///
+/// # Panics
+/// When the body is one that no machine sends.
+#[must_use]
+pub fn redeem(n: u16, ticket: &Ticket, body: &Body) -> Redeem {
+    Redeem::verify(&body.sign(ticket, &EXPORTER), machine_key(n), &EXPORTER).expect("its ticket signed it")
+}
+
+/// A cluster in this VPN prefix, as machine 1 creates it.
+///
+/// # Panics
+/// When the prefix has no first address.
+#[must_use]
+pub fn creation(vpn_prefix: Ipv4Prefix) -> Creation {
+    let policy = Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(1, 2, 0) };
+    let cluster = Cluster {
+        id: ClusterId([0xc1; 16]),
+        vpn_prefix,
+        pods_prefix: POD_PREFIX,
+        policy,
+        owners: vec![owner(1)],
+        recoveries: 0,
+        next_address: 2,
+        next_pods: 1,
+    };
+    let machine = Machine {
+        key: machine_key(1),
+        name: NodeName::derived(id(1)),
+        role: ClusterRole::Coordinator,
+        kubernetes: worker(),
+        standing: Standing::Member,
+        vpn_ip: vpn_prefix.nth(1).expect("a first address"),
+        pods: Some(Ipv4Prefix::around(POD_PREFIX.address(), 24).expect("a prefix")),
+        vpn_key: vpn_key(1),
+        disk: disk(1),
+        generations: Generations::One(1),
+        level: Level::Encrypted,
+        boot_class: BootClass::Uefi,
+        release: RELEASE,
+        root_hash: RootHash([0x77; 32]),
+        storage_key_name: None,
+        endpoints: Endpoints::default(),
+        admission: Admission::Owner(owner(1).key),
+        times: Times { admitted: BEGIN, member: Some(BEGIN), removed: None },
+    };
+    Creation { cluster, machine }
+}

@@ -1,0 +1,300 @@
+//! etcd as its clients see it: linearizable transactions over revisions, watches that may be compacted away, and members
+//! that change one at a time by etcd's own strict rules (etcd 3.7, `server/etcdserver/server.go`, `api/membership`).
+//! Knows nothing of what is stored.
+
+use std::collections::BTreeMap;
+
+use cluster::members::{Learner, MOST_LEARNERS, Members, Step, Voter, quorum};
+use cluster::state::{Change, KeyValue};
+use cluster::txn::{Condition, MOST_COMPARES, Txn};
+use model::MachineId;
+
+/// The store and its members.
+#[derive(Debug, Clone, Default)]
+pub struct Etcd {
+    revision: u64,
+    keys: BTreeMap<Vec<u8>, Stored>,
+    /// What each revision changed, from behind the compacted one on.
+    history: BTreeMap<u64, Vec<Change>>,
+    compacted: u64,
+    members: BTreeMap<MachineId, Member>,
+}
+
+#[derive(Debug, Clone)]
+struct Stored {
+    value: Vec<u8>,
+    modified: u64,
+}
+
+/// A member of etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Member {
+    votes: bool,
+    /// It has run once; a member that was added has not.
+    started: bool,
+    /// It runs, and others reach it.
+    up: bool,
+    /// The learner has what the leader has.
+    caught_up: bool,
+}
+
+/// Why etcd does not do what it is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Too few voters run.
+    #[error("no leader")]
+    NoQuorum,
+    /// `ErrNotEnoughStartedMembers`.
+    #[error("re-configuration failed due to not enough started members")]
+    NotEnoughStarted,
+    /// `ErrUnhealthy`.
+    #[error("unhealthy cluster")]
+    Unhealthy,
+    /// `ErrLearnerNotReady`.
+    #[error("can only promote a learner member which is in sync with leader")]
+    LearnerNotReady,
+    /// `ErrTooManyLearners`.
+    #[error("too many learner members in cluster")]
+    TooManyLearners,
+    /// `ErrIDNotFound`, or exists already.
+    #[error("no such member, or it is one already")]
+    NoSuchMember,
+    /// More comparisons than [`MOST_COMPARES`].
+    #[error("too many operations in txn request")]
+    TooManyOperations,
+}
+
+/// What became of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All compared; it is written in this revision, or nothing was to be written.
+    Committed(u64),
+    /// Something did not compare; nothing was written.
+    Differs,
+}
+
+/// The history before the asked revision is gone: read everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compacted;
+
+impl Etcd {
+    /// An etcd of one voter.
+    #[must_use]
+    pub fn of(first: MachineId) -> Self {
+        let member = Member { votes: true, started: true, up: true, caught_up: true };
+        Self { members: [(first, member)].into(), ..Self::default() }
+    }
+
+    /// Commits, all or nothing.
+    ///
+    /// # Errors
+    /// [`Refused`] when it takes no transaction at all.
+    pub fn commit(&mut self, txn: &Txn) -> Result<Outcome, Refused> {
+        if txn.compares.len() > MOST_COMPARES || txn.puts.len() + txn.deletes.len() > MOST_COMPARES {
+            return Err(Refused::TooManyOperations);
+        }
+        if !self.has_quorum() {
+            return Err(Refused::NoQuorum);
+        }
+        let holds = txn.compares.iter().all(|compare| {
+            let modified = self.keys.get(&compare.key.bytes()).map(|stored| stored.modified);
+            match compare.condition {
+                Condition::Absent => modified.is_none(),
+                Condition::ModifiedIn(revision) => modified == Some(revision),
+            }
+        });
+        if !holds {
+            return Ok(Outcome::Differs);
+        }
+        if txn.writes() {
+            self.revision += 1;
+            let mut changes = Vec::new();
+            for (key, value) in &txn.puts {
+                let pair = KeyValue { key: key.bytes(), value: value.clone(), mod_revision: self.revision };
+                self.keys.insert(pair.key.clone(), Stored { value: value.clone(), modified: self.revision });
+                changes.push(Change::Put(pair));
+            }
+            for key in &txn.deletes {
+                if self.keys.remove(&key.bytes()).is_some() {
+                    changes.push(Change::Delete { key: key.bytes(), mod_revision: self.revision });
+                }
+            }
+            self.history.insert(self.revision, changes);
+        }
+        Ok(Outcome::Committed(self.revision))
+    }
+
+    /// The newest revision.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Everything there is now.
+    pub fn pairs(&self) -> impl Iterator<Item = KeyValue> {
+        self.keys.iter().map(|(key, stored)| KeyValue {
+            key: key.clone(),
+            value: stored.value.clone(),
+            mod_revision: stored.modified,
+        })
+    }
+
+    /// What one revision changed.
+    #[must_use]
+    pub fn changed_in(&self, revision: u64) -> &[Change] {
+        self.history.get(&revision).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the revisions behind `after` changed, up to `until`.
+    ///
+    /// # Errors
+    /// [`Compacted`] when some of it is gone.
+    pub fn watch(&self, after: u64, until: u64) -> Result<Vec<Change>, Compacted> {
+        if after < self.compacted {
+            return Err(Compacted);
+        }
+        let seen = self.history.range(after.saturating_add(1)..until.max(after).saturating_add(1));
+        Ok(seen.flat_map(|(_, changes)| changes.clone()).collect())
+    }
+
+    /// Forgets what was before the newest revision.
+    pub fn compact(&mut self) {
+        self.compacted = self.revision;
+        self.history.clear();
+    }
+
+    /// A machine's etcd runs from here on, or does not.
+    pub fn set_up(&mut self, machine: MachineId, up: bool) {
+        if let Some(member) = self.members.get_mut(&machine) {
+            member.up = up;
+            member.started |= up;
+        }
+    }
+
+    /// The learners that run have caught up with the leader, if there is one.
+    pub fn catch_up(&mut self) {
+        if self.has_quorum() {
+            self.members.values_mut().filter(|member| member.up).for_each(|member| member.caught_up = true);
+        }
+    }
+
+    /// Whether enough voters run.
+    #[must_use]
+    pub fn has_quorum(&self) -> bool {
+        let voters = self.members.values().filter(|member| member.votes);
+        let (all, up) = voters.fold((0, 0), |(all, up), member| (all + 1, up + usize::from(member.up)));
+        up >= quorum(all)
+    }
+
+    /// Its members, as a coordinator sees them.
+    #[must_use]
+    pub fn members(&self) -> Members {
+        let mut seen = Members::default();
+        for (id, member) in &self.members {
+            if member.votes {
+                seen.voters.insert(*id, if member.up { Voter::Live } else { Voter::Silent });
+            } else {
+                let ready = member.up && member.caught_up;
+                seen.learners.insert(*id, if ready { Learner::Ready } else { Learner::Behind });
+            }
+        }
+        seen
+    }
+
+    /// Changes its members, by the rules of `--strict-reconfig-check`.
+    ///
+    /// # Errors
+    /// [`Refused`] as etcd would.
+    pub fn change(&mut self, step: Step) -> Result<(), Refused> {
+        if !self.has_quorum() {
+            return Err(Refused::NoQuorum);
+        }
+        match step {
+            Step::Add(id) => self.add(id),
+            Step::Promote(id) => self.promote(id),
+            Step::Remove(id) => self.remove(id),
+        }
+    }
+
+    fn voters(&self) -> impl Iterator<Item = &Member> {
+        self.members.values().filter(|member| member.votes)
+    }
+
+    fn add(&mut self, id: MachineId) -> Result<(), Refused> {
+        if self.members.contains_key(&id) {
+            return Err(Refused::NoSuchMember);
+        }
+        if self.members.values().filter(|member| !member.votes).count() >= MOST_LEARNERS {
+            return Err(Refused::TooManyLearners);
+        }
+        // isConnectedFullySince
+        if self.voters().any(|member| !member.up) {
+            return Err(Refused::Unhealthy);
+        }
+        self.members.insert(id, Member { votes: false, started: false, up: false, caught_up: false });
+        Ok(())
+    }
+
+    fn promote(&mut self, id: MachineId) -> Result<(), Refused> {
+        let learner = self.members.get(&id).filter(|member| !member.votes).ok_or(Refused::NoSuchMember)?;
+        if !(learner.up && learner.caught_up) {
+            return Err(Refused::LearnerNotReady);
+        }
+        // IsReadyToPromoteMember: the learner counts as started
+        let started = 1 + self.voters().filter(|member| member.started).count();
+        if started < quorum(1 + self.voters().count()) {
+            return Err(Refused::NotEnoughStarted);
+        }
+        self.members.entry(id).and_modify(|member| member.votes = true);
+        Ok(())
+    }
+
+    fn remove(&mut self, id: MachineId) -> Result<(), Refused> {
+        let leaving = *self.members.get(&id).ok_or(Refused::NoSuchMember)?;
+        if leaving.votes {
+            let (voters, up) = (self.voters().count(), self.voters().filter(|member| member.up).count());
+            // IsReadyToRemoveVotingMember
+            let started = self.voters().filter(|member| member.started).count() - usize::from(leaving.started);
+            if voters > 1 && started < quorum(voters - 1) {
+                return Err(Refused::NotEnoughStarted);
+            }
+            // mayRemoveMember: one that is down is no part of the active quorum
+            if leaving.up && up - 1 < quorum(voters - 1) {
+                return Err(Refused::Unhealthy);
+            }
+        }
+        self.members.remove(&id);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u8) -> MachineId {
+        MachineId([n; 16])
+    }
+
+    /// Proves: S5
+    #[test]
+    fn members_change_by_etcds_own_strict_rules() {
+        let mut etcd = Etcd::of(id(1));
+        assert_eq!(etcd.change(Step::Add(id(2))), Ok(()));
+        assert_eq!(etcd.change(Step::Promote(id(2))), Err(Refused::LearnerNotReady), "not started");
+        assert_eq!(etcd.change(Step::Add(id(3))), Ok(()));
+        assert_eq!(etcd.change(Step::Add(id(4))), Err(Refused::TooManyLearners));
+        etcd.set_up(id(2), true);
+        etcd.set_up(id(3), true);
+        assert_eq!(etcd.change(Step::Promote(id(2))), Err(Refused::LearnerNotReady), "behind");
+        etcd.catch_up();
+        assert_eq!(etcd.change(Step::Promote(id(2))), Ok(()));
+        assert_eq!(etcd.change(Step::Promote(id(3))), Ok(()));
+        etcd.set_up(id(3), false);
+        assert_eq!(etcd.change(Step::Add(id(4))), Err(Refused::Unhealthy), "a lost voter is removed first");
+        assert_eq!(etcd.change(Step::Remove(id(2))), Err(Refused::Unhealthy), "one of two would be left");
+        assert_eq!(etcd.change(Step::Remove(id(3))), Ok(()), "the lost one may go");
+        etcd.set_up(id(2), false);
+        assert_eq!(etcd.change(Step::Remove(id(2))), Err(Refused::NoQuorum));
+    }
+}
