@@ -1,7 +1,11 @@
-//! A cluster in one process and virtual time. Nothing here asks a clock or draws a number of its own.
+//! A cluster in one process and virtual time: many machines, an etcd that fails, one seed. Nothing here asks a clock or
+//! draws a number but from the seed, so a seed that fails once fails always.
 //!
 //! * [`etcd`]: the store, as its clients see it.
 //! * [`cast`]: owners, machines, tickets, by number.
+//! * [`world`]: coordinators and machines that ask, events in their order; [`laws`]: what must hold after each.
 
 pub mod cast;
 pub mod etcd;
+pub mod laws;
+pub mod world;

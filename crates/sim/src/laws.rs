@@ -1,0 +1,147 @@
+//! What must hold after every event, read from etcd's bytes and from nothing that decided. Each law has a name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::key::Key;
+use cluster::members::{Members, quorum};
+use cluster::record::{Admission, Changes, Cluster, Machine, TicketRecord};
+use cluster::state::Change;
+use cluster::txn::Granted;
+use model::{Ipv4Prefix, MachineId, TicketId};
+
+/// A law that was broken, and how.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{law}: {how}")]
+pub struct Broken {
+    /// Its name.
+    pub law: &'static str,
+    /// What was seen.
+    pub how: String,
+}
+
+/// What was seen so far.
+#[derive(Debug, Clone, Default)]
+pub struct Laws {
+    changes: u64,
+    vpn_prefix: Option<Ipv4Prefix>,
+    machines: BTreeMap<MachineId, Machine>,
+    /// What only one may have at a time, by its text, and who has it.
+    held: BTreeMap<String, MachineId>,
+    /// What only one may ever have.
+    ever: BTreeMap<String, MachineId>,
+    uses: BTreeMap<TicketId, u32>,
+    admitted: BTreeMap<TicketId, BTreeSet<MachineId>>,
+}
+
+const ALONE: &str = "never two machines with one VPN address, pod prefix, name, VPN key or disk";
+
+fn holds(law: &'static str, holds: bool, how: impl FnOnce() -> String) -> Result<(), Broken> {
+    if holds { Ok(()) } else { Err(Broken { law, how: how() }) }
+}
+
+impl Laws {
+    /// Checks what one revision changed.
+    ///
+    /// # Errors
+    /// [`Broken`] names the law.
+    pub fn changed(&mut self, changes: &[Change]) -> Result<(), Broken> {
+        let mut versions = 0;
+        for change in changes {
+            let (bytes, value) = match change {
+                Change::Put(pair) => (&pair.key, Some(pair.value.as_slice())),
+                Change::Delete { key, .. } => (key, None),
+            };
+            let law = "every key and record is one that Cairn reads";
+            let unread = |how: &dyn std::fmt::Display| Broken { law, how: how.to_string() };
+            let key = Key::read(bytes).map_err(|error| unread(&error))?;
+            let Some(value) = value else {
+                holds("records stay", matches!(key, Key::Address(_) | Key::Pods(_)), || format!("{key} is gone"))?;
+                continue;
+            };
+            match key {
+                Key::Version => {
+                    versions += 1;
+                    let Changes(now) = Changes::decode(value).map_err(|error| unread(&error))?;
+                    let before = std::mem::replace(&mut self.changes, now);
+                    holds("changes come one after another", now == before + 1, || format!("{before}, then {now}"))?;
+                }
+                Key::Cluster => {
+                    let cluster = Cluster::decode(value).map_err(|error| unread(&error))?;
+                    self.vpn_prefix = Some(cluster.vpn_prefix);
+                }
+                Key::Machine(id) => self.machine(id, Machine::decode(value).map_err(|error| unread(&error))?)?,
+                Key::Ticket(id) => {
+                    let ticket = TicketRecord::decode(value).map_err(|error| unread(&error))?;
+                    let uses = *self.uses.entry(id).or_insert(ticket.uses);
+                    holds("a ticket does not grow", uses == ticket.uses, || format!("{id}"))?;
+                }
+                Key::Disk(_) | Key::VpnKey(_) | Key::Address(_) | Key::Pods(_) | Key::ColdStart | Key::Audit(_) => {}
+            }
+        }
+        let audit_only = changes.iter().all(|change| match change {
+            Change::Put(pair) => matches!(Key::read(&pair.key), Ok(Key::Audit(_))),
+            Change::Delete { .. } => false,
+        });
+        holds("every change writes the version", versions == 1 || audit_only, || format!("{changes:?}"))?;
+        let coordinates = self.machines.values().any(Machine::coordinates);
+        holds("there is always a coordinator", self.machines.is_empty() || coordinates, || "none is left".to_owned())
+    }
+
+    fn machine(&mut self, id: MachineId, machine: Machine) -> Result<(), Broken> {
+        self.held.retain(|_, holder| *holder != id);
+        if let Some(before) = self.machines.get(&id) {
+            let returned = !before.belongs() && machine.belongs();
+            holds("who was removed does not come back", !returned, || format!("{id}"))?;
+        }
+        for text in [format!("disk {}", machine.disk), format!("VPN key {}", machine.vpn_key)] {
+            let holder = *self.ever.entry(text.clone()).or_insert(id);
+            holds(ALONE, holder == id, || format!("{text}: {holder} and {id}"))?;
+        }
+        if machine.belongs() {
+            let pods = machine.pods.map(|pods| format!("pods {pods}"));
+            let held = [format!("address {}", machine.vpn_ip), format!("name {}", machine.name)];
+            for text in held.into_iter().chain(pods) {
+                let holder = self.held.insert(text.clone(), id);
+                holds(ALONE, holder.is_none(), || format!("{text}: {holder:?} and {id}"))?;
+            }
+            if let Some(prefix) = self.vpn_prefix {
+                let last = Ipv4Prefix::nth(prefix, (1 << (32 - prefix.bits())) - 1);
+                let fits = prefix.contains(machine.vpn_ip)
+                    && machine.vpn_ip != prefix.address()
+                    && Some(machine.vpn_ip) != last;
+                holds("an address is a host's in the VPN", fits, || format!("{}", machine.vpn_ip))?;
+            }
+        }
+        if let Admission::Ticket(ticket) = machine.admission {
+            let admitted = self.admitted.entry(ticket).or_default();
+            admitted.insert(id);
+            let (found, uses) = (admitted.len(), self.uses.get(&ticket).copied().unwrap_or(0));
+            let within = u32::try_from(found).is_ok_and(|found| found <= uses);
+            holds("a ticket admits at most its uses", within, || format!("{ticket}: {found} of {uses}"))?;
+        }
+        self.machines.insert(id, machine);
+        Ok(())
+    }
+
+    /// Checks what was granted, at the moment when it was committed.
+    ///
+    /// # Errors
+    /// [`Broken`] names the law.
+    pub fn granted(&self, granted: Granted) -> Result<(), Broken> {
+        let Granted::ClusterKey { machine, disk, generation } = granted else { return Ok(()) };
+        let known = self.machines.get(&machine);
+        let law = "no key release to who is removed, none for another's disk";
+        let fits =
+            known.is_some_and(|known| known.belongs() && known.disk == disk && known.generations.include(generation));
+        holds(law, fits, || format!("{machine}, {disk}, generation {generation}"))
+    }
+
+    /// Checks etcd's members after they changed.
+    ///
+    /// # Errors
+    /// [`Broken`] names the law.
+    pub fn members(&self, members: &Members) -> Result<(), Broken> {
+        let (voters, live) = (members.voters.len(), members.live());
+        holds("membership change never loses quorum", live >= quorum(voters), || format!("{live} of {voters} live"))
+    }
+}

@@ -1,0 +1,608 @@
+//! A world: machines that join, live, reboot and leave; owners who change things; coordinators that decide over what they
+//! have seen so far, which may be old; an etcd that loses its leader, answers, and members. Events happen in the order of
+//! virtual time, all of it from one seed.
+//!
+//! ```text
+//!   machine, owner ── Ask ──► coordinator: decide over its State ── Commit ──► etcd ──► laws ── Answer ──► asker
+//!        ▲                            ▲                                │ differs: read again, decide again
+//!        └── again, elsewhere, if no answer came ◄── lost ◄────────────┘
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cluster::decide;
+use cluster::denied::Denied;
+use cluster::record::{Standing, UnixSeconds};
+use cluster::redeem::Redeem;
+use cluster::request::{Asks, Leaving, Offer, Request};
+use cluster::role::{AnyRole, ClusterRole, KubernetesRole};
+use cluster::state::State;
+use cluster::txn::{Granted, Txn};
+use keys::ticket::Ticket;
+use model::{Level, MachineId, VPN_PREFIX};
+use testkit::Random;
+
+use crate::cast;
+use crate::etcd::{Etcd, Outcome};
+use crate::laws::{Broken, Laws};
+
+/// How many events before a failure are shown.
+const TRAIL: usize = 30;
+/// How often a machine asks before it gives up for good: worlds end.
+const MOST_TRIES: u32 = 40;
+
+/// How large a world is, and how long it lasts.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Machines that join, beside the first.
+    pub machines: u16,
+    /// Tickets that owners issue.
+    pub tickets: u16,
+    /// Milliseconds of virtual time.
+    pub lasts: u64,
+}
+
+/// What happened in a world in which all laws held.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Events.
+    pub events: u64,
+    /// Revisions of etcd.
+    pub revisions: u64,
+    /// Machines that became members.
+    pub members: usize,
+    /// Cluster keys given out.
+    pub released: u64,
+    /// Changes of etcd's members.
+    pub steps: u64,
+    /// How often each reason was given.
+    pub denied: BTreeMap<String, u64>,
+}
+
+/// A world in which a law was broken.
+#[derive(Debug)]
+pub struct Failure {
+    /// Makes the same world again.
+    pub seed: u64,
+    /// The law.
+    pub broken: Broken,
+    /// The events before it.
+    pub trail: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.trail.iter().try_for_each(|event| writeln!(f, "  {event}"))?;
+        write!(f, "seed {}: {}", self.seed, self.broken)
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    /// Somebody asks a coordinator.
+    Ask { who: Who, request: Request, via: MachineId, tries: u32 },
+    /// What a coordinator decided reaches etcd.
+    Commit { who: Who, request: Request, via: MachineId, tries: u32, txn: Txn },
+    /// A machine goes on, in whatever it is at.
+    Live(u16),
+    /// An owner asks for something.
+    Owner,
+    /// A coordinator sees what was changed.
+    Watch(MachineId),
+    /// A coordinator makes the next change of etcd's members.
+    Reconcile(MachineId),
+    /// A machine stops, or a stopped one starts.
+    Power(u16, Power),
+    /// Learners catch up.
+    CatchUp,
+    /// History is forgotten.
+    Compact,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Power {
+    Off,
+    On,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Machine(u16),
+    Owner,
+}
+
+/// What a machine is at, as it knows itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Joining,
+    Admitted,
+    Member,
+    /// It was told no for good.
+    Refused,
+}
+
+struct Machine {
+    stage: Stage,
+    power: Power,
+    ticket: u16,
+    tries: u32,
+    /// What it says of itself that is not so.
+    lies: Lie,
+    /// What it asks to join with, made and verified once: that costs more than the rest of its life here.
+    redeem: Option<Box<Redeem>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Lie {
+    None,
+    Disk(u16),
+    VpnKey(u16),
+    Level,
+}
+
+/// What a coordinator has seen.
+struct Seen {
+    state: State,
+    revision: u64,
+}
+
+impl Seen {
+    /// Everything there is now.
+    fn read(etcd: &Etcd) -> Self {
+        Self { state: State::read(etcd.pairs()).expect("the laws read the same"), revision: etcd.revision() }
+    }
+}
+
+struct World {
+    random: Random,
+    now: u64,
+    sequence: u64,
+    agenda: BTreeMap<(u64, u64), Event>,
+    etcd: Etcd,
+    checked: u64,
+    coordinators: BTreeMap<MachineId, Seen>,
+    machines: BTreeMap<u16, Machine>,
+    numbers: BTreeMap<MachineId, u16>,
+    tickets: Vec<Ticket>,
+    laws: Laws,
+    plan: Plan,
+    report: Report,
+    trail: VecDeque<String>,
+}
+
+/// Lives through the world of a seed.
+///
+/// # Errors
+/// [`Failure`] when a law was broken.
+pub fn run(seed: u64, plan: Plan) -> Result<Report, Box<Failure>> {
+    let mut world = World::new(seed, plan);
+    match world.live() {
+        Ok(()) => Ok(world.report),
+        Err(broken) => Err(Box::new(Failure { seed, broken, trail: world.trail.into() })),
+    }
+}
+
+impl World {
+    fn new(seed: u64, plan: Plan) -> Self {
+        let first = cast::id(1);
+        let etcd = Etcd::of(first);
+        let mut world = Self {
+            random: Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1)),
+            now: 0,
+            sequence: 0,
+            agenda: BTreeMap::new(),
+            checked: 0,
+            coordinators: [(first, Seen::read(&etcd))].into(),
+            etcd,
+            machines: BTreeMap::new(),
+            numbers: (1..plan.machines + 2).map(|n| (cast::id(n), n)).collect(),
+            tickets: (0..plan.tickets).map(cast::ticket).collect(),
+            laws: Laws::default(),
+            plan,
+            report: Report::default(),
+            trail: VecDeque::new(),
+        };
+        let member =
+            Machine { stage: Stage::Member, power: Power::On, ticket: 0, tries: 0, lies: Lie::None, redeem: None };
+        world.machines.insert(1, member);
+        for n in 2..plan.machines + 2 {
+            let lies = match world.random.below(20) {
+                0 => Lie::Disk(world.other()),
+                1 => Lie::VpnKey(world.other()),
+                2 => Lie::Level,
+                _ => Lie::None, // most tell the truth
+            };
+            let ticket = u16::try_from(world.random.below(usize::from(plan.tickets))).expect("few tickets");
+            let machine = Machine { stage: Stage::Joining, power: Power::On, ticket, tries: 0, lies, redeem: None };
+            world.machines.insert(n, machine);
+            let after = world.below(plan.lasts / 2);
+            world.put(after, Event::Live(n));
+        }
+        world
+    }
+
+    fn live(&mut self) -> Result<(), Broken> {
+        let vpn_prefix = if self.random.below(4) == 0 { "10.0.0.0/24".parse().expect("a prefix") } else { VPN_PREFIX };
+        let request = Request::Create(Box::new(cast::creation(vpn_prefix)));
+        self.put(0, Event::Ask { who: Who::Owner, request, via: cast::id(1), tries: 0 });
+        self.put(50, Event::Owner);
+        self.put(30, Event::Reconcile(cast::id(1)));
+        self.put(500, Event::CatchUp);
+        self.put(3000, Event::Compact);
+        self.put(10, Event::Live(1));
+        while let Some(((at, _), event)) = self.agenda.pop_first() {
+            if at > self.plan.lasts {
+                break;
+            }
+            self.now = at;
+            self.report.events += 1;
+            self.note(format!("{at:>6} ms  {}", brief(&event)));
+            self.happen(event)?;
+        }
+        self.report.revisions = self.etcd.revision();
+        let members = self.machines.values().filter(|machine| machine.stage == Stage::Member);
+        self.report.members = members.count();
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) -> Result<(), Broken> {
+        match event {
+            Event::Ask { who, request, via, tries } => self.ask(who, request, via, tries)?,
+            Event::Commit { who, request, via, tries, txn } => self.commit(who, request, via, tries, &txn)?,
+            Event::Live(n) => self.machine_goes_on(n),
+            Event::Owner => self.owner_asks(),
+            Event::Watch(id) => self.watch(id),
+            Event::Reconcile(id) => self.reconcile(id)?,
+            Event::Power(n, power) => self.power(n, power),
+            Event::CatchUp => {
+                self.etcd.catch_up();
+                self.put(400, Event::CatchUp);
+            }
+            Event::Compact => {
+                self.etcd.compact();
+                let after = 2000 + self.below(3000);
+                self.put(after, Event::Compact);
+            }
+        }
+        Ok(())
+    }
+
+    /// A coordinator decides over what it has seen, unless it is off.
+    fn ask(&mut self, who: Who, request: Request, via: MachineId, tries: u32) -> Result<(), Broken> {
+        let members = self.etcd.members();
+        let now = self.clock(via);
+        let Some(seen) = self.coordinators.get_mut(&via) else {
+            self.unanswered(who); // no coordinator any more
+            return Ok(());
+        };
+        seen.state.see(members);
+        let decided = catch_unwind(AssertUnwindSafe(|| decide(&seen.state, &request, now)));
+        let decided = decided.map_err(|_| Broken { law: "decide never panics", how: format!("{request:?}") })?;
+        match decided {
+            Ok(txn) => {
+                let after = 1 + self.below(40);
+                self.put(after, Event::Commit { who, request, via, tries, txn });
+            }
+            Err(denied) => self.refused(who, &request, &denied)?,
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, who: Who, request: Request, via: MachineId, tries: u32, txn: &Txn) -> Result<(), Broken> {
+        // The leader changes: whether it was committed, nobody is told.
+        let (reaches, answered) = match self.random.below(30) {
+            0 => (false, false),
+            1 => (true, false),
+            _ => (true, true), // most of the time nothing happens
+        };
+        if !reaches {
+            self.unanswered(who);
+            return Ok(());
+        }
+        match self.etcd.commit(txn) {
+            Ok(Outcome::Committed(_)) => {
+                self.check()?;
+                self.laws.granted(txn.granted)?;
+                if answered { self.granted(who, txn.granted) } else { self.unanswered(who) }
+            }
+            Ok(Outcome::Differs) if tries < MOST_TRIES => {
+                self.watch(via);
+                let after = 1 + self.below(10);
+                self.put(after, Event::Ask { who, request, via, tries: tries + 1 });
+            }
+            Ok(Outcome::Differs) | Err(_) => self.unanswered(who),
+        }
+        Ok(())
+    }
+
+    /// Every revision that was not checked yet.
+    fn check(&mut self) -> Result<(), Broken> {
+        while self.checked < self.etcd.revision() {
+            self.checked += 1;
+            self.laws.changed(self.etcd.changed_in(self.checked))?;
+            for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
+                let after = 1 + self.below(120);
+                self.put(after, Event::Watch(id));
+            }
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, id: MachineId) {
+        let until = self.etcd.revision();
+        let Some(seen) = self.coordinators.get_mut(&id) else { return };
+        match self.etcd.watch(seen.revision, until) {
+            Ok(changes) => seen.state.apply(changes).expect("the laws read the same"),
+            Err(_) => *seen = Seen::read(&self.etcd),
+        }
+        seen.revision = until;
+        // Whoever is to coordinate runs the API as soon as etcd has it.
+        let wanted = seen.state.machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id);
+        let members = self.etcd.members();
+        let begins = |id: &MachineId| members.has(id) && self.machines[&self.numbers[id]].power == Power::On;
+        let wanted: Vec<_> = wanted.filter(begins).collect();
+        for id in wanted {
+            if !self.coordinators.contains_key(&id) {
+                self.coordinators.insert(id, Seen::read(&self.etcd));
+                self.etcd.set_up(id, true);
+                self.put(60, Event::Reconcile(id));
+            }
+        }
+    }
+
+    /// One change of etcd's members, by what this coordinator has seen.
+    fn reconcile(&mut self, id: MachineId) -> Result<(), Broken> {
+        let after = 150 + self.below(300);
+        let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
+        let wanted = seen.state.machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect();
+        let step = seen.state.cluster().and_then(|_| self.etcd.members().next(&wanted));
+        self.put(after, Event::Reconcile(id));
+        if let Some(step) = step {
+            let done = self.etcd.change(step);
+            self.note(format!("{:>6} ms  {step:?} by {}: {done:?}", self.now, short(id)));
+            if done.is_ok() {
+                self.report.steps += 1;
+                self.laws.members(&self.etcd.members())?;
+                let members = self.etcd.members();
+                self.coordinators.retain(|id, _| members.has(id));
+                for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
+                    self.put(10, Event::Watch(id));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn power(&mut self, n: u16, power: Power) {
+        let Some(machine) = self.machines.get_mut(&n) else { return };
+        machine.power = power;
+        let id = cast::id(n);
+        match power {
+            Power::Off => {
+                self.coordinators.remove(&id);
+                self.etcd.set_up(id, false);
+                let after = 200 + self.below(1500);
+                self.put(after, Event::Power(n, Power::On));
+            }
+            Power::On => {
+                if self.etcd.members().has(&id) {
+                    self.coordinators.insert(id, Seen::read(&self.etcd));
+                    self.etcd.set_up(id, true);
+                    self.put(80, Event::Reconcile(id));
+                }
+                self.put(30, Event::Live(n));
+            }
+        }
+    }
+
+    fn machine_goes_on(&mut self, n: u16) {
+        let Some(via) = self.somewhere() else { return self.later(n) };
+        let other_key = self.random.below(8) == 0;
+        let Some(machine) = self.machines.get_mut(&n) else { return };
+        if machine.power == Power::Off {
+            return;
+        }
+        machine.tries += 1;
+        if machine.tries > MOST_TRIES {
+            return;
+        }
+        let request = match machine.stage {
+            Stage::Refused => return,
+            Stage::Joining => {
+                let ticket = &self.tickets[usize::from(machine.ticket)];
+                let lies = machine.lies;
+                let redeem = machine.redeem.get_or_insert_with(|| Box::new(asks_to_join(n, ticket, lies)));
+                Request::Redeem(redeem.clone())
+            }
+            Stage::Admitted => {
+                Request::Announce { machine: cast::machine_key(n), release: cast::RELEASE, endpoints: vec![] }
+            }
+            Stage::Member => {
+                let (disk, generation) = if other_key { (cast::disk(n + 1), 1) } else { (cast::disk(n), 1) };
+                let level = Level::Encrypted;
+                Request::ReleaseKey { machine: cast::machine_key(n), disk, generation, level }
+            }
+        };
+        let who = Who::Machine(n);
+        if self.random.below(12) == 0 {
+            // It asks two at once.
+            let (request, after) = (request.clone(), 1 + self.below(20));
+            let via = self.somewhere().unwrap_or(via);
+            self.put(after, Event::Ask { who, request, via, tries: 0 });
+        }
+        let after = 1 + self.below(20);
+        self.put(after, Event::Ask { who, request, via, tries: 0 });
+        if self.random.below(15) == 0 {
+            self.put(5, Event::Power(n, Power::Off));
+        }
+    }
+
+    fn owner_asks(&mut self) {
+        let after = 60 + self.below(250);
+        self.put(after, Event::Owner);
+        let Some(via) = self.somewhere() else { return };
+        let issued = self.coordinators[&via].state.tickets().count();
+        let owners = self.coordinators[&via].state.cluster().map_or(0, |cluster| cluster.owners.len());
+        let (target, lost) = (cast::id(self.other()), self.random.below(2) == 0);
+        let machine = self.coordinators[&via].state.machine(&target).map(|machine| (machine.standing, machine.role));
+        let next = u16::try_from(issued).expect("few tickets");
+        let asks = match (self.random.below(20), machine) {
+            (0..7, _) if next < self.plan.tickets => Asks::IssueTicket(self.offer(next)),
+            (7, _) => Asks::RevokeTicket(self.tickets[self.random.below(self.tickets.len())].id()),
+            (8..11, _) => Asks::AddRole(target, AnyRole::Coordinator),
+            (11, _) => Asks::RemoveRole(target, AnyRole::Coordinator),
+            (12, _) => Asks::AddRole(target, AnyRole::Kubernetes(KubernetesRole::Worker)),
+            (13, _) => Asks::RemoveRole(target, AnyRole::Kubernetes(KubernetesRole::Worker)),
+            (14, _) => Asks::RotateKey(target),
+            (15, _) => Asks::AddOwner(cast::owner(2)),
+            (16, _) => Asks::RemoveOwner(cast::owner(if owners > 1 { 2 } else { 1 }).key),
+            (17, Some((Standing::Member, _))) => Asks::Drain(target),
+            (_, Some((Standing::Draining, ClusterRole::Coordinator))) => Asks::RemoveRole(target, AnyRole::Coordinator),
+            (_, Some((Standing::Draining, ClusterRole::Node))) => Asks::Remove(target, Leaving::Drained),
+            (18, _) => Asks::Remove(target, if lost { Leaving::Lost } else { Leaving::Drained }),
+            _ => return, // it looks, and asks for nothing
+        };
+        let by = cast::owner(if self.random.below(25) == 0 { 2 } else { 1 }).key;
+        self.put(1, Event::Ask { who: Who::Owner, request: Request::Owner { by, asks }, via, tries: 0 });
+    }
+
+    fn offer(&mut self, n: u16) -> Offer {
+        let role = if self.random.below(3) == 0 { ClusterRole::Coordinator } else { ClusterRole::Node };
+        let uses = u32::try_from(1 + self.random.below(6)).expect("few");
+        let lives = if self.random.below(8) == 0 { 2 } else { 3600 };
+        Offer {
+            key: self.tickets[usize::from(n)].public(),
+            uses,
+            not_after: UnixSeconds(cast::BEGIN.0 + self.now / 1000 + lives),
+            role,
+            kubernetes: cast::worker(),
+            machine: (uses == 1 && self.random.below(3) == 0).then(|| cast::machine_key(2)),
+            node_name: None,
+        }
+    }
+
+    /// What an asker makes of a yes.
+    fn granted(&mut self, who: Who, granted: Granted) {
+        let Who::Machine(n) = who else { return };
+        let Some(machine) = self.machines.get_mut(&n) else { return };
+        machine.stage = match (machine.stage, granted) {
+            (Stage::Joining, Granted::Admitted(_)) => Stage::Admitted,
+            (Stage::Admitted, Granted::Done | Granted::Already) => Stage::Member,
+            (stage, _) => stage, // a key, or an answer to what was asked before
+        };
+        if let Granted::ClusterKey { .. } = granted {
+            self.report.released += 1;
+        } else {
+            machine.tries = 0;
+        }
+        self.later(n);
+    }
+
+    fn refused(&mut self, who: Who, request: &Request, denied: &Denied) -> Result<(), Broken> {
+        let reason = denied.to_string();
+        if reason.is_empty() {
+            return Err(Broken { law: "every Denied names its reason", how: format!("{request:?}: {denied:?}") });
+        }
+        self.note(format!("{:>6} ms    denied: {reason}", self.now));
+        let kind = format!("{denied:?}");
+        *self.report.denied.entry(kind.split(['(', ' ']).next().unwrap_or_default().to_owned()).or_default() += 1;
+        if let Who::Machine(n) = who {
+            if let Some(machine) = self.machines.get_mut(&n) {
+                if *denied == Denied::MachineRemoved {
+                    machine.stage = Stage::Refused;
+                }
+                // Told that it is in already: the answer to its announcement was lost.
+                if *denied == Denied::AlreadyMember {
+                    machine.stage = Stage::Member;
+                }
+            }
+            self.later(n);
+        }
+        Ok(())
+    }
+
+    /// No answer came: whoever asked asks again, some time, somewhere.
+    fn unanswered(&mut self, who: Who) {
+        if let Who::Machine(n) = who {
+            self.later(n);
+        }
+    }
+
+    fn later(&mut self, n: u16) {
+        let after = 100 + self.below(900);
+        self.put(after, Event::Live(n));
+    }
+
+    /// A coordinator that is on.
+    fn somewhere(&mut self) -> Option<MachineId> {
+        let at = self.random.below(self.coordinators.len());
+        self.coordinators.keys().nth(at).copied()
+    }
+
+    /// A machine's number.
+    fn other(&mut self) -> u16 {
+        1 + u16::try_from(self.random.below(usize::from(self.plan.machines) + 1)).expect("few machines")
+    }
+
+    /// What a coordinator takes for now: up to two seconds off.
+    fn clock(&self, id: MachineId) -> UnixSeconds {
+        UnixSeconds(cast::BEGIN.0 + self.now / 1000 + u64::from(id.0[0] % 3))
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        let bound = usize::try_from(bound).expect("a few seconds");
+        u64::try_from(self.random.below(bound)).expect("below it")
+    }
+
+    fn put(&mut self, after: u64, event: Event) {
+        self.sequence += 1;
+        self.agenda.insert((self.now + after, self.sequence), event);
+    }
+
+    fn note(&mut self, text: String) {
+        if self.trail.len() == TRAIL {
+            self.trail.pop_front();
+        }
+        self.trail.push_back(text);
+    }
+}
+
+/// What machine `n` joins with.
+fn asks_to_join(n: u16, ticket: &Ticket, lies: Lie) -> Redeem {
+    let mut body = cast::body(n, ticket);
+    match lies {
+        Lie::None => {}
+        Lie::Disk(of) => body.disk = cast::disk(of),
+        Lie::VpnKey(of) => body.vpn_key = cast::vpn_key(of),
+        Lie::Level => body.level = Level::Insecure,
+    }
+    cast::redeem(n, ticket, &body)
+}
+
+fn short(id: MachineId) -> String {
+    id.to_string()[..8].to_owned()
+}
+
+fn brief(event: &Event) -> String {
+    let asked = |request: &Request| match request {
+        Request::Create(_) => "create".to_owned(),
+        Request::Redeem(redeem) => format!("redeem for {}", short(keys::identity::machine_id(&redeem.machine().0))),
+        Request::Owner { asks, .. } => format!("{asks:?}"),
+        Request::Announce { .. } | Request::ReleaseKey { .. } | Request::ConfirmKey { .. } => format!("{request:?}"),
+    };
+    match event {
+        Event::Ask { who, request, via, tries } => {
+            format!("{who:?} asks {} ({tries}): {}", short(*via), asked(request))
+        }
+        Event::Commit { who, request, via, .. } => format!("{} commits for {who:?}: {}", short(*via), asked(request)),
+        Event::Live(_)
+        | Event::Owner
+        | Event::Watch(_)
+        | Event::Reconcile(_)
+        | Event::Power(..)
+        | Event::CatchUp
+        | Event::Compact => format!("{event:?}"),
+    }
+}

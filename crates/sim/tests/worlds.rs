@@ -1,0 +1,50 @@
+//! Worlds by seed, each checked after every event. A seed that fails is printed with the events before it; the same seed
+//! does the same again.
+
+use std::collections::BTreeMap;
+
+use sim::world::{Plan, run};
+
+const PLAN: Plan = Plan { machines: 29, tickets: 12, lasts: 20_000 };
+
+/// Proves: S4 M8 K7
+#[test]
+fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
+    let mut denied = BTreeMap::<String, u64>::new();
+    let (mut members, mut released, mut steps) = (0, 0, 0);
+    for seed in 0..200 {
+        let report = run(seed, PLAN).unwrap_or_else(|failure| panic!("\n{failure}"));
+        report.denied.into_iter().for_each(|(reason, times)| *denied.entry(reason).or_default() += times);
+        members += report.members;
+        released += report.released;
+        steps += report.steps;
+    }
+    // A world in which nothing happens keeps every law, too.
+    assert!(
+        members > 200 * 5 && released > 200 * 5 && steps > 200,
+        "{members} members, {released} keys, {steps} steps"
+    );
+    for reason in [
+        "UnknownTicket",
+        "TicketExpired",
+        "TicketUsedUp",
+        "TicketRevoked",
+        "LevelTooLow",
+        "DiskSeen",
+        "VpnKeySeen",
+        "MachineRemoved",
+        "OtherDisk",
+        "LastCoordinator",
+        "NotDrained",
+    ] {
+        assert!(denied.contains_key(reason), "no world gave the reason {reason}: {denied:?}");
+    }
+}
+
+#[test]
+fn a_seed_does_the_same_again() {
+    for seed in [3, 77] {
+        let reports = [run(seed, PLAN), run(seed, PLAN)].map(|ran| ran.unwrap_or_else(|failure| panic!("\n{failure}")));
+        assert_eq!(reports[0], reports[1]);
+    }
+}
