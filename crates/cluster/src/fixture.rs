@@ -1,10 +1,12 @@
 //! Records as tests have them: machine `n` has keys, addresses and names made of `n`.
 
+use std::collections::BTreeSet;
+
 use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
 use model::{
-    BootClass, ClusterId, ColdStart, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, RootHash,
-    Secret, TicketPubKey, Uuid, VPN_PREFIX, VpnPubKey,
+    BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachinePubKey, NodeName,
+    OwnerPubKey, POD_PREFIX, RootHash, Secret, TicketPubKey, Uuid, VPN_PREFIX, VpnPubKey,
 };
 
 use crate::record::{
@@ -12,7 +14,6 @@ use crate::record::{
     Times, UnixSeconds,
 };
 use crate::redeem::Body;
-use crate::role::{ClusterRole, KubernetesRole, KubernetesRoles};
 
 pub(crate) const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
 pub(crate) const OWNER: OwnerPubKey = OwnerPubKey([0x0e; 32]);
@@ -38,8 +39,8 @@ pub(crate) fn key(n: u8) -> MachinePubKey {
     MachinePubKey([n; 32])
 }
 
-pub(crate) fn worker() -> KubernetesRoles {
-    KubernetesRoles::NONE.with(KubernetesRole::Worker)
+pub(crate) fn worker() -> BTreeSet<KubernetesRole> {
+    [KubernetesRole::Worker].into()
 }
 
 pub(crate) fn machine(n: u8) -> Machine {

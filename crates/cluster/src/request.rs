@@ -1,12 +1,17 @@
 //! Everything that can be asked of a cluster's state. Who asks was proved before: an owner by certificate, a machine by its
 //! key, the holder of a ticket by [`Redeem`].
 
+use std::collections::BTreeSet;
+
 use keys::endpoint::Endpoint;
-use model::{DiskUuid, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, TicketId, TicketPubKey};
+use model::{
+    ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, TicketId,
+    TicketPubKey,
+};
 
 use crate::record::{Cluster, Machine, Owner, Release, UnixSeconds};
 use crate::redeem::Redeem;
-use crate::role::{AnyRole, ClusterRole, KubernetesRoles};
+use crate::role::AnyRole;
 
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +100,7 @@ pub struct Offer {
     /// What the machines become.
     pub role: ClusterRole,
     /// What they do for Kubernetes.
-    pub kubernetes: KubernetesRoles,
+    pub kubernetes: BTreeSet<KubernetesRole>,
     /// The one machine that it is for.
     pub machine: Option<MachinePubKey>,
     /// What that machine is called.

@@ -6,10 +6,10 @@ use cluster::members::{Members, Voter};
 use cluster::record::{Generations, Release, Standing, UnixSeconds};
 use cluster::redeem::Body;
 use cluster::request::{Asks, Leaving, Offer, Request};
-use cluster::role::{AnyRole, ClusterRole, KubernetesRole, KubernetesRoles};
+use cluster::role::AnyRole;
 use cluster::txn::{Condition, Granted, MOST_COMPARES, Txn};
 use cluster::{State, decide};
-use model::{Ipv4Prefix, Level, NodeName, OwnerPubKey, VPN_PREFIX};
+use model::{ClusterRole, Ipv4Prefix, KubernetesRole, Level, NodeName, OwnerPubKey, VPN_PREFIX};
 use proptest::prelude::*;
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
 use sim::etcd::{Etcd, Outcome};
@@ -230,7 +230,7 @@ fn tickets_are_issued_by_owners_and_say_what_they_may() {
     assert_eq!(refused(|it| it.not_after = BEGIN), Denied::TicketNeverHolds);
     assert_eq!(refused(|it| (it.uses, it.machine) = (2, Some(machine_key(2)))), Denied::TicketForOne);
     assert_eq!(refused(|it| (it.uses, it.node_name) = (2, Some(name("one")))), Denied::TicketForOne);
-    let control_plane = |it: &mut Offer| it.kubernetes = KubernetesRoles::NONE.with(KubernetesRole::ControlPlane);
+    let control_plane = |it: &mut Offer| it.kubernetes = [KubernetesRole::ControlPlane].into();
     assert_eq!(refused(control_plane), Denied::ControlPlaneOnNode);
     scene.issue(7, 1, |_| {});
     scene.issue(7, 1, |_| {}); // asked twice, done once
@@ -249,7 +249,7 @@ fn addresses_go_round_and_their_end_is_said() {
         assert_eq!(scene.state().machine(&id(1)).expect("the first").vpn_ip.to_string(), first);
     }
     let mut scene = Scene::in_prefix("10.0.0.0/24".parse().expect("a prefix"));
-    scene.issue(7, 300, |it| it.kubernetes = KubernetesRoles::NONE);
+    scene.issue(7, 300, |it| it.kubernetes = [].into());
     for n in 2..=254 {
         scene.yes(&redeem(n, 7));
     }

@@ -1,18 +1,19 @@
 //! Who plays: owners, machines, tickets, each made of its number. Decides nothing.
 
+use std::collections::BTreeSet;
+
 use cluster::record::{
     Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
 };
 use cluster::redeem::{Body, Redeem};
 use cluster::request::Creation;
-use cluster::role::{ClusterRole, KubernetesRole, KubernetesRoles};
 use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, machine_id};
 use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
 use model::{
-    BootClass, ClusterId, ColdStart, DiskUuid, Ipv4Prefix, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey,
-    POD_PREFIX, RootHash, Secret, Uuid, VpnPubKey,
+    BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId,
+    MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, RootHash, Secret, Uuid, VpnPubKey,
 };
 
 /// What a world's clocks say in the beginning.
@@ -61,8 +62,8 @@ fn repeated(n: u16) -> [u8; 32] {
 
 /// Only workers.
 #[must_use]
-pub fn worker() -> KubernetesRoles {
-    KubernetesRoles::NONE.with(KubernetesRole::Worker)
+pub fn worker() -> BTreeSet<KubernetesRole> {
+    [KubernetesRole::Worker].into()
 }
 
 /// Ticket `n`, as its holder has it.

@@ -17,11 +17,11 @@ use cluster::denied::Denied;
 use cluster::record::{Standing, UnixSeconds};
 use cluster::redeem::Redeem;
 use cluster::request::{Asks, Leaving, Offer, Request};
-use cluster::role::{AnyRole, ClusterRole, KubernetesRole};
+use cluster::role::AnyRole;
 use cluster::state::State;
 use cluster::txn::{Granted, Txn};
 use keys::ticket::Ticket;
-use model::{Level, MachineId, VPN_PREFIX};
+use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
 use testkit::Random;
 
 use crate::cast;

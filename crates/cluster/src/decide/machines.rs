@@ -2,14 +2,13 @@
 
 use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
-use model::{DiskUuid, Level, MachineId, MachinePubKey, OwnerPubKey};
+use model::{ClusterRole, DiskUuid, Level, MachineId, MachinePubKey, OwnerPubKey};
 
 use super::{Ground, roles};
 use crate::denied::Denied;
 use crate::key::{AuditId, Key};
 use crate::record::{AuditLine, Endpoints, Generations, Machine, Release, Standing, Times, is_below};
 use crate::request::Leaving;
-use crate::role::ClusterRole;
 use crate::txn::{Granted, Txn};
 
 pub(super) fn announce(

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use keys::identity::machine_id;
 use keys::ticket::ticket_id;
-use model::{Ipv4Prefix, MachineId, NodeName, TicketId};
+use model::{Ipv4Prefix, KubernetesRole, MachineId, NodeName, TicketId};
 
 use super::Ground;
 use crate::denied::Denied;
@@ -14,7 +14,6 @@ use crate::record::{
     Admission, Cluster, Endpoints, Generations, Machine, Revoked, Standing, TicketRecord, Times, is_below,
 };
 use crate::redeem::{Body, Redeem};
-use crate::role::KubernetesRole;
 use crate::state::State;
 use crate::txn::{Granted, Txn};
 
@@ -35,13 +34,13 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
     fits(ground, body)?;
     let name = name(ground.state, ticket, body, id)?;
     let (vpn_ip, next_address) = next_address(ground.state, ground.cluster)?;
-    let worker = ticket.kubernetes.has(KubernetesRole::Worker);
+    let worker = ticket.kubernetes.contains(&KubernetesRole::Worker);
     let pods = if worker { Some(next_pods(ground.state, ground.cluster)?) } else { None };
     let machine = Machine {
         key: *key,
         name,
         role: ticket.role,
-        kubernetes: ticket.kubernetes,
+        kubernetes: ticket.kubernetes.clone(),
         standing: Standing::Admitted,
         vpn_ip,
         pods: pods.map(|(prefix, _)| prefix),

@@ -1,6 +1,6 @@
 //! Roles, given and taken. The record says who is to coordinate; [`crate::members`] says in which steps etcd follows.
 
-use model::{MachineId, OwnerPubKey};
+use model::{ClusterRole, KubernetesRole, MachineId, OwnerPubKey};
 
 use super::redeem::next_pods;
 use super::{Draft, Ground};
@@ -8,7 +8,7 @@ use crate::denied::Denied;
 use crate::key::Key;
 use crate::members::{Learner, MOST_COORDINATORS};
 use crate::record::{Cluster, Holder, Machine};
-use crate::role::{AnyRole, ClusterRole, KubernetesRole};
+use crate::role::AnyRole;
 use crate::txn::{Granted, Txn};
 
 pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denied> {
@@ -33,10 +33,10 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
             if known.role != ClusterRole::Coordinator {
                 return Err(Denied::ControlPlaneOnNode);
             }
-            machine.kubernetes = known.kubernetes.with(KubernetesRole::ControlPlane);
+            machine.kubernetes.insert(KubernetesRole::ControlPlane);
         }
         AnyRole::Kubernetes(KubernetesRole::Worker) => {
-            machine.kubernetes = known.kubernetes.with(KubernetesRole::Worker);
+            machine.kubernetes.insert(KubernetesRole::Worker);
             machine.pods = Some(give_pods(ground, &mut draft, id)?);
         }
     }
@@ -61,15 +61,17 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role:
     let mut draft = ground.change("role removed", &format_args!("{id} {role}"), Some(by));
     match role {
         AnyRole::Coordinator => {
-            if known.kubernetes.has(KubernetesRole::ControlPlane) {
+            if known.kubernetes.contains(&KubernetesRole::ControlPlane) {
                 return Err(Denied::StillControlPlane);
             }
             may_go(ground, known)?;
             machine.role = ClusterRole::Node;
         }
-        AnyRole::Kubernetes(role @ KubernetesRole::ControlPlane) => machine.kubernetes = known.kubernetes.without(role),
+        AnyRole::Kubernetes(role @ KubernetesRole::ControlPlane) => {
+            machine.kubernetes.remove(&role);
+        }
         AnyRole::Kubernetes(role @ KubernetesRole::Worker) => {
-            machine.kubernetes = known.kubernetes.without(role);
+            machine.kubernetes.remove(&role);
             if let Some(pods) = machine.pods.take() {
                 draft.delete(Key::Pods(pods.into()));
             }
@@ -109,6 +111,6 @@ fn coordinators<'a>(ground: &Ground<'a>) -> impl Iterator<Item = &'a Machine> {
 fn has(machine: &Machine, role: AnyRole) -> bool {
     match role {
         AnyRole::Coordinator => machine.role == ClusterRole::Coordinator,
-        AnyRole::Kubernetes(role) => machine.kubernetes.has(role),
+        AnyRole::Kubernetes(role) => machine.kubernetes.contains(&role),
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn issue(ground: &Ground<'_>, by: OwnerPubKey, offer: &Offer) -> Resu
     if offer.uses > 1 && (offer.machine.is_some() || offer.node_name.is_some()) {
         return Err(Denied::TicketForOne);
     }
-    if !role::fits(offer.role, offer.kubernetes) {
+    if !role::fits(offer.role, &offer.kubernetes) {
         return Err(Denied::ControlPlaneOnNode);
     }
     if let Some(name) = offer.node_name.as_ref().filter(|name| ground.state.named(name).is_some()) {
@@ -41,7 +41,7 @@ pub(super) fn issue(ground: &Ground<'_>, by: OwnerPubKey, offer: &Offer) -> Resu
         used: 0,
         not_after: offer.not_after,
         role: offer.role,
-        kubernetes: offer.kubernetes,
+        kubernetes: offer.kubernetes.clone(),
         machine: offer.machine,
         node_name: offer.node_name.clone(),
         issued_by: by,

@@ -11,19 +11,20 @@
 //!                   optional uint64 removed_at = 23; optional bytes storage_key_name = 24; }
 //! ```
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use keys::endpoint::{self, Endpoint};
 use keys::identity::machine_id;
 use keys::numbers;
 use model::{
-    BootClass, DiskUuid, Ipv4Prefix, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, RootHash, TicketId, Uuid,
-    VpnPubKey,
+    BootClass, ClusterRole, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId, MachinePubKey, NodeName,
+    OwnerPubKey, RootHash, TicketId, Uuid, VpnPubKey,
 };
 use prost::Message as _;
 
 use super::{BadRecord, PREFIX, PrefixWire, Release, UnixSeconds, VERSION, decode, known, sized};
-use crate::role::{self, ClusterRole, KubernetesRole, KubernetesRoles};
+use crate::role;
 
 /// What the cluster knows of a machine. Of one that was removed it is what was known last.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Machine {
     /// What it does for the cluster.
     pub role: ClusterRole,
     /// What it does for Kubernetes.
-    pub kubernetes: KubernetesRoles,
+    pub kubernetes: BTreeSet<KubernetesRole>,
     /// How far it belongs to the cluster.
     pub standing: Standing,
     /// Its address in the VPN.
@@ -200,8 +201,8 @@ impl Machine {
             version: VERSION,
             public_key: self.key.0.to_vec(),
             name: self.name.as_str().to_owned(),
-            role: self.role.number(),
-            kubernetes_roles: self.kubernetes.numbers(),
+            role: numbers::cluster_role::number(self.role),
+            kubernetes_roles: role::numbers(&self.kubernetes),
             standing: self.standing.number(),
             vpn_ip: self.vpn_ip.into(),
             pods: self.pods.map(PrefixWire::of),
@@ -279,7 +280,7 @@ impl Machine {
 
     /// What of it cannot be true together.
     fn contradiction(&self) -> Option<&'static str> {
-        let worker = self.kubernetes.has(KubernetesRole::Worker);
+        let worker = self.kubernetes.contains(&KubernetesRole::Worker);
         let removed = self.standing == Standing::Removed;
         [
             (worker && self.pods.is_none(), "a worker has a pod prefix"),

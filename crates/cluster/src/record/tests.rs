@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use formats::strict::Malformed;
-use model::{Chain, NodeName};
+use model::{Chain, ClusterRole, KubernetesRole, NodeName};
 use proptest::prelude::*;
 
 use super::*;
 use crate::fixture;
-use crate::role::{KubernetesRole, KubernetesRoles};
 
 fn epochs() -> ColdStartEpoch {
     let three: BTreeSet<_> = (1..=3).map(|n| MachineId([n; 16])).collect();
@@ -77,13 +76,10 @@ fn cold_start(edit: impl FnOnce(&mut ColdStartEpoch)) -> Result<(), String> {
 #[test]
 fn a_record_that_contradicts_itself_is_refused() {
     let name = || NodeName::chosen("one").expect("a name");
-    let control_plane = KubernetesRoles::NONE.with(KubernetesRole::ControlPlane);
+    let control_plane = BTreeSet::from([KubernetesRole::ControlPlane]);
     for (result, message) in [
         (machine(|it| it.pods = None), "it contradicts itself: a worker has a pod prefix"),
-        (
-            machine(|it| it.kubernetes = KubernetesRoles::NONE),
-            "it contradicts itself: who is no worker has no pod prefix",
-        ),
+        (machine(|it| it.kubernetes = BTreeSet::new()), "it contradicts itself: who is no worker has no pod prefix"),
         (
             machine(|it| it.standing = Standing::Removed),
             "it contradicts itself: who is removed has a time of it, and nobody else",
@@ -104,7 +100,7 @@ fn a_record_that_contradicts_itself_is_refused() {
             "it contradicts itself: key generations count from 1",
         ),
         (
-            machine(|it| (it.role, it.kubernetes) = (crate::role::ClusterRole::Node, control_plane)),
+            machine(|it| (it.role, it.kubernetes) = (ClusterRole::Node, control_plane)),
             "its roles make no sense: a Kubernetes control plane on a machine that is no coordinator",
         ),
         (ticket(|it| it.uses = 0), "it contradicts itself: it has no use, or is used more often than it may be"),

@@ -7,12 +7,15 @@
 //!                  optional uint64 revoked_at = 12; }
 //! ```
 
+use std::collections::BTreeSet;
+
+use keys::numbers;
 use keys::ticket::ticket_id;
-use model::{MachinePubKey, NodeName, OwnerPubKey, TicketId, TicketPubKey};
+use model::{ClusterRole, KubernetesRole, MachinePubKey, NodeName, OwnerPubKey, TicketId, TicketPubKey};
 use prost::Message as _;
 
 use super::{BadRecord, UnixSeconds, VERSION, decode, sized};
-use crate::role::{self, ClusterRole, KubernetesRoles};
+use crate::role;
 
 /// What a ticket may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +31,7 @@ pub struct TicketRecord {
     /// What the machines become.
     pub role: ClusterRole,
     /// What they do for Kubernetes.
-    pub kubernetes: KubernetesRoles,
+    pub kubernetes: BTreeSet<KubernetesRole>,
     /// The one machine that it admits; then there is one use.
     pub machine: Option<MachinePubKey>,
     /// What that machine is called; then there is one use.
@@ -66,8 +69,8 @@ impl TicketRecord {
             uses: self.uses,
             used: self.used,
             not_after: self.not_after.0,
-            role: self.role.number(),
-            kubernetes_roles: self.kubernetes.numbers(),
+            role: numbers::cluster_role::number(self.role),
+            kubernetes_roles: role::numbers(&self.kubernetes),
             machine_public_key: self.machine.map(|key| key.0.to_vec()),
             node_name: self.node_name.as_ref().map(|name| name.as_str().to_owned()),
             issued_by: self.issued_by.0.to_vec(),
