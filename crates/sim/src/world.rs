@@ -362,14 +362,15 @@ impl World {
         if let Some(step) = step {
             let done = self.etcd.change(step);
             self.note(format!("{:>6} ms  {step:?} by {}: {done:?}", self.now, short(id)));
-            if done.is_ok() {
-                self.report.steps += 1;
-                self.laws.members(&self.etcd.members())?;
-                let members = self.etcd.members();
-                self.coordinators.retain(|id, _| members.has(id));
-                for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
-                    self.put(10, Event::Watch(id));
-                }
+            // What is seen of the members is never old here, so etcd has no reason to refuse.
+            let law = "no change of members begins that etcd refuses";
+            done.map_err(|refused| Broken { law, how: format!("{step:?}: {refused}") })?;
+            self.report.steps += 1;
+            let members = self.etcd.members();
+            self.laws.members(&members)?;
+            self.coordinators.retain(|id, _| members.has(id));
+            for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
+                self.put(10, Event::Watch(id));
             }
         }
         Ok(())
