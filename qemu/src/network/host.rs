@@ -244,23 +244,22 @@ impl Station {
 
     fn note(&mut self, heard: Heard) {
         let Some(running) = &mut self.scan else { return };
-        let (Heard::Granted { from, .. } | Heard::Said { from, .. }) = heard;
-        if from != running.scan.target {
+        let Heard { from, protocol, port, answer, half_open } = heard;
+        let asked = match running.scan.question {
+            Question::Tcp => IpProtocol::Tcp,
+            Question::Udp(_) => IpProtocol::Udp,
+        };
+        // What an earlier scan asked by the other protocol may be answered late.
+        if from != running.scan.target || protocol != asked {
             return;
         }
         running.something_left = true;
-        match heard {
-            Heard::Said { port, answer, .. } => {
-                running.scan.answered(port, answer);
-            }
-            Heard::Granted { port, to, .. } => {
-                if running.scan.answered(port, Answer::Open) {
-                    // A half-open connection would stay with the machine for a minute.
-                    let reset = tcp(to, from, &probe(port, TcpControl::Rst, SEQUENCE + 1));
-                    // Without room it stays with the machine; the answer counts all the same.
-                    let _sent = self.raw(self.probes[0]).send_slice(&reset);
-                }
-            }
+        let asked_for = running.scan.answered(port, answer);
+        if let Some(to) = half_open.filter(|_| asked_for) {
+            // A half-open connection would stay with the machine for a minute.
+            let reset = tcp(to, from, &probe(port, TcpControl::Rst, SEQUENCE + 1));
+            // Without room it stays with the machine; the answer counts all the same.
+            let _sent = self.raw(self.probes[0]).send_slice(&reset);
         }
     }
 
@@ -289,11 +288,15 @@ enum AnswersTaken {
     Some,
 }
 
-/// A packet that answers a probe.
+/// A packet that answers a probe: who, and which port of which protocol.
 #[derive(Clone, Copy)]
-enum Heard {
-    Granted { from: Ipv4Addr, to: Ipv4Addr, port: u16 },
-    Said { from: Ipv4Addr, port: u16, answer: Answer },
+struct Heard {
+    from: Ipv4Addr,
+    protocol: IpProtocol,
+    port: u16,
+    answer: Answer,
+    /// Of a TCP connection that is half open now: the probe's own address.
+    half_open: Option<Ipv4Addr>,
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the raw sockets take these three protocols only")]
@@ -306,16 +309,18 @@ fn hear(packet: &[u8]) -> Option<Heard> {
             let tcp = TcpPacket::new_checked(ip.payload()).ok()?;
             let ours = tcp.dst_port() == SOURCE_PORT && tcp.ack() && tcp.ack_number() == SEQUENCE + 1;
             let port = tcp.src_port();
+            let heard = |answer, half_open| Heard { from, protocol: IpProtocol::Tcp, port, answer, half_open };
             match (ours && tcp.verify_checksum(&from.into(), &to.into()), tcp.syn(), tcp.rst()) {
-                (true, true, false) => Some(Heard::Granted { from, to, port }),
-                (true, _, true) => Some(Heard::Said { from, port, answer: Answer::Closed }),
+                (true, true, false) => Some(heard(Answer::Open, Some(to))),
+                (true, _, true) => Some(heard(Answer::Closed, None)),
                 (true, false, false) | (false, _, _) => None,
             }
         }
         IpProtocol::Udp => {
             let udp = UdpPacket::new_checked(ip.payload()).ok()?;
             let ours = udp.dst_port() == SOURCE_PORT;
-            ours.then(|| Heard::Said { from, port: udp.src_port(), answer: Answer::Open })
+            let (protocol, port) = (IpProtocol::Udp, udp.src_port());
+            ours.then_some(Heard { from, protocol, port, answer: Answer::Open, half_open: None })
         }
         IpProtocol::Icmp => {
             let icmp = Icmpv4Packet::new_checked(ip.payload()).ok()?;
@@ -329,8 +334,8 @@ fn hear(packet: &[u8]) -> Option<Heard> {
             let (source, rest) = data.split_first_chunk::<2>()?;
             let (port, _) = rest.split_first_chunk::<2>()?;
             let ours = u16::from_be_bytes(*source) == SOURCE_PORT;
-            let port = u16::from_be_bytes(*port);
-            ours.then_some(Heard::Said { from: header.dst_addr, port, answer: Answer::Unreachable })
+            let (from, protocol, port) = (header.dst_addr, header.next_header, u16::from_be_bytes(*port));
+            ours.then_some(Heard { from, protocol, port, answer: Answer::Unreachable, half_open: None })
         }
         _ => None,
     }

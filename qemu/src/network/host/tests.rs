@@ -85,6 +85,35 @@ fn tcp_scan(target: Ipv4Addr, ports: std::ops::RangeInclusive<u16>) -> Scan {
     Scan::new(Question::Tcp, target, ports, PAUSE)
 }
 
+/// The answer to a TCP question, late: from the port of the target, to whom asks next.
+#[test]
+fn what_was_asked_by_another_protocol_and_is_answered_late_says_nothing() {
+    for (control, what) in [(TcpControl::Rst, "a refusal"), (TcpControl::Syn, "a connection")] {
+        let mut asker = asker();
+        // Then it knows where the target is, and its questions leave.
+        run(&mut asker, &mut Target::new(&[TARGET], &[]), Scan::new(Question::Tcp, TARGET, [1], PAUSE)).unwrap();
+        let late = TcpRepr { src_port: 53, dst_port: SOURCE_PORT, ack_number: Some(SEQUENCE + 1), ..segment(control) };
+        let packet = tcp(TARGET, ASKER, &late);
+        let header = [&Mac::numbered(1).0[..], &Mac::numbered(2).0, &[0x08, 0x00]].concat();
+        let late = Frame::parse(&[header, packet].concat()).expect("a frame");
+        let mut now = Duration::from_secs(10);
+        let mut report = |question: Question| {
+            asker.start(Scan::new(question, TARGET, [53], PAUSE));
+            loop {
+                now += STEP;
+                asker.receive(late.clone(), now);
+                let result = asker.poll(now);
+                while asker.send().is_some() {}
+                if let Some(result) = result {
+                    return result.unwrap().ports(Answer::Silent).is_empty();
+                }
+            }
+        };
+        assert!(!report(Question::Udp(b"?".to_vec())), "{what}");
+        assert!(report(Question::Tcp), "{what}, where it was asked for");
+    }
+}
+
 #[test]
 fn open_and_closed_ports_are_told_apart_and_open_ones_freed() {
     let mut target = Target::new(&[TARGET], &[22, 7836]);
