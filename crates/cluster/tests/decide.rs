@@ -404,7 +404,7 @@ fn there_is_always_an_owner() {
 
 proptest! {
     /// Any two requests over the same state: when one is committed, the other is not, but if it writes nothing.
-    /// Proves: F2 S4
+    /// Proves: S4
     #[test]
     fn of_two_decisions_over_one_state_one_is_committed(
         one in 0_usize..8, other in 0_usize..8,

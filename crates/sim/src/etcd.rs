@@ -276,7 +276,6 @@ mod tests {
         MachineId([n; 16])
     }
 
-    /// Proves: S5
     #[test]
     fn members_change_by_etcds_own_strict_rules() {
         let mut etcd = Etcd::of(id(1));
