@@ -148,7 +148,7 @@ impl Draft {
         self.create(Key::VpnKey(machine.vpn_key), holder.clone());
         self.create(Key::Address(machine.vpn_ip), holder.clone());
         if let Some(pods) = machine.pods {
-            self.create(Key::Pods(pods.into()), holder);
+            self.create(Key::Pods(pods), holder);
         }
     }
 

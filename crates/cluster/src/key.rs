@@ -29,20 +29,13 @@ pub enum Key {
     /// Who has this VPN address.
     Address(Ipv4Addr),
     /// Who has this pod prefix.
-    Pods(PodPrefix),
+    Pods(Ipv4Prefix),
     /// A ticket's record; stays when it is used up, expired or revoked.
     Ticket(TicketId),
     /// The cold-start key's epoch.
     ColdStart,
     /// A line of the audit.
     Audit(AuditId),
-}
-
-/// An [`Ipv4Prefix`] that keys can be sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PodPrefix {
-    address: Ipv4Addr,
-    bits: u8,
 }
 
 /// The place of a line in the audit: in order of time, and of what tells two lines of one second apart.
@@ -52,18 +45,6 @@ pub struct AuditId {
     pub seconds: u64,
     /// The change's number; or, for what is no change, the first bytes of the id of whom it concerns.
     pub apart: u64,
-}
-
-impl From<Ipv4Prefix> for PodPrefix {
-    fn from(prefix: Ipv4Prefix) -> Self {
-        Self { address: prefix.address(), bits: prefix.bits() }
-    }
-}
-
-impl From<PodPrefix> for Ipv4Prefix {
-    fn from(prefix: PodPrefix) -> Self {
-        Self::new(prefix.address, prefix.bits).expect("it was made of a prefix")
-    }
 }
 
 /// A key under [`PREFIX`] that no row knows, or one beside it.
@@ -101,7 +82,7 @@ impl Key {
             "disk" => name.parse().ok().map(|uuid| Self::Disk(DiskUuid(uuid))),
             "vpn-key" => name.parse().ok().map(Self::VpnKey),
             "address" => name.parse().ok().map(Self::Address),
-            "pods" => name.parse::<Ipv4Prefix>().ok().map(|prefix| Self::Pods(prefix.into())),
+            "pods" => name.parse().ok().map(Self::Pods),
             "ticket" => name.parse().ok().map(Self::Ticket),
             "audit" => {
                 let (seconds, apart) = name.split_once('-')?;
@@ -137,7 +118,7 @@ impl fmt::Display for Key {
             Self::Disk(uuid) => write!(f, "{PREFIX}{kind}/{uuid}"),
             Self::VpnKey(key) => write!(f, "{PREFIX}{kind}/{key}"),
             Self::Address(address) => write!(f, "{PREFIX}{kind}/{address}"),
-            Self::Pods(PodPrefix { address, bits }) => write!(f, "{PREFIX}{kind}/{address}/{bits}"),
+            Self::Pods(prefix) => write!(f, "{PREFIX}{kind}/{prefix}"),
             Self::Ticket(id) => write!(f, "{PREFIX}{kind}/{id}"),
             // Digits of one width, so that the order of keys is the order of time.
             Self::Audit(AuditId { seconds, apart }) => write!(f, "{PREFIX}{kind}/{seconds:016x}-{apart:016x}"),
@@ -162,7 +143,7 @@ mod tests {
             any::<[u8; 32]>().prop_map(|key| Key::VpnKey(VpnPubKey(key))),
             any::<u32>().prop_map(|address| Key::Address(address.into())),
             (any::<u32>(), 0_u8..=32).prop_map(|(address, bits)| {
-                Key::Pods(Ipv4Prefix::around(address.into(), bits).expect("at most 32 bits").into())
+                Key::Pods(Ipv4Prefix::around(address.into(), bits).expect("at most 32 bits"))
             }),
             any::<[u8; 16]>().prop_map(|id| Key::Ticket(TicketId(id))),
             any::<(u64, u64)>().prop_map(|(seconds, apart)| Key::Audit(AuditId { seconds, apart })),
@@ -196,7 +177,7 @@ mod tests {
     fn keys_have_one_spelling_and_others_are_none() {
         assert_eq!(Key::Version.to_string(), "/cairn/v1/version");
         assert_eq!(Key::ColdStart.to_string(), "/cairn/v1/cold-start");
-        let pods = Key::Pods("10.244.3.0/24".parse::<Ipv4Prefix>().expect("a prefix").into());
+        let pods = Key::Pods("10.244.3.0/24".parse().expect("a prefix"));
         assert_eq!(pods.to_string(), "/cairn/v1/pods/10.244.3.0/24");
         for bad in [
             "",

@@ -13,6 +13,7 @@ use std::fmt;
 
 use formats::strict::{self, Malformed, Message};
 use keys::endpoint::BadEndpoint;
+use keys::network::{self, PrefixWire};
 use model::{BadNodeName, BadPrefix, MachineId};
 use prost::Message as _;
 
@@ -127,6 +128,14 @@ pub(crate) fn sized<const LEN: usize>(field: &'static str, bytes: &[u8]) -> Resu
     bytes.try_into().map_err(|_| BadRecord::Size { field, found: bytes.len(), expected: LEN })
 }
 
+/// The same of a field that may be absent.
+pub(crate) fn sized_if_there<const LEN: usize>(
+    field: &'static str,
+    bytes: Option<&[u8]>,
+) -> Result<Option<[u8; LEN]>, BadRecord> {
+    bytes.map(|bytes| sized(field, bytes)).transpose()
+}
+
 /// Whether `level` protects less than `least`: their numbers ascend.
 pub(crate) const fn is_below(level: model::Level, least: model::Level) -> bool {
     keys::numbers::level::number(level) < keys::numbers::level::number(least)
@@ -137,24 +146,9 @@ pub(crate) fn known<T>(field: &'static str, number: u32, of: fn(u32) -> Option<T
     of(number).ok_or(BadRecord::Number { field, number })
 }
 
-formats::strict_message! {
-    /// A prefix in a record.
-    struct PrefixWire, PREFIX = "Prefix" {
-        1 required fixed32 address;
-        2 required u32 bits;
-    }
-}
-
-impl PrefixWire {
-    pub(crate) fn of(prefix: model::Ipv4Prefix) -> Self {
-        Self { address: prefix.address().into(), bits: prefix.bits().into() }
-    }
-
-    pub(crate) fn read(&self, field: &'static str) -> Result<model::Ipv4Prefix, BadRecord> {
-        let refused = |source| BadRecord::Prefix { field, source };
-        let bits = u8::try_from(self.bits).map_err(|_| refused(BadPrefix::Bits))?;
-        model::Ipv4Prefix::new(self.address.into(), bits).map_err(refused)
-    }
+/// The prefix that a field means.
+fn prefix(field: &'static str, wire: &PrefixWire) -> Result<model::Ipv4Prefix, BadRecord> {
+    network::prefix_from_wire(wire).map_err(|source| BadRecord::Prefix { field, source })
 }
 
 /// What the key [`crate::key::Key::Version`] holds: how many changes there were.

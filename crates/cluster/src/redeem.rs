@@ -19,7 +19,7 @@ use model::{
 };
 use prost::Message as _;
 
-use crate::record::{self, BadRecord, Release, known, sized};
+use crate::record::{self, BadRecord, Release, known, sized, sized_if_there};
 
 /// More than a request with all its endpoints has; a stranger sends it.
 pub const MOST_REQUEST_BYTES: usize = 8192;
@@ -155,11 +155,7 @@ impl Body {
             boot_class: known("boot class", wire.boot_class, numbers::boot_class::of)?,
             release: Release::read(&wire.release)?,
             root_hash: RootHash(sized("root hash", &wire.root_hash)?),
-            storage_key_name: wire
-                .storage_key_name
-                .as_deref()
-                .map(|name| sized("storage key's name", name))
-                .transpose()?,
+            storage_key_name: sized_if_there("storage key's name", wire.storage_key_name.as_deref())?,
             endpoints: Endpoint::read_all(&wire.public_endpoints)?,
             node_name: wire.node_name.as_deref().map(NodeName::chosen).transpose()?,
         })

@@ -33,11 +33,6 @@ pub enum BadRoles {
     ControlPlaneOnNode,
 }
 
-/// What is stored for a set of Kubernetes roles.
-pub(crate) fn numbers(roles: &BTreeSet<KubernetesRole>) -> Vec<u32> {
-    roles.iter().map(|role| numbers::kubernetes_role::number(*role)).collect()
-}
-
 /// A cluster role with the Kubernetes roles that it allows.
 ///
 /// # Errors
@@ -45,7 +40,7 @@ pub(crate) fn numbers(roles: &BTreeSet<KubernetesRole>) -> Vec<u32> {
 pub(crate) fn read(cluster: u32, kubernetes: &[u32]) -> Result<(ClusterRole, BTreeSet<KubernetesRole>), BadRoles> {
     let role = numbers::cluster_role::of(cluster).ok_or(BadRoles::Cluster(cluster))?;
     let roles = numbers::kubernetes_roles(kubernetes).map_err(BadRoles::Kubernetes)?;
-    if numbers(&roles) != kubernetes {
+    if numbers::of_kubernetes_roles(&roles) != kubernetes {
         return Err(BadRoles::Order);
     }
     if fits(role, &roles) { Ok((role, roles)) } else { Err(BadRoles::ControlPlaneOnNode) }
@@ -74,7 +69,8 @@ mod tests {
         let sets = [&[][..], &KubernetesRole::ALL[1..], KubernetesRole::ALL];
         for role in ClusterRole::ALL {
             for roles in sets.map(|roles| roles.iter().copied().collect()) {
-                let read = read(numbers::cluster_role::number(*role), &numbers(&roles));
+                let stored = numbers::of_kubernetes_roles(&roles);
+                let read = read(numbers::cluster_role::number(*role), &stored);
                 let expected = if fits(*role, &roles) { Ok((*role, roles)) } else { Err(BadRoles::ControlPlaneOnNode) };
                 assert_eq!(read, expected);
             }

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use model::{DiskUuid, MachineId, NodeName, TicketId, VpnPubKey};
+use model::{DiskUuid, Ipv4Prefix, MachineId, NodeName, TicketId, VpnPubKey};
 
-use crate::key::{BadKey, Key, PodPrefix};
+use crate::key::{BadKey, Key};
 use crate::members::Members;
 use crate::record::{BadRecord, Changes, Cluster, ColdStartEpoch, Holder, Machine, TicketRecord};
 
@@ -68,7 +68,7 @@ pub struct State {
     disks: BTreeMap<DiskUuid, MachineId>,
     vpn_keys: BTreeMap<VpnPubKey, MachineId>,
     addresses: BTreeMap<Ipv4Addr, MachineId>,
-    pods: BTreeMap<PodPrefix, MachineId>,
+    pods: BTreeMap<Ipv4Prefix, MachineId>,
     /// Names of machines that belong.
     names: BTreeMap<String, MachineId>,
     peers_revision: u64,
@@ -85,7 +85,7 @@ enum Read {
     Disk(DiskUuid, Option<MachineId>),
     VpnKey(VpnPubKey, Option<MachineId>),
     Address(Ipv4Addr, Option<MachineId>),
-    Pods(PodPrefix, Option<MachineId>),
+    Pods(Ipv4Prefix, Option<MachineId>),
     /// Nothing is decided by it.
     Audit,
 }
@@ -219,7 +219,7 @@ impl State {
 
     /// Whether somebody has this pod prefix.
     #[must_use]
-    pub fn has_pods(&self, prefix: PodPrefix) -> bool {
+    pub fn has_pods(&self, prefix: Ipv4Prefix) -> bool {
         self.pods.contains_key(&prefix)
     }
 

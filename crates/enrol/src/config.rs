@@ -278,11 +278,7 @@ impl EnrolmentConfig {
                 cold_start: numbers::cold_start::number(create.cold_start),
                 unprotected: create.without_tpm == WithoutTpm::Unprotected,
                 vpn_prefix: network::prefix_to_wire(create.vpn_prefix),
-                kubernetes_roles: create
-                    .kubernetes_roles
-                    .iter()
-                    .map(|role| numbers::kubernetes_role::number(*role))
-                    .collect(),
+                kubernetes_roles: numbers::of_kubernetes_roles(&create.kubernetes_roles),
             })),
         }
     }

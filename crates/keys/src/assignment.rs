@@ -8,7 +8,7 @@
 
 use std::net::Ipv4Addr;
 
-use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
+use formats::strict::{self, Malformed};
 use model::{Assignment, BadAssignment};
 use prost::Message as _;
 
@@ -44,7 +44,7 @@ pub fn encode(assignment: &Assignment) -> Vec<u8> {
     let wire = AssignmentWire {
         vpn_ip: assignment.vpn_ip().to_bits(),
         role: numbers::cluster_role::number(assignment.role()),
-        kubernetes_roles: assignment.kubernetes().iter().map(|role| numbers::kubernetes_role::number(*role)).collect(),
+        kubernetes_roles: numbers::of_kubernetes_roles(assignment.kubernetes()),
         pods: assignment.pods().map(network::prefix_to_wire),
     };
     wire.encode_to_vec()
@@ -67,26 +67,13 @@ pub fn decode(bytes: &[u8]) -> Result<Assignment, AssignmentError> {
     Ok(Assignment::new(vpn_ip, role, kubernetes, pods)?)
 }
 
-const ASSIGNMENT: Message = Message {
-    name: "Assignment",
-    fields: &[
-        Field { number: 1, name: "vpn_ip", kind: Kind::Fixed32, rule: Rule::Required },
-        Field { number: 2, name: "role", kind: Kind::U32, rule: Rule::Required },
-        Field { number: 3, name: "kubernetes_roles", kind: Kind::U32, rule: Rule::Repeated },
-        Field { number: 4, name: "pods", kind: Kind::Message(&PREFIX), rule: Rule::Optional },
-    ],
-};
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct AssignmentWire {
-    #[prost(fixed32, required, tag = "1")]
-    vpn_ip: u32,
-    #[prost(uint32, required, tag = "2")]
-    role: u32,
-    #[prost(uint32, repeated, packed = "false", tag = "3")]
-    kubernetes_roles: Vec<u32>,
-    #[prost(message, optional, tag = "4")]
-    pods: Option<PrefixWire>,
+formats::strict_message! {
+    struct AssignmentWire, ASSIGNMENT = "Assignment" {
+        1 required fixed32 vpn_ip;
+        2 required u32 role;
+        3 repeated u32 kubernetes_roles;
+        4 optional message(PrefixWire, PREFIX) pods;
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,12 @@ pub enum BadRoles {
     Twice(KubernetesRole),
 }
 
+/// What is stored for a set of Kubernetes roles, in its order.
+#[must_use]
+pub fn of_kubernetes_roles(roles: &BTreeSet<KubernetesRole>) -> Vec<u32> {
+    roles.iter().map(|role| kubernetes_role::number(*role)).collect()
+}
+
 /// The set of Kubernetes roles that is meant.
 ///
 /// # Errors
@@ -95,6 +101,7 @@ mod tests {
     fn a_set_of_roles_has_each_once() {
         assert_eq!(kubernetes_roles(&[2, 1]), Ok(KubernetesRole::ALL.iter().copied().collect()));
         assert_eq!(kubernetes_roles(&[]), Ok(BTreeSet::new()));
+        assert_eq!(of_kubernetes_roles(&KubernetesRole::ALL.iter().copied().collect()), [1, 2]);
         assert_eq!(kubernetes_roles(&[1, 7]), Err(BadRoles::Unknown(7)));
         assert_eq!(kubernetes_roles(&[2, 2]), Err(BadRoles::Twice(KubernetesRole::Worker)));
     }

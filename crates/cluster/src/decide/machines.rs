@@ -125,7 +125,7 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, leavi
     draft.machine(&Machine { standing: Standing::Removed, times, ..known.clone() });
     draft.delete(Key::Address(known.vpn_ip));
     if let Some(pods) = known.pods {
-        draft.delete(Key::Pods(pods.into()));
+        draft.delete(Key::Pods(pods));
     }
     Ok(draft.grants(Granted::Done))
 }

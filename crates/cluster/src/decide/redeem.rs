@@ -160,7 +160,7 @@ pub(super) fn next_pods(state: &State, cluster: &Cluster) -> Result<(Ipv4Prefix,
         let address = pods.nth(index << (32 - POD_BITS)).expect("below the number of prefixes");
         Ipv4Prefix::new(address, POD_BITS).expect("a multiple of its size")
     };
-    let index = round(cluster.next_pods % count, count).find(|index| !state.has_pods(prefix(*index).into()));
+    let index = round(cluster.next_pods % count, count).find(|index| !state.has_pods(prefix(*index)));
     let index = index.ok_or(Denied::PodsExhausted)?;
     Ok((prefix(index), (index + 1) % count))
 }

@@ -46,7 +46,7 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
 
 fn give_pods(ground: &Ground<'_>, draft: &mut Draft, id: &MachineId) -> Result<model::Ipv4Prefix, Denied> {
     let (pods, next_pods) = next_pods(ground.state, ground.cluster)?;
-    draft.create(Key::Pods(pods.into()), Holder(*id).encode());
+    draft.create(Key::Pods(pods), Holder(*id).encode());
     draft.put(Key::Cluster, Cluster { next_pods, ..ground.cluster.clone() }.encode());
     Ok(pods)
 }
@@ -73,7 +73,7 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role:
         AnyRole::Kubernetes(role @ KubernetesRole::Worker) => {
             machine.kubernetes.remove(&role);
             if let Some(pods) = machine.pods.take() {
-                draft.delete(Key::Pods(pods.into()));
+                draft.delete(Key::Pods(pods));
             }
         }
     }

@@ -7,7 +7,7 @@
 use model::OwnerPubKey;
 use prost::Message as _;
 
-use super::{BadRecord, VERSION, decode, sized};
+use super::{BadRecord, VERSION, decode, sized_if_there};
 
 /// What was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl AuditLine {
     /// [`BadRecord`] when it is none.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
         let wire: AuditWire = decode(bytes, &AUDIT)?;
-        let owner = wire.owner.as_deref().map(|owner| sized("owner key", owner)).transpose()?;
+        let owner = sized_if_there("owner key", wire.owner.as_deref())?;
         Ok(Self { what: wire.what, whom: wire.whom, owner: owner.map(OwnerPubKey) })
     }
 }

@@ -7,12 +7,13 @@
 //! message Owner   { bytes public_key = 1; bytes recovery_public_key = 2; }
 //! ```
 
+use keys::network::{PREFIX, PrefixWire, prefix_to_wire};
 use keys::numbers;
 use keys::recovery::RecoveryPubKey;
 use model::{ClusterId, ColdStart, Ipv4Prefix, Level, OwnerPubKey};
 use prost::Message as _;
 
-use super::{BadRecord, PREFIX, PrefixWire, Release, VERSION, decode, known, sized};
+use super::{BadRecord, Release, VERSION, decode, known, prefix, sized};
 
 /// How many owners a cluster may have: the directory names all of them.
 pub const MOST_OWNERS: usize = 16;
@@ -75,8 +76,8 @@ impl Cluster {
         let wire = ClusterWire {
             version: VERSION,
             cluster_id: self.id.0.to_vec(),
-            vpn_prefix: PrefixWire::of(self.vpn_prefix),
-            pods_prefix: PrefixWire::of(self.pods_prefix),
+            vpn_prefix: prefix_to_wire(self.vpn_prefix),
+            pods_prefix: prefix_to_wire(self.pods_prefix),
             level: numbers::level::number(self.policy.level),
             cold_start: numbers::cold_start::number(self.policy.cold_start),
             oldest_release: self.policy.oldest_release.to_string(),
@@ -101,7 +102,8 @@ impl Cluster {
         if (1..owners.len()).any(|at| owners[..at].iter().any(|earlier| earlier.key == owners[at].key)) {
             return Err(BadRecord::Contradiction("an owner is named twice"));
         }
-        let (vpn_prefix, pods_prefix) = (wire.vpn_prefix.read("VPN prefix")?, wire.pods_prefix.read("pod prefix")?);
+        let (vpn_prefix, pods_prefix) =
+            (prefix("VPN prefix", &wire.vpn_prefix)?, prefix("pod prefix", &wire.pods_prefix)?);
         if !(8..=24).contains(&vpn_prefix.bits()) || !(8..=24).contains(&pods_prefix.bits()) {
             return Err(BadRecord::Contradiction("a cluster's prefixes have 8 to 24 bits"));
         }

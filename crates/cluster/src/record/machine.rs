@@ -16,6 +16,7 @@ use std::net::Ipv4Addr;
 
 use keys::endpoint::{self, Endpoint};
 use keys::identity::machine_id;
+use keys::network::{PREFIX, PrefixWire, prefix_to_wire};
 use keys::numbers;
 use model::{
     BootClass, ClusterRole, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId, MachinePubKey, NodeName,
@@ -23,7 +24,7 @@ use model::{
 };
 use prost::Message as _;
 
-use super::{BadRecord, PREFIX, PrefixWire, Release, UnixSeconds, VERSION, decode, known, sized};
+use super::{BadRecord, Release, UnixSeconds, VERSION, decode, known, prefix, sized, sized_if_there};
 use crate::role;
 
 /// What the cluster knows of a machine. Of one that was removed it is what was known last.
@@ -202,10 +203,10 @@ impl Machine {
             public_key: self.key.0.to_vec(),
             name: self.name.as_str().to_owned(),
             role: numbers::cluster_role::number(self.role),
-            kubernetes_roles: role::numbers(&self.kubernetes),
+            kubernetes_roles: numbers::of_kubernetes_roles(&self.kubernetes),
             standing: self.standing.number(),
             vpn_ip: self.vpn_ip.into(),
-            pods: self.pods.map(PrefixWire::of),
+            pods: self.pods.map(prefix_to_wire),
             vpn_public_key: self.vpn_key.0.to_vec(),
             disk_uuid: self.disk.0.0.to_vec(),
             key_generation,
@@ -247,7 +248,7 @@ impl Machine {
             kubernetes,
             standing: known("standing", wire.standing, Standing::of)?,
             vpn_ip: wire.vpn_ip.into(),
-            pods: wire.pods.as_ref().map(|pods| pods.read("pod prefix")).transpose()?,
+            pods: wire.pods.as_ref().map(|pods| prefix("pod prefix", pods)).transpose()?,
             vpn_key: VpnPubKey(sized("VPN key", &wire.vpn_public_key)?),
             disk: DiskUuid(Uuid(sized("disk UUID", &wire.disk_uuid)?)),
             generations: if wire.rotating {
@@ -259,11 +260,7 @@ impl Machine {
             boot_class: known("boot class", wire.boot_class, numbers::boot_class::of)?,
             release: Release::read(&wire.release)?,
             root_hash: RootHash(sized("root hash", &wire.root_hash)?),
-            storage_key_name: wire
-                .storage_key_name
-                .as_deref()
-                .map(|name| sized("storage key's name", name))
-                .transpose()?,
+            storage_key_name: sized_if_there("storage key's name", wire.storage_key_name.as_deref())?,
             endpoints: Endpoints {
                 reported: Endpoint::read_all(&wire.reported_endpoints)?,
                 observed: Endpoint::read_all(&wire.observed_endpoints)?,

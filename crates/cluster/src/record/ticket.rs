@@ -14,7 +14,7 @@ use keys::ticket::ticket_id;
 use model::{ClusterRole, KubernetesRole, MachinePubKey, NodeName, OwnerPubKey, TicketId, TicketPubKey};
 use prost::Message as _;
 
-use super::{BadRecord, UnixSeconds, VERSION, decode, sized};
+use super::{BadRecord, UnixSeconds, VERSION, decode, sized, sized_if_there};
 use crate::role;
 
 /// What a ticket may do.
@@ -70,7 +70,7 @@ impl TicketRecord {
             used: self.used,
             not_after: self.not_after.0,
             role: numbers::cluster_role::number(self.role),
-            kubernetes_roles: role::numbers(&self.kubernetes),
+            kubernetes_roles: numbers::of_kubernetes_roles(&self.kubernetes),
             machine_public_key: self.machine.map(|key| key.0.to_vec()),
             node_name: self.node_name.as_ref().map(|name| name.as_str().to_owned()),
             issued_by: self.issued_by.0.to_vec(),
@@ -90,7 +90,7 @@ impl TicketRecord {
     pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
         let wire: TicketWire = decode(bytes, &TICKET)?;
         let (role, kubernetes) = role::read(wire.role, &wire.kubernetes_roles)?;
-        let machine = wire.machine_public_key.as_deref().map(|key| sized("machine key", key)).transpose()?;
+        let machine = sized_if_there("machine key", wire.machine_public_key.as_deref())?;
         let record = Self {
             key: TicketPubKey(sized("ticket key", &wire.public_key)?),
             uses: wire.uses,
