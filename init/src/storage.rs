@@ -95,7 +95,7 @@ impl Mapped {
     /// # Errors
     /// [`MakeError`] names the step.
     pub(crate) async fn make_filesystem(&self, children: &Children) -> Result<(), MakeError> {
-        make_way(Way::Behind);
+        self.make_way(Way::Behind);
         filesystem::make(self.top(), children).await
     }
 
@@ -107,6 +107,18 @@ impl Mapped {
         match filesystem::mount(&self.top()) {
             Ok(()) => Ok(Mounted(Arc::new(self))),
             Err(error) => Err((self, error)),
+        }
+    }
+
+    /// Has tagging make way or not. Where nothing is tagged, no thread is looked for.
+    fn make_way(&self, way: Way) {
+        let put = match self {
+            Self::CryptOverIntegrity { .. } => tagger::put(way),
+            Self::Linear(_) | Self::Crypt(_) => Ok(()),
+        };
+        if let Err(error) = put {
+            // Slower, and no harm: it is tried again at the next look.
+            tracing::warn!(%error, "the priority of tagging cannot be set");
         }
     }
 }
@@ -177,7 +189,7 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
         let ready = |now: &Now| now.has_held(api::ConditionName::NodeReady);
         let awaited = node == Node::Awaited && !facts.read(ready);
         let way = tagger::way(tagging, awaited);
-        make_way(way);
+        data.0.make_way(way);
         let meanwhile = match way {
             Way::Behind => "tagging makes way until the node is ready",
             Way::Equal => "",
@@ -193,14 +205,6 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
         } else {
             tokio::time::sleep(LOOK).await;
         }
-    }
-}
-
-/// Has tagging, if there is any, make way or not.
-fn make_way(way: Way) {
-    if let Err(error) = tagger::put(way) {
-        // Slower, and no harm: it is tried again at the next look.
-        tracing::warn!(%error, "the priority of tagging cannot be set");
     }
 }
 
