@@ -246,7 +246,7 @@ pub fn etcd_record(bytes: &[u8]) -> Outcome {
         outcome(&cluster::record::Cluster::decode(bytes)),
         outcome(&cluster::record::Machine::decode(bytes)),
         outcome(&cluster::record::TicketRecord::decode(bytes)),
-        outcome(&cluster::record::ColdStartEpoch::decode(bytes)),
+        outcome(&cluster::record::ColdStartEpochs::decode(bytes)),
         outcome(&cluster::record::AuditLine::decode(bytes)),
     ];
     if read.contains(&Outcome::Accepted) { Outcome::Accepted } else { Outcome::Refused }

@@ -112,7 +112,8 @@ impl Enrolment {
         for report in &found.reports {
             match report {
                 Report::Share(locked) => tracing::warn!(%locked, "a share does not open"),
-                Report::ConfigIgnored => tracing::info!("{report}"),
+                Report::SenselessShare(_) => tracing::warn!("{report}"),
+                Report::OneShareOf { .. } | Report::ConfigIgnored => tracing::info!("{report}"),
             }
         }
         Ok(found)

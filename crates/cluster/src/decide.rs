@@ -3,6 +3,7 @@
 //! Every change compares and writes the version, so it holds for exactly the state that it was decided over; each key that it
 //! makes is compared to be absent, too. What only proves something compares the version and leaves it alone.
 
+mod cold_start;
 mod machines;
 mod owners;
 mod redeem;
@@ -43,6 +44,8 @@ pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn,
             machines::release_key(&ground, machine, *disk, *generation, *level)
         }
         Request::ConfirmKey { machine, generation } => machines::confirm_key(&ground, machine, *generation),
+        Request::BeginEpoch => cold_start::begin(&ground),
+        Request::AcknowledgeEpoch { machine, number } => cold_start::acknowledge(&ground, machine, *number),
     }
 }
 
@@ -181,6 +184,7 @@ fn create(state: &State, creation: &Creation, now: UnixSeconds) -> Result<Txn, D
     draft.put(Key::Version, Changes(1).encode());
     draft.create(Key::Cluster, cluster.encode());
     draft.new_machine(machine);
+    draft.create(Key::ColdStart, cold_start::first(cluster, machine).encode());
     let line = AuditLine { what: "create".to_owned(), whom: machine.id().to_string(), owner: None };
     draft.put(Key::Audit(AuditId { seconds: now.0, apart: 1 }), line.encode());
     Ok(draft.grants(Granted::Done))

@@ -113,6 +113,18 @@ pub enum Denied {
     /// A rotation is under way.
     #[error("the machine has not yet confirmed its newer key")]
     RotationUnderWay,
+    /// The owner opens.
+    #[error("the cluster's policy is that its owner opens it after a total power-off: there is no cold-start key")]
+    ColdStartManual,
+    /// Not an epoch that is held or being made, or not by this machine.
+    #[error("the machine holds no share of a cold-start key of epoch {0}")]
+    UnknownEpoch(u32),
+    /// No epoch is left.
+    #[error("there were as many epochs of the cold-start key as can be")]
+    EpochsExhausted,
+    /// Nobody was seen to vote.
+    #[error("no voter of etcd was seen yet")]
+    NoVoters,
     /// No generation is left.
     #[error("the disk's key was rotated as often as it can be")]
     GenerationsExhausted,

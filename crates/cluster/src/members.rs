@@ -11,7 +11,7 @@ use model::MachineId;
 /// etcd's `--max-learners`: a pair.
 pub const MOST_LEARNERS: usize = 2;
 /// More voters only make every write slower (etcd's FAQ: at most seven).
-pub const MOST_COORDINATORS: usize = 7;
+pub const MOST_COORDINATORS: usize = keys::cold_start::MOST_HOLDERS;
 
 /// etcd's members, by machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

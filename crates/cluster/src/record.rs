@@ -12,6 +12,7 @@ mod ticket;
 use std::fmt;
 
 use formats::strict::{self, Malformed, Message};
+use keys::cold_start::BadEpoch;
 use keys::endpoint::BadEndpoint;
 use keys::network::{self, PrefixWire};
 use model::{BadNodeName, BadPrefix, MachineId};
@@ -19,7 +20,7 @@ use prost::Message as _;
 
 pub use audit::AuditLine;
 pub use cluster::{Cluster, MOST_OWNERS, Owner, Policy};
-pub use cold_start::{ColdStartEpoch, Epoch};
+pub use cold_start::{ColdStartEpochs, NextEpoch};
 pub use machine::{Admission, Endpoints, Generations, Machine, Standing, Times};
 pub use ticket::{Revoked, TicketRecord};
 
@@ -102,6 +103,9 @@ pub enum BadRecord {
     /// Not a release.
     #[error("its release cannot be read")]
     Release(#[from] BadRelease),
+    /// An epoch that there is not.
+    #[error("its epoch makes no sense")]
+    Epoch(#[from] BadEpoch),
     /// Two fields that contradict each other, or a list that says the same twice.
     #[error("it contradicts itself: {0}")]
     Contradiction(&'static str),

@@ -54,6 +54,15 @@ pub enum Request {
         /// The newer one.
         generation: u32,
     },
+    /// A coordinator sees other voters than hold the cold-start key.
+    BeginEpoch,
+    /// A voter has its share of an epoch of the cold-start key on its ESP.
+    AcknowledgeEpoch {
+        /// Who, by the key that its connection proved.
+        machine: MachinePubKey,
+        /// The epoch's number.
+        number: u32,
+    },
 }
 
 /// What the first machine writes.

@@ -8,7 +8,7 @@ use model::{DiskUuid, Ipv4Prefix, MachineId, NodeName, TicketId, VpnPubKey};
 
 use crate::key::{BadKey, Key};
 use crate::members::Members;
-use crate::record::{BadRecord, Changes, Cluster, ColdStartEpoch, Holder, Machine, TicketRecord};
+use crate::record::{BadRecord, Changes, Cluster, ColdStartEpochs, Holder, Machine, TicketRecord};
 
 /// A key with its value, as etcd gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub struct PeerVersion {
 pub struct State {
     version: Option<(Changes, u64)>,
     cluster: Option<Cluster>,
-    cold_start: ColdStartEpoch,
+    cold_start: ColdStartEpochs,
     machines: BTreeMap<MachineId, Machine>,
     tickets: BTreeMap<TicketId, TicketRecord>,
     disks: BTreeMap<DiskUuid, MachineId>,
@@ -79,7 +79,7 @@ pub struct State {
 enum Read {
     Version(Option<(Changes, u64)>),
     Cluster(Option<Box<Cluster>>),
-    ColdStart(Option<ColdStartEpoch>),
+    ColdStart(Option<ColdStartEpochs>),
     Machine(MachineId, Option<Box<Machine>>),
     Ticket(TicketId, Option<Box<TicketRecord>>),
     Disk(DiskUuid, Option<MachineId>),
@@ -167,7 +167,7 @@ impl State {
 
     /// The epochs of the cold-start key.
     #[must_use]
-    pub const fn cold_start(&self) -> &ColdStartEpoch {
+    pub const fn cold_start(&self) -> &ColdStartEpochs {
         &self.cold_start
     }
 
@@ -257,7 +257,7 @@ fn read(change: &Change) -> Result<(Read, u64), BadState> {
             Read::Version(value.map(Changes::decode).transpose().map_err(refused)?.map(|it| (it, revision)))
         }
         Key::Cluster => Read::Cluster(value.map(Cluster::decode).transpose().map_err(refused)?.map(Box::new)),
-        Key::ColdStart => Read::ColdStart(value.map(ColdStartEpoch::decode).transpose().map_err(refused)?),
+        Key::ColdStart => Read::ColdStart(value.map(ColdStartEpochs::decode).transpose().map_err(refused)?),
         Key::Machine(id) => {
             let machine = value.map(Machine::decode).transpose().map_err(refused)?;
             if machine.as_ref().is_some_and(|machine| machine.id() != id) {

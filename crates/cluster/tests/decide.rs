@@ -3,13 +3,14 @@
 use cluster::denied::Denied;
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
-use cluster::record::{Generations, Release, Standing, UnixSeconds};
+use cluster::record::{ColdStartEpochs, Generations, Release, Standing, UnixSeconds};
 use cluster::redeem::Body;
-use cluster::request::{Asks, Leaving, Offer, Request};
+use cluster::request::{Asks, Creation, Leaving, Offer, Request};
 use cluster::role::AnyRole;
 use cluster::txn::{Condition, Granted, MOST_COMPARES, Txn};
 use cluster::{State, decide};
-use model::{ClusterRole, Ipv4Prefix, KubernetesRole, Level, NodeName, OwnerPubKey, VPN_PREFIX};
+use keys::cold_start::Epoch;
+use model::{ClusterRole, ColdStart, Ipv4Prefix, KubernetesRole, Level, NodeName, OwnerPubKey, VPN_PREFIX};
 use proptest::prelude::*;
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
 use sim::etcd::{Etcd, Outcome};
@@ -28,9 +29,13 @@ impl Scene {
     }
 
     fn in_prefix(prefix: Ipv4Prefix) -> Self {
+        Self::of(cast::creation(prefix))
+    }
+
+    fn of(creation: Creation) -> Self {
         let members = Members { voters: [(id(1), Voter::Live)].into(), ..Members::default() };
         let mut scene = Self { etcd: Etcd::of(id(1)), kept: State::default(), members, now: BEGIN };
-        scene.yes(&Request::Create(Box::new(cast::creation(prefix))));
+        scene.yes(&Request::Create(Box::new(creation)));
         scene
     }
 
@@ -327,6 +332,70 @@ fn while_a_key_rotates_both_are_released_and_then_the_newer_alone() {
     assert_eq!(scene.yes(&confirm(2)), Granted::Done);
     assert_eq!(scene.state().machine(&id(2)).expect("known").generations, Generations::One(2));
     assert_eq!(scene.no(&release(2, 2, 1, Level::Encrypted)), Denied::UnknownGeneration(1), "the older one is dead");
+}
+
+/// Proves: D13 K6
+#[test]
+fn an_epoch_of_the_cold_start_key_stands_once_each_voter_has_its_share() {
+    let mut scene = Scene::new();
+    let epochs = |scene: &Scene| scene.state().cold_start().clone();
+    let acknowledge = |n, number| Request::AcknowledgeEpoch { machine: machine_key(n), number };
+    let first = Some(Epoch::first(id(1)));
+    assert_eq!(epochs(&scene), ColdStartEpochs { current: first.clone(), next: None }, "the first machine has it all");
+    assert_eq!(scene.yes(&Request::BeginEpoch), Granted::Already);
+    assert_eq!(scene.yes(&acknowledge(1, 1)), Granted::Already);
+    for n in 2..=4 {
+        scene.join(n);
+    }
+
+    scene.members.voters = (1..=3).map(|n| (id(n), Voter::Live)).collect();
+    assert_eq!(scene.yes(&Request::BeginEpoch), Granted::Done);
+    assert_eq!(scene.yes(&Request::BeginEpoch), Granted::Already);
+    let second = Epoch::new(2, (1..=3).map(id).collect()).expect("an epoch");
+    for (n, number) in [(4, 2), (1, 3), (2, 1)] {
+        assert_eq!(scene.no(&acknowledge(n, number)), Denied::UnknownEpoch(number), "machine {n}");
+    }
+    assert_eq!(scene.no(&acknowledge(9, 2)), Denied::UnknownMachine);
+    for n in [3, 1] {
+        assert_eq!(scene.yes(&acknowledge(n, 2)), Granted::Done);
+        assert_eq!(scene.yes(&acknowledge(n, 2)), Granted::Already);
+        assert_eq!(epochs(&scene).current, first, "until all have it, the older one stands");
+    }
+    assert_eq!(scene.yes(&acknowledge(2, 2)), Granted::Done);
+    assert_eq!(epochs(&scene), ColdStartEpochs { current: Some(second.clone()), next: None });
+
+    // Voters change while an epoch is made: another one takes its place, and what stood stands.
+    scene.members.voters.remove(&id(3));
+    scene.yes(&Request::BeginEpoch);
+    scene.members.voters.insert(id(4), Voter::Live);
+    scene.yes(&Request::BeginEpoch);
+    assert_eq!(scene.no(&acknowledge(1, 3)), Denied::UnknownEpoch(3));
+    assert_eq!(epochs(&scene).current, Some(second));
+    assert_eq!(epochs(&scene).newest().map(Epoch::number), Some(4));
+
+    // A voter's newer cluster key is in no share yet.
+    for n in [1, 2, 4] {
+        scene.yes(&acknowledge(n, 4));
+    }
+    scene.asks(Asks::RotateKey(id(2)));
+    scene.yes(&Request::ConfirmKey { machine: machine_key(2), generation: 2 });
+    let next = epochs(&scene).next.expect("it was begun");
+    assert_eq!((next.epoch.number(), next.acknowledged.len()), (5, 0));
+    scene.asks(Asks::RotateKey(id(3)));
+    scene.yes(&Request::ConfirmKey { machine: machine_key(3), generation: 2 });
+    assert_eq!(epochs(&scene).newest().map(Epoch::number), Some(5), "a node's is in none");
+}
+
+#[test]
+fn where_the_owner_opens_there_is_no_cold_start_key() {
+    let mut creation = cast::creation(VPN_PREFIX);
+    creation.cluster.policy.cold_start = ColdStart::Manual;
+    let mut scene = Scene::of(creation);
+    assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
+    assert_eq!(scene.no(&Request::BeginEpoch), Denied::ColdStartManual);
+    scene.asks(Asks::RotateKey(id(1)));
+    scene.yes(&Request::ConfirmKey { machine: machine_key(1), generation: 2 });
+    assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
 }
 
 /// Proves: S5

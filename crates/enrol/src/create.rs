@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 
-use keys::data_key::{DataKey, Holder, Volume, Wrapping};
+use keys::cold_start::Epoch;
+use keys::data_key::{ClusterHalf, DataKey, Holder, Volume, Wrapping};
 use keys::directory::{Coordinator, Directory, Unsigned};
 use keys::header::{Header, State, Suite};
 use keys::identity::{Identity, SigningKey, cluster_id, cluster_key, machine_id};
@@ -160,7 +161,7 @@ impl Draft {
         Self { config: verified.config, digest: verified.digest, material, issued, holder, next, boot_class }
     }
 
-    /// Kept by the share's binding, and on no account written anywhere else.
+    /// Wrapped in the share, and on no account written anywhere in clear.
     fn cluster_key(&self) -> ClusterKey {
         cluster_key(&self.material.master_secret, self.holder.cluster, self.material.disk, FIRST_KEY)
     }
@@ -289,9 +290,13 @@ impl Draft {
     fn share<K: Keeper>(&self, keeper: Option<&mut K>) -> Result<Option<Vec<u8>>, CreateError<K::Error>> {
         match (self.config.create.cold_start, self.config.create.level) {
             (ColdStart::Automatic, Level::Encrypted | Level::Authenticated) => {
-                let binding = bound(&self.cluster_key().0, keeper).map_err(CreateError::Keeper)?;
-                let share = Share { binding, disk: self.material.disk, key_generation: FIRST_KEY };
-                Ok(Some(share.emit(self.next.share.generation)?))
+                let epoch = Epoch::first(self.holder.machine);
+                let Holder { cluster, machine } = self.holder;
+                let (key, share) =
+                    epoch.derive(&self.material.master_secret, cluster, &machine).expect("it is its own");
+                let half = ClusterHalf { key: self.cluster_key(), disk: self.material.disk, generation: FIRST_KEY };
+                let binding = bound(&share, keeper).map_err(CreateError::Keeper)?;
+                Ok(Some(Share { binding, epoch, wrapped: key.wrap(&half) }.emit(self.next.share.generation)?))
             }
             (ColdStart::Automatic, Level::Insecure) | (ColdStart::Manual, _) => Ok(None),
         }

@@ -27,12 +27,13 @@
 //! ```
 
 use keys::binding::Binding;
+use keys::cold_start::{NotTaken, Shares};
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
 use keys::pair::{File, Pair};
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
-use keys::share;
-use model::{BootClass, ClusterKey, Ipv4Prefix, NetworkConfig, SealRoot, VPN_PREFIX};
+use keys::share::{self, Share};
+use model::{BootClass, Ipv4Prefix, MachineId, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
@@ -141,6 +142,17 @@ pub enum Report {
     /// A share is there and of no use.
     #[error("a share does not open")]
     Share(#[source] Locked),
+    /// A share opened, and others are needed beside it.
+    #[error("the cold-start key of epoch {epoch} takes {needed} shares, and this machine has one")]
+    OneShareOf {
+        /// Which key.
+        epoch: u32,
+        /// How many shares give it.
+        needed: usize,
+    },
+    /// A share opened, and the key that it should give does not open what lies beside it.
+    #[error("the share of epoch {0} is not of the key that wraps this machine's cluster key")]
+    SenselessShare(u32),
     /// A sealed machine takes no config any more.
     #[error("ignoring the enrolment config: this machine is enrolled already")]
     ConfigIgnored,
@@ -272,12 +284,25 @@ fn cluster_half<K: Keeper>(
 ) -> Result<Option<ClusterHalf>, K::Error> {
     for share in share::read(files.share.bytes(), body.disk).0 {
         match released(&share.binding, keeper.as_deref_mut()) {
-            Ok(key) => return Ok(Some(share.half(ClusterKey(key)))),
+            Ok(value) => match alone(share, value, body.identity.holder.machine) {
+                Ok(half) => return Ok(Some(half)),
+                Err(report) => reports.push(report),
+            },
             Err(NotReleased::Locked(locked)) => reports.push(Report::Share(locked)),
             Err(NotReleased::Failed(error)) => return Err(error),
         }
     }
     Ok(None)
+}
+
+/// What a share gives by itself.
+fn alone(share: Share, value: Secret<32>, machine: MachineId) -> Result<ClusterHalf, Report> {
+    let (epoch, needed) = (share.epoch.number(), share.epoch.threshold());
+    match Shares::new(share.epoch, share.wrapped).give(machine, value) {
+        Ok(Some(half)) => Ok(half),
+        Ok(None) if needed > 1 => Err(Report::OneShareOf { epoch, needed }),
+        Ok(None) | Err(NotTaken::NoHolder(_)) => Err(Report::SenselessShare(epoch)),
+    }
 }
 
 /// What network and API need, whatever is decided: from the seal, which says it in clear; from the config before there is

@@ -1,11 +1,12 @@
 //! The table of seal and header, row by row, and the words that each row gives to a person.
 
 use keys::binding::Binding;
-use keys::data_key::OpenError;
+use keys::cold_start::{Epoch, Wrapped};
+use keys::data_key::{ClusterHalf, Holder, OpenError};
 use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
 use keys::pair::{File, Slot};
 use keys::share::Share;
-use model::{BootClass, Level, NetworkConfig, WaitState};
+use model::{BootClass, ClusterKey, Level, MachineId, MasterSecret, NetworkConfig, Secret, WaitState};
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
@@ -302,31 +303,55 @@ fn an_edited_older_or_damaged_header_is_refused_by_name() {
     assert_eq!(reason(&torn), Reason::Header(OpenError::Header(HeaderError::Checksum)));
 }
 
+/// A share file of `epoch`: its binding holds `value`.
+fn share(chip: &mut Chip, value: &Secret<32>, epoch: &Epoch, wrapped: Wrapped) -> Zeroizing<Vec<u8>> {
+    let binding = Binding::Tpm(chip.seal(value).expect("it works"));
+    Share { binding, epoch: epoch.clone(), wrapped }.emit(2).map(Zeroizing::new).expect("fits")
+}
+
+fn awaits_keys(found: &Found) -> bool {
+    let Decision::Wait(wait @ Wait::AwaitingKeys { generation: 1, .. }, Some(_)) = &found.decision else {
+        return false;
+    };
+    wait.state() == WaitState::AwaitingKeys
+}
+
 /// Proves: D2
 #[test]
 fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
     let mut world = created();
     assert!(opens(&world));
     let ours = world.pair(File::Share)[FIRST.slot].clone();
-    let disk = world.found().seal().expect("it opened").body.disk;
-    let wrong = |chip: &mut Chip, generation| {
-        let binding = Binding::Tpm(chip.seal(&secret(0x99)).expect("it works"));
-        Share { binding, disk, key_generation: 1 }.emit(generation).map(Zeroizing::new).expect("fits")
-    };
+    let found = world.found();
+    let body = &found.seal().expect("it opened").body;
+    let (Holder { cluster, machine }, disk) = (body.identity.holder, body.disk);
 
     world.pair(File::Share)[FIRST.slot].fill(0);
-    let found = world.found();
-    let Decision::Wait(wait @ Wait::AwaitingKeys { generation: 1, .. }, Some(_)) = &found.decision else {
-        panic!("{found:?}")
-    };
-    assert_eq!(wait.state(), WaitState::AwaitingKeys);
+    assert!(awaits_keys(&world.found()));
 
-    world.pair(File::Share)[1] = wrong(&mut Chip::default(), 2);
+    // A whole share, but of another cluster key.
+    let alone = Epoch::first(machine);
+    let (key, value) = alone.derive(&MasterSecret(secret(0x99)), cluster, &machine).expect("a holder");
+    let wrapped = key.wrap(&ClusterHalf { key: ClusterKey(secret(0x98)), disk, generation: 1 });
+    world.pair(File::Share)[1] = share(&mut Chip::default(), &value, &alone, wrapped);
     assert_eq!(reason(&world), Reason::Header(OpenError::ClusterHalf));
+
+    // One whose key does not open what it carries, one for whom another machine is the holder, and one of three.
+    let three = Epoch::new(2, [machine, MachineId([1; 16]), MachineId([2; 16])].into()).expect("an epoch");
+    for (value, epoch, report) in [
+        (&secret(0x97), &alone, Report::SenselessShare(1)),
+        (&value, &Epoch::first(MachineId([1; 16])), Report::SenselessShare(1)),
+        (&value, &three, Report::OneShareOf { epoch: 2, needed: 2 }),
+    ] {
+        world.pair(File::Share)[1] = share(&mut Chip::default(), value, epoch, wrapped);
+        let found = world.found();
+        assert!(awaits_keys(&found), "{found:?}");
+        assert_eq!(found.reports, [report]);
+    }
 
     // A newer share that another TPM holds is told, and the next one is tried.
     world.pair(File::Share)[0] = ours;
-    world.pair(File::Share)[1] = wrong(&mut Chip { storage_key: 1, ..Chip::default() }, 2);
+    world.pair(File::Share)[1] = share(&mut Chip { storage_key: 1, ..Chip::default() }, &value, &alone, wrapped);
     assert!(opens(&world));
     assert_eq!(world.found().reports, [Report::Share(Locked::OtherTpm)]);
 }

@@ -16,6 +16,7 @@ use model::{
 
 use crate::assignment;
 use crate::binding::{Binding, TpmObject};
+use crate::cold_start::Epoch;
 use crate::data_key::{ClusterHalf, DataKey, Expected, Holder, Wrapping};
 use crate::directory::{Coordinator, Directory};
 use crate::first_contact::{Transcript, prove};
@@ -188,7 +189,9 @@ fn every_format_has_its_known_bytes() {
     golden("seal.hex", &sealed());
     let unprotected = Clear { binding: Binding::Unprotected(key(0x0f)), network: NetworkConfig::Dhcp, ..clear() };
     golden("seal-unprotected.hex", &seal::emit(2, &unprotected, &body(), &root(0x0f), bytes(0xf0)).expect("fits"));
-    let share = Share { binding: Binding::Unprotected(key(0x20)), disk: DISK, key_generation: 1 };
+    let (epoch_key, value) = epoch().derive(&MasterSecret(key(0x70)), CLUSTER, &identity_machine()).expect("a holder");
+    let wrapped = epoch_key.wrap(&half(0x20));
+    let share = Share { binding: Binding::Unprotected(value), epoch: epoch(), wrapped };
     golden("share.hex", &share.emit(1).expect("fits"));
     let assignment = Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect());
     golden("assignment.hex", &assignment::encode(&assignment));
@@ -201,6 +204,12 @@ fn every_format_has_its_known_bytes() {
     let bytes = record.emit(1).expect("fits");
     golden("record.hex", &bytes);
     assert_eq!(Record::decode(Slot::read(File::Record, &bytes).expect("reads").clear()), Ok(record));
+}
+
+/// Of three holders: two shares give the key.
+fn epoch() -> Epoch {
+    let others = [MachineId([0x01; 16]), MachineId([0xfe; 16])];
+    Epoch::new(2, others.into_iter().chain([identity_machine()]).collect()).expect("an epoch")
 }
 
 fn volume_context() -> Context {

@@ -13,6 +13,7 @@
 //! * [`identity`]: machine and cluster ids, Ed25519.
 //! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
 //! * [`pair`]: the envelope of all paired files; [`seal`], [`share`], [`directory`], [`record`]: what is in them.
+//! * [`cold_start`]: the key that a quorum of voters finds together when all were off.
 //! * [`assignment`]: what the cluster assigned to the machine, as its data partition keeps it.
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
 //! * [`ticket`]: what lets machines join; [`endpoint`]: where somebody may be reached.
@@ -21,6 +22,7 @@
 
 pub mod assignment;
 pub mod binding;
+pub mod cold_start;
 pub mod data_key;
 pub mod derive;
 pub mod directory;
@@ -35,6 +37,7 @@ pub mod purpose;
 pub mod record;
 pub mod recovery;
 pub mod seal;
+mod shamir;
 pub mod share;
 pub mod ticket;
 pub mod wiped;

@@ -23,7 +23,7 @@ const FIXED_BYTES: usize = 8 + 4 + 8 + 4 + 4 + 12 + 32;
 pub enum File {
     /// Makes the machine a member at its next boot.
     Seal,
-    /// The cluster key of a lone coordinator, for its cold start.
+    /// What a coordinator holds of the cold-start key.
     Share,
     /// Where the coordinators are, signed by the cluster.
     Directory,

@@ -62,6 +62,10 @@ purposes! {
     TicketChecksum = "checksum/ticket",
     /// Signature: a ticket's, over the request to redeem it.
     Redeem = "redeem",
+    /// Key: the cold-start key of an epoch, and the rest of the polynomial that its shares lie on.
+    ColdStart = "cold-start",
+    /// Key: wraps a holder's cluster key under the cold-start key.
+    ColdStartWrap = "wrap/cold-start",
     /// HPKE info: what only the owner can open.
     Recovery = "recovery",
 }

@@ -20,6 +20,8 @@ use model::{
 pub const BEGIN: UnixSeconds = UnixSeconds(1_800_000_000);
 /// What every machine of these worlds runs.
 pub const RELEASE: Release = Release(1, 2, 3);
+/// The cluster of these worlds.
+pub const CLUSTER: ClusterId = ClusterId([0xc1; 16]);
 /// What every connection of these worlds exports.
 const EXPORTER: [u8; 32] = [0xe0; 32];
 
@@ -72,7 +74,7 @@ pub fn ticket(n: u16) -> Ticket {
     let mut seed = repeated(n);
     seed[0] = 1;
     Ticket {
-        cluster: ClusterId([0xc1; 16]),
+        cluster: CLUSTER,
         ca_spki: [0xca; 32],
         coordinator_public_endpoints: vec![Endpoint::read("192.0.2.1:7836").expect("an endpoint")],
         key: SigningKey::from_seed(Secret::take(&mut seed)),
@@ -115,7 +117,7 @@ pub fn redeem(n: u16, ticket: &Ticket, body: &Body) -> Redeem {
 pub fn creation(vpn_prefix: Ipv4Prefix) -> Creation {
     let policy = Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(1, 2, 0) };
     let cluster = Cluster {
-        id: ClusterId([0xc1; 16]),
+        id: CLUSTER,
         vpn_prefix,
         pods_prefix: POD_PREFIX,
         policy,

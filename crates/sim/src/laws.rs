@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::key::Key;
 use cluster::members::{Members, quorum};
-use cluster::record::{Admission, Changes, Cluster, Machine, TicketRecord};
+use cluster::record::{Admission, Changes, Cluster, ColdStartEpochs, Machine, TicketRecord};
 use cluster::state::Change;
 use cluster::txn::Granted;
-use model::{Ipv4Prefix, MachineId, TicketId};
+use keys::cold_start::Epoch;
+use model::{DiskUuid, Ipv4Prefix, MachineId, TicketId};
 
 /// A law that was broken, and how.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +30,9 @@ pub struct Laws {
     held: BTreeMap<String, MachineId>,
     /// What only one may ever have.
     ever: BTreeMap<String, MachineId>,
+    epochs: ColdStartEpochs,
+    /// What has come to stand since it was asked for.
+    stands: Option<Epoch>,
     uses: BTreeMap<TicketId, u32>,
     admitted: BTreeMap<TicketId, BTreeSet<MachineId>>,
 }
@@ -75,7 +79,10 @@ impl Laws {
                     let uses = *self.uses.entry(id).or_insert(ticket.uses);
                     holds("a ticket does not grow", uses == ticket.uses, || format!("{id}"))?;
                 }
-                Key::Disk(_) | Key::VpnKey(_) | Key::Address(_) | Key::Pods(_) | Key::ColdStart | Key::Audit(_) => {}
+                Key::ColdStart => {
+                    self.epochs(ColdStartEpochs::decode(value).map_err(|error| unread(&error))?)?;
+                }
+                Key::Disk(_) | Key::VpnKey(_) | Key::Address(_) | Key::Pods(_) | Key::Audit(_) => {}
             }
         }
         let audit_only = changes.iter().all(|change| match change {
@@ -85,6 +92,34 @@ impl Laws {
         holds("every change writes the version", versions == 1 || audit_only, || format!("{changes:?}"))?;
         let coordinates = self.machines.values().any(Machine::coordinates);
         holds("there is always a coordinator", self.machines.is_empty() || coordinates, || "none is left".to_owned())
+    }
+
+    fn epochs(&mut self, epochs: ColdStartEpochs) -> Result<(), Broken> {
+        let number = |epochs: &ColdStartEpochs| epochs.current.as_ref().map_or(0, Epoch::number);
+        let (before, now) = (number(&self.epochs), number(&epochs));
+        holds("an epoch that stands gives way to a later one only", before <= now, || format!("{before}, then {now}"))?;
+        if before < now {
+            self.stands.clone_from(&epochs.current);
+        }
+        self.epochs = epochs;
+        Ok(())
+    }
+
+    /// The epoch that has come to stand since this was asked.
+    pub fn stands(&mut self) -> Option<Epoch> {
+        self.stands.take()
+    }
+
+    /// The epoch that stands.
+    #[must_use]
+    pub const fn standing(&self) -> Option<&Epoch> {
+        self.epochs.current.as_ref()
+    }
+
+    /// The disk of each machine.
+    #[must_use]
+    pub fn disks(&self) -> BTreeMap<MachineId, DiskUuid> {
+        self.machines.iter().map(|(id, machine)| (*id, machine.disk)).collect()
     }
 
     fn machine(&mut self, id: MachineId, machine: Machine) -> Result<(), Broken> {

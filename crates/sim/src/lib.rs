@@ -3,9 +3,11 @@
 //!
 //! * [`etcd`]: the store, as its clients see it.
 //! * [`cast`]: owners, machines, tickets, by number.
+//! * [`esp`]: what voters keep for the day when all are off.
 //! * [`world`]: coordinators and machines that ask, events in their order; [`laws`]: what must hold after each.
 
 pub mod cast;
+pub mod esp;
 pub mod etcd;
 pub mod laws;
 pub mod world;

@@ -14,17 +14,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decide;
 use cluster::denied::Denied;
-use cluster::record::{Standing, UnixSeconds};
+use cluster::record::{Generations, Standing, UnixSeconds};
 use cluster::redeem::Redeem;
 use cluster::request::{Asks, Leaving, Offer, Request};
 use cluster::role::AnyRole;
 use cluster::state::State;
 use cluster::txn::{Granted, Txn};
+use keys::cold_start::Epoch;
 use keys::ticket::Ticket;
 use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
 use testkit::Random;
 
 use crate::cast;
+use crate::esp::Esps;
 use crate::etcd::{Etcd, Outcome};
 use crate::laws::{Broken, Laws};
 
@@ -57,6 +59,8 @@ pub struct Report {
     pub released: u64,
     /// Changes of etcd's members.
     pub steps: u64,
+    /// Epochs of the cold-start key that came to stand.
+    pub epochs: u64,
     /// How often each reason was given.
     pub denied: BTreeMap<String, u64>,
 }
@@ -95,6 +99,8 @@ enum Event {
     Reconcile(MachineId),
     /// A machine stops, or a stopped one starts.
     Power(u16, Power),
+    /// A voter looks whether it is to hold a share.
+    Hold(MachineId),
     /// Learners catch up.
     CatchUp,
     /// History is forgotten.
@@ -110,6 +116,7 @@ enum Power {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Machine(u16),
+    Coordinator,
     Owner,
 }
 
@@ -167,6 +174,7 @@ struct World {
     numbers: BTreeMap<MachineId, u16>,
     tickets: Vec<Ticket>,
     laws: Laws,
+    esps: Esps,
     plan: Plan,
     report: Report,
     trail: VecDeque<String>,
@@ -200,6 +208,7 @@ impl World {
             numbers: (1..plan.machines + 2).map(|n| (cast::id(n), n)).collect(),
             tickets: (0..plan.tickets).map(cast::ticket).collect(),
             laws: Laws::default(),
+            esps: Esps::new(cast::CLUSTER),
             plan,
             report: Report::default(),
             trail: VecDeque::new(),
@@ -207,6 +216,7 @@ impl World {
         let member =
             Machine { stage: Stage::Member, power: Power::On, ticket: 0, tries: 0, lies: Lie::None, redeem: None };
         world.machines.insert(1, member);
+        world.esps.write(first, cast::disk(1), 1, &Epoch::first(first), None);
         for n in 2..plan.machines + 2 {
             let lies = match world.random.below(20) {
                 0 => Lie::Disk(world.other()),
@@ -256,6 +266,7 @@ impl World {
             Event::Watch(id) => self.watch(id),
             Event::Reconcile(id) => self.reconcile(id)?,
             Event::Power(n, power) => self.power(n, power),
+            Event::Hold(id) => self.hold(id)?,
             Event::CatchUp => {
                 self.etcd.catch_up();
                 self.put(400, Event::CatchUp);
@@ -322,6 +333,10 @@ impl World {
         while self.checked < self.etcd.revision() {
             self.checked += 1;
             self.laws.changed(self.etcd.changed_in(self.checked))?;
+            if let Some(epoch) = self.laws.stands() {
+                self.esps.opens(&epoch, &self.laws.disks(), &mut self.random)?;
+                self.report.epochs += 1;
+            }
             for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
                 let after = 1 + self.below(120);
                 self.put(after, Event::Watch(id));
@@ -358,7 +373,13 @@ impl World {
         let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
         let wanted = seen.state.machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect();
         let step = seen.state.cluster().and_then(|_| self.etcd.members().next(&wanted));
+        let newest = seen.state.cold_start().newest();
+        let others_hold = newest.is_some_and(|epoch| !epoch.holders().iter().eq(self.etcd.members().voters.keys()));
         self.put(after, Event::Reconcile(id));
+        if others_hold {
+            self.put(1, Event::Ask { who: Who::Coordinator, request: Request::BeginEpoch, via: id, tries: 0 });
+        }
+        self.put(2, Event::Hold(id));
         if let Some(step) = step {
             let done = self.etcd.change(step);
             self.note(format!("{:>6} ms  {step:?} by {}: {done:?}", self.now, short(id)));
@@ -373,6 +394,26 @@ impl World {
                 self.put(10, Event::Watch(id));
             }
         }
+        Ok(())
+    }
+
+    /// Writes the share that this voter is to hold, and says that it has it; by what it has seen, which may be old.
+    fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
+        let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
+        let epochs = seen.state.cold_start();
+        let Some(next) = &epochs.next else { return Ok(()) };
+        let to_hold = next.epoch.holders().contains(&id) && !next.acknowledged.contains(&id);
+        let Some(machine) = seen.state.machine(&id).filter(|_| to_hold) else { return Ok(()) };
+        let stands = epochs.current.as_ref().map(Epoch::number);
+        let (Generations::One(generation) | Generations::Rotating(generation)) = machine.generations;
+        self.esps.write(id, machine.disk, generation, &next.epoch, stands);
+        if let Some(epoch) = self.laws.standing() {
+            self.esps.opens(epoch, &self.laws.disks(), &mut self.random)?;
+        }
+        let number = next.epoch.number();
+        let request = Request::AcknowledgeEpoch { machine: machine.key, number };
+        let after = 1 + self.below(200);
+        self.put(after, Event::Ask { who: Who::Coordinator, request, via: id, tries: 0 });
         Ok(())
     }
 
@@ -591,7 +632,11 @@ fn brief(event: &Event) -> String {
         Request::Create(_) => "create".to_owned(),
         Request::Redeem(redeem) => format!("redeem for {}", short(keys::identity::machine_id(&redeem.machine().0))),
         Request::Owner { asks, .. } => format!("{asks:?}"),
-        Request::Announce { .. } | Request::ReleaseKey { .. } | Request::ConfirmKey { .. } => format!("{request:?}"),
+        Request::Announce { .. }
+        | Request::ReleaseKey { .. }
+        | Request::ConfirmKey { .. }
+        | Request::BeginEpoch
+        | Request::AcknowledgeEpoch { .. } => format!("{request:?}"),
     };
     match event {
         Event::Ask { who, request, via, tries } => {
@@ -603,6 +648,7 @@ fn brief(event: &Event) -> String {
         | Event::Watch(_)
         | Event::Reconcile(_)
         | Event::Power(..)
+        | Event::Hold(_)
         | Event::CatchUp
         | Event::Compact => format!("{event:?}"),
     }

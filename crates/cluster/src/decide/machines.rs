@@ -4,7 +4,7 @@ use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
 use model::{ClusterRole, DiskUuid, Level, MachineId, MachinePubKey, OwnerPubKey};
 
-use super::{Ground, roles};
+use super::{Ground, cold_start, roles};
 use crate::denied::Denied;
 use crate::key::{AuditId, Key};
 use crate::record::{AuditLine, Endpoints, Generations, Machine, Release, Standing, Times, is_below};
@@ -89,6 +89,10 @@ pub(super) fn confirm_key(ground: &Ground<'_>, machine: &MachinePubKey, generati
         Generations::Rotating(_) => {
             let mut draft = ground.change("key rotated", &known.id(), None);
             draft.machine(&Machine { generations: Generations::One(generation), ..known.clone() });
+            // What its share carries is the older key: a new epoch has it carry the newer one.
+            if ground.state.cold_start().newest().is_some_and(|epoch| epoch.holders().contains(&known.id())) {
+                cold_start::begin_with(ground, &mut draft)?;
+            }
             Ok(draft.grants(Granted::Done))
         }
     }

@@ -1,12 +1,13 @@
 //! The cold-start key's epochs: which one holds, which one is being made, and who has it already. Holds no share.
 //!
 //! ```text
-//! message ColdStart { uint32 version = 1; optional Epoch current = 2; optional Epoch next = 3; }
-//! message Epoch     { uint32 number = 1; repeated bytes holders = 2; repeated bytes acknowledged = 3; }
+//! message ColdStart { uint32 version = 1; optional Epoch current = 2; optional Epoch next = 3; repeated bytes acknowledged = 4; }
+//! message Epoch     { uint32 number = 1; repeated bytes holders = 2; }
 //! ```
 
 use std::collections::BTreeSet;
 
+use keys::cold_start::Epoch;
 use model::MachineId;
 use prost::Message as _;
 
@@ -14,46 +15,78 @@ use super::{BadRecord, VERSION, decode, sized};
 
 /// The epochs there are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ColdStartEpoch {
+pub struct ColdStartEpochs {
     /// The newest that all its holders acknowledged; none under policy `manual` and before the first.
     pub current: Option<Epoch>,
     /// The one that is being made; `current` stands until all its holders acknowledged it.
-    pub next: Option<Epoch>,
+    pub next: Option<NextEpoch>,
 }
 
-/// One epoch.
+/// An epoch that some holder has not acknowledged yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Epoch {
-    /// Counts from 1.
-    pub number: u32,
-    /// Who holds a share: the voters. One or more.
-    pub holders: BTreeSet<MachineId>,
-    /// Which of them have it on their disk.
+pub struct NextEpoch {
+    /// It.
+    pub epoch: Epoch,
+    /// Which of its holders have their share on their ESP: not all.
     pub acknowledged: BTreeSet<MachineId>,
 }
 
-impl Epoch {
-    /// Whether each holder has acknowledged it.
+impl ColdStartEpochs {
+    /// The newest that was begun, whole or not.
     #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.acknowledged == self.holders
+    pub fn newest(&self) -> Option<&Epoch> {
+        self.next.as_ref().map(|next| &next.epoch).or(self.current.as_ref())
     }
 
-    fn to_wire(&self) -> EpochWire {
-        let ids = |ids: &BTreeSet<MachineId>| ids.iter().map(|id| id.0.to_vec()).collect();
-        EpochWire { number: self.number, holders: ids(&self.holders), acknowledged: ids(&self.acknowledged) }
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let epoch = |epoch: &Epoch| EpochWire { number: epoch.number(), holders: to_wire(epoch.holders()) };
+        let next = self.next.as_ref();
+        let wire = ColdStartWire {
+            version: VERSION,
+            current: self.current.as_ref().map(epoch),
+            next: next.map(|next| epoch(&next.epoch)),
+            acknowledged: next.map(|next| to_wire(&next.acknowledged)).unwrap_or_default(),
+        };
+        wire.encode_to_vec()
     }
 
-    fn read(wire: &EpochWire) -> Result<Self, BadRecord> {
-        let epoch = Self { number: wire.number, holders: ids(&wire.holders)?, acknowledged: ids(&wire.acknowledged)? };
-        if epoch.number == 0 || epoch.holders.is_empty() {
-            return Err(BadRecord::Contradiction("an epoch has a number from 1 and a holder"));
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let wire: ColdStartWire = decode(bytes, &COLD_START)?;
+        let epoch = |wire: &Option<EpochWire>| wire.as_ref().map(EpochWire::read).transpose();
+        let (current, next, acknowledged) = (epoch(&wire.current)?, epoch(&wire.next)?, ids(&wire.acknowledged)?);
+        let Some(epoch) = next else {
+            return match acknowledged.len() {
+                0 => Ok(Self { current, next: None }),
+                _ => Err(BadRecord::Contradiction("an epoch is acknowledged that is not being made")),
+            };
+        };
+        if epoch.number() <= current.as_ref().map_or(0, Epoch::number) {
+            return Err(BadRecord::Contradiction("the next epoch is not behind the current one"));
         }
-        if !epoch.acknowledged.is_subset(&epoch.holders) {
+        if !acknowledged.is_subset(epoch.holders()) {
             return Err(BadRecord::Contradiction("an epoch is acknowledged by who does not hold it"));
         }
-        Ok(epoch)
+        if acknowledged == *epoch.holders() {
+            return Err(BadRecord::Contradiction("the next epoch is acknowledged by all its holders"));
+        }
+        Ok(Self { current, next: Some(NextEpoch { epoch, acknowledged }) })
     }
+}
+
+impl EpochWire {
+    fn read(&self) -> Result<Epoch, BadRecord> {
+        Ok(Epoch::new(self.number, ids(&self.holders)?)?)
+    }
+}
+
+fn to_wire(ids: &BTreeSet<MachineId>) -> Vec<Vec<u8>> {
+    ids.iter().map(|id| id.0.to_vec()).collect()
 }
 
 /// Ids in ascending order, each once.
@@ -64,38 +97,10 @@ fn ids(wire: &[Vec<u8>]) -> Result<BTreeSet<MachineId>, BadRecord> {
     wire.iter().map(|id| sized("machine id", id).map(MachineId)).collect()
 }
 
-impl ColdStartEpoch {
-    /// The record's bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let wire = |epoch: &Option<Epoch>| epoch.as_ref().map(Epoch::to_wire);
-        ColdStartWire { version: VERSION, current: wire(&self.current), next: wire(&self.next) }.encode_to_vec()
-    }
-
-    /// The inverse of [`Self::encode`].
-    ///
-    /// # Errors
-    /// [`BadRecord`] names what makes no sense.
-    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
-        let wire: ColdStartWire = decode(bytes, &COLD_START)?;
-        let read = |epoch: &Option<EpochWire>| epoch.as_ref().map(Epoch::read).transpose();
-        let (current, next) = (read(&wire.current)?, read(&wire.next)?);
-        if current.as_ref().is_some_and(|current| !current.is_whole()) {
-            return Err(BadRecord::Contradiction("the current epoch is not acknowledged by all its holders"));
-        }
-        let reached = current.as_ref().map_or(0, |current| current.number);
-        if next.as_ref().is_some_and(|next| next.number <= reached) {
-            return Err(BadRecord::Contradiction("the next epoch is not behind the current one"));
-        }
-        Ok(Self { current, next })
-    }
-}
-
 formats::strict_message! {
     struct EpochWire, EPOCH = "Epoch" {
         1 required u32 number;
         2 repeated bytes holders;
-        3 repeated bytes acknowledged;
     }
 }
 
@@ -104,5 +109,6 @@ formats::strict_message! {
         1 required u32 version;
         2 optional message(EpochWire, EPOCH) current;
         3 optional message(EpochWire, EPOCH) next;
+        4 repeated bytes acknowledged;
     }
 }

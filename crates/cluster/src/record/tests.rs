@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 
 use formats::strict::Malformed;
+use keys::cold_start::Epoch;
 use model::{Chain, ClusterRole, KubernetesRole, NodeName};
 use proptest::prelude::*;
 
 use super::*;
 use crate::fixture;
 
-fn epochs() -> ColdStartEpoch {
-    let three: BTreeSet<_> = (1..=3).map(|n| MachineId([n; 16])).collect();
-    let one: BTreeSet<_> = three.iter().copied().take(1).collect();
-    let current = Epoch { number: 1, holders: one.clone(), acknowledged: one.clone() };
-    ColdStartEpoch { current: Some(current), next: Some(Epoch { number: 2, holders: three, acknowledged: one }) }
+fn epoch(number: u32, holders: u8) -> Epoch {
+    Epoch::new(number, (1..=holders).map(|n| MachineId([n; 16])).collect()).expect("an epoch")
+}
+
+fn epochs() -> ColdStartEpochs {
+    let next = NextEpoch { epoch: epoch(2, 3), acknowledged: [MachineId([1; 16])].into() };
+    ColdStartEpochs { current: Some(epoch(1, 1)), next: Some(next) }
 }
 
 /// Reads a record and writes it again.
@@ -27,7 +30,7 @@ fn samples() -> Vec<(&'static str, Vec<u8>, Again)> {
         ("Cluster", fixture::cluster().encode(), |bytes| Cluster::decode(bytes).map(|it| it.encode())),
         ("Machine", fixture::machine(1).encode(), |bytes| Machine::decode(bytes).map(|it| it.encode())),
         ("Ticket", fixture::ticket(1).encode(), |bytes| TicketRecord::decode(bytes).map(|it| it.encode())),
-        ("ColdStart", epochs().encode(), |bytes| ColdStartEpoch::decode(bytes).map(|it| it.encode())),
+        ("ColdStart", epochs().encode(), |bytes| ColdStartEpochs::decode(bytes).map(|it| it.encode())),
     ]
 }
 
@@ -67,10 +70,10 @@ fn cluster(edit: impl FnOnce(&mut Cluster)) -> Result<(), String> {
     Cluster::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
 }
 
-fn cold_start(edit: impl FnOnce(&mut ColdStartEpoch)) -> Result<(), String> {
+fn cold_start(edit: impl FnOnce(&mut ColdStartEpochs)) -> Result<(), String> {
     let mut record = epochs();
     edit(&mut record);
-    ColdStartEpoch::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
+    ColdStartEpochs::decode(&record.encode()).map(|_| ()).map_err(|error| Chain(&error).to_string())
 }
 
 #[test]
@@ -121,24 +124,43 @@ fn a_record_that_contradicts_itself_is_refused() {
             "it contradicts itself: a cluster's prefixes have 8 to 24 bits",
         ),
         (
-            cold_start(|it| it.current.as_mut().expect("one").acknowledged.clear()),
-            "it contradicts itself: the current epoch is not acknowledged by all its holders",
-        ),
-        (
-            cold_start(|it| it.next.as_mut().expect("one").number = 1),
+            cold_start(|it| it.next.as_mut().expect("one").epoch = epoch(1, 3)),
             "it contradicts itself: the next epoch is not behind the current one",
-        ),
-        (
-            cold_start(|it| it.next.as_mut().expect("one").holders.clear()),
-            "it contradicts itself: an epoch has a number from 1 and a holder",
         ),
         (
             cold_start(|it| it.next.as_mut().expect("one").acknowledged = [MachineId([9; 16])].into()),
             "it contradicts itself: an epoch is acknowledged by who does not hold it",
         ),
+        (
+            cold_start(|it| it.next.as_mut().expect("one").epoch = epoch(2, 1)),
+            "it contradicts itself: the next epoch is acknowledged by all its holders",
+        ),
     ] {
         assert_eq!(result, Err(message.to_owned()));
     }
+}
+
+#[test]
+fn an_epoch_has_a_number_and_holders_each_once_and_in_order() {
+    // The current epoch's number, its one holder's id, and an acknowledgement of nothing.
+    let current = |number: u8, holders: &[u8]| {
+        let ids: Vec<u8> = holders.iter().flat_map(|id| [&[0x12, 16][..], &[*id; 16]].concat()).collect();
+        let epoch = [&[8, number][..], &ids].concat();
+        let length = u8::try_from(epoch.len()).expect("short");
+        let bytes = [&[8, 1, 0x12, length][..], &epoch].concat();
+        ColdStartEpochs::decode(&bytes).map(|it| it.current).map_err(|error| Chain(&error).to_string())
+    };
+    assert_eq!(current(1, &[1]), Ok(Some(epoch(1, 1))));
+    let senseless = |why: &str| Err(format!("its epoch makes no sense: {why}"));
+    assert_eq!(current(0, &[1]), senseless("an epoch's number is 1 or more"));
+    assert_eq!(current(1, &[]), senseless("an epoch has 1 to 7 holders, not 0"));
+    for twice in [[1, 1], [2, 1]] {
+        let out_of_order = Err("it contradicts itself: machines are not each once and in order".to_owned());
+        assert_eq!(current(1, &twice), out_of_order);
+    }
+    let of_nothing = [&[8, 1, 0x22, 16][..], &[1; 16]].concat();
+    let refused = ColdStartEpochs::decode(&of_nothing).map_err(|error| error.to_string());
+    assert_eq!(refused, Err("it contradicts itself: an epoch is acknowledged that is not being made".to_owned()));
 }
 
 #[test]

@@ -26,11 +26,14 @@ fn answered(asking: &mut Asking, answer: Answer, now: Instant) -> Effect {
 fn without_its_share() -> (World, ClusterKey, DiskUuid) {
     let (mut world, _) = finished(Level::Authenticated, Some(Chip::default()));
     let disk = world.found().seal().expect("it opened").body.disk;
-    let (shares, _) = keys::share::read(world.files.share.0.each_ref().map(|slot| &slot[..]), disk);
-    let keys::binding::Binding::Tpm(object) = &shares[0].binding else { panic!("the TPM holds it") };
-    let key = Chip::default().release(object).expect("it is its own");
+    let (mut shares, _) = keys::share::read(world.files.share.0.each_ref().map(|slot| &slot[..]), disk);
+    let keys::share::Share { binding, epoch, wrapped } = shares.remove(0);
+    let keys::binding::Binding::Tpm(object) = binding else { panic!("the TPM holds it") };
+    let value = Chip::default().release(&object).expect("it is its own");
+    let holder = *epoch.holders().first().expect("itself");
+    let half = keys::cold_start::Shares::new(epoch, wrapped).give(holder, value).expect("it holds one");
     world.pair(File::Share).iter_mut().for_each(|slot| slot.fill(0));
-    (world, ClusterKey(key), disk)
+    (world, half.expect("it is alone").key, disk)
 }
 
 /// Proves: D2 S7

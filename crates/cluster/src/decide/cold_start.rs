@@ -1,0 +1,82 @@
+//! Epochs of the cold-start key: a new one begins when the voters are others than its holders, or when a voter's cluster key
+//! is another, and holds as soon as each holder acknowledged it.
+
+use keys::cold_start::{BadEpoch, Epoch};
+use keys::identity::machine_id;
+use model::{ColdStart, Level, MachinePubKey};
+
+use super::{Draft, Ground};
+use crate::denied::Denied;
+use crate::key::Key;
+use crate::record::{Cluster, ColdStartEpochs, Machine, NextEpoch};
+use crate::txn::{Granted, Txn};
+
+/// The first machine holds the whole key of the first epoch, where it needs one.
+pub(super) fn first(cluster: &Cluster, machine: &Machine) -> ColdStartEpochs {
+    let current = match (cluster.policy.cold_start, machine.level) {
+        (ColdStart::Automatic, Level::Encrypted | Level::Authenticated) => Some(Epoch::first(machine.id())),
+        (ColdStart::Automatic, Level::Insecure) | (ColdStart::Manual, _) => None,
+    };
+    ColdStartEpochs { current, next: None }
+}
+
+/// Begins an epoch of etcd's voters of now, where the newest one is of others.
+pub(super) fn begin(ground: &Ground<'_>) -> Result<Txn, Denied> {
+    if ground.cluster.policy.cold_start == ColdStart::Manual {
+        return Err(Denied::ColdStartManual);
+    }
+    let voters = &ground.state.members().voters;
+    if ground.state.cold_start().newest().is_some_and(|newest| newest.holders().iter().eq(voters.keys())) {
+        return Ok(ground.unchanged(Granted::Already));
+    }
+    let epoch = following(ground)?;
+    let mut draft = ground.change("cold-start epoch begun", &epoch.number(), None);
+    put(ground, &mut draft, epoch);
+    Ok(draft.grants(Granted::Done))
+}
+
+/// Has a change begin one, too: `by` has another cluster key from now on, which its share is to carry.
+pub(super) fn begin_with(ground: &Ground<'_>, draft: &mut Draft) -> Result<(), Denied> {
+    put(ground, draft, following(ground)?);
+    Ok(())
+}
+
+fn following(ground: &Ground<'_>) -> Result<Epoch, Denied> {
+    let number = ground.state.cold_start().newest().map_or(0, Epoch::number);
+    let voters = ground.state.members().voters.keys().copied().collect();
+    let number = number.checked_add(1).ok_or(Denied::EpochsExhausted)?;
+    Epoch::new(number, voters).map_err(|bad| match bad {
+        BadEpoch::Number => Denied::EpochsExhausted,
+        BadEpoch::Holders(_) => Denied::NoVoters,
+    })
+}
+
+fn put(ground: &Ground<'_>, draft: &mut Draft, epoch: Epoch) {
+    let next = Some(NextEpoch { epoch, acknowledged: [].into() });
+    let current = ground.state.cold_start().current.clone();
+    draft.put(Key::ColdStart, ColdStartEpochs { current, next }.encode());
+}
+
+/// A holder has its share of epoch `number` on its ESP.
+pub(super) fn acknowledge(ground: &Ground<'_>, machine: &MachinePubKey, number: u32) -> Result<Txn, Denied> {
+    let known = ground.belonging(&machine_id(&machine.0))?;
+    let id = known.id();
+    let epochs = ground.state.cold_start();
+    let holds = |epoch: &Epoch| epoch.number() == number && epoch.holders().contains(&id);
+    if epochs.current.as_ref().is_some_and(holds) {
+        return Ok(ground.unchanged(Granted::Already));
+    }
+    let next = epochs.next.as_ref().filter(|next| holds(&next.epoch)).ok_or(Denied::UnknownEpoch(number))?;
+    let mut acknowledged = next.acknowledged.clone();
+    if !acknowledged.insert(id) {
+        return Ok(ground.unchanged(Granted::Already));
+    }
+    let after = if acknowledged == *next.epoch.holders() {
+        ColdStartEpochs { current: Some(next.epoch.clone()), next: None }
+    } else {
+        ColdStartEpochs { next: Some(NextEpoch { epoch: next.epoch.clone(), acknowledged }), ..epochs.clone() }
+    };
+    let mut draft = ground.change("cold-start epoch acknowledged", &id, None);
+    draft.put(Key::ColdStart, after.encode());
+    Ok(draft.grants(Granted::Done))
+}

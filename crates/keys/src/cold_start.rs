@@ -1,0 +1,323 @@
+//! The cold-start key: what the voters of an epoch open their disks with when none of them is up to be asked. Nobody deals
+//! it: key and polynomial follow from master secret, cluster, epoch and holders, so each holder computes its own share
+//! while its data is open, and a quorum of holders finds the key again without the master secret.
+//!
+//! ```text
+//! master secret ─┬─ key ────────────────► wraps each holder's cluster key
+//!                └─ share of each holder ─ a quorum of them ─► key
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU8;
+
+use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, Secret};
+
+use crate::data_key::ClusterHalf;
+use crate::derive::{TAG_BYTES, Unauthentic, decrypt, encrypt, hkdf, secret};
+use crate::purpose::Purpose;
+use crate::shamir::{self, Point};
+
+/// As many as etcd may have voters.
+pub const MOST_HOLDERS: usize = 7;
+
+/// Bytes of a cluster key under the cold-start key.
+pub const WRAPPED_BYTES: usize = 32 + TAG_BYTES;
+
+/// One epoch: a number, and who holds a share of its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Epoch {
+    number: u32,
+    holders: BTreeSet<MachineId>,
+}
+
+/// Why there is no such epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadEpoch {
+    /// Epochs are counted from one.
+    #[error("an epoch's number is 1 or more")]
+    Number,
+    /// None, or more than etcd has voters.
+    #[error("an epoch has 1 to {MOST_HOLDERS} holders, not {0}")]
+    Holders(usize),
+}
+
+impl Epoch {
+    /// The epoch of these holders.
+    ///
+    /// # Errors
+    /// [`BadEpoch`] without a number or with too few or many holders.
+    pub fn new(number: u32, holders: BTreeSet<MachineId>) -> Result<Self, BadEpoch> {
+        match (number, holders.len()) {
+            (0, _) => Err(BadEpoch::Number),
+            (_, 1..=MOST_HOLDERS) => Ok(Self { number, holders }),
+            (_, many) => Err(BadEpoch::Holders(many)),
+        }
+    }
+
+    /// The first epoch, of the machine that created its cluster.
+    #[must_use]
+    pub fn first(holder: MachineId) -> Self {
+        Self { number: 1, holders: [holder].into() }
+    }
+
+    /// Counts from one.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Who holds a share.
+    #[must_use]
+    pub const fn holders(&self) -> &BTreeSet<MachineId> {
+        &self.holders
+    }
+
+    /// How many shares give the key: a quorum, so that those who open are those who decide.
+    #[must_use]
+    pub fn threshold(&self) -> usize {
+        self.holders.len() / 2 + 1
+    }
+
+    /// Where the polynomial is a holder's: its rank among the holders, from one.
+    fn place(&self, holder: &MachineId) -> Option<NonZeroU8> {
+        let rank = self.holders.iter().position(|it| it == holder)?;
+        NonZeroU8::new(u8::try_from(rank + 1).ok()?)
+    }
+
+    /// The key and the share of `holder`, if it holds one.
+    #[must_use]
+    pub fn derive(&self, master: &MasterSecret, cluster: ClusterId, holder: &MachineId) -> Option<(Key, Secret<32>)> {
+        let at = self.place(holder)?;
+        let holders: Vec<u8> = self.holders.iter().flat_map(|id| id.0).collect();
+        let length = u32::try_from(holders.len()).expect("few holders").to_be_bytes();
+        let coefficient = |degree: usize| {
+            let degree = u32::try_from(degree).expect("few holders").to_be_bytes();
+            let context: &[&[u8]] = &[&self.number.to_be_bytes(), &length, &holders, &degree];
+            hkdf(&cluster.0, master.expose(), Purpose::ColdStart, context)
+        };
+        let polynomial: Vec<Secret<32>> = (0..self.threshold()).map(coefficient).collect();
+        let share = shamir::evaluate(&polynomial, at);
+        Some((Key(polynomial.into_iter().next()?), share))
+    }
+}
+
+/// The cold-start key of one epoch. Made by [`Epoch::derive`], and found again by [`Shares`].
+#[derive(Debug)]
+pub struct Key(Secret<32>);
+
+/// Whose cluster key is wrapped: another machine, disk or generation is another key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wrapped {
+    /// The disk the cluster key is for.
+    pub disk: DiskUuid,
+    /// The cluster key's generation.
+    pub key_generation: u32,
+    /// It, under the cold-start key.
+    pub cipher: [u8; WRAPPED_BYTES],
+}
+
+impl Key {
+    /// A holder's cluster key under this one. The same input gives the same bytes, so the nonce may be zero.
+    #[must_use]
+    pub fn wrap(&self, half: &ClusterHalf) -> Wrapped {
+        let (disk, key_generation) = (half.disk, half.generation);
+        let cipher = encrypt(&self.wrapping(disk, key_generation), [0; 12], &[], half.key.expose());
+        Wrapped { disk, key_generation, cipher: cipher.try_into().expect("a key and a tag") }
+    }
+
+    /// The inverse of [`Self::wrap`].
+    ///
+    /// # Errors
+    /// [`Unauthentic`] under the key of another epoch, and for changed bytes.
+    pub fn unwrap(&self, wrapped: &Wrapped) -> Result<ClusterHalf, Unauthentic> {
+        let key = self.wrapping(wrapped.disk, wrapped.key_generation);
+        let plain = decrypt(&key, [0; 12], &[], &wrapped.cipher)?;
+        let key = ClusterKey(secret(&plain).ok_or(Unauthentic)?);
+        Ok(ClusterHalf { key, disk: wrapped.disk, generation: wrapped.key_generation })
+    }
+
+    fn wrapping(&self, disk: DiskUuid, generation: u32) -> Secret<32> {
+        hkdf(&[], self.0.expose(), Purpose::ColdStartWrap, &[&disk.0.0, &generation.to_be_bytes()])
+    }
+}
+
+/// The shares of one epoch that a waiting holder has: its own, and those that others contribute.
+#[derive(Debug)]
+pub struct Shares {
+    epoch: Epoch,
+    wrapped: Wrapped,
+    points: BTreeMap<MachineId, Point>,
+}
+
+/// Why a share was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// The epoch knows no such holder.
+    #[error("machine {0} holds no share of this epoch")]
+    NoHolder(MachineId),
+}
+
+impl Shares {
+    /// None yet; `wrapped` is what the key is to open.
+    #[must_use]
+    pub const fn new(epoch: Epoch, wrapped: Wrapped) -> Self {
+        Self { epoch, wrapped, points: BTreeMap::new() }
+    }
+
+    /// The epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    /// Whose shares are there.
+    pub fn given(&self) -> impl Iterator<Item = &MachineId> {
+        self.points.keys()
+    }
+
+    /// Takes the share of `holder` in place of one that it gave before, and opens what is wrapped as soon as a quorum of
+    /// right ones is there. A wrong one does no harm: what opens is found among all that are there.
+    ///
+    /// # Errors
+    /// [`NotTaken`] from who holds none.
+    pub fn give(&mut self, holder: MachineId, share: Secret<32>) -> Result<Option<ClusterHalf>, NotTaken> {
+        let at = self.epoch.place(&holder).ok_or(NotTaken::NoHolder(holder))?;
+        self.points.insert(holder, Point { at, value: share });
+        Ok(self.open(&holder))
+    }
+
+    /// Tries each quorum that `newest` is in: with at most seven holders these are at most 20.
+    fn open(&self, newest: &MachineId) -> Option<ClusterHalf> {
+        let points: Vec<(&MachineId, &Point)> = self.points.iter().collect();
+        let quorums = (0_u32..1 << points.len()).filter(|set| set.count_ones() as usize == self.epoch.threshold());
+        let chosen = |set: u32| points.iter().enumerate().filter(move |(at, _)| set >> at & 1 == 1).map(|(_, it)| *it);
+        quorums.filter(|set| chosen(*set).any(|(holder, _)| holder == newest)).find_map(|set| {
+            let points: Vec<&Point> = chosen(set).map(|(_, point)| point).collect();
+            Key(shamir::secret_of(&points)).unwrap(&self.wrapped).ok()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::Uuid;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CLUSTER: ClusterId = ClusterId([1; 16]);
+
+    fn machine(number: u8) -> MachineId {
+        MachineId([number; 16])
+    }
+
+    fn epoch(number: u32, holders: u8) -> Epoch {
+        Epoch::new(number, (1..=holders).map(machine).collect()).expect("an epoch")
+    }
+
+    fn master(byte: u8) -> MasterSecret {
+        MasterSecret(Secret::take(&mut [byte; 32]))
+    }
+
+    fn half() -> ClusterHalf {
+        let key = ClusterKey(Secret::take(&mut [9; 32]));
+        ClusterHalf { key, disk: DiskUuid(Uuid([3; 16])), generation: 4 }
+    }
+
+    fn share(epoch: &Epoch, holder: u8) -> Secret<32> {
+        epoch.derive(&master(7), CLUSTER, &machine(holder)).expect("a holder").1
+    }
+
+    fn waiting(epoch: &Epoch) -> Shares {
+        let (key, _) = epoch.derive(&master(7), CLUSTER, &machine(1)).expect("a holder");
+        Shares::new(epoch.clone(), key.wrap(&half()))
+    }
+
+    proptest! {
+        /// In whatever order they come, among however many wrong ones.
+        #[test]
+        fn a_quorum_of_shares_opens_and_fewer_do_not(
+            holders in 1_u8..=7,
+            order in Just((0_usize..7).collect::<Vec<_>>()).prop_shuffle(),
+            wrong in prop::collection::btree_set(1_u8..=7, 0..=3),
+        ) {
+            let epoch = epoch(1, holders);
+            let mut shares = waiting(&epoch);
+            let order = order.iter().map(|it| u8::try_from(it + 1).expect("small")).filter(|it| *it <= holders);
+            let mut right = 0;
+            for holder in order {
+                let bad = wrong.contains(&holder);
+                let given = if bad { Secret::take(&mut [holder; 32]) } else { share(&epoch, holder) };
+                right += usize::from(!bad);
+                let opened = shares.give(machine(holder), given).expect("a holder");
+                prop_assert_eq!(opened.is_some(), !bad && right >= epoch.threshold());
+                if let Some(opened) = opened {
+                    let wrapped = half();
+                    prop_assert_eq!(opened.key.expose(), wrapped.key.expose());
+                    prop_assert_eq!((opened.disk, opened.generation), (wrapped.disk, wrapped.generation));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_holder_that_gives_again_replaces_what_it_gave() {
+        let epoch = epoch(1, 3);
+        let mut shares = waiting(&epoch);
+        let give =
+            |shares: &mut Shares, holder, share| shares.give(machine(holder), share).expect("a holder").is_some();
+        assert!(!give(&mut shares, 1, Secret::take(&mut [5; 32])));
+        assert!(!give(&mut shares, 2, share(&epoch, 2)));
+        assert!(!give(&mut shares, 2, share(&epoch, 2)), "one holder is not two");
+        assert!(give(&mut shares, 1, share(&epoch, 1)));
+        assert_eq!(shares.given().copied().collect::<Vec<_>>(), [machine(1), machine(2)]);
+        let stranger = shares.give(machine(4), share(&epoch, 1));
+        assert_eq!(stranger.err(), Some(NotTaken::NoHolder(machine(4))));
+    }
+
+    #[test]
+    fn shares_of_another_epoch_cluster_or_master_secret_open_nothing() {
+        let (ours, older) = (epoch(2, 3), epoch(1, 3));
+        let others = [
+            older.derive(&master(7), CLUSTER, &machine(2)),
+            epoch(2, 4).derive(&master(7), CLUSTER, &machine(2)),
+            ours.derive(&master(8), CLUSTER, &machine(2)),
+            ours.derive(&master(7), ClusterId([2; 16]), &machine(2)),
+        ];
+        for other in others {
+            let mut shares = waiting(&ours);
+            assert!(shares.give(machine(1), share(&ours, 1)).expect("a holder").is_none());
+            assert!(shares.give(machine(2), other.expect("a holder").1).expect("a holder").is_none());
+            assert!(shares.give(machine(3), share(&ours, 3)).expect("a holder").is_some(), "the right ones open");
+        }
+    }
+
+    #[test]
+    fn what_is_wrapped_opens_for_its_disk_and_generation_only() {
+        let (key, _) = epoch(1, 1).derive(&master(7), CLUSTER, &machine(1)).expect("a holder");
+        let wrapped = key.wrap(&half());
+        assert_eq!(key.unwrap(&wrapped).expect("opens").key.expose(), half().key.expose());
+        let mut changed = wrapped.cipher;
+        changed[0] ^= 1;
+        let others = [
+            Wrapped { disk: DiskUuid(Uuid([4; 16])), ..wrapped },
+            Wrapped { key_generation: 5, ..wrapped },
+            Wrapped { cipher: changed, ..wrapped },
+        ];
+        for other in others {
+            assert_eq!(key.unwrap(&other).err(), Some(Unauthentic));
+        }
+    }
+
+    #[test]
+    fn a_lone_holders_share_is_the_key_and_an_epoch_has_a_number_and_holders() {
+        let alone = epoch(1, 1);
+        let (key, share) = alone.derive(&master(7), CLUSTER, &machine(1)).expect("a holder");
+        assert_eq!(key.0.expose(), share.expose());
+        assert!(alone.derive(&master(7), CLUSTER, &machine(2)).is_none());
+        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|holders| epoch(1, holders).threshold()), [1, 2, 2, 3, 3, 4, 4]);
+        assert_eq!(Epoch::new(0, [machine(1)].into()), Err(BadEpoch::Number));
+        assert_eq!(Epoch::new(1, BTreeSet::new()), Err(BadEpoch::Holders(0)));
+        assert_eq!(Epoch::new(1, (1..=8).map(machine).collect()), Err(BadEpoch::Holders(8)));
+    }
+}
