@@ -1,6 +1,6 @@
 //! `cargo xtask bench boot`: boots the floor and Cairn in turns and prints what each milestone cost: uptime in the guest
 //! and QEMU's CPU seconds. It must never measure one side by other means than the other, nor compare what does not run
-//! the same components.
+//! the same components. `cargo xtask bench network` runs a program of its own.
 
 mod cairn;
 mod floor;
@@ -11,6 +11,7 @@ mod site;
 use std::{
     io::{Write, stdout},
     path::PathBuf,
+    process::Command,
 };
 
 use ::image::{Inputs, Profile};
@@ -27,6 +28,7 @@ use qemu::host::{Acceleration, Host};
 use serde_json::json;
 use xtask::{
     cache::Cache,
+    process::shown,
     progress::{say, talking_step},
     workspace::Workspace,
 };
@@ -43,6 +45,8 @@ use crate::{
 pub(crate) enum Bench {
     /// Boots, beside those of the least that starts the same components
     Boot(Options),
+    /// TCP through the virtual network's switch, beside TCP over a bare socket pair
+    Network,
 }
 
 /// How boots are measured.
@@ -97,6 +101,16 @@ pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> R
         Acceleration::Tcg => Processor::Emulated,
     };
     report(&site, &boots, &sides, processor)
+}
+
+/// `cargo xtask bench network`: numbers, limits and whether they hold are the program's own (`qemu/benches/network.rs`).
+///
+/// # Errors
+/// It does not compile, or a limit is broken.
+pub(crate) fn network(workspace: &Workspace) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["bench", "--locked", "--package", "qemu", "--bench", "network"]).current_dir(workspace.root());
+    shown(&mut cargo)
 }
 
 /// Boots in turns: floor, then Cairn, as often as asked.

@@ -140,6 +140,7 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Fuzz { arguments } => fuzz::search(&workspace, &arguments),
         Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
+        Command::Bench(bench::Bench::Network) => bench::network(&workspace),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
             let built = programs::build(&workspace, build)?;
