@@ -28,6 +28,7 @@ mod pcap;
 mod scan;
 mod shell;
 mod switch;
+mod wire;
 mod wiring;
 
 pub use counters::{Counters, Reason};

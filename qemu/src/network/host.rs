@@ -4,14 +4,12 @@
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
 //! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's.
 
-use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use smoltcp::iface::{Config, Interface, Route, SocketHandle, SocketSet};
-use smoltcp::phy::{self, ChecksumCapabilities, Device, DeviceCapabilities, Medium};
+use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::raw;
-use smoltcp::time::Instant;
 use smoltcp::wire::{
     EthernetAddress, Icmpv4Packet, Icmpv4Repr, IpCidr, IpProtocol, IpVersion, Ipv4Cidr, Ipv4Packet, Ipv4Repr,
     TcpControl, TcpPacket, TcpRepr, TcpSeqNumber, UdpPacket, UdpRepr,
@@ -20,6 +18,7 @@ use smoltcp::wire::{
 use super::frame::Frame;
 use super::leases::Leases;
 use super::scan::{Answer, Question, Report, Scan};
+use super::wire::{OUTGOING, Wire, instant};
 use crate::machine::Mac;
 
 /// Who the host is.
@@ -89,8 +88,6 @@ const SOURCE_PORT: u16 = 40_000;
 const SEQUENCE: TcpSeqNumber = TcpSeqNumber(0x0ca1_0000);
 /// Time for the next hop to answer ARP, which smoltcp asks once per second; a machine under emulation is slow.
 const ARP: Duration = Duration::from_secs(10);
-/// Frames that wait for the stream before probes have to wait, too.
-const OUTGOING: usize = 256;
 /// Bytes of probes that are made in advance; the sockets' buffers are four times as large.
 const QUEUED: usize = 32 * 1024;
 
@@ -419,57 +416,6 @@ fn raw_socket(protocol: IpProtocol) -> raw::Socket<'static> {
     // Packets wait here for ARP or for the stream; answers only until the next look.
     let buffer = || raw::PacketBuffer::new(vec![raw::PacketMetadata::EMPTY; 1024], vec![0; 128 * 1024]);
     raw::Socket::new(Some(IpVersion::Ipv4), Some(protocol), buffer(), buffer())
-}
-
-fn instant(now: Duration) -> Instant {
-    Instant::from_micros(i64::try_from(now.as_micros()).unwrap_or(i64::MAX))
-}
-
-/// Frames between the stack and the cable.
-#[derive(Default)]
-struct Wire {
-    incoming: VecDeque<Frame>,
-    outgoing: VecDeque<Frame>,
-}
-
-impl Device for Wire {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Room<'a>;
-
-    fn receive(&mut self, _: Instant) -> Option<(Received, Room<'_>)> {
-        let frame = self.incoming.pop_front()?;
-        Some((Received(frame), Room(&mut self.outgoing)))
-    }
-
-    fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
-        (self.outgoing.len() < OUTGOING).then_some(Room(&mut self.outgoing))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = 1514;
-        capabilities
-    }
-}
-
-struct Received(Frame);
-
-impl phy::RxToken for Received {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, look: F) -> R {
-        look(self.0.bytes())
-    }
-}
-
-struct Room<'a>(&'a mut VecDeque<Frame>);
-
-impl phy::TxToken for Room<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, length: usize, fill: F) -> R {
-        let mut frame = vec![0; length];
-        let result = fill(&mut frame);
-        self.0.push_back(Frame::parse(&frame).expect("what is sent on Ethernet has its header"));
-        result
-    }
 }
 
 #[cfg(test)]
