@@ -66,6 +66,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
     Target { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
     Target { name: "frames", run: frames, because: "a guest says what its network card sends" },
+    Target { name: "dns_query", run: dns_query, because: "a guest asks the virtual network's resolver what it likes" },
     Target { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
     Target { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
     Target { name: "gpt", run: table::read, because: "stage 0 looks for its slot on whatever disk is plugged in" },
@@ -267,6 +268,21 @@ pub fn frames(bytes: &[u8]) -> Outcome {
     let whole = frames_in(bytes, bytes.len().max(1));
     assert_eq!(frames_in(bytes, 1), whole, "a stream is taken differently by where it is cut");
     outcome(&whole)
+}
+
+/// A question for the address of a name: a query is answered, under its own number and as an answer, and no answer is.
+pub fn dns_query(bytes: &[u8]) -> Outcome {
+    let mut known = false;
+    let answer = qemu::network::answer_name(bytes, |_| {
+        known = true;
+        Some(std::net::Ipv4Addr::LOCALHOST)
+    });
+    if let Some(answer) = answer {
+        assert!(answer.len() <= bytes.len() + 16, "a short question has a long answer");
+        assert_eq!(answer[..2], bytes[..2], "an answer to another question");
+        assert_eq!(qemu::network::answer_name(&answer, |_| None), None, "an answer is answered");
+    }
+    if known { Outcome::Accepted } else { Outcome::Refused }
 }
 
 /// The frames of a stream that arrives in such pieces.

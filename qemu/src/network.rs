@@ -3,15 +3,16 @@
 //! ```text
 //!   guest ─ virtio-net ─ QEMU ══ unix stream ══ shell ── frames ── wiring (pure) ┬─ switch   where a frame goes
 //!                                                │                               ├─ fault    what a cable does to it
-//!                                                └── pcap: captures              ├─ counters what became of it
-//!                                                                                └─ host ─ scan, leases
+//!   client ─ loopback ─ TCP ═════════════════════╡                               ├─ counters what became of it
+//!                                                │                               ├─ host ─ scan, leases
+//!                                                └── pcap: captures              └─ gateway ─ leases, names, masquerade
 //! ```
-//! `shell` has the only sockets and the only thread, and decides nothing. What is here are handles on it: each keeps the
-//! network running, which ends with the last of them. Nothing leads out of it to the host's own network. A machine may
-//! be started again at the same cable.
+//! `shell` and its `forwards` have the only sockets and the only thread, and decide nothing. What is here are handles on
+//! it: each keeps the network running, which ends with the last of them. The host's loopback leads into it where somebody
+//! asked for that; nothing leads out of it to the host's own network. A machine may be started again at the same cable.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,15 @@ use crate::machine::{Link, Mac};
 
 mod counters;
 mod fault;
+mod forwards;
 mod frame;
+mod gateway;
 mod host;
 mod leases;
+mod names;
 mod pcap;
+#[cfg(test)]
+mod peer;
 mod scan;
 mod shell;
 mod switch;
@@ -34,7 +40,9 @@ mod wiring;
 pub use counters::{Counters, Reason};
 pub use fault::{Chance, Cut, Faults, HELD_BACK, LONGEST_WAIT, MoreThanAll, ON_THE_WAY};
 pub use frame::{Decoder, Frame, Runt, TooLong, encode};
+pub use gateway::{BadGateway, GatewaySetup, Target};
 pub use host::{BadSetup, NoNextHop, Setup, StaticRoute};
+pub use names::answer as answer_name;
 pub use pcap::Direction;
 pub use scan::{Answer, Question, Report};
 
@@ -64,6 +72,11 @@ pub struct Cable {
 /// A small host of our own: it answers ARP, scans, gives leases if it is set up to, and refuses connections to itself.
 #[derive(Debug, Clone)]
 pub struct Host(Cable);
+
+/// The network's router, on one of its segments: it gives leases, knows machines by name, carries connections of the
+/// host's loopback into the segment, and packets from it to the other segments that have a gateway.
+#[derive(Debug, Clone)]
+pub struct Gateway(Cable);
 
 /// Why a scan has no result.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +128,16 @@ impl Segment {
         let (id, setup) = (self.id, setup.clone());
         let port = self.network.ask(move |shell| shell.wiring.add_host(id, &setup, shell.clock.began()))?;
         Ok(Host(Cable { network: Arc::clone(&self.network), port }))
+    }
+
+    /// The network's gateway, on a cable of this segment.
+    ///
+    /// # Errors
+    /// [`BadGateway`]
+    pub fn gateway(&self, setup: &GatewaySetup) -> Result<Gateway, BadGateway> {
+        let (id, setup) = (self.id, setup.clone());
+        let port = self.network.ask(move |shell| shell.wiring.add_gateway(id, &setup, shell.clock.began()))?;
+        Ok(Gateway(Cable { network: Arc::clone(&self.network), port }))
     }
 }
 
@@ -196,6 +219,37 @@ impl Host {
     pub fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {
         let port = self.0.port;
         self.0.network.ask(move |shell| shell.wiring.lease(port, mac))
+    }
+}
+
+impl Gateway {
+    /// Its own cable.
+    #[must_use]
+    pub fn cable(&self) -> &Cable {
+        &self.0
+    }
+
+    /// From now on the resolver answers this name, large or small letters alike, with the address of this card.
+    pub fn name(&self, name: &str, card: Mac) {
+        let name = name.to_owned();
+        self.0.network.ask(move |shell| shell.wiring.gateway.name(&name, card));
+    }
+
+    /// The address that the card `mac` holds of this segment, or has been offered.
+    #[must_use]
+    pub fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {
+        let port = self.0.port;
+        self.0.network.ask(move |shell| shell.wiring.lease(port, mac))
+    }
+
+    /// Carries connections to this port of the host's loopback (0: any that is free) to a port of a machine of the
+    /// segment. The address that it listens on.
+    ///
+    /// # Errors
+    /// When it cannot listen there.
+    pub fn forward(&self, host: u16, target: Target, port: u16) -> io::Result<SocketAddrV4> {
+        let gateway = self.0.port;
+        self.0.network.ask(move |shell| shell.forwards.add(host, gateway, target, port))
     }
 }
 

@@ -1,5 +1,5 @@
 //! The one thread of a network, with its sockets and files. It moves bytes between them and the [`Wiring`], and tells that
-//! the time; it decides nothing.
+//! the time; it decides nothing. Its sockets on the host's loopback are in [`Forwards`].
 //!
 //! For each machine's cable it listens on a unix socket before the machine starts, and takes a new connection whenever
 //! QEMU makes one.
@@ -16,6 +16,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
+use super::forwards::{Forwards, Source};
 use super::frame::{self, Decoder};
 use super::host::NoNextHop;
 use super::pcap;
@@ -62,6 +63,7 @@ impl Running {
             started_at,
             sockets,
             machines: BTreeMap::new(),
+            forwards: Forwards::default(),
             scans: BTreeMap::new(),
             captures: BTreeMap::new(),
             woken,
@@ -119,6 +121,7 @@ pub(super) struct Shell {
     started_at: Duration,
     sockets: PathBuf,
     machines: BTreeMap<Port, Socket>,
+    pub(super) forwards: Forwards,
     scans: BTreeMap<Port, Sender<Found>>,
     captures: BTreeMap<Port, BufWriter<File>>,
     woken: UnixStream,
@@ -173,13 +176,16 @@ impl Shell {
         let mut buffer = vec![0; BATCH];
         while self.take_orders() {
             self.wiring.poll(self.clock.elapsed());
+            while self.forwards.carry(&mut self.wiring.gateway) {
+                self.wiring.poll(self.clock.elapsed());
+            }
             self.tell_results();
             self.write_captures();
             for (port, socket) in &mut self.machines {
                 socket.write(*port, &mut self.wiring);
             }
-            for (port, what) in self.wait() {
-                self.serve(port, what, &mut buffer);
+            for ready in self.wait() {
+                self.serve(ready, &mut buffer);
             }
         }
     }
@@ -217,19 +223,24 @@ impl Shell {
     }
 
     /// Waits until there is something to do, and says at which sockets.
-    fn wait(&mut self) -> Vec<(Port, Ready)> {
+    fn wait(&mut self) -> Vec<Ready> {
         let delay = self.wiring.poll_delay(self.clock.elapsed());
         let timeout = delay.and_then(|delay| Timespec::try_from(delay).ok());
         let mut sources = Vec::new();
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
         for (port, Socket { listener, card }) in &self.machines {
-            sources.push((*port, Ready::Listener));
+            sources.push(Ready::Listener(*port));
             fds.push(PollFd::new(listener, PollFlags::IN));
             if let Some(card) = card {
-                sources.push((*port, Ready::Card));
+                sources.push(Ready::Card(*port));
                 let writable = if card.outgoing.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
                 fds.push(PollFd::new(&card.stream, PollFlags::IN | writable));
             }
+        }
+        let forwards = self.forwards.waits(&self.wiring.gateway);
+        for (source, socket, flags) in &forwards {
+            sources.push(Ready::Forward(*source));
+            fds.push(PollFd::new(socket, *flags));
         }
         let looked = (0..LOOKS).any(|_| {
             let found = matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..));
@@ -249,20 +260,30 @@ impl Shell {
         sources.into_iter().zip(&ready[1..]).filter(|(_, ready)| **ready).map(|(source, _)| source).collect()
     }
 
-    fn serve(&mut self, port: Port, what: Ready, buffer: &mut [u8]) {
-        let Some(socket) = self.machines.get_mut(&port) else { return };
-        match what {
-            Ready::Listener => socket.accept(port, &mut self.wiring),
-            Ready::Card => socket.read(port, &mut self.wiring, self.clock.elapsed(), buffer),
+    fn serve(&mut self, ready: Ready, buffer: &mut [u8]) {
+        let wiring = &mut self.wiring;
+        match ready {
+            Ready::Forward(source) => self.forwards.ready(source, wiring),
+            Ready::Listener(port) => {
+                if let Some(socket) = self.machines.get_mut(&port) {
+                    socket.accept(port, wiring);
+                }
+            }
+            Ready::Card(port) => {
+                if let Some(socket) = self.machines.get_mut(&port) {
+                    socket.read(port, wiring, self.clock.elapsed(), buffer);
+                }
+            }
         }
     }
 }
 
-/// What of a machine's cable is ready.
+/// What is ready: of a machine's cable, or of the forwards.
 #[derive(Clone, Copy)]
 enum Ready {
-    Listener,
-    Card,
+    Listener(Port),
+    Card(Port),
+    Forward(Source),
 }
 
 impl Socket {

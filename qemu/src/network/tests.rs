@@ -1,10 +1,15 @@
 //! A network by its sockets, with network cards that are plain streams.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use super::*;
+use crate::deadline::Stopwatch;
+use peer::Peer;
 
 const HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
 const BROADCAST: [u8; 6] = [0xff; 6];
@@ -142,4 +147,111 @@ fn a_scan_without_a_machine_ends_at_its_deadline() {
     let host = segment().host(&setup()).unwrap();
     let result = host.scan_tcp(HOST, [1], Deadline::after(Duration::from_millis(10)));
     assert!(matches!(result, Err(ScanError::Late(_))));
+}
+
+const MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 20);
+/// Services of a machine: it sends back what it gets, or nothing but its end.
+const ECHO: u16 = 7;
+const SILENCE: u16 = 9;
+/// Where it has none.
+const NOTHING: u16 = 1;
+
+/// A machine with one service, until `over`.
+fn serve(cable: &Cable, port: u16, over: &AtomicBool) {
+    let Card(mut stream) = Card::plug(cable);
+    let mut peer = Peer::new(Mac::numbered(20), MACHINE, HOST);
+    let (clock, mut decoder, mut buffer) = (Stopwatch::start(), Decoder::default(), vec![0; 65536]);
+    while !over.load(Ordering::Relaxed) {
+        if !peer.tcp().is_open() {
+            peer.listen(port);
+        }
+        match port {
+            ECHO => peer.echo(),
+            _ if peer.tcp().may_send() => peer.tcp().close(),
+            _ => {}
+        }
+        let mut frames = Vec::new();
+        while let Some(frame) = decoder.pop().unwrap() {
+            frames.push(Frame::parse(frame).unwrap());
+        }
+        let mut bytes = Vec::new();
+        for frame in peer.exchange(frames.into_iter(), clock.elapsed()) {
+            encode(frame.bytes(), &mut bytes);
+        }
+        stream.write_all(&bytes).unwrap();
+        let delay = peer.poll_delay(clock.elapsed()).unwrap_or(Duration::MAX);
+        let delay = delay.clamp(Duration::from_millis(1), Duration::from_millis(10));
+        stream.set_read_timeout(Some(if bytes.is_empty() { delay } else { Duration::from_micros(1) })).unwrap();
+        match stream.read(&mut buffer) {
+            Ok(count) => decoder.push(&buffer[..count]),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+}
+
+/// A gateway whose cable is like this, before such a machine, and what a client on the host's loopback sees of it.
+fn forwarded<T>(faults: Faults, service: u16, port: u16, client: impl FnOnce(TcpStream) -> T) -> T {
+    let segment = segment();
+    let setup = GatewaySetup {
+        mac: Mac::numbered(1),
+        address: HOST,
+        prefix: dhcp::Prefix::new(24).unwrap(),
+        pool: (Ipv4Addr::new(192, 168, 7, 100), Ipv4Addr::new(192, 168, 7, 109)),
+        lease_seconds: 60,
+    };
+    let gateway = segment.gateway(&setup).unwrap();
+    for direction in [Direction::Sent, Direction::Received] {
+        gateway.cable().set_faults(direction, faults);
+    }
+    let (cable, over) = (segment.cable().unwrap(), AtomicBool::new(false));
+    thread::scope(|threads| {
+        threads.spawn(|| serve(&cable, service, &over));
+        let stream = TcpStream::connect(gateway.forward(0, Target::Address(MACHINE), port).unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(stream)));
+        over.store(true, Ordering::Relaxed);
+        seen.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn echoed(faults: Faults) {
+    let all: Vec<u8> = (0..1_000_000_u32).map(|index| (index * 31 + index / 251).to_le_bytes()[0]).collect();
+    let back = forwarded(faults, ECHO, ECHO, |mut stream| {
+        let (mut writer, sent) = (stream.try_clone().unwrap(), &all);
+        thread::scope(|threads| {
+            threads.spawn(move || {
+                writer.write_all(sent).unwrap();
+                writer.shutdown(std::net::Shutdown::Write).unwrap();
+            });
+            let mut back = Vec::new();
+            stream.read_to_end(&mut back).map(|_| back).unwrap()
+        })
+    });
+    assert!(back == all, "{} of {} bytes came back as they were", back.len(), all.len());
+}
+
+#[test]
+fn a_client_of_the_loopback_reaches_a_machine_and_sees_the_end_of_what_it_sends() {
+    echoed(Faults::default());
+}
+
+#[test]
+fn a_client_of_the_loopback_gets_through_a_bad_cable() {
+    let loss = Chance::per_million(50_000).unwrap();
+    echoed(Faults { loss, delay: Duration::from_millis(50), ..Faults::default() });
+}
+
+#[test]
+fn a_client_of_a_port_that_refuses_sees_a_reset_and_no_end() {
+    let read = forwarded(Faults::default(), ECHO, NOTHING, |mut stream| stream.read(&mut [0]));
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+#[test]
+fn a_client_of_the_loopback_sees_the_machines_end_while_its_own_is_open() {
+    let read = forwarded(Faults::default(), SILENCE, SILENCE, |mut stream| {
+        stream.write_all(b"still here").unwrap();
+        stream.read(&mut [0])
+    });
+    assert_eq!(read.unwrap(), 0);
 }

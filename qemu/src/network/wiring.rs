@@ -4,16 +4,19 @@
 //! ```text
 //!   machine ═ sent ═►┐        ┌═ received ═► queue ═► machine
 //!                    ├ switch ┤                                  ═ one direction of a cable, with its faults
-//!      host ═ sent ═►┘        └═ received ═► host
+//!      host ═ sent ═►┤        ├═ received ═► host
+//!   gateway ═ sent ═►┘        └═ received ═► gateway, which is the same one on all segments
 //! ```
 //! Every frame is counted in the direction that it travels; none is lost without a reason.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use super::counters::{Counters, Reason};
 use super::fault::{Faults, Line, Random};
 use super::frame::Frame;
+use super::gateway::{BadGateway, Connection, Gateway, GatewaySetup, LegId, Target};
 use super::host::{BadSetup, NoNextHop, Setup, Station};
 use super::pcap::Direction;
 use super::scan::{Report, Scan};
@@ -36,6 +39,8 @@ pub(super) struct Wiring {
     random: Random,
     switches: Vec<Switch>,
     cables: Vec<Cable>,
+    /// The gateway of all segments that have one.
+    pub(super) gateway: Gateway,
     results: Vec<(Port, Result<Report, NoNextHop>)>,
     captured: Vec<Captured>,
 }
@@ -70,6 +75,8 @@ enum End {
     Machine(Queue),
     /// A host of ours.
     Host(Box<Station>),
+    /// The gateway, and its place on this segment.
+    Gateway(LegId),
 }
 
 #[derive(Default)]
@@ -87,7 +94,8 @@ enum Capture {
 impl Wiring {
     /// Nothing yet. What chance does to frames follows from the seed.
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: Random(seed), switches: vec![], cables: vec![], results: vec![], captured: vec![] }
+        let (switches, cables, results, captured) = (vec![], vec![], vec![], vec![]);
+        Self { random: Random(seed), switches, cables, gateway: Gateway::default(), results, captured }
     }
 
     /// One more segment.
@@ -104,6 +112,17 @@ impl Wiring {
     /// A host of ours. `epoch` is the instant that every `now` counts from.
     pub(super) fn add_host(&mut self, segment: SegmentId, setup: &Setup, epoch: Instant) -> Result<Port, BadSetup> {
         Ok(self.add(segment, End::Host(Box::new(Station::new(setup, epoch)?))))
+    }
+
+    /// The gateway's place on this segment. `epoch` is the instant that every `now` counts from.
+    pub(super) fn add_gateway(
+        &mut self,
+        segment: SegmentId,
+        setup: &GatewaySetup,
+        epoch: Instant,
+    ) -> Result<Port, BadGateway> {
+        let leg = self.gateway.add(setup, epoch)?;
+        Ok(self.add(segment, End::Gateway(leg)))
     }
 
     fn add(&mut self, segment: SegmentId, end: End) -> Port {
@@ -125,7 +144,7 @@ impl Wiring {
         let cable = &mut self.cables[port.0];
         let waiting = match (&cable.end, direction) {
             (End::Machine(queue), Direction::Received) => queue.frames.len(),
-            (End::Machine(_), Direction::Sent) | (End::Off | End::Host(_), _) => 0,
+            (End::Machine(_), Direction::Sent) | (End::Off | End::Host(_) | End::Gateway(_), _) => 0,
         };
         let lane = cable.lane(direction);
         Counters { held: (lane.line.held() + waiting) as u64, ..lane.counters.clone() }
@@ -199,11 +218,20 @@ impl Wiring {
         std::mem::take(&mut self.results)
     }
 
-    /// The address that the card `mac` holds of that host, or has been offered.
-    pub(super) fn lease(&self, host: Port, mac: Mac) -> Option<std::net::Ipv4Addr> {
-        match &self.cables[host.0].end {
+    /// The address that the card `mac` holds of that host or gateway, or has been offered.
+    pub(super) fn lease(&self, giver: Port, mac: Mac) -> Option<Ipv4Addr> {
+        match &self.cables[giver.0].end {
             End::Host(station) => station.lease(mac),
+            End::Gateway(leg) => self.gateway.lease(*leg, mac),
             End::Off | End::Machine(_) => None,
+        }
+    }
+
+    /// Begins a connection by the gateway on that cable; none when it is not known where the machine is.
+    pub(super) fn open(&mut self, gateway: Port, target: Target, port: u16) -> Option<Connection> {
+        match self.cables[gateway.0].end {
+            End::Gateway(leg) => self.gateway.open(leg, target, port),
+            End::Off | End::Machine(_) | End::Host(_) => None,
         }
     }
 
@@ -212,7 +240,7 @@ impl Wiring {
         let (mut moved, mut ways) = (true, Vec::new());
         while std::mem::take(&mut moved) {
             for index in 0..self.cables.len() {
-                moved |= self.hear_host(Port(index), now);
+                moved |= self.hear_host(Port(index), now) || self.hear_gateway(Port(index), now);
                 while let Some(frame) = self.cables[index].sent.line.receive(now) {
                     moved = true;
                     self.switch(Port(index), &frame, now, &mut ways);
@@ -233,6 +261,7 @@ impl Wiring {
             let lines = [&cable.sent, &cable.received].map(|lane| lane.line.next_arrival());
             let host = match &mut cable.end {
                 End::Host(station) => station.poll_delay(now),
+                End::Gateway(leg) => self.gateway.poll_delay(*leg, now),
                 End::Off | End::Machine(_) => None,
             };
             lines.map(|at| at.map(|at| at.saturating_sub(now))).into_iter().chain([host]).flatten()
@@ -255,6 +284,18 @@ impl Wiring {
         sent
     }
 
+    /// Lets the gateway work on one of its segments; whether it sent anything.
+    fn hear_gateway(&mut self, port: Port, now: Duration) -> bool {
+        let End::Gateway(leg) = self.cables[port.0].end else { return false };
+        self.gateway.poll(leg, now);
+        let mut sent = false;
+        while let Some(frame) = self.gateway.send(leg) {
+            self.carry(port, &frame, now);
+            sent = true;
+        }
+        sent
+    }
+
     /// What a host of ours has to send, unless it is for a machine for which too much waits already.
     fn next_of_host(&mut self, port: Port, now: Duration) -> Option<Frame> {
         let cable = &self.cables[port.0];
@@ -268,7 +309,7 @@ impl Wiring {
         }
         match &mut self.cables[port.0].end {
             End::Host(station) => station.send(),
-            End::Off | End::Machine(_) => None,
+            End::Off | End::Machine(_) | End::Gateway(_) => None,
         }
     }
 
@@ -293,7 +334,7 @@ impl Wiring {
         match &cable.end {
             End::Off => return counters.drop(Reason::Unplugged, 1),
             End::Machine(queue) if queue.bytes + length > BACKLOG => return counters.drop(Reason::Backlog, 1),
-            End::Machine(_) | End::Host(_) => {}
+            End::Machine(_) | End::Host(_) | End::Gateway(_) => {}
         }
         if cable.capture == Capture::On {
             let captured = Captured { port, direction: Direction::Received, at: now, frame: frame.clone() };
@@ -308,6 +349,10 @@ impl Wiring {
             End::Host(station) => {
                 counters.delivered += 1;
                 station.receive(frame, now);
+            }
+            End::Gateway(leg) => {
+                counters.delivered += 1;
+                self.gateway.receive(*leg, frame, now);
             }
         }
     }

@@ -1,0 +1,230 @@
+//! TCP of the host's loopback into the network: listens there, and moves bytes between its sockets and the gateway's
+//! connections. It keeps none itself: a side that takes no more stops the other. It listens on 127.0.0.1 only, and calls
+//! nobody.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::event::PollFlags;
+use rustix::net::sockopt::set_socket_linger;
+
+use super::gateway::{Connection, Gateway, Incoming, Target};
+use super::switch::Port;
+use super::wiring::Wiring;
+
+/// Connections at a time; more wait in the host's own queues. Each costs twice the gateway's buffer.
+const CONNECTIONS: usize = 256;
+
+/// All of them.
+#[derive(Default)]
+pub(super) struct Forwards {
+    doors: Vec<Door>,
+    streams: Vec<Stream>,
+}
+
+/// Where somebody may come in, and where to.
+struct Door {
+    listener: TcpListener,
+    gateway: Port,
+    target: Target,
+    port: u16,
+}
+
+struct Stream {
+    socket: TcpStream,
+    connection: Connection,
+    /// From the host into the network.
+    inwards: Half,
+    outwards: Half,
+}
+
+/// One direction of a stream, by the host's socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Half {
+    /// It may have or take bytes.
+    Ready,
+    /// It had none, or took none: its word is waited for.
+    Waits,
+    /// All has been passed on.
+    Ended,
+}
+
+/// A socket that is waited for; good until the next [`Forwards::carry`].
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Source {
+    Door(usize),
+    Stream(usize),
+}
+
+/// What became of a stream.
+enum Carried {
+    /// Whether anything moved.
+    Some(bool),
+    /// All has been passed on, both ways.
+    Over,
+    /// The host's socket broke.
+    BrokenOutside,
+    /// The machine refused it, broke it, or did not answer.
+    BrokenInside,
+}
+
+impl Forwards {
+    /// Listens on the loopback. Port 0 is any that is free.
+    pub(super) fn add(&mut self, host: u16, gateway: Port, target: Target, port: u16) -> io::Result<SocketAddrV4> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, host))?;
+        listener.set_nonblocking(true)?;
+        let SocketAddr::V4(address) = listener.local_addr()? else { return Err(ErrorKind::AddrNotAvailable.into()) };
+        self.doors.push(Door { listener, gateway, target, port });
+        Ok(address)
+    }
+
+    /// The sockets to wait for, and what for. One that has nothing to say is not among them: poll(2) would tell of its end
+    /// again and again.
+    pub(super) fn waits(&self, gateway: &Gateway) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+        let is_full = self.streams.len() >= CONNECTIONS;
+        let doors = self.doors.iter().enumerate().filter(|_| !is_full);
+        let doors = doors.map(|(index, door)| (Source::Door(index), door.listener.as_fd(), PollFlags::IN));
+        let streams = self.streams.iter().enumerate().filter_map(|(index, stream)| {
+            let flags = stream.waits(gateway);
+            (!flags.is_empty()).then_some((Source::Stream(index), stream.socket.as_fd(), flags))
+        });
+        doors.chain(streams).collect()
+    }
+
+    /// Takes note that one of them is ready.
+    pub(super) fn ready(&mut self, source: Source, wiring: &mut Wiring) {
+        match source {
+            Source::Stream(index) => self.streams[index].ready(),
+            Source::Door(index) => {
+                let door = &self.doors[index];
+                if let Ok((socket, _)) = door.listener.accept()
+                    && socket.set_nonblocking(true).is_ok()
+                {
+                    match wiring.open(door.gateway, door.target, door.port) {
+                        None => refuse(&socket),
+                        Some(connection) => self.streams.push(Stream::new(socket, connection)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves every byte that can move; whether one did, or a stream ended.
+    pub(super) fn carry(&mut self, gateway: &mut Gateway) -> bool {
+        let mut some = false;
+        self.streams.retain_mut(|stream| {
+            let carried = stream.carry(gateway);
+            some |= !matches!(carried, Carried::Some(false));
+            match carried {
+                Carried::Some(_) => return true,
+                Carried::Over => gateway.release(stream.connection),
+                Carried::BrokenOutside => gateway.abort(stream.connection),
+                Carried::BrokenInside => {
+                    gateway.release(stream.connection);
+                    refuse(&stream.socket);
+                }
+            }
+            false
+        });
+        some
+    }
+}
+
+impl Stream {
+    fn new(socket: TcpStream, connection: Connection) -> Self {
+        Self { socket, connection, inwards: Half::Ready, outwards: Half::Ready }
+    }
+
+    fn waits(&self, gateway: &Gateway) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, self.inwards == Half::Waits && gateway.takes(self.connection));
+        flags.set(PollFlags::OUT, self.outwards == Half::Waits);
+        flags
+    }
+
+    fn ready(&mut self) {
+        for half in [&mut self.inwards, &mut self.outwards] {
+            if *half == Half::Waits {
+                *half = Half::Ready;
+            }
+        }
+    }
+
+    fn carry(&mut self, gateway: &mut Gateway) -> Carried {
+        let Ok(moved_in) = self.carry_in(gateway) else { return Carried::BrokenOutside };
+        let mut moved = moved_in;
+        loop {
+            match gateway.incoming(self.connection) {
+                Incoming::Broken => return Carried::BrokenInside,
+                Incoming::Bytes if self.outwards == Half::Ready => match self.carry_out(gateway) {
+                    Ok(moved_out) => moved |= moved_out,
+                    Err(_) => return Carried::BrokenOutside,
+                },
+                Incoming::Ended if self.outwards != Half::Ended => {
+                    if self.socket.shutdown(Shutdown::Write).is_err() {
+                        return Carried::BrokenOutside;
+                    }
+                    self.outwards = Half::Ended;
+                    moved = true;
+                }
+                Incoming::Ended if self.inwards == Half::Ended => return Carried::Over,
+                Incoming::Bytes | Incoming::Ended | Incoming::Later => return Carried::Some(moved),
+            }
+        }
+    }
+
+    /// From the host's socket, as long as it has bytes and they are taken.
+    fn carry_in(&mut self, gateway: &mut Gateway) -> io::Result<bool> {
+        let (connection, mut socket, mut moved) = (self.connection, &self.socket, false);
+        while self.inwards == Half::Ready && gateway.takes(connection) {
+            let read = gateway.put(connection, |room| counted(socket.read(room)));
+            match read.unwrap_or(Err(ErrorKind::BrokenPipe.into())) {
+                Ok(0) => {
+                    gateway.finish(connection);
+                    self.inwards = Half::Ended;
+                    moved = true;
+                }
+                Ok(_) => moved = true,
+                Err(error) => self.inwards = waits(error)?,
+            }
+        }
+        Ok(moved)
+    }
+
+    /// To the host's socket, one piece.
+    fn carry_out(&mut self, gateway: &mut Gateway) -> io::Result<bool> {
+        let mut socket = &self.socket;
+        let written = gateway.take(self.connection, |bytes| counted(socket.write(bytes)));
+        match written.unwrap_or(Err(ErrorKind::BrokenPipe.into())) {
+            Ok(_) => Ok(true),
+            Err(error) => {
+                self.outwards = waits(error)?;
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn counted(done: io::Result<usize>) -> (usize, io::Result<usize>) {
+    (*done.as_ref().unwrap_or(&0), done)
+}
+
+/// Whether an error only says that it is too early.
+fn waits(error: io::Error) -> io::Result<Half> {
+    let kind = error.kind();
+    if kind == ErrorKind::WouldBlock {
+        Ok(Half::Waits)
+    } else if kind == ErrorKind::Interrupted {
+        Ok(Half::Ready)
+    } else {
+        Err(error)
+    }
+}
+
+/// Has the host's end see a reset, not the end of a stream that was whole.
+fn refuse(socket: &TcpStream) {
+    // Without it, it sees an end.
+    let _reset = set_socket_linger(socket, Some(Duration::ZERO));
+}
