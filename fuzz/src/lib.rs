@@ -10,7 +10,7 @@ pub mod table;
 
 use attest::{CommandCode, response, sealing_pcrs};
 use cluster::key::Key;
-use cluster::redeem::{Body, Redeem};
+use cluster::redeem::{Answer, Body, Redeem};
 use formats::strict::{self, Field, Kind, Message, Rule};
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
@@ -61,6 +61,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ticket_text", run: ticket_text, because: "people type and paste it" },
     Target { name: "redeem", run: redeem, because: "strangers send it to the public API" },
     Target { name: "redeem_body", run: redeem_body, because: "whoever holds a ticket signs what they like" },
+    Target {
+        name: "redeem_answer",
+        run: redeem_answer,
+        because: "a coordinator may run another version, or be hostile",
+    },
     Target { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
     Target { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
     Target { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
@@ -228,6 +233,15 @@ pub fn redeem(bytes: &[u8]) -> Outcome {
 /// The body of one, as its signature would let it through.
 pub fn redeem_body(bytes: &[u8]) -> Outcome {
     outcome(&Body::decode(bytes))
+}
+
+/// What a machine is answered that redeems a ticket.
+pub fn redeem_answer(bytes: &[u8]) -> Outcome {
+    let read = Answer::decode(bytes);
+    if let Ok(answer) = &read {
+        Answer::decode(&answer.encode()).expect("what was read is written so that it is read");
+    }
+    outcome(&read)
 }
 
 /// A key of etcd: it has one spelling.

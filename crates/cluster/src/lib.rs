@@ -11,13 +11,14 @@
 //! * [`key`]: the keys; [`record`]: what stands behind them; [`state`]: both, read.
 //! * [`request`], [`decide`](mod@decide), [`txn`], [`denied`]: what is asked, decided, written, and refused with its reason.
 //! * [`members`]: etcd's members, and the next change of them.
-//! * [`redeem`]: what a machine asks with that holds a ticket.
+//! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered; [`peer`]: a machine, as all others hear of it.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
 
 pub mod decide;
 pub mod denied;
 pub mod key;
 pub mod members;
+pub mod peer;
 pub mod record;
 pub mod redeem;
 pub mod request;

@@ -12,14 +12,16 @@ mod ticket;
 use std::fmt;
 
 use formats::strict::{self, Malformed, Message};
+use keys::assignment::AssignmentError;
 use keys::cold_start::BadEpoch;
 use keys::endpoint::BadEndpoint;
-use keys::network::{self, PrefixWire};
+use keys::network::{self, BadNetwork, PrefixWire};
 use model::{BadNodeName, BadPrefix, MachineId};
 use prost::Message as _;
 
 pub use audit::AuditLine;
 pub use cluster::{Cluster, MOST_OWNERS, Owner, Policy};
+pub(crate) use cluster::{OWNER, OwnerWire, read_owners};
 pub use cold_start::{ColdStartEpochs, NextEpoch};
 pub use machine::{Admission, Endpoints, Generations, Machine, Standing, Times};
 pub use ticket::{Revoked, TicketRecord};
@@ -67,9 +69,9 @@ impl fmt::Display for Release {
 /// Why bytes are no record, or no message of those that are made like one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
-    /// More than [`MOST_RECORD_BYTES`].
-    #[error("it has {0} bytes, at most {MOST_RECORD_BYTES} are read")]
-    TooLarge(usize),
+    /// More than any of its kind has.
+    #[error("it has {found} bytes, at most {most} are read")]
+    TooLarge { found: usize, most: usize },
     /// Not the protobuf that it should be.
     #[error("it is malformed")]
     Malformed(#[from] Malformed),
@@ -100,6 +102,15 @@ pub enum BadRecord {
     /// A prefix that is none.
     #[error("its {field} is no prefix")]
     Prefix { field: &'static str, source: BadPrefix },
+    /// A VPN prefix that no cluster can use.
+    #[error("its VPN prefix cannot be used")]
+    VpnPrefix(#[from] BadNetwork),
+    /// Roles and addresses that no machine can be assigned.
+    #[error("its assignment cannot be used")]
+    Assignment(#[from] AssignmentError),
+    /// Bytes that cannot be a certificate.
+    #[error("its {0} has no size that a certificate has")]
+    Certificate(&'static str),
     /// Not a release.
     #[error("its release cannot be read")]
     Release(#[from] BadRelease),
@@ -116,8 +127,20 @@ pub enum BadRecord {
 /// # Errors
 /// [`BadRecord`] when it is too large, newer, or not of the table.
 pub(crate) fn decode<M: prost::Message + Default>(bytes: &[u8], table: &'static Message) -> Result<M, BadRecord> {
-    if bytes.len() > MOST_RECORD_BYTES {
-        return Err(BadRecord::TooLarge(bytes.len()));
+    decode_within(MOST_RECORD_BYTES, bytes, table)
+}
+
+/// The same for a message of at most `most` bytes.
+///
+/// # Errors
+/// [`BadRecord`] when it is too large, newer, or not of the table.
+pub(crate) fn decode_within<M: prost::Message + Default>(
+    most: usize,
+    bytes: &[u8],
+    table: &'static Message,
+) -> Result<M, BadRecord> {
+    if bytes.len() > most {
+        return Err(BadRecord::TooLarge { found: bytes.len(), most });
     }
     match strict::version(bytes, table, "version", 1)? {
         Some(0) => return Err(BadRecord::Version),
@@ -151,7 +174,7 @@ pub(crate) fn known<T>(field: &'static str, number: u32, of: fn(u32) -> Option<T
 }
 
 /// The prefix that a field means.
-fn prefix(field: &'static str, wire: &PrefixWire) -> Result<model::Ipv4Prefix, BadRecord> {
+pub(crate) fn prefix(field: &'static str, wire: &PrefixWire) -> Result<model::Ipv4Prefix, BadRecord> {
     network::prefix_from_wire(wire).map_err(|source| BadRecord::Prefix { field, source })
 }
 

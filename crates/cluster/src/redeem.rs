@@ -8,6 +8,9 @@
 //!                         string release = 8; bytes root_hash = 9; optional bytes storage_key_name = 10;
 //!                         repeated string public_endpoints = 11; optional string node_name = 12; }
 //! ```
+//! What it is answered: [`Answer`].
+
+mod answer;
 
 use formats::strict::{self, Malformed};
 use keys::endpoint::{self, Endpoint};
@@ -20,6 +23,8 @@ use model::{
 use prost::Message as _;
 
 use crate::record::{self, BadRecord, Release, known, sized, sized_if_there};
+
+pub use answer::{Answer, MOST_ANSWER_BYTES, MOST_PEERS};
 
 /// More than a request with all its endpoints has; a stranger sends it.
 pub const MOST_REQUEST_BYTES: usize = 8192;

@@ -67,14 +67,27 @@ impl Unsigned {
         [Purpose::Directory.bytes(), &self.0].concat()
     }
 
-    /// The bytes of a directory file, given the CA's signature (DER) over [`Self::to_sign`].
+    /// The signed directory as it is passed on, given the CA's signature (DER) over [`Self::to_sign`].
+    #[must_use]
+    pub fn signed(&self, signature: Vec<u8>) -> Vec<u8> {
+        SignedWire { body: self.0.clone(), signature }.encode_to_vec()
+    }
+
+    /// The bytes of a directory file, given the same.
     ///
     /// # Errors
     /// [`TooLarge`] when there are too many coordinators for the file.
     pub fn emit(&self, generation: u64, signature: Vec<u8>) -> Result<Vec<u8>, TooLarge> {
-        let signed = SignedWire { body: self.0.clone(), signature };
-        pair::emit(File::Directory, generation, &signed.encode_to_vec(), None)
+        emit(generation, &self.signed(signature))
     }
+}
+
+/// The bytes of a directory file, given the directory as it was signed.
+///
+/// # Errors
+/// [`TooLarge`] when there are too many coordinators for the file.
+pub fn emit(generation: u64, signed: &[u8]) -> Result<Vec<u8>, TooLarge> {
+    pair::emit(File::Directory, generation, signed, None)
 }
 
 impl Directory {
@@ -93,7 +106,7 @@ impl Directory {
         Unsigned(wire.encode_to_vec())
     }
 
-    /// The directory in a slot's clear part, if the CA with this SubjectPublicKeyInfo (DER) signed it and it is not
+    /// The directory that was passed on, or lies in a slot's clear part, if the CA with this SubjectPublicKeyInfo (DER) signed it and it is not
     /// below `minimum`.
     ///
     /// # Errors

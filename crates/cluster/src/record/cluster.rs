@@ -69,10 +69,6 @@ impl Cluster {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let owner = |owner: &Owner| OwnerWire {
-            public_key: owner.key.0.to_vec(),
-            recovery_public_key: owner.recovery.bytes().to_vec(),
-        };
         let wire = ClusterWire {
             version: VERSION,
             cluster_id: self.id.0.to_vec(),
@@ -81,7 +77,7 @@ impl Cluster {
             level: numbers::level::number(self.policy.level),
             cold_start: numbers::cold_start::number(self.policy.cold_start),
             oldest_release: self.policy.oldest_release.to_string(),
-            owners: self.owners.iter().map(owner).collect(),
+            owners: self.owners.iter().map(Owner::to_wire).collect(),
             recoveries: self.recoveries,
             next_address: self.next_address,
             next_pods: self.next_pods,
@@ -95,13 +91,7 @@ impl Cluster {
     /// [`BadRecord`] names what makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
         let wire: ClusterWire = decode(bytes, &CLUSTER)?;
-        let owners = wire.owners.iter().map(Owner::read).collect::<Result<Vec<_>, _>>()?;
-        if !(1..=MOST_OWNERS).contains(&owners.len()) {
-            return Err(BadRecord::Contradiction("a cluster has 1 to 16 owners"));
-        }
-        if (1..owners.len()).any(|at| owners[..at].iter().any(|earlier| earlier.key == owners[at].key)) {
-            return Err(BadRecord::Contradiction("an owner is named twice"));
-        }
+        let owners = read_owners(&wire.owners)?;
         let (vpn_prefix, pods_prefix) =
             (prefix("VPN prefix", &wire.vpn_prefix)?, prefix("pod prefix", &wire.pods_prefix)?);
         if !(8..=24).contains(&vpn_prefix.bits()) || !(8..=24).contains(&pods_prefix.bits()) {
@@ -127,7 +117,23 @@ impl Cluster {
     }
 }
 
+/// The owners that a message names: one or more, each once.
+pub(crate) fn read_owners(wire: &[OwnerWire]) -> Result<Vec<Owner>, BadRecord> {
+    let owners = wire.iter().map(Owner::read).collect::<Result<Vec<_>, _>>()?;
+    if !(1..=MOST_OWNERS).contains(&owners.len()) {
+        return Err(BadRecord::Contradiction("a cluster has 1 to 16 owners"));
+    }
+    if (1..owners.len()).any(|at| owners[..at].iter().any(|earlier| earlier.key == owners[at].key)) {
+        return Err(BadRecord::Contradiction("an owner is named twice"));
+    }
+    Ok(owners)
+}
+
 impl Owner {
+    pub(crate) fn to_wire(&self) -> OwnerWire {
+        OwnerWire { public_key: self.key.0.to_vec(), recovery_public_key: self.recovery.bytes().to_vec() }
+    }
+
     fn read(wire: &OwnerWire) -> Result<Self, BadRecord> {
         let recovery = RecoveryPubKey::new(sized("recovery key", &wire.recovery_public_key)?);
         Ok(Self {

@@ -48,7 +48,8 @@ fn every_record_is_read_as_it_was_written_and_nothing_more_or_less() {
         assert_eq!(refused(&[&bytes[..], &[0x98, 0x06, 0]].concat()), unknown);
         assert!(refused(&[&bytes[..], &bytes].concat()).to_string() == "it is malformed", "{name} twice");
         assert!(again(&bytes[..bytes.len() - 1]).is_err(), "{name} cut");
-        assert_eq!(refused(&[0; MOST_RECORD_BYTES + 1]), BadRecord::TooLarge(MOST_RECORD_BYTES + 1));
+        let too_large = BadRecord::TooLarge { found: MOST_RECORD_BYTES + 1, most: MOST_RECORD_BYTES };
+        assert_eq!(refused(&[0; MOST_RECORD_BYTES + 1]), too_large);
     }
 }
 
