@@ -68,16 +68,14 @@ struct Ground<'a> {
     state: &'a State,
     cluster: &'a Cluster,
     changes: Changes,
-    /// The revision of the version.
-    revision: u64,
     now: UnixSeconds,
 }
 
 impl<'a> Ground<'a> {
     fn of(state: &'a State, now: UnixSeconds) -> Result<Self, Denied> {
         let cluster = state.cluster().ok_or(Denied::NoCluster)?;
-        let (changes, revision) = state.version().ok_or(Denied::NoCluster)?;
-        Ok(Self { state, cluster, changes, revision, now })
+        let (changes, _) = state.version().ok_or(Denied::NoCluster)?;
+        Ok(Self { state, cluster, changes, now })
     }
 
     fn machine(&self, id: &MachineId) -> Result<&'a Machine, Denied> {
@@ -103,8 +101,7 @@ impl<'a> Ground<'a> {
 
     /// Proves that the state is still this one, and writes nothing.
     fn unchanged(&self, granted: Granted) -> Txn {
-        let version = Compare { key: Key::Version, condition: Condition::ModifiedIn(self.revision) };
-        Txn { compares: vec![version], puts: vec![], deletes: vec![], granted }
+        Txn { granted, ..Txn::unchanged(self.state) }
     }
 
     /// A change, with its line in the audit.
@@ -179,8 +176,7 @@ fn create(state: &State, creation: &Creation, now: UnixSeconds) -> Result<Txn, D
     if let Some((_, what)) = fits.into_iter().find(|(fits, _)| !fits) {
         return Err(Denied::BadCreation(what));
     }
-    let version = Compare { key: Key::Version, condition: Condition::Absent };
-    let mut draft = Draft(Txn { compares: vec![version], puts: vec![], deletes: vec![], granted: Granted::Done });
+    let mut draft = Draft(Txn::unchanged(state));
     draft.put(Key::Version, Changes(1).encode());
     draft.create(Key::Cluster, cluster.encode());
     draft.new_machine(machine);

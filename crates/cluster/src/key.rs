@@ -10,6 +10,9 @@ use model::{DiskUuid, Ipv4Prefix, MachineId, TicketId, VpnPubKey};
 /// Where Cairn's keys begin. Kubernetes' lie elsewhere, and its user may read nothing here.
 pub const PREFIX: &str = "/cairn/v1/";
 
+/// Where the lines of the audit begin.
+pub const AUDIT: &str = "/cairn/v1/audit/";
+
 /// Longer than any key: `vpn-key/` and 64 digits behind the prefix.
 const MOST_BYTES: usize = 96;
 
@@ -177,6 +180,7 @@ mod tests {
     fn keys_have_one_spelling_and_others_are_none() {
         assert_eq!(Key::Version.to_string(), "/cairn/v1/version");
         assert_eq!(Key::ColdStart.to_string(), "/cairn/v1/cold-start");
+        assert!(Key::Audit(AuditId { seconds: 1, apart: 2 }).to_string().starts_with(AUDIT));
         let pods = Key::Pods("10.244.3.0/24".parse().expect("a prefix"));
         assert_eq!(pods.to_string(), "/cairn/v1/pods/10.244.3.0/24");
         for bad in [

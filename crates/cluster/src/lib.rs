@@ -10,11 +10,13 @@
 //! ```
 //! * [`key`]: the keys; [`record`]: what stands behind them; [`state`]: both, read.
 //! * [`request`], [`decide`](mod@decide), [`txn`], [`denied`]: what is asked, decided, written, and refused with its reason.
+//! * [`view`], [`decision`]: what was seen of etcd, and a request on its way through it.
 //! * [`members`]: etcd's members, and the next change of them.
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered; [`peer`]: a machine, as all others hear of it.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
 
 pub mod decide;
+pub mod decision;
 pub mod denied;
 pub mod key;
 pub mod members;
@@ -25,12 +27,15 @@ pub mod request;
 pub mod role;
 pub mod state;
 pub mod txn;
+pub mod view;
 
 pub use decide::decide;
+pub use decision::Decision;
 pub use denied::Denied;
 pub use request::Request;
 pub use state::State;
 pub use txn::Txn;
+pub use view::View;
 
 #[cfg(test)]
 mod fixture;

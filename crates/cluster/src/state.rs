@@ -34,6 +34,17 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// The revision that made it.
+    #[must_use]
+    pub const fn mod_revision(&self) -> u64 {
+        match self {
+            Self::Put(pair) => pair.mod_revision,
+            Self::Delete { mod_revision, .. } => *mod_revision,
+        }
+    }
+}
+
 /// Why what is in etcd cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadState {

@@ -5,6 +5,7 @@
 use model::{DiskUuid, MachineId, TicketId};
 
 use crate::key::Key;
+use crate::state::State;
 
 /// How many comparisons etcd takes in one transaction (its `--max-txn-ops`).
 pub const MOST_COMPARES: usize = 128;
@@ -60,7 +61,27 @@ pub enum Granted {
     },
 }
 
+/// What became of a transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything compared; it is written, or there was nothing to write.
+    Committed,
+    /// Something did not compare; nothing was written.
+    Differs {
+        /// The revision that wrote the version last; 0 when there is none.
+        version: u64,
+    },
+}
+
 impl Txn {
+    /// Proves that the state is still this one, and writes nothing.
+    #[must_use]
+    pub fn unchanged(state: &State) -> Self {
+        let condition = state.version().map_or(Condition::Absent, |(_, revision)| Condition::ModifiedIn(revision));
+        let version = Compare { key: Key::Version, condition };
+        Self { compares: vec![version], puts: vec![], deletes: vec![], granted: Granted::Already }
+    }
+
     /// Whether it writes anything.
     #[must_use]
     pub fn writes(&self) -> bool {

@@ -7,13 +7,13 @@ use cluster::record::{ColdStartEpochs, Generations, Release, Standing, UnixSecon
 use cluster::redeem::Body;
 use cluster::request::{Asks, Creation, Leaving, Offer, Request};
 use cluster::role::AnyRole;
-use cluster::txn::{Condition, Granted, MOST_COMPARES, Txn};
+use cluster::txn::{Condition, Granted, MOST_COMPARES, Outcome, Txn};
 use cluster::{State, decide};
 use keys::cold_start::Epoch;
 use model::{ClusterRole, ColdStart, Ipv4Prefix, KubernetesRole, Level, NodeName, OwnerPubKey, VPN_PREFIX};
 use proptest::prelude::*;
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
-use sim::etcd::{Etcd, Outcome};
+use sim::etcd::Etcd;
 
 /// A cluster, its etcd, and the time.
 struct Scene {
@@ -71,7 +71,7 @@ impl Scene {
 
     fn commits(&mut self, txn: &Txn) {
         let before = self.etcd.revision();
-        assert!(matches!(self.etcd.commit(txn), Ok(Outcome::Committed(_))), "{txn:?}");
+        assert!(matches!(self.etcd.commit(txn), Ok(Outcome::Committed)), "{txn:?}");
         let changes = self.etcd.watch(before, self.etcd.revision()).expect("nothing is compacted");
         self.kept.apply(changes).expect("our own");
     }
@@ -309,7 +309,7 @@ fn a_key_is_released_to_its_machine_for_its_disk_only() {
     // Decided before it is removed, committed after: nothing is given.
     let late = scene.decide(&release(2, 2, 1, Level::Encrypted)).expect("not removed yet");
     scene.asks(Asks::Remove(id(2), Leaving::Drained));
-    assert_eq!(scene.etcd.commit(&late), Ok(Outcome::Differs));
+    assert_eq!(scene.etcd.commit(&late), Ok(Outcome::Differs { version: scene.etcd.revision() }));
     assert_eq!(scene.no(&release(2, 2, 1, Level::Encrypted)), Denied::MachineRemoved);
     assert_eq!(scene.no(&announce(2)), Denied::MachineRemoved);
     assert_eq!(scene.no(&redeem(2, 2)), Denied::MachineRemoved);
@@ -494,9 +494,9 @@ proptest! {
         ];
         let decided = [one, other].map(|at| scene.decide(&requests[at]).expect("each is granted by itself"));
         let changes = decided.each_ref().map(|txn| txn.puts.iter().any(|(key, _)| *key == Key::Version));
-        prop_assert!(matches!(scene.etcd.commit(&decided[0]), Ok(Outcome::Committed(_))));
+        prop_assert!(matches!(scene.etcd.commit(&decided[0]), Ok(Outcome::Committed)));
         let second = scene.etcd.commit(&decided[1]).expect("there is a leader");
-        prop_assert_eq!(matches!(second, Outcome::Committed(_)), !changes[0]);
+        prop_assert_eq!(matches!(second, Outcome::Committed), !changes[0]);
     }
 
     /// What a watch tells, in whatever batches, is what a reader finds.

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use cluster::key::Key;
 use cluster::members::{Learner, MOST_LEARNERS, Members, Step, Voter, quorum};
 use cluster::state::{Change, KeyValue};
-use cluster::txn::{Condition, MOST_COMPARES, Txn};
+use cluster::txn::{Condition, MOST_COMPARES, Outcome, Txn};
 use model::MachineId;
 
 /// The store and its members.
@@ -64,15 +65,6 @@ pub enum Refused {
     TooManyOperations,
 }
 
-/// What became of a transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// All compared; it is written in this revision, or nothing was to be written.
-    Committed(u64),
-    /// Something did not compare; nothing was written.
-    Differs,
-}
-
 /// The history before the asked revision is gone: read everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compacted;
@@ -104,7 +96,8 @@ impl Etcd {
             }
         });
         if !holds {
-            return Ok(Outcome::Differs);
+            let version = self.keys.get(&Key::Version.bytes()).map_or(0, |stored| stored.modified);
+            return Ok(Outcome::Differs { version });
         }
         if txn.writes() {
             self.revision += 1;
@@ -121,7 +114,7 @@ impl Etcd {
             }
             self.history.insert(self.revision, changes);
         }
-        Ok(Outcome::Committed(self.revision))
+        Ok(Outcome::Committed)
     }
 
     /// The newest revision.

@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cluster::decide;
+use cluster::decision::{Decision, Next, Proposal};
 use cluster::denied::Denied;
 use cluster::record::{Generations, Standing, UnixSeconds};
 use cluster::redeem::Redeem;
 use cluster::request::{Asks, Leaving, Offer, Request};
 use cluster::role::AnyRole;
-use cluster::state::State;
-use cluster::txn::{Granted, Txn};
+use cluster::txn::Granted;
+use cluster::view::View;
 use keys::cold_start::Epoch;
 use keys::ticket::Ticket;
 use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
@@ -27,7 +27,7 @@ use testkit::Random;
 
 use crate::cast;
 use crate::esp::Esps;
-use crate::etcd::{Etcd, Outcome};
+use crate::etcd::Etcd;
 use crate::laws::{Broken, Laws};
 
 /// How many events before a failure are shown.
@@ -86,9 +86,9 @@ impl fmt::Display for Failure {
 #[derive(Debug, Clone)]
 enum Event {
     /// Somebody asks a coordinator.
-    Ask { who: Who, request: Request, via: MachineId, tries: u32 },
+    Ask { who: Who, decision: Decision, via: MachineId },
     /// What a coordinator decided reaches etcd.
-    Commit { who: Who, request: Request, via: MachineId, tries: u32, txn: Txn },
+    Commit { who: Who, decision: Decision, via: MachineId, proposal: Proposal },
     /// A machine goes on, in whatever it is at.
     Live(u16),
     /// An owner asks for something.
@@ -149,17 +149,9 @@ enum Lie {
     Level,
 }
 
-/// What a coordinator has seen.
-struct Seen {
-    state: State,
-    revision: u64,
-}
-
-impl Seen {
-    /// Everything there is now.
-    fn read(etcd: &Etcd) -> Self {
-        Self { state: State::read(etcd.pairs()).expect("the laws read the same"), revision: etcd.revision() }
-    }
+/// Everything there is now, as a coordinator sees it.
+fn seen(etcd: &Etcd) -> View {
+    View::read(etcd.pairs(), etcd.revision()).expect("the laws read the same")
 }
 
 struct World {
@@ -169,7 +161,7 @@ struct World {
     agenda: BTreeMap<(u64, u64), Event>,
     etcd: Etcd,
     checked: u64,
-    coordinators: BTreeMap<MachineId, Seen>,
+    coordinators: BTreeMap<MachineId, View>,
     machines: BTreeMap<u16, Machine>,
     numbers: BTreeMap<MachineId, u16>,
     tickets: Vec<Ticket>,
@@ -202,7 +194,7 @@ impl World {
             sequence: 0,
             agenda: BTreeMap::new(),
             checked: 0,
-            coordinators: [(first, Seen::read(&etcd))].into(),
+            coordinators: [(first, seen(&etcd))].into(),
             etcd,
             machines: BTreeMap::new(),
             numbers: (1..plan.machines + 2).map(|n| (cast::id(n), n)).collect(),
@@ -236,7 +228,7 @@ impl World {
     fn live(&mut self) -> Result<(), Broken> {
         let vpn_prefix = if self.random.below(4) == 0 { "10.0.0.0/24".parse().expect("a prefix") } else { VPN_PREFIX };
         let request = Request::Create(Box::new(cast::creation(vpn_prefix)));
-        self.put(0, Event::Ask { who: Who::Owner, request, via: cast::id(1), tries: 0 });
+        self.put(0, Event::Ask { who: Who::Owner, decision: Decision::new(request), via: cast::id(1) });
         self.put(50, Event::Owner);
         self.put(30, Event::Reconcile(cast::id(1)));
         self.put(500, Event::CatchUp);
@@ -259,8 +251,8 @@ impl World {
 
     fn happen(&mut self, event: Event) -> Result<(), Broken> {
         match event {
-            Event::Ask { who, request, via, tries } => self.ask(who, request, via, tries)?,
-            Event::Commit { who, request, via, tries, txn } => self.commit(who, request, via, tries, &txn)?,
+            Event::Ask { who, decision, via } => self.ask(who, decision, via)?,
+            Event::Commit { who, decision, via, proposal } => self.commit(who, decision, via, proposal)?,
             Event::Live(n) => self.machine_goes_on(n),
             Event::Owner => self.owner_asks(),
             Event::Watch(id) => self.watch(id),
@@ -281,27 +273,23 @@ impl World {
     }
 
     /// A coordinator decides over what it has seen, unless it is off.
-    fn ask(&mut self, who: Who, request: Request, via: MachineId, tries: u32) -> Result<(), Broken> {
+    fn ask(&mut self, who: Who, decision: Decision, via: MachineId) -> Result<(), Broken> {
         let members = self.etcd.members();
         let now = self.clock(via);
         let Some(seen) = self.coordinators.get_mut(&via) else {
             self.unanswered(who); // no coordinator any more
             return Ok(());
         };
-        seen.state.see(members);
-        let decided = catch_unwind(AssertUnwindSafe(|| decide(&seen.state, &request, now)));
-        let decided = decided.map_err(|_| Broken { law: "decide never panics", how: format!("{request:?}") })?;
-        match decided {
-            Ok(txn) => {
-                let after = 1 + self.below(40);
-                self.put(after, Event::Commit { who, request, via, tries, txn });
-            }
-            Err(denied) => self.refused(who, &request, &denied)?,
-        }
+        seen.see(members);
+        let proposal = catch_unwind(AssertUnwindSafe(|| decision.propose(seen.state(), now)));
+        let how = || format!("{:?}", decision.request());
+        let proposal = proposal.map_err(|_| Broken { law: "decide never panics", how: how() })?;
+        let after = 1 + self.below(40);
+        self.put(after, Event::Commit { who, decision, via, proposal });
         Ok(())
     }
 
-    fn commit(&mut self, who: Who, request: Request, via: MachineId, tries: u32, txn: &Txn) -> Result<(), Broken> {
+    fn commit(&mut self, who: Who, mut decision: Decision, via: MachineId, proposal: Proposal) -> Result<(), Broken> {
         // The leader changes: whether it was committed, nobody is told.
         let (reaches, answered) = match self.random.below(30) {
             0 => (false, false),
@@ -312,18 +300,33 @@ impl World {
             self.unanswered(who);
             return Ok(());
         }
-        match self.etcd.commit(txn) {
-            Ok(Outcome::Committed(_)) => {
+        let Ok(outcome) = self.etcd.commit(proposal.txn()) else {
+            self.unanswered(who);
+            return Ok(());
+        };
+        match decision.after(proposal, outcome) {
+            Next::Answer(answer) => {
                 self.check()?;
-                self.laws.granted(txn.granted)?;
-                if answered { self.granted(who, txn.granted) } else { self.unanswered(who) }
+                if let Ok(granted) = answer {
+                    self.laws.granted(granted)?;
+                }
+                match answer {
+                    Ok(granted) if answered => self.granted(who, granted),
+                    Err(denied) if answered => self.refused(who, decision.request(), &denied)?,
+                    Ok(_) | Err(_) => self.unanswered(who),
+                }
             }
-            Ok(Outcome::Differs) if tries < MOST_TRIES => {
+            Next::Again { seen } => {
                 self.watch(via);
+                let view = self.coordinators.get(&via);
+                let how = || format!("{} has not seen revision {seen}", short(via));
+                if view.is_some_and(|view| view.revision() < seen) {
+                    return Err(Broken { law: "a watch tells what a transaction was refused for", how: how() });
+                }
                 let after = 1 + self.below(10);
-                self.put(after, Event::Ask { who, request, via, tries: tries + 1 });
+                self.put(after, Event::Ask { who, decision, via });
             }
-            Ok(Outcome::Differs) | Err(_) => self.unanswered(who),
+            Next::GiveUp => self.unanswered(who),
         }
         Ok(())
     }
@@ -347,20 +350,19 @@ impl World {
 
     fn watch(&mut self, id: MachineId) {
         let until = self.etcd.revision();
-        let Some(seen) = self.coordinators.get_mut(&id) else { return };
-        match self.etcd.watch(seen.revision, until) {
-            Ok(changes) => seen.state.apply(changes).expect("the laws read the same"),
-            Err(_) => *seen = Seen::read(&self.etcd),
+        let Some(view) = self.coordinators.get_mut(&id) else { return };
+        match self.etcd.watch(view.revision(), until) {
+            Ok(changes) => view.take(changes, until).expect("the laws read the same"),
+            Err(_) => *view = seen(&self.etcd),
         }
-        seen.revision = until;
         // Whoever is to coordinate runs the API as soon as etcd has it.
-        let wanted = seen.state.machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id);
+        let wanted = view.state().machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id);
         let members = self.etcd.members();
         let begins = |id: &MachineId| members.has(id) && self.machines[&self.numbers[id]].power == Power::On;
         let wanted: Vec<_> = wanted.filter(begins).collect();
         for id in wanted {
             if !self.coordinators.contains_key(&id) {
-                self.coordinators.insert(id, Seen::read(&self.etcd));
+                self.coordinators.insert(id, seen(&self.etcd));
                 self.etcd.set_up(id, true);
                 self.put(60, Event::Reconcile(id));
             }
@@ -371,13 +373,14 @@ impl World {
     fn reconcile(&mut self, id: MachineId) -> Result<(), Broken> {
         let after = 150 + self.below(300);
         let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let wanted = seen.state.machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect();
-        let step = seen.state.cluster().and_then(|_| self.etcd.members().next(&wanted));
-        let newest = seen.state.cold_start().newest();
+        let wanted = seen.state().machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect();
+        let step = seen.state().cluster().and_then(|_| self.etcd.members().next(&wanted));
+        let newest = seen.state().cold_start().newest();
         let others_hold = newest.is_some_and(|epoch| !epoch.holders().iter().eq(self.etcd.members().voters.keys()));
         self.put(after, Event::Reconcile(id));
         if others_hold {
-            self.put(1, Event::Ask { who: Who::Coordinator, request: Request::BeginEpoch, via: id, tries: 0 });
+            let decision = Decision::new(Request::BeginEpoch);
+            self.put(1, Event::Ask { who: Who::Coordinator, decision, via: id });
         }
         self.put(2, Event::Hold(id));
         if let Some(step) = step {
@@ -400,10 +403,10 @@ impl World {
     /// Writes the share that this voter is to hold, and says that it has it; by what it has seen, which may be old.
     fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
         let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let epochs = seen.state.cold_start();
+        let epochs = seen.state().cold_start();
         let Some(next) = &epochs.next else { return Ok(()) };
         let to_hold = next.epoch.holders().contains(&id) && !next.acknowledged.contains(&id);
-        let Some(machine) = seen.state.machine(&id).filter(|_| to_hold) else { return Ok(()) };
+        let Some(machine) = seen.state().machine(&id).filter(|_| to_hold) else { return Ok(()) };
         let stands = epochs.current.as_ref().map(Epoch::number);
         let (Generations::One(generation) | Generations::Rotating(generation)) = machine.generations;
         self.esps.write(id, machine.disk, generation, &next.epoch, stands);
@@ -411,9 +414,9 @@ impl World {
             self.esps.opens(epoch, &self.laws.disks(), &mut self.random)?;
         }
         let number = next.epoch.number();
-        let request = Request::AcknowledgeEpoch { machine: machine.key, number };
+        let decision = Decision::new(Request::AcknowledgeEpoch { machine: machine.key, number });
         let after = 1 + self.below(200);
-        self.put(after, Event::Ask { who: Who::Coordinator, request, via: id, tries: 0 });
+        self.put(after, Event::Ask { who: Who::Coordinator, decision, via: id });
         Ok(())
     }
 
@@ -430,7 +433,7 @@ impl World {
             }
             Power::On => {
                 if self.etcd.members().has(&id) {
-                    self.coordinators.insert(id, Seen::read(&self.etcd));
+                    self.coordinators.insert(id, seen(&self.etcd));
                     self.etcd.set_up(id, true);
                     self.put(80, Event::Reconcile(id));
                 }
@@ -472,10 +475,10 @@ impl World {
             // It asks two at once.
             let (request, after) = (request.clone(), 1 + self.below(20));
             let via = self.somewhere().unwrap_or(via);
-            self.put(after, Event::Ask { who, request, via, tries: 0 });
+            self.put(after, Event::Ask { who, decision: Decision::new(request), via });
         }
         let after = 1 + self.below(20);
-        self.put(after, Event::Ask { who, request, via, tries: 0 });
+        self.put(after, Event::Ask { who, decision: Decision::new(request), via });
         if self.random.below(15) == 0 {
             self.put(5, Event::Power(n, Power::Off));
         }
@@ -485,10 +488,10 @@ impl World {
         let after = 60 + self.below(250);
         self.put(after, Event::Owner);
         let Some(via) = self.somewhere() else { return };
-        let issued = self.coordinators[&via].state.tickets().count();
-        let owners = self.coordinators[&via].state.cluster().map_or(0, |cluster| cluster.owners.len());
+        let issued = self.coordinators[&via].state().tickets().count();
+        let owners = self.coordinators[&via].state().cluster().map_or(0, |cluster| cluster.owners.len());
         let (target, lost) = (cast::id(self.other()), self.random.below(2) == 0);
-        let machine = self.coordinators[&via].state.machine(&target).map(|machine| (machine.standing, machine.role));
+        let machine = self.coordinators[&via].state().machine(&target).map(|machine| (machine.standing, machine.role));
         let next = u16::try_from(issued).expect("few tickets");
         let asks = match (self.random.below(20), machine) {
             (0..7, _) if next < self.plan.tickets => Asks::IssueTicket(self.offer(next)),
@@ -507,7 +510,8 @@ impl World {
             _ => return, // it looks, and asks for nothing
         };
         let by = cast::owner(if self.random.below(25) == 0 { 2 } else { 1 }).key;
-        self.put(1, Event::Ask { who: Who::Owner, request: Request::Owner { by, asks }, via, tries: 0 });
+        let decision = Decision::new(Request::Owner { by, asks });
+        self.put(1, Event::Ask { who: Who::Owner, decision, via });
     }
 
     fn offer(&mut self, n: u16) -> Offer {
@@ -639,10 +643,10 @@ fn brief(event: &Event) -> String {
         | Request::AcknowledgeEpoch { .. } => format!("{request:?}"),
     };
     match event {
-        Event::Ask { who, request, via, tries } => {
-            format!("{who:?} asks {} ({tries}): {}", short(*via), asked(request))
+        Event::Ask { who, decision, via } => format!("{who:?} asks {}: {}", short(*via), asked(decision.request())),
+        Event::Commit { who, decision, via, .. } => {
+            format!("{} commits for {who:?}: {}", short(*via), asked(decision.request()))
         }
-        Event::Commit { who, request, via, .. } => format!("{} commits for {who:?}: {}", short(*via), asked(request)),
         Event::Live(_)
         | Event::Owner
         | Event::Watch(_)

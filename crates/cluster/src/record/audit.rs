@@ -9,6 +9,9 @@ use prost::Message as _;
 
 use super::{BadRecord, VERSION, decode, sized_if_there};
 
+/// How many lines are kept: the newest.
+pub const MOST_AUDIT_LINES: u64 = 10_000;
+
 /// What was decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLine {

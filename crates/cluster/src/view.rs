@@ -1,0 +1,75 @@
+//! What a coordinator has seen of etcd: the state, and the revision that it is of. Read once, then kept up by what a watch
+//! tells; when that has lost something, read again. It may be old: whoever decides over it has etcd say whether it still holds.
+
+use crate::members::Members;
+use crate::state::{BadState, Change, KeyValue, State};
+
+/// A state with its revision.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct View {
+    state: State,
+    revision: u64,
+}
+
+impl View {
+    /// Everything there was in one revision.
+    ///
+    /// # Errors
+    /// [`BadState`] names the key that cannot be understood.
+    pub fn read(pairs: impl IntoIterator<Item = KeyValue>, revision: u64) -> Result<Self, BadState> {
+        Ok(Self { state: State::read(pairs)?, revision })
+    }
+
+    /// What was changed since, up to `revision`: all changes of a revision in one call. Those that were seen before are none.
+    ///
+    /// # Errors
+    /// [`BadState`] names the key that cannot be understood; nothing was taken then.
+    pub fn take(&mut self, changes: impl IntoIterator<Item = Change>, revision: u64) -> Result<(), BadState> {
+        let seen = self.revision;
+        self.state.apply(changes.into_iter().filter(|change| change.mod_revision() > seen))?;
+        self.revision = seen.max(revision);
+        Ok(())
+    }
+
+    /// Takes what is seen of etcd's members.
+    pub fn see(&mut self, members: Members) {
+        self.state.see(members);
+    }
+
+    /// What is decided over.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Of which revision.
+    #[must_use]
+    pub const fn revision(&self) -> u64 {
+        self.revision
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Key;
+    use crate::record::Changes;
+
+    fn version(count: u64, mod_revision: u64) -> KeyValue {
+        KeyValue { key: Key::Version.bytes(), value: Changes(count).encode(), mod_revision }
+    }
+
+    #[test]
+    fn what_was_seen_before_changes_nothing_and_what_cannot_be_read_is_not_taken() {
+        let mut view = View::read([version(2, 7)], 9).expect("our own");
+        assert_eq!((view.state().version(), view.revision()), (Some((Changes(2), 7)), 9));
+        // A watch that began too early tells of the past.
+        view.take([Change::Put(version(1, 5))], 5).expect("our own");
+        assert_eq!((view.state().version(), view.revision()), (Some((Changes(2), 7)), 9));
+        let unread = KeyValue { key: b"/cairn/v1/other".to_vec(), value: vec![], mod_revision: 10 };
+        assert!(view.take([Change::Put(version(3, 10)), Change::Put(unread)], 10).is_err());
+        assert_eq!((view.state().version(), view.revision()), (Some((Changes(2), 7)), 9));
+        view.take([Change::Put(version(3, 10))], 12).expect("our own");
+        assert_eq!((view.state().version(), view.revision()), (Some((Changes(3), 10)), 12));
+    }
+}
