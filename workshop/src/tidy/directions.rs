@@ -50,6 +50,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("pki", Kind::Pure),
     ("supervise", Kind::Pure),
     ("api", Kind::Wire),
+    ("etcd", Kind::Wire),
     ("import", Kind::Privileged),
     ("probe", Kind::Privileged),
     ("sys", Kind::Privileged),

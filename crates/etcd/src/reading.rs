@@ -1,0 +1,160 @@
+//! All that Cairn keeps in etcd, read page by page, all pages of one revision. The audit is left out: nothing is decided by it.
+
+use std::ops::Range;
+
+use cluster::key::{AUDIT, PREFIX};
+use cluster::state::{BadState, KeyValue};
+use cluster::view::View;
+
+use crate::wire::etcdserverpb::{RangeRequest, RangeResponse};
+use crate::{BadAnswer, behind, header, number, pair};
+
+/// Keys of a page, some 100 KiB; with the largest records less than [`Reading::MOST_BYTES`].
+const PAGE: i64 = 256;
+
+/// A reading that is under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    pairs: Vec<KeyValue>,
+    /// Of the first page, and so of all.
+    revision: Option<u64>,
+    /// What the next page begins with.
+    range: Range<Vec<u8>>,
+    /// The range that comes then.
+    last: Option<Range<Vec<u8>>>,
+}
+
+impl Reading {
+    /// No page is larger.
+    pub const MOST_BYTES: usize = 32 << 20;
+
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn begin() -> Self {
+        let last = Some(behind(AUDIT)..behind(PREFIX));
+        Self { pairs: Vec::new(), revision: None, range: PREFIX.into()..AUDIT.into(), last }
+    }
+
+    /// The page to ask for. Before it answers the first one, etcd has its other members say what the newest revision is.
+    #[must_use]
+    pub fn page(&self) -> RangeRequest {
+        RangeRequest {
+            key: self.range.start.clone(),
+            range_end: self.range.end.clone(),
+            revision: self.revision.map_or(0, number),
+            limit: PAGE,
+            ..RangeRequest::default()
+        }
+    }
+
+    /// Takes a page. After the last one it is all that there is.
+    ///
+    /// # Errors
+    /// [`BadAnswer`]: begin anew.
+    pub fn take(&mut self, answer: RangeResponse) -> Result<Progress, BadAnswer> {
+        if self.revision.is_none() {
+            self.revision = Some(header(answer.header.as_ref())?);
+        }
+        for read in answer.kvs {
+            self.pairs.push(pair(read)?);
+        }
+        if answer.more {
+            let mut next = self.pairs.last().ok_or(BadAnswer::Page)?.key.clone();
+            next.push(0); // the first key that can be behind it
+            if next <= self.range.start {
+                return Err(BadAnswer::Page);
+            }
+            self.range.start = next;
+            return Ok(Progress::More);
+        }
+        match self.last.take() {
+            Some(last) => {
+                self.range = last;
+                Ok(Progress::More)
+            }
+            None => Ok(Progress::Done),
+        }
+    }
+
+    /// What was read.
+    ///
+    /// # Errors
+    /// [`BadState`] names the key that cannot be understood.
+    pub fn view(self) -> Result<View, BadState> {
+        View::read(self.pairs, self.revision.unwrap_or(0))
+    }
+}
+
+/// Whether there is more to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// Ask for the next page.
+    More,
+    /// Nothing.
+    Done,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use cluster::key::{AuditId, Key};
+    use cluster::record::{Changes, Holder};
+    use model::MachineId;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire;
+    use crate::wire::etcdserverpb::ResponseHeader;
+
+    /// What etcd answers, `limit` keys at a time.
+    fn answer(keys: &BTreeMap<Vec<u8>, Vec<u8>>, asked: &RangeRequest, limit: usize) -> RangeResponse {
+        let mut found = keys.range(asked.key.clone()..asked.range_end.clone());
+        let kvs = found.by_ref().take(limit).map(|(key, value)| wire::mvccpb::KeyValue {
+            key: key.clone(),
+            value: value.clone(),
+            mod_revision: 3,
+            ..wire::mvccpb::KeyValue::default()
+        });
+        let kvs = kvs.collect();
+        let header = Some(ResponseHeader { revision: 9, ..ResponseHeader::default() });
+        RangeResponse { header, kvs, more: found.next().is_some(), count: 0 }
+    }
+
+    proptest! {
+        #[test]
+        fn every_key_is_read_once_in_one_revision_and_the_audit_is_not(disks in 0_u8..40, lines in 0_u64..9, limit in 1_usize..9) {
+            let holder = Holder(MachineId([1; 16])).encode();
+            let disk = |n: u8| (Key::Disk(model::DiskUuid(model::Uuid([n; 16]))).bytes(), holder.clone());
+            let mut keys: BTreeMap<_, _> = (0..disks).map(disk).collect();
+            keys.extend((0..lines).map(|apart| (Key::Audit(AuditId { seconds: 1, apart }).bytes(), vec![0xff])));
+            keys.insert(Key::Version.bytes(), Changes(5).encode());
+            keys.insert(Key::Address([10, 118, 0, 1].into()).bytes(), holder.clone());
+            // Not ours.
+            keys.insert(b"/registry/pods".to_vec(), vec![]);
+            keys.insert(b"/cairn/v2/version".to_vec(), vec![]);
+            let mut reading = Reading::begin();
+            prop_assert_eq!(reading.page().revision, 0);
+            let mut pages = 0;
+            while reading.take(answer(&keys, &reading.page(), limit)).expect("an etcd's") == Progress::More {
+                pages += 1;
+                prop_assert_eq!(reading.page().revision, 9);
+                prop_assert!(pages < 100);
+            }
+            prop_assert_eq!(reading.pairs.len(), usize::from(disks) + 2);
+            let view = reading.view().expect("our own");
+            prop_assert_eq!((view.revision(), view.state().version()), (9, Some((Changes(5), 3))));
+        }
+    }
+
+    #[test]
+    fn a_page_that_leads_nowhere_is_refused() {
+        let mut reading = Reading::begin();
+        let header = Some(ResponseHeader::default());
+        assert_eq!(reading.take(RangeResponse::default()), Err(BadAnswer::Missing("header")));
+        assert_eq!(
+            reading.take(RangeResponse { header, more: true, ..RangeResponse::default() }),
+            Err(BadAnswer::Page)
+        );
+    }
+}
