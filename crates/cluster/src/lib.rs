@@ -12,7 +12,8 @@
 //! * [`request`], [`decide`](mod@decide), [`txn`], [`denied`]: what is asked, decided, written, and refused with its reason.
 //! * [`view`], [`decision`]: what was seen of etcd, and a request on its way through it.
 //! * [`members`]: etcd's members, and the next change of them.
-//! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered; [`peer`]: a machine, as all others hear of it.
+//! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
+//! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
 
 pub mod decide;
@@ -21,6 +22,7 @@ pub mod denied;
 pub mod key;
 pub mod members;
 pub mod peer;
+pub mod peers;
 pub mod record;
 pub mod redeem;
 pub mod request;

@@ -1,8 +1,9 @@
 //! What is in etcd, read: records by key, and who holds what. Built from pairs of one revision, then kept up by changes as
 //! they come; a batch that cannot be understood changes nothing. Decides nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::ops::Bound;
 
 use model::{DiskUuid, Ipv4Prefix, MachineId, NodeName, TicketId, VpnPubKey};
 
@@ -83,6 +84,9 @@ pub struct State {
     /// Names of machines that belong.
     names: BTreeMap<String, MachineId>,
     peers_revision: u64,
+    /// Who was written last in which revision: each machine once.
+    written: BTreeSet<(u64, MachineId)>,
+    written_in: BTreeMap<MachineId, u64>,
     members: Members,
 }
 
@@ -139,6 +143,10 @@ impl State {
             Read::ColdStart(epochs) => self.cold_start = epochs.unwrap_or_default(),
             Read::Machine(id, machine) => {
                 self.name(id, machine.as_deref());
+                if let Some(before) = self.written_in.insert(id, revision) {
+                    self.written.remove(&(before, id));
+                }
+                self.written.insert((revision, id));
                 set(&mut self.machines, id, machine.map(|machine| *machine));
                 self.peers_revision = self.peers_revision.max(revision);
             }
@@ -197,6 +205,12 @@ impl State {
     #[must_use]
     pub fn machine(&self, id: &MachineId) -> Option<&Machine> {
         self.machines.get(id)
+    }
+
+    /// The machines that were written behind this revision, in the order in which they were.
+    pub fn machines_since(&self, revision: u64) -> impl Iterator<Item = (&MachineId, &Machine)> {
+        let behind = self.written.range((Bound::Excluded((revision, MachineId([0xff; 16]))), Bound::Unbounded));
+        behind.filter_map(|(_, id)| self.machines.get_key_value(id))
     }
 
     /// All tickets that ever were, by id.

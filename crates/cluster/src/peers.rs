@@ -1,0 +1,268 @@
+//! Who a cluster's machines are, as coordinators tell it to everybody: whole, or what has changed since a version that the
+//! asker knows. Machines' records stay in etcd for good, each with the revision that wrote it; so whoever has read them all
+//! tells the difference to any version, and no coordinator has to have seen the change.
+//!
+//! ```text
+//!   State ─ news(known) ─► News ─► Known: the peers of one machine, and their version
+//! ```
+
+use std::collections::BTreeMap;
+
+use model::MachineId;
+
+use crate::peer::Peer;
+use crate::state::{PeerVersion, State};
+
+/// What a coordinator answers who asks for peers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// The asker knows all that there is.
+    Nothing,
+    /// The asker knows more: this coordinator has not seen it yet, and another one is to be asked.
+    Behind,
+    /// All machines.
+    Whole {
+        /// As of when.
+        version: PeerVersion,
+        /// They.
+        peers: BTreeMap<MachineId, Peer>,
+    },
+    /// The machines that were written since; none where one belongs no longer.
+    Changed {
+        /// What the asker knows.
+        since: PeerVersion,
+        /// What it knows with this.
+        version: PeerVersion,
+        /// They.
+        peers: BTreeMap<MachineId, Option<Peer>>,
+    },
+}
+
+impl State {
+    /// All machines that belong, as others need them.
+    #[must_use]
+    pub fn peers(&self) -> BTreeMap<MachineId, Peer> {
+        let belonging = self.machines().filter(|(_, machine)| machine.belongs());
+        belonging.map(|(id, machine)| (*id, Peer::of(machine))).collect()
+    }
+
+    /// What is to be told to a machine that knows the peers of a version, or none.
+    #[must_use]
+    pub fn news(&self, known: Option<PeerVersion>) -> News {
+        let version = self.peer_version();
+        match known {
+            Some(known) if known == version => News::Nothing,
+            Some(known) if known > version => News::Behind,
+            // After a recovery revisions count anew.
+            Some(known) if known.recoveries == version.recoveries => {
+                let written = self.machines_since(known.revision);
+                let peers = written.map(|(id, machine)| (*id, machine.belongs().then(|| Peer::of(machine)))).collect();
+                News::Changed { since: known, version, peers }
+            }
+            Some(_) | None => News::Whole { version, peers: self.peers() },
+        }
+    }
+}
+
+/// What one machine knows of the others.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Known {
+    version: Option<PeerVersion>,
+    peers: BTreeMap<MachineId, Peer>,
+}
+
+impl Known {
+    /// As of when; none before anything was heard.
+    #[must_use]
+    pub const fn version(&self) -> Option<PeerVersion> {
+        self.version
+    }
+
+    /// They.
+    #[must_use]
+    pub const fn peers(&self) -> &BTreeMap<MachineId, Peer> {
+        &self.peers
+    }
+
+    /// Takes an answer, and returns what is another than before. Answers of several coordinators may come in any order: one
+    /// that is older than what is known, or not about it, changes nothing.
+    pub fn take(&mut self, news: News) -> BTreeMap<MachineId, Option<Peer>> {
+        let (version, peers) = match news {
+            News::Nothing | News::Behind => return BTreeMap::new(),
+            News::Whole { version, peers } => {
+                let gone = self.peers.keys().filter(|id| !peers.contains_key(id)).map(|id| (*id, None));
+                let gone: Vec<_> = gone.collect();
+                (version, peers.into_iter().map(|(id, peer)| (id, Some(peer))).chain(gone).collect())
+            }
+            News::Changed { since, version, peers } => {
+                if self.version.is_none_or(|own| own < since) {
+                    return BTreeMap::new(); // what lies between is not known
+                }
+                (version, peers)
+            }
+        };
+        if self.version.is_some_and(|own| own >= version) {
+            return BTreeMap::new();
+        }
+        self.version = Some(version);
+        self.change(peers)
+    }
+
+    fn change(&mut self, mut peers: BTreeMap<MachineId, Option<Peer>>) -> BTreeMap<MachineId, Option<Peer>> {
+        peers.retain(|id, peer| self.peers.get(id) != peer.as_ref());
+        for (id, peer) in &peers {
+            match peer {
+                Some(peer) => drop(self.peers.insert(*id, peer.clone())),
+                None => drop(self.peers.remove(id)),
+            }
+        }
+        peers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::fixture;
+    use crate::key::Key;
+    use crate::record::{Cluster, Machine, Standing};
+    use crate::state::{Change, KeyValue};
+
+    /// What is written in one revision.
+    #[derive(Debug, Clone, Copy)]
+    enum Written {
+        /// This machine moves to another place.
+        Moves(u8),
+        /// This machine leaves.
+        Leaves(u8),
+        /// The cluster's record.
+        Cluster,
+    }
+
+    fn written() -> impl Strategy<Value = Written> {
+        prop_oneof![
+            4 => (1_u8..6).prop_map(Written::Moves),
+            1 => (1_u8..6).prop_map(Written::Leaves),
+            1 => Just(Written::Cluster),
+        ]
+    }
+
+    fn machine(n: u8, revision: u64) -> Machine {
+        let mut machine = fixture::machine(n);
+        let host = revision % 250 + 1;
+        let moved = format!("192.0.2.{host}:7838");
+        machine.endpoints.observed = vec![keys::endpoint::Endpoint::read(&moved).expect("an endpoint")];
+        machine
+    }
+
+    /// The states after each revision.
+    fn history(all: &[Written]) -> Vec<State> {
+        let mut state = State::default();
+        let mut states = vec![];
+        for (revision, written) in (1_u64..).zip(all) {
+            let put = |key: Key, value| Change::Put(KeyValue { key: key.bytes(), value, mod_revision: revision });
+            let change = match *written {
+                Written::Cluster => put(Key::Cluster, fixture::cluster().encode()),
+                Written::Moves(n) => {
+                    let machine = machine(n, revision);
+                    put(Key::Machine(machine.id()), machine.encode())
+                }
+                Written::Leaves(n) => {
+                    let mut machine = machine(n, revision);
+                    machine.standing = Standing::Removed;
+                    machine.times.removed = Some(fixture::NOW);
+                    put(Key::Machine(machine.id()), machine.encode())
+                }
+            };
+            state.apply([change]).expect("our own");
+            states.push(state.clone());
+        }
+        states
+    }
+
+    proptest! {
+        /// Whoever is asked, and in whatever order the answers come: two answers of who has seen all are enough.
+        ///
+        /// Proves: M2 M3
+        #[test]
+        fn any_interleaving_of_answers_converges(
+            all in prop::collection::vec(written(), 1..40),
+            asks in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..30),
+        ) {
+            let states = history(&all);
+            let mut known = Known::default();
+            let mut shown = BTreeMap::new();
+            let mut under_way = Vec::new();
+            for (whom, when) in asks {
+                under_way.push(states[whom.index(states.len())].news(known.version()));
+                let news = under_way.swap_remove(when.index(under_way.len()));
+                let before = known.version();
+                for (id, peer) in known.take(news) {
+                    // What is told to be another is another.
+                    let old = match peer {
+                        Some(peer) => shown.insert(id, peer),
+                        None => shown.remove(&id),
+                    };
+                    prop_assert!(old.as_ref() != shown.get(&id));
+                }
+                prop_assert!(known.version() >= before);
+                prop_assert_eq!(&shown, known.peers());
+                if let Some(version) = known.version() {
+                    let at = usize::try_from(version.revision).expect("few").max(1) - 1;
+                    prop_assert_eq!(known.peers(), &states[at].peers());
+                }
+            }
+            let newest = states.last().expect("one or more");
+            known.take(newest.news(known.version()));
+            prop_assert_eq!(known.peers(), &newest.peers());
+            prop_assert_eq!(newest.news(known.version()), News::Nothing);
+        }
+    }
+
+    /// Proves: M2
+    #[test]
+    fn who_knows_more_is_told_so_and_a_change_tells_of_no_other_machine() {
+        let states = history(&[Written::Moves(1), Written::Moves(2), Written::Moves(3), Written::Leaves(1)]);
+        let version = |at: usize| Some(states[at].peer_version());
+        assert_eq!(states[1].news(version(2)), News::Behind);
+        let News::Changed { since, version: now, peers } = states[3].news(version(1)) else { panic!("a difference") };
+        assert_eq!((Some(since), Some(now)), (version(1), version(3)));
+        let ids: Vec<_> = [1, 3].map(|n| fixture::machine(n).id()).into();
+        assert!(peers.len() == 2 && ids.iter().all(|id| peers.contains_key(id)), "{peers:?}");
+        assert_eq!(peers[&ids[0]], None);
+        assert!(matches!(states[3].news(None), News::Whole { peers, .. } if peers.len() == 2));
+        assert_eq!(states[3].machines_since(0).count(), 3, "each once");
+
+        // Not about what this machine knows: between the two something may lie.
+        let mut known = Known::default();
+        let gap = states[3].news(version(1));
+        assert!(known.take(gap.clone()).is_empty() && known.version().is_none());
+        known.take(states[0].news(None));
+        assert!(known.take(gap.clone()).is_empty() && known.version() == version(0));
+        known.take(states[1].news(known.version()));
+        assert_eq!((known.take(gap).len(), known.peers()), (2, &states[3].peers()));
+    }
+
+    /// Proves: M2
+    #[test]
+    fn after_a_recovery_all_is_told_and_what_was_before_changes_nothing() {
+        let before = history(&[Written::Moves(1), Written::Moves(2), Written::Moves(3)]);
+        let mut known = Known::default();
+        known.take(before[2].news(None));
+        let recovered = Cluster { recoveries: 1, ..fixture::cluster() };
+        let mut state = State::default();
+        let put = |key: Key, value| Change::Put(KeyValue { key: key.bytes(), value, mod_revision: 2 });
+        let one = machine(1, 1);
+        state
+            .apply([put(Key::Cluster, recovered.encode()), put(Key::Machine(one.id()), one.encode())])
+            .expect("our own");
+        assert!(matches!(state.news(known.version()), News::Whole { .. }), "though its revision is lower");
+        let late = before[2].news(known.version().map(|known| PeerVersion { revision: 1, ..known }));
+        known.take(state.news(known.version()));
+        assert_eq!(known.peers(), &state.peers());
+        assert!(known.take(late).is_empty() && known.take(before[2].news(None)).is_empty());
+        assert_eq!(before[2].news(known.version()), News::Behind);
+    }
+}
