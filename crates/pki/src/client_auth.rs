@@ -1,7 +1,8 @@
 //! The server's side of the public API: which certificate it shows to whom, the owner by key, everybody else a stranger.
 //!
 //! A machine's certificate says which machine it is, of which cluster, in which roles. It is shown to a client that names
-//! the machine (SNI, RFC 6066, section 3), which only one that knows it can; everybody else sees one that says nothing.
+//! the machine or its cluster (SNI, RFC 6066, section 3), which only one that knows it can; everybody else sees one that
+//! says nothing.
 //!
 //! A client that shows no certificate is a stranger and gets what the permission table gives to anybody. One that
 //! shows a certificate must be an owner: another key ends the handshake, so no request of it is ever read.
@@ -87,8 +88,8 @@ pub struct Named<'a> {
     pub identity: Identity<'a>,
 }
 
-/// The public API's TLS: the certificate of `named` to whoever asks for its name, `nameless` to everybody else; `owners`
-/// by their keys.
+/// The public API's TLS: the certificate of `named` to whoever asks for its name or its cluster's, `nameless` to everybody
+/// else; `owners` by their keys.
 ///
 /// # Errors
 /// [`TlsError`] when certificate and key do not fit.
@@ -109,6 +110,14 @@ pub fn server_config(
 /// [`IssueError::Encode`].
 pub fn owner_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
     self_signed(key, Some("cairn owner"), ExtendedKeyUsagePurpose::ClientAuth)
+}
+
+/// The certificate that a machine shows before its cluster issued one: self-signed, it says nothing but its key.
+///
+/// # Errors
+/// [`IssueError::Encode`].
+pub fn machine_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
+    self_signed(key, None, ExtendedKeyUsagePurpose::ClientAuth)
 }
 
 /// A server's certificate that says nothing but its key, which should be used for nothing else.
@@ -144,7 +153,10 @@ struct ByName {
 
 impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let asked_for = self.named.as_ref().filter(|(name, _)| hello.server_name() == Some(name));
+        let asked_for = self.named.as_ref().filter(|(name, _)| {
+            let cluster = name.split_once('.').map(|(_, cluster)| cluster);
+            hello.server_name().is_some_and(|asked| asked == name || Some(asked) == cluster)
+        });
         Some(Arc::clone(asked_for.map_or(&self.nameless, |(_, certified)| certified)))
     }
 }

@@ -166,7 +166,19 @@ pub const ETCD_PEER_NAME: &str = "peer.etcd.cairn.internal";
 /// The TLS name of a machine: `<machine_id>.<cluster_id>.cairn.internal`.
 #[must_use]
 pub fn machine_tls_name(machine: MachineId, cluster: ClusterId) -> String {
-    format!("{machine}.{cluster}.cairn.internal")
+    format!("{machine}.{}", cluster_tls_name(cluster))
+}
+
+/// The name by which any machine of a cluster is asked for: no certificate is for it.
+#[must_use]
+pub fn cluster_tls_name(cluster: ClusterId) -> String {
+    format!("{cluster}.cairn.internal")
+}
+
+/// The URI that says what a machine was when its certificate was issued.
+#[must_use]
+pub(crate) fn role_uri(cluster: ClusterId, role: ClusterRole) -> String {
+    format!("cairn://{cluster}/{role}")
 }
 
 impl Profile<'_> {
@@ -200,7 +212,7 @@ impl Profile<'_> {
                 ..server(
                     Cairn,
                     machine.to_string(),
-                    vec![dns(&machine_tls_name(machine, cluster)), Name::Uri(format!("cairn://{cluster}/{role}"))],
+                    vec![dns(&machine_tls_name(machine, cluster)), Name::Uri(role_uri(cluster, role))],
                     "serves its APIs and calls those of others as the same machine",
                 )
             },

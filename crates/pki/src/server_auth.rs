@@ -2,20 +2,22 @@
 //! the key that its name is made of, too.
 //!
 //! The command line knows a machine's authority by its key (`pinned`), PID 1 knows those of etcd and Kubernetes by
-//! their certificates (`under_authority`). No other root is ever asked.
+//! their certificates (`under_authority`). A machine that holds a ticket knows the cluster and its authority by their hashes,
+//! and no machine of it (`any_coordinator`). No other root is ever asked.
 
 use std::sync::Arc;
 
 use keys::identity;
+use model::{ClusterId, ClusterRole};
 use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, ClientConfig, Error};
 
-use crate::key::SpkiPin;
-use crate::profile::machine_tls_name;
+use crate::key::{PublicKey, SpkiPin};
+use crate::profile::{cluster_tls_name, machine_tls_name, role_uri};
 use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
-use crate::verify::{Purpose, VerifyError, public_key_of, verify};
+use crate::verify::{Purpose, VerifyError, not_before, public_key_of, uris, verify};
 
 /// TLS to a machine: the server shows a leaf for exactly the name dialled and made of its key, and, behind it, the
 /// authority's certificate, whose key is `authority`. With `identity` the client is the owner, without it a stranger.
@@ -40,6 +42,44 @@ pub fn under_authority(
     time: Arc<dyn TimeProvider>,
 ) -> Result<ClientConfig, TlsError> {
     tls::client(identity, Arc::new(Believed::Service(authority)), time)
+}
+
+/// TLS to any coordinator of `cluster`, dialled by [`cluster_tls_name`]: the server shows the certificate of one, made of
+/// its key, and, behind it, the authority's, whose key is `authority`. Dates are not looked at: a machine that joins may
+/// have a clock that is off, and the pin decides. The client shows `identity`.
+///
+/// # Errors
+/// [`TlsError`].
+pub fn any_coordinator(
+    cluster: ClusterId,
+    authority: SpkiPin,
+    identity: Identity<'_>,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ClientConfig, TlsError> {
+    tls::client(Some(identity), Arc::new(Believed::Coordinator(cluster, authority)), time)
+}
+
+/// Checks that `leaf` was issued to `key` as a machine of `cluster` by the authority of that certificate, whose key is
+/// `pin`. Dates are not looked at.
+///
+/// # Errors
+/// [`VerifyError`] says which check refused it.
+pub fn verify_member(
+    leaf: &CertificateDer<'_>,
+    authority: &CertificateDer<'_>,
+    cluster: ClusterId,
+    pin: SpkiPin,
+    key: &PublicKey,
+) -> Result<(), VerifyError> {
+    let shown = public_key_of(leaf).map_err(|_| VerifyError::OtherKey)?;
+    let of = public_key_of(authority).map_err(|_| VerifyError::OtherKey)?;
+    match key.as_ed25519() {
+        Some(ed25519) if shown == *key && of.pin() == pin => {
+            let name = machine_tls_name(identity::machine_id(&ed25519), cluster);
+            verify_machine(leaf, authority, &name, not_before(leaf)?)
+        }
+        Some(_) | None => Err(VerifyError::OtherKey),
+    }
 }
 
 /// Checks that `leaf` is the certificate of the machine called `name` (see [`crate::machine_tls_name`]), good at `now`.
@@ -68,6 +108,8 @@ pub fn verify_machine(
 enum Believed {
     /// A machine; it sends the certificate of the authority that has this key, behind its own.
     Machine(SpkiPin),
+    /// Some coordinator of this cluster; it sends the certificate of the authority that has this key, behind its own.
+    Coordinator(ClusterId, SpkiPin),
     /// A service under this authority; whatever it sends behind its own certificate is not looked at.
     Service(CertificateDer<'static>),
 }
@@ -86,7 +128,10 @@ impl ServerCertVerifier for Believed {
             (Self::Machine(pin), [authority]) if public_key_of(authority).map(|key| key.pin()) == Ok(*pin) => {
                 verify_machine(end_entity, authority, &name, now)
             }
-            (Self::Machine(_), _) => return Err(CertificateError::UnknownIssuer.into()),
+            (Self::Coordinator(cluster, pin), [authority]) if name == cluster_tls_name(*cluster) => {
+                verify_coordinator(end_entity, authority, *cluster, *pin)
+            }
+            (Self::Machine(_) | Self::Coordinator(..), _) => return Err(CertificateError::UnknownIssuer.into()),
             (Self::Service(authority), _) => verify(end_entity, authority, Purpose::Server(&name), now),
         }
         .map(|()| ServerCertVerified::assertion())
@@ -96,11 +141,24 @@ impl ServerCertVerifier for Believed {
     signatures_of_tls13!();
 }
 
+/// Whoever it is: a member by its own key, and a coordinator when its certificate was issued.
+fn verify_coordinator(
+    leaf: &CertificateDer<'_>,
+    authority: &CertificateDer<'_>,
+    cluster: ClusterId,
+    pin: SpkiPin,
+) -> Result<(), VerifyError> {
+    let key = public_key_of(leaf).map_err(|_| VerifyError::OtherKey)?;
+    verify_member(leaf, authority, cluster, pin, &key)?;
+    if uris(leaf)?.contains(&role_uri(cluster, ClusterRole::Coordinator)) { Ok(()) } else { Err(VerifyError::Role) }
+}
+
 /// The accusation in the words of TLS; the alert that goes out says no more than that.
 fn refused(error: &VerifyError) -> Error {
     match error {
         VerifyError::Authority(_) | VerifyError::Form(_) => CertificateError::BadEncoding,
         VerifyError::Name | VerifyError::WrongName(_) | VerifyError::OtherKey => CertificateError::NotValidForName,
+        VerifyError::Role => CertificateError::InvalidPurpose,
         VerifyError::Path(webpki::Error::CertExpired { .. }) => CertificateError::Expired,
         VerifyError::Path(webpki::Error::CertNotValidYet { .. }) => CertificateError::NotValidYet,
         VerifyError::Path(_) => CertificateError::UnknownIssuer,

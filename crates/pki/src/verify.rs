@@ -3,8 +3,11 @@
 //! Path building and signatures are webpki's; what is added here is that the extended key usage must be there, not
 //! merely not forbid, and that there are no intermediates: every authority signs its leaves itself.
 
+use std::time::Duration;
+
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert, aws_lc_rs::ECDSA_P256_SHA256};
+use x509_parser::extensions::GeneralName;
 
 use crate::key::{KeyError, PublicKey};
 
@@ -38,6 +41,9 @@ pub enum VerifyError {
     /// A machine's name that is not made of the keys that were shown.
     #[error("the machine's name is not that of its key and its cluster's")]
     OtherKey,
+    /// A machine that was no coordinator when its certificate was issued.
+    #[error("the machine is no coordinator")]
+    Role,
 }
 
 /// id-kp-serverAuth, 1.3.6.1.5.5.7.3.1 (RFC 5280, section 4.2.1.12), without tag and length.
@@ -71,6 +77,35 @@ pub fn verify(
         }
         Purpose::Client => Ok(()),
     }
+}
+
+/// From when on a certificate holds: the time to check it at where dates do not count.
+///
+/// # Errors
+/// [`VerifyError::Form`] when it cannot be read.
+pub(crate) fn not_before(certificate: &CertificateDer<'_>) -> Result<UnixTime, VerifyError> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| unreadable())?;
+    let seconds = u64::try_from(parsed.validity().not_before.timestamp()).map_err(|_| unreadable())?;
+    Ok(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+}
+
+/// The URIs among a certificate's alternative names.
+///
+/// # Errors
+/// [`VerifyError::Form`] when it cannot be read.
+pub(crate) fn uris(certificate: &CertificateDer<'_>) -> Result<Vec<String>, VerifyError> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| unreadable())?;
+    let names = parsed.subject_alternative_name().map_err(|_| unreadable())?;
+    let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
+    let uri = |name: &GeneralName<'_>| match name {
+        GeneralName::URI(uri) => Some((*uri).to_owned()),
+        _ => None, // every other kind of name
+    };
+    Ok(names.iter().filter_map(uri).collect())
+}
+
+const fn unreadable() -> VerifyError {
+    VerifyError::Form(webpki::Error::BadDer)
 }
 
 /// The public key a certificate speaks for. Says nothing about whether the certificate is good.

@@ -7,10 +7,15 @@ use std::time::Duration;
 
 use keys::identity;
 use model::{ClusterId, ClusterRole, MachineId, Secret};
-use pki::client_auth::{Named, NotAnOwner, Owners, Who, nameless_certificate, owner_certificate, server_config};
+use pki::client_auth::{
+    Named, NotAnOwner, Owners, Who, machine_certificate, nameless_certificate, owner_certificate, server_config,
+};
 use pki::danger::first_contact;
-use pki::server_auth::{pinned, under_authority};
-use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, UnixTime, machine_tls_name};
+use pki::server_auth::{any_coordinator, pinned, under_authority, verify_member};
+use pki::{
+    Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, UnixTime, VerifyError, cluster_tls_name,
+    machine_tls_name,
+};
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -132,6 +137,91 @@ fn handshake(client: ClientConfig, server: ServerConfig, name: &str) -> Result<F
     connect(&Arc::new(client), &Arc::new(server), name)
 }
 
+/// The client of a machine with the key `joiner` that holds a ticket for `cluster`.
+fn joins(cluster: &Cluster, joiner: &PrivateKey, seconds: u64) -> ClientConfig {
+    let identity = Identity { chain: vec![machine_certificate(joiner).unwrap()], key: joiner };
+    let authority = &cluster.authority;
+    any_coordinator(cluster_of(authority), authority.public().pin(), identity, clock(seconds)).unwrap()
+}
+
+/// Whoever knows the cluster by its ticket is shown a coordinator's certificate, whatever the clocks say.
+///
+/// Proves: S3 S4
+#[test]
+fn a_machine_with_a_ticket_believes_any_coordinator_of_the_tickets_cluster() {
+    let (cluster, joiner) = (Cluster::create(), key(7));
+    let name = cluster_tls_name(cluster_of(&cluster.authority));
+    for now in [1, NOW, NOW + (400 << 20)] {
+        let finished = handshake(joins(&cluster, &joiner, now), cluster.server(&[&joiner]), &name).unwrap();
+        let shown = finished.server.peer_certificates().unwrap();
+        assert_eq!(
+            pki::public_key_of(&shown[0]).unwrap(),
+            *joiner.public(),
+            "the machine key is the one that TLS proved"
+        );
+    }
+}
+
+/// Proves: S3 S4
+#[test]
+fn an_impostor_another_cluster_or_a_node_is_not_taken_for_a_coordinator() {
+    let (cluster, other, joiner) = (Cluster::create(), Cluster::create(), key(7));
+    let authority = &cluster.authority;
+    let name = cluster_tls_name(cluster_of(authority));
+    let refused = |server: ServerConfig, name: &str| match handshake(joins(&cluster, &joiner, NOW), server, name).err()
+    {
+        Some(Error::InvalidCertificate(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let shows = |leaf: &CertificateDer<'static>, behind: &Authority, key: &PrivateKey| {
+        always(vec![leaf.clone(), behind.certificate().clone()], key)
+    };
+    // Another cluster's CA, with and without our name.
+    let of_other = shows(&other.leaf, &other.authority, &other.machine);
+    assert_eq!(refused(of_other, &name), CertificateError::NotValidForName);
+    // An impostor whose own CA calls it a machine of our cluster, also with our CA's certificate behind it.
+    let lies = certify(&other.authority, machine_of(&cluster.machine), cluster_of(authority), &cluster.machine);
+    assert_eq!(refused(shows(&lies, &other.authority, &cluster.machine), &name), CertificateError::NotValidForName);
+    assert_eq!(refused(shows(&lies, authority, &cluster.machine), &name), CertificateError::UnknownIssuer);
+    // A certificate that our CA gave for another key, or in another cluster's name.
+    let other_key = certify(authority, machine_of(&cluster.machine), cluster_of(authority), &key(8));
+    assert_eq!(refused(shows(&other_key, authority, &key(8)), &name), CertificateError::NotValidForName);
+    let other_name = certify(authority, machine_of(&cluster.machine), cluster_of(&other.authority), &cluster.machine);
+    assert_eq!(refused(shows(&other_name, authority, &cluster.machine), &name), CertificateError::NotValidForName);
+    // A node.
+    let (machine, now) = (machine_of(&cluster.machine), Fixed(NOW).current_time().unwrap());
+    let profile = Profile::Machine { machine, cluster: cluster_of(authority), role: ClusterRole::Node };
+    let node = authority.issue(&profile, cluster.machine.public(), now).unwrap();
+    assert_eq!(refused(shows(&node, authority, &cluster.machine), &name), CertificateError::InvalidPurpose);
+    // No authority behind the leaf, a stranger's leaf, or another name dialled.
+    let alone = always(vec![cluster.leaf.clone()], &cluster.machine);
+    assert_eq!(refused(alone, &name), CertificateError::UnknownIssuer);
+    let nameless = always(vec![nameless_certificate(&cluster.boot).unwrap()], &cluster.boot);
+    assert_eq!(refused(nameless, &name), CertificateError::UnknownIssuer);
+    assert_eq!(refused(cluster.server(&[&joiner]), &cluster.name()), CertificateError::UnknownIssuer);
+}
+
+/// Proves: S4
+#[test]
+fn what_a_machine_is_issued_is_for_its_own_key_under_the_tickets_pin() {
+    let (cluster, other, joiner) = (Cluster::create(), Cluster::create(), key(7));
+    let authority = &cluster.authority;
+    let verify = |leaf: &CertificateDer<'_>, behind: &Authority, key: &PrivateKey| {
+        verify_member(leaf, behind.certificate(), cluster_of(authority), authority.public().pin(), key.public())
+    };
+    let leaf = certify(authority, machine_of(&joiner), cluster_of(authority), &joiner);
+    assert!(verify(&leaf, authority, &joiner).is_ok());
+    assert!(matches!(verify(&cluster.leaf, authority, &joiner), Err(VerifyError::OtherKey)), "another machine's");
+    assert!(matches!(verify(&leaf, &other.authority, &joiner), Err(VerifyError::OtherKey)), "another CA");
+    let forged = certify(&other.authority, machine_of(&joiner), cluster_of(authority), &joiner);
+    assert!(matches!(verify(&forged, authority, &joiner), Err(VerifyError::Path(_))), "not signed by the pinned CA");
+    let elsewhere = certify(authority, machine_of(&joiner), cluster_of(&other.authority), &joiner);
+    assert!(
+        matches!(verify(&elsewhere, authority, &joiner), Err(VerifyError::WrongName(_))),
+        "in another cluster's name"
+    );
+}
+
 /// Proves: Q1
 #[test]
 fn an_owner_is_known_by_key_and_a_client_without_certificate_is_a_stranger() {
@@ -233,7 +323,7 @@ fn a_machine_is_believed_by_the_key_its_name_is_made_of() {
 
 /// Proves: A8. Not even somebody who guesses at names learns which machine this is.
 #[test]
-fn whoever_does_not_name_the_machine_sees_a_certificate_that_says_nothing() {
+fn whoever_names_neither_machine_nor_cluster_sees_a_certificate_that_says_nothing() {
     let cluster = Cluster::create();
     let name = cluster.name();
     let (machine, rest) = name.split_at(32);
@@ -244,9 +334,10 @@ fn whoever_does_not_name_the_machine_sees_a_certificate_that_says_nothing() {
     let own = vec![cluster.leaf.clone(), cluster.authority.certificate().clone()];
     assert_eq!(shown(&name), own, "whoever knows it");
     assert_eq!(shown(&name.to_uppercase()), own, "names have no case");
-    let other = format!("{}{rest}", "0".repeat(32));
+    assert_eq!(shown(&rest[1..]), own, "whoever knows the cluster, by a ticket");
+    let (other, elsewhere) = (format!("{}{rest}", "0".repeat(32)), format!("{}.cairn.internal", "0".repeat(32)));
     // An address is no name: then there is no SNI at all.
-    for guess in ["192.0.2.1", "machine.cairn.internal", machine, &rest[1..], &other, &format!("a.{name}")] {
+    for guess in ["192.0.2.1", "cairn.internal", &elsewhere, machine, &other, &format!("a.{name}")] {
         let [nameless] = &shown(guess)[..] else { panic!("a chain for {guess}") };
         let (_, parsed) = x509_parser::parse_x509_certificate(nameless).unwrap();
         assert_eq!((parsed.subject().to_string(), parsed.issuer().to_string()), (String::new(), String::new()));
