@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use enrol::config::{ConfigError, Create, EnrolmentConfig, WithoutTpm};
+use enrol::config::{ConfigError, Create, EnrolmentConfig, Intent, WithoutTpm};
 use model::{
     BadNodeName, BadPrefix, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig,
     NodeName, VPN_PREFIX,
@@ -108,7 +108,7 @@ pub(crate) fn sign(
         node: choices.node_name.clone(),
         first_contact,
         network: network.map_or(Ok(NetworkConfig::Dhcp), StaticNetwork::read)?,
-        create: Create {
+        intent: Intent::Create(Create {
             owner_pub_key: key.public(),
             owner_recovery: owner.recovery_pub_key(),
             level: choices.level,
@@ -119,7 +119,7 @@ pub(crate) fn sign(
                 true => BTreeSet::new(),
                 false => KubernetesRole::ALL.iter().copied().collect(),
             },
-        },
+        }),
     };
     let bytes = config.sign(&key)?;
     let digest = enrol::config::digest(&bytes);
@@ -161,6 +161,11 @@ mod tests {
         network: StaticNetwork,
     }
 
+    fn create(config: &EnrolmentConfig) -> &Create {
+        let Intent::Create(create) = &config.intent else { panic!("it creates a cluster") };
+        create
+    }
+
     fn signed(line: &[&str]) -> Result<EnrolmentConfig, EnrolmentError> {
         let line = Line::try_parse_from([&["x"], line].concat()).unwrap();
         let owner = Owner::generate().unwrap();
@@ -168,7 +173,7 @@ mod tests {
         let signed = sign(&line.choices, Some(&line.network), secret, &owner)?;
         let read = enrol::config::read(&signed.bytes)?;
         assert_eq!(read.digest, signed.digest);
-        assert_eq!(read.config.create.owner_pub_key, owner.signing_key().public());
+        assert_eq!(create(&read.config).owner_pub_key, owner.signing_key().public());
         assert_eq!(read.config.first_contact.expose(), &[7; 32]);
         Ok(read.config)
     }
@@ -177,17 +182,19 @@ mod tests {
     #[test]
     fn what_is_signed_reads_back_as_it_was_chosen() {
         let plain = signed(&[]).unwrap();
-        assert_eq!((plain.create.level, plain.create.without_tpm), (Level::Authenticated, WithoutTpm::Refuse));
-        assert_eq!((plain.network, plain.node), (NetworkConfig::Dhcp, None));
-        assert!(KubernetesRole::ALL.iter().eq(&plain.create.kubernetes_roles));
+        let creates = create(&plain);
+        assert_eq!((creates.level, creates.without_tpm), (Level::Authenticated, WithoutTpm::Refuse));
+        assert_eq!((&plain.network, &plain.node), (&NetworkConfig::Dhcp, &None));
+        assert!(KubernetesRole::ALL.iter().eq(&creates.kubernetes_roles));
 
         let line = "--level encrypted --unprotected --node-name one --vpn-prefix 10.0.0.0/16 --no-kubernetes \
                     --static-address 192.0.2.10/24 --gateway 192.0.2.1 --dns 192.0.2.2";
         let chosen = signed(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
-        assert_eq!((chosen.create.level, chosen.create.without_tpm), (Level::Encrypted, WithoutTpm::Unprotected));
+        let creates = create(&chosen);
+        assert_eq!((creates.level, creates.without_tpm), (Level::Encrypted, WithoutTpm::Unprotected));
         assert_eq!(chosen.node, Some(NodeName::chosen("one").unwrap()));
-        assert_eq!(chosen.create.vpn_prefix.to_string(), "10.0.0.0/16");
-        assert!(chosen.create.kubernetes_roles.is_empty());
+        assert_eq!(creates.vpn_prefix.to_string(), "10.0.0.0/16");
+        assert!(creates.kubernetes_roles.is_empty());
         assert!(matches!(chosen.network, NetworkConfig::Static { prefix_bits: 24, gateway: Some(_), .. }));
     }
 

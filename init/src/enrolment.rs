@@ -17,10 +17,11 @@ use std::io;
 use std::net::SocketAddrV4;
 
 use enrol::asking::{self, Answer, Asking, Event, Given};
+use enrol::config::Unserved;
 use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, Seal, decide};
 use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
-use enrol::wait::{Failure, Wait};
+use enrol::wait::{Failure, Reason, Wait};
 use keys::data_key::Holder;
 use model::{Chain, ClusterId, PowerOn, Secret, Underway, Waiting};
 use tokio::sync::mpsc;
@@ -114,6 +115,9 @@ impl Enrolment {
                 Report::Share(locked) => tracing::warn!(%locked, "a share does not open"),
                 Report::SenselessShare(_) => tracing::warn!("{report}"),
                 Report::OneShareOf { .. } | Report::ConfigIgnored => tracing::info!("{report}"),
+                Report::NotAccepted(why) => {
+                    tracing::warn!(reason = %Chain(why), "an answer of the cluster is not taken")
+                }
             }
         }
         Ok(found)
@@ -127,6 +131,10 @@ impl Enrolment {
     pub(crate) async fn act(&mut self, decision: Decision, power_on: PowerOn) -> Result<Outcome, CloseError> {
         let (underway, prepared) = match decision {
             Decision::Wait(wait, seal) => return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, seal)),
+            Decision::Join(_) | Decision::Admitted(_) => {
+                let wait = Wait::NeedsOwner(Reason::Config(Unserved::Redeem.into()));
+                return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, None));
+            }
             Decision::Create(creation) => {
                 let underway = power_on.enrols();
                 self.board.underway(&underway, "creating a cluster");

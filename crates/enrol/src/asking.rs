@@ -17,6 +17,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{self, ConfigError};
 use crate::found::Seal;
+use crate::join::Admission;
 use crate::plan::Step;
 use crate::wait::{Failure, Reason, Wait};
 
@@ -37,6 +38,8 @@ pub enum Question {
         /// The half's generation: from the committed data header.
         generation: u32,
     },
+    /// To be let in by the cluster of its ticket. Asked for once: whoever asks goes on by itself.
+    Admission,
     /// Somebody who mends what is wrong, and then has it tried again. Asked once.
     Retry,
 }
@@ -48,6 +51,8 @@ pub enum Answer {
     Config(Zeroizing<Vec<u8>>),
     /// The cluster's half.
     ClusterHalf(ClusterHalf),
+    /// What lets the machine in.
+    Admission(Box<Admission>),
     /// It may work now.
     Retry,
 }
@@ -59,6 +64,8 @@ pub struct Given {
     pub config: Option<Zeroizing<Vec<u8>>>,
     /// It counts where no share of the machine's own opens.
     pub half: Option<ClusterHalf>,
+    /// It counts for the machine that asked for it.
+    pub admission: Option<Box<Admission>>,
 }
 
 /// What happened.
@@ -107,6 +114,8 @@ pub struct Asking {
 enum State {
     /// For a config.
     Config,
+    /// To be let in.
+    Admission,
     /// For the cluster's half, which has to open this header.
     ClusterHalf { seal: Box<Seal>, header: Box<Copies>, question: Question, next: Instant, pause: Duration },
     /// For somebody to mend it.
@@ -123,6 +132,10 @@ impl Asking {
             (Wait::Blank, _) => {
                 out.push(Effect::Ask(Question::Config));
                 State::Config
+            }
+            (Wait::LetIn(_), _) => {
+                out.push(Effect::Ask(Question::Admission));
+                State::Admission
             }
             (Wait::AwaitingKeys { generation, header }, Some(seal)) => {
                 let question = Question::ClusterHalf { disk: seal.body.disk, generation: *generation };
@@ -168,7 +181,7 @@ impl Asking {
     pub const fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         match &self.state {
             State::ClusterHalf { next, .. } => Some((*next, "the cluster is asked for its half of the data key")),
-            State::Config | State::Retry | State::Over => None,
+            State::Config | State::Admission | State::Retry | State::Over => None,
         }
     }
 
@@ -176,16 +189,23 @@ impl Asking {
         match (&self.state, answer) {
             (State::Config, Answer::Config(bytes)) => {
                 config::read(&bytes).map_err(Refused::Config)?;
-                Ok(Given { config: Some(bytes), half: None })
+                Ok(Given { config: Some(bytes), ..Given::default() })
             }
             (State::ClusterHalf { seal, header, .. }, Answer::ClusterHalf(half)) => {
                 let body = &seal.body;
                 open(header, &body.local_key, Some(&half), &body.expected()).map_err(Refused::ClusterHalf)?;
-                Ok(Given { config: None, half: Some(half) })
+                Ok(Given { half: Some(half), ..Given::default() })
             }
-            (State::Config | State::ClusterHalf { .. } | State::Retry, Answer::Retry) => Ok(Given::default()),
-            (State::Config | State::Retry | State::Over, Answer::ClusterHalf(_))
-            | (State::ClusterHalf { .. } | State::Retry | State::Over, Answer::Config(_))
+            // Whether it fits is decided with the attempt that is read again.
+            (State::Admission, Answer::Admission(admission)) => {
+                Ok(Given { admission: Some(admission), ..Given::default() })
+            }
+            (State::Config | State::Admission | State::ClusterHalf { .. } | State::Retry, Answer::Retry) => {
+                Ok(Given::default())
+            }
+            (State::Config | State::Admission | State::Retry | State::Over, Answer::ClusterHalf(_))
+            | (State::Admission | State::ClusterHalf { .. } | State::Retry | State::Over, Answer::Config(_))
+            | (State::Config | State::ClusterHalf { .. } | State::Retry | State::Over, Answer::Admission(_))
             | (State::Over, Answer::Retry) => Err(Refused::NotAsked),
         }
     }
@@ -206,6 +226,7 @@ impl Wait {
             Self::Failed(Failure::Create(step, _) | Failure::Open(step, _)) => matches!(step, Step::Cap),
             Self::Failed(Failure::Tpm(_) | Failure::Keys(_) | Failure::Ready(_) | Failure::Refused(..))
             | Self::Blank
+            | Self::LetIn(_)
             | Self::AwaitingKeys { .. } => false,
         }
     }

@@ -1,7 +1,7 @@
 //! The enrolment config: what the owner signed for one machine. Read strictly, refused by name, never half believed.
 //!
 //! ```text
-//! message Signed { bytes body = 1; bytes signature = 2; }     // Ed25519 of the owner that Create names, purpose enrol
+//! message Signed { bytes body = 1; bytes signature = 2; }     // Ed25519 of the owner that the intent names, purpose enrol
 //! message EnrolmentConfig {
 //!   bytes golden_ticket = 1; string node_id = 2; uint32 version = 3; bytes first_contact = 4; Network network = 5;
 //!   oneof intent { Create create = 6; Redeem redeem = 7; Register register = 8; }
@@ -10,6 +10,7 @@
 //!   bytes owner_pub_key = 1; bytes owner_recovery_pub_key = 2; uint32 level = 3; uint32 cold_start = 4;
 //!   bool unprotected = 5; Prefix vpn_prefix = 6; repeated uint32 kubernetes_roles = 7 [packed = false];
 //! }
+//! message Redeem { bytes owner_pub_key = 1; uint32 level = 2; bool unprotected = 3; }      // golden_ticket: the ticket
 //! ```
 //! The version is looked at first, so that a newer config is called newer and not malformed. The signature is verified
 //! before anything is believed but the key that must have made it.
@@ -23,9 +24,11 @@ use keys::network::{self, BadNetwork, NETWORK, NetworkWire, PREFIX, PrefixWire};
 use keys::numbers::{self, BadRoles};
 use keys::purpose::Purpose;
 use keys::recovery::RecoveryPubKey;
+use keys::ticket::{BadTicket, Ticket};
 use keys::wiped;
 use model::{
     BadNodeName, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig, NodeName,
+    OwnerPubKey,
 };
 use prost::Message as _;
 use zeroize::{Zeroize, Zeroizing};
@@ -48,8 +51,17 @@ pub struct EnrolmentConfig {
     pub first_contact: FirstContact,
     /// How the machine gets its public addresses.
     pub network: NetworkConfig,
-    /// The cluster to create: the one intent this version serves.
-    pub create: Create,
+    /// What becomes of it.
+    pub intent: Intent,
+}
+
+/// What becomes of a machine.
+#[derive(Debug)]
+pub enum Intent {
+    /// The first machine of a cluster.
+    Create(Create),
+    /// A machine of a cluster that there is, which lets it in by a ticket.
+    Redeem(Redeem),
 }
 
 /// A cluster to create, with this machine as its first.
@@ -69,6 +81,19 @@ pub struct Create {
     pub vpn_prefix: Ipv4Prefix,
     /// What the machine runs of Kubernetes.
     pub kubernetes_roles: BTreeSet<KubernetesRole>,
+}
+
+/// A ticket to redeem.
+#[derive(Debug)]
+pub struct Redeem {
+    /// The owner who signed the config. A cluster that is not theirs does not let the machine in.
+    pub owner_pub_key: OwnerPubKey,
+    /// What lets the machine in.
+    pub ticket: Ticket,
+    /// How data is protected on the disk; fixed when the machine joins. The cluster may refuse it as too low.
+    pub level: Level,
+    /// Whether a machine without a TPM may keep its seal root in clear.
+    pub without_tpm: WithoutTpm,
 }
 
 /// What the owner says about a machine without a TPM.
@@ -140,6 +165,15 @@ pub enum ConfigError {
     /// Its Kubernetes roles are no set that this version knows.
     #[error("the enrolment config names {0}")]
     KubernetesRoles(BadRoles),
+    /// A ticket that is none.
+    #[error("the enrolment config's ticket cannot be used")]
+    Ticket(#[from] BadTicket),
+    /// Nothing to redeem.
+    #[error("the enrolment config asks to redeem a ticket, and holds none")]
+    NoTicket,
+    /// Who creates a cluster joins none.
+    #[error("the enrolment config holds a ticket, and does not ask to redeem it")]
+    TicketUnasked,
     /// Well formed, but beyond this version.
     #[error("this version of Cairn cannot serve the enrolment config")]
     Unserved(#[from] Unserved),
@@ -148,10 +182,7 @@ pub enum ConfigError {
 /// What this version cannot serve yet, or this machine cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unserved {
-    /// To join a cluster by ticket.
-    #[error("it holds a golden ticket, and machines cannot join by ticket yet")]
-    GoldenTicket,
-    /// To join a cluster by ticket.
+    /// To join a cluster by ticket: decided, and not performed yet.
     #[error("it asks to redeem a ticket, and machines cannot join by ticket yet")]
     Redeem,
     /// To ask for approval.
@@ -205,19 +236,15 @@ pub fn read(bytes: &[u8]) -> Result<Verified, ConfigError> {
         Some(_) | None => strict::check(&signed.body, &CONFIG)?,
     }
     let wire: ConfigWire = wiped::decode(&signed.body).map_err(|_| Malformed::Truncated(CONFIG.name))?;
-    let create = match &wire.intent {
-        Some(IntentWire::Create(create)) => create,
-        Some(IntentWire::Redeem(_)) => return Err(Unserved::Redeem.into()),
-        Some(IntentWire::Register(_)) => return Err(Unserved::Register.into()),
-        None => return Err(Malformed::NoArm { message: CONFIG.name, oneof: "intent" }.into()),
+    let intent = wire.intent.as_ref().ok_or(Malformed::NoArm { message: CONFIG.name, oneof: "intent" })?;
+    let owner = match intent {
+        IntentWire::Create(create) => &create.owner_pub_key,
+        IntentWire::Redeem(redeem) => &redeem.owner_pub_key,
+        IntentWire::Register(_) => return Err(Unserved::Register.into()),
     };
-    let owner_pub_key: [u8; 32] = create
-        .owner_pub_key
-        .as_slice()
-        .try_into()
-        .map_err(|_| ConfigError::OwnerKeySize(create.owner_pub_key.len()))?;
-    verify(&owner_pub_key, Purpose::Enrol, &signed.body, &signature).map_err(|_| ConfigError::Signature)?;
-    Ok(Verified { config: EnrolmentConfig::believe(&wire, create, owner_pub_key)?, digest: digest(bytes) })
+    let owner: [u8; 32] = owner.as_slice().try_into().map_err(|_| ConfigError::OwnerKeySize(owner.len()))?;
+    verify(&owner, Purpose::Enrol, &signed.body, &signature).map_err(|_| ConfigError::Signature)?;
+    Ok(Verified { config: EnrolmentConfig::believe(&wire, intent, owner)?, digest: digest(bytes) })
 }
 
 impl EnrolmentConfig {
@@ -236,7 +263,11 @@ impl EnrolmentConfig {
     /// # Errors
     /// [`Unserved::NoTpm`] when a TPM is needed and not there, [`Unserved::ZeroPcr`] when there is a useless one.
     pub fn fits(&self, tpm: Tpm) -> Result<(), Unserved> {
-        match (tpm, self.create.without_tpm) {
+        let without_tpm = match &self.intent {
+            Intent::Create(create) => create.without_tpm,
+            Intent::Redeem(redeem) => redeem.without_tpm,
+        };
+        match (tpm, without_tpm) {
             (Tpm::Absent, WithoutTpm::Refuse) => Err(Unserved::NoTpm),
             (Tpm::ZeroPcr(pcr), _) => Err(Unserved::ZeroPcr(pcr)),
             (Tpm::Present, _) | (Tpm::Absent, WithoutTpm::Unprotected) => Ok(()),
@@ -244,10 +275,7 @@ impl EnrolmentConfig {
     }
 
     /// The meaning of a body whose signature was verified.
-    fn believe(wire: &ConfigWire, create: &CreateWire, owner_pub_key: [u8; 32]) -> Result<Self, ConfigError> {
-        if wire.golden_ticket.is_some() {
-            return Err(Unserved::GoldenTicket.into());
-        }
+    fn believe(wire: &ConfigWire, intent: &IntentWire, owner: [u8; 32]) -> Result<Self, ConfigError> {
         let first_contact = secret(&wire.first_contact)
             .map(FirstContact)
             .ok_or(ConfigError::FirstContactSize(wire.first_contact.len()))?;
@@ -258,28 +286,54 @@ impl EnrolmentConfig {
         Ok(Self {
             node: wire.node_id.as_deref().map(NodeName::chosen).transpose()?,
             first_contact,
-            create: Create::believe(create, owner_pub_key, &network)?,
+            intent: match (intent, wire.golden_ticket.as_deref()) {
+                (IntentWire::Create(create), None) => Intent::Create(Create::believe(create, owner, &network)?),
+                (IntentWire::Redeem(redeem), Some(ticket)) => Intent::Redeem(Redeem::believe(redeem, owner, ticket)?),
+                (IntentWire::Redeem(_), None) => return Err(ConfigError::NoTicket),
+                (IntentWire::Create(_), Some(_)) => return Err(ConfigError::TicketUnasked),
+                (IntentWire::Register(_), _) => return Err(Unserved::Register.into()),
+            },
             network,
         })
     }
 
     pub(crate) fn to_wire(&self) -> ConfigWire {
-        let create = &self.create;
+        let (golden_ticket, intent) = match &self.intent {
+            Intent::Create(create) => (None, IntentWire::Create(create.to_wire())),
+            Intent::Redeem(redeem) => (Some(redeem.ticket.encode().to_vec()), IntentWire::Redeem(redeem.to_wire())),
+        };
         ConfigWire {
-            golden_ticket: None,
+            golden_ticket,
             node_id: self.node.as_ref().map(|node| node.as_str().to_owned()),
             version: VERSION,
             first_contact: self.first_contact.expose().to_vec(),
             network: network::network_to_wire(&self.network),
-            intent: Some(IntentWire::Create(CreateWire {
-                owner_pub_key: create.owner_pub_key.to_vec(),
-                owner_recovery_pub_key: create.owner_recovery.bytes().to_vec(),
-                level: numbers::level::number(create.level),
-                cold_start: numbers::cold_start::number(create.cold_start),
-                unprotected: create.without_tpm == WithoutTpm::Unprotected,
-                vpn_prefix: network::prefix_to_wire(create.vpn_prefix),
-                kubernetes_roles: numbers::of_kubernetes_roles(&create.kubernetes_roles),
-            })),
+            intent: Some(intent),
+        }
+    }
+}
+
+impl WithoutTpm {
+    const fn of(unprotected: bool) -> Self {
+        if unprotected { Self::Unprotected } else { Self::Refuse }
+    }
+}
+
+impl Redeem {
+    fn believe(wire: &RedeemWire, owner: [u8; 32], ticket: &[u8]) -> Result<Self, ConfigError> {
+        Ok(Self {
+            owner_pub_key: OwnerPubKey(owner),
+            ticket: Ticket::decode(ticket)?,
+            level: numbers::level::of(wire.level).ok_or(ConfigError::Level(wire.level))?,
+            without_tpm: WithoutTpm::of(wire.unprotected),
+        })
+    }
+
+    fn to_wire(&self) -> RedeemWire {
+        RedeemWire {
+            owner_pub_key: self.owner_pub_key.0.to_vec(),
+            level: numbers::level::number(self.level),
+            unprotected: self.without_tpm == WithoutTpm::Unprotected,
         }
     }
 }
@@ -299,10 +353,22 @@ impl Create {
                 Some(ColdStart::Manual) => return Err(Unserved::ManualColdStart.into()),
                 None => return Err(ConfigError::ColdStart(wire.cold_start)),
             },
-            without_tpm: if wire.unprotected { WithoutTpm::Unprotected } else { WithoutTpm::Refuse },
+            without_tpm: WithoutTpm::of(wire.unprotected),
             vpn_prefix: network::vpn_prefix_from_wire(&wire.vpn_prefix, network)?,
             kubernetes_roles,
         })
+    }
+
+    fn to_wire(&self) -> CreateWire {
+        CreateWire {
+            owner_pub_key: self.owner_pub_key.to_vec(),
+            owner_recovery_pub_key: self.owner_recovery.bytes().to_vec(),
+            level: numbers::level::number(self.level),
+            cold_start: numbers::cold_start::number(self.cold_start),
+            unprotected: self.without_tpm == WithoutTpm::Unprotected,
+            vpn_prefix: network::prefix_to_wire(self.vpn_prefix),
+            kubernetes_roles: numbers::of_kubernetes_roles(&self.kubernetes_roles),
+        }
     }
 }
 
@@ -323,8 +389,8 @@ const CONFIG: Message = Message {
         Field { number: 4, name: "first_contact", kind: Kind::Bytes, rule: Rule::Required },
         Field { number: 5, name: "network", kind: Kind::Message(&NETWORK), rule: Rule::Required },
         Field { number: 6, name: "create", kind: Kind::Message(&CREATE), rule: Rule::Arm("intent") },
-        // What these hold is not fixed yet; they are refused as a whole.
-        Field { number: 7, name: "redeem", kind: Kind::Bytes, rule: Rule::Arm("intent") },
+        Field { number: 7, name: "redeem", kind: Kind::Message(&REDEEM), rule: Rule::Arm("intent") },
+        // What it holds is not fixed yet; it is refused as a whole.
         Field { number: 8, name: "register", kind: Kind::Bytes, rule: Rule::Arm("intent") },
     ],
 };
@@ -342,7 +408,7 @@ const CREATE: Message = Message {
     ],
 };
 
-/// Its body holds the first contact secret in clear.
+/// Its body holds the first contact secret and the ticket in clear.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
 pub(crate) struct SignedWire {
@@ -373,8 +439,8 @@ pub(crate) struct ConfigWire {
 pub(crate) enum IntentWire {
     #[prost(message, tag = "6")]
     Create(CreateWire),
-    #[prost(bytes = "vec", tag = "7")]
-    Redeem(Vec<u8>),
+    #[prost(message, tag = "7")]
+    Redeem(RedeemWire),
     #[prost(bytes = "vec", tag = "8")]
     Register(Vec<u8>),
 }
@@ -395,6 +461,14 @@ pub(crate) struct CreateWire {
     pub(crate) vpn_prefix: PrefixWire,
     #[prost(uint32, repeated, packed = "false", tag = "7")]
     pub(crate) kubernetes_roles: Vec<u32>,
+}
+
+formats::strict_message! {
+    struct RedeemWire, REDEEM = "Redeem" {
+        1 required bytes owner_pub_key;
+        2 required u32 level;
+        3 required bool unprotected;
+    }
 }
 
 impl ConfigWire {
@@ -429,5 +503,6 @@ impl std::fmt::Debug for ConfigWire {
 impl Drop for ConfigWire {
     fn drop(&mut self) {
         self.first_contact.zeroize();
+        self.golden_ticket.zeroize();
     }
 }

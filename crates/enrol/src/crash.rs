@@ -1,13 +1,15 @@
-//! Power cuts during create: after any effect, in the middle of any write, any number of times.
+//! Power cuts during create and join: after any effect, in the middle of any write, any number of times.
 
 use model::Level;
 use proptest::prelude::*;
+
+use keys::seal::attempt_slot;
 
 use crate::found::{Files, Slots};
 use crate::world::{Chip, Cut, Ended, World, finished};
 
 /// More effects than any plan has.
-const MOST_EFFECTS: usize = 24;
+const MOST_EFFECTS: usize = 26;
 /// Sectors of a header copy, and of a slot: none, the first few, all but one, all.
 const TEARS: [usize; 9] = [0, 1, 2, 3, 7, 8, 64, 127, 128];
 
@@ -26,6 +28,8 @@ fn outlive(mut world: World, cuts: &[Cut]) -> World {
         }
     }
     assert!(world.files.config.is_none(), "the config is gone after {cuts:?}");
+    let seals = &world.files.seal.0;
+    assert_eq!(attempt_slot([&seals[0], &seals[1]]), None, "an attempt is left after {cuts:?}");
     assert_eq!(world.boot(None), Ended::Running(committed.expect("it ran")), "and it comes back");
     world
 }
@@ -44,6 +48,23 @@ fn a_cut_after_any_effect_and_at_any_sector_ends_in_a_finished_machine() {
     }
 }
 
+/// A one-use ticket admits the machine that was cut, however often: the store would refuse any other.
+///
+/// Proves: D4 S3 S4
+#[test]
+fn a_cut_in_a_join_resumes_as_the_same_machine() {
+    for level in Level::ALL {
+        for tpm in [Some(Chip::default()), None] {
+            for after in 0..MOST_EFFECTS {
+                for sectors in TEARS {
+                    let world = outlive(World::invited(*level, tpm.clone()), &[Cut { after, sectors }]);
+                    assert_eq!(world.store.admitted.len(), 1);
+                }
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
@@ -56,6 +77,17 @@ proptest! {
     ) {
         let cuts: Vec<_> = cuts.into_iter().map(|(after, sectors)| Cut { after, sectors }).collect();
         outlive(World::flashed(level, tpm), &cuts);
+    }
+
+    /// Proves: D4 S4
+    #[test]
+    fn any_row_of_cuts_of_a_join_ends_in_one_member(
+        level in prop::sample::select(Level::ALL),
+        tpm in prop::sample::select(vec![Some(Chip::default()), None]),
+        cuts in prop::collection::vec((0..MOST_EFFECTS, 0usize..=128), 0..6),
+    ) {
+        let cuts: Vec<_> = cuts.into_iter().map(|(after, sectors)| Cut { after, sectors }).collect();
+        prop_assert_eq!(outlive(World::invited(level, tpm), &cuts).store.admitted.len(), 1);
     }
 
     /// Proves: S11
@@ -78,10 +110,11 @@ proptest! {
 /// Proves: D4
 #[test]
 fn an_effect_that_fails_closes_the_data_and_the_next_boot_goes_on_or_starts_over() {
-    for level in Level::ALL {
+    for (level, made) in Level::ALL.iter().flat_map(|level| [(level, World::flashed as Made), (level, World::invited)])
+    {
         let mut failed = 0;
         for effect in 0..MOST_EFFECTS {
-            let mut world = World::flashed(*level, Some(Chip::default()));
+            let mut world = made(*level, Some(Chip::default()));
             match world.boot_failing_at(effect) {
                 Ended::Waiting(why) => {
                     failed += 1;
@@ -96,3 +129,6 @@ fn an_effect_that_fails_closes_the_data_and_the_next_boot_goes_on_or_starts_over
         assert!(failed >= 15, "{failed} effects failed at {level}");
     }
 }
+
+/// Makes a disk to begin with.
+type Made = fn(Level, Option<Chip>) -> World;

@@ -1,12 +1,20 @@
 //! What the tests of this crate start from.
 
 use std::net::Ipv4Addr;
+use std::sync::OnceLock;
 
-use keys::identity::SigningKey;
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use keys::derive::sha256;
+use keys::directory::Unsigned;
+use keys::endpoint::Endpoint;
+use keys::identity::{SigningKey, cluster_id};
 use keys::recovery::RecoveryPubKey;
-use model::{ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, Secret, VPN_PREFIX};
+use keys::ticket::Ticket;
+use model::{ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, OwnerPubKey, Secret, VPN_PREFIX};
 
-use crate::config::{Create, EnrolmentConfig, WithoutTpm};
+use crate::config::{Create, EnrolmentConfig, Intent, Redeem, WithoutTpm};
 
 pub(crate) fn secret(byte: u8) -> Secret<32> {
     Secret::take(&mut [byte; 32])
@@ -30,7 +38,7 @@ pub(crate) fn config(level: Level, without_tpm: WithoutTpm) -> EnrolmentConfig {
         node: Some(NodeName::chosen("node-1").expect("a name")),
         first_contact: FirstContact(secret(3)),
         network: network(),
-        create: Create {
+        intent: Intent::Create(Create {
             owner_pub_key: owner().public(),
             owner_recovery: RecoveryPubKey::of(&secret(2)),
             level,
@@ -38,6 +46,46 @@ pub(crate) fn config(level: Level, without_tpm: WithoutTpm) -> EnrolmentConfig {
             without_tpm,
             vpn_prefix: VPN_PREFIX,
             kubernetes_roles: KubernetesRole::ALL.iter().copied().collect(),
-        },
+        }),
+    }
+}
+
+/// The CA of the cluster that a ticket leads to: one for all tests of a run.
+#[derive(Debug)]
+pub(crate) struct Ca {
+    pair: EcdsaKeyPair,
+    pub(crate) spki: Vec<u8>,
+}
+
+pub(crate) fn ca() -> &'static Ca {
+    static CA: OnceLock<Ca> = OnceLock::new();
+    CA.get_or_init(|| {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
+        let spki = pair.public_key().as_der().expect("encodes").as_ref().to_vec();
+        Ca { pair, spki }
+    })
+}
+
+impl Ca {
+    pub(crate) fn sign(&self, directory: &Unsigned) -> Vec<u8> {
+        let signature = self.pair.sign(&SystemRandom::new(), &directory.to_sign()).expect("signs");
+        directory.signed(signature.as_ref().to_vec())
+    }
+}
+
+/// A config that joins that cluster.
+pub(crate) fn redeeming(level: Level, without_tpm: WithoutTpm) -> EnrolmentConfig {
+    let ticket = Ticket {
+        cluster: cluster_id(&ca().spki),
+        ca_spki: sha256(&[&ca().spki]),
+        coordinator_public_endpoints: vec![Endpoint::read("192.0.2.1:7836").expect("an endpoint")],
+        key: SigningKey::from_seed(secret(7)),
+        not_after: 1_900_000_000,
+    };
+    let owner_pub_key = OwnerPubKey(owner().public());
+    EnrolmentConfig {
+        node: None,
+        intent: Intent::Redeem(Redeem { owner_pub_key, ticket, level, without_tpm }),
+        ..config(level, without_tpm)
     }
 }

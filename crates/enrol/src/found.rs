@@ -11,18 +11,20 @@
 //! | good | committed, cluster half not at hand | wait: `AwaitingKeys` |
 //! | good | committed, opens | `Open` |
 //! | good | does not open | `NeedsOwner`: says which half is wrong, or that the header is damaged |
+//! | attempt | blank or provisional | with its config: `Join` as the same machine, format anew; else as without a seal |
+//! | attempt | a committed copy, or anything else that is not blank | `NeedsOwner` |
 //! | the TPM fails | any | wait: `Failed` |
 //!
-//! [`Plan`]s are made of a [`Creation`] or an [`Opening`], and those are made here only:
+//! [`Plan`]s are made of a [`Creation`], a [`Joining`] or an [`Opening`], and those are made here only:
 //! ```compile_fail,E0624
 //! fn beside(effects: Vec<enrol::plan::Effect>, holder: keys::data_key::Holder) {
-//!     enrol::plan::Plan::create(effects, holder); // of nothing that was decided
+//!     enrol::plan::Plan::enrol(effects, holder); // of nothing that was decided
 //! }
 //! ```
 //! ```compile_fail,E0451
 //! fn beside(seal: enrol::found::Seal, opened: keys::data_key::Opened) {
-//!     let leftover = enrol::found::Leftover::Absent;
-//!     enrol::found::Opening { seal, opened, half: None, leftover }; // of a header that somebody else opened
+//!     let leftovers = enrol::found::Leftovers::default();
+//!     enrol::found::Opening { seal, opened, half: None, leftovers }; // of a header that somebody else opened
 //! }
 //! ```
 
@@ -33,13 +35,15 @@ use keys::header::{Copies, Copy, HeaderError, State};
 use keys::pair::{File, Pair};
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
 use keys::share::{self, Share};
-use model::{BootClass, Ipv4Prefix, MachineId, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
+use model::{BootClass, FirstContact, Ipv4Prefix, MachineId, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
-use crate::config::{self, ConfigError, EnrolmentConfig, Tpm, Verified};
-use crate::create::{Draft, Issued, Material, NextWrites};
+use crate::config::{self, ConfigError, Create, EnrolmentConfig, Intent, Tpm, Verified};
+use crate::create::{Draft, Material};
+use crate::join::{self, Admission, Asker, Begun, Joining, NotAccepted};
 use crate::keeper::{Keeper, Locked, NotReleased, released};
+use crate::making::{Issued, NextWrites, Site};
 use crate::member::Membership;
 use crate::plan::Plan;
 use crate::wait::{Failure, Reason, Wait};
@@ -119,7 +123,7 @@ pub struct Found {
     pub network: NetworkConfig,
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
-    /// Create, open or wait.
+    /// Create, join, open or wait.
     pub decision: Decision,
     /// What was passed over on the way to the decision, in the order in which it was met.
     pub reports: Vec<Report>,
@@ -130,6 +134,10 @@ pub struct Found {
 pub enum Decision {
     /// Creates a cluster; whatever an abandoned attempt left is overwritten.
     Create(Box<Creation>),
+    /// Asks a cluster to let the machine in.
+    Join(Box<Joining>),
+    /// Becomes a member of the cluster that let the machine in.
+    Admitted(Box<join::Draft>),
     /// Opens the data partition.
     Open(Box<Opening>),
     /// Waits. A seal that opened says all the same who the machine is.
@@ -156,6 +164,9 @@ pub enum Report {
     /// A sealed machine takes no config any more.
     #[error("ignoring the enrolment config: this machine is enrolled already")]
     ConfigIgnored,
+    /// What the machine was given does not let it in.
+    #[error("an answer of the cluster is not taken")]
+    NotAccepted(#[source] NotAccepted),
 }
 
 /// A seal that opened.
@@ -170,9 +181,9 @@ pub struct Seal {
 /// A cluster to create.
 #[derive(Debug)]
 pub struct Creation {
-    pub(crate) verified: Verified,
-    pub(crate) next: NextWrites,
-    pub(crate) boot_class: BootClass,
+    pub(crate) site: Site,
+    pub(crate) create: Create,
+    pub(crate) first_contact: FirstContact,
 }
 
 /// A data partition whose header opened.
@@ -181,7 +192,7 @@ pub struct Opening {
     seal: Seal,
     opened: Opened,
     half: Option<ClusterHalf>,
-    leftover: Leftover,
+    leftovers: Leftovers,
 }
 
 /// Decides, with the TPM that was found or what kept it from being used.
@@ -204,21 +215,26 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let config = files.config(given.config.as_ref());
     let (network, vpn_prefix) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
+    let Given { config: _, half: given_half, admission } = given;
     let decision = match unsealed {
-        Unsealed::None => match without_seal(header, config, Tpm::of(keeper.as_deref())) {
-            Ok(verified) => Decision::Create(Box::new(Creation { verified, next: files.next_writes(), boot_class })),
-            Err(wait) => Decision::Wait(wait, None),
-        },
+        Unsealed::None => {
+            let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
+            enrols(files, boot_class, verified, None, &mut reports)
+        }
+        Unsealed::Attempt(begun) => {
+            let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
+            enrols(files, boot_class, verified, Some((*begun, admission)), &mut reports)
+        }
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
         Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
         Unsealed::Open(seal) => {
-            let half = cluster_half(files, &seal.body, keeper, &mut reports)?.or(given.half);
-            let leftover = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
-            if leftover == Leftover::Ignore || files.fw_cfg.is_some() {
+            let half = cluster_half(files, &seal.body, keeper, &mut reports)?.or(given_half);
+            let config = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
+            if config == Leftover::Ignore || files.fw_cfg.is_some() {
                 reports.push(Report::ConfigIgnored);
             }
-            with_seal(seal, header, half, leftover)
+            with_seal(seal, header, half, Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) })
         }
     };
     Ok(Found { network, vpn_prefix, decision, reports })
@@ -229,7 +245,9 @@ enum Unsealed {
     None,
     Newer(u32),
     Malformed(SealError),
-    Locked(Box<Clear>, Locked),
+    /// A member's clear part, and what keeps the seal shut.
+    Locked(Option<Box<Clear>>, Locked),
+    Attempt(Box<Begun>),
     Open(Box<Seal>),
 }
 
@@ -248,31 +266,48 @@ fn unseal<K: Keeper>(
     };
     let mut shut = Unsealed::None;
     for candidate in candidates {
-        match body(&candidate, boot_class, keeper.as_deref_mut()) {
-            Ok(body) => return Ok(Unsealed::Open(Box::new(Seal { clear: candidate.clear, body }))),
+        let root = match root(&candidate, boot_class, keeper.as_deref_mut()) {
+            Ok(root) => Ok(root),
+            Err(NotReleased::Locked(locked)) => Err(locked),
             Err(NotReleased::Failed(error)) => return Err(error),
-            Err(NotReleased::Locked(locked)) => {
-                if matches!(shut, Unsealed::None) {
-                    shut = Unsealed::Locked(Box::new(candidate.clear), locked);
-                }
-            }
+        };
+        match opened(candidate, root) {
+            locked @ Unsealed::Locked(..) if matches!(shut, Unsealed::None) => shut = locked,
+            Unsealed::Locked(..) => {}
+            open @ (Unsealed::Open(_) | Unsealed::Attempt(_)) => return Ok(open),
+            Unsealed::None | Unsealed::Newer(_) | Unsealed::Malformed(_) => unreachable!("there is a candidate"),
         }
     }
     Ok(shut)
 }
 
-fn body<K: Keeper>(
+fn root<K: Keeper>(
     candidate: &Candidate,
     boot_class: BootClass,
     keeper: Option<&mut K>,
-) -> Result<Body, NotReleased<K::Error>> {
-    let Clear { binding, boot_class: sealed, .. } = &candidate.clear;
+) -> Result<SealRoot, NotReleased<K::Error>> {
+    let (binding, sealed) = (candidate.binding(), candidate.boot_class());
     // Without a TPM nothing was measured, so how the machine was started makes no difference.
-    if matches!(binding, Binding::Tpm(_)) && *sealed != boot_class {
-        return Err(NotReleased::Locked(Locked::BootClass { sealed: *sealed, now: boot_class }));
+    if matches!(binding, Binding::Tpm(_)) && sealed != boot_class {
+        return Err(NotReleased::Locked(Locked::BootClass { sealed, now: boot_class }));
     }
-    let root = SealRoot(released(binding, keeper)?);
-    candidate.open(&root).map_err(|error| NotReleased::Locked(Locked::Body(error)))
+    released(binding, keeper).map(SealRoot)
+}
+
+fn opened(candidate: Candidate, root: Result<SealRoot, Locked>) -> Unsealed {
+    match candidate {
+        Candidate::Member(sealed) => match root.and_then(|root| sealed.open(&root).map_err(Locked::Body)) {
+            Ok(body) => Unsealed::Open(Box::new(Seal { clear: sealed.clear, body })),
+            Err(locked) => Unsealed::Locked(Some(Box::new(sealed.clear)), locked),
+        },
+        Candidate::Attempt(sealed) => match root.and_then(|root| sealed.open(&root).map_err(Locked::Body)) {
+            Ok(attempt) => {
+                let storage_key_name = sealed.clear.binding.storage_key_name();
+                Unsealed::Attempt(Box::new(Begun { attempt, storage_key_name }))
+            }
+            Err(locked) => Unsealed::Locked(None, locked),
+        },
+    }
 }
 
 /// The cluster's half of the data key, from this machine's own shares: of the first that opens.
@@ -310,12 +345,17 @@ fn alone(share: Share, value: Secret<32>, machine: MachineId) -> Result<ClusterH
 fn network(unsealed: &Unsealed, config: Option<&Result<Verified, ConfigError>>) -> (NetworkConfig, Ipv4Prefix) {
     let of = |clear: &Clear| (clear.network.clone(), clear.vpn_prefix);
     match (unsealed, config) {
-        (Unsealed::Locked(clear, _), _) => of(clear),
+        (Unsealed::Locked(Some(clear), _), _) => of(clear),
         (Unsealed::Open(seal), _) => of(&seal.clear),
-        (Unsealed::None, Some(Ok(Verified { config, .. }))) => (config.network.clone(), config.create.vpn_prefix),
-        (Unsealed::None, Some(Err(_)) | None) | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => {
-            (NetworkConfig::default(), VPN_PREFIX)
+        (Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _), Some(Ok(Verified { config, .. }))) => {
+            match &config.intent {
+                Intent::Create(create) => (config.network.clone(), create.vpn_prefix),
+                // The cluster says it when it lets the machine in.
+                Intent::Redeem(_) => (config.network.clone(), VPN_PREFIX),
+            }
         }
+        (Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _), Some(Err(_)) | None)
+        | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => (NetworkConfig::default(), VPN_PREFIX),
     }
 }
 
@@ -323,7 +363,41 @@ const fn needs_owner(reason: Reason) -> Decision {
     Decision::Wait(Wait::NeedsOwner(reason), None)
 }
 
-fn without_seal(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm: Tpm) -> Result<Verified, Wait> {
+/// What a machine does that is no member: with its config, as the machine of an attempt that the same config began, and with
+/// what that machine was given.
+fn enrols(
+    files: &Files,
+    boot_class: BootClass,
+    verified: Result<Verified, Wait>,
+    begun: Option<(Begun, Option<Box<Admission>>)>,
+    reports: &mut Vec<Report>,
+) -> Decision {
+    let Verified { config, digest } = match verified {
+        Ok(verified) => verified,
+        Err(wait) => return Decision::Wait(wait, None),
+    };
+    let EnrolmentConfig { node, first_contact, network, intent } = config;
+    let leftover = seal::attempt_slot(files.seal.bytes());
+    let site = Site { node, network, digest, boot_class, next: files.next_writes(), attempt: leftover };
+    let redeem = match intent {
+        Intent::Create(create) => return Decision::Create(Box::new(Creation { site, create, first_contact })),
+        Intent::Redeem(redeem) => redeem,
+    };
+    let joining = match begun.filter(|(begun, _)| begun.attempt.config == digest) {
+        None => Joining { site, redeem, begun: None },
+        Some((begun, None)) => Joining { site, redeem, begun: Some(begun) },
+        Some((begun, Some(admission))) => match (Asker { site, redeem, begun }).accept(*admission) {
+            Ok(draft) => return Decision::Admitted(Box::new(draft)),
+            Err((asker, why)) => {
+                reports.push(Report::NotAccepted(why));
+                Joining::from(*asker)
+            }
+        },
+    };
+    Decision::Join(Box::new(joining))
+}
+
+fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm: Tpm) -> Result<Verified, Wait> {
     for copy in &header.0 {
         match copy {
             Copy::Valid(header) if header.state == State::Committed => return Err(Wait::NeedsOwner(Reason::LiveDisk)),
@@ -341,9 +415,9 @@ fn without_seal(header: &Copies, config: Option<Result<Verified, ConfigError>>, 
     Ok(verified)
 }
 
-fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, leftover: Leftover) -> Decision {
+fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, leftovers: Leftovers) -> Decision {
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
-        Ok(opened) => return Decision::Open(Box::new(Opening { seal: *seal, opened, half, leftover })),
+        Ok(opened) => return Decision::Open(Box::new(Opening { seal: *seal, opened, half, leftovers })),
         Err(OpenError::ClusterHalfMissing { generation }) => {
             Wait::AwaitingKeys { generation, header: Box::new(header.clone()) }
         }
@@ -360,7 +434,7 @@ impl Found {
     #[must_use]
     pub fn seal(&self) -> Option<&Seal> {
         match &self.decision {
-            Decision::Create(_) => None,
+            Decision::Create(_) | Decision::Join(_) | Decision::Admitted(_) => None,
             Decision::Open(opening) => Some(&opening.seal),
             Decision::Wait(_, seal) => seal.as_deref(),
         }
@@ -371,18 +445,16 @@ impl Found {
     pub const fn refused(&self) -> Option<Reason> {
         match &self.decision {
             Decision::Wait(Wait::NeedsOwner(reason @ Reason::Config(_)), _) => Some(*reason),
-            Decision::Create(_) | Decision::Open(_) | Decision::Wait(..) => None,
+            Decision::Create(_)
+            | Decision::Join(_)
+            | Decision::Admitted(_)
+            | Decision::Open(_)
+            | Decision::Wait(..) => None,
         }
     }
 }
 
 impl Creation {
-    /// What the owner signed.
-    #[must_use]
-    pub const fn config(&self) -> &EnrolmentConfig {
-        &self.verified.config
-    }
-
     /// Brings together what the owner wants, what is random, and what the new cluster's authority issued.
     #[must_use]
     pub fn draft(self, material: Material, issued: Issued) -> Draft {
@@ -402,10 +474,10 @@ pub enum PlanError<E: std::error::Error + 'static> {
 }
 
 impl Opening {
-    /// Whether a cut came before the last step of create, so that this boot still performs some of them.
+    /// Whether a cut came before the last step of create or join, so that this boot still performs some of them.
     #[must_use]
     pub fn finishes_create(&self) -> bool {
-        self.opened.header.state == State::Provisional || self.leftover == Leftover::Remove
+        self.opened.header.state == State::Provisional || self.leftovers.config == Leftover::Remove
     }
 
     /// One line for console and API.
@@ -432,7 +504,7 @@ impl Opening {
         self,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(Plan, Membership), PlanError<E>> {
-        let Self { seal, opened, half, leftover } = self;
+        let Self { seal, opened, half, leftovers } = self;
         let holder = seal.body.holder();
         let committed = match opened.header.state {
             State::Committed => None,
@@ -442,15 +514,25 @@ impl Opening {
                 Some(opened.commit(&seal.body.local_key, half.as_ref(), salt, &holder)?)
             }
         };
-        let plan = Plan::open(opened, committed, leftover, holder);
+        let plan = Plan::open(opened, committed, leftovers, holder);
         Ok((plan, Membership::of(seal)))
     }
 }
 
+/// What enrolment left behind on the ESP of a machine whose seal opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Leftovers {
+    /// The config.
+    pub config: Leftover,
+    /// The slot of the seal's pair that holds an attempt.
+    pub attempt: Option<usize>,
+}
+
 /// What becomes of a config that a sealed machine still finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Leftover {
     /// There is none.
+    #[default]
     Absent,
     /// It is the one that enrolled the machine, or what a cut left of removing it.
     Remove,

@@ -1,10 +1,11 @@
-//! Enrolment: what was found, what it means, the order of create. Pure.
+//! Enrolment: what was found, what it means, the order of create and of join. Pure.
 //!
 //! Bytes in, decisions, effects and bytes out: no I/O, no clock, no random source. The shell in `init` reads, performs, and
 //! shows what a decision says; whatever lies between bytes and effects is here, once.
 //!
 //! ```text
-//!   Inputs ──decide──► Found ─┬─ Create(Creation) ─draft─► Draft ─plan─┬─► Plan ──perform──► Capped: a member
+//!   Inputs ──decide──► Found ─┬─ Join(Joining) ─attempt─► Asker ─accept─► Draft ─plan─┐
+//!             │               ├─ Create(Creation) ─draft─► Draft ─plan─┬─► Plan ──perform──► Capped: a member
 //!             └ Keeper        ├─ Open(Opening) ───────────────────plan─┘          └ Performer
 //!             ▲               └─ Wait ──start─► Asking ── Answer ─┐
 //!             └───────────────────────── Given ───────────────────┘
@@ -12,7 +13,8 @@
 //! * [`config`]: the signed enrolment config, read strictly and written for the CLI.
 //! * [`keeper`]: when the TPM is asked for a secret, and what becomes of one where there is none.
 //! * [`found`]: the table that decides what a boot does, from what was read and nothing else.
-//! * [`create`]: what a new machine is made of.
+//! * [`create`]: what the first machine of a cluster is made of. [`join`]: the same of one that a cluster lets in, and what it
+//!   asks before that. [`making`]: what both write, in its order.
 //! * [`plan`]: effects in their order, who performs them, and the cap at their end.
 //! * [`member`]: who the machine is.
 //! * [`wait`]: why it waits, in words for people. [`asking`]: what it asks for, and how it goes on.
@@ -21,7 +23,9 @@ pub mod asking;
 pub mod config;
 pub mod create;
 pub mod found;
+pub mod join;
 pub mod keeper;
+pub mod making;
 pub mod member;
 pub mod plan;
 pub mod wait;

@@ -3,14 +3,14 @@
 use formats::strict::Malformed;
 use keys::identity::SigningKey;
 use keys::network::{NetworkWire, PrefixWire, network_to_wire, prefix_to_wire};
-use model::{Chain, Ipv4Prefix, Level, NetworkConfig, POD_PREFIX};
+use model::{Chain, ClusterId, Ipv4Prefix, Level, NetworkConfig, POD_PREFIX};
 use prost::Message as _;
 
 use crate::config::{
-    ConfigError, ConfigWire, CreateWire, EnrolmentConfig, IntentWire, MOST_CONFIG_BYTES, SignedWire, Tpm, Unserved,
-    WithoutTpm, digest, read, sign_body,
+    ConfigError, ConfigWire, CreateWire, EnrolmentConfig, Intent, IntentWire, MOST_CONFIG_BYTES, RedeemWire,
+    SignedWire, Tpm, Unserved, WithoutTpm, digest, read, sign_body,
 };
-use crate::fixture::{config, network, owner, secret};
+use crate::fixture::{config, network, owner, redeeming, secret};
 
 fn good() -> EnrolmentConfig {
     config(Level::Authenticated, WithoutTpm::Refuse)
@@ -21,6 +21,38 @@ fn edited(edit: impl FnOnce(&mut ConfigWire)) -> Vec<u8> {
     let mut wire = good().to_wire();
     edit(&mut wire);
     wire.sign(&owner()).to_vec()
+}
+
+/// A good config that joins, edited and then signed by its owner.
+fn joining(edit: impl FnOnce(&mut ConfigWire)) -> Vec<u8> {
+    let mut wire = redeeming(Level::Authenticated, WithoutTpm::Refuse).to_wire();
+    edit(&mut wire);
+    wire.sign(&owner()).to_vec()
+}
+
+fn redeem(edit: impl FnOnce(&mut RedeemWire)) -> Vec<u8> {
+    joining(|wire| match &mut wire.intent {
+        Some(IntentWire::Redeem(redeem)) => edit(redeem),
+        Some(IntentWire::Create(_) | IntentWire::Register(_)) | None => panic!("the fixture joins"),
+    })
+}
+
+/// The same with what `edit` makes of the ticket's bytes.
+fn ticket(edit: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    joining(|wire| edit(wire.golden_ticket.as_mut().expect("the fixture has a ticket")))
+}
+
+/// A body with bytes appended, signed by its owner.
+fn joining_with(bytes: &[u8]) -> Vec<u8> {
+    let body = redeeming(Level::Authenticated, WithoutTpm::Refuse).to_wire().encode_to_vec();
+    sign_body([&body, bytes].concat(), &owner()).to_vec()
+}
+
+/// A message `redeem` of these bytes and nothing else.
+fn only_redeem(bytes: &[u8]) -> Vec<u8> {
+    let mut body = vec![0x18, 1, 0x3a, u8::try_from(bytes.len()).expect("a few bytes")];
+    body.extend_from_slice(bytes);
+    sign_body(body, &owner()).to_vec()
 }
 
 fn create(edit: impl FnOnce(&mut CreateWire)) -> Vec<u8> {
@@ -266,13 +298,159 @@ fn every_malformed_config_is_refused_with_its_own_message() {
     assert!(rows.len() >= 30);
 }
 
+/// Proves: S3 S8
+#[test]
+fn every_malformed_config_that_joins_is_refused_with_its_own_message() {
+    let none = " cannot be used: the ticket";
+    let malformed = " cannot be used: the ticket is malformed: ";
+    let endpoints = |count: u8| -> Vec<u8> {
+        (1..=count).flat_map(|n| [&[0x22, 3][..], format!("a:{n}").as_bytes()].concat()).collect()
+    };
+    let rows: Vec<(&str, Vec<u8>, String)> = vec![
+        // what is asked for
+        ("an empty redeem", only_redeem(&[]), " is malformed: Redeem lacks field owner_pub_key".into()),
+        ("no level", only_redeem(&[10, 1, 7]), " is malformed: Redeem lacks field level".into()),
+        ("no word on TPMs", only_redeem(&[10, 1, 7, 16, 2]), " is malformed: Redeem lacks field unprotected".into()),
+        ("a fourth field", only_redeem(&[0x20, 1]), " is malformed: Redeem has an unknown field 4".into()),
+        ("two levels", only_redeem(&[16, 2, 16, 2]), " is malformed: field level of Redeem occurs twice".into()),
+        (
+            "neither yes nor no",
+            only_redeem(&[24, 2]),
+            " is malformed: field unprotected of Redeem is out of range".into(),
+        ),
+        (
+            "a text for a number",
+            only_redeem(&[18, 0]),
+            " is malformed: field level of Redeem has the wrong wire type".into(),
+        ),
+        ("cut inside", only_redeem(&[10, 9, 7]), " is malformed: Redeem ends in the middle of a field".into()),
+        ("overlong", only_redeem(&[16, 0x82, 0]), " is malformed: Redeem holds an overlong number".into()),
+        (
+            "redeem twice",
+            joining_with(&[0x3a, 0]),
+            " is malformed: field redeem of EnrolmentConfig occurs twice".into(),
+        ),
+        ("and create", joining_with(&[0x32, 0]), " is malformed: EnrolmentConfig has more than one intent".into()),
+        (
+            "two tickets",
+            joining_with(&[10, 0]),
+            " is malformed: field golden_ticket of EnrolmentConfig occurs twice".into(),
+        ),
+        (
+            "a short owner key",
+            redeem(|it| it.owner_pub_key.truncate(31)),
+            "'s owner key has 31 bytes instead of 32".into(),
+        ),
+        (
+            "another owner's key",
+            redeem(|it| it.owner_pub_key[0] ^= 1),
+            " is not signed by the owner it names, or was changed since".into(),
+        ),
+        ("level 0", redeem(|it| it.level = 0), " asks for the unknown level 0".into()),
+        ("an unknown level", redeem(|it| it.level = 9), " asks for the unknown level 9".into()),
+        // the ticket
+        ("no ticket", joining(|it| it.golden_ticket = None), " asks to redeem a ticket, and holds none".into()),
+        (
+            "a ticket to create with",
+            edited(|it| it.golden_ticket = Some(vec![1; 32])),
+            " holds a ticket, and does not ask to redeem it".into(),
+        ),
+        ("an empty ticket", ticket(Vec::clear), format!("'s ticket{malformed}Ticket is empty")),
+        ("a ticket of zeros", ticket(|it| it.fill(0)), format!("'s ticket{malformed}Ticket has an unknown field 0")),
+        (
+            "a ticket as text",
+            ticket(|it| *it = b"cairn-ticket-aaaa".to_vec()),
+            format!("'s ticket{malformed}Ticket ends in the middle of a field"),
+        ),
+        (
+            "a cut ticket",
+            ticket(|it| it.truncate(40)),
+            format!("'s ticket{malformed}Ticket ends in the middle of a field"),
+        ),
+        (
+            "half a ticket",
+            ticket(|it| it.truncate(20)),
+            format!("'s ticket{malformed}Ticket lacks field ca_spki_sha256"),
+        ),
+        (
+            "a field more",
+            ticket(|it| it.extend([0x38, 1])),
+            format!("'s ticket{malformed}Ticket has an unknown field 7"),
+        ),
+        (
+            "two seeds",
+            ticket(|it| it.extend([0x2a, 0])),
+            format!("'s ticket{malformed}field seed of Ticket occurs twice"),
+        ),
+        (
+            "a large ticket",
+            ticket(|it| it.resize(4097, 0)),
+            format!("'s ticket{none} has 4097 bytes, at most 4096 are read"),
+        ),
+        ("a newer ticket", ticket(|it| it[1] = 2), format!("'s ticket{none} was written by a newer Cairn (version 2)")),
+        ("version 0", ticket(|it| it[1] = 0), format!("'s ticket{none} has the unknown version 0")),
+        (
+            "a short cluster id",
+            ticket(|it| *it = vec![8, 1, 18, 1, 7, 26, 0, 42, 0, 48, 0]),
+            format!("'s ticket{none}'s cluster id has 1 bytes instead of 16"),
+        ),
+        (
+            "a short pin",
+            ticket(|it| {
+                it.truncate(20);
+                it.extend([26, 1, 7, 42, 0, 48, 0]);
+            }),
+            format!("'s ticket{none}'s CA pin has 1 bytes instead of 32"),
+        ),
+        (
+            "nobody to ask",
+            ticket(|it| {
+                it.truncate(54);
+                it.extend([42, 0, 48, 0]);
+            }),
+            format!("'s ticket{none} names no coordinator"),
+        ),
+        (
+            "nine to ask",
+            ticket(|it| it.extend(endpoints(8))),
+            format!("'s ticket{none}'s coordinators cannot be reached: at most 8 endpoints are named, not 9"),
+        ),
+        (
+            "one to ask, twice",
+            ticket(|it| it.extend([endpoints(1), endpoints(1)].concat())),
+            format!("'s ticket{none}'s coordinators cannot be reached: an endpoint is named twice"),
+        ),
+        (
+            "no endpoint",
+            ticket(|it| it.extend([0x22, 1, b'a'])),
+            format!("'s ticket{none}'s coordinators cannot be reached: an endpoint is a host and a port: host:port"),
+        ),
+        // what it has in common with one that creates
+        ("a zero first contact", joining(|it| it.first_contact.fill(0)), "'s first contact secret is all zeros".into()),
+        (
+            "a node_id in capitals",
+            joining(|it| it.node_id = Some("Worker".into())),
+            "'s node_id cannot be used: a node name is 1 to 63 of a-z, 0-9 and inner hyphens".into(),
+        ),
+        (
+            "no network",
+            joining(|it| it.network = NetworkWire::default()),
+            " is malformed: Network lacks one of its way fields".into(),
+        ),
+    ];
+    for (what, bytes, message) in &rows {
+        let error = read(bytes).map(|_| ()).expect_err(what);
+        assert_eq!(Chain(&error).to_string(), format!("the enrolment config{message}"), "{what}");
+    }
+    let distinct: std::collections::HashSet<_> = rows.iter().map(|(_, bytes, _)| bytes).collect();
+    assert_eq!(distinct.len(), rows.len(), "each row is another config");
+    assert!(rows.len() >= 30);
+}
+
 /// Proves: S1
 #[test]
 fn what_this_version_cannot_serve_is_called_that() {
     let rows: Vec<(Vec<u8>, Unserved)> = vec![
-        (edited(|it| it.golden_ticket = Some(vec![1; 32])), Unserved::GoldenTicket),
-        (edited(|it| it.golden_ticket = Some(vec![])), Unserved::GoldenTicket),
-        (edited(|it| it.intent = Some(IntentWire::Redeem(vec![1, 2, 3]))), Unserved::Redeem),
         (edited(|it| it.intent = Some(IntentWire::Register(vec![]))), Unserved::Register),
         (create(|it| it.cold_start = 2), Unserved::ManualColdStart),
     ];
@@ -307,11 +485,20 @@ fn a_signed_config_reads_as_it_was_written() {
         let written = config(*level, WithoutTpm::Unprotected);
         let bytes = written.sign(&owner()).expect("a machine takes it");
         let read = read(&bytes).expect("reads");
-        assert_eq!(read.config.create, written.create);
+        let (Intent::Create(creates), Intent::Create(expected)) = (&read.config.intent, &written.intent) else {
+            panic!("it creates")
+        };
+        assert_eq!(creates, expected);
         assert_eq!((&read.config.node, &read.config.network), (&written.node, &network()));
         assert_eq!(read.config.first_contact.expose(), written.first_contact.expose());
         assert_eq!(read.digest, digest(&bytes));
     }
+    let joins = redeeming(Level::Encrypted, WithoutTpm::Unprotected);
+    let again = read(&joins.sign(&owner()).expect("a machine takes it")).expect("reads").config;
+    let (Intent::Redeem(again), Intent::Redeem(written)) = (&again.intent, &joins.intent) else { panic!("it joins") };
+    assert_eq!(again.ticket.encode(), written.ticket.encode());
+    assert_eq!((again.level, again.without_tpm), (Level::Encrypted, WithoutTpm::Unprotected));
+    assert_eq!(again.owner_pub_key.0, owner().public());
     let plain = EnrolmentConfig { node: None, network: NetworkConfig::Dhcp, ..good() };
     let bytes = plain.sign(&owner()).expect("a machine takes it");
     let read = read(&bytes).expect("reads").config;
@@ -323,7 +510,8 @@ fn the_cli_cannot_write_what_a_machine_refuses() {
     let other = SigningKey::from_seed(secret(9));
     assert_eq!(good().sign(&other).map(|_| ()), Err(ConfigError::Signature));
     let mut colliding = good();
-    colliding.create.vpn_prefix = POD_PREFIX;
+    let Intent::Create(create) = &mut colliding.intent else { panic!("it creates") };
+    create.vpn_prefix = POD_PREFIX;
     assert!(matches!(colliding.sign(&owner()), Err(ConfigError::Network(_))));
 }
 
@@ -334,18 +522,26 @@ fn the_largest_config_is_read_to_its_end() {
     assert!(matches!(error, Err(ConfigError::Malformed(Malformed::Truncated("Signed") | Malformed::Twice { .. }))));
 }
 
-/// The bytes of a whole config; Ed25519 signs without random numbers, so the signature is fixed too.
+/// The bytes of whole configs; Ed25519 signs without random numbers, so the signature is fixed too.
 /// `CAIRN_BLESS=1 cargo test -p enrol` rewrites them when the format changes.
 #[test]
 fn a_config_has_its_known_bytes() {
-    let bytes = config(Level::Authenticated, WithoutTpm::Refuse).sign(&owner()).expect("a machine takes it");
+    golden("config.hex", &config(Level::Authenticated, WithoutTpm::Refuse));
+    let mut joins = redeeming(Level::Encrypted, WithoutTpm::Refuse);
+    let Intent::Redeem(redeem) = &mut joins.intent else { panic!("it joins") };
+    (redeem.ticket.cluster, redeem.ticket.ca_spki) = (ClusterId([0xc1; 16]), [0xca; 32]);
+    golden("config-redeem.hex", &joins);
+}
+
+fn golden(name: &str, config: &EnrolmentConfig) {
+    let bytes = config.sign(&owner()).expect("a machine takes it");
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let lines: Vec<_> = hex.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line)).collect();
     let text = lines.join("\n") + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/config.hex");
+    let path = format!("{}/golden/{name}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("CAIRN_BLESS").is_some() {
-        std::fs::write(path, &text).expect("golden files can be written");
+        std::fs::write(&path, &text).expect("golden files can be written");
     }
-    let golden = std::fs::read_to_string(path).expect("the golden file is committed");
-    assert_eq!(text, golden, "a format is changed in FORMATS.md, the code and here in one step");
+    let golden = std::fs::read_to_string(&path).expect("the golden file is committed");
+    assert_eq!(text, golden, "{name}: a format is changed in FORMATS.md, the code and here in one step");
 }

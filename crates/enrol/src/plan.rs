@@ -1,4 +1,4 @@
-//! A plan: the effects of create or of opening, in their order. The last is the cap, and with it the promise of a plan ends:
+//! A plan: the effects of create, of join or of opening, in their order. The last is the cap, and with it the promise of a plan ends:
 //! a machine whose TPM gives nothing away any more, and whose data is open.
 //!
 //! ```text
@@ -11,13 +11,14 @@ use std::fmt;
 use keys::data_key::{Holder, Opened, Volume};
 use keys::header::{HEADER_BYTES, Header, State};
 use keys::pair::File;
-use model::{Assignment, DiskUuid, FirstContact, MasterSecret};
+use model::{Assignment, DiskUuid, FirstContact, MasterSecret, VpnPrivKey};
 use zeroize::Zeroizing;
 
-use crate::found::Leftover;
+use crate::found::{Leftover, Leftovers};
 use crate::wait::{Failure, Layer, Wait};
 
-/// Effects in the order in which they are performed. Made of a [`crate::found::Opening`] or a [`crate::create::Draft`].
+/// Effects in the order in which they are performed. Made of a [`crate::found::Opening`], a [`crate::create::Draft`] or a
+/// [`crate::join::Draft`].
 #[derive(Debug)]
 pub struct Plan {
     effects: Vec<Effect>,
@@ -28,7 +29,7 @@ pub struct Plan {
 /// What a plan is for.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
-    Create,
+    Enrol,
     Open,
 }
 
@@ -74,18 +75,19 @@ pub enum Halt<O> {
 }
 
 impl Plan {
-    pub(crate) const fn create(effects: Vec<Effect>, holder: Holder) -> Self {
-        Self { effects, holder, purpose: Purpose::Create }
+    pub(crate) const fn enrol(effects: Vec<Effect>, holder: Holder) -> Self {
+        Self { effects, holder, purpose: Purpose::Enrol }
     }
 
-    pub(crate) fn open(opened: Opened, committed: Option<Header>, leftover: Leftover, holder: Holder) -> Self {
+    pub(crate) fn open(opened: Opened, committed: Option<Header>, leftover: Leftovers, holder: Holder) -> Self {
         let mut effects = vec![Effect::MendTable];
+        effects.extend(leftover.attempt.map(|slot| Effect::EraseAttempt { slot }));
         if let Some(header) = committed {
             effects.extend([HeaderCopy::First, HeaderCopy::Second].map(|copy| Effect::header(copy, &header)));
         }
         let Opened { header, volume } = opened;
         effects.extend([Effect::MapVolume { disk: header.disk, volume, mapping: Mapping::Open }, Effect::Mount]);
-        match leftover {
+        match leftover.config {
             Leftover::Remove => effects.push(Effect::RemoveConfig),
             Leftover::Absent | Leftover::Ignore => {}
         }
@@ -121,7 +123,7 @@ impl Purpose {
         E: std::error::Error + Send + Sync + 'static,
     {
         match (self, refused_by(&error)) {
-            (Self::Create, _) => Failure::Create(step, Box::new(error)),
+            (Self::Enrol, _) => Failure::Create(step, Box::new(error)),
             (Self::Open, None) => Failure::Open(step, Box::new(error)),
             (Self::Open, Some(layer)) => Failure::Refused(layer, Box::new(error)),
         }
@@ -158,8 +160,20 @@ pub enum Effect {
     MakeFilesystem,
     /// Mount it.
     Mount,
-    /// Write what a new cluster keeps on its data partition, beside CA keys and VPN key, which the shell made; syncfs.
+    /// Write what a new member keeps on its data partition; syncfs.
     PopulateData(Box<NewData>),
+    /// Write what a machine that joins made for itself, over a slot of the seal's pair, sync: before it asks for anything.
+    WriteAttempt {
+        /// 0 or 1: which of [`File::paths`].
+        slot: usize,
+        /// All of its bytes.
+        bytes: Zeroizing<Vec<u8>>,
+    },
+    /// Overwrite that slot with zeros, sync: there is a member's seal.
+    EraseAttempt {
+        /// 0 or 1: which of [`File::paths`].
+        slot: usize,
+    },
     /// Overwrite one slot of a pair in place, sync.
     WriteEsp {
         /// Whose slot it is.
@@ -195,15 +209,25 @@ pub enum Mapping {
     Open,
 }
 
-/// What the data partition of a new cluster keeps.
+/// What the data partition of a new member keeps.
 #[derive(Debug)]
-pub struct NewData {
-    /// What the machine is in its cluster.
-    pub assignment: Assignment,
-    /// What every cluster key derives from; until etcd holds it wrapped.
-    pub master_secret: MasterSecret,
-    /// Until the owner's first authenticated call.
-    pub first_contact: FirstContact,
+pub enum NewData {
+    /// Of a cluster's first machine; beside CA keys and VPN key, which the shell made.
+    Created {
+        /// What the machine is in its cluster.
+        assignment: Assignment,
+        /// What every cluster key derives from; until etcd holds it wrapped.
+        master_secret: MasterSecret,
+        /// Until the owner's first authenticated call.
+        first_contact: FirstContact,
+    },
+    /// Of a machine that joined.
+    Joined {
+        /// What the machine is in its cluster.
+        assignment: Assignment,
+        /// Its key in the VPN.
+        vpn_key: VpnPrivKey,
+    },
 }
 
 /// What an effect is, without what it carries.
@@ -223,6 +247,10 @@ pub enum Step {
     Mount,
     /// [`Effect::PopulateData`].
     PopulateData,
+    /// [`Effect::WriteAttempt`].
+    WriteAttempt,
+    /// [`Effect::EraseAttempt`].
+    EraseAttempt,
     /// [`Effect::WriteEsp`].
     WriteEsp(File),
     /// [`Effect::RemoveConfig`].
@@ -245,6 +273,8 @@ impl Effect {
             Self::MakeFilesystem => Step::MakeFilesystem,
             Self::Mount => Step::Mount,
             Self::PopulateData(_) => Step::PopulateData,
+            Self::WriteAttempt { .. } => Step::WriteAttempt,
+            Self::EraseAttempt { .. } => Step::EraseAttempt,
             Self::WriteEsp { file, .. } => Step::WriteEsp(*file),
             Self::RemoveConfig => Step::RemoveConfig,
             Self::LoadKeys => Step::LoadKeys,
@@ -270,6 +300,8 @@ impl fmt::Display for Step {
             Self::MakeFilesystem => "make the filesystem",
             Self::Mount => "mount the data partition",
             Self::PopulateData => "write the cluster's keys",
+            Self::WriteAttempt => "write the attempt to join",
+            Self::EraseAttempt => "erase the attempt to join",
             Self::WriteEsp(File::Seal) => "write the seal",
             Self::WriteEsp(File::Share) => "write the share",
             Self::WriteEsp(File::Directory) => "write the directory",

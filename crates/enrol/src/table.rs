@@ -5,18 +5,22 @@ use keys::cold_start::{Epoch, Wrapped};
 use keys::data_key::{ClusterHalf, Holder, OpenError};
 use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
 use keys::pair::{File, Slot};
+use keys::seal::attempt_slot;
 use keys::share::Share;
-use model::{BootClass, ClusterKey, Level, MachineId, MasterSecret, NetworkConfig, Secret, WaitState};
+use model::{
+    BootClass, ClusterKey, ClusterRole, DiskUuid, FirstContact, Level, MachineId, MasterSecret, NetworkConfig, Secret,
+    Uuid, WaitState,
+};
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
-use crate::config::{ConfigError, Unserved, digest};
-use crate::fixture::{network, secret};
+use crate::config::{ConfigError, EnrolmentConfig, Unserved, WithoutTpm, digest};
+use crate::fixture::{network, owner, redeeming, secret};
 use crate::found::{Decision, Found, Leftover, Report};
 use crate::keeper::{Keeper, Locked};
 use crate::plan::Step;
 use crate::wait::{Failure, Layer, Reason, Wait};
-use crate::world::{Chip, ChipFails, Ended, FIRST, Health, World, finished};
+use crate::world::{Chip, ChipFails, Cut, Ended, FIRST, Health, World, finished};
 
 const LEVEL: Level = Level::Authenticated;
 
@@ -108,8 +112,8 @@ fn a_refused_config_leaves_the_disk_alone() {
     assert!(matches!(reason(&world), Reason::Config(ConfigError::Malformed(_))));
     world.files.config = Some(Zeroizing::default());
     assert!(matches!(reason(&world), Reason::Config(ConfigError::Malformed(_))));
-    let config = crate::fixture::config(LEVEL, crate::config::WithoutTpm::Refuse);
-    world.files.config = Some(config.sign(&crate::fixture::owner()).expect("a good config"));
+    let config = crate::fixture::config(LEVEL, WithoutTpm::Refuse);
+    world.files.config = Some(config.sign(&owner()).expect("a good config"));
     world.tpm = None;
     assert_eq!(reason(&world), Reason::Config(ConfigError::Unserved(Unserved::NoTpm)));
     world.tpm = Some(Chip { zero_pcr: Some(4), ..Chip::default() });
@@ -271,6 +275,91 @@ fn a_malformed_seal_is_not_taken_for_none() {
     assert!(matches!(reason(&member), Reason::Seal(keys::seal::SealError::Malformed(_))));
 }
 
+/// A machine whose join was cut after so many whole effects: the first of them writes the attempt.
+fn cut_in_join(after: usize) -> World {
+    let mut world = World::invited(LEVEL, tpm());
+    assert_eq!(world.boot(Some(Cut { after, sectors: 0 })), Ended::Cut);
+    world
+}
+
+fn joins(world: &World) -> Option<Resumes> {
+    match world.found().decision {
+        Decision::Join(joining) => Some(Resumes(joining.resumes())),
+        Decision::Create(_) | Decision::Admitted(_) | Decision::Open(_) | Decision::Wait(..) => None,
+    }
+}
+
+/// Whether a join goes on as the machine of an earlier boot.
+#[derive(Debug, PartialEq)]
+struct Resumes(bool);
+
+/// Proves: S4 S11
+#[test]
+fn an_attempt_resumes_with_its_config_and_is_replaced_by_another() {
+    assert_eq!(joins(&World::invited(LEVEL, tpm())), Some(Resumes(false)));
+    let attempt = cut_in_join(1);
+    assert_eq!(joins(&attempt), Some(Resumes(true)));
+    assert_eq!(joins(&cut_in_join(4)), Some(Resumes(true)), "beside a provisional header, too");
+
+    let mut another = attempt.clone();
+    let config = EnrolmentConfig { first_contact: FirstContact(secret(8)), ..redeeming(LEVEL, WithoutTpm::Refuse) };
+    another.files.config = Some(config.sign(&owner()).expect("a good config"));
+    assert_eq!(joins(&another), Some(Resumes(false)), "another config begins another attempt");
+    assert_eq!(another.clone().boot(None), Ended::Waiting("the ticket is used up".to_owned()));
+    another.store.uses = 2;
+    assert!(matches!(another.boot(None), Ended::Running(_)));
+
+    let mut creates = with_config(attempt.clone());
+    assert!(matches!(creates.found().decision, Decision::Create(_)));
+    assert!(matches!(creates.boot(None), Ended::Running(_)));
+    for world in [&creates, &another] {
+        let seals = &world.files.seal.0;
+        assert_eq!(attempt_slot([&seals[0], &seals[1]]), None, "what is left of an attempt is erased");
+    }
+
+    let mut alone = attempt;
+    alone.files.config = None;
+    assert!(matches!(alone.found().decision, Decision::Wait(Wait::Blank, None)));
+}
+
+/// Proves: D14 S4
+#[test]
+fn an_attempt_beside_a_live_disk_formats_nothing() {
+    let attempt = cut_in_join(1);
+    let mut live = attempt.clone();
+    live.headers = created().headers;
+    assert_eq!(reason(&live), Reason::LiveDisk);
+    let mut foreign = attempt.clone();
+    foreign.headers[1][7] = 1;
+    assert_eq!(reason(&foreign), Reason::ForeignDisk(HeaderError::Magic));
+    let mut moved = attempt;
+    moved.tpm = Some(Chip { storage_key: 1, ..Chip::default() });
+    assert_eq!(reason(&moved), Reason::Locked(Locked::OtherTpm));
+    assert_eq!(moved.found().network, network(), "its config still says how it is reached");
+}
+
+/// Proves: D2 S4
+#[test]
+fn a_joined_machine_waits_for_the_clusters_half_at_each_boot() {
+    let mut world = World::invited(LEVEL, tpm());
+    let Ended::Running(cluster) = world.boot(None) else { panic!("it joins") };
+    assert!(matches!(world.found().decision, Decision::Wait(Wait::AwaitingKeys { generation: 1, .. }, Some(_))));
+    assert_eq!(world.boot(None), Ended::Running(cluster), "the cluster gives it");
+    world.store.admitted.clear();
+    assert!(matches!(world.boot(None), Ended::Waiting(_)), "but not to whom it does not know");
+}
+
+/// A coordinator's ticket is spent and not of use yet: nothing is formatted.
+#[test]
+fn an_answer_that_is_not_taken_leaves_the_disk_as_it_was() {
+    let mut world = World::invited(LEVEL, tpm());
+    world.store.role = ClusterRole::Coordinator;
+    let blank = world.headers.clone();
+    let Ended::Waiting(why) = world.boot(None) else { panic!("it is not taken") };
+    assert!(why.contains("issue a ticket for a node"), "{why}");
+    assert!(world.headers == blank && world.filesystem.is_none());
+}
+
 /// Proves: D2 D4
 #[test]
 fn a_good_seal_beside_the_wrong_disk_says_so() {
@@ -280,7 +369,7 @@ fn a_good_seal_beside_the_wrong_disk_says_so() {
     // The ESP of another machine: its seal is good, the disk is not its own.
     let ours = created();
     let mut other = World::flashed(LEVEL, tpm());
-    assert_eq!(other.boot(Some(crate::world::Cut { after: 0, sectors: 0 })), Ended::Cut);
+    assert_eq!(other.boot(Some(Cut { after: 0, sectors: 0 })), Ended::Cut);
     assert!(matches!(other.boot(None), Ended::Running(_)));
     other.headers.clone_from(&ours.headers);
     assert!(matches!(reason(&other), Reason::Header(OpenError::OtherDisk { .. })));
@@ -385,7 +474,7 @@ fn a_sealed_machine_removes_its_own_config_and_ignores_others() {
 fn a_layer_that_refuses_the_data_is_named() {
     let (other, _) = finished(Level::Encrypted, None);
     let mut world = World::flashed(Level::Encrypted, None);
-    assert_eq!(world.boot(Some(crate::world::Cut { after: 0, sectors: 0 })), Ended::Cut);
+    assert_eq!(world.boot(Some(Cut { after: 0, sectors: 0 })), Ended::Cut);
     assert!(matches!(world.boot(None), Ended::Running(_)));
     world.filesystem = other.filesystem;
     let Ended::Waiting(why) = world.boot(None) else { panic!("it runs") };
@@ -396,7 +485,7 @@ fn a_layer_that_refuses_the_data_is_named() {
 #[test]
 fn every_message_names_only_commands_that_exist() {
     let commands = ["cluster create", "machine status", "machine logs", "machine reboot", "enrol config"];
-    let disk = model::DiskUuid(model::Uuid([1; 16]));
+    let disk = DiskUuid(Uuid([1; 16]));
     let headers = [
         OpenError::Blank,
         OpenError::Header(HeaderError::Checksum),
@@ -471,7 +560,7 @@ fn each_cause_names_the_way_out_of_it() {
         (Locked::InClear, "Put back the ESP that belongs to this disk"),
         (Locked::Body(keys::seal::SealError::BootClass), "Put back the ESP that belongs to this disk"),
     ];
-    let disk = model::DiskUuid(model::Uuid([1; 16]));
+    let disk = DiskUuid(Uuid([1; 16]));
     let headers = [
         (OpenError::Blank, "Attach the disk that belongs to this ESP"),
         (OpenError::OtherDisk { sealed: disk, found: disk }, "Attach the disk that belongs to this ESP"),

@@ -3,11 +3,13 @@
 use std::error::Error;
 
 use keys::data_key::OpenError;
+use keys::endpoint::Endpoint;
 use keys::header::{Copies, HeaderError};
 use keys::seal::SealError;
 use model::{Chain, WaitState};
 
 use crate::config::ConfigError;
+use crate::join::Asker;
 use crate::keeper::Locked;
 use crate::plan::Step;
 
@@ -16,6 +18,8 @@ use crate::plan::Step;
 pub enum Wait {
     /// Nothing here and nothing asked for: waits to be activated.
     Blank,
+    /// Waits for a cluster to let it in.
+    LetIn(Box<Asker>),
     /// Waits for the cluster's half of the data key.
     AwaitingKeys {
         /// The half's generation, from the committed header.
@@ -123,6 +127,7 @@ impl Wait {
     pub const fn state(&self) -> WaitState {
         match self {
             Self::Blank => WaitState::Blank,
+            Self::LetIn(_) => WaitState::Joining,
             Self::AwaitingKeys { .. } => WaitState::AwaitingKeys,
             Self::NeedsOwner(_) => WaitState::NeedsOwner,
             Self::Failed(_) => WaitState::Failed,
@@ -136,6 +141,10 @@ impl Wait {
             Self::Blank => "no enrolment config: waiting. Make one with `cairnctl enrol config`, put it on the ESP as \
                             cairn/enrolment.pb and start the machine again"
                 .to_owned(),
+            Self::LetIn(asker) => {
+                let asked: Vec<_> = asker.ticket().coordinator_public_endpoints.iter().map(Endpoint::as_str).collect();
+                format!("asking the ticket's cluster to let this machine in: {}", asked.join(", "))
+            }
             Self::AwaitingKeys { generation, .. } => {
                 format!("waiting for the cluster's half of the data key (generation {generation})")
             }

@@ -4,21 +4,31 @@
 
 use std::convert::Infallible;
 
+use cluster::record::{Owner, Release, UnixSeconds};
+use cluster::redeem::{Answer, Redeem};
+use cluster::state::PeerVersion;
 use keys::binding::TpmObject;
-use keys::data_key::Volume;
+use keys::data_key::{ClusterHalf, Volume};
+use keys::directory::{Coordinator, Directory};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
-use keys::identity::cluster_id;
+use keys::identity::{cluster_id, cluster_key, machine_id};
 use keys::pair::{File, Next, SLOT_BYTES};
-use model::{BootClass, ClusterId, Level, PcrSelection, Secret};
+use keys::recovery::RecoveryPubKey;
+use model::{
+    Assignment, BootClass, ClusterId, ClusterKey, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey,
+    MasterSecret, NodeName, OwnerPubKey, POD_PREFIX, PcrSelection, RootHash, Secret, VPN_PREFIX,
+};
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
-use crate::config::WithoutTpm;
-use crate::create::{Draft, Issued, Material, SignedDirectory};
-use crate::fixture::{config, owner};
+use crate::config::{EnrolmentConfig, WithoutTpm};
+use crate::create::{Draft, Material, SignedDirectory};
+use crate::fixture::{ca, config, owner, redeeming, secret};
 use crate::found::{Creation, Decision, Files, Found, Inputs, Slots, decide};
+use crate::join::{self, About, Admission, Joining};
 use crate::keeper::{Keeper, Locked, NotReleased};
-use crate::plan::{Effect, Halt, HeaderCopy, Mapping, Performer, Plan};
+use crate::making::{Fresh, Issued};
+use crate::plan::{Effect, Halt, HeaderCopy, Mapping, NewData, Performer, Plan};
 use crate::wait::{Layer, Wait};
 
 const SECTOR: usize = 512;
@@ -31,6 +41,8 @@ pub(crate) struct World {
     pub(crate) files: Files,
     pub(crate) filesystem: Option<Filesystem>,
     pub(crate) boot_class: BootClass,
+    /// The cluster that a ticket leads to.
+    pub(crate) store: Store,
     attempts: u8,
 }
 
@@ -101,6 +113,94 @@ impl Chip {
     }
 }
 
+/// The cluster that a ticket leads to: it lets in as many machines as the ticket has uses, and answers each the same again.
+#[derive(Debug, Clone)]
+pub(crate) struct Store {
+    pub(crate) uses: usize,
+    /// Whom it let in, with the disk of each.
+    pub(crate) admitted: Vec<(MachinePubKey, DiskUuid)>,
+    pub(crate) role: ClusterRole,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { uses: 1, admitted: vec![], role: ClusterRole::Node }
+    }
+}
+
+impl Store {
+    /// What it answers, unless the ticket is used up.
+    pub(crate) fn redeem(&mut self, machine: MachinePubKey, request: &[u8], exporter: &[u8; 32]) -> Option<Answer> {
+        let request = Redeem::verify(request, machine, exporter).expect("a good request");
+        let asks = (machine, request.body().disk);
+        let known = self.admitted.iter().position(|it| *it == asks);
+        let at = known.unwrap_or(self.admitted.len());
+        if known.is_none() {
+            assert!(self.admitted.iter().all(|it| it.0 != machine), "a machine keeps its disk");
+            if self.admitted.len() >= self.uses {
+                return None;
+            }
+            self.admitted.push(asks);
+        }
+        let (coordinator, cluster) = (MachineId([1; 16]), cluster_id(&ca().spki));
+        let coordinators = vec![Coordinator { machine: coordinator, endpoints: vec!["192.0.2.1:7836".to_owned()] }];
+        let vpn_ip = VPN_PREFIX.nth(u32::try_from(at).expect("a few") + 2).expect("an address");
+        let assignment = Assignment::new(vpn_ip, self.role, [].into(), None);
+        Some(Answer {
+            time: UnixSeconds(1_800_000_000),
+            certificate: b"machine certificate".to_vec(),
+            ca_certificate: b"CA certificate".to_vec(),
+            owners: vec![Owner { key: OwnerPubKey(owner().public()), recovery: RecoveryPubKey::of(&secret(2)) }],
+            level: Level::Insecure,
+            cold_start: ColdStart::Automatic,
+            vpn_prefix: VPN_PREFIX,
+            pods_prefix: POD_PREFIX,
+            node_name: NodeName::derived(machine_id(&machine.0)),
+            assignment: assignment.expect("they fit"),
+            key_generation: 1,
+            cluster_key: Self::half(asks.1),
+            directory: ca().sign(&Directory { cluster, version: 5, coordinators }.unsigned()),
+            peer_version: PeerVersion::default(),
+            peers: vec![],
+        })
+    }
+
+    /// The half of a machine that it let in.
+    fn release(&self, machine: MachineId, disk: DiskUuid) -> Option<ClusterHalf> {
+        let knows = self.admitted.iter().any(|it| machine_id(&it.0.0) == machine && it.1 == disk);
+        knows.then(|| ClusterHalf { key: Self::half(disk), disk, generation: 1 })
+    }
+
+    /// Its half of what opens a disk.
+    pub(crate) fn half(disk: DiskUuid) -> ClusterKey {
+        cluster_key(&MasterSecret(secret(0x70)), cluster_id(&ca().spki), disk, 1)
+    }
+}
+
+/// What a machine says of itself beside what it made.
+pub(crate) fn about() -> About {
+    About { release: Release(0, 2, 0), root_hash: RootHash([7; 32]), endpoints: vec![] }
+}
+
+/// What the cluster's CA issued with every answer.
+pub(crate) fn issued() -> Issued {
+    Issued {
+        ca_spki: ca().spki.clone(),
+        ca_certificate: b"CA certificate".to_vec(),
+        machine_certificate: b"machine certificate".to_vec(),
+    }
+}
+
+/// Random bytes that differ from boot to boot.
+pub(crate) fn drawn(boot: u8) -> impl FnMut(&mut [u8]) -> Result<(), Infallible> {
+    let mut counter = boot;
+    move |bytes| {
+        counter = counter.wrapping_add(31);
+        bytes.fill(counter);
+        Ok(())
+    }
+}
+
 /// A filesystem, readable only under the key it was made with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Filesystem {
@@ -163,8 +263,17 @@ struct Boot<'a> {
 impl World {
     /// A flashed disk with a create config on its ESP.
     pub(crate) fn flashed(level: Level, tpm: Option<Chip>) -> Self {
+        Self::with(&config(level, WithoutTpm::Unprotected), tpm)
+    }
+
+    /// The same with a config that joins.
+    pub(crate) fn invited(level: Level, tpm: Option<Chip>) -> Self {
+        Self::with(&redeeming(level, WithoutTpm::Unprotected), tpm)
+    }
+
+    fn with(config: &EnrolmentConfig, tpm: Option<Chip>) -> Self {
         let blank = || Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
-        let bytes = config(level, WithoutTpm::Unprotected).sign(&owner()).expect("a good config");
+        let bytes = config.sign(&owner()).expect("a good config");
         Self {
             tpm,
             headers: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]],
@@ -178,6 +287,7 @@ impl World {
             },
             filesystem: None,
             boot_class: BootClass::Direct,
+            store: Store::default(),
             attempts: 0,
         }
     }
@@ -225,19 +335,18 @@ impl World {
     }
 
     fn boot_in(&mut self, given: Given, trouble: Trouble) -> Ended {
-        let plan = match self.found_given(given).decision {
-            Decision::Create(creation) => {
-                assert!(!self.committed(), "a create on a committed disk");
-                self.plan(*creation)
-            }
-            Decision::Open(opening) => {
-                let salt = |bytes: &mut [u8]| {
-                    bytes.fill(0xcc);
-                    Ok::<(), Infallible>(())
+        let decision = match self.found_given(given).decision {
+            Decision::Wait(wait, seal) => {
+                let asks = seal.filter(|_| matches!(wait, Wait::AwaitingKeys { .. }));
+                let half = asks.and_then(|seal| self.store.release(seal.body.holder().machine, seal.body.disk));
+                return match half {
+                    None => Ended::Waiting(wait.message()),
+                    half => self.boot_in(Given { half, ..Given::default() }, trouble),
                 };
-                opening.plan(salt).expect("what opened commits").0
             }
-            Decision::Wait(wait, _) => return Ended::Waiting(wait.message()),
+            decision @ (Decision::Create(_) | Decision::Join(_) | Decision::Admitted(_) | Decision::Open(_)) => {
+                decision
+            }
         };
         let attempt = self.attempts;
         self.attempts = attempt + 1;
@@ -251,6 +360,21 @@ impl World {
             mounted: false,
             loaded: false,
             capped: false,
+        };
+        let plan = match decision {
+            Decision::Create(creation) => boot.create(*creation),
+            Decision::Join(joining) => match boot.join(*joining) {
+                Ok(plan) => plan,
+                Err(ended) => return ended,
+            },
+            Decision::Open(opening) => {
+                let salt = |bytes: &mut [u8]| {
+                    bytes.fill(0xcc);
+                    Ok::<(), Infallible>(())
+                };
+                opening.plan(salt).expect("what opened commits").0
+            }
+            Decision::Admitted(_) | Decision::Wait(..) => unreachable!("nobody was asked yet, and who waits is above"),
         };
         match plan.perform(&mut boot) {
             Ok(_capped) => {
@@ -267,22 +391,47 @@ impl World {
         }
     }
 
-    fn plan(&mut self, creation: Creation) -> Plan {
-        let mut counter = self.attempts;
-        let material = Material::draw(|bytes| {
-            counter = counter.wrapping_add(31);
-            bytes.fill(counter);
-            Ok::<(), Infallible>(())
-        });
-        let Ok(material) = material;
-        let issued = Issued {
-            ca_spki: ca_spki(self.attempts),
-            ca_certificate: b"CA certificate".to_vec(),
-            machine_certificate: b"machine certificate".to_vec(),
-        };
-        let draft = creation.draft(material, issued);
+    /// What a boot must not change before the machine was let in.
+    fn disk(&self) -> (Vec<Vec<u8>>, Option<Filesystem>) {
+        (self.headers.to_vec(), self.filesystem.clone())
+    }
+}
+
+impl Boot<'_> {
+    fn create(&mut self, creation: Creation) -> Plan {
+        assert!(!self.world.committed(), "a create on a committed disk");
+        let Ok(material) = Material::draw(drawn(self.attempt));
+        let draft = creation.draft(material, Issued { ca_spki: ca_spki(self.attempt), ..issued() });
         let signed = signed(&draft);
-        draft.plan(self.tpm.as_mut(), signed, 1_790_000_000).expect("fits").0
+        draft.plan(self.world.tpm.as_mut(), signed, 1_790_000_000).expect("fits").0
+    }
+
+    /// Asks twice, as a machine whose first answer was lost, and goes on with one of the answers.
+    fn join(&mut self, joining: Joining) -> Result<Plan, Ended> {
+        assert!(!self.world.committed(), "a join on a committed disk");
+        let before = self.world.disk();
+        let Ok(material) = join::Material::draw(drawn(self.attempt));
+        let attempting = joining.attempt(material, self.world.tpm.as_mut()).expect("fits");
+        let asker = match attempting.perform(self) {
+            Ok(asker) => asker,
+            Err(_) if self.cut => return Err(Ended::Cut),
+            Err(failure) => return Err(Ended::Waiting(failure.to_string())),
+        };
+        assert!(before == self.world.disk(), "nothing of the disk is touched before the machine is let in");
+        let machine = MachinePubKey(asker.identity().public());
+        let answers: Option<Vec<_>> = [[0xe0; 32], [0xe1; 32]]
+            .iter()
+            .map(|exporter| self.world.store.redeem(machine, &asker.request(&about(), exporter), exporter))
+            .collect();
+        let Some(mut answers) = answers else { return Err(Ended::Waiting("the ticket is used up".to_owned())) };
+        let answer = answers.swap_remove(usize::from(self.attempt % 2));
+        let admission = Admission { answer, issued: issued() };
+        asker.takes(&admission).map_err(|why| Ended::Waiting(why.to_string()))?;
+        let given = Given { admission: Some(Box::new(admission)), ..Given::default() };
+        let decision = self.world.found_given(given).decision;
+        let Decision::Admitted(draft) = decision else { panic!("the same machine reads its attempt: {decision:?}") };
+        let Ok(fresh) = Fresh::draw(drawn(self.attempt.wrapping_add(7)));
+        Ok(draft.plan(fresh, self.world.tpm.as_mut(), 1_790_000_000).expect("fits").0)
     }
 }
 
@@ -355,9 +504,19 @@ impl Boot<'_> {
                 }
                 self.mounted = true;
             }
-            Effect::PopulateData(_) => {
+            Effect::PopulateData(data) => {
                 assert!(self.mounted && !world.committed(), "a CA made on a committed disk");
-                world.filesystem.as_mut().expect("mounted").cluster = Some(cluster_id(&ca_spki(self.attempt)));
+                let cluster = match *data {
+                    NewData::Created { .. } => cluster_id(&ca_spki(self.attempt)),
+                    NewData::Joined { .. } => cluster_id(&ca().spki),
+                };
+                world.filesystem.as_mut().expect("mounted").cluster = Some(cluster);
+            }
+            Effect::WriteAttempt { slot, bytes } => world.pair(File::Seal)[slot] = bytes,
+            Effect::EraseAttempt { slot } => {
+                let seals = &world.pair(File::Seal);
+                assert!(seals[1 - slot].iter().any(|byte| *byte != 0), "an attempt goes once there is a seal");
+                world.pair(File::Seal)[slot].fill(0);
             }
             Effect::WriteEsp { file, slot, bytes } => {
                 let durable = world.filesystem.as_ref().and_then(|it| it.cluster).is_some();
@@ -393,6 +552,8 @@ impl World {
         match effect {
             Effect::WriteHeader { copy, bytes, .. } => over(&mut self.headers[place(copy)], &bytes[..]),
             Effect::WriteEsp { file, slot, bytes } => over(&mut self.pair(file)[slot], &bytes),
+            Effect::WriteAttempt { slot, bytes } => over(&mut self.pair(File::Seal)[slot], &bytes),
+            Effect::EraseAttempt { slot } => over(&mut self.pair(File::Seal)[slot], &[0; SLOT_BYTES]),
             Effect::RemoveConfig => {
                 // One that a person gave leaves nothing to remove.
                 let Some(config) = self.files.config.as_mut() else { return };

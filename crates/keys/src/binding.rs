@@ -115,6 +115,15 @@ impl Binding {
         matches!(self, Self::Unprotected(_))
     }
 
+    /// The name of the TPM's storage key, where a TPM holds the secret.
+    #[must_use]
+    pub const fn storage_key_name(&self) -> Option<[u8; 34]> {
+        match self {
+            Self::Tpm(object) => Some(object.storage_key_name),
+            Self::Unprotected(_) => None,
+        }
+    }
+
     pub(crate) fn to_wire(&self) -> BindingWire {
         match self {
             Self::Tpm(object) => BindingWire::Tpm(TpmWire {

@@ -11,10 +11,12 @@ use data_encoding::HEXLOWER;
 use model::{
     Assignment, BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, KubernetesRole,
     Level, LocalKey, MachineId, MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid,
-    VPN_PREFIX, VolumeKey,
+    VPN_PREFIX, VolumeKey, VpnPrivKey,
 };
+use prost::Message as _;
 
 use crate::assignment;
+use crate::attempt::{self, Attempt};
 use crate::binding::{Binding, TpmObject};
 use crate::cold_start::Epoch;
 use crate::data_key::{ClusterHalf, DataKey, Expected, Holder, Wrapping};
@@ -137,6 +139,30 @@ pub(crate) fn sealed() -> Vec<u8> {
     seal::emit(1, &clear(), &body(), &root(0x0f), bytes(0xf0)).expect("fits")
 }
 
+/// The clear part as it lies in the file.
+pub(crate) fn clear_bytes(clear: &Clear) -> Vec<u8> {
+    clear.to_wire().encode_to_vec()
+}
+
+pub(crate) fn attempt_clear() -> attempt::Clear {
+    let Clear { binding, boot_class, salt, .. } = clear();
+    attempt::Clear { binding, boot_class, salt }
+}
+
+pub(crate) fn attempt() -> Attempt {
+    Attempt {
+        identity: SigningKey::from_seed(key(0x50)),
+        local_key: local(),
+        vpn_key: VpnPrivKey(key(0x60)),
+        disk: DISK,
+        config: ConfigDigest(bytes(0xe0)),
+    }
+}
+
+pub(crate) fn sealed_attempt() -> Vec<u8> {
+    attempt::emit(1, &attempt_clear(), &attempt(), &root(0x0f), bytes(0xf0)).expect("fits")
+}
+
 /// Compares with the golden file, or rewrites it when asked to.
 fn golden(name: &str, bytes: &[u8]) {
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -187,6 +213,7 @@ fn every_format_has_its_known_bytes() {
     golden("header.hex", &header(State::Provisional, 1).to_bytes()[..]);
     golden("header-raw.hex", &Header { lock: None, ..header(State::Committed, 2) }.to_bytes()[..]);
     golden("seal.hex", &sealed());
+    golden("seal-attempt.hex", &sealed_attempt());
     let unprotected = Clear { binding: Binding::Unprotected(key(0x0f)), network: NetworkConfig::Dhcp, ..clear() };
     golden("seal-unprotected.hex", &seal::emit(2, &unprotected, &body(), &root(0x0f), bytes(0xf0)).expect("fits"));
     let (epoch_key, value) = epoch().derive(&MasterSecret(key(0x70)), CLUSTER, &identity_machine()).expect("a holder");

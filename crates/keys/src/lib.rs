@@ -12,7 +12,7 @@
 //! * [`purpose`]: every label there is; [`derive`](mod@derive): HKDF, AES-256-GCM, SHA-256 over them.
 //! * [`identity`]: machine and cluster ids, Ed25519.
 //! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
-//! * [`pair`]: the envelope of all paired files; [`seal`], [`share`], [`directory`], [`record`]: what is in them.
+//! * [`pair`]: the envelope of all paired files; [`seal`], [`attempt`], [`share`], [`directory`], [`record`]: what is in them.
 //! * [`cold_start`]: the key that a quorum of voters finds together when all were off.
 //! * [`assignment`]: what the cluster assigned to the machine, as its data partition keeps it.
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
@@ -21,6 +21,7 @@
 //! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers.
 
 pub mod assignment;
+pub mod attempt;
 pub mod binding;
 pub mod cold_start;
 pub mod data_key;

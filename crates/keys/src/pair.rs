@@ -171,6 +171,12 @@ pub struct Next {
 impl Next {
     /// The first write of a pair.
     pub const FIRST: Self = Self { slot: 0, generation: 1 };
+
+    /// The write that follows this one.
+    #[must_use]
+    pub const fn after(self) -> Self {
+        Self { slot: 1 - self.slot, generation: self.generation + 1 }
+    }
 }
 
 impl Pair {

@@ -26,6 +26,18 @@ pub fn is_usable_x25519(bytes: &[u8; 32]) -> bool {
     agreement::agree(&probe, UnparsedPublicKey::new(&X25519, bytes), (), |_| Ok(())).is_ok()
 }
 
+/// The public key of an X25519 private key.
+///
+/// # Panics
+/// Never: every 32 bytes are a private key, and have a public one.
+#[must_use]
+pub fn x25519_public(private: &Secret<32>) -> [u8; 32] {
+    let private = PrivateKey::from_private_key(&X25519, private.expose()).expect("32 bytes are an X25519 key");
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(private.compute_public_key().expect("a private key has a public one").as_ref());
+    bytes
+}
+
 /// A point that gives everybody the same shared secret (RFC 7748, section 6.1), so no key at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a usable X25519 public key")]
@@ -43,10 +55,7 @@ impl RecoveryPubKey {
     /// The public key of a private one.
     #[must_use]
     pub fn of(private: &Secret<32>) -> Self {
-        let private = PrivateKey::from_private_key(&X25519, private.expose()).expect("32 bytes are an X25519 key");
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(private.compute_public_key().expect("a private key has a public one").as_ref());
-        Self(bytes)
+        Self(x25519_public(private))
     }
 
     /// The raw bytes.
@@ -61,8 +70,10 @@ impl RecoveryPubKey {
 pub enum Kind {
     /// The volume key of a data partition, in its header's owner slot.
     VolumeKey,
-    /// The master secret of a cluster, in the recovery record.
+    /// The master secret of a cluster, in a coordinator's recovery record.
     MasterSecret,
+    /// The cluster's half of what opens a data partition, in any other machine's recovery record.
+    ClusterKey,
 }
 
 impl Kind {
@@ -72,6 +83,7 @@ impl Kind {
         match self {
             Self::VolumeKey => 1,
             Self::MasterSecret => 2,
+            Self::ClusterKey => 3,
         }
     }
 
@@ -81,6 +93,7 @@ impl Kind {
         match number {
             1 => Some(Self::VolumeKey),
             2 => Some(Self::MasterSecret),
+            3 => Some(Self::ClusterKey),
             _ => None, // whatever a later version knows
         }
     }

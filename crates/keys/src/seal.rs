@@ -1,5 +1,6 @@
 //! The seal: what makes a machine a member at its next boot. The clear part says how to unseal and what is needed
-//! before or without that; the body holds the machine's secrets under a root that only the binding releases.
+//! before or without that; the body holds the machine's secrets under a root that only the binding releases. Its two files
+//! hold seals of a second kind, too: [`attempt`](crate::attempt).
 //!
 //! ```text
 //! message SealClear {
@@ -25,6 +26,7 @@ use model::{
 use prost::Message as _;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::attempt;
 use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
 use crate::data_key::{Expected, Holder};
 use crate::derive::{Unauthentic, hkdf, secret};
@@ -92,6 +94,9 @@ pub enum SealError {
     /// The boot class is unknown, or reserved (`uefi-sb` until Secure Boot is built).
     #[error("the seal names a boot class this version does not serve")]
     BootClass,
+    /// Neither a member's nor an attempt.
+    #[error("the seal is of a kind this version does not know")]
+    Kind,
     /// A field of fixed size has another one.
     #[error("field {0} of the seal has the wrong size")]
     Size(&'static str),
@@ -115,12 +120,21 @@ pub enum SealError {
     Root(#[from] Unauthentic),
 }
 
-/// A seal whose checksum holds and whose clear part makes sense.
+/// A member's seal whose checksum holds and whose clear part makes sense.
 #[derive(Debug)]
-pub struct Candidate {
+pub struct Sealed {
     /// The clear part.
     pub clear: Clear,
     slot: Slot,
+}
+
+/// A seal of either kind.
+#[derive(Debug)]
+pub enum Candidate {
+    /// A member's.
+    Member(Sealed),
+    /// Of a machine that asks to become one.
+    Attempt(attempt::Sealed),
 }
 
 /// What the two seal files hold.
@@ -132,7 +146,8 @@ pub enum SealFiles {
     Newer(u32),
     /// A checksum holds, but the clear part makes no sense.
     Malformed(SealError),
-    /// Seals to try in this order: those that a TPM holds first, since anybody could write one in clear.
+    /// Seals to try in this order: those that a TPM holds first, since anybody could write one in clear. Attempts are among
+    /// them where there is no member's.
     Candidates(Vec<Candidate>),
 }
 
@@ -146,14 +161,18 @@ pub fn read(slots: [&[u8]; 2]) -> (SealFiles, Next) {
     let mut malformed = None;
     let mut candidates = Vec::new();
     for slot in pair.newest_first {
-        match Clear::decode(slot.clear()) {
-            Ok(clear) => candidates.push(Candidate { clear, slot }),
+        match Candidate::read(slot) {
+            Ok(candidate) => candidates.push(candidate),
             Err(error) => {
                 malformed.get_or_insert(error);
             }
         }
     }
-    candidates.sort_by_key(|candidate| candidate.clear.binding.in_clear());
+    candidates.sort_by_key(|candidate| candidate.binding().in_clear());
+    let is_member = |candidate: &Candidate| matches!(candidate, Candidate::Member(_));
+    if candidates.iter().any(is_member) {
+        candidates.retain(is_member);
+    }
     let files = match (candidates.is_empty(), malformed) {
         (false, _) => SealFiles::Candidates(candidates),
         (true, Some(error)) => SealFiles::Malformed(error),
@@ -162,7 +181,45 @@ pub fn read(slots: [&[u8]; 2]) -> (SealFiles, Next) {
     (files, pair.next)
 }
 
+/// The slot that holds an attempt, the newest of two, of whatever worth: it is to be erased once there is a member's seal.
+#[must_use]
+pub fn attempt_slot(slots: [&[u8]; 2]) -> Option<usize> {
+    let attempt = |slot: usize| {
+        let read = Slot::read(File::Seal, slots[slot]).ok()?;
+        attempt::is_one(read.clear()).is_ok_and(|is_one| is_one).then_some((read.generation, slot))
+    };
+    attempt(0).max(attempt(1)).map(|(_, slot)| slot)
+}
+
 impl Candidate {
+    fn read(slot: Slot) -> Result<Self, SealError> {
+        if attempt::is_one(slot.clear())? {
+            attempt::Sealed::read(slot).map(Self::Attempt)
+        } else {
+            Ok(Self::Member(Sealed { clear: Clear::decode(slot.clear())?, slot }))
+        }
+    }
+
+    /// What releases the seal root.
+    #[must_use]
+    pub const fn binding(&self) -> &Binding {
+        match self {
+            Self::Member(sealed) => &sealed.clear.binding,
+            Self::Attempt(sealed) => &sealed.clear.binding,
+        }
+    }
+
+    /// How the machine was started when it sealed.
+    #[must_use]
+    pub const fn boot_class(&self) -> BootClass {
+        match self {
+            Self::Member(sealed) => sealed.clear.boot_class,
+            Self::Attempt(sealed) => sealed.clear.boot_class,
+        }
+    }
+}
+
+impl Sealed {
     /// The body, for whoever has the root that the binding released.
     ///
     /// # Errors
@@ -195,7 +252,7 @@ pub fn emit(
     pair::emit(File::Seal, generation, &clear, Some(&pair::Body { key: &key, nonce, plain: &plain }))
 }
 
-fn body_key(root: &SealRoot, salt: &[u8; 32]) -> Secret<32> {
+pub(crate) fn body_key(root: &SealRoot, salt: &[u8; 32]) -> Secret<32> {
     hkdf(salt, root.expose(), Purpose::Seal, &[])
 }
 
@@ -276,10 +333,7 @@ impl Clear {
         let network = network::network_from_wire(&wire.network)?;
         Ok(Self {
             binding: Binding::from_wire(wire.binding.as_ref().ok_or(no_binding)?)?,
-            boot_class: match numbers::boot_class::of(wire.boot_class) {
-                Some(class @ (BootClass::Uefi | BootClass::Direct)) => class,
-                Some(BootClass::UefiSecureBoot) | None => return Err(SealError::BootClass),
-            },
+            boot_class: served_boot_class(wire.boot_class)?,
             salt: sized("salt", &wire.salt)?,
             vpn_prefix: network::vpn_prefix_from_wire(&wire.vpn_prefix, &network)?,
             network,
@@ -288,7 +342,7 @@ impl Clear {
         })
     }
 
-    fn to_wire(&self) -> ClearWire {
+    pub(crate) fn to_wire(&self) -> ClearWire {
         ClearWire {
             binding: Some(self.binding.to_wire()),
             boot_class: numbers::boot_class::number(self.boot_class),
@@ -301,7 +355,15 @@ impl Clear {
     }
 }
 
-fn sized<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], SealError> {
+/// The boot class that a clear part names.
+pub(crate) fn served_boot_class(number: u32) -> Result<BootClass, SealError> {
+    match numbers::boot_class::of(number) {
+        Some(class @ (BootClass::Uefi | BootClass::Direct)) => Ok(class),
+        Some(BootClass::UefiSecureBoot) | None => Err(SealError::BootClass),
+    }
+}
+
+pub(crate) fn sized<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], SealError> {
     bytes.try_into().map_err(|_| SealError::Size(field))
 }
 
@@ -320,7 +382,7 @@ const CLEAR: Message = Message {
 };
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct ClearWire {
+pub(crate) struct ClearWire {
     #[prost(oneof = "BindingWire", tags = "1, 2")]
     binding: Option<BindingWire>,
     #[prost(uint32, required, tag = "3")]
@@ -477,7 +539,7 @@ mod tests {
         let (files, next) = read([&sealed(), &blank]);
         let SealFiles::Candidates(candidates) = files else { panic!("a seal: {files:?}") };
         assert_eq!(next, Next { slot: 1, generation: 2 });
-        let [candidate] = &candidates[..] else { panic!("one seal") };
+        let [Candidate::Member(candidate)] = &candidates[..] else { panic!("one seal") };
         let opened = candidate.open(&root(0x0f)).expect("opens");
         let again = emit(1, &candidate.clear, &opened, &root(0x0f), bytes(0xf0)).expect("fits");
         assert!(again == sealed(), "a round trip keeps every byte");
@@ -499,7 +561,8 @@ mod tests {
         for slots in [[sealed(), newer.clone()], [newer, sealed()]] {
             let (files, next) = read([&slots[0], &slots[1]]);
             let SealFiles::Candidates(candidates) = files else { panic!("two seals: {files:?}") };
-            assert_eq!(candidates.iter().map(Candidate::generation).collect::<Vec<_>>(), [1, 9]);
+            let [Candidate::Member(first), Candidate::Member(second)] = &candidates[..] else { panic!("two seals") };
+            assert_eq!((first.generation(), second.generation()), (1, 9));
             assert_eq!(next.generation, 10);
         }
     }

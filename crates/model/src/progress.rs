@@ -5,7 +5,7 @@
 //!   PowerOn ─┬─ enrols ─► Enrolling ────┬─ runs ──► Running: until the next boot
 //!     ▲      ├─ opens ──► AwaitingKeys ─┤
 //!     │      │                          └─ fails ─► Failed ─┐
-//!     │      └─ waits ──► Blank, AwaitingKeys, NeedsOwner, Failed
+//!     │      └─ waits ──► Blank, Enrolling, AwaitingKeys, NeedsOwner, Failed
 //!     └──────────────────────── resumes ────────────────────┘
 //! ```
 //! A member that reopens its data shows `AwaitingKeys`, never `Enrolling`: it is sealed and its data is not open.
@@ -69,6 +69,8 @@ pub struct Waiting(WaitState);
 pub enum WaitState {
     /// For its first config.
     Blank,
+    /// For a cluster to let it in.
+    Joining,
     /// For the cluster's half of the data key.
     AwaitingKeys,
     /// For its owner.
@@ -125,6 +127,7 @@ impl Waiting {
     pub const fn state(&self) -> MachineState {
         match self.0 {
             WaitState::Blank => MachineState::Blank,
+            WaitState::Joining => MachineState::Enrolling,
             WaitState::AwaitingKeys => MachineState::AwaitingKeys,
             WaitState::NeedsOwner => MachineState::NeedsOwner,
             WaitState::Failed => MachineState::Failed,
@@ -161,6 +164,7 @@ mod tests {
             PowerOn::new().waits(WaitState::Failed).state(),
         ];
         assert_eq!(reached, MachineState::ALL);
+        assert_eq!(PowerOn::new().waits(WaitState::Joining).state(), MachineState::Enrolling);
         assert_eq!(PowerOn::new().opens().state(), MachineState::AwaitingKeys);
         let failed = PowerOn::new().opens().fails();
         assert_eq!(failed.state(), MachineState::Failed);

@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use enrol::config::{self, Create, EnrolmentConfig, WithoutTpm};
+use enrol::config::{self, Create, EnrolmentConfig, Intent, WithoutTpm};
 use keys::binding::{Binding, TpmObject};
 use keys::data_key::{ClusterHalf, DataKey, Expected, Holder, Volume, Wrapping, open};
 use keys::first_contact::{Transcript, prove};
@@ -18,7 +18,7 @@ use keys::header::{Copies, State, Suite};
 use keys::identity::{self, SigningKey, cluster_key, machine_id};
 use keys::pair::SLOT_BYTES;
 use keys::recovery::RecoveryPubKey;
-use keys::seal::{self, Body, Clear, SealFiles};
+use keys::seal::{self, Body, Candidate, Clear, SealFiles};
 use model::{
     BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, Level, LocalKey, MachineId,
     MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey,
@@ -188,7 +188,8 @@ fn a_seal_that_is_written_and_opened_leaves_nothing_behind() {
         let root = SealRoot(secret());
         let bytes = seal::emit(1, &clear, &body, &root, [6; 12]).expect("fits");
         let SealFiles::Candidates(seals) = seal::read([&bytes, &vec![0; SLOT_BYTES]]).0 else { panic!("a seal") };
-        let opened = seals[0].open(&root).expect("opens");
+        let [Candidate::Member(sealed)] = &seals[..] else { panic!("a member's") };
+        let opened = sealed.open(&root).expect("opens");
         assert_eq!(opened.local_key.expose(), &[BYTE; 32]);
         assert_eq!(opened.identity.key.seed().expose(), &[BYTE; 32]);
     });
@@ -202,7 +203,7 @@ fn the_first_contact_secret_of_a_config_leaves_nothing_behind() {
         node: None,
         first_contact: FirstContact(secret()),
         network: NetworkConfig::Dhcp,
-        create: Create {
+        intent: Intent::Create(Create {
             owner_pub_key: owner().public(),
             owner_recovery: RecoveryPubKey::of(&Secret::take(&mut [8; 32])),
             level: Level::Encrypted,
@@ -210,7 +211,7 @@ fn the_first_contact_secret_of_a_config_leaves_nothing_behind() {
             without_tpm: WithoutTpm::Refuse,
             vpn_prefix: VPN_PREFIX,
             kubernetes_roles: [].into(),
-        },
+        }),
     };
     let left = left_behind(|| {
         let bytes = written().sign(&owner()).expect("a machine takes it");

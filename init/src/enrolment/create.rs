@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use enrol::create::{CreateError, Issued, Material, SignedDirectory};
+use enrol::create::{Material, SignedDirectory};
 use enrol::found::Creation;
+use enrol::making::{Issued, PrepareError};
 use enrol::member::Membership;
 use enrol::plan::Plan;
 use keys::identity::{cluster_id, machine_id};
@@ -34,7 +35,7 @@ pub(super) enum MakeError {
     Sign,
     /// The new cluster's secrets could not be kept.
     #[error(transparent)]
-    Create(#[from] CreateError<tpm::Error>),
+    Prepare(#[from] PrepareError<tpm::Error>),
 }
 
 /// Ready to be written.
@@ -119,13 +120,13 @@ pub(super) fn random(bytes: &mut [u8]) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use enrol::asking::Given;
-    use enrol::config::{Create, EnrolmentConfig, WithoutTpm};
+    use enrol::config::{Create, EnrolmentConfig, Intent, WithoutTpm};
     use enrol::found::{Decision, Files, Found, Inputs, Opening, Slots, decide};
     use enrol::plan::{Effect, HeaderCopy, Performer, Step};
     use enrol::wait::Layer;
     use keys::header::{Copies, HEADER_BYTES};
     use keys::identity::SigningKey;
-    use keys::pair::SLOT_BYTES;
+    use keys::pair::{File, SLOT_BYTES};
     use keys::recovery::RecoveryPubKey;
     use model::{BootClass, ColdStart, FirstContact, KubernetesRole, Level, NetworkConfig, NodeName, VPN_PREFIX};
     use zeroize::Zeroizing;
@@ -151,6 +152,8 @@ mod tests {
                     self.header[usize::from(copy == HeaderCopy::Second)] = bytes.to_vec();
                 }
                 Effect::WriteEsp { file, slot, bytes } => self.files.pair(file).0[slot] = bytes,
+                Effect::WriteAttempt { slot, bytes } => self.files.pair(File::Seal).0[slot] = bytes,
+                Effect::EraseAttempt { slot } => self.files.pair(File::Seal).0[slot].fill(0),
                 Effect::MendTable
                 | Effect::GrowData
                 | Effect::MapVolume { .. }
@@ -181,7 +184,7 @@ mod tests {
                 node,
                 first_contact: FirstContact(secret(2)),
                 network: NetworkConfig::Dhcp,
-                create: Create {
+                intent: Intent::Create(Create {
                     owner_pub_key: owner.public(),
                     owner_recovery: RecoveryPubKey::of(&secret(3)),
                     level,
@@ -189,7 +192,7 @@ mod tests {
                     without_tpm: WithoutTpm::Unprotected,
                     vpn_prefix: VPN_PREFIX,
                     kubernetes_roles: [KubernetesRole::Worker].into(),
-                },
+                }),
             };
             let blank = || Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
             let files = Files {

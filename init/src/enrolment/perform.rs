@@ -8,7 +8,7 @@ use api::MilestoneKind;
 use enrol::plan::{Effect, HeaderCopy, Performer, Step};
 use enrol::wait::Layer;
 use keys::header::State;
-use keys::pair::File;
+use keys::pair::{File, SLOT_BYTES};
 use model::Chain;
 
 use super::vault::{self, Kept, Keys};
@@ -98,9 +98,10 @@ impl LocalPerformer {
             },
             Effect::Mount => self.mount()?,
             Effect::PopulateData(new) => {
-                let keys = self.keys.take().ok_or(StepError::OutOfOrder)?;
-                vault::write(vault::ROOT, &keys, &new)?;
+                vault::write(vault::ROOT, self.keys.take().as_ref(), &new)?;
             }
+            Effect::WriteAttempt { slot, bytes } => esp.write_slot(File::Seal, slot, &bytes)?,
+            Effect::EraseAttempt { slot } => esp.write_slot(File::Seal, slot, &[0; SLOT_BYTES])?,
             Effect::WriteEsp { file, slot, bytes } => esp.write_slot(file, slot, &bytes)?,
             Effect::RemoveConfig => esp.remove_config()?,
             Effect::LoadKeys => self.load()?,
@@ -196,6 +197,8 @@ const fn name(step: Step) -> &'static str {
         Step::MakeFilesystem => "mkfs",
         Step::Mount => "mount",
         Step::PopulateData => "keys",
+        Step::WriteAttempt => "attempt",
+        Step::EraseAttempt => "erase-attempt",
         Step::WriteEsp(File::Share) => "share",
         Step::WriteEsp(File::Record) => "record",
         Step::WriteEsp(File::Directory) => "directory",
@@ -216,6 +219,8 @@ pub(super) const fn milestone(step: Step) -> Option<&'static str> {
         | Step::MakeFilesystem
         | Step::Mount
         | Step::PopulateData
+        | Step::WriteAttempt
+        | Step::EraseAttempt
         | Step::WriteEsp(_)
         | Step::RemoveConfig
         | Step::Cap => Some(name(step)),

@@ -1,10 +1,11 @@
-//! What a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once at create,
+//! What a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once when it enrols,
 //! read at every start, never changed but for the first-contact secret, which is deleted.
 //!
 //! | file | content |
 //! |---|---|
 //! | `assignment` | its address, roles and pods, as `keys::assignment` has them |
-//! | `vpn.key`, `first-contact` | 32 bytes |
+//! | `vpn.key` | 32 bytes |
+//! | `first-contact` | of a cluster's first machine: 32 bytes |
 //! | `{cairn,etcd,kubernetes}.crt`, `….key` | of a coordinator: an authority: certificate DER, key PKCS#8 DER |
 //! | `service-account.key`, `master-secret` | of a coordinator: PKCS#8 DER, 32 bytes |
 
@@ -44,6 +45,9 @@ pub(crate) enum WriteError {
     /// A file cannot be written, or not be made durable.
     #[error("write `{0}`")]
     File(String, #[source] io::Error),
+    /// A cluster is created without keys, or joined with some.
+    #[error("only who creates a cluster has keys of its own to write")]
+    Keys,
     /// The file system cannot be made durable.
     #[error("sync the data partition")]
     Sync(#[source] io::Error),
@@ -69,7 +73,7 @@ pub(crate) enum LoadError {
     Assignment(#[from] AssignmentError),
 }
 
-/// Keys of a coordinator, made at create.
+/// Keys of a cluster's first machine, made at create.
 #[derive(Debug)]
 pub(super) struct Keys {
     pub(super) authorities: Authorities,
@@ -87,13 +91,32 @@ pub(super) struct Kept {
     pub(super) first_contact: Option<FirstContact>,
 }
 
-/// Writes all of it, durably.
+/// Writes what a new member keeps, durably. `keys` are there where a cluster is created.
 ///
 /// # Errors
 /// [`WriteError`] names the file.
-pub(super) fn write(root: &str, keys: &Keys, data: &NewData) -> Result<(), WriteError> {
+pub(super) fn write(root: &str, keys: Option<&Keys>, data: &NewData) -> Result<(), WriteError> {
     let root = Path::new(root);
     DirBuilder::new().mode(0o700).create(root).map_err(WriteError::Directory)?;
+    let assignment = match (data, keys) {
+        (NewData::Created { assignment, master_secret, first_contact }, Some(keys)) => {
+            put_keys(root, keys)?;
+            put(root, MASTER_SECRET, master_secret.expose())?;
+            put(root, FIRST_CONTACT, first_contact.expose())?;
+            assignment
+        }
+        (NewData::Joined { assignment, vpn_key }, None) => {
+            put(root, VPN, vpn_key.expose())?;
+            assignment
+        }
+        (NewData::Created { .. }, None) | (NewData::Joined { .. }, Some(_)) => return Err(WriteError::Keys),
+    };
+    put(root, ASSIGNMENT, &assignment::encode(assignment))?;
+    let directory = File::open(root).map_err(WriteError::Sync)?;
+    directory.sync_all().and_then(|()| Ok(rustix::fs::syncfs(&directory)?)).map_err(WriteError::Sync)
+}
+
+fn put_keys(root: &Path, keys: &Keys) -> Result<(), WriteError> {
     let Authorities { cairn, etcd, kubernetes, service_accounts } = &keys.authorities;
     for authority in [cairn, etcd, &**kubernetes] {
         let kind = authority.kind();
@@ -101,12 +124,7 @@ pub(super) fn write(root: &str, keys: &Keys, data: &NewData) -> Result<(), Write
         put(root, &format!("{kind}.key"), authority.export_key()?.expose())?;
     }
     put(root, SERVICE_ACCOUNT, service_accounts.to_pkcs8()?.expose())?;
-    put(root, VPN, keys.vpn.expose())?;
-    put(root, MASTER_SECRET, data.master_secret.expose())?;
-    put(root, FIRST_CONTACT, data.first_contact.expose())?;
-    put(root, ASSIGNMENT, &assignment::encode(&data.assignment))?;
-    let directory = File::open(root).map_err(WriteError::Sync)?;
-    directory.sync_all().and_then(|()| Ok(rustix::fs::syncfs(&directory)?)).map_err(WriteError::Sync)
+    put(root, VPN, keys.vpn.expose())
 }
 
 /// Reads all of it but the master secret, which whoever needs it reads for itself.
@@ -204,9 +222,13 @@ mod tests {
         }
     }
 
+    fn assignment() -> Assignment {
+        Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect())
+    }
+
     fn data() -> NewData {
-        NewData {
-            assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
+        NewData::Created {
+            assignment: assignment(),
             master_secret: MasterSecret(Secret::take(&mut [2; 32])),
             first_contact: FirstContact(Secret::take(&mut [3; 32])),
         }
@@ -218,9 +240,9 @@ mod tests {
         let root = place.path().join("cairn");
         let root = root.to_str().expect("a plain path");
         let keys = keys();
-        write(root, &keys, &data()).expect("writes");
+        write(root, Some(&keys), &data()).expect("writes");
         let kept = load(root).expect("loads");
-        assert_eq!(kept.assignment, data().assignment);
+        assert_eq!(kept.assignment, assignment());
         assert_eq!(kept.vpn.expose(), &[1; 32]);
         let authorities = kept.authorities.expect("it is a coordinator's");
         assert_eq!(authorities.etcd.certificate(), keys.authorities.etcd.certificate());
@@ -233,12 +255,18 @@ mod tests {
     #[test]
     fn a_node_holds_nothing_that_signs() {
         let place = tempfile::tempdir().expect("a place for files");
-        let root = place.path();
+        let root = place.path().join("cairn");
+        let root = root.to_str().expect("a plain path");
         let node = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Node, [].into(), None).expect("they fit");
-        put(root, ASSIGNMENT, &assignment::encode(&node)).expect("writable");
-        put(root, VPN, &[1; 32]).expect("writable");
-        let kept = load(root.to_str().expect("a plain path")).expect("loads");
+        let vpn_key = VpnPrivKey(Secret::take(&mut [1; 32]));
+        let joined = NewData::Joined { assignment: node.clone(), vpn_key };
+        assert!(matches!(write(root, Some(&keys()), &joined), Err(WriteError::Keys)));
+        fs::remove_dir(root).expect("it is empty");
+        write(root, None, &joined).expect("writes");
+        let kept = load(root).expect("loads");
         assert_eq!((kept.assignment, kept.authorities.is_none()), (node, true));
+        assert_eq!((kept.vpn.expose(), kept.first_contact.is_none()), (&[1; 32], true));
+        assert!(load_master_secret(root).is_err());
     }
 
     /// Proves: D8
@@ -246,7 +274,7 @@ mod tests {
     fn nobody_else_reads_them() {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
-        write(root.to_str().expect("a plain path"), &keys(), &data()).expect("writes");
+        write(root.to_str().expect("a plain path"), Some(&keys()), &data()).expect("writes");
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!(mode(&root), 0o700);
         for entry in fs::read_dir(&root).expect("readable") {
@@ -260,7 +288,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
         let root = root.to_str().expect("a plain path");
-        write(root, &keys(), &data()).expect("writes");
+        write(root, Some(&keys()), &data()).expect("writes");
         forget_first_contact(root).expect("removed");
         forget_first_contact(root).expect("nothing left to do");
         assert!(load(root).expect("loads").first_contact.is_none());
@@ -271,7 +299,7 @@ mod tests {
         let place = tempfile::tempdir().expect("a place for files");
         let root = place.path().join("cairn");
         let text = root.to_str().expect("a plain path");
-        write(text, &keys(), &data()).expect("writes");
+        write(text, Some(&keys()), &data()).expect("writes");
         fs::write(root.join(VPN), [0; 31]).expect("writable");
         assert!(matches!(load(text), Err(LoadError::Size(name)) if name == VPN));
         fs::write(root.join(VPN), [0; 32]).expect("writable");

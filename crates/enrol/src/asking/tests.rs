@@ -97,7 +97,11 @@ fn a_blank_machine_that_is_activated_creates_and_a_cut_ends_in_a_machine_or_anot
                 let again = activated(&world);
                 world.boot_given(again, None)
             }
-            Decision::Open(_) | Decision::Create(_) | Decision::Wait(..) => world.boot(None),
+            Decision::Open(_)
+            | Decision::Create(_)
+            | Decision::Join(_)
+            | Decision::Admitted(_)
+            | Decision::Wait(..) => world.boot(None),
         };
         assert!(matches!(ended, Ended::Running(_)), "{ended:?} after {after}");
     }

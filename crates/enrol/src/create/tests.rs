@@ -3,12 +3,18 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 
-use keys::header::{Copies, Copy};
-use keys::pair::Slot;
+use keys::header::{Copies, Copy, Header, State};
+use keys::pair::{Next, Slot};
+use keys::record::Record;
+use keys::recovery;
+use keys::seal::{self, Body, Candidate};
+use model::BootClass;
 
 use super::*;
-use crate::config::{self, WithoutTpm};
+use crate::config::{self, Intent, WithoutTpm};
 use crate::fixture;
+use crate::making::{FIRST_HEADER, NextWrites};
+use crate::plan::Effect;
 use crate::world::{Chip, Cut, Ended, World, signed};
 
 /// Random bytes that tell which draw they came from: the n-th draw is n, n, n, ….
@@ -41,11 +47,12 @@ fn written(level: Level) -> Written {
         machine_certificate: b"machine certificate".to_vec(),
     };
     let first = Next::FIRST;
-    let creation = Creation {
-        verified: config::read(&config).expect("it verifies"),
-        next: NextWrites { seal: first, share: first, directory: first, record: first },
-        boot_class: BootClass::Direct,
-    };
+    let config::Verified { config, digest } = config::read(&config).expect("it verifies");
+    let Intent::Create(create) = config.intent else { panic!("it creates") };
+    let next = NextWrites { seal: first, share: first, directory: first, record: first };
+    let (node, network, boot_class) = (config.node, config.network, BootClass::Direct);
+    let site = Site { node, network, digest, boot_class, next, attempt: None };
+    let creation = Creation { site, create, first_contact: config.first_contact };
     let draft = creation.draft(numbered(), issued);
     let holder = draft.holder;
     let directory = signed(&draft);
@@ -74,11 +81,13 @@ fn written(level: Level) -> Written {
     let record = Slot::read(File::Record, file(File::Record)).expect("a record");
     let blank = vec![0; keys::pair::SLOT_BYTES];
     let (seal::SealFiles::Candidates(seals), _) = seal::read([file(File::Seal), &blank]) else { panic!("a seal") };
+    let [Candidate::Member(sealed)] = &seals[..] else { panic!("a member's") };
+    let opened = sealed.open(&random.fresh.seal_root).expect("the root opens the seal");
     Written {
         provisional: header(State::Provisional),
         committed: header(State::Committed),
         record: Record::decode(record.clear()).expect("a record"),
-        seal: seals[0].open(&random.seal_root).expect("the root opens the seal"),
+        seal: opened,
         holder,
         random,
     }
@@ -100,7 +109,7 @@ fn the_owner_opens_the_volume_key_in_each_header_and_the_master_secret_in_the_re
         for header in [&written.provisional, &written.committed] {
             let slot = header.lock.as_ref().and_then(|lock| lock.owner).expect("an owner slot, by default");
             let opened = recovery::open(&private, &context(Kind::VolumeKey), &slot).expect("it is the owner's");
-            assert_eq!(opened.expose(), written.random.volume_key.0.expose());
+            assert_eq!(opened.expose(), written.random.fresh.volume_key.0.expose());
         }
         assert_eq!(written.record.context, context(Kind::MasterSecret));
         let opened = recovery::open(&private, &written.record.context, &written.record.sealed);
@@ -112,31 +121,32 @@ fn the_owner_opens_the_volume_key_in_each_header_and_the_master_secret_in_the_re
 #[test]
 fn each_random_value_is_drawn_whole_by_itself_and_used_where_it_was_drawn_for() {
     let drawn = numbered();
-    let mut disk = [6; 16];
-    (disk[6], disk[8]) = (0x46, 0x86);
+    let mut disk = [4; 16];
+    (disk[6], disk[8]) = (0x44, 0x84);
     assert_eq!(drawn.disk, DiskUuid(Uuid(disk)), "a random UUID, version 4");
     let secrets = [
         *drawn.identity.seed().expose(),
-        *drawn.volume_key.0.expose(),
         *drawn.local_key.0.expose(),
         *drawn.master_secret.0.expose(),
-        *drawn.seal_root.0.expose(),
-        drawn.provisional_salt,
-        drawn.committed_salt,
-        drawn.seal_salt,
+        *drawn.fresh.volume_key.0.expose(),
+        *drawn.fresh.seal_root.0.expose(),
+        drawn.fresh.provisional_salt,
+        drawn.fresh.committed_salt,
+        drawn.fresh.seal_salt,
     ];
     let different: BTreeSet<[u8; 32]> = secrets.into_iter().collect();
     assert_eq!(different.len(), secrets.len(), "no two from one draw");
     for value in secrets {
         assert!(value[0] != 0 && value == [value[0]; 32], "drawn to its last byte: {value:?}");
     }
-    assert!(drawn.seal_nonce[0] != 0 && drawn.seal_nonce == [drawn.seal_nonce[0]; 12]);
-    assert!(different.iter().all(|value| value[0] != drawn.seal_nonce[0]), "nor the nonce");
+    let nonce = drawn.fresh.seal_nonce;
+    assert!(nonce[0] != 0 && nonce == [nonce[0]; 12]);
+    assert!(different.iter().all(|value| value[0] != nonce[0]), "nor the nonce");
 
     let written = written(Level::Authenticated);
     let salt = |header: &Header| header.lock.as_ref().expect("locked").salt;
-    assert_eq!(salt(&written.provisional), drawn.provisional_salt);
-    assert_eq!(salt(&written.committed), drawn.committed_salt);
+    assert_eq!(salt(&written.provisional), drawn.fresh.provisional_salt);
+    assert_eq!(salt(&written.committed), drawn.fresh.committed_salt);
     assert_eq!(written.seal.local_key.expose(), drawn.local_key.expose());
     assert_eq!(written.seal.identity.key.seed().expose(), drawn.identity.seed().expose());
 }
