@@ -63,6 +63,7 @@ pub struct Reply {
 #[derive(Debug)]
 pub struct Server {
     config: Config,
+    reserved: BTreeMap<Ipv4Addr, Mac>,
     held: BTreeMap<Ipv4Addr, Hold>,
 }
 
@@ -94,7 +95,23 @@ impl Server {
         if first > last || !in_network(first) || !in_network(last) {
             return Err(InvalidConfig::Pool { first, last });
         }
-        Ok(Self { config, held: BTreeMap::new() })
+        Ok(Self { config, reserved: BTreeMap::new(), held: BTreeMap::new() })
+    }
+
+    /// From now on `address` is for this client alone, and the only one that it is given.
+    pub fn reserve(&mut self, address: Ipv4Addr, client: Mac) {
+        self.reserved.insert(address, client);
+    }
+
+    /// The address that is reserved for a client.
+    #[must_use]
+    pub fn reservation(&self, client: Mac) -> Option<Ipv4Addr> {
+        self.reserved.iter().find(|(_, holder)| **holder == client).map(|(&address, _)| address)
+    }
+
+    /// A client is known to have an address of an earlier run of this server: as if it had been given one now.
+    pub fn remember(&mut self, address: Ipv4Addr, client: Mac, now: Instant) {
+        self.hold(address, client, self.lease_until(now));
     }
 
     /// Answers one UDP payload that came to the server's port, if there is something to answer. What is malformed, for
@@ -150,7 +167,7 @@ impl Server {
             message.requested_ip.unwrap_or(message.ciaddr)
         };
         // A server that came back without memory takes its clients' word for what is free.
-        if self.is_held_by(address, mac) || (self.is_in_pool(address) && !self.held.contains_key(&address)) {
+        if self.is_held_by(address, mac) || self.is_free_for(address, mac) {
             self.held.retain(|_, hold| hold.by != Holder::Client(mac));
             self.hold(address, mac, self.lease_until(now));
             return Some(self.give(MessageType::Ack, message, address));
@@ -171,11 +188,19 @@ impl Server {
         if let Some((&address, _)) = has {
             return Some(address);
         }
-        let is_free = |&address: &Ipv4Addr| self.is_in_pool(address) && !self.held.contains_key(&address);
+        let is_free = |&address: &Ipv4Addr| self.is_free_for(address, message.chaddr);
         message.requested_ip.filter(is_free).or_else(|| {
             let pool = self.config.first.to_bits()..=self.config.last.to_bits();
             pool.map(Ipv4Addr::from_bits).find(is_free)
         })
+    }
+
+    fn is_free_for(&self, address: Ipv4Addr, client: Mac) -> bool {
+        let is_meant = match (self.reserved.get(&address), self.reservation(client)) {
+            (Some(holder), _) => *holder == client,
+            (None, reserved) => reserved.is_none(),
+        };
+        self.is_in_pool(address) && is_meant && !self.held.contains_key(&address)
     }
 
     fn is_in_pool(&self, address: Ipv4Addr) -> bool {

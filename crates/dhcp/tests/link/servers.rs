@@ -90,3 +90,36 @@ fn an_answer_goes_where_the_client_can_hear_it_and_names_no_times_of_a_lease_for
     let held: Vec<_> = server.leases().collect();
     assert_eq!(held, [(config().first, mac(3)), (config().last, mac(2))], "an offer ends, a lease for ever does not");
 }
+
+#[test]
+fn a_reserved_address_is_for_one_client_and_the_only_one_it_gets() {
+    let now = testkit::origin();
+    let mut server = server();
+    let [one, two] = [config().first, Ipv4Addr::new(10, 0, 2, 11)];
+    server.reserve(one, mac(1));
+    server.reserve(two, mac(2));
+    let offered = |server: &mut Server, last, wish| {
+        let mut discover = Message::new(MessageType::Discover, 1, mac(last));
+        discover.requested_ip = wish;
+        Message::parse(&server.handle(&discover.emit(), now).expect("an offer").bytes).expect("an offer").yiaddr
+    };
+    assert_eq!(offered(&mut server, 2, Some(one)), two, "another one's, though nobody holds it");
+    assert_eq!(offered(&mut server, 3, None), Ipv4Addr::new(10, 0, 2, 12), "the first that is nobody's");
+    assert_eq!(offered(&mut server, 1, Some(config().last)), one, "its own, whatever it would like");
+    let mut request = Message::new(MessageType::Request, 1, mac(4));
+    request.requested_ip = Some(two);
+    let refused = server.handle(&request.emit(), now).expect("a refusal");
+    assert_eq!(Message::parse(&refused.bytes).expect("a refusal").message_type, MessageType::Nak);
+    assert_eq!((server.reservation(mac(1)), server.reservation(mac(3))), (Some(one), None));
+}
+
+#[test]
+fn a_client_of_an_earlier_run_is_known_until_its_lease_ends() {
+    let now = testkit::origin();
+    let mut server = server();
+    server.remember(config().first, mac(1), now);
+    assert_eq!(server.leases().collect::<Vec<_>>(), [(config().first, mac(1))]);
+    let late = now + Duration::from_secs(LEASE.into());
+    let offer = server.handle(&Message::new(MessageType::Discover, 1, mac(2)).emit(), late).expect("an offer");
+    assert_eq!(Message::parse(&offer.bytes).expect("an offer").yiaddr, config().first);
+}
