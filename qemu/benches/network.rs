@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -124,7 +124,7 @@ fn measure(way: Way) -> Result<Turn, Box<dyn Error>> {
             let segment = Network::start(1)?.segment();
             let cables = [segment.cable()?, segment.cable()?];
             let [one, other] = cables.each_ref().map(|cable| match cable.link() {
-                Link::Stream(socket) => UnixStream::connect(socket),
+                Link::Stream(socket) => UnixListener::bind(socket)?.accept().map(|(stream, _)| stream),
                 Link::User(_) => Err(io::Error::other("a cable is a stream")),
             });
             between(one?, other?)

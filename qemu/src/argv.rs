@@ -154,7 +154,7 @@ impl Machine {
                 format!("user,id=nic{index},restrict=on{}{forwards}", user_network(index))
             }
             Link::Stream(socket) => {
-                format!("stream,id=nic{index},server=off,addr.type=unix,addr.path={}", escape_path(socket))
+                format!("stream,id=nic{index},server=on,addr.type=unix,addr.path={}", escape_path(socket))
             }
         };
         argv.pair("-netdev", netdev);

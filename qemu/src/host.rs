@@ -1,9 +1,9 @@
 //! What this host can do for a virtual machine: hardware acceleration, and which programs are there.
 //!
-//! Deciding is pure; only [`Host::look`], [`memory_mib`] and [`missing`] look.
+//! Deciding is pure; only [`Host::look`], [`memory_mib`], [`free_mib`] and [`missing`] look.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How guest instructions are executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,17 +59,45 @@ fn processor_khz(cpuinfo: &str) -> Option<u32> {
 #[must_use]
 pub fn memory_mib() -> Option<u64> {
     let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
-    let own = read(Path::new("/proc/self/cgroup"));
-    // `0::/PATH`: the one of the unified hierarchy (cgroups(7)).
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-    let groups = Path::new("/sys/fs/cgroup").join(own);
-    let limits: Vec<String> = groups.ancestors().map(|group| read(&group.join("memory.max"))).collect();
+    let limits: Vec<String> = own_groups().iter().map(|group| read(&group.join("memory.max"))).collect();
     usable_mib(&read(Path::new("/proc/meminfo")), &limits)
 }
 
+/// Memory that programs of this host could take now without its giving out, in MiB: the host's own estimate, or what the
+/// control group we are in leaves. What cannot be found out is none.
+#[must_use]
+pub fn free_mib() -> Option<u64> {
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
+    let groups: Vec<_> =
+        own_groups().iter().map(|group| ["memory.max", "memory.current"].map(|file| read(&group.join(file)))).collect();
+    free_of(&read(Path::new("/proc/meminfo")), &groups)
+}
+
+/// The control group we are in, and those above it.
+fn own_groups() -> Vec<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    // `0::/PATH`: the one of the unified hierarchy (cgroups(7)).
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    Path::new("/sys/fs/cgroup").join(own).ancestors().map(Path::to_owned).collect()
+}
+
+fn free_of(meminfo: &str, groups: &[[String; 2]]) -> Option<u64> {
+    let left = groups.iter().filter_map(|[most, used]| {
+        // `max` is no number and no limit.
+        let (most, used) = (most.trim().parse::<u64>().ok()?, used.trim().parse::<u64>().ok()?);
+        Some(most.saturating_sub(used) >> 20)
+    });
+    Some(left.fold(mib_of(meminfo, "MemAvailable:")?, u64::min))
+}
+
+/// From a line like `MemTotal:       24689764 kB`.
+fn mib_of(meminfo: &str, name: &str) -> Option<u64> {
+    let kib = meminfo.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB"))?;
+    Some(kib.trim().parse::<u64>().ok()? >> 10)
+}
+
 fn usable_mib(meminfo: &str, limits: &[String]) -> Option<u64> {
-    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB"))?;
-    let total = total.trim().parse::<u64>().ok()? >> 10;
+    let total = mib_of(meminfo, "MemTotal:")?;
     // `max` is no number and no limit.
     let limits = limits.iter().filter_map(|limit| limit.trim().parse::<u64>().ok());
     Some(limits.map(|bytes| bytes >> 20).fold(total, u64::min))
@@ -145,6 +173,18 @@ mod tests {
         assert_eq!(limits(&["max\n", "8589934592\n", "17179869184\n"]), Some(8192));
         assert_eq!(usable_mib("", &[]), None);
         assert!(memory_mib().is_some_and(|mib| mib > 0));
+    }
+
+    #[test]
+    fn what_is_free_is_what_the_host_has_left_or_less_by_a_limit() {
+        let meminfo = "MemTotal:       24689764 kB\nMemAvailable:    8388608 kB\n";
+        let group = |most: &str, used: &str| [most.to_owned(), used.to_owned()];
+        assert_eq!(free_of(meminfo, &[]), Some(8192));
+        assert_eq!(free_of(meminfo, &[group("max\n", "5\n"), group("", "")]), Some(8192));
+        assert_eq!(free_of(meminfo, &[group("4294967296\n", "1073741824\n")]), Some(3072));
+        assert_eq!(free_of(meminfo, &[group("1048576\n", "2097152\n")]), Some(0), "over its limit");
+        assert_eq!(free_of("", &[]), None);
+        assert!(free_mib().is_some() && free_mib() <= memory_mib());
     }
 
     #[test]

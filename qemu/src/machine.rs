@@ -172,7 +172,9 @@ impl std::fmt::Display for Mac {
 pub enum Link {
     /// QEMU's user network, always restricted: it gives an address by DHCP and forwards ports, and nothing gets out.
     User(Vec<Forward>),
-    /// Ethernet frames over a unix socket on which somebody (a [`crate::network::Cable`]) listens.
+    /// Ethernet frames over a unix socket on which QEMU listens, and which a [`crate::network::Cable`] connects to: who
+    /// comes again is taken again, so that a network may end and begin beside a machine that runs. (As the one that
+    /// connects, QEMU tries again from version 8.0 on only.)
     Stream(PathBuf),
 }
 

@@ -13,7 +13,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,10 +38,11 @@ mod wire;
 mod wiring;
 
 pub use counters::{Counters, Reason};
-pub use fault::{Chance, Cut, Faults, HELD_BACK, LONGEST_WAIT, MoreThanAll, ON_THE_WAY};
+pub use fault::{Chance, Cut, Faults, HELD_BACK, LONGEST_DELAY, LONGEST_WAIT, MoreThanAll, ON_THE_WAY};
 pub use frame::{Decoder, Frame, Runt, TooLong, encode};
 pub use gateway::{BadGateway, GatewaySetup, Target};
 pub use host::{BadSetup, NoNextHop, Setup, StaticRoute};
+pub use leases::Held;
 pub use names::answer as answer_name;
 pub use pcap::Direction;
 pub use scan::{Answer, Question, Report};
@@ -67,6 +68,8 @@ pub struct Segment {
 pub struct Cable {
     network: Arc<Running>,
     port: Port,
+    /// Where QEMU listens; nobody, at the cable of a host of ours.
+    socket: PathBuf,
 }
 
 /// A small host of our own: it answers ARP, scans, gives leases if it is set up to, and refuses connections to itself.
@@ -102,6 +105,15 @@ impl Network {
         Ok(Self(Arc::new(Running::start(seed)?)))
     }
 
+    /// Starts a network whose sockets are in a directory that is there, and that belongs to it alone. Machines that still
+    /// listen there since an earlier network ended are found by it.
+    ///
+    /// # Errors
+    /// When there is no thread.
+    pub fn start_in(sockets: &Path, seed: u64) -> io::Result<Self> {
+        Ok(Self(Arc::new(Running::start_in(sockets.to_owned(), seed)?)))
+    }
+
     /// One more segment, which nothing connects to the others.
     #[must_use]
     pub fn segment(&self) -> Segment {
@@ -113,11 +125,30 @@ impl Segment {
     /// A cable for a machine's network card.
     ///
     /// # Errors
-    /// When its socket cannot be made.
+    /// When the path of its socket is too long for one.
     pub fn cable(&self) -> io::Result<Cable> {
+        self.cable_at(|port| port.0.to_string())
+    }
+
+    /// The same for a machine of this name, which no other of the network has. Its socket follows from the name.
+    ///
+    /// # Errors
+    /// When the path of its socket is too long for one.
+    pub fn cable_of(&self, name: &str) -> io::Result<Cable> {
+        self.cable_at(|_| name.to_owned())
+    }
+
+    fn cable_at(&self, name: impl FnOnce(Port) -> String) -> io::Result<Cable> {
         let id = self.id;
-        let port = self.network.ask(move |shell| shell.add_machine(id))?;
-        Ok(Cable { network: Arc::clone(&self.network), port })
+        let port = self.network.ask(move |shell| shell.wiring.add_machine(id));
+        let socket = self.network.socket(&name(port))?;
+        let path = socket.clone();
+        self.network.ask(move |shell| shell.look_for(port, path));
+        Ok(Cable { network: Arc::clone(&self.network), port, socket })
+    }
+
+    fn of_ours(&self, port: Port) -> Cable {
+        Cable { network: Arc::clone(&self.network), port, socket: PathBuf::new() }
     }
 
     /// A host of ours on a cable of its own.
@@ -127,7 +158,7 @@ impl Segment {
     pub fn host(&self, setup: &Setup) -> Result<Host, BadSetup> {
         let (id, setup) = (self.id, setup.clone());
         let port = self.network.ask(move |shell| shell.wiring.add_host(id, &setup, shell.clock.began()))?;
-        Ok(Host(Cable { network: Arc::clone(&self.network), port }))
+        Ok(Host(self.of_ours(port)))
     }
 
     /// The network's gateway, on a cable of this segment.
@@ -137,7 +168,7 @@ impl Segment {
     pub fn gateway(&self, setup: &GatewaySetup) -> Result<Gateway, BadGateway> {
         let (id, setup) = (self.id, setup.clone());
         let port = self.network.ask(move |shell| shell.wiring.add_gateway(id, &setup, shell.clock.began()))?;
-        Ok(Gateway(Cable { network: Arc::clone(&self.network), port }))
+        Ok(Gateway(self.of_ours(port)))
     }
 }
 
@@ -145,7 +176,7 @@ impl Cable {
     /// What a network card must be linked to, to be at the end of this cable.
     #[must_use]
     pub fn link(&self) -> Link {
-        Link::Stream(self.network.socket(self.port))
+        Link::Stream(self.socket.clone())
     }
 
     /// From now on the cable has these faults in that direction.
@@ -161,14 +192,27 @@ impl Cable {
         self.network.ask(move |shell| shell.wiring.counters(port, direction))
     }
 
-    /// Writes a capture of what the cable's end sends and receives from now on, for Wireshark, in the place of an earlier
-    /// one. `name` is what the interface is called in it. When the file cannot be written it ends there.
+    /// Whether a machine is plugged in.
+    #[must_use]
+    pub fn is_plugged_in(&self) -> bool {
+        let port = self.port;
+        self.network.ask(move |shell| shell.is_plugged_in(port))
+    }
+
+    /// Writes a capture of what the cable's end sends and receives from now on, for Wireshark, behind what is in the file.
+    /// `name` is what the interface is called in it. When the file cannot be written it ends there.
     ///
     /// # Errors
     /// When the file cannot be made.
     pub fn capture(&self, name: &str, file: &Path) -> io::Result<()> {
         let (port, name, file) = (self.port, name.to_owned(), file.to_owned());
         self.network.ask(move |shell| shell.capture(port, &name, &file))
+    }
+
+    /// Ends the capture, if there is one.
+    pub fn end_capture(&self) {
+        let port = self.port;
+        self.network.ask(move |shell| shell.end_capture(port));
     }
 }
 
@@ -233,6 +277,15 @@ impl Gateway {
     pub fn name(&self, name: &str, card: Mac) {
         let name = name.to_owned();
         self.0.network.ask(move |shell| shell.wiring.gateway.name(&name, card));
+    }
+
+    /// From now on this address of the segment is for that card alone, and it gets no other one.
+    pub fn reserve(&self, card: Mac, address: Ipv4Addr, held: Held) {
+        let gateway = self.0.port;
+        self.0.network.ask(move |shell| {
+            let now = shell.clock.elapsed();
+            shell.wiring.reserve(gateway, card, address, held, now);
+        });
     }
 
     /// The address that the card `mac` holds of this segment, or has been offered.

@@ -66,6 +66,15 @@ impl Process {
         Self::open(i32::try_from(pid).map_err(|_| ProcessError::Stat(i32::MAX))?)
     }
 
+    /// This process.
+    ///
+    /// # Errors
+    /// [`ProcessError`]
+    pub fn own() -> Result<Self, ProcessError> {
+        // It cannot end while it is looked at, as a child that has not been waited for.
+        Self::of_child(std::process::id())
+    }
+
     /// The process of this identity, if it still runs.
     ///
     /// # Errors

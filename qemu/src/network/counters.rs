@@ -3,8 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Why a frame went no further.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// It has no whole Ethernet header.
     Runt,
@@ -30,8 +33,26 @@ pub enum Reason {
     Alone,
 }
 
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Runt,
+        Self::Unplugged,
+        Self::Cut,
+        Self::Loss,
+        Self::Mtu,
+        Self::Rate,
+        Self::Full,
+        Self::Backlog,
+        Self::GroupSource,
+        Self::SamePort,
+        Self::Alone,
+    ];
+}
+
 /// Frames by what became of them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Counters {
     /// Put on the cable.
     pub taken: u64,

@@ -8,11 +8,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::counters::{Counters, Reason};
 use super::frame::{Frame, HEADER};
 
 /// What is wrong with one direction of a cable. The default is a good cable: no delay, no loss, no end of its rate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Faults {
     /// Whether anything gets through at all.
     pub cable: Cut,
@@ -23,8 +26,10 @@ pub struct Faults {
     /// How many are overtaken by those of the next [`HELD_BACK`].
     pub reorder: Chance,
     /// How long each is on its way at least.
+    #[serde(with = "micros")]
     pub delay: Duration,
     /// How much longer, at most; by chance, and never so that frames change their order.
+    #[serde(with = "micros")]
     pub jitter: Duration,
     /// Bits per second, if there is an end to it; the bits of the Ethernet header count.
     pub rate: Option<u64>,
@@ -33,7 +38,8 @@ pub struct Faults {
 }
 
 /// A cable that is whole, or not.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cut {
     /// Frames get through.
     #[default]
@@ -43,7 +49,8 @@ pub enum Cut {
 }
 
 /// How likely something is, in parts of a million.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u32", into = "u32")]
 pub struct Chance(u32);
 
 impl Chance {
@@ -58,17 +65,48 @@ impl Chance {
     }
 }
 
+impl TryFrom<u32> for Chance {
+    type Error = MoreThanAll;
+
+    fn try_from(parts: u32) -> Result<Self, MoreThanAll> {
+        Self::per_million(parts)
+    }
+}
+
+impl From<Chance> for u32 {
+    fn from(chance: Chance) -> Self {
+        chance.0
+    }
+}
+
 /// A chance above certainty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} of a million is no chance")]
 pub struct MoreThanAll(pub u32);
 
+/// The longest delay or jitter that can be asked for: whatever waits longer has given up.
+pub const LONGEST_DELAY: Duration = Duration::from_secs(60);
 /// How long a frame is held back that is to be overtaken.
 pub const HELD_BACK: Duration = Duration::from_millis(10);
 /// A frame that would wait longer for a slow cable is dropped, as the short queue of a good router would.
 pub const LONGEST_WAIT: Duration = Duration::from_millis(200);
 /// Bytes on their way in one direction, more than a gigabit per second at 50 ms fills.
 pub const ON_THE_WAY: usize = 8 << 20;
+
+/// Times that can be asked for, as microseconds.
+mod micros {
+    use super::*;
+    use serde::de::Error as _;
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        u64::try_from(time.as_micros()).unwrap_or(u64::MAX).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let time = Duration::from_micros(u64::deserialize(from)?);
+        if time > LONGEST_DELAY { Err(D::Error::custom("a delay of more than a minute")) } else { Ok(time) }
+    }
+}
 
 /// One direction of a cable.
 #[derive(Debug)]

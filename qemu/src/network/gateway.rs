@@ -24,7 +24,7 @@ use smoltcp::wire::{
 };
 
 use super::frame::{Frame, HEADER};
-use super::leases::Leases;
+use super::leases::{Held as LeaseHeld, Leases};
 use super::names;
 use super::wire::{Wire, instant};
 use crate::machine::Mac;
@@ -170,6 +170,11 @@ impl Gateway {
     /// The address that the card holds of this segment, or has been offered.
     pub(super) fn lease(&self, leg: LegId, card: Mac) -> Option<Ipv4Addr> {
         self.legs[leg.0].leases.of(card)
+    }
+
+    /// From now on this address of the segment is for that card alone.
+    pub(super) fn reserve(&mut self, leg: LegId, card: Mac, address: Ipv4Addr, held: LeaseHeld, now: Duration) {
+        self.legs[leg.0].leases.reserve(card, address, held, now);
     }
 
     /// Takes a frame from a segment.

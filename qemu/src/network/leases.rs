@@ -18,6 +18,15 @@ pub(super) struct Leases {
     epoch: Instant,
 }
 
+/// Whether a card has its address already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// It will ask for it.
+    NotYet,
+    /// An earlier network gave it.
+    FromBefore,
+}
+
 impl Leases {
     pub(super) fn new(config: Config, mac: Mac, epoch: Instant) -> Result<Self, InvalidConfig> {
         let address = config.address;
@@ -42,6 +51,16 @@ impl Leases {
             // A lease always fits a frame.
             Frame::parse(&bytes.ok()?).ok()
         }))
+    }
+
+    /// From now on this address is for that card alone.
+    pub(super) fn reserve(&mut self, mac: Mac, address: Ipv4Addr, held: Held, now: Duration) {
+        let client = dhcp::Mac(mac.0);
+        self.server.reserve(address, client);
+        match held {
+            Held::NotYet => {}
+            Held::FromBefore => self.server.remember(address, client, self.epoch + now),
+        }
     }
 
     /// The address that the card `mac` holds, or has been offered.
@@ -107,6 +126,15 @@ mod tests {
         let late = Message::new(MessageType::Inform, 8, dhcp::Mac([2; 6]));
         assert_eq!(leases.handle(&broadcast(dhcp::SERVER_PORT, &late.emit()), Duration::from_secs(11)), Some(None));
         assert_eq!(leases.of(CARD), None);
+    }
+
+    #[test]
+    fn a_card_that_has_its_address_from_before_is_known_and_one_that_has_not_is_waited_for() {
+        let mut leases = leases();
+        let (other, second) = (Mac::numbered(8), Ipv4Addr::new(192, 168, 7, 101));
+        leases.reserve(CARD, FIRST, Held::FromBefore, Duration::ZERO);
+        leases.reserve(other, second, Held::NotYet, Duration::ZERO);
+        assert_eq!((leases.of(CARD), leases.of(other)), (Some(FIRST), None));
     }
 
     #[test]

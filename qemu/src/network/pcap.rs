@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::frame::Frame;
 
 /// Which way a frame went, as the end of the cable sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Direction {
     /// It sent it.
     Sent,

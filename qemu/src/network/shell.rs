@@ -1,19 +1,21 @@
 //! The one thread of a network, with its sockets and files. It moves bytes between them and the [`Wiring`], and tells that
 //! the time; it decides nothing. Its sockets on the host's loopback are in [`Forwards`].
 //!
-//! For each machine's cable it listens on a unix socket before the machine starts, and takes a new connection whenever
-//! QEMU makes one.
+//! QEMU listens on a unix socket for each machine's cable; the thread looks for those that nobody is plugged in at, and
+//! connects. So it does not matter which of both was there first, or comes back.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tempfile::TempDir;
 
 use super::forwards::{Forwards, Source};
@@ -22,13 +24,15 @@ use super::host::NoNextHop;
 use super::pcap;
 use super::scan::{Report, Scan};
 use super::switch::Port;
-use super::wiring::{SegmentId, Wiring};
+use super::wiring::Wiring;
 use crate::deadline::{Stopwatch, since_1970};
 
 /// The thread of a network, from outside; it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Running {
-    dir: TempDir,
+    sockets: PathBuf,
+    /// Where they are in a directory of this network's own; it goes when this is dropped, after the thread.
+    _own: Option<TempDir>,
     orders: Option<Sender<Order>>,
     wake: UnixStream,
     thread: Option<JoinHandle<()>>,
@@ -45,23 +49,36 @@ const BATCH: usize = 208 * 1024;
 /// How often it looks for work before it sleeps. Frames come in rows: to be woken for each costs everybody more time than
 /// a few looks in vain, which let others run (`benches/network.rs`).
 const LOOKS: usize = 3;
+/// How often a machine is looked for that is not there: a person who starts one does not notice, and it costs nothing.
+const SEEK: Duration = Duration::from_millis(100);
+/// Bytes of a socket's path that every program takes (unix(7)).
+pub(super) const LONGEST_PATH: usize = 107;
 
 impl Running {
+    /// With sockets in a directory of its own.
     pub(super) fn start(seed: u64) -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("cairn-network-").tempdir()?;
+        let own = tempfile::Builder::new().prefix("cairn-network-").tempdir()?;
+        Self::run(own.path().to_owned(), Some(own), seed)
+    }
+
+    /// With sockets in this directory.
+    pub(super) fn start_in(sockets: PathBuf, seed: u64) -> io::Result<Self> {
+        Self::run(sockets, None, seed)
+    }
+
+    fn run(sockets: PathBuf, own: Option<TempDir>, seed: u64) -> io::Result<Self> {
         let (wake, woken) = UnixStream::pair()?;
         for end in [&wake, &woken] {
             end.set_nonblocking(true)?;
         }
         let (orders, queue) = channel();
         let (clock, started_at) = (Stopwatch::start(), since_1970());
-        let sockets = dir.path().to_owned();
         let wiring = Wiring::new(seed);
         let shell = Shell {
             wiring,
             clock,
             started_at,
-            sockets,
+            sought_at: Duration::ZERO,
             machines: BTreeMap::new(),
             forwards: Forwards::default(),
             scans: BTreeMap::new(),
@@ -70,7 +87,7 @@ impl Running {
             orders: queue,
         };
         let thread = thread::Builder::new().name("network".into()).spawn(move || shell.run())?;
-        Ok(Self { dir, orders: Some(orders), wake, thread: Some(thread) })
+        Ok(Self { sockets, _own: own, orders: Some(orders), wake, thread: Some(thread) })
     }
 
     /// Has the thread do something, and waits for what comes of it.
@@ -87,9 +104,13 @@ impl Running {
         answer.recv().expect("the thread ends when this is dropped, or has told of its panic")
     }
 
-    /// Where the thread listens for the machine at this port.
-    pub(super) fn socket(&self, port: Port) -> PathBuf {
-        socket(self.dir.path(), port)
+    /// Where QEMU is to listen at the cable of this name.
+    pub(super) fn socket(&self, name: &str) -> io::Result<PathBuf> {
+        let socket = self.sockets.join(format!("{name}.cable"));
+        if socket.as_os_str().as_bytes().len() > LONGEST_PATH {
+            return Err(io::Error::new(io::ErrorKind::InvalidFilename, TooLongPath(socket)));
+        }
+        Ok(socket)
     }
 
     fn wake(&self) {
@@ -109,9 +130,10 @@ impl Drop for Running {
     }
 }
 
-fn socket(dir: &Path, port: Port) -> PathBuf {
-    dir.join(format!("cable{}", port.0))
-}
+/// Where a socket would be that no program could use.
+#[derive(Debug, thiserror::Error)]
+#[error("the path of a socket has at most {LONGEST_PATH} bytes, and `{0}` has more")]
+pub(super) struct TooLongPath(pub(super) PathBuf);
 
 /// The thread's own.
 pub(super) struct Shell {
@@ -119,7 +141,8 @@ pub(super) struct Shell {
     pub(super) clock: Stopwatch,
     /// Time from 1970 to when the clock began.
     started_at: Duration,
-    sockets: PathBuf,
+    /// When machines that are not there were looked for last.
+    sought_at: Duration,
     machines: BTreeMap<Port, Socket>,
     pub(super) forwards: Forwards,
     scans: BTreeMap<Port, Sender<Found>>,
@@ -130,7 +153,7 @@ pub(super) struct Shell {
 
 /// Where a machine's network card is plugged in.
 struct Socket {
-    listener: UnixListener,
+    path: PathBuf,
     card: Option<Card>,
 }
 
@@ -144,13 +167,14 @@ struct Card {
 }
 
 impl Shell {
-    /// A cable for a machine.
-    pub(super) fn add_machine(&mut self, segment: SegmentId) -> io::Result<Port> {
-        let port = self.wiring.add_machine(segment);
-        let listener = UnixListener::bind(socket(&self.sockets, port))?;
-        listener.set_nonblocking(true)?;
-        self.machines.insert(port, Socket { listener, card: None });
-        Ok(port)
+    /// From now on the machine at this port is looked for at this socket.
+    pub(super) fn look_for(&mut self, port: Port, path: PathBuf) {
+        self.machines.insert(port, Socket { path, card: None });
+    }
+
+    /// Whether a machine is plugged in.
+    pub(super) fn is_plugged_in(&self, port: Port) -> bool {
+        self.machines.get(&port).is_some_and(|socket| socket.card.is_some())
     }
 
     /// Begins a scan; what it finds comes over the channel.
@@ -161,9 +185,9 @@ impl Shell {
         answer
     }
 
-    /// Begins a capture.
+    /// Begins a capture, behind what the file holds: to whoever reads it, a capture is one or more sections.
     pub(super) fn capture(&mut self, port: Port, name: &str, file: &Path) -> io::Result<()> {
-        let mut file = BufWriter::new(File::create(file)?);
+        let mut file = BufWriter::new(File::options().create(true).append(true).open(file)?);
         file.write_all(&pcap::header(name))?;
         file.flush()?;
         self.wiring.capture(port);
@@ -171,10 +195,17 @@ impl Shell {
         Ok(())
     }
 
+    /// Ends it.
+    pub(super) fn end_capture(&mut self, port: Port) {
+        self.wiring.end_capture(port);
+        self.captures.remove(&port);
+    }
+
     /// Until the handle is dropped.
     fn run(mut self) {
         let mut buffer = vec![0; BATCH];
         while self.take_orders() {
+            self.seek();
             self.wiring.poll(self.clock.elapsed());
             while self.forwards.carry(&mut self.wiring.gateway) {
                 self.wiring.poll(self.clock.elapsed());
@@ -201,6 +232,22 @@ impl Shell {
         }
     }
 
+    /// Looks for machines that are not there.
+    fn seek(&mut self) {
+        if self.time_to_seek().is_some_and(|time| time.is_zero()) {
+            self.sought_at = self.clock.elapsed();
+            for (port, socket) in &mut self.machines {
+                socket.seek(*port, &mut self.wiring);
+            }
+        }
+    }
+
+    /// Until when; none when all are there.
+    fn time_to_seek(&self) -> Option<Duration> {
+        let some = self.machines.values().any(|socket| socket.card.is_none());
+        some.then(|| (self.sought_at + SEEK).saturating_sub(self.clock.elapsed()))
+    }
+
     fn tell_results(&mut self) {
         for (host, result) in self.wiring.results() {
             if let Some(asker) = self.scans.remove(&host) {
@@ -224,14 +271,12 @@ impl Shell {
 
     /// Waits until there is something to do, and says at which sockets.
     fn wait(&mut self) -> Vec<Ready> {
-        let delay = self.wiring.poll_delay(self.clock.elapsed());
+        let delay = self.wiring.poll_delay(self.clock.elapsed()).into_iter().chain(self.time_to_seek()).min();
         let timeout = delay.and_then(|delay| Timespec::try_from(delay).ok());
         let mut sources = Vec::new();
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
-        for (port, Socket { listener, card }) in &self.machines {
-            sources.push(Ready::Listener(*port));
-            fds.push(PollFd::new(listener, PollFlags::IN));
-            if let Some(card) = card {
+        for (port, socket) in &self.machines {
+            if let Some(card) = &socket.card {
                 sources.push(Ready::Card(*port));
                 let writable = if card.outgoing.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
                 fds.push(PollFd::new(&card.stream, PollFlags::IN | writable));
@@ -264,11 +309,6 @@ impl Shell {
         let wiring = &mut self.wiring;
         match ready {
             Ready::Forward(source) => self.forwards.ready(source, wiring),
-            Ready::Listener(port) => {
-                if let Some(socket) = self.machines.get_mut(&port) {
-                    socket.accept(port, wiring);
-                }
-            }
             Ready::Card(port) => {
                 if let Some(socket) = self.machines.get_mut(&port) {
                     socket.read(port, wiring, self.clock.elapsed(), buffer);
@@ -281,15 +321,15 @@ impl Shell {
 /// What is ready: of a machine's cable, or of the forwards.
 #[derive(Clone, Copy)]
 enum Ready {
-    Listener(Port),
     Card(Port),
     Forward(Source),
 }
 
 impl Socket {
-    fn accept(&mut self, port: Port, wiring: &mut Wiring) {
-        if let Ok((stream, _)) = self.listener.accept()
-            && stream.set_nonblocking(true).is_ok()
+    /// Connects to the machine, if it is there and is not connected.
+    fn seek(&mut self, port: Port, wiring: &mut Wiring) {
+        if self.card.is_none()
+            && let Ok(stream) = dial(&self.path)
         {
             wiring.connect(port);
             self.card = Some(Card { stream, incoming: Decoder::default(), outgoing: Vec::new(), written: 0 });
@@ -313,6 +353,14 @@ impl Socket {
             self.card = None;
         }
     }
+}
+
+/// A connection to a socket, without waiting for one: whoever listens and takes none must not hold up the others.
+fn dial(path: &Path) -> rustix::io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 impl Card {

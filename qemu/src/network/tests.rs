@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -30,7 +30,9 @@ struct Card(UnixStream);
 impl Card {
     fn plug(cable: &Cable) -> Self {
         let Link::Stream(socket) = cable.link() else { panic!("a cable is a stream") };
-        let stream = UnixStream::connect(socket).unwrap();
+        // As QEMU does: what another one has left there goes.
+        let _gone = fs::remove_file(&socket);
+        let (stream, _) = UnixListener::bind(socket).unwrap().accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self(stream)
     }
@@ -140,6 +142,53 @@ fn a_capture_is_whole_while_it_goes_on() {
     assert_eq!(blocks.iter().map(|block| block.0).collect::<Vec<_>>(), [0x0a0d_0d0a, 1, 6, 6]);
     assert_eq!(blocks[3].1[28..28 + answer.len()], answer);
     assert!(cable.capture("m1", Path::new("/nowhere/m1.pcapng")).is_err());
+}
+
+#[test]
+fn a_network_that_ended_is_followed_by_one_that_finds_its_machines() {
+    let sockets = tempfile::tempdir().unwrap();
+    let network = || {
+        let segment = Network::start_in(sockets.path(), 7).unwrap().segment();
+        (segment.host(&setup()).unwrap(), segment.cable_of("m1").unwrap())
+    };
+    let (host, cable) = network();
+    let Link::Stream(socket) = cable.link() else { panic!("a cable is a stream") };
+    // As QEMU does, it goes on listening.
+    let listener = UnixListener::bind(&socket).unwrap();
+    let mut card = Card(listener.accept().unwrap().0);
+    card.ask_host(ONE);
+    assert!(cable.is_plugged_in());
+    drop((host, cable));
+    assert_eq!(card.0.read(&mut [0]).unwrap(), 0, "the end of the first");
+    let (_host, cable) = network();
+    assert!(matches!(cable.link(), Link::Stream(same) if same == socket));
+    Card(listener.accept().unwrap().0).ask_host(ONE);
+}
+
+#[test]
+fn a_socket_that_no_program_could_use_is_told_by_its_path() {
+    let root = tempfile::tempdir().unwrap();
+    let segment = Network::start_in(&root.path().join("d".repeat(100)), 7).unwrap().segment();
+    let refused = segment.cable_of("m1").unwrap_err().to_string();
+    assert!(refused.contains("at most 107 bytes") && refused.contains("ddd/m1.cable"), "{refused}");
+}
+
+#[test]
+fn a_capture_goes_on_in_its_file_and_ends_when_it_is_told_to() {
+    let segment = segment();
+    let _host = segment.host(&setup()).unwrap();
+    let (cable, file) = (segment.cable().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    let mut card = Card::plug(&cable);
+    let length = || fs::metadata(file.path()).unwrap().len();
+    cable.capture("m1", file.path()).unwrap();
+    card.ask_host(ONE);
+    let first = length();
+    cable.end_capture();
+    card.ask_host(ONE);
+    assert_eq!(length(), first);
+    cable.capture("m1", file.path()).unwrap();
+    card.ask_host(ONE);
+    assert_eq!(length(), 2 * first);
 }
 
 #[test]

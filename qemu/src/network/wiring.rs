@@ -18,6 +18,7 @@ use super::fault::{Faults, Line, Random};
 use super::frame::Frame;
 use super::gateway::{BadGateway, Connection, Gateway, GatewaySetup, LegId, Target};
 use super::host::{BadSetup, NoNextHop, Setup, Station};
+use super::leases::Held;
 use super::pcap::Direction;
 use super::scan::{Report, Scan};
 use super::switch::{Port, Switch};
@@ -155,6 +156,11 @@ impl Wiring {
         self.cables[port.0].capture = Capture::On;
     }
 
+    /// From now on it is not.
+    pub(super) fn end_capture(&mut self, port: Port) {
+        self.cables[port.0].capture = Capture::Off;
+    }
+
     /// What was captured since the last time.
     pub(super) fn captured(&mut self) -> Vec<Captured> {
         std::mem::take(&mut self.captured)
@@ -224,6 +230,13 @@ impl Wiring {
             End::Host(station) => station.lease(mac),
             End::Gateway(leg) => self.gateway.lease(*leg, mac),
             End::Off | End::Machine(_) => None,
+        }
+    }
+
+    /// Keeps an address of the gateway's on that cable for one card alone.
+    pub(super) fn reserve(&mut self, gateway: Port, card: Mac, address: Ipv4Addr, held: Held, now: Duration) {
+        if let End::Gateway(leg) = self.cables[gateway.0].end {
+            self.gateway.reserve(leg, card, address, held, now);
         }
     }
 
