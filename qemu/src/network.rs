@@ -7,6 +7,8 @@
 //!                                                │                               ├─ host ─ scan, leases
 //!                                                └── pcap: captures              └─ gateway ─ leases, names, masquerade
 //! ```
+//! A cluster's network is a process of its own (`control`), which other processes ask over a socket.
+//!
 //! `shell` and its `forwards` have the only sockets and the only thread, and decide nothing. What is here are handles on
 //! it: each keeps the network running, which ends with the last of them. The host's loopback leads into it where somebody
 //! asked for that; nothing leads out of it to the host's own network. A machine may be started again at the same cable.
@@ -20,6 +22,7 @@ use std::time::Duration;
 use crate::deadline::Deadline;
 use crate::machine::{Link, Mac};
 
+pub mod control;
 mod counters;
 mod fault;
 mod forwards;

@@ -1,0 +1,48 @@
+//! Asking the process that a cluster's network runs in.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Answer, BadLine, LONGEST_ANSWER, Question, answer, line};
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// Nobody listens, or the connection broke.
+    #[error("ask the network")]
+    Io(#[from] io::Error),
+    /// Another version of this program may be at the other end.
+    #[error("understand the network")]
+    Answer(#[from] BadLine),
+    /// It says no.
+    #[error("the network refuses: {0}")]
+    Refused(String),
+    /// It answers another question.
+    #[error("the network answers another question")]
+    Other,
+}
+
+/// It answers as soon as it is scheduled, however busy the host is; this only bounds a wait for what is broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where it listens.
+pub(super) fn socket(sockets: &Path) -> PathBuf {
+    sockets.join("control")
+}
+
+/// Asks the process with its sockets in this directory. A refusal is an error.
+pub(super) fn ask(sockets: &Path, question: &Question) -> Result<Answer, AskError> {
+    let mut stream = UnixStream::connect(socket(sockets))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&line(question))?;
+    let mut said = Vec::new();
+    let longest = u64::try_from(LONGEST_ANSWER).unwrap_or(u64::MAX);
+    stream.take(longest.saturating_add(1)).read_to_end(&mut said)?;
+    match answer(&said)? {
+        Answer::Refused { why } => Err(AskError::Refused(why)),
+        answer @ (Answer::Attached(_) | Answer::Done {} | Answer::Status { .. }) => Ok(answer),
+    }
+}

@@ -1,0 +1,384 @@
+//! The process that a cluster's network runs in: one segment with a gateway and a cable for each machine, and the control
+//! socket. It ends when it is killed: nothing of it is in memory alone but what its cables are told to spoil.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::detached::{Record, sockets_of};
+use super::{Answer, Attach, Attached, Direction, GATEWAY, LONGEST_QUESTION, Lane, Question};
+use super::{address, card, line, question};
+use crate::deadline::Deadline;
+use crate::machine::{Link, Mac};
+use crate::network::{BadGateway, Cable, Faults, Gateway, GatewaySetup, Held, Network, Segment, Target};
+use crate::process::{Process, ProcessError};
+
+/// Why there is no such process.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// There is one.
+    #[error("a network already runs in `{0}`")]
+    Running(PathBuf),
+    /// A file or socket cannot be made.
+    #[error("prepare `{path}`")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// It does not know itself.
+    #[error("look at this process")]
+    Process(#[from] ProcessError),
+    /// No thread.
+    #[error("start the network")]
+    Start(#[source] io::Error),
+    /// Its own gateway cannot be.
+    #[error("make the network's gateway")]
+    Gateway(#[from] BadGateway),
+    /// No more questions come in.
+    #[error("take questions")]
+    Listen(#[source] io::Error),
+}
+
+impl ServeError {
+    fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+}
+
+/// Whoever asks has said all within this, and has taken the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs a network whose record is in `directory`; only one does at a time. What chance does to its frames follows from
+/// the seed.
+///
+/// # Errors
+/// [`ServeError`]; it returns for no other reason.
+pub fn serve(directory: &Path, seed: u64) -> Result<Infallible, ServeError> {
+    let path = directory.join("lock");
+    let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(ServeError::at(&path))?;
+    match lock.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(ServeError::Running(directory.to_owned())),
+        Err(TryLockError::Error(error)) => return Err(ServeError::at(&path)(error)),
+    }
+    let sockets = sockets_of(directory).map_err(ServeError::at(directory))?;
+    let control = super::client::socket(&sockets);
+    // Of a process that has ended: this one has the lock.
+    match fs::remove_file(&control) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(ServeError::at(&control)(error)),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&control).map_err(ServeError::at(&control))?;
+    let mut house = House::start(&sockets, seed)?;
+    // Whoever reads this finds all the rest.
+    Record { process: Process::own()?.identity(), sockets }.write(directory).map_err(ServeError::at(directory))?;
+    loop {
+        let (stream, _) = listener.accept().map_err(ServeError::Listen)?;
+        // Whoever asks and does not wait for the answer loses nothing but that.
+        let _answered = answer_to(stream, |asked| house.answer(asked));
+    }
+}
+
+fn answer_to(mut stream: UnixStream, answer: impl FnOnce(Question) -> Answer) -> io::Result<()> {
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let answer = match question(&read_line(&mut stream)?) {
+        Ok(asked) => answer(asked),
+        Err(error) => Answer::Refused { why: error.to_string() },
+    };
+    stream.write_all(&line(&answer))
+}
+
+/// All up to the first end of a line, and what came with it.
+fn read_line(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let (deadline, mut line, mut buffer) = (Deadline::after(PATIENCE), Vec::new(), [0; 4096]);
+    while line.len() <= LONGEST_QUESTION && !line.contains(&b'\n') {
+        stream.set_read_timeout(Some(deadline.left().ok_or(io::ErrorKind::TimedOut)?))?;
+        match stream.read(&mut buffer)? {
+            0 => break,
+            count => line.extend_from_slice(&buffer[..count]),
+        }
+    }
+    Ok(line)
+}
+
+/// The network and its machines.
+struct House {
+    seed: u64,
+    segment: Segment,
+    gateway: Gateway,
+    machines: BTreeMap<u8, Resident>,
+}
+
+struct Resident {
+    name: String,
+    port: u16,
+    cable: Cable,
+    forward: SocketAddrV4,
+    capture: Option<PathBuf>,
+    sent: Faults,
+    received: Faults,
+}
+
+impl House {
+    fn start(sockets: &Path, seed: u64) -> Result<Self, ServeError> {
+        let segment = Network::start_in(sockets, seed).map_err(ServeError::Start)?.segment();
+        let [a, b, c, _] = GATEWAY.octets();
+        let gateway = segment.gateway(&GatewaySetup {
+            // No machine has so high a number.
+            mac: Mac::numbered(0x00ff_fffe),
+            address: GATEWAY,
+            prefix: dhcp::Prefix::new(24).expect("24 bits are a prefix"),
+            pool: (Ipv4Addr::new(a, b, c, 15), Ipv4Addr::new(a, b, c, 254)),
+            lease_seconds: 86_400,
+        })?;
+        Ok(Self { seed, segment, gateway, machines: BTreeMap::new() })
+    }
+
+    fn answer(&mut self, asked: Question) -> Answer {
+        let answer = match asked {
+            Question::Attach(attach) => self.attach(&attach).map(Answer::Attached),
+            Question::SetFaults { name, direction, faults } => self.set_faults(&name, direction, faults),
+            Question::Capture { name, file } => self.capture(&name, file),
+            Question::Status {} => Ok(self.status()),
+        };
+        answer.unwrap_or_else(|why| Answer::Refused { why })
+    }
+
+    fn attach(&mut self, attach: &Attach) -> Result<Attached, String> {
+        let Attach { name, number, port, host_port, runs } = attach;
+        let place = address(*number).ok_or_else(|| format!("no machine has the number {number}"))?;
+        let is_name = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name.is_empty() || name.len() > 63 || !name.bytes().all(is_name) {
+            return Err(format!("`{name}` is no machine's name"));
+        }
+        if let Some((taken, _)) = self.machines.iter().find(|(other, there)| *other != number && there.name == *name) {
+            return Err(format!("machine {taken} is called `{name}`"));
+        }
+        if let Some(there) = self.machines.get(number) {
+            return if (&there.name, there.port) == (name, *port) {
+                Ok(there.attached())
+            } else {
+                Err(format!("machine {number} is `{}`, with port {}", there.name, there.port))
+            };
+        }
+        let cable = self.segment.cable_of(name).map_err(|error| error.to_string())?;
+        let forward = |host| self.gateway.forward(host, Target::Card(card(*number)), *port);
+        let forward = host_port.map(forward).and_then(Result::ok).map_or_else(|| forward(0), Ok);
+        let forward = forward.map_err(|error| format!("listen on the loopback: {error}"))?;
+        let held = if *runs { Held::FromBefore } else { Held::NotYet };
+        self.gateway.reserve(card(*number), place, held);
+        self.gateway.name(name, card(*number));
+        let faults = Faults::default();
+        let resident =
+            Resident { name: name.clone(), port: *port, cable, forward, capture: None, sent: faults, received: faults };
+        Ok(self.machines.entry(*number).or_insert(resident).attached())
+    }
+
+    fn find(&mut self, name: &str) -> Result<&mut Resident, String> {
+        let found = self.machines.values_mut().find(|machine| machine.name == name);
+        found.ok_or_else(|| format!("there is no machine `{name}`"))
+    }
+
+    fn set_faults(&mut self, name: &str, direction: Option<Direction>, faults: Faults) -> Result<Answer, String> {
+        let machine = self.find(name)?;
+        for one in [Direction::Sent, Direction::Received] {
+            if direction.is_none_or(|meant| meant == one) {
+                machine.cable.set_faults(one, faults);
+                match one {
+                    Direction::Sent => machine.sent = faults,
+                    Direction::Received => machine.received = faults,
+                }
+            }
+        }
+        Ok(Answer::Done {})
+    }
+
+    fn capture(&mut self, name: &str, file: Option<PathBuf>) -> Result<Answer, String> {
+        let machine = self.find(name)?;
+        match &file {
+            // Once is enough: a second one would write a second head.
+            Some(_) if file == machine.capture => return Ok(Answer::Done {}),
+            Some(file) => {
+                let begun = machine.cable.capture(name, file);
+                begun.map_err(|error| format!("write `{}`: {error}", file.display()))?;
+            }
+            None => machine.cable.end_capture(),
+        }
+        machine.capture = file;
+        Ok(Answer::Done {})
+    }
+
+    fn status(&self) -> Answer {
+        let machines = self.machines.iter().filter_map(|(number, machine)| {
+            let lane = |faults, direction| Lane { faults, counters: machine.cable.counters(direction) };
+            Some(super::Machine {
+                name: machine.name.clone(),
+                address: address(*number)?,
+                is_plugged_in: machine.cable.is_plugged_in(),
+                forward: machine.forward,
+                capture: machine.capture.clone(),
+                sent: lane(machine.sent, Direction::Sent),
+                received: lane(machine.received, Direction::Received),
+            })
+        });
+        Answer::Status { seed: self.seed, machines: machines.collect() }
+    }
+}
+
+impl Resident {
+    fn attached(&self) -> Attached {
+        let socket = match self.cable.link() {
+            Link::Stream(socket) => socket,
+            Link::User(_) => PathBuf::new(),
+        };
+        Attached { socket, forward: self.forward }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+    use crate::network::{Chance, Cut};
+
+    const PORT: u16 = 7836;
+
+    fn attach(name: &str, number: u8) -> Attach {
+        Attach { name: name.to_owned(), number, port: PORT, host_port: None, runs: false }
+    }
+
+    fn house(sockets: &Path) -> House {
+        House::start(sockets, 7).unwrap()
+    }
+
+    fn refused(answer: Answer) -> String {
+        let Answer::Refused { why } = answer else { panic!("{answer:?}") };
+        why
+    }
+
+    fn machines(house: &mut House) -> Vec<super::super::Machine> {
+        let Answer::Status { seed: 7, machines } = house.answer(Question::Status {}) else { panic!("a status") };
+        machines
+    }
+
+    #[test]
+    fn a_machine_is_attached_once_under_a_name_of_its_own() {
+        let sockets = tempfile::tempdir().unwrap();
+        let mut house = house(sockets.path());
+        let first = house.answer(Question::Attach(attach("m1", 1)));
+        let Answer::Attached(there) = &first else { panic!("{first:?}") };
+        assert_eq!(there.socket, sockets.path().join("m1.cable"));
+        assert!(there.forward.ip().is_loopback() && there.forward.port() > 0);
+        assert_eq!(house.answer(Question::Attach(attach("m1", 1))), first, "again");
+        for (wrong, why) in [
+            (attach("m1", 2), "machine 1 is called `m1`"),
+            (attach("m2", 1), "machine 1 is `m1`"),
+            (Attach { port: 1, ..attach("m1", 1) }, "with port 7836"),
+            (attach("m0", 0), "no machine has the number 0"),
+            (attach("m200", 200), "no machine has the number 200"),
+            (attach("../m3", 3), "no machine's name"),
+            (attach(&"m".repeat(64), 3), "no machine's name"),
+            (attach("", 3), "no machine's name"),
+        ] {
+            let said = refused(house.answer(Question::Attach(wrong)));
+            assert!(said.contains(why), "{said}");
+        }
+        let all = machines(&mut house);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0].name.as_str(), all[0].address), ("m1", address(1).unwrap()));
+        assert!(!all[0].is_plugged_in);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_gives_way_to_one_that_is_free() {
+        let sockets = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let holds = TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).unwrap();
+        let forward = |house: &mut House, name: &str, number| {
+            let attach = Attach { host_port: Some(taken), ..attach(name, number) };
+            let Answer::Attached(there) = house.answer(Question::Attach(attach)) else { panic!("attached") };
+            there.forward.port()
+        };
+        let mut house = house(sockets.path());
+        assert_ne!(forward(&mut house, "m1", 1), taken);
+        drop(holds);
+        assert_eq!(forward(&mut house, "m2", 2), taken);
+    }
+
+    #[test]
+    fn faults_are_those_of_the_machine_and_the_direction_that_are_named() {
+        let sockets = tempfile::tempdir().unwrap();
+        let mut house = house(sockets.path());
+        for (name, number) in [("m1", 1), ("m2", 2)] {
+            house.answer(Question::Attach(attach(name, number)));
+        }
+        let bad = Faults { loss: Chance::per_million(50_000).unwrap(), ..Faults::default() };
+        let cut = Faults { cable: Cut::Cut, ..Faults::default() };
+        let mut set = |name: &str, direction, faults| {
+            house.answer(Question::SetFaults { name: name.to_owned(), direction, faults })
+        };
+        assert_eq!(set("m2", None, bad), Answer::Done {});
+        assert_eq!(set("m2", Some(Direction::Received), cut), Answer::Done {});
+        assert_eq!(refused(set("m3", None, cut)), "there is no machine `m3`");
+        let all: Vec<_> = machines(&mut house).iter().map(|one| (one.sent.faults, one.received.faults)).collect();
+        assert_eq!(all, [(Faults::default(), Faults::default()), (bad, cut)]);
+    }
+
+    #[test]
+    fn a_capture_begins_once_and_ends() {
+        let sockets = tempfile::tempdir().unwrap();
+        let mut house = house(sockets.path());
+        house.answer(Question::Attach(attach("m1", 1)));
+        let file = sockets.path().join("m1.pcapng");
+        let mut capture = |file: Option<&Path>| {
+            house.answer(Question::Capture { name: "m1".to_owned(), file: file.map(Path::to_owned) })
+        };
+        assert_eq!((capture(Some(&file)), capture(Some(&file))), (Answer::Done {}, Answer::Done {}));
+        assert_eq!(fs::metadata(&file).unwrap().len(), 68, "one head");
+        let nowhere = refused(capture(Some(Path::new("/nowhere/m1.pcapng"))));
+        assert!(nowhere.contains("/nowhere/m1.pcapng"), "{nowhere}");
+        assert_eq!(capture(None), Answer::Done {});
+        assert_eq!(machines(&mut house)[0].capture, None);
+    }
+
+    /// Says these bytes to who asks for a question; what comes back.
+    fn said(bytes: &[u8], answer: impl FnOnce(Question) -> Answer) -> Answer {
+        let (mut asker, stream) = UnixStream::pair().unwrap();
+        thread::scope(|threads| {
+            let heard = threads.spawn(move || {
+                asker.write_all(bytes).unwrap();
+                asker.shutdown(std::net::Shutdown::Write).unwrap();
+                let mut back = Vec::new();
+                asker.read_to_end(&mut back).unwrap();
+                super::super::answer(&back).unwrap()
+            });
+            // One that was not read to its end breaks the connection.
+            let _answered = answer_to(stream, answer);
+            heard.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn whoever_says_what_is_no_question_is_told_so_and_nothing_is_done() {
+        let nobody = |_| panic!("it was no question");
+        for bad in [&b""[..], b"{\"status\":{}}", b"{\"status\":{}}\nmore", b"\xff\n", &[b'x'; 100]] {
+            assert!(refused(said(bad, nobody)).starts_with("a line "), "{bad:?}");
+        }
+        let asked = std::cell::Cell::new(false);
+        let answer = said(b"{\"status\":{}}\n", |question| {
+            asked.set(question == Question::Status {});
+            Answer::Done {}
+        });
+        assert_eq!((asked.get(), answer), (true, Answer::Done {}));
+    }
+}
