@@ -97,10 +97,7 @@ pub(crate) fn uris(certificate: &CertificateDer<'_>) -> Result<Vec<String>, Veri
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| unreadable())?;
     let names = parsed.subject_alternative_name().map_err(|_| unreadable())?;
     let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
-    let uri = |name: &GeneralName<'_>| match name {
-        GeneralName::URI(uri) => Some((*uri).to_owned()),
-        _ => None, // every other kind of name
-    };
+    let uri = |name: &GeneralName<'_>| if let GeneralName::URI(uri) = name { Some((*uri).to_owned()) } else { None };
     Ok(names.iter().filter_map(uri).collect())
 }
 
