@@ -4,8 +4,9 @@ use std::ffi::OsString;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
+use model::{BadNodeName, NodeName};
 
-use crate::commands::{cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine};
+use crate::commands::{cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network};
 use crate::complete;
 use crate::failure::EXIT_CODES;
 use crate::machine::Address;
@@ -46,6 +47,13 @@ pub(crate) struct Global {
     )]
     pub cluster: Option<ClusterName>,
 
+    /// The machine that is meant; not needed while the cluster has only one
+    #[arg(
+        long, short, global = true, value_name = "NAME", help_heading = HEADING, value_parser = machine_name,
+        add = ArgValueCandidates::new(complete::machines),
+    )]
+    pub machine: Option<NodeName>,
+
     /// Where the machine's public API is, when it is elsewhere than last seen
     #[arg(long, global = true, value_name = "HOST[:PORT]", help_heading = HEADING)]
     pub address: Option<Address>,
@@ -60,7 +68,7 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Clusters: make, list, look at, start, stop, destroy
+    /// Clusters: make, list, look at, start, stop, spoil, destroy
     #[command(subcommand)]
     Cluster(cluster::Command),
     /// One machine: status, logs, services, reboot, power
@@ -81,6 +89,13 @@ pub(crate) enum Command {
     Image(image::Command),
     /// Completion of commands, options and names by the Tab key
     Completion(completion::Arguments),
+    /// The process of a cluster's virtual network, which other commands start
+    #[command(hide = true)]
+    Network(network::Arguments),
+}
+
+fn machine_name(text: &str) -> Result<NodeName, BadNodeName> {
+    NodeName::stored(text)
 }
 
 /// Reads a command line whose first word is the program's name.

@@ -8,12 +8,14 @@ pub(crate) mod image;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
 pub(crate) mod machine;
+pub(crate) mod network;
 mod out_file;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use model::NodeName;
 use tokio::time::{sleep, timeout};
 
 use crate::args::{Cli, Command, Global};
@@ -21,13 +23,14 @@ use crate::clock::{self, Deadline};
 use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
 use crate::machine::{Address, BadAddress, CallError, ContactError, Expected, Session, SessionError, meet};
 use crate::screen::Format;
-use crate::store::{BadClusterName, ClusterName, ClusterRecord, Pins, Store, StoreError};
+use crate::store::{BadClusterName, ClusterName, ClusterRecord, MachineRecord, Pins, Store, StoreError};
 use crate::virtual_machine::runs;
+use crate::virtual_network;
 
 /// A machine that does not answer is asked again after this: often enough for a person, too seldom to cost anything.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// QEMU takes a connection before there is a guest to take it, and asks the guest again only after seconds: while a
+/// A virtual network takes a connection before there is a guest to take it, and asks the guest again only after seconds: while a
 /// machine boots an attempt is given up early. It doubles, so that a host that is merely slow is met as well.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -40,6 +43,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         // Needs neither keys nor a machine, so no data directory is made for it.
         Command::Image(command) => image::run(&command, global.output, out).map(done),
         Command::Completion(arguments) => completion::run(&arguments, out).map(done),
+        Command::Network(arguments) => network::run(&arguments),
         Command::Enrol(command) => enrol::run(&command, Context::of_user(global)?, out).map(done),
         Command::Cluster(command) => wait(cluster::run(&command, Context::of_user(global)?, out)).map(done),
         Command::Machine(command) => wait(machine::run(&command, &Context::of_user(global)?, out)).map(done),
@@ -65,6 +69,8 @@ pub(crate) struct Context {
     pub store: Store,
     /// The cluster named on the command line.
     pub cluster: Option<ClusterName>,
+    /// The machine named on the command line.
+    pub machine: Option<NodeName>,
     /// The address named on the command line.
     pub address: Option<Address>,
     /// How answers are written.
@@ -78,8 +84,8 @@ pub(crate) enum OpenError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Nobody knows where the machine is.
-    #[error("where the machine of cluster `{name}` is, is not known")]
-    NoAddress { name: ClusterName },
+    #[error("where {called} is, is not known")]
+    NoAddress { called: String },
     /// The address that was kept makes no sense.
     #[error(transparent)]
     Address(#[from] BadAddress),
@@ -96,8 +102,11 @@ pub(crate) enum OpenError {
     #[error("the machine does not answer within {} s", .0.as_secs())]
     Silent(Duration),
     /// It is a virtual machine of this host, and does not run.
-    #[error("the machine of cluster `{name}` is off")]
-    Off { name: ClusterName },
+    #[error("{called} is off")]
+    Off { called: String, start: String },
+    /// It runs, and the network that led to it has ended.
+    #[error("{called} cannot be reached: the process of its virtual network has ended")]
+    NetworkEnded { called: String, start: String },
     /// What came behind a first contact that was made on the way.
     #[error(transparent)]
     Met(Box<OpenError>),
@@ -131,7 +140,12 @@ impl OpenError {
             Self::Call(error) => error.may_pass(),
             Self::Silent(_) => true,
             Self::Met(error) => error.may_pass(),
-            Self::Store(_) | Self::NoAddress { .. } | Self::Address(_) | Self::Session(_) | Self::Off { .. } => false,
+            Self::Store(_)
+            | Self::NoAddress { .. }
+            | Self::Address(_)
+            | Self::Session(_)
+            | Self::Off { .. }
+            | Self::NetworkEnded { .. } => false,
         }
     }
 
@@ -143,7 +157,7 @@ impl OpenError {
             Self::Session(error) => Some(error),
             Self::Call(error) => Some(error),
             Self::Met(error) => Some(&**error),
-            Self::NoAddress { .. } | Self::Silent(_) | Self::Off { .. } => None,
+            Self::NoAddress { .. } | Self::Silent(_) | Self::Off { .. } | Self::NetworkEnded { .. } => None,
         }
     }
 }
@@ -152,7 +166,7 @@ impl Advice for OpenError {
     fn code(&self) -> Code {
         match (self, self.inner()) {
             (_, Some(inner)) => inner.code(),
-            (Self::Silent(_) | Self::Off { .. }, None) => Code::Unreachable,
+            (Self::Silent(_) | Self::Off { .. } | Self::NetworkEnded { .. }, None) => Code::Unreachable,
             (_, None) => Code::Usage,
         }
     }
@@ -168,7 +182,7 @@ impl Advice for OpenError {
     fn next(&self) -> Option<String> {
         match (self, self.inner()) {
             (_, Some(inner)) => inner.next(),
-            (Self::Off { name }, None) => Some(format!("cairnctl cluster start {name}")),
+            (Self::Off { start, .. } | Self::NetworkEnded { start, .. }, None) => Some(start.clone()),
             (Self::Silent(_), None) => Some("see whether the machine runs: cairnctl cluster list".to_owned()),
             (_, None) => Some("say where it is: --address HOST (the machine's screen shows its addresses)".to_owned()),
         }
@@ -179,13 +193,27 @@ impl Context {
     /// That of the person whose environment this is.
     fn of_user(global: Global) -> Result<Self, StoreError> {
         let store = Store::of_user(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))?;
-        Ok(Self { store, cluster: global.cluster, address: global.address, format: global.output })
+        let Global { cluster, machine, address, output: format } = global;
+        Ok(Self { store, cluster, machine, address, format })
     }
 
     /// The cluster that is meant.
     pub(crate) fn cluster(&self) -> Result<ClusterRecord, StoreError> {
         let name = self.cluster.clone().map_or_else(|| self.store.only(), Ok)?;
         self.store.load(&name)
+    }
+
+    /// The cluster and the machine that are meant.
+    pub(crate) fn meant(&self) -> Result<Meant, StoreError> {
+        let record = self.cluster()?;
+        let at = record.meant(self.machine.as_ref())?;
+        Ok(Meant { record, at })
+    }
+
+    /// The same context, with a machine that was not named on the command line.
+    pub(crate) fn about(&self, cluster: &ClusterName, machine: &NodeName) -> Self {
+        let (cluster, machine) = (Some(cluster.clone()), Some(machine.clone()));
+        Self { store: self.store.clone(), cluster, machine, address: None, format: self.format }
     }
 
     /// The same with a cluster that the command itself may name; naming it twice is fine, naming two is not.
@@ -201,61 +229,71 @@ impl Context {
         self.cluster.clone().map_or_else(|| usual.parse(), Ok)
     }
 
-    /// Where its machine is: as said on the command line, else as last seen.
-    pub(crate) fn address(&self, record: &ClusterRecord) -> Result<Address, OpenError> {
-        match (&self.address, &record.machine().address) {
+    /// Where a machine is: as said on the command line, else as last seen.
+    pub(crate) fn address(&self, meant: &Meant) -> Result<Address, OpenError> {
+        match (&self.address, &meant.machine().address) {
             (Some(address), _) => Ok(address.clone()),
             (None, Some(address)) => Ok(address.parse()?),
-            (None, None) => Err(OpenError::NoAddress { name: record.name.clone() }),
+            (None, None) => Err(OpenError::NoAddress { called: meant.called() }),
         }
     }
 
     /// The session a command works with. Makes first contact if it was not made yet.
-    pub(crate) async fn open(&self) -> Result<(Session, ClusterRecord), OpenError> {
-        let mut record = self.cluster()?;
-        let address = self.address(&record)?;
-        // Somebody else may have the port by now. Whether one runs that cannot be found out about, its answer shows.
-        let directory = self.store.machine_directory(&record.name);
-        if self.address.is_none() && record.machine().virtual_machine.is_some() && matches!(runs(&directory), Ok(false))
-        {
-            return Err(OpenError::Off { name: record.name });
+    pub(crate) async fn open(&self) -> Result<(Session, Meant), OpenError> {
+        let mut meant = self.meant()?;
+        let address = self.address(&meant)?;
+        if self.address.is_none() {
+            self.is_there(&meant)?;
         }
-        match record.pins() {
-            Some(pins) => self.open_pinned(record, &address, &pins).await,
+        match meant.machine().pins() {
+            Some(pins) => self.open_pinned(meant, &address, &pins).await,
             None => {
-                let pins = self.contact(&mut record, &address).await?;
-                let opened = self.open_pinned(record, &address, &pins).await;
+                let pins = self.contact(&mut meant, &address).await?;
+                let opened = self.open_pinned(meant, &address, &pins).await;
                 opened.map_err(|error| OpenError::Met(Box::new(error)))
             }
         }
     }
 
-    async fn open_pinned(
-        &self,
-        record: ClusterRecord,
-        address: &Address,
-        pins: &Pins,
-    ) -> Result<(Session, ClusterRecord), OpenError> {
-        let mut record = record;
+    /// Refuses a virtual machine that does not run, or that nothing leads to: somebody else may have the port by now.
+    /// Where that cannot be found out, its answer shows it.
+    fn is_there(&self, meant: &Meant) -> Result<(), OpenError> {
+        let (name, machine) = (&meant.record.name, meant.machine());
+        if machine.virtual_machine.is_none() {
+            return Ok(());
+        }
+        let (called, start) = (meant.called(), format!("cairnctl cluster start {name}"));
+        if matches!(runs(&self.store.machine_directory(name, &machine.name)), Ok(false)) {
+            return Err(OpenError::Off { called, start });
+        }
+        if matches!(virtual_network::runs(&self.store.network_directory(name)), Ok(false)) {
+            return Err(OpenError::NetworkEnded { called, start });
+        }
+        Ok(())
+    }
+
+    async fn open_pinned(&self, meant: Meant, address: &Address, pins: &Pins) -> Result<(Session, Meant), OpenError> {
+        let mut meant = meant;
+        let (cluster, machine) = (meant.record.name.clone(), meant.machine().name.clone());
         let owner = self.store.owner()?;
         let mut session = Session::open(address, pins, &owner).await?;
-        if self.store.first_contact(&record.name).is_ok() {
+        if self.store.first_contact(&cluster, &machine).is_ok() {
             // The first authenticated call: with it the machine drops its copy of the secret, then we ours.
             session.status().await?;
-            match self.store.lock(&record.name) {
-                Ok(lock) => self.store.forget_first_contact(&record.name, &lock)?,
+            match self.store.lock(&cluster) {
+                Ok(lock) => self.store.forget_first_contact(&cluster, &machine, &lock)?,
                 // The next command comes by here, too.
                 Err(StoreError::Busy { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        if self.address.is_some() && record.machine().address.as_deref() != Some(address.to_string().as_str()) {
-            let lock = self.store.lock(&record.name)?;
-            record = self.store.load(&record.name)?;
-            record.machine_mut().address = Some(address.to_string());
-            self.store.save(&record, &lock)?;
+        if self.address.is_some() && meant.machine().address.as_deref() != Some(address.to_string().as_str()) {
+            let lock = self.store.lock(&cluster)?;
+            meant = meant.read_again(&self.store)?;
+            meant.machine_mut().address = Some(address.to_string());
+            self.store.save(&meant.record, &lock)?;
         }
-        Ok((session, record))
+        Ok((session, meant))
     }
 
     /// The same, asked again until the machine answers or the deadline passes.
@@ -263,7 +301,7 @@ impl Context {
         &self,
         deadline: &Deadline,
         mut waiting: impl FnMut(&OpenError),
-    ) -> Result<(Session, ClusterRecord), OpenError> {
+    ) -> Result<(Session, Meant), OpenError> {
         let mut patience = PATIENCE;
         loop {
             let attempt = timeout(patience, self.open()).await;
@@ -281,21 +319,54 @@ impl Context {
     }
 
     /// First contact; when this returns the pins are on the disk.
-    async fn contact(&self, record: &mut ClusterRecord, address: &Address) -> Result<Pins, OpenError> {
-        let secret = self.store.first_contact(&record.name)?;
-        let pins = meet(address, &Expected { secret, config: record.config }, clock::now()).await?;
-        let lock = self.store.lock(&record.name)?;
-        *record = self.store.load(&record.name)?;
-        match record.pins() {
+    async fn contact(&self, meant: &mut Meant, address: &Address) -> Result<Pins, OpenError> {
+        let machine = meant.machine();
+        let secret = self.store.first_contact(&meant.record.name, &machine.name)?;
+        let pins = meet(address, &Expected { secret, config: machine.config }, clock::now()).await?;
+        let lock = self.store.lock(&meant.record.name)?;
+        *meant = meant.read_again(&self.store)?;
+        match meant.machine().pins() {
             // Another command was faster; it can only have met the same machine, and if not, its word counts.
             Some(pins) => Ok(pins),
             None => {
-                record.pin(pins);
-                record.machine_mut().address = Some(address.to_string());
-                self.store.save(record, &lock)?;
+                let machine = meant.machine_mut();
+                machine.pin(pins);
+                machine.address = Some(address.to_string());
+                self.store.save(&meant.record, &lock)?;
                 Ok(pins)
             }
         }
+    }
+}
+
+/// A cluster, and the one of its machines that a command is about.
+#[derive(Debug)]
+pub(crate) struct Meant {
+    /// The cluster.
+    pub record: ClusterRecord,
+    at: usize,
+}
+
+impl Meant {
+    /// The machine.
+    pub(crate) fn machine(&self) -> &MachineRecord {
+        &self.record.machines()[self.at]
+    }
+
+    fn machine_mut(&mut self) -> &mut MachineRecord {
+        &mut self.record.machines_mut()[self.at]
+    }
+
+    /// What messages call it.
+    pub(crate) fn called(&self) -> String {
+        self.record.called(self.at)
+    }
+
+    /// The same by what is on the disk by now.
+    fn read_again(&self, store: &Store) -> Result<Self, StoreError> {
+        let record = store.load(&self.record.name)?;
+        let at = record.meant(Some(&self.machine().name))?;
+        Ok(Self { record, at })
     }
 }
 
@@ -316,13 +387,14 @@ mod tests {
         let store = Store::at(root.path().join("cairn")).unwrap();
         let name: ClusterName = "home".parse().unwrap();
         let lock = store.lock(&name).unwrap();
-        let secret = store.begin(&name, &lock).unwrap();
+        store.begin(&name, &lock).unwrap();
+        let secret = store.begin_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
         let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
         let fake = Fake::start(1, owner, answer(secret)).await;
-        let mut record = ClusterRecord::new(name, CONFIG);
-        record.machine_mut().address = Some(fake.address.to_string());
+        let mut record = ClusterRecord::of_config(name, CONFIG);
+        record.machines_mut()[0].address = Some(fake.address.to_string());
         store.save(&record, &lock).unwrap();
-        (root, Context { store, cluster: None, address: None, format: Format::Table }, fake)
+        (root, Context { store, cluster: None, machine: None, address: None, format: Format::Table }, fake)
     }
 
     fn genuine(secret: FirstContact) -> Answer {
@@ -333,9 +405,9 @@ mod tests {
     #[tokio::test]
     async fn the_first_command_pins_the_machine_and_the_secret_is_gone_after_it() {
         let (_root, context, fake) = awaiting(genuine).await;
-        let (mut session, record) = context.open().await.unwrap();
-        assert_eq!(record.pins().map(|pins| pins.machine), Some(fake.machine));
-        assert!(context.store.first_contact(&record.name).is_err());
+        let (mut session, meant) = context.open().await.unwrap();
+        assert_eq!(meant.machine().pins().map(|pins| pins.machine), Some(fake.machine));
+        assert!(context.store.first_contact(&meant.record.name, &meant.machine().name).is_err());
         session.services().await.unwrap();
         // The next command knows the machine and claims nothing.
         context.open().await.unwrap().0.services().await.unwrap();
@@ -350,16 +422,18 @@ mod tests {
         let refused = context.open().await.unwrap_err();
         assert_eq!((refused.code(), refused.may_pass()), (Code::Refused, false));
         assert_eq!(refused.unchanged(), "nothing was sent but the empty claim, and nobody was pinned");
-        assert_eq!(context.cluster().unwrap().pins(), None);
+        assert_eq!(context.meant().unwrap().machine().pins(), None);
         assert_eq!(impostor.calls(), ["Claim"]);
 
         let name: ClusterName = "home".parse().unwrap();
         let owner = context.store.owner().unwrap().tls_key().unwrap().public().clone();
-        let machine = Fake::start(2, owner, genuine(context.store.first_contact(&name).unwrap())).await;
+        let machine =
+            Fake::start(2, owner, genuine(context.store.first_contact(&name, &ClusterRecord::first_name()).unwrap()))
+                .await;
         let context = Context { address: Some(machine.address.clone()), ..context };
         assert!(context.open().await.is_ok());
         // And is found where it was seen.
-        let kept = context.cluster().unwrap().machine().address.clone();
+        let kept = context.meant().unwrap().machine().address.clone();
         assert_eq!(kept, Some(machine.address.to_string()));
     }
 
@@ -390,7 +464,7 @@ mod tests {
         // The owner's keys are lost between the two: contact is made without them, the session is not.
         std::fs::remove_file(root.path().join("cairn/owner.keys")).unwrap();
         let lost = context.open().await.unwrap_err();
-        assert!(context.cluster().unwrap().pins().is_some());
+        assert!(context.meant().unwrap().machine().pins().is_some());
         assert!(lost.unchanged().contains("is pinned"), "{}", lost.unchanged());
         let again = context.open().await.unwrap_err();
         assert_eq!((again.unchanged(), again.to_string()), (NOTHING, lost.to_string()));
@@ -403,8 +477,8 @@ mod tests {
         let name = context.cluster().unwrap().name;
         let lock = context.store.lock(&name).unwrap();
         // As if the secret were still there, because its removal was left to whoever holds the lock.
-        std::fs::write(context.store.directory(&name).join("first-contact"), [1; 32]).unwrap();
-        let secret = context.store.directory(&name).join("first-contact");
+        let secret = context.store.machine_directory(&name, &ClusterRecord::first_name()).join("first-contact");
+        std::fs::write(&secret, [1; 32]).unwrap();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(&secret, mode).unwrap();
         context.open().await.unwrap();
@@ -420,11 +494,11 @@ mod tests {
         let mut record = context.cluster().unwrap();
         let machine =
             VirtualMachine { boot: BootWay::Direct, cpus: 1, memory_mib: 512, tpm: true, cmdline: String::new() };
-        record.machine_mut().virtual_machine = Some(machine);
+        record.machines_mut()[0].virtual_machine = Some(machine);
         context.store.save(&record, &context.store.lock(&record.name).unwrap()).unwrap();
         let off = context.open_until(&Deadline::after(Duration::from_secs(60)), |_| {}).await.unwrap_err();
         assert_eq!((off.code(), off.may_pass()), (Code::Unreachable, false));
-        assert_eq!(off.to_string(), "the machine of cluster `home` is off");
+        assert_eq!(off.to_string(), "the machine of `home` is off");
         assert_eq!(off.next().unwrap(), "cairnctl cluster start home");
         assert_eq!(fake.calls(), [""; 0]);
         // Who says where it is, knows better.
@@ -439,6 +513,7 @@ mod tests {
         let with = |cluster: Option<&str>| Context {
             store: context.store.clone(),
             cluster: cluster.map(name),
+            machine: None,
             address: None,
             format: Format::Table,
         };
@@ -461,7 +536,7 @@ mod tests {
         let name: ClusterName = "hardware".parse().unwrap();
         let lock = context.store.lock(&name).unwrap();
         context.store.begin(&name, &lock).unwrap();
-        context.store.save(&ClusterRecord::new(name.clone(), CONFIG), &lock).unwrap();
+        context.store.save(&ClusterRecord::of_config(name.clone(), CONFIG), &lock).unwrap();
         let context = Context { cluster: Some(name), ..context };
         let lost = context.open().await.unwrap_err();
         assert_eq!(lost.code(), Code::Usage);

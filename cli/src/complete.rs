@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   shell ──CAIRN_COMPLETE=bash cairnctl -- WORDS──► answer ──► commands and options (clap knows them)
-//!                                                           ├─► clusters, conditions
+//!                                                           ├─► clusters, machines, conditions
 //!                                                           └─► services: asked of the machine, if it is pinned
 //! ```
 //! Whoever presses Tab wants no error and no wait: what cannot be found out is left out. First contact is never made here.
@@ -17,6 +17,7 @@ use clap::CommandFactory;
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{Bash, Fish, Shells, Zsh};
+use model::NodeName;
 use tokio::time::timeout;
 
 use crate::args::Cli;
@@ -58,6 +59,13 @@ pub(crate) fn clusters() -> Vec<CompletionCandidate> {
     names.unwrap_or_default().into_iter().map(|name| CompletionCandidate::new(name.to_string())).collect()
 }
 
+/// The machines of the cluster that the command line means.
+pub(crate) fn machines() -> Vec<CompletionCandidate> {
+    let record = context(std::env::args_os()).and_then(|context| context.cluster().ok());
+    let machines = record.iter().flat_map(|record| record.machines());
+    machines.map(|machine| CompletionCandidate::new(machine.name.to_string())).collect()
+}
+
 /// The conditions there are.
 pub(crate) fn conditions() -> Vec<CompletionCandidate> {
     ConditionName::ALL.into_iter().map(|name| CompletionCandidate::new(name.word())).collect()
@@ -80,9 +88,9 @@ fn asked() -> Vec<String> {
 }
 
 async fn services_of(context: &Context) -> Option<Vec<String>> {
-    let record = context.cluster().ok()?;
-    let pins = record.pins()?;
-    let (address, owner) = (context.address(&record).ok()?, context.store.owner().ok()?);
+    let meant = context.meant().ok()?;
+    let pins = meant.machine().pins()?;
+    let (address, owner) = (context.address(&meant).ok()?, context.store.owner().ok()?);
     let mut session = Session::open(&address, &pins, &owner).await.ok()?;
     Some(session.services().await.ok()?.into_iter().map(|service| service.name).collect())
 }
@@ -104,8 +112,9 @@ fn context(words: impl Iterator<Item = OsString>) -> Option<Context> {
         inline().or_else(|| next().map(|(_, value)| value))
     };
     let cluster = value("--cluster", "-c").and_then(|name| name.parse::<ClusterName>().ok());
+    let machine = value("--machine", "-m").and_then(|name| NodeName::stored(name).ok());
     let address = value("--address", "--address").and_then(|address| address.parse().ok());
-    Some(Context { store, cluster, address, format: Format::Table })
+    Some(Context { store, cluster, machine, address, format: Format::Table })
 }
 
 #[cfg(test)]
@@ -122,14 +131,16 @@ mod tests {
         let store = Store::at(root.path().join("cairn")).unwrap();
         let name: ClusterName = "home".parse().unwrap();
         let lock = store.lock(&name).unwrap();
-        let (secret, config) = (store.begin(&name, &lock).unwrap(), ConfigDigest([5; 32]));
+        store.begin(&name, &lock).unwrap();
+        let secret = store.begin_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
+        let config = ConfigDigest([5; 32]);
         let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
         let fake = Fake::start(1, owner, Answer::Proven { secret, config, lie: Lie::None }).await;
-        let mut record = ClusterRecord::new(name, config);
-        record.machine_mut().address = Some(fake.address.to_string());
+        let mut record = ClusterRecord::of_config(name, config);
+        record.machines_mut()[0].address = Some(fake.address.to_string());
         store.save(&record, &lock).unwrap();
         drop(lock);
-        let context = Context { store, cluster: None, address: None, format: Format::Table };
+        let context = Context { store, cluster: None, machine: None, address: None, format: Format::Table };
 
         assert_eq!(services_of(&context).await, None);
         assert_eq!(fake.calls(), [""; 0], "the Tab key claims nothing");

@@ -127,6 +127,11 @@ pub(crate) fn sign(
 }
 
 impl Choices {
+    /// Whether the node's name is chosen.
+    pub(crate) const fn has_node_name(&self) -> bool {
+        self.node_name.is_some()
+    }
+
     /// Whether pods will run.
     pub(crate) const fn kubernetes(&self) -> bool {
         !self.no_kubernetes

@@ -4,6 +4,7 @@
 //!   args ──► commands ──┬─ store    keys and pins in the user's data directory
 //!                       ├─ machine  first contact, pinned sessions, tunnels
 //!                       ├─ virtual_machine  a cluster's machine on this host
+//!                       ├─ virtual_network  the process that such machines are on
 //!                       └─ screen   tables, JSON, progress
 //!   complete: what the Tab key asks
 //!   failure: exit codes and errors, printed here and nowhere else
@@ -21,6 +22,7 @@ mod quantity;
 mod screen;
 mod store;
 mod virtual_machine;
+mod virtual_network;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -7,8 +7,9 @@
 //!   ├─ NAME.lock                   held by whoever changes the cluster
 //!   └─ clusters/NAME/              0700
 //!      ├─ cluster.json             0600, what is known
-//!      ├─ first-contact            0600, 32 bytes, until the first authenticated call
-//!      └─ machine/                 the virtual machine's files
+//!      ├─ network/                 0700, the files of its virtual network
+//!      └─ machines/NAME/           0700, a virtual machine's files, and
+//!         └─ first-contact         0600, 32 bytes, until the first authenticated call
 //! ```
 //! Several commands may run at once: files change by rename, and what must not happen twice is under a lock.
 
@@ -23,11 +24,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::rand;
-use model::{FirstContact, Secret};
+use model::{FirstContact, NodeName, Secret};
 
 pub(crate) use owner::{Owner, OwnerError};
-pub(crate) use private::{FileError, remove as remove_private, write as write_private, write_new as write_new_private};
-pub(crate) use record::{BadClusterName, BootWay, ClusterName, ClusterRecord, Pins, RecordError, VirtualMachine};
+pub(crate) use private::{
+    FileError, directory as private_directory, remove as remove_private, write as write_private,
+    write_new as write_new_private,
+};
+pub(crate) use record::{
+    BadClusterName, BootWay, ClusterName, ClusterRecord, MachineRecord, MeantError, Pins, RecordError, VirtualMachine,
+    VirtualNetwork,
+};
 
 use crate::failure::{Advice, Code, NOTHING};
 
@@ -79,6 +86,9 @@ pub(crate) enum StoreError {
     /// The secret of first contact is not what it should be.
     #[error("the first-contact secret of cluster `{name}` is missing or damaged")]
     Secret { name: ClusterName },
+    /// It is not clear which machine is meant.
+    #[error(transparent)]
+    Meant(#[from] MeantError),
 }
 
 impl Advice for StoreError {
@@ -89,6 +99,7 @@ impl Advice for StoreError {
     fn code(&self) -> Code {
         match self {
             Self::File(error) => error.code(),
+            Self::Meant(error) => error.code(),
             Self::NoSuchCluster { .. } | Self::NoCluster => Code::NotFound,
             Self::Exists { .. } | Self::Ambiguous { .. } => Code::Usage,
             Self::NoHome
@@ -105,6 +116,7 @@ impl Advice for StoreError {
             Self::File(error) => error.next(),
             Self::Owner { source, .. } => source.next(),
             Self::Record(error) => error.next(),
+            Self::Meant(error) => error.next(),
             Self::NoHome => Some("set HOME".to_owned()),
             Self::NoOwner { .. } => Some("put `owner.keys` back from your copy of it".to_owned()),
             Self::NoSuchCluster { .. } => Some("cairnctl cluster list".to_owned()),
@@ -212,10 +224,20 @@ impl Store {
         Ok(())
     }
 
-    /// Begins a cluster: its directory and its first-contact secret. The record is the caller's to save.
-    pub(crate) fn begin(&self, name: &ClusterName, lock: &Locked) -> Result<FirstContact, StoreError> {
+    /// Begins a cluster: its directory. The record is the caller's to save.
+    pub(crate) fn begin(&self, name: &ClusterName, lock: &Locked) -> Result<(), StoreError> {
         self.free(name, lock)?;
-        let directory = self.directory(name);
+        Ok(private::directory(&self.directory(name))?)
+    }
+
+    /// Begins a machine of it: its directory and its first-contact secret.
+    pub(crate) fn begin_machine(
+        &self,
+        name: &ClusterName,
+        machine: &NodeName,
+        _lock: &Locked,
+    ) -> Result<FirstContact, StoreError> {
+        let directory = self.machine_directory(name, machine);
         private::directory(&directory)?;
         let secret = FirstContact(Secret::fill(|bytes| {
             rand::fill(bytes).map_err(|_| StoreError::Secret { name: name.clone() })
@@ -224,9 +246,9 @@ impl Store {
         Ok(secret)
     }
 
-    /// The first-contact secret of a cluster nobody has met yet.
-    pub(crate) fn first_contact(&self, name: &ClusterName) -> Result<FirstContact, StoreError> {
-        let bytes = private::read(&self.directory(name).join(SECRET))?;
+    /// The first-contact secret of a machine nobody has met yet.
+    pub(crate) fn first_contact(&self, name: &ClusterName, machine: &NodeName) -> Result<FirstContact, StoreError> {
+        let bytes = private::read(&self.machine_directory(name, machine).join(SECRET))?;
         Secret::fill(|out| match bytes {
             Some(bytes) if bytes.len() == out.len() => {
                 out.copy_from_slice(&bytes);
@@ -238,8 +260,13 @@ impl Store {
     }
 
     /// Removes the first-contact secret: the machine has dropped its own at the owner's first authenticated call.
-    pub(crate) fn forget_first_contact(&self, name: &ClusterName, _lock: &Locked) -> Result<(), StoreError> {
-        Ok(private::remove(&self.directory(name).join(SECRET))?)
+    pub(crate) fn forget_first_contact(
+        &self,
+        name: &ClusterName,
+        machine: &NodeName,
+        _lock: &Locked,
+    ) -> Result<(), StoreError> {
+        Ok(private::remove(&self.machine_directory(name, machine).join(SECRET))?)
     }
 
     /// Waits for nobody: a cluster somebody else works on is busy.
@@ -270,15 +297,36 @@ impl Store {
         self.root.join("clusters").join(name)
     }
 
-    /// Where a cluster's virtual machine has its files.
-    pub(crate) fn machine_directory(&self, name: &ClusterName) -> PathBuf {
-        self.directory(name).join("machine")
+    /// Where a cluster's machine has its files.
+    pub(crate) fn machine_directory(&self, name: &ClusterName, machine: &NodeName) -> PathBuf {
+        self.directory(name).join(MACHINES).join(machine.as_str())
+    }
+
+    /// The same of all that have any, whatever the record says.
+    pub(crate) fn machine_directories(&self, name: &ClusterName) -> Result<Vec<PathBuf>, StoreError> {
+        Ok(listed(&self.directory(name).join(MACHINES))?)
+    }
+
+    /// Forgets a machine that the record does not name.
+    pub(crate) fn remove_machine(
+        &self,
+        name: &ClusterName,
+        machine: &NodeName,
+        _lock: &Locked,
+    ) -> Result<(), StoreError> {
+        Ok(private::remove_all(&self.machine_directory(name, machine))?)
+    }
+
+    /// Where a cluster's virtual network has its files.
+    pub(crate) fn network_directory(&self, name: &ClusterName) -> PathBuf {
+        self.directory(name).join("network")
     }
 }
 
 const OWNER: &str = "owner.keys";
 const RECORD: &str = "cluster.json";
 const SECRET: &str = "first-contact";
+const MACHINES: &str = "machines";
 
 /// What is in a directory now; nothing in one that is not there.
 fn listed(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
@@ -314,10 +362,15 @@ mod tests {
         (root, store)
     }
 
+    fn m1() -> NodeName {
+        NodeName::stored("m1").unwrap()
+    }
+
     fn add(store: &Store, cluster: &str) -> Locked {
         let lock = store.lock(&name(cluster)).unwrap();
         store.begin(&name(cluster), &lock).unwrap();
-        store.save(&ClusterRecord::new(name(cluster), ConfigDigest([1; 32])), &lock).unwrap();
+        store.begin_machine(&name(cluster), &m1(), &lock).unwrap();
+        store.save(&ClusterRecord::of_config(name(cluster), ConfigDigest([1; 32])), &lock).unwrap();
         lock
     }
 
@@ -370,8 +423,8 @@ mod tests {
         assert_eq!(store.clusters().unwrap(), [name("away"), name("home")]);
         assert!(matches!(store.only(), Err(StoreError::Ambiguous { names }) if names == "away, home"));
         assert_ne!(
-            store.first_contact(&name("home")).unwrap().expose(),
-            store.first_contact(&name("away")).unwrap().expose()
+            store.first_contact(&name("home"), &m1()).unwrap().expose(),
+            store.first_contact(&name("away"), &m1()).unwrap().expose()
         );
         store.remove(&name("home"), &lock).unwrap();
         assert!(matches!(store.load(&name("home")), Err(StoreError::NoSuchCluster { .. })));
@@ -382,13 +435,17 @@ mod tests {
     fn a_name_is_taken_once_its_record_is_there_and_not_before() {
         let (_root, store) = store();
         let lock = store.lock(&name("home")).unwrap();
-        let abandoned = store.begin(&name("home"), &lock).unwrap();
+        let begin = || {
+            store.begin(&name("home"), &lock).unwrap();
+            store.begin_machine(&name("home"), &m1(), &lock).unwrap()
+        };
+        let abandoned = begin();
         assert!(store.clusters().unwrap().is_empty());
-        let again = store.begin(&name("home"), &lock).unwrap();
+        let again = begin();
         assert_ne!(abandoned.expose(), again.expose());
-        store.save(&ClusterRecord::new(name("home"), ConfigDigest([1; 32])), &lock).unwrap();
+        store.save(&ClusterRecord::of_config(name("home"), ConfigDigest([1; 32])), &lock).unwrap();
         assert!(matches!(store.begin(&name("home"), &lock), Err(StoreError::Exists { .. })));
-        assert_eq!(store.first_contact(&name("home")).unwrap().expose(), again.expose());
+        assert_eq!(store.first_contact(&name("home"), &m1()).unwrap().expose(), again.expose());
     }
 
     #[test]
@@ -405,10 +462,9 @@ mod tests {
     fn a_cluster_of_which_parts_are_gone_can_be_removed() {
         let (_root, store) = store();
         let lock = add(&store, "home");
-        let machine = store.machine_directory(&name("home"));
-        fs::create_dir_all(&machine).unwrap();
+        let machine = store.machine_directory(&name("home"), &m1());
         std::os::unix::fs::symlink("/nonexistent", machine.join("dangling")).unwrap();
-        store.forget_first_contact(&name("home"), &lock).unwrap();
+        store.forget_first_contact(&name("home"), &m1(), &lock).unwrap();
         store.remove(&name("home"), &lock).unwrap();
         assert!(!store.directory(&name("home")).exists());
         // Somebody else was faster.
@@ -419,10 +475,10 @@ mod tests {
     fn a_secret_that_is_gone_or_cut_is_named() {
         let (_root, store) = store();
         let lock = add(&store, "home");
-        private::write(&store.directory(&name("home")).join(SECRET), &[1; 31]).unwrap();
-        assert!(matches!(store.first_contact(&name("home")), Err(StoreError::Secret { .. })));
-        store.forget_first_contact(&name("home"), &lock).unwrap();
-        store.forget_first_contact(&name("home"), &lock).unwrap();
-        assert!(matches!(store.first_contact(&name("home")), Err(StoreError::Secret { .. })));
+        private::write(&store.machine_directory(&name("home"), &m1()).join(SECRET), &[1; 31]).unwrap();
+        assert!(matches!(store.first_contact(&name("home"), &m1()), Err(StoreError::Secret { .. })));
+        store.forget_first_contact(&name("home"), &m1(), &lock).unwrap();
+        store.forget_first_contact(&name("home"), &m1(), &lock).unwrap();
+        assert!(matches!(store.first_contact(&name("home"), &m1()), Err(StoreError::Secret { .. })));
     }
 }

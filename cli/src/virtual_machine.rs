@@ -7,16 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use image::{DiskError, Manifest, names};
-use model::PUBLIC_API_PORT;
+use model::NodeName;
 use qemu::Vm;
 use qemu::host::{self, Requirement};
-use qemu::machine::{
-    Boot, Cache, Content, Disk, Firmware, Forward, Kernel, Link, Mac, Machine, Nic, OnReset, Tpm, Watchdog,
-};
+use qemu::machine::{Boot, Cache, Content, Disk, Firmware, Kernel, Link, Machine, Nic, OnReset, Tpm, Watchdog};
+use qemu::network::control;
 use qemu::run::{RunError, Tie};
 
 use crate::failure::{Advice, Code, NOTHING};
-use crate::machine::Address;
 use crate::store::{BootWay, ClusterName, FileError, VirtualMachine};
 
 /// What a microvm's kernel is told beside the image's command line: its TPM is in no table. Elsewhere it would make the
@@ -45,6 +43,17 @@ pub(crate) enum VirtualMachineError {
     /// The host has not as much.
     #[error("this host has {} of memory, and {} is more", memory(*has_mib), memory(*wanted_mib))]
     TooMuchMemory { wanted_mib: u64, has_mib: u64 },
+    /// It has not as much left.
+    #[error("{} of memory, and this host has {} left", needs(*machines, *each_mib), memory(*free_mib))]
+    NoRoom {
+        /// How many are to run.
+        machines: usize,
+        /// In the largest of them.
+        each_mib: u64,
+        free_mib: u64,
+        /// What one needs at least.
+        least_mib: u64,
+    },
     /// There is no image there.
     #[error("there is no image in `{directory}`")]
     NoImage { directory: PathBuf },
@@ -60,9 +69,6 @@ pub(crate) enum VirtualMachineError {
     /// QEMU.
     #[error("run the virtual machine")]
     Run(#[from] RunError),
-    /// QEMU runs but forwards nothing.
-    #[error("the virtual machine has no port on this host")]
-    NoPort,
     /// The cluster has none.
     #[error("cluster `{name}` has no virtual machine: it is hardware")]
     Hardware { name: ClusterName },
@@ -74,9 +80,12 @@ impl Advice for VirtualMachineError {
             Self::NoImage { .. } => Code::NotFound,
             Self::Hardware { .. } | Self::TooLittleMemory { .. } | Self::TooMuchMemory { .. } => Code::Usage,
             Self::Disk(DiskError::TooSmall { .. }) => Code::Usage,
-            Self::Host { .. } | Self::Manifest { .. } | Self::File(_) | Self::Disk(_) | Self::Run(_) | Self::NoPort => {
-                Code::Failed
-            }
+            Self::NoRoom { .. }
+            | Self::Host { .. }
+            | Self::Manifest { .. }
+            | Self::File(_)
+            | Self::Disk(_)
+            | Self::Run(_) => Code::Failed,
         }
     }
 
@@ -85,6 +94,7 @@ impl Advice for VirtualMachineError {
             Self::Host { .. }
             | Self::TooLittleMemory { .. }
             | Self::TooMuchMemory { .. }
+            | Self::NoRoom { .. }
             | Self::NoImage { .. }
             | Self::Manifest { .. }
             | Self::Hardware { .. } => NOTHING,
@@ -99,8 +109,7 @@ impl Advice for VirtualMachineError {
                 | RunError::Spawn(_)
                 | RunError::Watch(_)
                 | RunError::Start { .. },
-            )
-            | Self::NoPort => "no virtual machine was started",
+            ) => "no virtual machine was started",
             // Of one that starts and does not answer nothing is left; one that was running is not touched.
             Self::Run(RunError::Monitor(_)) => "a machine that was running goes on; none was started",
         }
@@ -117,6 +126,9 @@ impl Advice for VirtualMachineError {
             }
             Self::TooLittleMemory { .. } => Some("give it more: --memory".to_owned()),
             Self::TooMuchMemory { .. } => Some("give it less: --memory".to_owned()),
+            Self::NoRoom { machines, each_mib, free_mib, least_mib } => {
+                Some(what_fits(*machines, *each_mib, *free_mib, *least_mib))
+            }
             Self::Hardware { name } => Some(format!("steer the machine itself: cairnctl -c {name} machine --help")),
             Self::Run(RunError::StillUp { .. }) => {
                 Some("wait and try again, or cut its power: cairnctl cluster stop --now".to_owned())
@@ -124,7 +136,7 @@ impl Advice for VirtualMachineError {
             Self::File(error) => error.next(),
             Self::Manifest { .. } => Some("build the image with this version: cargo xtask image".to_owned()),
             Self::Disk(DiskError::TooSmall { .. }) => Some("give it more: --disk-size".to_owned()),
-            Self::Disk(_) | Self::Run(_) | Self::NoPort => None,
+            Self::Disk(_) | Self::Run(_) => None,
         }
     }
 }
@@ -152,6 +164,46 @@ pub(crate) fn fits_memory(mib: u32, kubernetes: bool, has_mib: Option<u64>) -> R
     }
 }
 
+/// Whether so many machines find the memory that they will use. What cannot be found out about the host is left to QEMU.
+pub(crate) fn fits_beside(
+    machines: usize,
+    each_mib: u32,
+    kubernetes: bool,
+    free_mib: Option<u64>,
+) -> Result<(), VirtualMachineError> {
+    let (each_mib, least_mib) = (u64::from(each_mib), if kubernetes { KUBERNETES_MIB } else { BARE_MIB });
+    let needed = each_mib.saturating_mul(u64::try_from(machines).unwrap_or(u64::MAX));
+    match free_mib {
+        Some(free_mib) if needed > free_mib => {
+            Err(VirtualMachineError::NoRoom { machines, each_mib, free_mib, least_mib })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn needs(machines: usize, each_mib: u64) -> String {
+    match machines {
+        1 => format!("a machine needs {}", memory(each_mib)),
+        _ => {
+            let all = each_mib.saturating_mul(u64::try_from(machines).unwrap_or(u64::MAX));
+            format!("{machines} machines of {} need {}", memory(each_mib), memory(all))
+        }
+    }
+}
+
+/// What would fit instead.
+fn what_fits(machines: usize, each_mib: u64, free_mib: u64, least_mib: u64) -> String {
+    let fewer = free_mib / each_mib.max(1);
+    let smaller = free_mib / u64::try_from(machines).unwrap_or(u64::MAX).max(1);
+    let fewer = (fewer > 0).then(|| format!("{fewer} of {}", memory(each_mib)));
+    let smaller = (smaller >= least_mib).then(|| format!("{machines} of {smaller} MiB each (--memory {smaller}M)"));
+    match (fewer, smaller) {
+        (Some(fewer), Some(smaller)) => format!("{fewer} would fit, or {smaller}"),
+        (Some(one), None) | (None, Some(one)) => format!("{one} would fit"),
+        (None, None) => "end what uses the host's memory, or stop another cluster: cairnctl cluster list".to_owned(),
+    }
+}
+
 /// Makes a machine's files in `directory`: kernel, a disk of `disk_bytes`, the signed config on its ESP.
 pub(crate) fn build(image: &Path, directory: &Path, disk_bytes: u64, config: &[u8]) -> Result<(), VirtualMachineError> {
     fs::create_dir_all(directory).map_err(FileError::at("make the directory", directory))?;
@@ -176,8 +228,9 @@ impl VirtualMachine {
         if missing.is_empty() { Ok(()) } else { Err(VirtualMachineError::Host { missing }) }
     }
 
-    /// The machine in QEMU's terms, with its files in `directory`.
-    fn machine(&self, name: &ClusterName, directory: &Path) -> Machine {
+    /// The machine in QEMU's terms.
+    fn machine(&self, place: &Place<'_>) -> Machine {
+        let Place { cluster, name, number, directory, socket } = *place;
         let kernel = |more: &str| Kernel {
             image: directory.join(names::KERNEL),
             initrd: directory.join(names::INITRAMFS),
@@ -189,7 +242,7 @@ impl VirtualMachine {
             BootWay::Uefi => Boot::Uefi(Firmware::debian(directory.join("ovmf-vars.fd"))),
         };
         Machine {
-            name: format!("cairn-{name}"),
+            name: format!("cairn-{cluster}-{name}"),
             boot,
             cpus: self.cpus,
             memory_mib: self.memory_mib,
@@ -199,40 +252,37 @@ impl VirtualMachine {
                 cache: Cache::Writeback,
             }],
             tpm: self.tpm.then(|| Tpm { state: directory.join("tpm") }),
-            nics: vec![Nic { mac: Mac::numbered(1), link: Link::User(vec![Forward::tcp(PUBLIC_API_PORT)]) }],
+            nics: vec![Nic { mac: control::card(number), link: Link::Stream(socket.to_owned()) }],
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,
             on_reset: OnReset::Restart,
         }
     }
 
-    /// Starts it detached; where its public API is.
-    pub(crate) fn start(&self, name: &ClusterName, directory: &Path) -> Result<Address, VirtualMachineError> {
-        let vm = Vm::launch(&self.machine(name, directory), directory, Tie::Detached)?;
-        match address_of(&vm) {
-            Some(address) => Ok(address),
-            None => {
-                vm.kill();
-                Err(VirtualMachineError::NoPort)
-            }
-        }
+    /// Starts it detached.
+    pub(crate) fn start(&self, place: &Place<'_>) -> Result<(), VirtualMachineError> {
+        Vm::launch(&self.machine(place), place.directory, Tie::Detached)?;
+        Ok(())
     }
 }
 
-fn address_of(vm: &Vm) -> Option<Address> {
-    vm.forward(PUBLIC_API_PORT)?.to_string().parse().ok()
+/// Which of a cluster's machines one is, and where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The cluster.
+    pub cluster: &'a ClusterName,
+    /// What it is called.
+    pub name: &'a NodeName,
+    /// Its number on the virtual network.
+    pub number: u8,
+    /// Its files.
+    pub directory: &'a Path,
+    /// Where the virtual network looks for its card.
+    pub socket: &'a Path,
 }
 
 fn memory(mib: u64) -> String {
     crate::screen::size(mib << 20)
-}
-
-/// Where the public API of the machine is that runs with its files in `directory`, if one does.
-pub(crate) fn found(directory: &Path) -> Result<Option<Address>, VirtualMachineError> {
-    match Vm::attach(directory)? {
-        Some(vm) => Ok(Some(address_of(&vm).ok_or(VirtualMachineError::NoPort)?)),
-        None => Ok(None),
-    }
 }
 
 /// Has the machine power itself off and waits for it.
@@ -256,7 +306,9 @@ mod tests {
 
     fn machine(boot: BootWay, tpm: bool) -> Machine {
         let machine = VirtualMachine { boot, cpus: 2, memory_mib: 512, tpm, cmdline: "console=ttyS0".into() };
-        machine.machine(&"home".parse().unwrap(), Path::new("/d"))
+        let (cluster, name) = ("home".parse().unwrap(), NodeName::stored("m2").unwrap());
+        let (directory, socket) = (Path::new("/d"), Path::new("/s/m2.cable"));
+        machine.machine(&Place { cluster: &cluster, name: &name, number: 2, directory, socket })
     }
 
     #[test]
@@ -272,13 +324,14 @@ mod tests {
         assert_eq!(machine(BootWay::Uefi, false).tpm, None);
     }
 
-    /// The config travels on the ESP, as on hardware, and only the public API is forwarded.
+    /// The config travels on the ESP, as on hardware, and the one card is on the virtual network.
     #[test]
-    fn nothing_but_the_disk_and_the_public_api_connects_host_and_machine() {
+    fn nothing_but_the_disk_and_the_virtual_network_connects_host_and_machine() {
         let machine = machine(BootWay::Direct, true);
         assert_eq!(machine.fw_cfg, []);
         assert_eq!(machine.nics.len(), 1);
-        assert_eq!(machine.nics[0].link, Link::User(vec![Forward::tcp(PUBLIC_API_PORT)]));
+        assert_eq!(machine.nics[0].link, Link::Stream("/s/m2.cable".into()));
+        assert_eq!(machine.nics[0].mac, qemu::machine::Mac::numbered(2));
         assert!(
             matches!(&machine.disks[..], [Disk { content: Content::Raw(file), .. }] if file == Path::new("/d/disk.img"))
         );
@@ -299,6 +352,25 @@ mod tests {
             fits_memory(mib, kubernetes, Some(24_000)).unwrap();
         }
         fits_memory(u32::MAX, true, None).unwrap();
+    }
+
+    #[test]
+    fn machines_that_the_host_has_no_memory_left_for_are_refused_by_what_would_fit() {
+        let said = |machines, mib, kubernetes, free| {
+            let refused = fits_beside(machines, mib, kubernetes, Some(free)).unwrap_err();
+            assert_eq!((refused.code(), refused.unchanged()), (Code::Failed, NOTHING));
+            (refused.to_string(), refused.next().unwrap())
+        };
+        let (what, next) = said(5, 3072, true, 12_288);
+        assert_eq!(what, "5 machines of 3.0 GiB need 15.0 GiB of memory, and this host has 12.0 GiB left");
+        assert_eq!(next, "4 of 3.0 GiB would fit, or 5 of 2457 MiB each (--memory 2457M)");
+        assert_eq!(said(5, 3072, true, 9000).1, "2 of 3.0 GiB would fit", "less would not do for Kubernetes");
+        assert_eq!(said(1, 3072, false, 600).1, "1 of 600 MiB each (--memory 600M) would fit");
+        let (what, next) = said(1, 3072, true, 600);
+        assert_eq!(what, "a machine needs 3.0 GiB of memory, and this host has 600 MiB left");
+        assert!(next.contains("cairnctl cluster list"), "{next}");
+        fits_beside(4, 3072, true, Some(12_288)).unwrap();
+        fits_beside(usize::MAX, u32::MAX, true, None).unwrap();
     }
 
     #[test]

@@ -154,10 +154,21 @@ fn a_cluster_is_named_behind_the_command_or_before_it() {
         assert_eq!(said(&["cluster", command, "absent"]).0, Some(6), "{command}");
         assert!(said(&["cluster", command]).1.contains("several clusters (home, office)"), "{command}");
     }
-    let status = "error: where the machine of cluster `office` is, is not known\n";
+    let status = "error: where the machine of `office` is, is not known\n";
     for line in [&["cluster", "status", "office"][..], &["-c", "office", "cluster", "status"]] {
         assert!(said(line).1.starts_with(status), "{line:?}");
     }
+    // What is about all of a cluster takes no machine, and what is about virtual ones takes no hardware.
+    let one = said(&["-m", "m1", "cluster", "destroy", "office", "--yes"]);
+    assert_eq!(one.0, Some(2));
+    assert!(one.1.starts_with("error: machine `m1` is named, and this is about a cluster as a whole\n"), "{}", one.1);
+    for line in [&["-c", "office", "cluster", "link"][..], &["cluster", "add", "office"]] {
+        let hardware = said(line);
+        assert_eq!((hardware.0, hardware.1.contains("it is hardware")), (Some(2), true), "{line:?}: {}", hardware.1);
+    }
+    let absent = said(&["-c", "office", "-m", "m2", "machine", "status"]);
+    assert_eq!(absent.0, Some(6));
+    assert!(absent.1.starts_with("error: cluster `office` has no machine `m2`: it has m1\n"), "{}", absent.1);
     let two = said(&["-c", "home", "cluster", "destroy", "office", "--yes"]);
     assert_eq!((two.0, two.1.lines().next()), (Some(2), Some("error: both `office` and `home` are named")));
     // The last one is not meant by no name: what is gone is gone.
@@ -186,15 +197,15 @@ fn an_error_says_what_was_left() {
     assert_eq!(config("home", &[]).0, Some(0));
     let (code, said) = config("home", &[]);
     assert_eq!((code, said.contains("\n  nothing was changed\n")), (Some(2), true), "{said}");
-    assert!(clusters.join("home/first-contact").exists());
+    assert!(clusters.join("home/machines/m1/first-contact").exists());
 
     // Whether a machine runs there cannot be found out: so nothing is removed.
-    fs::create_dir_all(clusters.join("home/machine/run.json")).unwrap();
+    fs::create_dir_all(clusters.join("home/machines/m1/run.json")).unwrap();
     let failed = cairnctl(data.path(), &["cluster", "destroy", "home", "--yes"]);
     let said = String::from_utf8(failed.stderr).unwrap();
     assert!(said.contains("\n  nothing of the cluster was removed\n"), "{said}");
-    assert!(clusters.join("home/first-contact").exists());
-    fs::remove_dir(clusters.join("home/machine/run.json")).unwrap();
+    assert!(clusters.join("home/machines/m1/first-contact").exists());
+    fs::remove_dir(clusters.join("home/machines/m1/run.json")).unwrap();
 
     // The answer is lost, what was asked for is not.
     let mut command = Command::new(env!("CARGO_BIN_EXE_cairnctl"));

@@ -131,7 +131,7 @@ impl Cluster {
     }
 
     fn console(&self) -> std::path::PathBuf {
-        self.home.join(NAME).join("machine/serial.log")
+        self.home.join(NAME).join("machines/m1/serial.log")
     }
 
     /// Takes it away: then nothing is listed, nothing lies there, and there is nothing to take away any more.

@@ -2,6 +2,8 @@
 
 mod create;
 mod destroy;
+mod each;
+mod link;
 mod list;
 mod start;
 mod status;
@@ -11,25 +13,30 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
+use model::NodeName;
 
 use super::Context;
 use crate::complete;
-use crate::failure::Failure;
+use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::store::ClusterName;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make a cluster of one virtual machine on this host
+    /// Make a cluster of virtual machines on this host
     Create(create::Arguments),
+    /// Add a virtual machine to a cluster of such
+    Add(create::Add),
     /// List the clusters this host knows
     List,
-    /// Show a cluster and its machine in short
+    /// Show a cluster and its machines in short
     Status(Named),
-    /// Start a cluster's virtual machine that is off
+    /// Start a cluster's virtual machines that are off, and their network
     Start(Named),
-    /// Have a cluster's virtual machine power itself off
+    /// Have a cluster's virtual machines power themselves off
     Stop(stop::Arguments),
-    /// End a cluster's virtual machine and forget all about the cluster
+    /// Pull, mend or spoil the cable of a virtual machine
+    Link(link::Arguments),
+    /// End a cluster's virtual machines and forget all about the cluster
     Destroy(destroy::Arguments),
 }
 
@@ -41,6 +48,25 @@ pub(crate) struct Named {
     name: Option<ClusterName>,
 }
 
+/// A machine is named for what is done to a whole cluster.
+#[derive(Debug, thiserror::Error)]
+#[error("machine `{0}` is named, and this is about a cluster as a whole")]
+pub(crate) struct NotOne(NodeName);
+
+impl Advice for NotOne {
+    fn code(&self) -> Code {
+        Code::Usage
+    }
+
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
+    fn next(&self) -> Option<String> {
+        Some("leave out --machine".to_owned())
+    }
+}
+
 impl Command {
     fn name(&self) -> Option<&ClusterName> {
         match self {
@@ -48,18 +74,26 @@ impl Command {
             Self::Status(named) | Self::Start(named) => named.name.as_ref(),
             Self::Stop(arguments) => arguments.name(),
             Self::Destroy(arguments) => arguments.name(),
-            Self::List => None,
+            Self::Add(arguments) => arguments.name(),
+            Self::List | Self::Link(_) => None,
         }
     }
 }
 
 pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write) -> Result<(), Failure> {
     let context = &context.meaning(command.name())?;
+    if let (Command::Create(_) | Command::Add(_) | Command::List | Command::Destroy(_), Some(machine)) =
+        (command, &context.machine)
+    {
+        return Err(NotOne(machine.clone()).into());
+    }
     match command {
         Command::Create(arguments) => create::run(arguments, context, out).await,
+        Command::Add(arguments) => create::add(arguments, context, out).await,
+        Command::Link(arguments) => link::run(arguments, context, out),
         Command::List => list::run(context, out).await,
         Command::Status(_) => status::run(context, out).await,
-        Command::Start(_) => start::run(context, out),
+        Command::Start(named) => start::run(named, context, out),
         Command::Stop(arguments) => stop::run(arguments, context, out),
         Command::Destroy(arguments) => destroy::run(arguments, context, out),
     }

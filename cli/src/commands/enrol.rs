@@ -54,8 +54,8 @@ pub(crate) fn run(command: &Command, context: Context, out: &mut dyn Write) -> R
             Err(_) => failure.leaving(format!("no config was written; {} is left", store.directory(&name).display())),
         }
     })?;
-    let mut record = ClusterRecord::new(name.clone(), digest);
-    record.machine_mut().address = context.address.as_ref().map(ToString::to_string);
+    let mut record = ClusterRecord::of_config(name.clone(), digest);
+    record.machines_mut()[0].address = context.address.as_ref().map(ToString::to_string);
     let (file, place) = (config.file.path().display(), enrol::config::CONFIG_PATH);
     store.save(&record, &lock).map_err(|error| {
         let left = format!("wrote {file}, but nothing awaits its machine: do not use it");
@@ -70,7 +70,9 @@ pub(crate) fn run(command: &Command, context: Context, out: &mut dyn Write) -> R
 
 /// Writes the config. The file before the record: a record whose config was never written would await nobody.
 fn begin(config: &Config, store: &Store, name: &ClusterName, lock: &Locked) -> Result<ConfigDigest, Failure> {
-    let secret = store.begin(name, lock)?;
+    store.begin(name, lock)?;
+    // As the record will call it.
+    let secret = store.begin_machine(name, &ClusterRecord::first_name(), lock)?;
     let signed = enrolment::sign(&config.choices, Some(&config.network), secret, &store.owner_or_new()?)?;
     config.file.write(&signed.bytes)?;
     Ok(signed.digest)

@@ -83,11 +83,11 @@ impl Advice for KubeconfigError {
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     arguments.file.check_free()?;
-    let (mut session, record) = context.open().await?;
+    let (mut session, meant) = context.open().await?;
     let listener = Listener::bind(arguments.port).await?;
     let granted = grant(&mut session).await?;
     let expires = screen::instant(granted.certificate.expires.0);
-    let text = render(&record.name, &granted, listener.address())?;
+    let text = render(&meant.record.name, &granted, listener.address())?;
     arguments.file.write(text.as_bytes()).map_err(KubeconfigError::from)?;
     let (file, address) = (arguments.file.path().display(), listener.address());
     let did = format!("wrote {file}, good until {expires}; the tunnel listens on {address}, Ctrl-C ends it");

@@ -83,14 +83,14 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context) -> Result<Exit
     let program = find(std::env::var_os("CAIRN_KUBECTL"), beside, std::env::var_os("PATH").as_deref())
         .ok_or(KubectlError::Missing)?;
 
-    let (mut session, record) = context.open().await?;
+    let (mut session, meant) = context.open().await?;
     let listener = Listener::bind(0).await?;
     let granted = grant(&mut session).await?;
-    let text = render(&record.name, &granted, listener.address())?;
+    let text = render(&meant.record.name, &granted, listener.address())?;
     // In the cluster's own directory, which nobody else can enter; gone with the command.
     let directory = tempfile::Builder::new()
         .prefix("kubectl-")
-        .tempdir_in(context.store.directory(&record.name))
+        .tempdir_in(context.store.directory(&meant.record.name))
         .map_err(KubectlError::Directory)?;
     let file = directory.path().join("kubeconfig");
     write_private(&file, text.as_bytes()).map_err(KubeconfigError::from)?;

@@ -38,9 +38,9 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
         Command::Timeline => timeline::run(context, out).await,
         Command::Reboot(arguments) => reboot::run(arguments, context, out).await,
         Command::Poweroff => {
-            let (mut session, record) = context.open().await?;
+            let (mut session, meant) = context.open().await?;
             session.power_off().await?;
-            Ok(screen::did(context.format, out, &format!("the machine of `{}` powers off", record.name))?)
+            Ok(screen::did(context.format, out, &format!("{} powers off", meant.called()))?)
         }
     }
 }

@@ -1,46 +1,61 @@
-//! Progress of long work: one line that changes on a terminal, a line per change anywhere else.
+//! Progress of long work: one line that changes on a terminal, a line per change anywhere else; one for each machine where
+//! several are waited for.
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 /// The line of a spinner is drawn anew this often.
 const TICK: Duration = Duration::from_millis(120);
 
 /// Shows what goes on, on the standard error.
 #[derive(Debug)]
-pub(crate) enum Progress {
+pub(crate) struct Progress {
+    way: Way,
+    /// Whose it is, as the beginning of each line.
+    whose: String,
+}
+
+#[derive(Debug)]
+enum Way {
     /// A person looks.
-    Terminal(ProgressBar),
-    /// A file or a pipe: the last line written, so that none is repeated.
-    Lines {
-        /// What was written last.
-        last: String,
+    Terminal {
+        all: MultiProgress,
+        /// Drawn from the first word on.
+        line: Option<ProgressBar>,
     },
+    /// A file or a pipe: the last line written, so that none is repeated.
+    Lines { last: String },
 }
 
 impl Progress {
     /// A spinner on a terminal, plain lines elsewhere.
     pub(crate) fn start() -> Self {
-        if std::io::stderr().is_terminal() {
-            let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_spinner());
-            let bar = ProgressBar::new_spinner().with_style(style);
-            bar.enable_steady_tick(TICK);
-            Self::Terminal(bar)
+        let way = if std::io::stderr().is_terminal() {
+            Way::Terminal { all: MultiProgress::new(), line: None }
         } else {
-            Self::Lines { last: String::new() }
-        }
+            Way::Lines { last: String::new() }
+        };
+        Self { way, whose: String::new() }
+    }
+
+    /// The progress of one of several, beside this one.
+    pub(crate) fn of(&self, whose: Option<&str>) -> Self {
+        let way = match &self.way {
+            Way::Terminal { all, .. } => Way::Terminal { all: all.clone(), line: None },
+            Way::Lines { .. } => Way::Lines { last: String::new() },
+        };
+        Self { way, whose: whose.map_or_else(String::new, |whose| format!("{whose}: ")) }
     }
 
     /// What goes on now.
     pub(crate) fn show(&mut self, doing: &str) {
-        let doing = super::printable(doing);
-        match self {
-            Self::Terminal(bar) => bar.set_message(doing),
-            Self::Lines { last } if *last == doing => {}
-            Self::Lines { last } => {
+        let doing = self.line(doing);
+        match &mut self.way {
+            Way::Terminal { all, line } => line.get_or_insert_with(|| spinner(all)).set_message(doing),
+            Way::Lines { last } if *last == doing => {}
+            Way::Lines { last } => {
                 // Nobody may be reading progress; the work goes on.
                 let _written = writeln!(std::io::stderr(), "{doing}");
                 *last = doing;
@@ -50,17 +65,32 @@ impl Progress {
 
     /// A step that is done and stays on the screen.
     pub(crate) fn done(&mut self, what: &str) {
-        match self {
-            Self::Terminal(bar) => bar.println(format!("  {}", super::printable(what))),
-            Self::Lines { .. } => self.show(what),
+        match &self.way {
+            Way::Terminal { all, .. } => {
+                // As above.
+                let _written = all.println(format!("  {}", self.line(what)));
+            }
+            Way::Lines { .. } => self.show(what),
         }
     }
+
+    fn line(&self, what: &str) -> String {
+        format!("{}{}", self.whose, super::printable(what))
+    }
+}
+
+fn spinner(all: &MultiProgress) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {elapsed:>4} {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_spinner());
+    let line = all.add(ProgressBar::new_spinner().with_style(style));
+    line.enable_steady_tick(TICK);
+    line
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if let Self::Terminal(bar) = self {
-            bar.finish_and_clear();
+        if let Way::Terminal { line: Some(line), .. } = &self.way {
+            line.finish_and_clear();
         }
     }
 }

@@ -1,10 +1,11 @@
 //! What is kept of one cluster: `cluster.json` in its directory. No secrets; those have files of their own.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::HEXLOWER;
-use model::{ClusterId, ConfigDigest, MachineId};
+use model::{ClusterId, ConfigDigest, MachineId, NodeName};
 use pki::SpkiPin;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::failure::{Advice, Code, NOTHING};
 
 /// Later formats have a higher number and are left alone.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A cluster's name on this host: the same grammar as a node's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -38,7 +39,7 @@ impl FromStr for ClusterName {
     type Err = BadClusterName;
 
     fn from_str(text: &str) -> Result<Self, BadClusterName> {
-        match model::NodeName::stored(text) {
+        match NodeName::stored(text) {
             Ok(name) => Ok(Self(name.as_str().to_owned())),
             Err(_) => Err(BadClusterName(text.to_owned())),
         }
@@ -71,44 +72,56 @@ pub(crate) struct ClusterRecord {
     version: u32,
     /// Its name on this host.
     pub name: ClusterName,
+    /// The network of its virtual machines; none for hardware.
+    pub network: Option<VirtualNetwork>,
+    /// Its machines, at least one, each of another name; the first is the one that made it.
+    #[serde(deserialize_with = "one_or_more")]
+    machines: Vec<MachineRecord>,
+}
+
+/// The network that a cluster's virtual machines are on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VirtualNetwork {
+    /// What chance does to its frames follows from this.
+    pub seed: u64,
+}
+
+/// What is kept of one of a cluster's machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MachineRecord {
+    /// What it is called here, and on its virtual network.
+    #[serde(with = "machine_name")]
+    pub name: NodeName,
     /// SHA-256 of its enrolment config as it was written.
     #[serde(with = "hex")]
     pub config: ConfigDigest,
     /// How far its owner knows it.
     contact: Contact,
-    /// Its machines, at least one; the first is the one that made it.
-    #[serde(deserialize_with = "one_or_more")]
-    machines: Vec<MachineRecord>,
-}
-
-/// What is kept of one of a cluster's machines.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct MachineRecord {
-    /// Made of the key of its certificate, which is checked against it; none before it proved itself.
-    id: Option<Id>,
     /// Where its public API was seen last: `host:port`.
     pub address: Option<String>,
     /// How it is built, where it is a virtual machine of this host; none for hardware.
     pub virtual_machine: Option<VirtualMachine>,
+    /// Whether what it sends and receives is kept, where it is on a virtual network.
+    pub capture: bool,
 }
 
-/// A machine's id as hex digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Id(#[serde(with = "hex")] MachineId);
-
-/// How far a cluster's owner knows it.
+/// How far its owner knows a machine. Each is enrolled by a config of its own, as a cluster of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Contact {
     /// The config is out; nobody has proven to have read it. The secret is in a file beside.
     Awaiting,
-    /// A machine proved itself; from here on the cluster is known by these.
+    /// It proved itself; from here on it is known by these.
     Pinned {
-        /// Its id.
+        /// Made of the key of its certificate, which is checked against it.
+        #[serde(with = "hex")]
+        machine: MachineId,
+        /// Its cluster's id.
         #[serde(with = "hex")]
         cluster: ClusterId,
-        /// The key of its CA.
+        /// The key of that cluster's CA.
         #[serde(with = "hex")]
         authority: SpkiPin,
     },
@@ -192,35 +205,95 @@ impl Advice for RecordError {
     }
 }
 
-impl ClusterRecord {
-    /// A cluster whose config was just made.
-    pub(crate) fn new(name: ClusterName, config: ConfigDigest) -> Self {
-        Self { version: VERSION, name, config, contact: Contact::Awaiting, machines: vec![MachineRecord::default()] }
+/// Why there is no machine that a command is about.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MeantError {
+    /// Nothing of that name.
+    #[error("cluster `{cluster}` has no machine `{machine}`: it has {names}")]
+    NoSuchMachine { cluster: ClusterName, machine: NodeName, names: String },
+    /// No name was given, and there are several.
+    #[error("cluster `{cluster}` has several machines ({names}) and none was named")]
+    Ambiguous { cluster: ClusterName, names: String },
+}
+
+impl Advice for MeantError {
+    fn unchanged(&self) -> &'static str {
+        NOTHING
     }
 
-    /// The machine that commands are about: the one that made the cluster.
-    pub(crate) fn machine(&self) -> &MachineRecord {
-        self.machines.first().expect("a record has at least one machine")
-    }
-
-    /// The same, to be changed.
-    pub(crate) fn machine_mut(&mut self) -> &mut MachineRecord {
-        self.machines.first_mut().expect("a record has at least one machine")
-    }
-
-    /// What its machine proved; none before first contact.
-    pub(crate) fn pins(&self) -> Option<Pins> {
-        match (&self.contact, self.machine().id) {
-            (&Contact::Pinned { cluster, authority }, Some(Id(machine))) => Some(Pins { machine, cluster, authority }),
-            (Contact::Pinned { .. }, None) | (Contact::Awaiting, _) => None,
+    fn code(&self) -> Code {
+        match self {
+            Self::NoSuchMachine { .. } => Code::NotFound,
+            Self::Ambiguous { .. } => Code::Usage,
         }
     }
 
-    /// First contact was made: from here on cluster and machine are known by these.
-    pub(crate) fn pin(&mut self, pins: Pins) {
-        let Pins { machine, cluster, authority } = pins;
-        self.contact = Contact::Pinned { cluster, authority };
-        self.machine_mut().id = Some(Id(machine));
+    fn next(&self) -> Option<String> {
+        Some("name one: --machine NAME".to_owned())
+    }
+}
+
+impl ClusterRecord {
+    /// A cluster of one machine.
+    pub(crate) fn new(name: ClusterName, machine: MachineRecord) -> Self {
+        Self { version: VERSION, name, network: None, machines: vec![machine] }
+    }
+
+    /// One whose only machine is enrolled by this config.
+    pub(crate) fn of_config(name: ClusterName, config: ConfigDigest) -> Self {
+        Self::new(name, MachineRecord::new(Self::first_name(), config))
+    }
+
+    /// What every cluster's first machine is called.
+    pub(crate) fn first_name() -> NodeName {
+        machine_name::of(1)
+    }
+
+    /// Its machines.
+    pub(crate) fn machines(&self) -> &[MachineRecord] {
+        &self.machines
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn machines_mut(&mut self) -> &mut [MachineRecord] {
+        &mut self.machines
+    }
+
+    /// The name of the next machine.
+    pub(crate) fn next_name(&self) -> NodeName {
+        machine_name::of(self.machines.len() + 1)
+    }
+
+    /// One more machine.
+    pub(crate) fn add(&mut self, machine: MachineRecord) {
+        self.machines.push(machine);
+    }
+
+    /// Takes one away again; the last stays.
+    pub(crate) fn remove(&mut self, machine: &NodeName) {
+        if self.machines.len() > 1 {
+            self.machines.retain(|one| one.name != *machine);
+        }
+    }
+
+    /// Which machine a command is about: the one that is named, else the only one.
+    pub(crate) fn meant(&self, named: Option<&NodeName>) -> Result<usize, MeantError> {
+        let names = || self.machines.iter().map(|machine| machine.name.as_str()).collect::<Vec<_>>().join(", ");
+        match (named, self.machines.len()) {
+            (None, 1) => Ok(0),
+            (None, _) => Err(MeantError::Ambiguous { cluster: self.name.clone(), names: names() }),
+            (Some(machine), _) => self.machines.iter().position(|one| one.name == *machine).ok_or_else(|| {
+                MeantError::NoSuchMachine { cluster: self.name.clone(), machine: machine.clone(), names: names() }
+            }),
+        }
+    }
+
+    /// What messages call one of its machines.
+    pub(crate) fn called(&self, machine: usize) -> String {
+        match &self.machines[..] {
+            [_] => format!("the machine of `{}`", self.name),
+            machines => format!("machine `{}` of `{}`", machines[machine].name, self.name),
+        }
     }
 
     /// Reads the record in the directory of `name`.
@@ -254,9 +327,53 @@ impl ClusterRecord {
     }
 }
 
+impl MachineRecord {
+    /// A machine that awaits its first contact.
+    pub(crate) fn new(name: NodeName, config: ConfigDigest) -> Self {
+        Self { name, config, contact: Contact::Awaiting, address: None, virtual_machine: None, capture: false }
+    }
+
+    /// What it proved; none before first contact.
+    pub(crate) fn pins(&self) -> Option<Pins> {
+        match self.contact {
+            Contact::Pinned { machine, cluster, authority } => Some(Pins { machine, cluster, authority }),
+            Contact::Awaiting => None,
+        }
+    }
+
+    /// First contact was made: from here on it is known by these.
+    pub(crate) fn pin(&mut self, pins: Pins) {
+        let Pins { machine, cluster, authority } = pins;
+        self.contact = Contact::Pinned { machine, cluster, authority };
+    }
+}
+
 fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<MachineRecord>, D::Error> {
-    let machines = Vec::deserialize(from)?;
-    if machines.is_empty() { Err(D::Error::custom("a cluster without a machine")) } else { Ok(machines) }
+    let machines: Vec<MachineRecord> = Vec::deserialize(from)?;
+    let names: BTreeSet<&str> = machines.iter().map(|machine| machine.name.as_str()).collect();
+    match (machines.len(), names.len()) {
+        (0, _) => Err(D::Error::custom("a cluster without a machine")),
+        (machines, names) if machines != names => Err(D::Error::custom("two machines of one name")),
+        _ => Ok(machines),
+    }
+}
+
+/// Names of machines.
+mod machine_name {
+    use super::*;
+
+    /// The name of the machine of this number.
+    pub(super) fn of(number: usize) -> NodeName {
+        NodeName::stored(&format!("m{number}")).expect("a letter and digits are a node's name")
+    }
+
+    pub(super) fn serialize<S: Serializer>(name: &NodeName, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(name.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<NodeName, D::Error> {
+        NodeName::stored(&String::deserialize(from)?).map_err(D::Error::custom)
+    }
 }
 
 /// Fixed-size ids and digests as hex digits.
@@ -298,9 +415,10 @@ mod tests {
     fn record() -> ClusterRecord {
         let name: ClusterName = "home".parse().unwrap();
         let pins = Pins { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), authority: SpkiPin([3; 32]) };
-        let mut record = ClusterRecord::new(name, ConfigDigest([5; 32]));
-        record.pin(pins);
-        let machine = record.machine_mut();
+        let mut record = ClusterRecord::of_config(name, ConfigDigest([5; 32]));
+        record.network = Some(VirtualNetwork { seed: u64::MAX });
+        let machine = &mut record.machines_mut()[0];
+        machine.pin(pins);
         machine.address = Some("127.0.0.1:40001".to_owned());
         machine.virtual_machine = Some(VirtualMachine {
             boot: BootWay::Direct,
@@ -309,14 +427,16 @@ mod tests {
             tpm: true,
             cmdline: "console=ttyS0".to_owned(),
         });
-        assert_eq!(record.pins(), Some(pins));
+        assert_eq!(machine.pins(), Some(pins));
+        let second = record.next_name();
+        record.add(MachineRecord::new(second, ConfigDigest([7; 32])));
         record
     }
 
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let name = record().name;
-        for record in [record(), ClusterRecord::new(name.clone(), ConfigDigest([6; 32]))] {
+        for record in [record(), ClusterRecord::of_config(name.clone(), ConfigDigest([6; 32]))] {
             assert_eq!(ClusterRecord::read(&name, &record.write()).unwrap(), record);
         }
     }
@@ -333,14 +453,34 @@ mod tests {
             let damaged = text.replace(from, to);
             assert!(matches!(read(&damaged), Err(RecordError::Damaged { .. })), "{damaged}");
         }
+        for damaged in [text.replace("\"m2\"", "\"m1\""), text.replace("\"m2\"", "\"../m2\"")] {
+            assert!(matches!(read(&damaged), Err(RecordError::Damaged { .. })), "{damaged}");
+        }
         let without_machines = ClusterRecord { machines: Vec::new(), ..record };
         assert!(matches!(ClusterRecord::read(&name, &without_machines.write()), Err(RecordError::Damaged { .. })));
-        let newer = text.replace("\"version\": 2", "\"later\": 0, \"version\": 3");
-        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 3, .. })));
-        let older = text.replace("\"version\": 2", "\"version\": 1");
-        assert!(matches!(read(&older), Err(RecordError::Older { version: 1, .. })));
+        let newer = text.replace("\"version\": 3", "\"later\": 0, \"version\": 4");
+        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 4, .. })));
+        let older = text.replace("\"version\": 3", "\"version\": 2");
+        assert!(matches!(read(&older), Err(RecordError::Older { version: 2, .. })));
         let other: ClusterName = "away".parse().unwrap();
         assert!(matches!(ClusterRecord::read(&other, text.as_bytes()), Err(RecordError::Misplaced { .. })));
+    }
+
+    #[test]
+    fn a_command_is_about_the_machine_that_it_names_or_the_only_one() {
+        let several = record();
+        let named = |text: &str| several.meant(Some(&NodeName::stored(text).unwrap()));
+        assert_eq!((named("m1").unwrap(), named("m2").unwrap()), (0, 1));
+        assert_eq!(several.called(1), "machine `m2` of `home`");
+        let absent = named("m3").unwrap_err();
+        assert_eq!(
+            (absent.code(), absent.to_string().as_str()),
+            (Code::NotFound, "cluster `home` has no machine `m3`: it has m1, m2")
+        );
+        let unnamed = several.meant(None).unwrap_err();
+        assert_eq!((unnamed.code(), unnamed.next().unwrap().as_str()), (Code::Usage, "name one: --machine NAME"));
+        let one = ClusterRecord::of_config("home".parse().unwrap(), ConfigDigest([6; 32]));
+        assert_eq!((one.meant(None).unwrap(), one.called(0).as_str()), (0, "the machine of `home`"));
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! `cluster create`: keys, config, disk, virtual machine, first contact, Ready; each step is on the disk before the next.
+//! `cluster create` and `cluster add`: keys, configs, disks, network, virtual machines, first contact, Ready; each step is
+//! on the disk before the next.
 //!
 //! ```text
-//!   begin (lock, secret) ► config ► machine's files ► record ► start ► address ► contact ► pins ► wait
+//!   begin (lock) ► for each machine: secret ► config ► files ► record ► network ► start ► addresses
+//!                                     each machine by itself: contact ► pins ► wait
 //! ```
-//! What fails before the machine runs takes away again what was made. From "start" on every other command works as well,
+//! What fails before the machines run takes away again what was made. From "start" on every other command works as well,
 //! and what was made stays for a look; a machine that is lost while it is waited for, is noticed.
 
 use std::io::Write;
@@ -11,29 +13,36 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::MachineStatus;
+use aws_lc_rs::rand;
 use clap::Args;
-use model::{BootClass, MachineState};
+use clap_complete::engine::ArgValueCandidates;
+use model::{BootClass, MachineState, NodeName};
 use qemu::{host, last_words};
 use tokio::time::{sleep, timeout};
 
-use super::status;
+use super::{each, start, status};
 use crate::clock::Deadline;
 use crate::commands::{ASK_AGAIN, Context, OpenError, PATIENCE, condition};
+use crate::complete;
 use crate::enrolment::{self, Choices};
-use crate::failure::{Advice, Code, Failure};
+use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
 use crate::machine::Session;
 use crate::quantity;
 use crate::screen::{self, Format, Progress};
-use crate::store::{BootWay, ClusterName, ClusterRecord, Locked, Store, VirtualMachine};
-use crate::virtual_machine;
+use crate::store::{BootWay, ClusterName, ClusterRecord, Locked, MachineRecord, Store, VirtualMachine, VirtualNetwork};
+use crate::{virtual_machine, virtual_network};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cairnctl cluster create --wait
   cairnctl cluster create two --memory 4G --disk-size 20G --boot uefi
-  cairnctl cluster create fast --no-kubernetes --level insecure
+  cairnctl cluster create lab --machines 3 --no-kubernetes --memory 512M
+
+Machines are called m1, m2 and so on; they are on one virtual network, which
+leads nowhere else. Until a machine can join another one, each is enrolled by
+itself: it has an authority, an etcd and a Kubernetes of its own.
 
 The cluster key's share is in the machine's TPM: it protects a stolen disk, not
 a stolen machine.")]
@@ -41,16 +50,40 @@ pub(crate) struct Arguments {
     /// The cluster's name on this host [default: that of --cluster, else local]
     #[arg(value_name = "NAME")]
     name: Option<ClusterName>,
+    /// How many machines
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
+    machines: u8,
+    #[command(flatten)]
+    build: Build,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  cairnctl cluster add lab --no-kubernetes --memory 512M
+
+As those that `cluster create` makes, it is enrolled by itself.")]
+pub(crate) struct Add {
+    /// The cluster, as by --cluster; not needed while there is only one
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::clusters))]
+    name: Option<ClusterName>,
+    #[command(flatten)]
+    build: Build,
+}
+
+/// What a machine is made of, and how it is waited for.
+#[derive(Debug, Args)]
+struct Build {
     /// The files of a build [default: $CAIRN_IMAGE_DIR, else out/image]
     #[arg(long, value_name = "DIR")]
     image: Option<PathBuf>,
-    /// Memory of the machine: 2G at least, 512M with --no-kubernetes
+    /// Memory of a machine: 2G at least, 512M with --no-kubernetes
     #[arg(long, value_name = "SIZE", default_value = "3G", value_parser = quantity::mebibytes)]
     memory: u32,
-    /// Virtual processors
+    /// Virtual processors of a machine
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     cpus: u32,
-    /// Size of the disk; it takes only what is written to it
+    /// Size of its disk; it takes only what is written to it
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = quantity::bytes)]
     disk_size: u64,
     /// Board and way of loading the kernel
@@ -59,6 +92,10 @@ pub(crate) struct Arguments {
     /// A machine without a TPM
     #[arg(long, requires = "unprotected")]
     no_tpm: bool,
+    /// Keep all that a machine sends and receives, as network.pcapng in its
+    /// directory
+    #[arg(long)]
+    capture: bool,
     /// Wait until the node is Ready, not only until the machine runs
     #[arg(long)]
     wait: bool,
@@ -72,6 +109,31 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(super) fn name(&self) -> Option<&ClusterName> {
         self.name.as_ref()
+    }
+}
+
+impl Add {
+    pub(super) fn name(&self) -> Option<&ClusterName> {
+        self.name.as_ref()
+    }
+}
+
+/// One name is asked for several machines.
+#[derive(Debug, thiserror::Error)]
+#[error("one --node-name cannot be that of {0} machines")]
+pub(crate) struct OneNodeName(u8);
+
+impl Advice for OneNodeName {
+    fn code(&self) -> Code {
+        Code::Usage
+    }
+
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
+    fn next(&self) -> Option<String> {
+        Some("leave it out: each node's name is made from its machine's id".to_owned())
     }
 }
 
@@ -128,44 +190,74 @@ impl Advice for CreateError {
 }
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let name = &context.new_name("local")?;
-    let deadline = Deadline::after(arguments.timeout);
-    let mut progress = Progress::start();
-    make(name, arguments, context, &mut progress)?;
-
-    let context =
-        Context { store: context.store.clone(), cluster: Some(name.clone()), address: None, format: context.format };
-    let status = tokio::select! {
-        status = until_ready(arguments, &context, name, &deadline, &mut progress) => status,
-        lost = until_lost(&context, name) => Err(lost),
-    };
-    let stays = format!("what was made of cluster `{name}` stays for a look");
-    let status = status.map_err(|failure| failure.leaving(stays))?;
-    drop(progress);
-    match context.format {
-        Format::Json => screen::json(out, &status::describe(&context.cluster()?, &status))?,
-        Format::Table => go_on(name, &status, arguments.choices.kubernetes(), out)?,
+    let Arguments { machines, build, .. } = arguments;
+    if build.choices.has_node_name() && *machines > 1 {
+        return Err(OneNodeName(*machines).into());
     }
-    Ok(())
+    let name = context.new_name("local")?;
+    let deadline = Deadline::after(build.timeout);
+    let mut progress = Progress::start();
+    let lock = make(&name, arguments, context, &mut progress)?;
+    drop(lock);
+    let record = context.store.load(&name)?;
+    let all: Vec<usize> = (0..record.machines().len()).collect();
+    wait_for(&record, &all, build, context, (&deadline, progress)).await?.print(context, out)
 }
 
-/// Everything up to a running virtual machine, or nothing. Only this holds the lock.
-fn make(name: &ClusterName, arguments: &Arguments, context: &Context, progress: &mut Progress) -> Result<(), Failure> {
+pub(crate) async fn add(arguments: &Add, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let build = &arguments.build;
+    let deadline = Deadline::after(build.timeout);
+    let mut progress = Progress::start();
+    let name = context.cluster()?.name;
+    let lock = context.store.lock(&name)?;
+    let mut record = context.store.load(&name)?;
+    if record.network.is_none() {
+        return Err(virtual_network::NetworkError::Hardware { name }.into());
+    }
+    let (image, machine) = build.check(1)?;
+    let begun = Begun { name: &name, image: &image, machine: &machine, lock: &lock, store: &context.store };
+    let added = record.machines().len();
+    let called = record.next_name();
+    let made = begun.add_machine(build, &called, &mut record, &mut progress);
+    let started = made.and_then(|()| start::start(&mut record, &[added], &context.store, &lock, &mut progress));
+    started.map_err(|failure| begun.take_machine_back(&called, failure))?;
+    drop(lock);
+    wait_for(&record, &[added], build, context, (&deadline, progress)).await?.print(context, out)
+}
+
+impl Build {
+    /// The image, and what each machine is, if this host can run so many of them.
+    fn check(&self, machines: usize) -> Result<(PathBuf, VirtualMachine), Failure> {
+        let image = image_directory(self.image.clone());
+        let kubernetes = self.choices.kubernetes();
+        virtual_machine::fits_memory(self.memory, kubernetes, host::memory_mib())?;
+        virtual_machine::fits_beside(machines, self.memory, kubernetes, host::free_mib())?;
+        let machine = VirtualMachine {
+            boot: self.boot,
+            cpus: self.cpus,
+            memory_mib: self.memory,
+            tpm: !self.no_tpm,
+            cmdline: virtual_machine::cmdline(&image)?,
+        };
+        machine.fits_host()?;
+        Ok((image, machine))
+    }
+}
+
+/// Everything up to running virtual machines, or nothing.
+fn make(
+    name: &ClusterName,
+    arguments: &Arguments,
+    context: &Context,
+    progress: &mut Progress,
+) -> Result<Locked, Failure> {
     let store = &context.store;
-    let image = image_directory(arguments.image.clone());
-    virtual_machine::fits_memory(arguments.memory, arguments.choices.kubernetes(), host::memory_mib())?;
+    let (image, machine) = arguments.build.check(arguments.machines.into())?;
     let lock = store.lock(name)?;
-    let machine = VirtualMachine {
-        boot: arguments.boot,
-        cpus: arguments.cpus,
-        memory_mib: arguments.memory,
-        tpm: !arguments.no_tpm,
-        cmdline: virtual_machine::cmdline(&image)?,
-    };
-    machine.fits_host()?;
     store.free(name, &lock)?;
-    let begun = Begun { name, image: &image, machine: &machine, lock: &lock };
-    begun.finish(arguments, store, progress).map_err(|failure| begun.take_back(store, failure))
+    let begun = Begun { name, image: &image, machine: &machine, lock: &lock, store };
+    begun.finish(arguments, progress).map_err(|failure| begun.take_back(failure))?;
+    Ok(lock)
 }
 
 /// A cluster of which files may be there from here on.
@@ -174,50 +266,153 @@ struct Begun<'a> {
     image: &'a Path,
     machine: &'a VirtualMachine,
     lock: &'a Locked,
+    store: &'a Store,
 }
 
 impl Begun<'_> {
-    fn finish(&self, arguments: &Arguments, store: &Store, progress: &mut Progress) -> Result<(), Failure> {
-        let Self { name, image, machine, lock } = self;
-        let secret = store.begin(name, lock)?;
-        let signed = enrolment::sign(&arguments.choices, None, secret, &store.owner_or_new()?)?;
-        progress.show("make the machine's disk");
-        let directory = store.machine_directory(name);
-        virtual_machine::build(image, &directory, arguments.disk_size, &signed.bytes)?;
-        let mut record = ClusterRecord::new((*name).clone(), signed.digest);
-        record.machine_mut().virtual_machine = Some((*machine).clone());
-        // Before the machine runs: whatever happens from here on, `cluster destroy` finds it.
+    fn finish(&self, arguments: &Arguments, progress: &mut Progress) -> Result<(), Failure> {
+        let Self { name, lock, store, .. } = self;
+        store.begin(name, lock)?;
+        let first = self.machine_record(&arguments.build, &ClusterRecord::first_name(), progress)?;
+        let mut record = ClusterRecord::new((*name).clone(), first);
+        record.network = Some(VirtualNetwork { seed: seed()? });
+        // Before any machine runs: whatever happens from here on, `cluster destroy` finds it.
         store.save(&record, lock)?;
-        progress.show("start the machine");
-        record.machine_mut().address = Some(machine.start(name, &directory)?.to_string());
-        store.save(&record, lock)?;
-        progress.done("the machine starts");
+        for _ in 1..arguments.machines {
+            self.add_machine(&arguments.build, &record.next_name(), &mut record, progress)?;
+        }
+        let all: Vec<usize> = (0..record.machines().len()).collect();
+        start::start(&mut record, &all, store, lock, progress)?;
         Ok(())
     }
 
+    /// One more machine, on the disk and in the record.
+    fn add_machine(
+        &self,
+        build: &Build,
+        machine: &NodeName,
+        record: &mut ClusterRecord,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        record.add(self.machine_record(build, machine, progress)?);
+        Ok(self.store.save(record, self.lock)?)
+    }
+
+    /// A machine's files. This is where it is decided how it is enrolled: by a config that makes it create a cluster of its
+    /// own, whether or not there are others on its network.
+    fn machine_record(
+        &self,
+        build: &Build,
+        machine: &NodeName,
+        progress: &mut Progress,
+    ) -> Result<MachineRecord, Failure> {
+        let Self { name, lock, store, .. } = self;
+        progress.show(&format!("make the disk of {machine}"));
+        let secret = store.begin_machine(name, machine, lock)?;
+        let signed = enrolment::sign(&build.choices, None, secret, &store.owner_or_new()?)?;
+        let directory = store.machine_directory(name, machine);
+        virtual_machine::build(self.image, &directory, build.disk_size, &signed.bytes)?;
+        let mut made = MachineRecord::new(machine.clone(), signed.digest);
+        made.virtual_machine = Some(self.machine.clone());
+        made.capture = build.capture;
+        Ok(made)
+    }
+
     /// Takes away what was made, so that the failure leaves what was there before.
-    fn take_back(&self, store: &Store, failure: Failure) -> Failure {
-        let ended = virtual_machine::end(&store.machine_directory(self.name)).map_err(Failure::from);
-        match ended.and_then(|()| Ok(store.remove(self.name, self.lock)?)) {
+    fn take_back(&self, failure: Failure) -> Failure {
+        let Self { name, store, lock, .. } = self;
+        match start::end_all(store, name).and_then(|()| Ok(store.remove(name, lock)?)) {
             Ok(()) => failure.leaving("no cluster was made"),
             Err(why) => failure
-                .leaving(format!("what was made of cluster `{}` is still there ({why})", self.name))
-                .going_on(format!("cairnctl cluster destroy {}", self.name)),
+                .leaving(format!("what was made of cluster `{name}` is still there ({why})"))
+                .going_on(format!("cairnctl cluster destroy {name}")),
         }
+    }
+
+    /// The same of one machine of a cluster that goes on.
+    fn take_machine_back(&self, machine: &NodeName, failure: Failure) -> Failure {
+        let Self { name, store, lock, .. } = self;
+        let taken = || -> Result<(), Failure> {
+            virtual_machine::end(&store.machine_directory(name, machine))?;
+            let mut record = store.load(name)?;
+            record.remove(machine);
+            store.save(&record, lock)?;
+            Ok(store.remove_machine(name, machine, lock)?)
+        };
+        match taken() {
+            Ok(()) => failure.leaving(format!("cluster `{name}` is as it was")),
+            Err(why) => failure.leaving(format!("what was made of machine `{machine}` is still there ({why})")),
+        }
+    }
+}
+
+/// Chance, for a network whose every loss follows from it.
+fn seed() -> Result<u64, std::io::Error> {
+    let mut bytes = [0; 8];
+    rand::fill(&mut bytes).map_err(|_| std::io::Error::other("the host gives no random bytes"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Machines that came up.
+struct Made {
+    name: ClusterName,
+    machines: Vec<(usize, MachineStatus)>,
+    kubernetes: bool,
+}
+
+/// Waits for each of these machines, all at the same time.
+async fn wait_for(
+    record: &ClusterRecord,
+    machines: &[usize],
+    build: &Build,
+    context: &Context,
+    (deadline, progress): (&Deadline, Progress),
+) -> Result<Made, Failure> {
+    let name = &record.name;
+    let several = record.machines().len() > 1;
+    let waits = machines.iter().map(|machine| {
+        let called = &record.machines()[*machine].name;
+        let context = context.about(name, called);
+        let mut progress = progress.of(several.then(|| called.as_str()));
+        let directory = context.store.machine_directory(name, called);
+        async move {
+            let status = tokio::select! {
+                status = until_ready(build, &context, deadline, &mut progress) => status,
+                lost = until_lost(&directory) => Err(lost),
+            };
+            Ok::<_, Failure>((*machine, status?))
+        }
+    });
+    let stays = format!("what was made of cluster `{name}` stays for a look");
+    let machines = each::all(waits).await.map_err(|failure| failure.leaving(stays))?;
+    drop(progress);
+    Ok(Made { name: name.clone(), machines, kubernetes: build.choices.kubernetes() })
+}
+
+impl Made {
+    fn print(self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+        let record = context.store.load(&self.name)?;
+        match context.format {
+            Format::Json => {
+                let seen = self.machines.iter().map(|(machine, status)| (*machine, status::Seen::Answers(status)));
+                screen::json(out, &status::describe(&record, seen, None))?;
+            }
+            Format::Table => go_on(&record, &self.machines, self.kubernetes, out)?,
+        }
+        Ok(())
     }
 }
 
 /// Until there is what was asked for: a machine that runs, or a node that is Ready.
 async fn until_ready(
-    arguments: &Arguments,
+    build: &Build,
     context: &Context,
-    name: &ClusterName,
     deadline: &Deadline,
     progress: &mut Progress,
 ) -> Result<MachineStatus, Failure> {
-    let status = until_running(context, name, deadline, progress).await?;
+    let status = until_running(context, deadline, progress).await?;
     progress.done(&format!("{} runs, level {}", status.name, level(&status)));
-    if !(arguments.wait && arguments.choices.kubernetes()) {
+    if !(build.wait && build.choices.kubernetes()) {
         return Ok(status);
     }
     condition::until_true(context, "NodeReady", deadline, progress).await?;
@@ -225,17 +420,16 @@ async fn until_ready(
     Ok(context.open().await?.0.status().await?)
 }
 
-/// Until the machine cannot come up any more: its kernel panicked, or it is off.
-async fn until_lost(context: &Context, name: &ClusterName) -> Failure {
-    let directory = context.store.machine_directory(name);
-    let console = directory.join("serial.log");
+/// Until the machine with its files there cannot come up any more: its kernel panicked, or it is off.
+async fn until_lost(directory: &Path) -> Failure {
+    let console = directory.join(CONSOLE);
     loop {
         sleep(ASK_AGAIN).await;
         // A console that cannot be read is no panic; whoever waits comes to an end without it.
         if let Ok(Some(lines)) = last_words::kernel_panic(&console) {
             return CreateError::Panicked { lines, console }.into();
         }
-        match virtual_machine::runs(&directory) {
+        match virtual_machine::runs(directory) {
             Ok(true) => {}
             Ok(false) => {
                 let qemu = last_words::of_program(&directory.join("qemu.log"));
@@ -254,13 +448,12 @@ fn words(said: &str) -> String {
 /// First contact, then status by status until the machine is a running member.
 async fn until_running(
     context: &Context,
-    name: &ClusterName,
     deadline: &Deadline,
     progress: &mut Progress,
 ) -> Result<MachineStatus, Failure> {
-    let mut session = until_open(context, name, deadline, progress).await?;
+    let mut session = until_open(context, deadline, progress).await?;
     progress.done("first contact: the machine proved itself and is pinned");
-    let console = || console(context, name);
+    let console = || console(context);
     loop {
         if deadline.left().is_none() {
             return Err(CreateError::Late { after: deadline.length(), last: None, console: console() }.into());
@@ -269,7 +462,7 @@ async fn until_running(
             Ok(status) => status,
             // It may start anew on its way; who answers then proves itself again.
             Err(error) if error.may_pass() => {
-                session = until_open(context, name, deadline, progress).await?;
+                session = until_open(context, deadline, progress).await?;
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -289,13 +482,8 @@ async fn until_running(
 }
 
 /// Asks until the machine answers or the deadline passes.
-async fn until_open(
-    context: &Context,
-    name: &ClusterName,
-    deadline: &Deadline,
-    progress: &mut Progress,
-) -> Result<Session, Failure> {
-    let console = || console(context, name);
+async fn until_open(context: &Context, deadline: &Deadline, progress: &mut Progress) -> Result<Session, Failure> {
+    let console = || console(context);
     let mut patience = PATIENCE;
     loop {
         let last = match timeout(patience, context.open()).await {
@@ -318,8 +506,12 @@ async fn until_open(
     }
 }
 
-fn console(context: &Context, name: &ClusterName) -> PathBuf {
-    context.store.machine_directory(name).join("serial.log")
+/// All that a machine's console said, in its directory.
+const CONSOLE: &str = "serial.log";
+
+fn console(context: &Context) -> PathBuf {
+    let found = context.meant().map(|meant| context.store.machine_directory(&meant.record.name, &meant.machine().name));
+    found.unwrap_or_default().join(CONSOLE)
 }
 
 fn level(status: &MachineStatus) -> String {
@@ -332,15 +524,37 @@ fn image_directory(named: Option<PathBuf>) -> PathBuf {
         .unwrap_or_else(|| Path::new("out").join("image"))
 }
 
-fn go_on(name: &ClusterName, status: &MachineStatus, kubernetes: bool, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "cluster `{name}` runs on {} (protection {})", status.name, status.protection)?;
-    if status.boot_class == BootClass::Direct {
+fn go_on(
+    record: &ClusterRecord,
+    machines: &[(usize, MachineStatus)],
+    kubernetes: bool,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let (name, several) = (&record.name, record.machines().len() > 1);
+    for (machine, status) in machines {
+        let on = format!("{} (protection {})", status.name, status.protection);
+        match several {
+            false => writeln!(out, "cluster `{name}` runs on {on}")?,
+            true => writeln!(out, "{} of cluster `{name}` runs: {on}", record.machines()[*machine].name)?,
+        }
+    }
+    if machines.iter().any(|(_, status)| status.boot_class == BootClass::Direct) {
         writeln!(out, "its kernel is loaded by QEMU and not measured: the disk is as safe as this host")?;
     }
+    let mut one = format!("-c {name}");
+    if several {
+        writeln!(out, "its machines share a network, and nothing else: each is enrolled by itself")?;
+        if let Some((last, _)) = machines.last() {
+            one = format!("-c {name} -m {}", record.machines()[*last].name);
+        }
+    }
     writeln!(out, "go on with:")?;
-    writeln!(out, "  cairnctl -c {name} machine status")?;
+    if several {
+        writeln!(out, "  cairnctl cluster status {name}")?;
+    }
+    writeln!(out, "  cairnctl {one} machine status")?;
     if kubernetes {
-        writeln!(out, "  cairnctl -c {name} kubectl get pods -A")?;
+        writeln!(out, "  cairnctl {one} kubectl get pods -A")?;
     }
     writeln!(out, "  cairnctl cluster destroy {name}")
 }
@@ -355,7 +569,7 @@ mod tests {
 
     fn context(root: &Path) -> (Context, ClusterName) {
         let store = Store::at(root.join("cairn")).unwrap();
-        (Context { store, cluster: None, address: None, format: Format::Table }, NAME.parse().unwrap())
+        (Context { store, cluster: None, machine: None, address: None, format: Format::Table }, NAME.parse().unwrap())
     }
 
     fn printed(failure: &Failure) -> String {
@@ -365,11 +579,12 @@ mod tests {
     }
 
     /// The files of a machine, with this on its console and in its QEMU's log.
-    fn machine(context: &Context, name: &ClusterName, console: &str, qemu: &str) {
-        let directory = context.store.machine_directory(name);
+    fn machine(context: &Context, name: &ClusterName, console: &str, qemu: &str) -> PathBuf {
+        let directory = context.store.machine_directory(name, &ClusterRecord::first_name());
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("serial.log"), console).unwrap();
         fs::write(directory.join("qemu.log"), qemu).unwrap();
+        directory
     }
 
     #[tokio::test]
@@ -377,17 +592,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (context, name) = context(root.path());
         let panic = "[ 0.1] no init\n[ 0.2] Kernel panic - not syncing: No working init found.\n";
-        machine(&context, &name, panic, "");
-        let lost = printed(&until_lost(&context, &name).await);
+        let lost = printed(&until_lost(&machine(&context, &name, panic, "")).await);
         assert!(lost.contains("error: the machine's kernel panicked"), "{lost}");
         assert!(lost.contains("\n  [ 0.2] Kernel panic - not syncing: No working init found.\n"), "{lost}");
         assert!(lost.contains("serial.log"), "{lost}");
 
-        machine(&context, &name, "Cairn", "qemu-system-x86_64: terminating on signal 15\n");
-        let lost = printed(&until_lost(&context, &name).await);
+        let off = machine(&context, &name, "Cairn", "qemu-system-x86_64: terminating on signal 15\n");
+        let lost = printed(&until_lost(&off).await);
         assert!(lost.contains("the machine is off") && lost.contains("terminating on signal 15"), "{lost}");
-        machine(&context, &name, "Cairn", "");
-        let lost = printed(&until_lost(&context, &name).await);
+        let lost = printed(&until_lost(&machine(&context, &name, "Cairn", "")).await);
         assert!(lost.contains("the machine is off") && !lost.contains("it says"), "{lost}");
     }
 
@@ -397,20 +610,21 @@ mod tests {
         let (context, name) = context(root.path());
         let lock = context.store.lock(&name).unwrap();
         let machine = VirtualMachine { boot: BootWay::Direct, cpus: 1, memory_mib: 1, tpm: false, cmdline: "".into() };
-        let begun = Begun { name: &name, image: Path::new("/"), machine: &machine, lock: &lock };
+        let (image, store) = (Path::new("/"), &context.store);
+        let begun = Begun { name: &name, image, machine: &machine, lock: &lock, store };
         let begin = || {
             context.store.begin(&name, &lock).unwrap();
             context.store.directory(&name)
         };
         let failed = || Failure::from(std::io::Error::other("no space"));
         let directory = begin();
-        let left = printed(&begun.take_back(&context.store, failed()));
+        let left = printed(&begun.take_back(failed()));
         assert!(left.contains("\n  no cluster was made\n") && !directory.exists(), "{left}");
 
         // A run's record that nobody can read: whether a machine runs there is unknown, so nothing is taken away.
         let directory = begin();
-        fs::create_dir_all(directory.join("machine/run.json")).unwrap();
-        let left = printed(&begun.take_back(&context.store, failed()));
+        fs::create_dir_all(directory.join("machines/m1/run.json")).unwrap();
+        let left = printed(&begun.take_back(failed()));
         assert!(left.contains("is still there") && left.contains("next: cairnctl cluster destroy home"), "{left}");
         assert!(directory.exists());
     }

@@ -1,16 +1,17 @@
-//! `cluster destroy`: ends the virtual machine this program started, then forgets keys and pins of the cluster.
+//! `cluster destroy`: ends the virtual machines this program started and their network, then forgets keys and pins of the
+//! cluster.
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 
+use super::start;
 use crate::commands::Context;
 use crate::complete;
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::screen;
 use crate::store::ClusterName;
-use crate::virtual_machine;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -72,17 +73,17 @@ impl Advice for NotDestroyed {
 pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let (name, store) = (context.cluster.as_ref().ok_or(NotDestroyed::NoName)?, &context.store);
     let lock = store.lock(name)?;
-    // A damaged record is no reason to keep the machine: its files are where they always are.
+    // A damaged record is no reason to keep the machines: their files are where they always are.
     if !store.directory(name).exists() {
         store.load(name)?;
     }
     if !arguments.yes {
         confirm(name, out)?;
     }
-    virtual_machine::end(&store.machine_directory(name))
-        .map_err(|error| Failure::from(error).leaving("nothing of the cluster was removed"))?;
+    start::end_all(store, name).map_err(|failure| failure.leaving("nothing of the cluster was removed"))?;
     store.remove(name, &lock).map_err(|error| {
-        let left = format!("its machine has ended; what is left of it is in {}", store.directory(name).display());
+        let left =
+            format!("all that ran of it has ended; what is left of it is in {}", store.directory(name).display());
         Failure::from(error).leaving(left).going_on(format!("cairnctl cluster destroy {name}"))
     })?;
     Ok(screen::did(context.format, out, &format!("cluster `{name}` is gone"))?)

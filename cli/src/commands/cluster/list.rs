@@ -1,5 +1,7 @@
-//! `cluster list`: what this host knows, and what each machine says without being asked for more.
+//! `cluster list`: what this host knows, and what each machine says without being asked for more. Of several machines of a
+//! cluster the states are counted.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
@@ -10,8 +12,8 @@ use crate::commands::Context;
 use crate::failure::Failure;
 use crate::machine::public_state;
 use crate::screen::{self, Format, Table};
-use crate::store::{ClusterName, ClusterRecord, StoreError};
-use crate::virtual_machine;
+use crate::store::{ClusterName, ClusterRecord, MachineRecord, StoreError};
+use crate::{virtual_machine, virtual_network};
 
 /// A list must not hang on a machine that is gone.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -24,12 +26,14 @@ struct ClusterOut {
     address: Option<String>,
     kind: &'static str,
     state: String,
+    machines: usize,
 }
 
 impl ClusterOut {
     fn damaged(name: &ClusterName) -> Self {
         let state = "record damaged".to_owned();
-        Self { name: name.to_string(), cluster_id: None, machine_id: None, address: None, kind: "unknown", state }
+        let (cluster_id, machine_id, address) = (None, None, None);
+        Self { name: name.to_string(), cluster_id, machine_id, address, kind: "unknown", state, machines: 0 }
     }
 }
 
@@ -37,7 +41,13 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
     let mut clusters = Vec::new();
     for name in context.store.clusters()? {
         match context.store.load(&name) {
-            Ok(record) => clusters.push(describe(&record, state(&record, context).await)),
+            Ok(record) => {
+                let mut states = Vec::new();
+                for machine in record.machines() {
+                    states.push(state(&record, machine, context).await);
+                }
+                clusters.push(describe(&record, counted(&states)));
+            }
             // The others are still worth a look; whoever works on this one is told all about it.
             Err(StoreError::Record(_)) => clusters.push(ClusterOut::damaged(&name)),
             Err(error) => return Err(error.into()),
@@ -51,16 +61,21 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
 }
 
 /// The machine's word, or that there is none.
-async fn state(record: &ClusterRecord, context: &Context) -> String {
+async fn state(record: &ClusterRecord, machine: &MachineRecord, context: &Context) -> String {
     // Whether one runs that cannot be found out about, its answer shows.
-    let directory = context.store.machine_directory(&record.name);
-    if record.machine().virtual_machine.is_some() && matches!(virtual_machine::runs(&directory), Ok(false)) {
-        return "off".to_owned();
+    let directory = context.store.machine_directory(&record.name, &machine.name);
+    if machine.virtual_machine.is_some() {
+        if matches!(virtual_machine::runs(&directory), Ok(false)) {
+            return "off".to_owned();
+        }
+        if matches!(virtual_network::runs(&context.store.network_directory(&record.name)), Ok(false)) {
+            return "no network".to_owned();
+        }
     }
-    let Some(Ok(address)) = record.machine().address.as_deref().map(str::parse) else {
+    let Some(Ok(address)) = machine.address.as_deref().map(str::parse) else {
         return "not seen yet".to_owned();
     };
-    match timeout(ANSWER, public_state(&address, record.pins().as_ref())).await {
+    match timeout(ANSWER, public_state(&address, machine.pins().as_ref())).await {
         Ok(Ok(public)) => public.state.to_string(),
         Ok(Err(error)) if error.may_pass() => "no answer".to_owned(),
         Ok(Err(_)) => "somebody else answers".to_owned(),
@@ -69,7 +84,8 @@ async fn state(record: &ClusterRecord, context: &Context) -> String {
 }
 
 fn describe(record: &ClusterRecord, state: String) -> ClusterOut {
-    let (machine, pins) = (record.machine(), record.pins());
+    let machine = &record.machines()[0];
+    let pins = machine.pins();
     ClusterOut {
         name: record.name.to_string(),
         cluster_id: pins.map(|pins| pins.cluster.to_string()),
@@ -77,6 +93,19 @@ fn describe(record: &ClusterRecord, state: String) -> ClusterOut {
         address: machine.address.clone(),
         kind: if machine.virtual_machine.is_some() { "virtual" } else { "hardware" },
         state,
+        machines: record.machines().len(),
+    }
+}
+
+/// One state as it is, several as how many there are of each.
+fn counted(states: &[String]) -> String {
+    let mut all: BTreeMap<&str, usize> = BTreeMap::new();
+    for state in states {
+        *all.entry(state).or_default() += 1;
+    }
+    match states {
+        [one] => one.clone(),
+        _ => all.iter().map(|(state, count)| format!("{count} {state}")).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -92,4 +121,17 @@ fn table(clusters: &[ClusterOut]) -> Table<5> {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_states_of_several_machines_are_counted() {
+        let counted = |states: &[&str]| counted(&states.iter().map(|state| (*state).to_owned()).collect::<Vec<_>>());
+        assert_eq!(counted(&["Running"]), "Running");
+        assert_eq!(counted(&["off", "Running", "off"]), "1 Running, 2 off");
+        assert_eq!(counted(&["off", "off"]), "2 off");
+    }
 }

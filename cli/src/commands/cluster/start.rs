@@ -1,49 +1,120 @@
-//! `cluster start`: the virtual machine again, with the disk and the TPM it has; one that runs is found.
+//! `cluster start`: the virtual machines again, with the disks and the TPMs they have, and their network; what runs is found.
+//! Also what `create` and `add` start by, and what takes all down again.
 
 use std::io::Write;
 
+use model::NodeName;
+use qemu::host;
+
+use super::Named;
 use crate::commands::Context;
 use crate::failure::Failure;
-use crate::screen;
-use crate::store::{ClusterRecord, Locked, VirtualMachine};
-use crate::virtual_machine::{self, VirtualMachineError};
+use crate::screen::{self, Progress};
+use crate::store::{ClusterName, ClusterRecord, Locked, Store};
+use crate::virtual_machine::{self, Place, VirtualMachineError};
+use crate::virtual_network::{self, UpError};
 
-pub(crate) fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+/// What became of the machines that were to run.
+#[derive(Debug)]
+pub(super) struct Started {
+    /// For each, in the order they were asked for: whether it did not run before.
+    pub starts: Vec<bool>,
+    /// Whether the network had ended while machines ran on.
+    pub was_lost: bool,
+}
+
+pub(crate) fn run(_named: &Named, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let name = context.cluster()?.name;
     let lock = context.store.lock(&name)?;
     let mut record = context.store.load(&name)?;
-    let machine = record.machine().virtual_machine.clone();
-    let machine = machine.ok_or_else(|| VirtualMachineError::Hardware { name: name.clone() })?;
-    let did = if start(&machine, &mut record, context, &lock)? { "starts" } else { "runs already" };
-    let next = format!("the machine of `{name}` {did}; to wait for it: cairnctl -c {name} condition wait Running");
+    let meant = meant(&record, context.machine.as_ref())?;
+    needs_no_more_than_there_is(&record, &meant, &context.store)?;
+    let started = start(&mut record, &meant, &context.store, &lock, &mut Progress::start())?;
+    let did = |starts: &bool| if *starts { "starts" } else { "runs already" };
+    let all = meant.iter().zip(&started.starts);
+    let all: Vec<String> =
+        all.map(|(machine, starts)| format!("{} {}", record.called(*machine), did(starts))).collect();
+    let again = if started.was_lost { "; its virtual network had ended, and is back" } else { "" };
+    let one = if record.machines().len() > 1 { " -m NAME" } else { "" };
+    let next = format!("{}{again}; to wait for it: cairnctl -c {name}{one} condition wait Running", all.join(", "));
     Ok(screen::did(context.format, out, &next)?)
 }
 
-/// Whether it did not run before. Either way the record says where it answers: a start that was cut short leaves a machine
-/// that nobody finds.
-fn start(
-    machine: &VirtualMachine,
-    record: &mut ClusterRecord,
-    context: &Context,
-    lock: &Locked,
-) -> Result<bool, Failure> {
-    let name = record.name.clone();
-    let directory = context.store.machine_directory(&name);
-    let runs = virtual_machine::found(&directory)
-        .map_err(|error| Failure::from(error).leaving("the machine that runs goes on as before"))?;
-    let (address, starts) = match runs {
-        Some(address) => (address, false),
-        None => {
-            machine.fits_host()?;
-            (machine.start(&name, &directory)?, true)
+/// The virtual machines that a command is about: the one that is named, else all.
+pub(super) fn meant(record: &ClusterRecord, machine: Option<&NodeName>) -> Result<Vec<usize>, Failure> {
+    if record.network.is_none() {
+        return Err(VirtualMachineError::Hardware { name: record.name.clone() }.into());
+    }
+    Ok(match machine {
+        Some(_) => vec![record.meant(machine).map_err(crate::store::StoreError::from)?],
+        None => (0..record.machines().len()).collect(),
+    })
+}
+
+/// Refuses machines that the host has no memory left for.
+fn needs_no_more_than_there_is(record: &ClusterRecord, machines: &[usize], store: &Store) -> Result<(), Failure> {
+    let mut wanted = Vec::new();
+    for machine in machines.iter().map(|machine| &record.machines()[*machine]) {
+        if let Some(virtual_machine) = &machine.virtual_machine
+            && !virtual_machine::runs(&store.machine_directory(&record.name, &machine.name))?
+        {
+            wanted.push(virtual_machine.memory_mib);
         }
-    };
-    if record.machine().address.as_ref() != Some(&address.to_string()) {
-        record.machine_mut().address = Some(address.to_string());
-        context.store.save(record, lock).map_err(|error| {
-            let left = format!("the machine runs, and answers at {address}, which could not be noted");
+    }
+    let largest = wanted.iter().copied().max().unwrap_or_default();
+    Ok(virtual_machine::fits_beside(wanted.len(), largest, false, host::free_mib())?)
+}
+
+/// Starts these machines and the network of all. The record says where each answers, also where it ran already: a start
+/// that was cut short leaves machines that nobody finds.
+pub(super) fn start(
+    record: &mut ClusterRecord,
+    machines: &[usize],
+    store: &Store,
+    lock: &Locked,
+    progress: &mut Progress,
+) -> Result<Started, Failure> {
+    let name = record.name.clone();
+    let network = record.network.clone().ok_or_else(|| VirtualMachineError::Hardware { name: name.clone() })?;
+    for machine in machines {
+        if let Some(virtual_machine) = &record.machines()[*machine].virtual_machine {
+            virtual_machine.fits_host()?;
+        }
+    }
+    progress.show("start the virtual network");
+    let before = record.clone();
+    let up = virtual_network::up(store, record, &network)?;
+    if *record != before {
+        store.save(record, lock).map_err(|error| {
+            let left = "the virtual network runs, and where it leads to could not be noted";
             Failure::from(error).leaving(left).going_on(format!("cairnctl cluster start {name}"))
         })?;
     }
-    Ok(starts)
+    let mut starts = Vec::new();
+    for machine in machines {
+        let one = &record.machines()[*machine];
+        let virtual_machine = one.virtual_machine.as_ref();
+        let virtual_machine = virtual_machine.ok_or_else(|| VirtualMachineError::Hardware { name: name.clone() })?;
+        let directory = &store.machine_directory(&name, &one.name);
+        let runs = virtual_machine::runs(directory)?;
+        if !runs {
+            progress.show(&format!("start {}", one.name));
+            let number = u8::try_from(machine + 1).unwrap_or(u8::MAX);
+            let socket = &up.sockets[*machine];
+            virtual_machine.start(&Place { cluster: &name, name: &one.name, number, directory, socket })?;
+        }
+        starts.push(!runs);
+    }
+    progress.done(if starts.len() == 1 { "the machine starts" } else { "the machines start" });
+    Ok(Started { starts, was_lost: up.was_lost })
+}
+
+/// Ends all that runs of a cluster, whatever its record says: machines first, then their network.
+pub(super) fn end_all(store: &Store, name: &ClusterName) -> Result<(), Failure> {
+    let machines = store.machine_directories(name)?;
+    for machine in &machines {
+        virtual_machine::end(machine)?;
+    }
+    virtual_network::end_if_unused(&store.network_directory(name), &machines)
+        .map_err(|error: UpError| Failure::from(error).leaving("its machines have ended"))
 }

@@ -1,25 +1,28 @@
-//! `cluster stop`: the power button of the virtual machine, or its plug. Disk and TPM stay: `cluster start` goes on.
+//! `cluster stop`: the power buttons of the virtual machines, or their plugs. Disks and TPMs stay: `cluster start` goes on.
+//! The network ends with the last machine.
 
 use std::io::Write;
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 
-use super::Named;
+use super::{Named, start};
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::length;
 use crate::screen::{self, Progress};
 use crate::store::ClusterName;
-use crate::virtual_machine::{self, VirtualMachineError};
+use crate::{virtual_machine, virtual_network};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   cairnctl cluster stop home
   cairnctl cluster stop home --now     as a power cut would
+  cairnctl cluster stop lab -m m2      only this one of its machines
 
-The machine stops its pods and services in order, within 75 seconds on a host
+A machine stops its pods and services in order, within 75 seconds on a host
 that has time for it. Its data stays; `cluster start` starts it again.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -39,22 +42,48 @@ impl Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let name = context.cluster()?.name;
-    let _lock = context.store.lock(&name)?;
-    if context.store.load(&name)?.machine().virtual_machine.is_none() {
-        return Err(VirtualMachineError::Hardware { name }.into());
+    let (name, store) = (context.cluster()?.name, &context.store);
+    let _lock = store.lock(&name)?;
+    let record = store.load(&name)?;
+    let meant = start::meant(&record, context.machine.as_ref())?;
+    let mut running = Vec::new();
+    for machine in &meant {
+        let directory = store.machine_directory(&name, &record.machines()[*machine].name);
+        if virtual_machine::runs(&directory)? {
+            running.push((*machine, directory));
+        }
     }
-    let directory = context.store.machine_directory(&name);
-    if !virtual_machine::runs(&directory)? {
-        return Ok(screen::did(context.format, out, &format!("the machine of `{name}` is off already"))?);
+    let called = |machines: &[usize]| {
+        let called: Vec<String> = machines.iter().map(|machine| record.called(*machine)).collect();
+        format!("{} {}", called.join(", "), if called.len() == 1 { "is" } else { "are" })
+    };
+    let mut progress = Progress::start();
+    // All at the same time: each takes as long as its pods do.
+    let results: Vec<_> = thread::scope(|threads| {
+        let stops: Vec<_> = running
+            .iter()
+            .map(|(machine, directory)| {
+                progress.show(&format!("{} stops", record.called(*machine)));
+                threads.spawn(|| match arguments.now {
+                    true => virtual_machine::end(directory),
+                    false => virtual_machine::stop(directory, arguments.timeout),
+                })
+            })
+            .collect();
+        stops.into_iter().map(|stop| stop.join().expect("what has panicked has said so")).collect()
+    });
+    drop(progress);
+    for ((machine, _), result) in running.iter().zip(results) {
+        result.map_err(|error| match running.len() {
+            1 => Failure::from(error),
+            _ => Failure::from(error).leaving(format!("{} not off; the others may be", called(&[*machine]))),
+        })?;
     }
-    if arguments.now {
-        virtual_machine::end(&directory)?;
-    } else {
-        let mut progress = Progress::start();
-        progress.show(&format!("the machine of `{name}` stops"));
-        virtual_machine::stop(&directory, arguments.timeout)?;
-    }
-    let did = format!("the machine of `{name}` is off; to start it again: cairnctl cluster start {name}");
+    virtual_network::end_if_unused(&store.network_directory(&name), &store.machine_directories(&name)?)
+        .map_err(|error| Failure::from(error).leaving(format!("{} off", called(&meant))))?;
+    let did = match running.is_empty() {
+        true => format!("{} off already", called(&meant)),
+        false => format!("{} off; to start it again: cairnctl cluster start {name}", called(&meant)),
+    };
     Ok(screen::did(context.format, out, &did)?)
 }

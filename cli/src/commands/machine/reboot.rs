@@ -49,7 +49,7 @@ impl Advice for NotBack {
 }
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, record) = context.open().await?;
+    let (mut session, meant) = context.open().await?;
     let before = session.status().await?.boot_id;
     session.reboot().await?;
     let did = if arguments.wait {
@@ -59,7 +59,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     } else {
         "reboots"
     };
-    Ok(screen::did(context.format, out, &format!("the machine of `{}` {did}", record.name))?)
+    Ok(screen::did(context.format, out, &format!("{} {did}", meant.called()))?)
 }
 
 async fn next_boot(context: &Context, before: &str, deadline: &Deadline) -> Result<(), Failure> {
