@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use kube::{Credential, EtcdCluster, OwnerKubeconfig, Plan};
+use kube::{Credential, EtcdCluster, EtcdUsers, OwnerKubeconfig, Plan};
 use model::{Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, NodeName, Secret, VPN_PREFIX};
 use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
 use zeroize::Zeroizing;
@@ -35,6 +35,8 @@ pub fn plan() -> Plan {
         cluster: ClusterId([0; 16]),
         assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
         etcd: EtcdCluster::New,
+        // It has no users: nobody but the apiserver ever calls.
+        etcd_users: EtcdUsers::Known,
         others: Vec::new(),
         bin: "/bin",
     }

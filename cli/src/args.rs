@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use model::{BadNodeName, NodeName};
 
-use crate::commands::{cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network};
+use crate::commands::{cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, ticket};
 use crate::complete;
 use crate::failure::EXIT_CODES;
 use crate::machine::Address;
@@ -71,9 +71,12 @@ pub(crate) enum Command {
     /// Clusters: make, list, look at, start, stop, spoil, destroy
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// One machine: status, logs, services, reboot, power
+    /// Machines: list; of one: status, logs, services, reboot, power
     #[command(subcommand)]
     Machine(machine::Command),
+    /// Tickets, by which machines join: issue, list, revoke
+    #[command(subcommand)]
+    Ticket(ticket::Command),
     /// Conditions: what holds, and waiting for it
     #[command(subcommand)]
     Condition(condition::Command),

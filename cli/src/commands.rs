@@ -10,19 +10,22 @@ pub(crate) mod kubectl;
 pub(crate) mod machine;
 pub(crate) mod network;
 mod out_file;
+pub(crate) mod ticket;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use model::NodeName;
+use api::UnixMillis;
+use model::{KubernetesRole, NodeName};
 use tokio::time::{sleep, timeout};
 
 use crate::args::{Cli, Command, Global};
 use crate::clock::{self, Deadline};
 use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
 use crate::machine::{Address, BadAddress, CallError, ContactError, Expected, Session, SessionError, meet};
-use crate::screen::Format;
+use crate::screen::{self, Format};
 use crate::store::{BadClusterName, ClusterName, ClusterRecord, MachineRecord, Pins, Store, StoreError};
 use crate::virtual_machine::runs;
 use crate::virtual_network;
@@ -47,6 +50,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Enrol(command) => enrol::run(&command, Context::of_user(global)?, out).map(done),
         Command::Cluster(command) => wait(cluster::run(&command, Context::of_user(global)?, out)).map(done),
         Command::Machine(command) => wait(machine::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Ticket(command) => wait(ticket::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Condition(command) => wait(condition::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Kubeconfig(arguments) => wait(kubeconfig::run(&arguments, &Context::of_user(global)?, out)).map(done),
         Command::Kubectl(arguments) => wait(kubectl::run(&arguments, &Context::of_user(global)?)),
@@ -60,6 +64,23 @@ fn wait<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failu
 
 fn done((): ()) -> ExitCode {
     ExitCode::from(Code::Done as u8)
+}
+
+/// Kubernetes roles in one cell of a table.
+fn roles(roles: &BTreeSet<KubernetesRole>) -> String {
+    let words: Vec<_> = roles.iter().map(|role| role.word()).collect();
+    if words.is_empty() { "-".to_owned() } else { words.join(",") }
+}
+
+/// Says under a list that it may be old.
+fn old(since: Option<UnixMillis>, now: UnixMillis, out: &mut dyn Write) -> io::Result<()> {
+    match since {
+        Some(since) => {
+            let ago = screen::span(now.since(since));
+            writeln!(out, "\nas of {ago} ago: since then the machine sees no changes of the cluster's records")
+        }
+        None => Ok(()),
+    }
 }
 
 /// What every command is given.

@@ -4,6 +4,7 @@
 //! Only the calls kubelet makes are understood (k8s.io/mount-utils, `mount_linux.go`); anything else is refused
 //! with a message, because guessing at a mount is worse than not making it.
 
+mod bare_etcd;
 mod bare_tpm;
 pub(crate) mod misbehave;
 pub(crate) mod secrets;

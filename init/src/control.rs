@@ -25,6 +25,7 @@ use sys::process::Privileges;
 
 use self::clients::Clients;
 pub(crate) use self::conditions::report;
+use crate::consensus::Records;
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::runtime::child::{Apart, Command, Limits};
 use crate::runtime::clock;
@@ -67,7 +68,12 @@ const BACKOFF: Backoff =
 ///
 /// # Errors
 /// [`Error`] names the first thing that could not be prepared.
-pub(crate) async fn units(board: &Board, plan: &Arc<Plan>, authorities: &Authorities) -> Result<Vec<Unit>, Error> {
+pub(crate) async fn units(
+    board: &Board,
+    plan: &Arc<Plan>,
+    authorities: &Authorities,
+    records: &Records,
+) -> Result<Vec<Unit>, Error> {
     for directory in kube::DIRECTORIES {
         let failed = |error| Error::Directory(directory.path, error);
         fs::create_dir_all(directory.path).map_err(failed)?;
@@ -82,16 +88,24 @@ pub(crate) async fn units(board: &Board, plan: &Arc<Plan>, authorities: &Authori
     }
     let clients = Clients::issue(plan, authorities)?;
     let services = kube::services(plan).into_iter().map(|service| unit(service, &clients));
-    Ok(services.chain(tasks(board, plan, authorities, &clients)).collect())
+    Ok(services.chain(tasks(board, plan, authorities, records, &clients)).collect())
 }
 
 /// The tasks of PID 1 that belong to Kubernetes.
-fn tasks(board: &Board, plan: &Arc<Plan>, authorities: &Authorities, clients: &Clients) -> Vec<Unit> {
+fn tasks(
+    board: &Board,
+    plan: &Arc<Plan>,
+    authorities: &Authorities,
+    records: &Records,
+    clients: &Clients,
+) -> Vec<Unit> {
     let unit = |task: Task| {
-        let (board, plan) = (board.clone(), plan.clone());
+        let (board, plan, records) = (board.clone(), plan.clone(), records.clone());
         let spec = spec(task.name(), needs(task.needs(&plan)), Restart::Always(BACKOFF));
         let once = Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec.clone() };
         let (spec, run) = match task {
+            Task::Users => (once, Run::task(move || records.clone().make_users())),
+            Task::Cluster => (spec, Run::task(move || records.clone().keep())),
             Task::Balancer => {
                 let api = |other: kube::Coordinator| SocketAddrV4::new(other.vpn, model::KUBERNETES_API_PORT);
                 (spec, Run::task(move || balancer::serve(plan.coordinators().into_iter().map(api).collect())))

@@ -23,7 +23,7 @@ use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
 use enrol::wait::{Failure, Reason, Wait};
 use keys::data_key::Holder;
-use model::{Chain, ClusterId, PowerOn, Secret, Underway, Waiting};
+use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
 use tokio::sync::mpsc;
 
 use crate::facts::Link;
@@ -37,6 +37,7 @@ use crate::shown::board::Board;
 use crate::storage::{self, CloseError};
 
 use create::Made;
+pub(crate) use create::{MakeError, sign};
 pub(crate) use member::{Authorities, Member};
 use perform::{Data, LocalPerformer};
 use vault::Keys;
@@ -248,6 +249,18 @@ pub(crate) async fn kubernetes_secrets_key(cluster: ClusterId) -> Result<Secret<
     tasks::blocking(move || {
         let master = vault::load_master_secret(vault::ROOT)?;
         Ok(keys::identity::kubernetes_secrets_key(&master, cluster))
+    })
+    .await
+}
+
+/// The cluster's half of what opens `disk`, in its `generation`, for a machine that is given it. As above.
+///
+/// # Errors
+/// [`LoadError`] when the data partition does not give the master secret.
+pub(crate) async fn cluster_key(cluster: ClusterId, disk: DiskUuid, generation: u32) -> Result<ClusterKey, LoadError> {
+    tasks::blocking(move || {
+        let master = vault::load_master_secret(vault::ROOT)?;
+        Ok(keys::identity::cluster_key(&master, cluster, disk, generation))
     })
     .await
 }

@@ -3,6 +3,7 @@
 
 mod applet;
 mod boot;
+mod consensus;
 mod control;
 mod enrolment;
 mod facts;

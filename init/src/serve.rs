@@ -12,6 +12,7 @@ use kube::{EtcdCluster, Plan, Wanted};
 use model::{Chain, Underway};
 use supervise::StopReason;
 
+use crate::consensus::{self, First, Records};
 use crate::control;
 use crate::enrolment::{self, Member};
 use crate::machine::buttons::Buttons;
@@ -52,12 +53,17 @@ pub(crate) async fn machine(machine: Machine, _mesh: Mesh, _behind_the_cap: Capp
         assignment: member.assignment.clone(),
         // Of a cluster with one machine.
         etcd: EtcdCluster::New,
+        etcd_users: consensus::etcd_users(),
         others: Vec::new(),
         bin: "/bin",
     });
     let node = if plan.wants(Wanted::Worker) { storage::Node::Awaited } else { storage::Node::Never };
     let units = match &member.authorities {
-        Some(authorities) => control::units(&board, &plan, authorities).await?,
+        Some(authorities) => {
+            let records = Records::of(authorities, First::of(&member, board.facts()))?;
+            api.context.coordinate(records.clone());
+            control::units(&board, &plan, authorities, &records).await?
+        }
         // Only who holds the authorities has certificates for its services.
         None => Vec::new(),
     };

@@ -9,6 +9,7 @@ mod cluster;
 mod enrolment;
 mod kube;
 mod network;
+mod records;
 mod shutdown;
 mod siege;
 mod storage;
@@ -37,5 +38,6 @@ pub const TABLES: &[Table] = &[
     of!(api),
     of!(siege),
     of!(network),
+    of!(records),
     of!(kube),
 ];

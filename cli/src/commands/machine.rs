@@ -1,5 +1,6 @@
-//! `machine …`: one machine of the cluster, by its public API.
+//! `machine …`: the machines of a cluster, and one of them, by its public API.
 
+mod list;
 mod logs;
 mod reboot;
 mod services;
@@ -16,6 +17,8 @@ use crate::screen;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// The machines of the cluster: role, state, version, addresses, last seen
+    List,
     /// All that is known about the machine
     Status,
     /// Log entries of services, oldest first
@@ -32,6 +35,7 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     match command {
+        Command::List => list::run(context, out).await,
         Command::Status => status::run(context, out).await,
         Command::Logs(arguments) => logs::run(arguments, context, out).await,
         Command::Services(arguments) => services::run(arguments, context, out).await,

@@ -172,6 +172,8 @@ impl public_server::Public for Api {
     type LogsStream = Answers<LogEntry>;
     type TunnelStream = Answers<TunnelResponse>;
     type WaitConditionStream = Answers<api::wire::Condition>;
+    type ListMachinesStream = Answers<ListMachinesResponse>;
+    type ListTicketsStream = Answers<ListTicketsResponse>;
 
     async fn get_state(&self, _: Request<GetStateRequest>) -> Result<Response<GetStateResponse>, Status> {
         self.called("GetState");
@@ -316,5 +318,41 @@ impl public_server::Public for Api {
             Ok(condition.into())
         };
         Ok(Response::new(Box::pin(tokio_stream::iter([change(Truth::False), change(Truth::True)]))))
+    }
+
+    /// Two pieces.
+    async fn list_machines(
+        &self,
+        _: Request<ListMachinesRequest>,
+    ) -> Result<Response<Self::ListMachinesStream>, Status> {
+        self.owners_call("ListMachines")?;
+        let piece = || Ok(ListMachinesResponse { old_since_unix_ms: Some(7), machines: vec![] });
+        Ok(Response::new(Box::pin(tokio_stream::iter([piece(), piece()]))))
+    }
+
+    async fn issue_ticket(
+        &self,
+        request: Request<IssueTicketRequest>,
+    ) -> Result<Response<IssueTicketResponse>, Status> {
+        self.owners_call("IssueTicket")?;
+        let offer = cluster::request::Offer::try_from(request.into_inner())?;
+        let id = keys::ticket::ticket_id(&offer.key);
+        let coordinators = vec!["192.0.2.1:7836".to_owned()];
+        Ok(Response::new(api::NewTicket { id, coordinators }.into()))
+    }
+
+    async fn list_tickets(&self, _: Request<ListTicketsRequest>) -> Result<Response<Self::ListTicketsStream>, Status> {
+        self.owners_call("ListTickets")?;
+        Ok(Response::new(Box::pin(tokio_stream::iter([Ok(ListTicketsResponse::default())]))))
+    }
+
+    async fn revoke_ticket(&self, _: Request<RevokeTicketRequest>) -> Result<Response<RevokeTicketResponse>, Status> {
+        self.owners_call("RevokeTicket")?;
+        Err(Status::not_found("the cluster does not know this ticket; nothing was changed"))
+    }
+
+    async fn redeem(&self, _: Request<RedeemRequest>) -> Result<Response<RedeemResponse>, Status> {
+        self.called("Redeem");
+        Err(Status::failed_precondition("nobody joins a fake"))
     }
 }

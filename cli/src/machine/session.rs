@@ -6,10 +6,16 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    ConditionsRequest, GetStateRequest, KubeconfigRequest, PowerOffRequest, RebootRequest, RestartServiceRequest,
-    ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+    ConditionsRequest, GetStateRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest, ListTicketsRequest,
+    PowerOffRequest, RebootRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest,
+    TimelineRequest, WaitConditionRequest,
 };
-use api::{ClientCertificate, Condition, LogEntry, LogQuery, MachineStatus, Milestone, PublicState, Service, limits};
+use api::{
+    ClientCertificate, Condition, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineStatus, Milestone,
+    NewTicket, PublicState, Service, limits,
+};
+use cluster::request::Offer;
+use model::TicketId;
 use pki::{Identity, IssueError, KeyError, TlsError};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::time::timeout;
@@ -161,9 +167,51 @@ impl Session {
             .map(move |change| change.map_err(CallError::of(method))?.try_into().map_err(CallError::answer(method))))
     }
 
+    /// The machines of the cluster.
+    pub(crate) async fn machines(&mut self) -> Result<Listed<ListedMachine>, CallError> {
+        let method = "ListMachines";
+        let pieces = soon(method, self.client.list_machines(ListMachinesRequest {})).await?;
+        whole(method, pieces).await
+    }
+
+    /// Issues a ticket whose key is ours.
+    pub(crate) async fn issue_ticket(&mut self, offer: Offer) -> Result<NewTicket, CallError> {
+        let request: IssueTicketRequest = offer.into();
+        let answer = soon("IssueTicket", self.client.issue_ticket(request)).await?;
+        answer.try_into().map_err(CallError::answer("IssueTicket"))
+    }
+
+    /// All tickets of the cluster.
+    pub(crate) async fn tickets(&mut self) -> Result<Listed<ListedTicket>, CallError> {
+        let method = "ListTickets";
+        let pieces = soon(method, self.client.list_tickets(ListTicketsRequest {})).await?;
+        whole(method, pieces).await
+    }
+
+    /// Has a ticket admit nobody any more.
+    pub(crate) async fn revoke_ticket(&mut self, id: TicketId) -> Result<(), CallError> {
+        let request: RevokeTicketRequest = id.into();
+        soon("RevokeTicket", self.client.revoke_ticket(request)).await.map(drop)
+    }
+
     /// A way to carry connections through this session.
     pub(crate) fn tunnel(&self) -> Tunnel {
         Tunnel::new(self.client.clone())
+    }
+}
+
+/// A list from its pieces.
+async fn whole<P, T>(method: &'static str, mut pieces: tonic::Streaming<P>) -> Result<Listed<T>, CallError>
+where
+    Listed<T>: TryFrom<P, Error = api::Malformed>,
+{
+    let mut listed = Listed { old_since: None, rows: Vec::new() };
+    loop {
+        let piece = timeout(ANSWER, pieces.message()).await.map_err(|_| CallError::Late { method })?;
+        let Some(piece) = piece.map_err(CallError::of(method))? else { return Ok(listed) };
+        let Listed { old_since, rows } = Listed::try_from(piece).map_err(CallError::answer(method))?;
+        listed.old_since = listed.old_since.or(old_since);
+        listed.rows.extend(rows);
     }
 }
 

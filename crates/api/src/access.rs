@@ -15,6 +15,8 @@ use crate::Profile;
 pub enum Permission {
     /// No authentication.
     Anyone,
+    /// Whoever has shown a machine's key: nothing is granted by that alone.
+    Machine,
     /// The owner, by the pinned key of its client certificate.
     Owner,
 }
@@ -78,6 +80,19 @@ pub const TABLE: &[Row] = &[
     changing("/cairn.v1.Public/Tunnel", MEMBER, "reaches ports that are closed to the world"),
     owner("/cairn.v1.Public/Conditions", OWNED, "tells what the machine runs"),
     owner("/cairn.v1.Public/WaitCondition", OWNED, "tells what the machine runs and holds a stream open"),
+    owner("/cairn.v1.Public/ListMachines", MEMBER, "names every machine and where it is"),
+    changing("/cairn.v1.Public/IssueTicket", MEMBER, "lets machines into the cluster"),
+    owner("/cairn.v1.Public/ListTickets", MEMBER, "tells who may be let in"),
+    changing("/cairn.v1.Public/RevokeTicket", MEMBER, "keeps machines out of the cluster"),
+    Row {
+        audit: Audit::Recorded,
+        permission: Permission::Machine,
+        ..anyone(
+            "/cairn.v1.Public/Redeem",
+            MEMBER,
+            "comes before the machine has a certificate; its ticket is the proof",
+        )
+    },
     Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
 ];
 
@@ -95,8 +110,11 @@ pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller)
         return Err(Refused::State { is: state, answered_in: row.states });
     }
     match (row.permission, caller) {
-        (Permission::Anyone, Caller::Stranger | Caller::Owner) | (Permission::Owner, Caller::Owner) => Ok(row),
-        (Permission::Owner, Caller::Stranger) => Err(Refused::NoCertificate),
+        (Permission::Anyone, Caller::Stranger | Caller::Machine | Caller::Owner)
+        | (Permission::Machine, Caller::Machine)
+        | (Permission::Owner, Caller::Owner) => Ok(row),
+        (Permission::Owner, Caller::Stranger | Caller::Machine) => Err(Refused::NoCertificate),
+        (Permission::Machine, Caller::Stranger | Caller::Owner) => Err(Refused::NoMachineKey),
     }
 }
 
@@ -114,6 +132,8 @@ pub enum Refused {
     },
     /// The method is for the owner and the caller is a stranger.
     NoCertificate,
+    /// The method is for machines, and the caller has not shown the key of one.
+    NoMachineKey,
     /// The caller showed a certificate that is of no owner any more, so nothing is answered on its connection.
     NotTheOwner,
 }
@@ -132,6 +152,9 @@ impl fmt::Display for Refused {
             Self::NoCertificate => {
                 f.write_str("only for the owner; nothing was done; call with the owner's certificate")
             }
+            Self::NoMachineKey => {
+                f.write_str("only for a machine; nothing was done; call with a certificate of the machine's key")
+            }
             Self::NotTheOwner => f.write_str("only for the owner, whose key this is not; nothing was done"),
         }
     }
@@ -144,7 +167,7 @@ impl From<Refused> for tonic::Status {
         let code = match refused {
             Refused::NoSuchMethod => tonic::Code::Unimplemented,
             Refused::State { .. } => tonic::Code::FailedPrecondition,
-            Refused::NoCertificate => tonic::Code::Unauthenticated,
+            Refused::NoCertificate | Refused::NoMachineKey => tonic::Code::Unauthenticated,
             Refused::NotTheOwner => tonic::Code::PermissionDenied,
         };
         Self::new(code, refused.to_string())
@@ -170,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    const CALLERS: [Caller; 2] = [Caller::Stranger, Caller::Owner];
+    const CALLERS: [Caller; 3] = [Caller::Stranger, Caller::Machine, Caller::Owner];
 
     fn code(path: &str, state: MachineState, caller: Caller) -> Code {
         decide(path, Profile::Release, state, caller)
@@ -207,10 +230,24 @@ mod tests {
         for row in TABLE.iter().filter(|row| row.permission == Permission::Owner) {
             for &state in row.states {
                 let refused = |caller| decide(row.path, Profile::Debug, state, caller).err();
-                assert_eq!(refused(Caller::Stranger), Some(Refused::NoCertificate), "{}", row.path);
+                for caller in [Caller::Stranger, Caller::Machine] {
+                    assert_eq!(refused(caller), Some(Refused::NoCertificate), "{}", row.path);
+                }
                 assert_eq!(refused(Caller::Owner), None, "{}", row.path);
             }
         }
+    }
+
+    /// Whose key it is says nothing yet: what is sent has to be signed by a ticket. Proves: Q1
+    #[test]
+    fn whoever_shows_a_machines_key_may_redeem_a_ticket_and_nothing_else() {
+        let rows: Vec<&str> =
+            TABLE.iter().filter(|row| row.permission == Permission::Machine).map(|row| row.path).collect();
+        assert_eq!(rows, ["/cairn.v1.Public/Redeem"]);
+        let refused = |caller| decide(rows[0], Profile::Release, Running, caller).err();
+        assert_eq!(refused(Caller::Machine), None);
+        assert_eq!(refused(Caller::Stranger), Some(Refused::NoMachineKey));
+        assert_eq!(refused(Caller::Owner), Some(Refused::NoMachineKey), "an owner's key is no machine's");
     }
 
     /// Proves: Q1
@@ -221,7 +258,18 @@ mod tests {
             .filter(|row| row.audit == Audit::Recorded)
             .filter_map(|row| row.path.rsplit('/').next())
             .collect();
-        let expected = ["Claim", "RestartService", "Reboot", "PowerOff", "Kubeconfig", "Tunnel", "Inject"];
+        let expected = [
+            "Claim",
+            "RestartService",
+            "Reboot",
+            "PowerOff",
+            "Kubeconfig",
+            "Tunnel",
+            "IssueTicket",
+            "RevokeTicket",
+            "Redeem",
+            "Inject",
+        ];
         assert_eq!(recorded, expected);
     }
 
@@ -241,7 +289,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 14] = [
+        let expected: [(&str, Permission, &[MachineState]); 19] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -259,13 +307,22 @@ mod tests {
             ("Public/Tunnel", Permission::Owner, &[Running]),
             ("Public/Conditions", Permission::Owner, &owned),
             ("Public/WaitCondition", Permission::Owner, &owned),
+            ("Public/ListMachines", Permission::Owner, &[Running]),
+            ("Public/IssueTicket", Permission::Owner, &[Running]),
+            ("Public/ListTickets", Permission::Owner, &[Running]),
+            ("Public/RevokeTicket", Permission::Owner, &[Running]),
+            ("Public/Redeem", Permission::Machine, &[Running]),
             ("Debug/Inject", Permission::Owner, &owned),
         ];
         for (method, permission, states) in expected {
             let path = format!("/cairn.v1.{method}");
             for &state in MachineState::ALL {
                 for caller in CALLERS {
-                    let allowed = permission == Permission::Anyone || caller == Caller::Owner;
+                    let allowed = match permission {
+                        Permission::Anyone => true,
+                        Permission::Machine => caller == Caller::Machine,
+                        Permission::Owner => caller == Caller::Owner,
+                    };
                     let answered = decide(&path, Profile::Debug, state, caller).is_ok();
                     assert_eq!(answered, allowed && states.contains(&state), "{method} while {state} to {caller:?}");
                 }

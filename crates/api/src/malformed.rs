@@ -29,6 +29,9 @@ pub enum Problem {
     /// A number beyond what the field's meaning allows.
     #[error("is out of range")]
     Range,
+    /// A text that is not of the form that it has to have.
+    #[error("cannot be used")]
+    Unusable,
     /// A message that may only come first came later, or the other way round.
     #[error("does not belong here in the stream")]
     OutOfOrder,

@@ -85,6 +85,20 @@ same_words! {
         False = False,
         Unknown = Unknown,
     }
+    ClusterRole = model::ClusterRole {
+        Coordinator = Coordinator,
+        Node = Node,
+    }
+    KubernetesRole = model::KubernetesRole {
+        ControlPlane = ControlPlane,
+        Worker = Worker,
+    }
+    Standing = cluster::record::Standing {
+        Admitted = Admitted,
+        Member = Member,
+        Draining = Draining,
+        Removed = Removed,
+    }
     TunnelTarget = crate::Target {
         KubernetesApi = KubernetesApi,
     }

@@ -18,7 +18,7 @@ impl Budget {
     /// Takes `bytes` for a request of `caller`; whether they are there.
     pub fn take(&mut self, caller: Caller, bytes: usize) -> bool {
         let (taken, most) = match caller {
-            Caller::Stranger => (&mut self.strangers, STRANGERS_BUDGET),
+            Caller::Stranger | Caller::Machine => (&mut self.strangers, STRANGERS_BUDGET),
             // What strangers may take is kept free for them, so neither can starve the other.
             Caller::Owner => (&mut self.owners, BUDGET - STRANGERS_BUDGET),
         };
@@ -32,7 +32,7 @@ impl Budget {
     /// Gives back what [`Self::take`] took.
     pub fn give_back(&mut self, caller: Caller, bytes: usize) {
         let taken = match caller {
-            Caller::Stranger => &mut self.strangers,
+            Caller::Stranger | Caller::Machine => &mut self.strangers,
             Caller::Owner => &mut self.owners,
         };
         *taken = taken.saturating_sub(bytes);
@@ -55,6 +55,6 @@ mod tests {
         assert_eq!(strangers * (1 << 10) + owners * (64 << 10), BUDGET, "and not a byte more");
         budget.give_back(Caller::Stranger, 1 << 10);
         assert!(!budget.take(Caller::Owner, 64 << 10), "strangers have left, but that is no owner's");
-        assert!(budget.take(Caller::Stranger, 1 << 10) && !budget.take(Caller::Stranger, 1));
+        assert!(budget.take(Caller::Machine, 1 << 10) && !budget.take(Caller::Stranger, 1), "they share theirs");
     }
 }

@@ -115,7 +115,7 @@ impl Stage {
     const fn room(self) -> Room {
         match self {
             Self::Handshake => HANDSHAKES,
-            Self::Settled(Caller::Stranger) => STRANGERS,
+            Self::Settled(Caller::Stranger | Caller::Machine) => STRANGERS,
             Self::Settled(Caller::Owner) => OWNERS,
         }
     }
@@ -156,11 +156,14 @@ impl Door {
     /// [`Left`]: the place was taken away, the caller is to be ended.
     pub fn settle(&mut self, place: Place, caller: Caller) -> Result<Option<Place>, Left> {
         let source = self.places.get(&place).ok_or(Left)?.source;
-        match caller {
-            Caller::Stranger => {}
-            Caller::Owner => self.welcome(source),
-        }
-        let stage = Stage::Settled(caller);
+        let stage = match caller {
+            // Anybody can draw a key.
+            Caller::Stranger | Caller::Machine => Stage::Settled(Caller::Stranger),
+            Caller::Owner => {
+                self.welcome(source);
+                Stage::Settled(caller)
+            }
+        };
         let instead_of = self.make_room(source, stage);
         self.places.insert(place, Held { source, stage });
         Ok(instead_of)

@@ -70,12 +70,12 @@ impl Visit {
     #[must_use]
     pub fn ends(&self) -> Option<(Instant, Over)> {
         match (self.caller, self.heard, self.open) {
-            (Caller::Owner | Caller::Stranger, false, _) => Some((self.began + QUIET, Over::NoHttp)),
+            (Caller::Owner | Caller::Stranger | Caller::Machine, false, _) => Some((self.began + QUIET, Over::NoHttp)),
             (Caller::Owner, true, _) => None,
-            (Caller::Stranger, true, 0) => {
+            (Caller::Stranger | Caller::Machine, true, 0) => {
                 Some((self.quiet_since + QUIET, Over::Idle).min_by_time((self.began + AGE, Over::TooOld)))
             }
-            (Caller::Stranger, true, _) => Some((self.began + AGE, Over::TooOld)),
+            (Caller::Stranger | Caller::Machine, true, _) => Some((self.began + AGE, Over::TooOld)),
         }
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_stranger_has_seconds_and_an_owner_who_speaks_has_no_end() {
         let now = testkit::origin();
-        for caller in [Caller::Stranger, Caller::Owner] {
+        for caller in [Caller::Stranger, Caller::Machine, Caller::Owner] {
             assert_eq!(Visit::new(caller, now).ends(), Some((now + seconds(5), Over::NoHttp)), "{caller:?}");
         }
         let mut owner = Visit::new(Caller::Owner, now);

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use keys::binding::Binding;
 use keys::identity::Identity;
-use model::{ColdStart, ConfigDigest, Ipv4Prefix, Level, Protection};
+use keys::recovery::RecoveryPubKey;
+use model::{ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, Protection};
 
 use crate::found::Seal;
 
@@ -23,6 +24,23 @@ pub struct Membership {
     pub cold_start: ColdStart,
     /// SHA-256 of the config that made it: part of the proof of first contact.
     pub config: ConfigDigest,
+    /// What its cluster's records say of it, too.
+    pub recorded: Recorded,
+}
+
+/// What the first machine writes into its cluster's records, as far as its seal says it.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// Its owner's X25519 public key.
+    pub owner_recovery: RecoveryPubKey,
+    /// Its data partition.
+    pub disk: DiskUuid,
+    /// How that is protected.
+    pub level: Level,
+    /// Which of its cluster keys opens that.
+    pub key_generation: u32,
+    /// Name of its TPM's storage key; none without a TPM.
+    pub storage_key_name: Option<[u8; 34]>,
 }
 
 impl Membership {
@@ -34,6 +52,16 @@ impl Membership {
             vpn_prefix: clear.vpn_prefix,
             cold_start: body.cold_start,
             config: body.config,
+            recorded: Recorded {
+                owner_recovery: body.owner_recovery,
+                disk: body.disk,
+                level: body.level,
+                key_generation: body.key_generation,
+                storage_key_name: match clear.binding {
+                    Binding::Tpm(object) => Some(object.storage_key_name),
+                    Binding::Unprotected(_) => None,
+                },
+            },
             identity: body.identity,
         }
     }

@@ -50,6 +50,22 @@ impl Endpoint {
         if fits { Ok(Self(text.to_owned())) } else { Err(BadEndpoint::Host) }
     }
 
+    /// The host, as the endpoint spells it.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.0.rsplit_once(':').map_or(&self.0, |(host, _)| host)
+    }
+
+    /// Another port of the same host.
+    ///
+    /// # Panics
+    /// When `port` is 0.
+    #[must_use]
+    pub fn with_port(&self, port: u16) -> Self {
+        assert_ne!(port, 0, "nobody listens there");
+        Self(format!("{}:{port}", self.host()))
+    }
+
     /// Reads a list, in order of preference; it may be empty.
     ///
     /// # Errors

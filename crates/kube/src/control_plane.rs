@@ -6,11 +6,12 @@ use pki::AuthorityKind;
 use serde_json::json;
 
 use crate::credential::{Credential, authority_path};
-use crate::plan::{LOCAL_API, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
+use crate::plan::{EtcdUsers, LOCAL_API, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
 use crate::secrets::SECRETS_ENCRYPTION;
 use crate::service::{
     Condition, File, Limits, Need, Privileges, Probe, Record, ServiceSpec, Until, Wanted, loopback, paths,
 };
+use crate::task::Task;
 use crate::{audit, etcd, kubeconfig};
 
 pub(crate) const APISERVER: &str = "kube.apiserver";
@@ -31,6 +32,18 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
     let mut files = paths(&[server, kubelet, store], &[AuthorityKind::Kubernetes, AuthorityKind::Etcd]);
     files.extend([ADMISSION, audit::POLICY, SECRETS_ENCRYPTION].map(str::to_owned));
     files.extend([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC].map(str::to_owned));
+    let mut needs = vec![Need {
+        service: etcd::NAME,
+        until: Until::Started,
+        because: "it retries etcd by itself; to wait until etcd is ready costs seconds",
+    }];
+    if plan.etcd_users == EtcdUsers::Unknown {
+        needs.push(Need {
+            service: Task::Users.name(),
+            until: Until::Ready,
+            because: "an etcd that does not ask who calls would let it do everything",
+        });
+    }
     ServiceSpec {
         name: APISERVER,
         argv: vec![
@@ -42,6 +55,8 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
             format!("--etcd-cafile={}", authority_path(AuthorityKind::Etcd)),
             format!("--etcd-certfile={}", store.certificate_path()),
             format!("--etcd-keyfile={}", store.key_path()),
+            // Its user may not compact; etcd does so by itself.
+            "--etcd-compaction-interval=0".to_owned(),
             format!("--client-ca-file={kubernetes}"),
             format!("--tls-cert-file={}", server.certificate_path()),
             format!("--tls-private-key-file={}", server.key_path()),
@@ -81,11 +96,7 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
             authority: AuthorityKind::Kubernetes,
             client: Some(Credential::KubeletClient),
         },
-        needs: vec![Need {
-            service: etcd::NAME,
-            until: Until::Started,
-            because: "it retries etcd by itself; to wait until etcd is ready costs seconds",
-        }],
+        needs,
         wanted_by: Wanted::ControlPlane,
         limits: Limits::gib(3, 1024),
         privileges: Privileges::Fixed,

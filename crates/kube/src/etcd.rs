@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 
 use model::{ETCD_CLIENT_PORT, ETCD_PEER_PORT};
-use pki::{AuthorityKind, ETCD_PEER_NAME};
+use pki::{AuthorityKind, ETCD_KUBERNETES, ETCD_PEER_NAME, ETCD_ROOT};
 
 use crate::credential::{Credential, authority_path};
 use crate::plan::{EtcdCluster, Plan};
@@ -44,6 +44,9 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             "--tls-min-version=TLS1.3".to_owned(),
             // A second, HTTP way to the same keys that nobody uses.
             "--enable-grpc-gateway=false".to_owned(),
+            // By itself: the apiserver's user may not (see [`ETCD_USERS`]).
+            "--auto-compaction-mode=periodic".to_owned(),
+            format!("--auto-compaction-retention={HISTORY}"),
             "--log-outputs=stderr".to_owned(),
         ],
         environment: Vec::new(),
@@ -62,6 +65,43 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         record: None,
     }
 }
+
+/// What etcd remembers of the past, as the apiserver has it do by default: a watch that was away for longer reads anew.
+const HISTORY: &str = "5m";
+
+/// A user of etcd, known by the common name of its certificate; it has no password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EtcdUser {
+    /// That name.
+    pub name: &'static str,
+    /// What it may do.
+    pub may: EtcdRights,
+    /// Why so much and no more.
+    pub because: &'static str,
+}
+
+/// What a user of etcd may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtcdRights {
+    /// Everything.
+    All,
+    /// Read and write the keys that begin so, and nothing else.
+    Keys(&'static str),
+}
+
+/// All users of etcd. Authentication is switched on when they are made, and before the apiserver first starts.
+pub const ETCD_USERS: [EtcdUser; 2] = [
+    EtcdUser {
+        name: ETCD_ROOT,
+        may: EtcdRights::All,
+        because: "PID 1 of a coordinator keeps the cluster's records, makes users and changes members",
+    },
+    EtcdUser {
+        name: ETCD_KUBERNETES,
+        may: EtcdRights::Keys("/registry/"),
+        because: "neither the apiserver nor who takes it over reads a ticket or a machine's record",
+    },
+];
 
 fn peer_url(vpn: Ipv4Addr) -> String {
     format!("https://{vpn}:{ETCD_PEER_PORT}")

@@ -42,6 +42,15 @@ pub enum EtcdCluster {
     Existing,
 }
 
+/// Whether etcd knows its users, and asks who calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtcdUsers {
+    /// Not yet: whoever came first could do everything, so PID 1 comes first.
+    Unknown,
+    /// It does, from its first moment on.
+    Known,
+}
+
 /// Another coordinator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coordinator {
@@ -62,6 +71,8 @@ pub struct Plan {
     pub assignment: Assignment,
     /// What its etcd begins with, if it is a coordinator.
     pub etcd: EtcdCluster,
+    /// What its etcd knows of its users.
+    pub etcd_users: EtcdUsers,
     /// The coordinators beside this machine: none while it is the only one.
     pub others: Vec<Coordinator>,
     /// Where the components are in the image: all in one directory, CNI plugins too.

@@ -1,13 +1,17 @@
-//! What PID 1 itself does for Kubernetes on a machine, beside the services: what each task waits for and which role wants
+//! What PID 1 itself does for etcd and Kubernetes on a machine, beside the services: what each task waits for and which role wants
 //! it. What a task does is PID 1's matter.
 
-use crate::plan::Plan;
+use crate::plan::{EtcdUsers, Plan};
 use crate::service::{Need, PODS, Until, Wanted};
-use crate::{containerd, control_plane};
+use crate::{containerd, control_plane, etcd};
 
 /// A task of PID 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Task {
+    /// Makes etcd's users, and has it ask who calls.
+    Users,
+    /// Keeps the cluster's records, and decides over them.
+    Cluster,
     /// Carries this machine's clients of the Kubernetes API to one that answers.
     Balancer,
     /// Imports the images that the root brings.
@@ -21,12 +25,15 @@ pub enum Task {
 }
 
 impl Task {
-    const ALL: [Self; 5] = [Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
+    const ALL: [Self; 7] =
+        [Self::Users, Self::Cluster, Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
 
     /// Its name in the tree.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Users => "etcd.users",
+            Self::Cluster => "cluster",
             Self::Balancer => "kube.balancer",
             Self::Images => "images",
             Self::Bootstrap => "kube.bootstrap",
@@ -40,6 +47,14 @@ impl Task {
     pub fn needs(self, plan: &Plan) -> Vec<Need> {
         let ready = |service, because| vec![Need { service, until: Until::Ready, because }];
         match self {
+            Self::Users => ready(etcd::NAME, "it asks this machine's etcd"),
+            Self::Cluster => {
+                let mut needs = ready(etcd::NAME, "it asks this machine's etcd");
+                if plan.etcd_users == EtcdUsers::Unknown {
+                    needs.extend(ready(Self::Users.name(), "nobody reads its records before etcd asks who calls"));
+                }
+                needs
+            }
             Self::Balancer => Vec::new(),
             Self::Images => ready(containerd::NAME, "it writes to containerd's store by its API"),
             Self::Bootstrap => ready(control_plane::APISERVER, "it asks this machine's apiserver"),
@@ -55,6 +70,7 @@ impl Task {
     /// The roles any of which wants it.
     const fn wanted_by(self) -> &'static [Wanted] {
         match self {
+            Self::Users | Self::Cluster => &[Wanted::Coordinator],
             Self::Balancer => &[Wanted::ControlPlane, Wanted::Worker],
             Self::Bootstrap => &[Wanted::ControlPlane],
             Self::Images | Self::Observer | Self::Pods => &[Wanted::Worker],
@@ -62,9 +78,10 @@ impl Task {
     }
 }
 
-/// The tasks that the machine's roles want.
+/// The tasks that the machine's roles want. What is done for good is none.
 #[must_use]
 pub fn tasks(plan: &Plan) -> Vec<Task> {
-    let wanted = |task: &Task| task.wanted_by().iter().any(|role| plan.wants(*role));
+    let done = |task: &Task| *task == Task::Users && plan.etcd_users == EtcdUsers::Known;
+    let wanted = |task: &Task| !done(task) && task.wanted_by().iter().any(|role| plan.wants(*role));
     Task::ALL.into_iter().filter(wanted).collect()
 }

@@ -10,9 +10,9 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use kube::{
-    Coordinator, Credential, DIRECTORIES, EtcdCluster, Plan, Privileges, Probe, SECRETS_ENCRYPTION,
-    SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path, bootstrap, files, reserve, services,
-    tasks,
+    Coordinator, Credential, DIRECTORIES, ETCD_USERS, EtcdCluster, EtcdRights, EtcdUsers, Plan, Privileges, Probe,
+    SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path, bootstrap, files,
+    reserve, services, tasks,
 };
 use model::{Assignment, ClusterId, ClusterRole, KubernetesRole, NodeName, VPN_PREFIX, pod_prefix};
 use pki::{AuthorityKind, Usage};
@@ -24,6 +24,7 @@ fn plan() -> Plan {
         cluster: ClusterId([0xcd; 16]),
         assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
         etcd: EtcdCluster::New,
+        etcd_users: EtcdUsers::Known,
         others: Vec::new(),
         bin: "/usr/bin",
     }
@@ -40,10 +41,11 @@ fn plans() -> impl Strategy<Value = Plan> {
     let etcd = proptest::sample::select(&[EtcdCluster::New, EtcdCluster::Existing]);
     let kubernetes = proptest::sample::subsequence(KubernetesRole::ALL, 0..=2);
     let name = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
-    let what = (role, etcd, kubernetes);
+    let users = proptest::sample::select(&[EtcdUsers::Unknown, EtcdUsers::Known]);
+    let what = (role, (etcd, users), kubernetes);
     (name, any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>(), what).prop_filter_map(
         "a name kept for derived ones, or a control plane without etcd",
-        |(name, cluster, [c, d], pods, lone, (role, etcd, kubernetes))| {
+        |(name, cluster, [c, d], pods, lone, (role, (etcd, etcd_users), kubernetes))| {
             let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(pods));
             let vpn_ip = Ipv4Addr::new(10, 118, c, d);
             Some(Plan {
@@ -51,6 +53,7 @@ fn plans() -> impl Strategy<Value = Plan> {
                 cluster: ClusterId(cluster),
                 assignment: Assignment::new(vpn_ip, role, kubernetes.into_iter().collect(), pods).ok()?,
                 etcd,
+                etcd_users,
                 others: if lone { Vec::new() } else { vec![other()] },
                 bin: "/usr/bin",
             })
@@ -200,13 +203,40 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
         services(&plan).into_iter().map(|service| service.name).chain(tasks).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
-               kube.balancer images kube.bootstrap kube.observer pods";
+               cluster kube.balancer images kube.bootstrap kube.observer pods";
     assert_eq!(runs(Coordinator, &[ControlPlane, Worker]), all);
-    let control_plane = "etcd kube.apiserver kube.controller-manager kube.scheduler kube.balancer kube.bootstrap";
+    let control_plane =
+        "etcd kube.apiserver kube.controller-manager kube.scheduler cluster kube.balancer kube.bootstrap";
     assert_eq!(runs(Coordinator, &[ControlPlane]), control_plane);
     let worker = "containerd kube.kubelet kube.balancer images kube.observer pods";
     assert_eq!(runs(Node, &[Worker]), worker);
-    assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd".to_owned(), String::new()));
+    assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd cluster".to_owned(), String::new()));
+}
+
+/// Whoever reaches an etcd without users may read and write everything.
+#[test]
+fn nobody_but_pid_1_reaches_an_etcd_that_does_not_ask_who_calls() {
+    let plan = Plan { etcd_users: EtcdUsers::Unknown, ..plan() };
+    let apiserver = services(&plan).into_iter().find(|service| service.name == "kube.apiserver").unwrap();
+    let needs: Vec<_> = apiserver.needs.iter().map(|need| (need.service, need.until)).collect();
+    assert_eq!(needs, [("etcd", Until::Started), ("etcd.users", Until::Ready)]);
+    let first = tasks(&plan).into_iter().next().map(|task| (task.name(), task.needs(&plan)[0].service));
+    assert_eq!(first, Some(("etcd.users", "etcd")));
+    let [root, kubernetes] = ETCD_USERS;
+    assert_eq!((root.name, root.may), ("root", EtcdRights::All));
+    assert_eq!((kubernetes.name, kubernetes.may), ("kubernetes", EtcdRights::Keys("/registry/")));
+    // The apiserver's certificate is that user's, and no member's is any user's, whatever its node is called.
+    let called = |node: &str, credential: Credential| {
+        let plan = Plan { node: NodeName::chosen(node).unwrap(), ..plan.clone() };
+        credential.profile(&plan).row().common_name
+    };
+    assert_eq!(called("node-1", Credential::EtcdApiserverClient), kubernetes.name);
+    assert_eq!(called("node-1", Credential::EtcdMachineClient), root.name);
+    for credential in [Credential::EtcdServer, Credential::EtcdPeer] {
+        for user in ETCD_USERS {
+            assert!(ETCD_USERS.iter().all(|other| other.name != called(user.name, credential)), "{credential:?}");
+        }
+    }
 }
 
 #[test]

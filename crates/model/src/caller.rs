@@ -5,6 +5,8 @@
 pub enum Caller {
     /// Has proven nothing.
     Stranger,
+    /// Has proven to hold some key, as machines do: no more than a stranger, but whoever a ticket lets in is this key's.
+    Machine,
     /// Holds the key of an owner.
     Owner,
 }

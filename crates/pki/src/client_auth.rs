@@ -4,12 +4,13 @@
 //! the machine or its cluster (SNI, RFC 6066, section 3), which only one that knows it can; everybody else sees one that
 //! says nothing.
 //!
-//! A client that shows no certificate is a stranger and gets what the permission table gives to anybody. One that
-//! shows a certificate must be an owner: another key ends the handshake, so no request of it is ever read.
+//! A client that shows no certificate is a stranger and gets what the permission table gives to anybody. One that shows the
+//! certificate of an owner must be one: another key ends the handshake, so no request of it is ever read. Any other
+//! certificate of an Ed25519 key is taken for a machine's: that it holds the key is proven, and nothing else.
 
 use std::sync::Arc;
 
-use model::Caller;
+use model::{Caller, MachinePubKey};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
@@ -28,6 +29,8 @@ use crate::verify::public_key_of;
 pub enum Who {
     /// Showed no certificate.
     Stranger,
+    /// Proved to hold this key, which is no owner's.
+    Machine(MachinePubKey),
     /// Proved to hold this owner's key.
     Owner(PublicKey),
 }
@@ -38,6 +41,7 @@ impl Who {
     pub const fn caller(&self) -> Caller {
         match self {
             Self::Stranger => Caller::Stranger,
+            Self::Machine(_) => Caller::Machine,
             Self::Owner(_) => Caller::Owner,
         }
     }
@@ -57,13 +61,17 @@ impl Owners {
     /// Who a finished handshake's certificates stand for (`None` or empty: no certificate).
     ///
     /// # Errors
-    /// A certificate that is none of these owners': it comes from a handshake that another list let in.
+    /// An owner's certificate that is none of these owners': it comes from a handshake that another list let in.
     pub fn who(&self, certificates: Option<&[CertificateDer<'_>]>) -> Result<Who, NotAnOwner> {
         match certificates {
             None | Some([]) => Ok(Who::Stranger),
-            Some([leaf]) => self.owner(leaf).cloned().map(Who::Owner).ok_or(NotAnOwner),
+            Some([leaf]) => self.shown(leaf).ok_or(NotAnOwner),
             Some(_) => Err(NotAnOwner),
         }
+    }
+
+    fn shown(&self, leaf: &CertificateDer<'_>) -> Option<Who> {
+        self.owner(leaf).cloned().map(Who::Owner).or_else(|| machine(leaf).map(Who::Machine))
     }
 
     /// The certificate's own dates and names are not looked at: it is self-signed, so they prove nothing. The key
@@ -72,6 +80,15 @@ impl Owners {
         let key = public_key_of(leaf).ok()?;
         self.0.iter().find(|owner| **owner == key)
     }
+}
+
+/// The key of a certificate that does not call its holder an owner. Whoever lies about that gains nothing: an owner's key
+/// is known, and nobody is believed to be a machine for its certificate.
+fn machine(leaf: &CertificateDer<'_>) -> Option<MachinePubKey> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(leaf).ok()?;
+    let called = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    let key = public_key_of(leaf).ok()?.as_ed25519()?;
+    (called != Some(OWNER)).then_some(MachinePubKey(key))
 }
 
 /// The certificate is of no owner of this machine.
@@ -104,12 +121,15 @@ pub fn server_config(
     tls::server(Arc::new(certificates), Arc::new(PinnedOwners(owners)), time)
 }
 
+/// What an owner's certificate calls its holder.
+const OWNER: &str = "cairn owner";
+
 /// The certificate an owner shows: self-signed, for any of its machines.
 ///
 /// # Errors
 /// [`IssueError::Encode`].
 pub fn owner_certificate(key: &PrivateKey) -> Result<CertificateDer<'static>, IssueError> {
-    self_signed(key, Some("cairn owner"), ExtendedKeyUsagePurpose::ClientAuth)
+    self_signed(key, Some(OWNER), ExtendedKeyUsagePurpose::ClientAuth)
 }
 
 /// The certificate that a machine shows before its cluster issued one: self-signed, it says nothing but its key.
@@ -180,7 +200,7 @@ impl ClientCertVerifier for PinnedOwners {
         intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if intermediates.is_empty() && self.0.owner(end_entity).is_some() {
+        if intermediates.is_empty() && self.0.shown(end_entity).is_some() {
             Ok(ClientCertVerified::assertion())
         } else {
             Err(CertificateError::ApplicationVerificationFailure.into())

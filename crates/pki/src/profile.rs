@@ -163,6 +163,11 @@ pub const APISERVERS: &str = "cairn:apiservers";
 /// The one name all etcd peers share, so that a client certificate of the same authority is no peer.
 pub const ETCD_PEER_NAME: &str = "peer.etcd.cairn.internal";
 
+/// etcd's user that may do everything: PID 1 of a coordinator. etcd has the name fixed, and takes users by the common name.
+pub const ETCD_ROOT: &str = "root";
+/// etcd's user that may read and write Kubernetes' keys and no others.
+pub const ETCD_KUBERNETES: &str = "kubernetes";
+
 /// The TLS name of a machine: `<machine_id>.<cluster_id>.cairn.internal`.
 #[must_use]
 pub fn machine_tls_name(machine: MachineId, cluster: ClusterId) -> String {
@@ -216,9 +221,10 @@ impl Profile<'_> {
                     "serves its APIs and calls those of others as the same machine",
                 )
             },
+            // No node may be called so that its etcd passes for a user of etcd: hence the colon.
             Self::EtcdServer { node, vpn } => server(
                 Etcd,
-                node.to_string(),
+                format!("server:{node}"),
                 vec![dns("localhost"), Name::Ip(Ipv4Addr::LOCALHOST), Name::Ip(vpn)],
                 "clients on the machine use loopback, those of other coordinators the VPN",
             ),
@@ -226,14 +232,14 @@ impl Profile<'_> {
                 usage: Both,
                 ..server(
                     Etcd,
-                    node.to_string(),
+                    format!("peer:{node}"),
                     vec![dns(ETCD_PEER_NAME), Name::Ip(vpn)],
                     "each member dials each other; the remote address must be in the certificate",
                 )
             },
-            Self::EtcdMachineClient => client(Etcd, "cairn:machine", None, "PID 1 keeps the cluster's records in etcd"),
+            Self::EtcdMachineClient => client(Etcd, ETCD_ROOT, None, "PID 1 keeps the cluster's records in etcd"),
             Self::EtcdApiserverClient => {
-                client(Etcd, "kube-apiserver", None, "the apiserver keeps its objects in etcd")
+                client(Etcd, ETCD_KUBERNETES, None, "the apiserver keeps its objects in etcd, and sees no others")
             }
             Self::Apiserver { vpn, service } => server(
                 Kubernetes,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keys::identity;
-use model::{ClusterId, ClusterRole, MachineId, Secret};
+use model::{ClusterId, ClusterRole, MachineId, MachinePubKey, Secret};
 use pki::client_auth::{
     Named, NotAnOwner, Owners, Who, machine_certificate, nameless_certificate, owner_certificate, server_config,
 };
@@ -269,6 +269,33 @@ fn the_owners_certificate_without_the_owners_key_is_worth_nothing() {
     thief.client_auth_cert_resolver = Arc::new(Shows(Arc::new(shown)));
     let refused = handshake(thief, cluster.server(&[&right]), &cluster.name()).err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::BadSignature)));
+}
+
+/// Any certificate but one that calls its holder an owner. Proves: S3 Q1
+#[test]
+fn whoever_shows_another_key_is_a_machine_that_holds_it_and_no_more() {
+    let (cluster, owner, joiner) = (Cluster::create(), key(2), key(5));
+    let owners = Owners::new(vec![owner.public().clone()]);
+    let showing = |certified: &PrivateKey, signs: &PrivateKey| {
+        let mut client = cluster.client(None);
+        let der = signs.to_pkcs8().unwrap();
+        let der = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der.expose().to_vec()));
+        let chain = vec![nameless_certificate(certified).unwrap()];
+        client.client_auth_cert_resolver =
+            Arc::new(Shows(Arc::new(CertifiedKey::new(chain, any_supported_type(&der).unwrap()))));
+        handshake(client, cluster.server(&[&owner]), &cluster.name())
+    };
+    let who = |finished: Finished| owners.who(finished.server.peer_certificates());
+    let machine = MachinePubKey(joiner.public().as_ed25519().unwrap());
+    assert_eq!(who(showing(&joiner, &joiner).unwrap()), Ok(Who::Machine(machine)));
+    // It is the key that counts: an owner is one whatever the certificate says.
+    assert_eq!(who(showing(&owner, &owner).unwrap()), Ok(Who::Owner(owner.public().clone())));
+    let stolen = showing(&joiner, &owner).err();
+    assert_eq!(stolen, Some(Error::InvalidCertificate(CertificateError::BadSignature)), "somebody else's certificate");
+    // No machine has such a key.
+    let other = PrivateKey::generate().unwrap();
+    let refused = showing(&other, &other).err();
+    assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)));
 }
 
 /// Shows one certificate whatever the server asks for, and signs with whatever key it was given.

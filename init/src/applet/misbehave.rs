@@ -17,6 +17,7 @@ use keys::share::Share;
 use model::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::bare_etcd;
 use super::bare_tpm::Bus;
 use super::secrets;
 use crate::machine::esp;
@@ -60,6 +61,7 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "latency" => latency(),
         "unseal" => unseal(),
         "tpm" => tpm(),
+        "etcd" => bare_etcd::asked_by_others().map(|answers| answers.iter().for_each(|line| say(line))),
         "secrets" => {
             say(&format!("core dumps: {}", secrets::core_dumps()));
             secrets::on_the_data_partition().map(|found| found.iter().for_each(|line| say(line)))

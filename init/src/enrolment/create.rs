@@ -20,7 +20,7 @@ use crate::machine::tpm::{self, Tpm};
 
 /// Why a cluster could not be made ready.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum MakeError {
+pub(crate) enum MakeError {
     /// The kernel gives no random bytes.
     #[error("draw random bytes")]
     Random(#[source] std::io::Error),
@@ -86,7 +86,7 @@ pub(super) fn make(
 }
 
 /// The CA's signature over the directory: ECDSA P-256, DER.
-fn sign(authority: &Authority, message: &[u8]) -> Result<Vec<u8>, MakeError> {
+pub(crate) fn sign(authority: &Authority, message: &[u8]) -> Result<Vec<u8>, MakeError> {
     let key = authority.export_key()?;
     let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.expose()).map_err(|_| MakeError::Sign)?;
     let signature = pair.sign(&SystemRandom::new(), message).map_err(|_| MakeError::Sign)?;

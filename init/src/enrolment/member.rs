@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use enrol::member::Membership;
+use enrol::member::{Membership, Recorded};
 use keys::identity::Identity;
-use model::{Assignment, ConfigDigest, FirstContact, Ipv4Prefix, VpnPrivKey};
+use model::{Assignment, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, VpnPrivKey};
 use pki::{Authority, PrivateKey};
 
 use super::vault::Kept;
@@ -34,13 +34,16 @@ pub(crate) struct Member {
     /// What its cluster assigned to it.
     pub(crate) assignment: Assignment,
     /// What a coordinator signs with; a node has none of it.
-    pub(crate) authorities: Option<Authorities>,
+    pub(crate) authorities: Option<Arc<Authorities>>,
     /// WireGuard's, from DATA.
     pub(crate) vpn_key: VpnPrivKey,
     /// Where VPN addresses come from.
     pub(crate) vpn_prefix: Ipv4Prefix,
     /// Until the owner's first authenticated call: what `Claim` answers with. The API takes it.
     pub(crate) first_contact: Option<(FirstContact, ConfigDigest)>,
+    /// What its seal says for the cluster's records.
+    pub(crate) recorded: Recorded,
+    pub(crate) cold_start: ColdStart,
     pub(crate) data: Mounted,
 }
 
@@ -52,10 +55,12 @@ impl Member {
             identity: membership.identity,
             owners: vec![membership.owner_pub_key],
             assignment,
-            authorities,
+            authorities: authorities.map(Arc::new),
             vpn_key: vpn,
             vpn_prefix: membership.vpn_prefix,
             first_contact: first_contact.map(|secret| (secret, membership.config)),
+            recorded: membership.recorded,
+            cold_start: membership.cold_start,
             data,
         }
     }

@@ -30,6 +30,8 @@ use crate::runtime::lock;
 
 /// From a stranger's request's head to its answer, body and all.
 const STRANGER_ASKS: Duration = Duration::from_secs(5);
+/// The same of who redeems a ticket: etcd has a say in it.
+const MACHINE_ASKS: Duration = Duration::from_secs(12);
 /// gRPC's head before a message.
 const FRAMING: usize = 5;
 
@@ -90,7 +92,7 @@ pub(super) struct Gate {
 
 /// A call that may go on.
 struct Passed {
-    caller: Caller,
+    who: Who,
     /// How it is written down, where it is.
     call: Option<Call>,
     share: Share,
@@ -130,13 +132,13 @@ impl Gate {
                 methods.owner_called();
                 tracing::debug!(call = path, %peer, because = row.because, "call");
             }
-            Permission::Anyone => {}
+            Permission::Anyone | Permission::Machine => {}
         }
         let call = match row.audit {
-            access::Audit::Recorded => Some(audit.begin(who, peer, path)),
+            access::Audit::Recorded => Some(audit.begin(who.clone(), peer, path)),
             access::Audit::Silent => None,
         };
-        Ok(Passed { caller, call, share })
+        Ok(Passed { who, call, share })
     }
 
     /// The answer, which is always there in the end.
@@ -151,17 +153,20 @@ impl Gate {
         let guarded = self.guarded.clone();
         async move {
             let _ends_with_the_answer = asks;
-            let Passed { caller, call, share } = match passed {
+            let Passed { who, call, share } = match passed {
                 Ok(passed) => passed,
                 Err(refused) => return refused.into_http(),
             };
+            let caller = who.caller();
+            request.extensions_mut().insert(who);
             let request = request.map(|body| match caller {
-                Caller::Stranger => Body::new(Limited::new(share.held_by(body), bytes(caller))),
+                Caller::Stranger | Caller::Machine => Body::new(Limited::new(share.held_by(body), bytes(caller))),
                 Caller::Owner => Body::new(share.held_by(body)),
             });
             let answer = guarded.methods.call(request);
             let answer = match caller {
                 Caller::Stranger => timeout(STRANGER_ASKS, answer).await.unwrap_or_else(|_| Ok(late().into_http())),
+                Caller::Machine => timeout(MACHINE_ASKS, answer).await.unwrap_or_else(|_| Ok(undecided().into_http())),
                 Caller::Owner => answer.await,
             };
             let answer = answer.unwrap_or_else(|infallible| match infallible {});
@@ -239,6 +244,7 @@ impl Drop for Share {
 const fn bytes(caller: Caller) -> usize {
     match caller {
         Caller::Stranger => FRAMING + api::limits::STRANGER_REQUEST_BYTES,
+        Caller::Machine => FRAMING + api::limits::MACHINE_REQUEST_BYTES,
         Caller::Owner => FRAMING + api::limits::REQUEST_BYTES,
     }
 }
@@ -249,6 +255,10 @@ fn busy() -> Status {
 
 fn late() -> Status {
     Status::deadline_exceeded("the request was not complete within 5 s; nothing was done")
+}
+
+fn undecided() -> Status {
+    Status::deadline_exceeded("it was not decided within 12 s; ask again: what is asked twice is done once")
 }
 
 /// What the answer's head says; a stream that has begun is a call that was answered.

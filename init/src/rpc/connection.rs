@@ -181,7 +181,7 @@ fn http(caller: Caller, streams: Streams) -> http2::Builder<Streams> {
     http.timer(TokioTimer::new());
     http.keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE).max_header_list_size(HEAD);
     match caller {
-        Caller::Stranger => http
+        Caller::Stranger | Caller::Machine => http
             .max_concurrent_streams(STRANGER_STREAMS)
             .initial_stream_window_size(STRANGER_WINDOW)
             .initial_connection_window_size(STRANGER_CONNECTION_WINDOW)

@@ -7,6 +7,8 @@ mod debug;
 mod first_contact;
 mod kubernetes;
 mod methods;
+mod records;
+mod redeem;
 mod streams;
 
 use std::net::{Ipv4Addr, SocketAddr};

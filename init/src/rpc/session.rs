@@ -26,13 +26,20 @@ pub(super) struct Origin {
     pub(super) peer: SocketAddr,
     /// 32 bytes both ends derive from the session, for `Claim`.
     pub(super) exporter: [u8; 32],
+    /// The same for `Redeem`.
+    pub(super) redeem: [u8; 32],
 }
 
 impl Origin {
     pub(super) fn of(session: &ServerConnection, peer: SocketAddr) -> Result<Self, rustls::Error> {
         let shown = session.peer_certificates().unwrap_or_default().iter().map(|shown| shown.clone().into_owned());
-        let exporter = session.export_keying_material([0; 32], keys::first_contact::EXPORTER_LABEL, None)?;
-        Ok(Self { shown: shown.collect(), peer, exporter })
+        let exporter = |label| session.export_keying_material([0; 32], label, None);
+        Ok(Self {
+            shown: shown.collect(),
+            peer,
+            exporter: exporter(keys::first_contact::EXPORTER_LABEL)?,
+            redeem: exporter(keys::ticket::EXPORTER_LABEL)?,
+        })
     }
 
     /// Who that is to these owners. Asked anew for each request: owners come and go while a connection lives.
@@ -57,7 +64,7 @@ pub(super) struct Session<S> {
 impl<S> Session<S> {
     pub(super) fn new(stream: S, caller: Caller, visit: Arc<watch::Sender<Visit>>) -> Self {
         let left = match caller {
-            Caller::Stranger => Some(STRANGER_SENDS),
+            Caller::Stranger | Caller::Machine => Some(STRANGER_SENDS),
             Caller::Owner => None,
         };
         Self { stream, visit, heard: false, left }

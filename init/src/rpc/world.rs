@@ -46,7 +46,8 @@ impl Machine {
         let (board, shown) = Board::new(facts);
         board.settled(&power_on.opens().runs(), "");
         let (context, power) = Context::new(shown, &Children::default());
-        let owner = PrivateKey::generate().expect("a key");
+        // Owners of a cluster are known by Ed25519 keys.
+        let owner = PrivateKey::ed25519(&model::Secret::take(&mut [0x0e; 32])).expect("a key");
         let front = watch::Sender::new(front(std::slice::from_ref(&owner)));
         let methods = PublicMethods::new(context, Handle::current());
         Self { guarded: Guarded::new(Box::new(methods)), power, front, owner }
@@ -69,7 +70,7 @@ impl Machine {
 pub(super) fn origin(key: Option<&PrivateKey>, peer: &str) -> Origin {
     let shown: Vec<CertificateDer<'static>> = key.map(certificate).into_iter().collect();
     let peer: SocketAddr = peer.parse().expect("an address");
-    Origin { shown: shown.into(), peer, exporter: [0; 32] }
+    Origin { shown: shown.into(), peer, exporter: [0; 32], redeem: [0; 32] }
 }
 
 /// The other end's TLS.

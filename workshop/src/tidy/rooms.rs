@@ -15,6 +15,7 @@ const ROOMS: &[&str] = &[
     "network",
     "storage",
     "enrolment",
+    "consensus",
     "control",
     "applet",
     "rpc",

@@ -232,9 +232,13 @@ fn a_join_writes_in_this_order_and_no_other() {
 fn the_seal_takes_the_other_slot_and_the_owner_opens_record_and_volume_key() {
     let (effects, made) = written(Level::Encrypted);
     let slot = |wanted: Step| {
-        let of = |effect: &Effect| match effect {
-            Effect::WriteAttempt { slot, .. } | Effect::EraseAttempt { slot } | Effect::WriteEsp { slot, .. } => *slot,
-            other => panic!("{other:?}"),
+        let of = |effect: &Effect| {
+            let (Effect::WriteAttempt { slot, .. } | Effect::EraseAttempt { slot } | Effect::WriteEsp { slot, .. }) =
+                effect
+            else {
+                panic!("{effect:?}")
+            };
+            *slot
         };
         effects.iter().find(|effect| effect.step() == wanted).map(of).expect("it is written")
     };

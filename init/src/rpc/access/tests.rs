@@ -59,6 +59,38 @@ async fn what_the_owner_changes_is_written_down_with_who_where_what_and_outcome(
     assert_eq!(audited(peer).await, expected);
 }
 
+/// Whose key it is says nothing yet. Proves: Q1
+#[tokio::test]
+async fn whoever_shows_a_machines_key_may_ask_to_be_let_in_and_nothing_else() {
+    let machine = Machine::running();
+    let peer = "192.0.2.9:1009";
+    let key = PrivateKey::ed25519(&model::Secret::take(&mut [7; 32])).expect("a key");
+    let shown = [pki::client_auth::nameless_certificate(&key).expect("a certificate")];
+    let joiner = Origin { shown: shown.into(), ..origin(None, peer) };
+    // This machine is no coordinator.
+    assert_eq!(call(&machine, joiner.clone(), "Redeem").await, Code::FailedPrecondition);
+    for method in ["ListMachines", "IssueTicket", "ListTickets", "RevokeTicket", "Status", "Reboot"] {
+        assert_eq!(call(&machine, joiner.clone(), method).await, Code::Unauthenticated, "{method}");
+    }
+    assert_eq!(call(&machine, joiner, "GetState").await, Code::Ok);
+    let id = keys::identity::machine_id(&key.public().as_ed25519().expect("it is one"));
+    let (log, line) = audited(peer).await.remove(0);
+    let redeemed =
+        format!("call who=machine:{id} from={peer} method=\"/cairn.v1.Public/Redeem\" outcome=FailedPrecondition");
+    assert_eq!((log.as_str(), line), ("audit.strangers", redeemed));
+    for who in [None, Some(&machine.owner)] {
+        assert_eq!(call(&machine, origin(who, peer), "Redeem").await, Code::Unauthenticated, "no machine");
+    }
+    let owner = || origin(Some(&machine.owner), "192.0.2.10:1010");
+    for method in ["ListMachines", "ListTickets"] {
+        assert_eq!(call(&machine, owner(), method).await, Code::FailedPrecondition, "{method}");
+    }
+    // What is asked for is read first.
+    for method in ["IssueTicket", "RevokeTicket"] {
+        assert_eq!(call(&machine, owner(), method).await, Code::InvalidArgument, "{method}");
+    }
+}
+
 /// Proves: Q1
 #[tokio::test]
 async fn a_stranger_is_refused_and_fills_neither_machine_nor_record() {

@@ -8,6 +8,9 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::first_contact::Claimable;
 use super::kubernetes::KubernetesAccess;
+use super::records::NoCoordinator;
+use super::redeem::Underway;
+use crate::consensus::Records;
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::runtime::child::Children;
@@ -42,6 +45,8 @@ pub(crate) struct Context {
     trees: Mutex<Vec<Services>>,
     claim: Mutex<Claimable>,
     kubernetes: OnceLock<KubernetesAccess>,
+    records: OnceLock<Records>,
+    pub(super) redeeming: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
 }
@@ -59,6 +64,8 @@ impl Context {
             trees: Mutex::default(),
             claim: Mutex::new(Claimable::NotYet),
             kubernetes: OnceLock::new(),
+            records: OnceLock::new(),
+            redeeming: Underway::default(),
             power,
             broken: watch::Sender::new(None),
         };
@@ -90,6 +97,16 @@ impl Context {
     /// The machine is a member: its owner may reach Kubernetes. A second time changes nothing.
     pub(crate) fn admit(&self, kubernetes: KubernetesAccess) {
         let _admitted_once = self.kubernetes.set(kubernetes);
+    }
+
+    /// The machine coordinates: these are the cluster's records. A second time changes nothing.
+    pub(crate) fn coordinate(&self, records: Records) {
+        let _coordinates_once = self.records.set(records);
+    }
+
+    /// The cluster's records, on a coordinator.
+    pub(super) fn records(&self) -> Result<&Records, NoCoordinator> {
+        self.records.get().ok_or(NoCoordinator)
     }
 
     /// The trees that run, oldest first.

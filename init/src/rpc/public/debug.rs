@@ -161,6 +161,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.pair-b" => ("test.pair-b", always, Run::Child(program("test-idle"))),
         "test.flood" => ("test.flood", Restart::Never, Run::Child(program("test-flood"))),
         "test.unseal" => ("test.unseal", Restart::Never, Run::Child(program("test-unseal"))),
+        "test.etcd" => ("test.etcd", Restart::Never, Run::Child(program("test-etcd"))),
         "test.tpm" => ("test.tpm", Restart::Never, Run::Child(program("test-tpm"))),
         "test.secrets" => ("test.secrets", Restart::Never, Run::Child(program("test-secrets"))),
         "test.trace" => ("test.trace", Restart::Never, Run::Child(program("test-trace"))),

@@ -7,6 +7,8 @@ use std::sync::Arc;
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, LogQuery, PublicState, Service, wire};
+use cluster::request::Offer;
+use model::TicketId;
 use tokio::runtime::Handle;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
@@ -16,6 +18,7 @@ use super::context::{Context, GoingDown};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
+use super::{records, redeem};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::rpc::access::{Methods, Undecided, state};
@@ -168,6 +171,52 @@ impl api::public_server::Public for Public {
             return Err(Status::not_found(format!("no condition `{name}`; `cairnctl condition list` lists them")));
         }
         Ok(Response::new(streams::condition(self.0.shown.clone(), name)))
+    }
+
+    type ListMachinesStream = Answers<wire::ListMachinesResponse>;
+
+    async fn list_machines(
+        &self,
+        _: Request<wire::ListMachinesRequest>,
+    ) -> Result<Response<Self::ListMachinesStream>, Status> {
+        let this = self.0.facts.read(|now| now.names.as_ref().map(|names| names.machine));
+        let pieces = records::machines(self.0.records()?, this.ok_or_else(no_member)?)?;
+        Ok(Response::new(streams::pieces(pieces)))
+    }
+
+    async fn issue_ticket(
+        &self,
+        request: Request<wire::IssueTicketRequest>,
+    ) -> Result<Response<wire::IssueTicketResponse>, Status> {
+        let by = records::owner(&request)?;
+        let offer = Offer::try_from(request.into_inner())?;
+        Ok(Response::new(records::issue(self.0.records()?, by, offer).await?.into()))
+    }
+
+    type ListTicketsStream = Answers<wire::ListTicketsResponse>;
+
+    async fn list_tickets(
+        &self,
+        _: Request<wire::ListTicketsRequest>,
+    ) -> Result<Response<Self::ListTicketsStream>, Status> {
+        Ok(Response::new(streams::pieces(records::tickets(self.0.records()?)?)))
+    }
+
+    async fn revoke_ticket(
+        &self,
+        request: Request<wire::RevokeTicketRequest>,
+    ) -> Result<Response<wire::RevokeTicketResponse>, Status> {
+        let by = records::owner(&request)?;
+        let id = TicketId::try_from(request.into_inner())?;
+        records::revoke(self.0.records()?, by, id).await?;
+        Ok(Response::new(wire::RevokeTicketResponse {}))
+    }
+
+    async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
+        let machine = redeem::machine(&request)?;
+        let request = request.into_inner().request;
+        let response = redeem::redeem(&self.0.redeeming, self.0.records()?, machine, &request).await?;
+        Ok(Response::new(wire::RedeemResponse { response }))
     }
 }
 

@@ -109,6 +109,15 @@ pub(super) async fn tunnel(
     Ok(kept(answers, carrying))
 }
 
+/// A list that is at hand, piece by piece.
+pub(super) fn pieces<P, T>(pieces: Vec<P>) -> Answers<T>
+where
+    P: Into<T> + Send + 'static,
+    T: 'static,
+{
+    Box::pin(tokio_stream::iter(pieces).map(|piece| Ok(piece.into())))
+}
+
 /// A stream that keeps the task that feeds it: when the caller leaves, the task ends.
 fn kept<T: Send + 'static>(items: mpsc::Receiver<Result<T, Status>>, feeding: tasks::Task<()>) -> Answers<T> {
     Box::pin(ReceiverStream::new(items).map(move |item| {

@@ -1,0 +1,120 @@
+//! `machine list`: the machines of the cluster, by its records.
+
+use std::io::Write;
+
+use api::{Listed, ListedMachine, UnixMillis};
+use serde::Serialize;
+
+use crate::commands::{self, Context};
+use crate::failure::Failure;
+use crate::screen::{self, Format, Table};
+
+#[derive(Debug, Serialize)]
+struct MachineOut {
+    machine_id: String,
+    name: String,
+    role: String,
+    kubernetes_roles: Vec<String>,
+    state: &'static str,
+    version: String,
+    vpn_ip: String,
+    addresses: Vec<String>,
+    last_seen_unix_ms: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct MachinesOut {
+    /// Absent: it is of now.
+    old_since_unix_ms: Option<u64>,
+    machines: Vec<MachineOut>,
+}
+
+impl From<&ListedMachine> for MachineOut {
+    fn from(machine: &ListedMachine) -> Self {
+        Self {
+            machine_id: machine.id.to_string(),
+            name: machine.name.clone(),
+            role: machine.role.to_string(),
+            kubernetes_roles: machine.kubernetes.iter().map(ToString::to_string).collect(),
+            state: machine.standing.word(),
+            version: machine.version.clone(),
+            vpn_ip: machine.vpn_ip.to_string(),
+            addresses: machine.addresses.clone(),
+            last_seen_unix_ms: machine.last_seen.map(|at| at.0),
+        }
+    }
+}
+
+pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let (mut session, _) = context.open().await?;
+    let listed = session.machines().await?;
+    match context.format {
+        Format::Json => screen::json(
+            out,
+            &MachinesOut {
+                old_since_unix_ms: listed.old_since.map(|at| at.0),
+                machines: listed.rows.iter().map(MachineOut::from).collect(),
+            },
+        )?,
+        Format::Table => {
+            let now = session.status().await?.now;
+            table(&listed, now).print(out)?;
+            commands::old(listed.old_since, now, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
+    let mut table =
+        Table::new(["NAME", "ROLE", "KUBERNETES", "STATE", "VERSION", "VPN ADDRESS", "ADDRESSES", "LAST SEEN"]);
+    for machine in &listed.rows {
+        let seen = |at: UnixMillis| format!("{} ago", screen::span(now.since(at)));
+        let addresses = if machine.addresses.is_empty() { "-".to_owned() } else { machine.addresses.join(" ") };
+        table.row([
+            machine.name.clone(),
+            machine.role.to_string(),
+            commands::roles(&machine.kubernetes),
+            machine.standing.word().to_owned(),
+            machine.version.clone(),
+            machine.vpn_ip.to_string(),
+            addresses,
+            machine.last_seen.map_or_else(|| "-".to_owned(), seen),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use cluster::record::Standing;
+    use model::{ClusterRole, KubernetesRole, MachineId};
+
+    use super::*;
+
+    #[test]
+    fn machines_are_listed_with_all_that_is_known_of_them() {
+        let machine = |n: u8, standing, last_seen| ListedMachine {
+            id: MachineId([n; 16]),
+            name: format!("m{n}"),
+            role: if n == 1 { ClusterRole::Coordinator } else { ClusterRole::Node },
+            kubernetes: if n == 1 { KubernetesRole::ALL.iter().copied().collect() } else { [].into() },
+            standing,
+            version: "0.1.0".to_owned(),
+            vpn_ip: Ipv4Addr::new(10, 118, 0, n),
+            addresses: if n == 1 { vec!["192.0.2.1".to_owned(), "198.51.100.1".to_owned()] } else { vec![] },
+            last_seen,
+        };
+        let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
+        let mut text = Vec::new();
+        table(&Listed { old_since: None, rows }, UnixMillis(4000)).print(&mut text).unwrap();
+        let expected = "\
+NAME  ROLE         KUBERNETES            STATE     VERSION  VPN ADDRESS  ADDRESSES               LAST SEEN
+m1    coordinator  control-plane,worker  Member    0.1.0    10.118.0.1   192.0.2.1 198.51.100.1  3s ago
+m2    node         -                     Admitted  0.1.0    10.118.0.2   -                       -
+";
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

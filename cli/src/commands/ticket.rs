@@ -1,0 +1,313 @@
+//! `ticket …`: what lets machines join: issue, list, revoke. The ticket's key is drawn here and never leaves but in its text.
+
+use std::io::Write;
+use std::time::Duration;
+
+use api::{Listed, ListedTicket, UnixMillis};
+use aws_lc_rs::rand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use cluster::record::{Revoked, UnixSeconds};
+use cluster::request::Offer;
+use keys::endpoint::{BadEndpoint, Endpoint};
+use keys::identity::SigningKey;
+use keys::ticket::Ticket;
+use model::{BadNodeName, ClusterRole, KubernetesRole, NodeName, Secret, TicketId};
+use serde::Serialize;
+
+use super::Context;
+use crate::failure::{Advice, Code, Failure};
+use crate::length;
+use crate::screen::{self, Format, Table};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Make a ticket and print its text: whoever has it can let machines join
+    Issue(Issue),
+    /// All tickets that ever were, the newest first
+    List,
+    /// From now on the ticket admits nobody; machines that it admitted stay
+    Revoke(Revoke),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairnctl ticket issue                       one machine, within an hour
+  cairnctl ticket issue --uses 5 --for 1d     five machines, within a day
+  cairnctl ticket issue --role coordinator    it will hold the cluster's state
+
+The text is printed once and kept nowhere: the cluster knows its public half.
+A ticket that got into wrong hands: cairnctl ticket revoke ID")]
+pub(crate) struct Issue {
+    /// How many machines it admits
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    uses: u32,
+    /// How long it admits machines: 90s, 10m, 1h30m, 2d
+    #[arg(long = "for", value_name = "LENGTH", default_value = "1h", value_parser = length::parse)]
+    lasts: Duration,
+    /// What the machines become: node or coordinator
+    #[arg(long, value_name = "ROLE", default_value = ClusterRole::Node.word(), value_parser = role(), hide_possible_values = true)]
+    role: ClusterRole,
+    /// What they do for Kubernetes: worker or control-plane; may be given twice
+    #[arg(long, value_name = "ROLE", value_parser = kubernetes(), hide_possible_values = true)]
+    kubernetes: Vec<KubernetesRole>,
+    /// What the one machine that it admits is called
+    #[arg(long, value_name = "NAME", value_parser = node_name)]
+    node_name: Option<NodeName>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Revoke {
+    /// Its id, as `cairnctl ticket list` shows it
+    #[arg(value_name = "ID", value_parser = ticket_id)]
+    id: TicketId,
+}
+
+/// Why there is no ticket.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TicketError {
+    /// No random bytes.
+    #[error("draw the ticket's key")]
+    Random,
+    /// What the machine said of its coordinators.
+    #[error("read where the coordinators are")]
+    Endpoint(#[from] BadEndpoint),
+    /// Nobody would know where to go with it.
+    #[error("the cluster does not know an address of a coordinator")]
+    Nowhere,
+}
+
+impl Advice for TicketError {
+    fn code(&self) -> Code {
+        Code::Failed
+    }
+
+    fn unchanged(&self) -> &'static str {
+        match self {
+            Self::Random => "no ticket was issued",
+            Self::Endpoint(_) | Self::Nowhere => "a ticket was issued that nobody has the key of: it admits nobody",
+        }
+    }
+
+    fn next(&self) -> Option<String> {
+        match self {
+            Self::Random | Self::Endpoint(_) => None,
+            Self::Nowhere => Some("see its addresses: cairnctl machine list; then try again".to_owned()),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct IssuedOut<'a> {
+    ticket_id: String,
+    ticket: &'a str,
+    uses: u32,
+    not_after_unix_s: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct TicketOut {
+    ticket_id: String,
+    state: &'static str,
+    uses: u32,
+    used: u32,
+    not_after_unix_s: u64,
+    role: String,
+    kubernetes_roles: Vec<String>,
+    node_name: Option<String>,
+    issued_at_unix_s: u64,
+    revoked_at_unix_s: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct TicketsOut {
+    /// Absent: it is of now.
+    old_since_unix_ms: Option<u64>,
+    tickets: Vec<TicketOut>,
+}
+
+pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    match command {
+        Command::Issue(issue) => issue.run(context, out).await,
+        Command::List => list(context, out).await,
+        Command::Revoke(Revoke { id }) => {
+            let (mut session, _) = context.open().await?;
+            session
+                .revoke_ticket(*id)
+                .await
+                .map_err(|error| Failure::from(error).going_on("see which there are: cairnctl ticket list"))?;
+            Ok(screen::did(context.format, out, &format!("ticket {id} admits nobody any more"))?)
+        }
+    }
+}
+
+impl Issue {
+    async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+        let (mut session, meant) = context.open().await?;
+        let pins = meant.machine().pins().expect("a session is opened with a machine that is pinned");
+        // By the machine's clock: it decides when the ticket ends.
+        let now = session.status().await?.now;
+        let seed = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| TicketError::Random))?;
+        let key = SigningKey::from_seed(seed);
+        let offer = self.offer(&key, now);
+        let (uses, not_after) = (offer.uses, offer.not_after.0);
+        let issued = session.issue_ticket(offer).await?;
+        let coordinators = Endpoint::read_all(&issued.coordinators).map_err(TicketError::from)?;
+        if coordinators.is_empty() {
+            return Err(TicketError::Nowhere.into());
+        }
+        let ticket = Ticket {
+            cluster: pins.cluster,
+            ca_spki: pins.authority.0,
+            coordinator_public_endpoints: coordinators,
+            key,
+            not_after,
+        };
+        let text = ticket.to_text();
+        match context.format {
+            Format::Table => writeln!(out, "{}", *text)?,
+            Format::Json => screen::json(
+                out,
+                &IssuedOut { ticket_id: issued.id.to_string(), ticket: &text, uses, not_after_unix_s: not_after },
+            )?,
+        }
+        Ok(())
+    }
+
+    fn offer(&self, key: &SigningKey, now: UnixMillis) -> Offer {
+        Offer {
+            key: model::TicketPubKey(key.public()),
+            uses: self.uses,
+            not_after: UnixSeconds((now.0 / 1000).saturating_add(self.lasts.as_secs())),
+            role: self.role,
+            kubernetes: self.kubernetes.iter().copied().collect(),
+            machine: None,
+            node_name: self.node_name.clone(),
+        }
+    }
+}
+
+async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let (mut session, _) = context.open().await?;
+    let listed = session.tickets().await?;
+    let now = session.status().await?.now;
+    match context.format {
+        Format::Json => screen::json(
+            out,
+            &TicketsOut {
+                old_since_unix_ms: listed.old_since.map(|at| at.0),
+                tickets: listed.rows.iter().map(|ticket| ticket_out(ticket, now)).collect(),
+            },
+        )?,
+        Format::Table => {
+            table(&listed, now).print(out)?;
+            super::old(listed.old_since, now, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// What the ticket still does.
+fn state(ticket: &ListedTicket, now: UnixMillis) -> &'static str {
+    match ticket.revoked {
+        Revoked::At(_) => "revoked",
+        Revoked::No if ticket.used >= ticket.uses => "used up",
+        Revoked::No if ticket.not_after.0 <= now.0 / 1000 => "expired",
+        Revoked::No => "admits",
+    }
+}
+
+fn table(listed: &Listed<ListedTicket>, now: UnixMillis) -> Table<7> {
+    let mut table = Table::new(["TICKET", "STATE", "USED", "ENDS IN", "ROLE", "KUBERNETES", "NAME"]);
+    for ticket in &listed.rows {
+        let left = (ticket.not_after.0.saturating_mul(1000)).saturating_sub(now.0);
+        table.row([
+            ticket.id.to_string(),
+            state(ticket, now).to_owned(),
+            format!("{} of {}", ticket.used, ticket.uses),
+            if left == 0 { "-".to_owned() } else { screen::span(left) },
+            ticket.role.to_string(),
+            super::roles(&ticket.kubernetes),
+            ticket.node_name.clone().unwrap_or_else(|| "-".to_owned()),
+        ]);
+    }
+    table
+}
+
+fn ticket_out(ticket: &ListedTicket, now: UnixMillis) -> TicketOut {
+    TicketOut {
+        ticket_id: ticket.id.to_string(),
+        state: state(ticket, now),
+        uses: ticket.uses,
+        used: ticket.used,
+        not_after_unix_s: ticket.not_after.0,
+        role: ticket.role.to_string(),
+        kubernetes_roles: ticket.kubernetes.iter().map(ToString::to_string).collect(),
+        node_name: ticket.node_name.clone(),
+        issued_at_unix_s: ticket.issued_at.0,
+        revoked_at_unix_s: match ticket.revoked {
+            Revoked::No => None,
+            Revoked::At(at) => Some(at.0),
+        },
+    }
+}
+
+fn role() -> impl TypedValueParser<Value = ClusterRole> {
+    PossibleValuesParser::new(ClusterRole::ALL.iter().map(|role| role.word()))
+        .map(|word| ClusterRole::from_word(&word).unwrap_or(ClusterRole::Node))
+}
+
+fn kubernetes() -> impl TypedValueParser<Value = KubernetesRole> {
+    PossibleValuesParser::new(KubernetesRole::ALL.iter().map(|role| role.word()))
+        .map(|word| KubernetesRole::from_word(&word).unwrap_or(KubernetesRole::Worker))
+}
+
+fn node_name(text: &str) -> Result<NodeName, BadNodeName> {
+    NodeName::chosen(text)
+}
+
+fn ticket_id(text: &str) -> Result<TicketId, String> {
+    text.parse().map_err(|_| "a ticket's id is 32 hex digits".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(used: u32, not_after: u64, revoked: Revoked) -> ListedTicket {
+        ListedTicket {
+            id: TicketId([1; 16]),
+            uses: 2,
+            used,
+            not_after: UnixSeconds(not_after),
+            role: ClusterRole::Node,
+            kubernetes: [KubernetesRole::Worker].into(),
+            node_name: None,
+            issued_at: UnixSeconds(1),
+            revoked,
+        }
+    }
+
+    #[test]
+    fn a_ticket_is_listed_with_what_it_still_does() {
+        let now = UnixMillis(10_000);
+        let revoked = Revoked::At(UnixSeconds(5));
+        let rows = [
+            ticket(0, 70, Revoked::No),
+            ticket(2, 70, Revoked::No),
+            ticket(1, 10, Revoked::No),
+            ticket(0, 70, revoked),
+        ];
+        let states: Vec<_> = rows.iter().map(|row| state(row, now)).collect();
+        assert_eq!(states, ["admits", "used up", "expired", "revoked"]);
+        let mut text = Vec::new();
+        table(&Listed { old_since: None, rows: rows[..1].to_vec() }, now).print(&mut text).unwrap();
+        let id = "01".repeat(16);
+        let expected = format!(
+            "TICKET                            STATE   USED    ENDS IN  ROLE  KUBERNETES  NAME\n\
+             {id}  admits  0 of 2  1m00s    node  worker      -\n"
+        );
+        assert_eq!(String::from_utf8(text).unwrap(), expected);
+    }
+}

@@ -1,0 +1,363 @@
+//! What owners ask of the cluster's records: machines and tickets as they are listed, and a ticket that is issued.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use cluster::record::{Machine, Revoked, Standing, TicketRecord, UnixSeconds};
+use cluster::request::Offer;
+use model::{ClusterRole, KubernetesRole, MachineId, MachinePubKey, NodeName, TicketId, TicketPubKey};
+
+use crate::malformed::{fixed, known};
+use crate::{Malformed, Problem, UnixMillis, wire};
+
+/// A piece of a list, and since when it may be old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed<T> {
+    /// None while the coordinator sees every change.
+    pub old_since: Option<UnixMillis>,
+    /// The piece.
+    pub rows: Vec<T>,
+}
+
+/// A machine of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedMachine {
+    /// Who.
+    pub id: MachineId,
+    /// Host name and Kubernetes node name.
+    pub name: String,
+    /// What it does for the cluster.
+    pub role: ClusterRole,
+    /// What it does for Kubernetes.
+    pub kubernetes: BTreeSet<KubernetesRole>,
+    /// How far it belongs to the cluster.
+    pub standing: Standing,
+    /// What it runs, as it said last.
+    pub version: String,
+    /// Its address in the VPN.
+    pub vpn_ip: Ipv4Addr,
+    /// Where it is reached from outside, as it said last.
+    pub addresses: Vec<String>,
+    /// When it was heard of last; none where nobody knows.
+    pub last_seen: Option<UnixMillis>,
+}
+
+/// A ticket of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTicket {
+    /// Which.
+    pub id: TicketId,
+    /// How many machines it may admit.
+    pub uses: u32,
+    /// How many it has admitted.
+    pub used: u32,
+    /// From when on it admits nobody.
+    pub not_after: UnixSeconds,
+    /// What the machines become.
+    pub role: ClusterRole,
+    /// What they do for Kubernetes.
+    pub kubernetes: BTreeSet<KubernetesRole>,
+    /// What its one machine is called.
+    pub node_name: Option<String>,
+    /// When it was issued.
+    pub issued_at: UnixSeconds,
+    /// Whether it was taken back.
+    pub revoked: Revoked,
+}
+
+/// A ticket that was issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewTicket {
+    /// Which.
+    pub id: TicketId,
+    /// Where coordinators are: who holds the ticket goes there.
+    pub coordinators: Vec<String>,
+}
+
+impl ListedMachine {
+    /// As a record has it.
+    #[must_use]
+    pub fn of(machine: &Machine, last_seen: Option<UnixMillis>) -> Self {
+        Self {
+            id: machine.id(),
+            name: machine.name.as_str().to_owned(),
+            role: machine.role,
+            kubernetes: machine.kubernetes.clone(),
+            standing: machine.standing,
+            version: machine.release.to_string(),
+            vpn_ip: machine.vpn_ip,
+            addresses: machine.endpoints.reported.iter().map(|it| it.host().to_owned()).collect(),
+            last_seen,
+        }
+    }
+}
+
+impl ListedTicket {
+    /// As a record has it.
+    #[must_use]
+    pub fn of(ticket: &TicketRecord) -> Self {
+        Self {
+            id: ticket.id(),
+            uses: ticket.uses,
+            used: ticket.used,
+            not_after: ticket.not_after,
+            role: ticket.role,
+            kubernetes: ticket.kubernetes.clone(),
+            node_name: ticket.node_name.as_ref().map(|name| name.as_str().to_owned()),
+            issued_at: ticket.issued_at,
+            revoked: ticket.revoked,
+        }
+    }
+}
+
+impl From<ListedMachine> for wire::ClusterMachine {
+    fn from(machine: ListedMachine) -> Self {
+        Self {
+            machine_id: machine.id.0.to_vec(),
+            name: machine.name,
+            role: wire::ClusterRole::from(machine.role).into(),
+            kubernetes_roles: numbers(&machine.kubernetes),
+            standing: wire::Standing::from(machine.standing).into(),
+            version: machine.version,
+            vpn_ip: machine.vpn_ip.into(),
+            addresses: machine.addresses,
+            last_seen_unix_ms: machine.last_seen.map(|at| at.0),
+        }
+    }
+}
+
+impl TryFrom<wire::ClusterMachine> for ListedMachine {
+    type Error = Malformed;
+
+    fn try_from(machine: wire::ClusterMachine) -> Result<Self, Malformed> {
+        Ok(Self {
+            id: MachineId(fixed("machine_id", &machine.machine_id)?),
+            role: known("role", machine.role().known())?,
+            kubernetes: roles(&machine.kubernetes_roles)?,
+            standing: known("standing", machine.standing().known())?,
+            name: machine.name,
+            version: machine.version,
+            vpn_ip: machine.vpn_ip.into(),
+            addresses: machine.addresses,
+            last_seen: machine.last_seen_unix_ms.map(UnixMillis),
+        })
+    }
+}
+
+impl From<ListedTicket> for wire::ClusterTicket {
+    fn from(ticket: ListedTicket) -> Self {
+        Self {
+            ticket_id: ticket.id.0.to_vec(),
+            uses: ticket.uses,
+            used: ticket.used,
+            not_after_unix_s: ticket.not_after.0,
+            role: wire::ClusterRole::from(ticket.role).into(),
+            kubernetes_roles: numbers(&ticket.kubernetes),
+            node_name: ticket.node_name,
+            issued_at_unix_s: ticket.issued_at.0,
+            revoked_at_unix_s: match ticket.revoked {
+                Revoked::No => None,
+                Revoked::At(at) => Some(at.0),
+            },
+        }
+    }
+}
+
+impl TryFrom<wire::ClusterTicket> for ListedTicket {
+    type Error = Malformed;
+
+    fn try_from(ticket: wire::ClusterTicket) -> Result<Self, Malformed> {
+        Ok(Self {
+            id: TicketId(fixed("ticket_id", &ticket.ticket_id)?),
+            uses: ticket.uses,
+            used: ticket.used,
+            not_after: UnixSeconds(ticket.not_after_unix_s),
+            role: known("role", ticket.role().known())?,
+            kubernetes: roles(&ticket.kubernetes_roles)?,
+            node_name: ticket.node_name,
+            issued_at: UnixSeconds(ticket.issued_at_unix_s),
+            revoked: ticket.revoked_at_unix_s.map_or(Revoked::No, |at| Revoked::At(UnixSeconds(at))),
+        })
+    }
+}
+
+impl From<Listed<ListedMachine>> for wire::ListMachinesResponse {
+    fn from(listed: Listed<ListedMachine>) -> Self {
+        let old_since_unix_ms = listed.old_since.map(|at| at.0);
+        Self { old_since_unix_ms, machines: listed.rows.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl TryFrom<wire::ListMachinesResponse> for Listed<ListedMachine> {
+    type Error = Malformed;
+
+    fn try_from(listed: wire::ListMachinesResponse) -> Result<Self, Malformed> {
+        let rows = listed.machines.into_iter().map(ListedMachine::try_from).collect::<Result<_, _>>()?;
+        Ok(Self { old_since: listed.old_since_unix_ms.map(UnixMillis), rows })
+    }
+}
+
+impl From<Listed<ListedTicket>> for wire::ListTicketsResponse {
+    fn from(listed: Listed<ListedTicket>) -> Self {
+        let old_since_unix_ms = listed.old_since.map(|at| at.0);
+        Self { old_since_unix_ms, tickets: listed.rows.into_iter().map(Into::into).collect() }
+    }
+}
+
+impl TryFrom<wire::ListTicketsResponse> for Listed<ListedTicket> {
+    type Error = Malformed;
+
+    fn try_from(listed: wire::ListTicketsResponse) -> Result<Self, Malformed> {
+        let rows = listed.tickets.into_iter().map(ListedTicket::try_from).collect::<Result<_, _>>()?;
+        Ok(Self { old_since: listed.old_since_unix_ms.map(UnixMillis), rows })
+    }
+}
+
+impl From<Offer> for wire::IssueTicketRequest {
+    fn from(offer: Offer) -> Self {
+        Self {
+            public_key: offer.key.0.to_vec(),
+            uses: offer.uses,
+            not_after_unix_s: offer.not_after.0,
+            role: wire::ClusterRole::from(offer.role).into(),
+            kubernetes_roles: numbers(&offer.kubernetes),
+            machine_public_key: offer.machine.map(|key| key.0.to_vec()),
+            node_name: offer.node_name.map(|name| name.as_str().to_owned()),
+        }
+    }
+}
+
+impl TryFrom<wire::IssueTicketRequest> for Offer {
+    type Error = Malformed;
+
+    fn try_from(request: wire::IssueTicketRequest) -> Result<Self, Malformed> {
+        let machine = request.machine_public_key.as_deref().map(|key| fixed("machine_public_key", key)).transpose()?;
+        let name = |text: &str| NodeName::chosen(text).map_err(|_| Malformed::new("node_name", Problem::Unusable));
+        Ok(Self {
+            key: TicketPubKey(fixed("public_key", &request.public_key)?),
+            uses: request.uses,
+            not_after: UnixSeconds(request.not_after_unix_s),
+            role: known("role", request.role().known())?,
+            kubernetes: roles(&request.kubernetes_roles)?,
+            machine: machine.map(MachinePubKey),
+            node_name: request.node_name.as_deref().map(name).transpose()?,
+        })
+    }
+}
+
+impl From<NewTicket> for wire::IssueTicketResponse {
+    fn from(ticket: NewTicket) -> Self {
+        Self { ticket_id: ticket.id.0.to_vec(), coordinator_endpoints: ticket.coordinators }
+    }
+}
+
+impl TryFrom<wire::IssueTicketResponse> for NewTicket {
+    type Error = Malformed;
+
+    fn try_from(answer: wire::IssueTicketResponse) -> Result<Self, Malformed> {
+        Ok(Self { id: TicketId(fixed("ticket_id", &answer.ticket_id)?), coordinators: answer.coordinator_endpoints })
+    }
+}
+
+impl From<TicketId> for wire::RevokeTicketRequest {
+    fn from(id: TicketId) -> Self {
+        Self { ticket_id: id.0.to_vec() }
+    }
+}
+
+impl TryFrom<wire::RevokeTicketRequest> for TicketId {
+    type Error = Malformed;
+
+    fn try_from(request: wire::RevokeTicketRequest) -> Result<Self, Malformed> {
+        fixed("ticket_id", &request.ticket_id).map(Self)
+    }
+}
+
+fn numbers(roles: &BTreeSet<KubernetesRole>) -> Vec<i32> {
+    roles.iter().map(|role| wire::KubernetesRole::from(*role).into()).collect()
+}
+
+fn roles(numbers: &[i32]) -> Result<BTreeSet<KubernetesRole>, Malformed> {
+    let role = |number: &i32| wire::KubernetesRole::try_from(*number).ok().and_then(wire::KubernetesRole::known);
+    numbers.iter().map(|number| known("kubernetes_roles", role(number))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(standing: Standing, last_seen: Option<UnixMillis>) -> ListedMachine {
+        ListedMachine {
+            id: MachineId([1; 16]),
+            name: "m1".to_owned(),
+            role: ClusterRole::Coordinator,
+            kubernetes: KubernetesRole::ALL.iter().copied().collect(),
+            standing,
+            version: "0.1.0".to_owned(),
+            vpn_ip: Ipv4Addr::new(10, 118, 0, 1),
+            addresses: vec!["192.0.2.1".to_owned()],
+            last_seen,
+        }
+    }
+
+    fn ticket(revoked: Revoked, node_name: Option<&str>) -> ListedTicket {
+        ListedTicket {
+            id: TicketId([2; 16]),
+            uses: 3,
+            used: 1,
+            not_after: UnixSeconds(5),
+            role: ClusterRole::Node,
+            kubernetes: [KubernetesRole::Worker].into(),
+            node_name: node_name.map(str::to_owned),
+            issued_at: UnixSeconds(4),
+            revoked,
+        }
+    }
+
+    #[test]
+    fn lists_cross_the_wire() {
+        let seen = [None, Some(UnixMillis(7))];
+        for (standing, last_seen) in Standing::ALL.into_iter().zip(seen.into_iter().cycle()) {
+            let listed = Listed { old_since: last_seen, rows: vec![machine(standing, last_seen)] };
+            assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
+        }
+        let rows = vec![ticket(Revoked::No, Some("one")), ticket(Revoked::At(UnixSeconds(9)), None)];
+        let listed = Listed { old_since: None, rows };
+        assert_eq!(wire::ListTicketsResponse::from(listed.clone()).try_into(), Ok(listed));
+    }
+
+    #[test]
+    fn what_is_issued_and_revoked_crosses_the_wire() {
+        let offer = Offer {
+            key: TicketPubKey([1; 32]),
+            uses: 1,
+            not_after: UnixSeconds(9),
+            role: ClusterRole::Coordinator,
+            kubernetes: [].into(),
+            machine: Some(MachinePubKey([3; 32])),
+            node_name: NodeName::chosen("one").ok(),
+        };
+        assert_eq!(wire::IssueTicketRequest::from(offer.clone()).try_into(), Ok(offer.clone()));
+        let new = NewTicket { id: TicketId([4; 16]), coordinators: vec!["192.0.2.1:7836".to_owned()] };
+        assert_eq!(wire::IssueTicketResponse::from(new.clone()).try_into(), Ok(new));
+        assert_eq!(wire::RevokeTicketRequest::from(TicketId([4; 16])).try_into(), Ok(TicketId([4; 16])));
+        let edited = |edit: fn(&mut wire::IssueTicketRequest)| {
+            let mut request = wire::IssueTicketRequest::from(offer.clone());
+            edit(&mut request);
+            Offer::try_from(request).map_err(|malformed| malformed.to_string())
+        };
+        for (edit, message) in [
+            (
+                |it: &mut wire::IssueTicketRequest| it.public_key.push(0),
+                "field `public_key` has 33 bytes instead of 32",
+            ),
+            (|it| it.role = 0, "field `role` has a value this version does not know"),
+            (|it| it.kubernetes_roles = vec![3], "field `kubernetes_roles` has a value this version does not know"),
+            (|it| it.machine_public_key = Some(vec![]), "field `machine_public_key` has 0 bytes instead of 32"),
+            (|it| it.node_name = Some("A".to_owned()), "field `node_name` cannot be used"),
+        ] as [(fn(&mut wire::IssueTicketRequest), &str); 5]
+        {
+            assert_eq!(edited(edit), Err(message.to_owned()));
+        }
+    }
+}

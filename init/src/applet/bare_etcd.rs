@@ -1,0 +1,71 @@
+//! This machine's etcd as others than PID 1 meet it, for the debug profile's test: as the apiserver that somebody took over,
+//! as a member of etcd, and as somebody without a certificate.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+
+use cluster::key::{Key, PREFIX};
+use etcd::wire::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
+use model::{Chain, NodeName};
+use pki::{Authority, AuthorityKind, Identity, Profile, UnixTime};
+
+use crate::consensus::link::{Link, NoAnswer};
+use crate::runtime::clock;
+use crate::runtime::tls::Clock;
+
+/// What each of them is answered, one line a question.
+pub(super) fn asked_by_others() -> io::Result<Vec<String>> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ask())
+}
+
+async fn ask() -> io::Result<Vec<String>> {
+    let file = |name: &str| fs::read(format!("/data/cairn/etcd.{name}"));
+    let authority = Authority::load(AuthorityKind::Etcd, &file("crt")?, &file("key")?).map_err(io::Error::other)?;
+    let node = NodeName::chosen("root").map_err(io::Error::other)?;
+    let member = Profile::EtcdPeer { node: &node, vpn: Ipv4Addr::LOCALHOST };
+    let mut lines = Vec::new();
+    for (who, profile) in
+        [("apiserver", Some(Profile::EtcdApiserverClient)), ("member", Some(member)), ("nobody", None)]
+    {
+        let link = link(&authority, profile).map_err(io::Error::other)?;
+        let registry = "/registry/cairn-test";
+        for (what, outcome) in [
+            ("read /registry/", read(&link, "/registry/").await),
+            ("write /registry/", write(&link, registry.into()).await),
+            ("delete /registry/", delete(&link, registry.into()).await),
+            ("read /cairn/", read(&link, PREFIX).await),
+            ("write /cairn/", write(&link, Key::Version.bytes()).await),
+            ("delete /cairn/", delete(&link, Key::Version.bytes()).await),
+            ("watch /cairn/", link.watch(0).await.map(drop)),
+        ] {
+            let outcome = outcome.map_or_else(|refused| Chain(&refused).to_string(), |()| String::from("granted"));
+            lines.push(format!("{who}: {what}: {outcome}"));
+        }
+    }
+    Ok(lines)
+}
+
+fn link(authority: &Authority, profile: Option<Profile<'_>>) -> Result<Link, Box<dyn std::error::Error + Send + Sync>> {
+    let now = UnixTime::since_unix_epoch(clock::unix());
+    let issued = profile.map(|profile| authority.issue_with_key(&profile, now)).transpose()?;
+    let identity = issued.as_ref().map(|it| Identity { chain: vec![it.certificate.clone()], key: &it.key });
+    let tls = pki::server_auth::under_authority(authority.certificate().clone(), identity, Arc::new(Clock))?;
+    Ok(Link::to(SocketAddrV4::new(Ipv4Addr::LOCALHOST, model::ETCD_CLIENT_PORT), tls))
+}
+
+async fn read(link: &Link, prefix: &str) -> Result<(), NoAnswer> {
+    let asked = RangeRequest { key: prefix.into(), range_end: etcd::behind(prefix), ..RangeRequest::default() };
+    link.range(asked).await.map(drop)
+}
+
+async fn write(link: &Link, key: Vec<u8>) -> Result<(), NoAnswer> {
+    let put = request_op::Request::RequestPut(PutRequest { key, value: vec![1] });
+    let success = vec![RequestOp { request: Some(put) }];
+    link.transact(TxnRequest { success, ..TxnRequest::default() }).await.map(drop)
+}
+
+async fn delete(link: &Link, key: Vec<u8>) -> Result<(), NoAnswer> {
+    link.delete(DeleteRangeRequest { key, range_end: vec![] }).await.map(drop)
+}

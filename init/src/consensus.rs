@@ -1,0 +1,174 @@
+//! The cluster's records on a coordinator: its copy of what is in etcd, and every change of it. What is decided is the crate
+//! `cluster`'s; this room carries it out, over this machine's own etcd.
+//!
+//! ```text
+//!   etcd ──Reading, watch──► keep ──► view ──────────────────► API: lists
+//!     ▲                                │ propose
+//!     └──── transaction ◄── decide ◄───┴──── API: changes; the first machine's own record
+//! ```
+//! Any coordinator decides: when another was first, it is decided again over what that one changed.
+
+mod admit;
+mod first;
+mod keep;
+pub(crate) mod link;
+mod users;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::UnixMillis;
+use cluster::decision::{Decision, Next};
+use cluster::record::UnixSeconds;
+use cluster::request::Request;
+use cluster::txn::Granted;
+use cluster::{Denied, View};
+use pki::{Identity, Profile, UnixTime};
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use crate::enrolment::Authorities;
+use crate::runtime::clock;
+use crate::runtime::tls::Clock;
+
+pub(crate) use first::First;
+use link::{Link, NoAnswer};
+pub(crate) use users::known as etcd_users;
+
+/// Who asks for a change waits so long for those before, and so long for what others have just changed.
+const TURN: Duration = Duration::from_secs(10);
+
+/// Why there is no link to etcd.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No certificate for its user.
+    #[error("issue a certificate for etcd's user")]
+    Issue(#[from] pki::IssueError),
+    /// TLS could not be configured.
+    #[error("configure a client of etcd")]
+    Tls(#[from] pki::TlsError),
+}
+
+/// The records; clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Records {
+    link: Link,
+    seen: Arc<watch::Sender<Seen>>,
+    /// One request at a time: two of one coordinator would only be in each other's way.
+    turn: Arc<Mutex<()>>,
+    first: Arc<First>,
+    /// What is signed for machines that are let in.
+    authorities: Arc<Authorities>,
+}
+
+/// What was seen of etcd, and since when nothing more was.
+#[derive(Debug, Default)]
+struct Seen {
+    /// None before everything was read once in this boot.
+    view: Option<View>,
+    /// None while the watch runs.
+    lost: Option<UnixMillis>,
+}
+
+/// Why a request was not granted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotGranted {
+    /// It is decided: no.
+    #[error("{0}; nothing was changed")]
+    Denied(Denied),
+    /// This machine has no records, or not yet.
+    #[error(transparent)]
+    Unread(#[from] Unread),
+    /// Too many ask for changes.
+    #[error("too many changes are asked for at a time; nothing was changed; try again")]
+    Busy,
+    /// Others were first each time.
+    #[error("other coordinators were first each time; nothing was changed; try again")]
+    OthersFirst,
+    /// etcd did not say what became of it.
+    #[error(
+        "etcd gives no answer ({0}); whether it was done is not known; ask again: what is asked twice is done once"
+    )]
+    Unanswered(#[from] NoAnswer),
+}
+
+/// The records were not read in this boot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the cluster's records are not read yet; nothing was done; try again when etcd is ready")]
+pub(crate) struct Unread;
+
+impl Records {
+    /// Over this machine's own etcd, which asks who calls; `first` is what it writes if nobody has.
+    ///
+    /// # Errors
+    /// [`Error`] names the step.
+    pub(crate) fn of(authorities: &Arc<Authorities>, first: First) -> Result<Self, Error> {
+        let now = UnixTime::since_unix_epoch(clock::unix());
+        let issued = authorities.etcd.issue_with_key(&Profile::EtcdMachineClient, now)?;
+        let identity = Identity { chain: vec![issued.certificate.clone()], key: &issued.key };
+        let authority = authorities.etcd.certificate().clone();
+        let tls = pki::server_auth::under_authority(authority, Some(identity), Arc::new(Clock))?;
+        let etcd = SocketAddrV4::new(Ipv4Addr::LOCALHOST, model::ETCD_CLIENT_PORT);
+        Ok(Self {
+            link: Link::to(etcd, tls),
+            seen: Arc::default(),
+            turn: Arc::default(),
+            first: Arc::new(first),
+            authorities: authorities.clone(),
+        })
+    }
+
+    /// Makes etcd's users and has it ask who calls, once and for good.
+    pub(crate) async fn make_users(self) -> Result<(), users::Error> {
+        users::make(&self.link).await
+    }
+
+    /// Keeps the copy up until that fails; begun again, it reads everything again.
+    pub(crate) async fn keep(self) -> Result<(), keep::Lost> {
+        keep::keep(&self).await
+    }
+
+    /// Answers a question about what was seen, and says since when it may be old. `question` must not come back here.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub(crate) fn read<T>(&self, question: impl FnOnce(&View, Option<UnixMillis>) -> T) -> Result<T, Unread> {
+        let seen = self.seen.borrow();
+        seen.view.as_ref().map(|view| question(view, seen.lost)).ok_or(Unread)
+    }
+
+    /// Decides a request and has etcd take what comes of it. What was written is seen before it is told.
+    ///
+    /// # Errors
+    /// [`NotGranted`].
+    pub(crate) async fn decide(&self, request: Request) -> Result<Granted, NotGranted> {
+        let _turn = timeout(TURN, self.turn.lock()).await.map_err(|_| NotGranted::Busy)?;
+        let mut decision = Decision::new(request);
+        loop {
+            let now = UnixSeconds(clock::unix().as_secs());
+            let proposal = self.read(|view, _| decision.propose(view.state(), now))?;
+            let (outcome, revision) = self.link.commit(proposal.txn()).await?;
+            let written = proposal.txn().writes();
+            match decision.after(proposal, outcome) {
+                Next::Answer(answer) => {
+                    if written && answer.is_ok() {
+                        let _later_if_the_watch_is_slow = self.sees(revision).await;
+                    }
+                    return answer.map_err(NotGranted::Denied);
+                }
+                Next::Again { seen } => {
+                    let _proposed_again_all_the_same = self.sees(seen).await;
+                }
+                Next::GiveUp => return Err(NotGranted::OthersFirst),
+            }
+        }
+    }
+
+    /// Waits until the copy is of this revision; whether it came to that.
+    async fn sees(&self, revision: u64) -> bool {
+        let mut seen = self.seen.subscribe();
+        let reached = seen.wait_for(|seen| seen.view.as_ref().is_some_and(|view| view.revision() >= revision));
+        timeout(TURN, reached).await.is_ok_and(|reached| reached.is_ok())
+    }
+}

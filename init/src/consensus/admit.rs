@@ -1,0 +1,101 @@
+//! What a machine is given that a ticket let in: everything it needs to become a member, made of the records and of what this
+//! coordinator signs with. Admits nobody: that was decided and written before.
+
+use cluster::peer::Peer;
+use cluster::record::{Cluster, Machine, UnixSeconds};
+use cluster::redeem::{Answer, MOST_PEERS};
+use cluster::state::{PeerVersion, State};
+use keys::directory::{Coordinator, Directory};
+use model::{Assignment, BadAssignment, MachineId, PUBLIC_API_PORT};
+use pki::{Profile, PublicKey, UnixTime};
+use zeroize::Zeroizing;
+
+use super::{Records, Unread};
+use crate::enrolment::{self, LoadError, MakeError};
+use crate::runtime::clock;
+
+/// Why an admitted machine cannot be given what it needs. It may ask again.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotGiven {
+    /// The records were not read.
+    #[error(transparent)]
+    Unread(#[from] Unread),
+    /// It is not there any more.
+    #[error("find the machine's record")]
+    Gone,
+    /// No machine can be assigned this.
+    #[error("read what the machine is assigned")]
+    Assignment(#[from] BadAssignment),
+    /// No certificate.
+    #[error("issue the machine's certificate")]
+    Issue(#[from] pki::IssueError),
+    /// No directory.
+    #[error("sign the directory")]
+    Sign(#[from] MakeError),
+    /// No cluster key.
+    #[error("derive the disk's cluster key")]
+    ClusterKey(#[from] LoadError),
+}
+
+/// What the records say.
+struct Recorded {
+    machine: Machine,
+    cluster: Cluster,
+    directory: Directory,
+    peer_version: PeerVersion,
+    peers: Vec<Peer>,
+}
+
+impl Records {
+    /// The bytes of the answer to `machine`, which is admitted.
+    ///
+    /// # Errors
+    /// [`NotGiven`].
+    pub(crate) async fn answer(&self, machine: MachineId) -> Result<Zeroizing<Vec<u8>>, NotGiven> {
+        let recorded = self.read(|view, _| recorded(view.state(), &machine))?.ok_or(NotGiven::Gone)?;
+        let Recorded { machine, cluster, directory, peer_version, peers } = recorded;
+        let (now, authority) = (clock::unix(), &self.authorities.cairn);
+        let profile = Profile::Machine { machine: machine.id(), cluster: cluster.id, role: machine.role };
+        let key = PublicKey::from_ed25519(machine.key.0);
+        let certificate = authority.issue(&profile, &key, UnixTime::since_unix_epoch(now))?;
+        let unsigned = directory.unsigned();
+        let signature = enrolment::sign(authority, &unsigned.to_sign())?;
+        let generation = machine.generations.newest();
+        let answer = Answer {
+            time: UnixSeconds(now.as_secs()),
+            certificate: certificate.to_vec(),
+            ca_certificate: authority.certificate().to_vec(),
+            owners: cluster.owners,
+            level: cluster.policy.level,
+            cold_start: cluster.policy.cold_start,
+            vpn_prefix: cluster.vpn_prefix,
+            pods_prefix: cluster.pods_prefix,
+            node_name: machine.name,
+            assignment: Assignment::new(machine.vpn_ip, machine.role, machine.kubernetes, machine.pods)?,
+            key_generation: generation,
+            cluster_key: enrolment::cluster_key(cluster.id, machine.disk, generation).await?,
+            directory: unsigned.signed(signature),
+            peer_version,
+            peers,
+        };
+        Ok(answer.encode())
+    }
+}
+
+/// Where coordinators are, and whom the machine hears of first: them, then others.
+fn recorded(state: &State, id: &MachineId) -> Option<Recorded> {
+    let machine = state.machine(id).filter(|machine| machine.belongs())?.clone();
+    let cluster = state.cluster()?.clone();
+    let others = || state.machines().map(|(_, other)| other).filter(|other| other.belongs() && other.id() != *id);
+    let coordinators = || others().filter(|other| other.coordinates());
+    let nodes = others().filter(|other| !other.coordinates());
+    let peers = coordinators().chain(nodes).take(MOST_PEERS).map(Peer::of).collect();
+    let peer_version = state.peer_version();
+    let coordinator = |machine: &Machine| Coordinator {
+        machine: machine.id(),
+        endpoints: machine.endpoints.reported.iter().map(|it| it.with_port(PUBLIC_API_PORT).to_string()).collect(),
+    };
+    let coordinators = coordinators().map(coordinator).collect();
+    let directory = Directory { cluster: cluster.id, version: peer_version.revision, coordinators };
+    Some(Recorded { machine, cluster, directory, peer_version, peers })
+}

@@ -1,0 +1,126 @@
+//! What a cluster's first machine writes into its records, and what any coordinator says of itself at each boot. Made of its
+//! seal, its assignment and its facts; a cluster that was created before there were records gets the same.
+
+use std::net::SocketAddrV4;
+
+use cluster::record::{
+    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
+};
+use cluster::request::{Creation, Request};
+use enrol::member::Recorded;
+use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
+use keys::recovery::RecoveryPubKey;
+use model::{
+    Assignment, ClusterId, ColdStart, Ipv4Prefix, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, VpnPubKey,
+};
+use tokio::sync::watch;
+
+use crate::enrolment::Member;
+use crate::facts::{Facts, Now};
+use crate::version::VERSION;
+
+/// A coordinator, as it knows itself.
+#[derive(Debug)]
+pub(crate) struct First {
+    key: MachinePubKey,
+    name: NodeName,
+    cluster: ClusterId,
+    owner: OwnerPubKey,
+    assignment: Assignment,
+    vpn_key: VpnPubKey,
+    vpn_prefix: Ipv4Prefix,
+    cold_start: ColdStart,
+    recorded: Recorded,
+    facts: Facts,
+}
+
+impl First {
+    /// Of a member; `facts` say what it runs, and where it may be reached.
+    pub(crate) fn of(member: &Member, facts: &Facts) -> Self {
+        let identity = &member.identity;
+        Self {
+            key: MachinePubKey(identity.key.public()),
+            name: identity.name.clone(),
+            cluster: identity.holder.cluster,
+            owner: OwnerPubKey(member.owners[0]),
+            assignment: member.assignment.clone(),
+            // WireGuard's are X25519's, as the owner's for recovery are.
+            vpn_key: VpnPubKey(*RecoveryPubKey::of(&member.vpn_key.0).bytes()),
+            vpn_prefix: member.vpn_prefix,
+            cold_start: member.cold_start,
+            recorded: member.recorded.clone(),
+            facts: facts.clone(),
+        }
+    }
+
+    /// The cluster with its first machine, at Unix time `now`.
+    pub(super) fn creation(&self, now: u64) -> Creation {
+        let Recorded { owner_recovery, disk, level, key_generation, storage_key_name } = self.recorded.clone();
+        let (now, boot) = (UnixSeconds(now), self.facts.boot());
+        let cluster = Cluster {
+            id: self.cluster,
+            vpn_prefix: self.vpn_prefix,
+            pods_prefix: POD_PREFIX,
+            policy: Policy { level, cold_start: self.cold_start, oldest_release: release() },
+            owners: vec![Owner { key: self.owner, recovery: owner_recovery }],
+            recoveries: 0,
+            // Behind the first machine's.
+            next_address: 2,
+            next_pods: 1,
+        };
+        let machine = Machine {
+            key: self.key,
+            name: self.name.clone(),
+            role: self.assignment.role(),
+            kubernetes: self.assignment.kubernetes().clone(),
+            standing: Standing::Member,
+            vpn_ip: self.assignment.vpn_ip(),
+            pods: self.assignment.pods(),
+            vpn_key: self.vpn_key,
+            disk,
+            generations: Generations::One(key_generation),
+            level,
+            boot_class: boot.class,
+            release: release(),
+            root_hash: boot.root_hash,
+            storage_key_name,
+            endpoints: Endpoints { reported: self.endpoints(), observed: vec![] },
+            admission: Admission::Owner(self.owner),
+            times: Times { admitted: now, member: Some(now), removed: None },
+        };
+        Creation { cluster, machine }
+    }
+
+    /// What the machine says of itself.
+    pub(super) fn announces(&self) -> Request {
+        Request::Announce { machine: self.key, release: release(), endpoints: self.endpoints() }
+    }
+
+    /// Where it may be reached now.
+    pub(super) fn endpoints(&self) -> Vec<Endpoint> {
+        self.facts.read(endpoints)
+    }
+
+    /// Tells when that may have changed.
+    pub(super) fn facts(&self) -> watch::Receiver<Now> {
+        self.facts.watch()
+    }
+}
+
+/// What this image is.
+fn release() -> Release {
+    Release::read(VERSION).expect("our own version is three numbers")
+}
+
+/// Where the machine's WireGuard is reached: as many places as a record has room for, each once.
+fn endpoints(now: &Now) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    for link in &now.links {
+        let text = SocketAddrV4::new(link.address.ip, model::VPN_PORT).to_string();
+        let endpoint = Endpoint::read(&text).expect("an address and a port are an endpoint");
+        if endpoints.len() < MOST_ENDPOINTS && !endpoints.contains(&endpoint) {
+            endpoints.push(endpoint);
+        }
+    }
+    endpoints
+}

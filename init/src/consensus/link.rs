@@ -1,0 +1,127 @@
+//! The connection to this machine's etcd: one, over TLS, made again when it is lost; every question has a deadline.
+
+use std::io;
+use std::net::{IpAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::txn::{Outcome, Txn};
+use etcd::wire::etcdserverpb::{
+    DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchResponse,
+};
+use etcd::{AuthClient, BadAnswer, KvClient, Reading, WatchClient};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Request, Status, Streaming};
+use tower::service_fn;
+
+/// Longer than etcd itself tries (5 s, and two elections): what it says is better than our guess.
+const ANSWERS: Duration = Duration::from_secs(10);
+/// Under emulation on a busy host a handshake takes a second.
+const CONNECTS: Duration = Duration::from_secs(5);
+/// etcd takes one ping in 5 s (`--grpc-keepalive-min-time`).
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Why etcd's word is not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoAnswer {
+    /// It said no, or could not be asked.
+    #[error("{0}")]
+    Refused(#[source] Box<Status>),
+    /// It said nothing.
+    #[error("nothing within {} s", ANSWERS.as_secs())]
+    Silent,
+    /// It said what no etcd says.
+    #[error(transparent)]
+    Answer(#[from] BadAnswer),
+}
+
+impl From<Status> for NoAnswer {
+    fn from(status: Status) -> Self {
+        Self::Refused(Box::new(status))
+    }
+}
+
+/// The connection; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Link(Channel);
+
+impl Link {
+    /// To etcd at `address`; connects when it is asked something.
+    pub(crate) fn to(address: SocketAddrV4, mut tls: ClientConfig) -> Self {
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        let tls = TlsConnector::from(Arc::new(tls));
+        let connect = service_fn(move |_: Uri| {
+            let tls = tls.clone();
+            async move {
+                let tcp = TcpStream::connect(address).await?;
+                tcp.set_nodelay(true)?;
+                let name = ServerName::from(IpAddr::from(*address.ip()));
+                Ok::<_, io::Error>(TokioIo::new(tls.connect(name, tcp).await?))
+            }
+        });
+        // The authority of requests says nothing: TLS has said whom we speak to.
+        let endpoint = Endpoint::from_static("https://etcd.cairn.internal")
+            .connect_timeout(CONNECTS)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE);
+        Self(endpoint.connect_with_connector_lazy(connect))
+    }
+
+    /// Commits; what became of it, and the revision that etcd then had.
+    pub(super) async fn commit(&self, txn: &Txn) -> Result<(Outcome, u64), NoAnswer> {
+        let answer = self.transact(etcd::transaction(txn)).await?;
+        let revision = answer.header.as_ref().ok_or(BadAnswer::Missing("header"))?.revision;
+        let revision = u64::try_from(revision).map_err(|_| BadAnswer::Revision)?;
+        Ok((etcd::outcome(&answer)?, revision))
+    }
+
+    /// Asks for a transaction that is one already.
+    pub(crate) async fn transact(&self, asked: TxnRequest) -> Result<TxnResponse, NoAnswer> {
+        in_time(self.keys().txn(asked)).await
+    }
+
+    /// Asks for keys.
+    pub(crate) async fn range(&self, asked: RangeRequest) -> Result<RangeResponse, NoAnswer> {
+        in_time(self.keys().range(asked)).await
+    }
+
+    /// Deletes keys that nothing is decided by.
+    pub(crate) async fn delete(&self, asked: DeleteRangeRequest) -> Result<DeleteRangeResponse, NoAnswer> {
+        in_time(self.keys().delete_range(asked)).await
+    }
+
+    /// Watches what is changed behind `revision`, as long as this etcd has a leader.
+    pub(crate) async fn watch(&self, revision: u64) -> Result<Streaming<WatchResponse>, NoAnswer> {
+        let mut client = WatchClient::new(self.0.clone()).max_decoding_message_size(Reading::MOST_BYTES);
+        // It is created by the first message; a stream without a second one stays open.
+        let asked =
+            tokio_stream::StreamExt::chain(tokio_stream::once(etcd::watch_from(revision)), tokio_stream::pending());
+        let mut asked = Request::new(asked);
+        asked.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        in_time(client.watch(asked)).await
+    }
+
+    /// To make users.
+    pub(super) fn users(&self) -> AuthClient<Channel> {
+        AuthClient::new(self.0.clone())
+    }
+
+    fn keys(&self) -> KvClient<Channel> {
+        KvClient::new(self.0.clone()).max_decoding_message_size(Reading::MOST_BYTES)
+    }
+}
+
+/// What etcd answers, if it does so in time.
+pub(super) async fn in_time<T>(asked: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Result<T, NoAnswer> {
+    match timeout(ANSWERS, asked).await {
+        Ok(answered) => Ok(answered?.into_inner()),
+        Err(_elapsed) => Err(NoAnswer::Silent),
+    }
+}

@@ -1,0 +1,150 @@
+//! What owners ask of the cluster's records: lists, in pieces; tickets, issued and revoked. Decides nothing: `consensus` does.
+
+use api::{Listed, ListedMachine, ListedTicket, NewTicket};
+use cluster::denied::Denied;
+use cluster::record::Standing;
+use cluster::request::{self, Asks, Offer};
+use cluster::txn::Granted;
+use cluster::{State, View};
+use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT, TicketId};
+use pki::client_auth::Who;
+use tonic::{Request, Status};
+
+use crate::consensus::{NotGranted, Records, Unread};
+use crate::runtime::clock;
+
+/// Rows of a piece: far below what an answer may have.
+const PIECE: usize = 500;
+
+/// The machine runs no etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this machine is no coordinator and has no records of the cluster; nothing was done; ask a coordinator")]
+pub(super) struct NoCoordinator;
+
+impl From<NoCoordinator> for Status {
+    fn from(error: NoCoordinator) -> Self {
+        Self::failed_precondition(error.to_string())
+    }
+}
+
+impl From<Unread> for Status {
+    fn from(error: Unread) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
+impl From<NotGranted> for Status {
+    fn from(error: NotGranted) -> Self {
+        let text = error.to_string();
+        match error {
+            NotGranted::Denied(Denied::UnknownTicket | Denied::UnknownMachine) => Self::not_found(text),
+            NotGranted::Denied(Denied::UnknownOwner) => Self::permission_denied(text),
+            NotGranted::Denied(_) => Self::failed_precondition(text),
+            NotGranted::Unread(_) | NotGranted::OthersFirst => Self::unavailable(text),
+            NotGranted::Busy => Self::resource_exhausted(text),
+            NotGranted::Unanswered(_) => Self::unknown(text),
+        }
+    }
+}
+
+/// All machines, by name; `this` is the one that answers.
+pub(super) fn machines(records: &Records, this: MachineId) -> Result<Vec<Listed<ListedMachine>>, Status> {
+    let now = clock::unix_millis();
+    let rows = |view: &View| {
+        let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, (*id == this).then_some(now));
+        let mut rows: Vec<_> = view.state().machines().map(row).collect();
+        // Those that were removed last.
+        rows.sort_by(|one, other| {
+            let order = |it: &ListedMachine| (it.standing == Standing::Removed, it.name.clone());
+            order(one).cmp(&order(other))
+        });
+        rows
+    };
+    Ok(records.read(|view, old_since| pieces(rows(view), old_since))?)
+}
+
+/// All tickets, the newest first.
+pub(super) fn tickets(records: &Records) -> Result<Vec<Listed<ListedTicket>>, Status> {
+    let rows = |view: &View| {
+        let mut rows: Vec<_> = view.state().tickets().map(|(_, ticket)| ListedTicket::of(ticket)).collect();
+        rows.sort_by(|one, other| (other.issued_at, one.id).cmp(&(one.issued_at, other.id)));
+        rows
+    };
+    Ok(records.read(|view, old_since| pieces(rows(view), old_since))?)
+}
+
+/// Issues a ticket; says where its holder has to go.
+pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> Result<NewTicket, Status> {
+    let granted = records.decide(request::Request::Owner { by, asks: Asks::IssueTicket(offer) }).await?;
+    let Granted::Ticket(id) = granted else { return Err(Status::internal("a ticket was asked for, and none granted")) };
+    Ok(NewTicket { id, coordinators: records.read(|view, _| coordinators(view.state()))? })
+}
+
+/// Revokes a ticket.
+pub(super) async fn revoke(records: &Records, by: OwnerPubKey, id: TicketId) -> Result<(), Status> {
+    records.decide(request::Request::Owner { by, asks: Asks::RevokeTicket(id) }).await?;
+    Ok(())
+}
+
+/// The owner who calls, as the access table has let them in.
+pub(super) fn owner<T>(request: &Request<T>) -> Result<OwnerPubKey, Status> {
+    let key = match request.extensions().get() {
+        Some(Who::Owner(key)) => key.as_ed25519(),
+        Some(Who::Stranger | Who::Machine(_)) | None => None,
+    };
+    key.map(OwnerPubKey).ok_or_else(|| Status::unauthenticated("no owner calls; nothing was done"))
+}
+
+/// Where the public APIs of coordinators are.
+fn coordinators(state: &State) -> Vec<String> {
+    let coordinators = state.machines().map(|(_, machine)| machine).filter(|machine| machine.coordinates());
+    let mut endpoints = Vec::new();
+    for endpoint in coordinators.flat_map(|machine| &machine.endpoints.reported) {
+        let endpoint = endpoint.with_port(PUBLIC_API_PORT).to_string();
+        if endpoints.len() < keys::endpoint::MOST_ENDPOINTS && !endpoints.contains(&endpoint) {
+            endpoints.push(endpoint);
+        }
+    }
+    endpoints
+}
+
+/// A list of no rows is one piece, too: it says how old it is.
+fn pieces<T>(rows: Vec<T>, old_since: Option<api::UnixMillis>) -> Vec<Listed<T>> {
+    let mut rows = rows.into_iter().peekable();
+    let mut pieces = Vec::new();
+    loop {
+        pieces.push(Listed { old_since, rows: rows.by_ref().take(PIECE).collect() });
+        if rows.peek().is_none() {
+            return pieces;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_comes_in_pieces_and_an_empty_one_in_one() {
+        let lengths =
+            |rows: usize| pieces(vec![0; rows], None).iter().map(|piece| piece.rows.len()).collect::<Vec<_>>();
+        assert_eq!((lengths(0), lengths(1), lengths(500)), (vec![0], vec![1], vec![500]));
+        assert_eq!(lengths(1001), [500, 500, 1]);
+    }
+
+    #[test]
+    fn a_refusal_says_what_was_left_and_how_it_may_end() {
+        let shown = |error: NotGranted| {
+            let status = Status::from(error);
+            (status.code(), status.message().to_owned())
+        };
+        let (code, text) = shown(NotGranted::Denied(Denied::UnknownTicket));
+        assert_eq!(
+            (code, &*text),
+            (tonic::Code::NotFound, "the cluster does not know this ticket; nothing was changed")
+        );
+        let (code, text) = shown(NotGranted::OthersFirst);
+        assert!(code == tonic::Code::Unavailable && text.ends_with("nothing was changed; try again"), "{text}");
+        assert_eq!(Status::from(NoCoordinator).code(), tonic::Code::FailedPrecondition);
+    }
+}
