@@ -9,19 +9,23 @@
 //! Whatever fails leaves the machine up, with console and API, in a state that says why.
 
 mod create;
+mod join;
 mod member;
 mod perform;
 mod vault;
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::net::SocketAddrV4;
 
 use enrol::asking::{self, Answer, Asking, Event, Given};
-use enrol::config::Unserved;
 use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, Seal, decide};
+use enrol::join::{Asker, Draft, Joining, Material};
+use enrol::making::Fresh;
 use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
-use enrol::wait::{Failure, Reason, Wait};
+use enrol::wait::{Failure, Wait};
 use keys::data_key::Holder;
 use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
 use tokio::sync::mpsc;
@@ -72,10 +76,10 @@ pub(crate) struct Enrolment {
     esp: Esp,
     /// The one that [`Self::read`] found, until it is capped.
     tpm: Option<Tpm>,
-    /// What a waiting machine is told. Nobody has a way to tell it anything yet: the API, the cluster's client and a
-    /// console get theirs from [`Self::_open`].
+    /// What a waiting machine is told: by whoever asks a cluster to let it in. The API, whoever asks for the cluster's half
+    /// and a console will get theirs from [`Self::open`], too.
     answers: mpsc::Receiver<Answer>,
-    _open: mpsc::Sender<Answer>,
+    open: mpsc::Sender<Answer>,
 }
 
 impl Enrolment {
@@ -88,8 +92,8 @@ impl Enrolment {
         let device = disk.esp.clone();
         let esp = tasks::blocking(move || Esp::mount(&device)).await?;
         // One answer ends one wait.
-        let (_open, answers) = mpsc::channel(1);
-        Ok(Self { disk, board: board.clone(), children: children.clone(), esp, tpm: None, answers, _open })
+        let (open, answers) = mpsc::channel(1);
+        Ok(Self { disk, board: board.clone(), children: children.clone(), esp, tpm: None, answers, open })
     }
 
     /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the
@@ -132,9 +136,15 @@ impl Enrolment {
     pub(crate) async fn act(&mut self, decision: Decision, power_on: PowerOn) -> Result<Outcome, CloseError> {
         let (underway, prepared) = match decision {
             Decision::Wait(wait, seal) => return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, seal)),
-            Decision::Join(_) | Decision::Admitted(_) => {
-                let wait = Wait::NeedsOwner(Reason::Config(Unserved::Redeem.into()));
+            Decision::Join(joining) => {
+                let wait = self.attempt(*joining).await.map_or_else(Wait::Failed, |asker| Wait::LetIn(Box::new(asker)));
                 return Ok(Outcome::Waits(power_on.waits(wait.state()), wait, None));
+            }
+            Decision::Admitted(draft) => {
+                let underway = power_on.enrols();
+                self.board.underway(&underway, "joining a cluster");
+                clock::not_before(Floor::Cluster(draft.time()));
+                (underway, self.join(*draft).await)
             }
             Decision::Create(creation) => {
                 let underway = power_on.enrols();
@@ -161,6 +171,21 @@ impl Enrolment {
 
     /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
     pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<Box<Seal>>) -> Given {
+        let (board, open) = (self.board.clone(), self.open.clone());
+        let asks = async {
+            if let Wait::LetIn(asker) = wait {
+                let admission = join::admission(asker, &board).await;
+                let _somebody_else_answered = open.send(Answer::Admission(Box::new(admission))).await;
+            }
+            pending::<Infallible>().await
+        };
+        tokio::select! {
+            given = self.answered(wait, seal) => given,
+            never = asks => match never {},
+        }
+    }
+
+    async fn answered(&mut self, wait: &Wait, seal: Option<Box<Seal>>) -> Given {
         let mut effects = Vec::new();
         let mut asking = Asking::start(wait, seal, clock::now(), &mut effects);
         loop {
@@ -207,10 +232,35 @@ impl Enrolment {
         Ok(Prepared { plan, membership, keys: Some(keys) })
     }
 
-    async fn perform(&mut self, prepared: Prepared) -> Result<(Member, Capped), Halt<CloseError>> {
-        let Prepared { plan, membership, keys } = prepared;
-        member::tell(&membership, self.board.facts());
-        let mut performer = LocalPerformer {
+    /// Makes durable what the machine needs to ask.
+    async fn attempt(&mut self, joining: Joining) -> Result<Asker, Failure> {
+        self.board.step("identity");
+        let (mut tpm, mut performer) = (self.tpm.take(), self.performer(None));
+        let attempted = tasks::blocking(move || {
+            let material = Material::draw(create::random).map_err(|error| Failure::Keys(error.into()))?;
+            let attempting = joining.attempt(material, tpm.as_mut()).map_err(|error| Failure::Keys(error.into()))?;
+            attempting.perform(&mut performer)
+        });
+        attempted.await
+    }
+
+    async fn join(&mut self, draft: Draft) -> Result<Prepared, Failure> {
+        let mut tpm = self.tpm.take();
+        let planned = tasks::blocking(move || {
+            let planned = Fresh::draw(create::random).map_err(|error| Failure::Keys(error.into())).and_then(|fresh| {
+                let planned = draft.plan(fresh, tpm.as_mut(), clock::unix().as_secs());
+                planned.map_err(|error| Failure::Keys(error.into()))
+            });
+            (planned, tpm)
+        });
+        let (planned, tpm) = planned.await;
+        self.tpm = tpm;
+        planned.map(|(plan, membership)| Prepared { plan, membership, keys: None })
+    }
+
+    /// Performs on this machine, with the TPM if it is not in use.
+    fn performer(&mut self, keys: Option<Keys>) -> LocalPerformer {
+        LocalPerformer {
             disk: self.disk.clone(),
             board: self.board.clone(),
             children: self.children.clone(),
@@ -218,7 +268,13 @@ impl Enrolment {
             tpm: self.tpm.take(),
             keys,
             data: Data::Closed,
-        };
+        }
+    }
+
+    async fn perform(&mut self, prepared: Prepared) -> Result<(Member, Capped), Halt<CloseError>> {
+        let Prepared { plan, membership, keys } = prepared;
+        member::tell(&membership, self.board.facts());
+        let mut performer = self.performer(keys);
         let performed = tasks::blocking(move || {
             let capped = plan.perform(&mut performer)?;
             let (data, kept) = performer.into_data();

@@ -182,9 +182,6 @@ pub enum ConfigError {
 /// What this version cannot serve yet, or this machine cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unserved {
-    /// To join a cluster by ticket: decided, and not performed yet.
-    #[error("it asks to redeem a ticket, and machines cannot join by ticket yet")]
-    Redeem,
     /// To ask for approval.
     #[error("it asks to register, and machines cannot join by approval yet")]
     Register,

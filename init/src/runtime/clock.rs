@@ -26,13 +26,15 @@ pub(crate) enum Floor {
     Image,
     /// When the seal was written, in Unix seconds. Only an opened seal says so: in clear anyone could write a date.
     Seal(u64),
+    /// What the cluster says that let the machine in, in Unix seconds.
+    Cluster(u64),
 }
 
 impl Floor {
     const fn seconds(self) -> u64 {
         match self {
             Self::Image => IMAGE,
-            Self::Seal(at) => at,
+            Self::Seal(at) | Self::Cluster(at) => at,
         }
     }
 
