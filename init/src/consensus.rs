@@ -29,6 +29,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use crate::enrolment::Authorities;
+use crate::network::mesh::peers::Told;
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
 
@@ -122,6 +123,19 @@ impl Records {
     /// Makes etcd's users and has it ask who calls, once and for good.
     pub(crate) async fn make_users(self) -> Result<(), users::Error> {
         users::make(&self.link).await
+    }
+
+    /// Tells the mesh who the machines are, each time that other ones are seen; a task for good.
+    pub(crate) async fn tell(self, told: Told) {
+        let mut seen = self.seen.subscribe();
+        loop {
+            if let Some(view) = &seen.borrow_and_update().view {
+                told.take(view.state().news(told.version()));
+            }
+            if seen.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Keeps the copy up until that fails; begun again, it reads everything again.

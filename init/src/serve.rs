@@ -18,6 +18,7 @@ use crate::enrolment::{self, Member};
 use crate::machine::buttons::Buttons;
 use crate::machine::power::{self, PowerRequest};
 use crate::network::mesh::Mesh;
+use crate::network::mesh::peers::Told;
 use crate::rpc::public::{Broken, PublicApi};
 use crate::runtime::child::Children;
 use crate::runtime::services::{Escalation, Services};
@@ -44,7 +45,7 @@ pub(crate) struct Machine {
 ///
 /// # Errors
 /// What could not be started; and what could not be mended: the machine then starts again.
-pub(crate) async fn machine(machine: Machine, _mesh: Mesh, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
+pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
     let Machine { board, children, mut api, mut buttons, member, underway } = machine;
     let Identity { name, holder, .. } = &*member.identity;
     let plan = Arc::new(Plan {
@@ -58,10 +59,13 @@ pub(crate) async fn machine(machine: Machine, _mesh: Mesh, _behind_the_cap: Capp
         bin: "/bin",
     });
     let node = if plan.wants(Wanted::Worker) { storage::Node::Awaited } else { storage::Node::Never };
+    let told = Told::default();
+    let mut of_the_mesh = vec![own::mesh(&mesh, &told)];
     let units = match &member.authorities {
         Some(authorities) => {
             let records = Records::of(authorities, First::of(&member, board.facts()))?;
             api.context.coordinate(records.clone());
+            of_the_mesh.push(own::peers(&records, &told));
             control::units(&board, &plan, authorities, &records).await?
         }
         // Only who holds the authorities has certificates for its services.
@@ -70,6 +74,7 @@ pub(crate) async fn machine(machine: Machine, _mesh: Mesh, _behind_the_cap: Capp
     let mut services = Services::start(&children, units)?;
     api.show(&services);
     api.tree.take(own::of_a_member(&board, &services, &member.data, node)).await?;
+    api.tree.take(of_the_mesh).await?;
     board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");
     let context = api.context.clone();

@@ -9,7 +9,6 @@ use cluster::record::{
 use cluster::request::{Creation, Request};
 use enrol::member::Recorded;
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
-use keys::recovery::RecoveryPubKey;
 use model::{
     Assignment, ClusterId, ColdStart, Ipv4Prefix, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, VpnPubKey,
 };
@@ -17,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::enrolment::Member;
 use crate::facts::{Facts, Now};
+use crate::network::mesh;
 use crate::version::VERSION;
 
 /// A coordinator, as it knows itself.
@@ -44,8 +44,7 @@ impl First {
             cluster: identity.holder.cluster,
             owner: OwnerPubKey(member.owners[0]),
             assignment: member.assignment.clone(),
-            // WireGuard's are X25519's, as the owner's for recovery are.
-            vpn_key: VpnPubKey(*RecoveryPubKey::of(&member.vpn_key.0).bytes()),
+            vpn_key: mesh::public(&member.vpn_key),
             vpn_prefix: member.vpn_prefix,
             cold_start: member.cold_start,
             recorded: member.recorded.clone(),

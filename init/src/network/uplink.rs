@@ -80,7 +80,7 @@ pub(crate) struct Network {
     pub(crate) handle: Handle,
     board: Board,
     /// The prefixes of VPN, pods and services: no link is given an address of theirs.
-    kept: KeptPrefixes,
+    pub(crate) kept: KeptPrefixes,
     /// Resolvers by link, so that one lease does not wipe another's.
     resolvers: Arc<Mutex<Resolvers>>,
     _carrying: Arc<Task<()>>,

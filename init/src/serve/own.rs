@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use supervise::{Critical, Spec};
 
+use crate::consensus::Records;
 use crate::control;
+use crate::network::mesh::Mesh;
+use crate::network::mesh::peers::{self, Told};
 use crate::runtime::child::Children;
 use crate::runtime::memory;
 use crate::runtime::services::{Ends, Run, Services, Unit};
@@ -40,4 +43,16 @@ pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted, no
         task("last-words", Run::steady(last_words::collect)),
         task("protection", Run::steady(move || storage::report(measured.0.clone(), measured.1.clone(), node))),
     ]
+}
+
+/// Keeps the kernel's peers those that were told.
+pub(super) fn mesh(mesh: &Mesh, told: &Told) -> Unit {
+    let (mesh, told) = (mesh.clone(), told.clone());
+    Unit::task("mesh", Ends::Never, Run::task(move || peers::keep(mesh.clone(), told.clone())))
+}
+
+/// On a coordinator, tells them.
+pub(super) fn peers(records: &Records, told: &Told) -> Unit {
+    let (records, told) = (records.clone(), told.clone());
+    Unit::task("peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
 }
