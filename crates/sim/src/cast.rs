@@ -62,6 +62,15 @@ fn repeated(n: u16) -> [u8; 32] {
     std::array::from_fn(|at| if at % 2 == 0 { high ^ 0x5a } else { low })
 }
 
+/// Place `n` of 250 where a machine may be reached.
+///
+/// # Panics
+/// Beyond the last.
+#[must_use]
+pub fn endpoint(n: usize) -> Endpoint {
+    Endpoint::read(&format!("192.0.2.{n}:7838")).expect("an endpoint")
+}
+
 /// Only workers.
 #[must_use]
 pub fn worker() -> BTreeSet<KubernetesRole> {

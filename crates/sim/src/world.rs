@@ -14,13 +14,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decision::{Decision, Next, Proposal};
 use cluster::denied::Denied;
+use cluster::peers::{Known, News};
 use cluster::record::{Generations, Standing, UnixSeconds};
 use cluster::redeem::Redeem;
 use cluster::request::{Asks, Leaving, Offer, Request};
 use cluster::role::AnyRole;
-use cluster::txn::Granted;
+use cluster::txn::{Granted, Outcome};
 use cluster::view::View;
 use keys::cold_start::Epoch;
+use keys::endpoint::Endpoint;
 use keys::ticket::Ticket;
 use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
 use testkit::Random;
@@ -38,12 +40,16 @@ const MOST_TRIES: u32 = 40;
 /// How large a world is, and how long it lasts.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
-    /// Machines that join, beside the first.
+    /// Machines, beside the first.
     pub machines: u16,
+    /// How many of them are members from the beginning; the others join by ticket.
+    pub members: u16,
     /// Tickets that owners issue.
     pub tickets: u16,
-    /// Milliseconds of virtual time.
+    /// Milliseconds of virtual time at most.
     pub lasts: u64,
+    /// Events at most.
+    pub events: u64,
 }
 
 /// What happened in a world in which all laws held.
@@ -61,6 +67,8 @@ pub struct Report {
     pub steps: u64,
     /// Epochs of the cold-start key that came to stand.
     pub epochs: u64,
+    /// How often a machine heard what had changed of the others.
+    pub heard: u64,
     /// How often each reason was given.
     pub denied: BTreeMap<String, u64>,
 }
@@ -91,6 +99,10 @@ enum Event {
     Commit { who: Who, decision: Decision, via: MachineId, proposal: Proposal },
     /// A machine goes on, in whatever it is at.
     Live(u16),
+    /// A member asks who the others are.
+    Peers(u16),
+    /// What a coordinator answered it.
+    News(u16, Box<News>),
     /// An owner asks for something.
     Owner,
     /// A coordinator sees what was changed.
@@ -139,6 +151,14 @@ struct Machine {
     lies: Lie,
     /// What it asks to join with, made and verified once: that costs more than the rest of its life here.
     redeem: Option<Box<Redeem>>,
+    /// Whom it knows.
+    known: Known,
+}
+
+impl Machine {
+    fn new(stage: Stage, ticket: u16, lies: Lie) -> Self {
+        Self { stage, power: Power::On, ticket, tries: 0, lies, redeem: None, known: Known::default() }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -205,11 +225,11 @@ impl World {
             report: Report::default(),
             trail: VecDeque::new(),
         };
-        let member =
-            Machine { stage: Stage::Member, power: Power::On, ticket: 0, tries: 0, lies: Lie::None, redeem: None };
-        world.machines.insert(1, member);
+        for n in 1..plan.members + 2 {
+            world.machines.insert(n, Machine::new(Stage::Member, 0, Lie::None));
+        }
         world.esps.write(first, cast::disk(1), 1, &Epoch::first(first), None);
-        for n in 2..plan.machines + 2 {
+        for n in plan.members + 2..plan.machines + 2 {
             let lies = match world.random.below(20) {
                 0 => Lie::Disk(world.other()),
                 1 => Lie::VpnKey(world.other()),
@@ -217,10 +237,10 @@ impl World {
                 _ => Lie::None, // most tell the truth
             };
             let ticket = u16::try_from(world.random.below(usize::from(plan.tickets))).expect("few tickets");
-            let machine = Machine { stage: Stage::Joining, power: Power::On, ticket, tries: 0, lies, redeem: None };
-            world.machines.insert(n, machine);
+            world.machines.insert(n, Machine::new(Stage::Joining, ticket, lies));
             let after = world.below(plan.lasts / 2);
             world.put(after, Event::Live(n));
+            world.put(after, Event::Peers(n));
         }
         world
     }
@@ -228,14 +248,22 @@ impl World {
     fn live(&mut self) -> Result<(), Broken> {
         let vpn_prefix = if self.random.below(4) == 0 { "10.0.0.0/24".parse().expect("a prefix") } else { VPN_PREFIX };
         let request = Request::Create(Box::new(cast::creation(vpn_prefix)));
-        self.put(0, Event::Ask { who: Who::Owner, decision: Decision::new(request), via: cast::id(1) });
+        if self.plan.members > 0 {
+            self.begin_with_members()?;
+        } else {
+            self.put(0, Event::Ask { who: Who::Owner, decision: Decision::new(request), via: cast::id(1) });
+        }
         self.put(50, Event::Owner);
         self.put(30, Event::Reconcile(cast::id(1)));
         self.put(500, Event::CatchUp);
         self.put(3000, Event::Compact);
-        self.put(10, Event::Live(1));
+        for n in 1..self.plan.members + 2 {
+            let after = 10 + self.below(1000);
+            self.put(after, Event::Live(n));
+            self.put(after, Event::Peers(n));
+        }
         while let Some(((at, _), event)) = self.agenda.pop_first() {
-            if at > self.plan.lasts {
+            if at > self.plan.lasts || self.report.events == self.plan.events {
                 break;
             }
             self.now = at;
@@ -246,6 +274,53 @@ impl World {
         self.report.revisions = self.etcd.revision();
         let members = self.machines.values().filter(|machine| machine.stage == Stage::Member);
         self.report.members = members.count();
+        self.converges()
+    }
+
+    /// A cluster in which others than the first machine are members before anything happens.
+    fn begin_with_members(&mut self) -> Result<(), Broken> {
+        let ticket = cast::ticket(u16::MAX);
+        let offer = Offer {
+            key: ticket.public(),
+            uses: self.plan.members.into(),
+            not_after: UnixSeconds(cast::BEGIN.0 + 1),
+            role: ClusterRole::Node,
+            kubernetes: [].into(), // there are pods for 256 workers
+            machine: None,
+            node_name: None,
+        };
+        let issue = Request::Owner { by: cast::owner(1).key, asks: Asks::IssueTicket(offer) };
+        self.at_once(Request::Create(Box::new(cast::creation(VPN_PREFIX))))?;
+        self.at_once(issue)?;
+        for n in 2..self.plan.members + 2 {
+            self.at_once(Request::Redeem(Box::new(cast::redeem(n, &ticket, &cast::body(n, &ticket)))))?;
+            self.at_once(announces(n, vec![]))?;
+        }
+        Ok(())
+    }
+
+    /// Has the first coordinator decide a request that nobody else is in the way of.
+    fn at_once(&mut self, request: Request) -> Result<(), Broken> {
+        let first = cast::id(1);
+        let proposal = Decision::new(request).propose(self.coordinators[&first].state(), cast::BEGIN);
+        let committed = self.etcd.commit(proposal.txn());
+        assert!(matches!(committed, Ok(Outcome::Committed)), "{committed:?}");
+        self.watch(first);
+        self.check()
+    }
+
+    /// Every member that is on hears once more of a coordinator that has seen all, and knows what etcd holds.
+    fn converges(&mut self) -> Result<(), Broken> {
+        let all = seen(&self.etcd);
+        for (n, machine) in &mut self.machines {
+            if (machine.stage, machine.power) == (Stage::Member, Power::On) {
+                machine.known.take(all.state().news(machine.known.version()));
+                if *machine.known.peers() != all.state().peers() {
+                    let law = "every live machine converges to the store's peers";
+                    return Err(Broken { law, how: format!("machine {n} does not") });
+                }
+            }
+        }
         Ok(())
     }
 
@@ -254,6 +329,8 @@ impl World {
             Event::Ask { who, decision, via } => self.ask(who, decision, via)?,
             Event::Commit { who, decision, via, proposal } => self.commit(who, decision, via, proposal)?,
             Event::Live(n) => self.machine_goes_on(n),
+            Event::Peers(n) => self.asks_for_peers(n),
+            Event::News(n, news) => self.hears(n, *news)?,
             Event::Owner => self.owner_asks(),
             Event::Watch(id) => self.watch(id),
             Event::Reconcile(id) => self.reconcile(id)?,
@@ -444,7 +521,8 @@ impl World {
 
     fn machine_goes_on(&mut self, n: u16) {
         let Some(via) = self.somewhere() else { return self.later(n) };
-        let other_key = self.random.below(8) == 0;
+        let (other_key, moves) = (self.random.below(8) == 0, self.random.below(6) == 0);
+        let place = cast::endpoint(self.random.below(250));
         let Some(machine) = self.machines.get_mut(&n) else { return };
         if machine.power == Power::Off {
             return;
@@ -461,9 +539,8 @@ impl World {
                 let redeem = machine.redeem.get_or_insert_with(|| Box::new(asks_to_join(n, ticket, lies)));
                 Request::Redeem(redeem.clone())
             }
-            Stage::Admitted => {
-                Request::Announce { machine: cast::machine_key(n), release: cast::RELEASE, endpoints: vec![] }
-            }
+            Stage::Admitted => announces(n, vec![]),
+            Stage::Member if moves => announces(n, vec![place]),
             Stage::Member => {
                 let (disk, generation) = if other_key { (cast::disk(n + 1), 1) } else { (cast::disk(n), 1) };
                 let level = Level::Encrypted;
@@ -482,6 +559,30 @@ impl World {
         if self.random.below(15) == 0 {
             self.put(5, Event::Power(n, Power::Off));
         }
+    }
+
+    fn asks_for_peers(&mut self, n: u16) {
+        let after = 500 + self.below(2500);
+        self.put(after, Event::Peers(n));
+        let Some(via) = self.somewhere() else { return };
+        let (machine, state) = (&self.machines[&n], self.coordinators[&via].state());
+        // A coordinator knows its caller by its record.
+        let belongs = state.machine(&cast::id(n)).is_some_and(cluster::record::Machine::belongs);
+        if machine.power == Power::On && belongs {
+            let news = Box::new(state.news(machine.known.version()));
+            let after = 1 + self.below(800);
+            self.put(after, Event::News(n, news));
+        }
+    }
+
+    fn hears(&mut self, n: u16, news: News) -> Result<(), Broken> {
+        let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
+        let before = machine.known.version();
+        self.report.heard += u64::from(!machine.known.take(news).is_empty());
+        if machine.known.version() < before {
+            return Err(Broken { law: "nobody forgets who the others are", how: format!("machine {n}") });
+        }
+        Ok(())
     }
 
     fn owner_asks(&mut self) {
@@ -615,6 +716,10 @@ impl World {
     }
 }
 
+fn announces(n: u16, endpoints: Vec<Endpoint>) -> Request {
+    Request::Announce { machine: cast::machine_key(n), release: cast::RELEASE, endpoints }
+}
+
 /// What machine `n` joins with.
 fn asks_to_join(n: u16, ticket: &Ticket, lies: Lie) -> Redeem {
     let mut body = cast::body(n, ticket);
@@ -647,7 +752,9 @@ fn brief(event: &Event) -> String {
         Event::Commit { who, decision, via, .. } => {
             format!("{} commits for {who:?}: {}", short(*via), asked(decision.request()))
         }
+        Event::News(n, _) => format!("machine {n} hears of others"),
         Event::Live(_)
+        | Event::Peers(_)
         | Event::Owner
         | Event::Watch(_)
         | Event::Reconcile(_)

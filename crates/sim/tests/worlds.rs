@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use sim::world::{Plan, run};
 
-const PLAN: Plan = Plan { machines: 29, tickets: 12, lasts: 20_000 };
+const PLAN: Plan = Plan { machines: 29, members: 0, tickets: 12, lasts: 20_000, events: u64::MAX };
 
-/// Proves: S4 M8 K6 K7
+/// Proves: S4 M2 M3 M8 K6 K7
 #[test]
 fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
     let mut denied = BTreeMap::<String, u64>::new();
-    let (mut members, mut released, mut steps, mut epochs) = (0, 0, 0, 0);
+    let (mut members, mut released, mut steps, mut epochs, mut heard) = (0, 0, 0, 0, 0);
     for seed in 0..200 {
         let report = run(seed, PLAN).unwrap_or_else(|failure| panic!("\n{failure}"));
         report.denied.into_iter().for_each(|(reason, times)| *denied.entry(reason).or_default() += times);
@@ -19,11 +19,12 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
         released += report.released;
         steps += report.steps;
         epochs += report.epochs;
+        heard += report.heard;
     }
     // A world in which nothing happens keeps every law, too.
     assert!(
-        members > 200 * 5 && released > 200 * 5 && steps > 200 && epochs > 2 * 200,
-        "{members} members, {released} keys, {steps} steps, {epochs} epochs"
+        members > 200 * 5 && released > 200 * 5 && steps > 200 && epochs > 2 * 200 && heard > 200 * 50,
+        "{members} members, {released} keys, {steps} steps, {epochs} epochs, {heard} news"
     );
     for reason in [
         "UnknownTicket",
@@ -40,6 +41,15 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
     ] {
         assert!(denied.contains_key(reason), "no world gave the reason {reason}: {denied:?}");
     }
+}
+
+/// Proves: M3
+#[test]
+fn a_thousand_machines_live_through_a_hundred_thousand_events() {
+    let plan = Plan { machines: 999, members: 999, tickets: 4, lasts: u64::MAX, events: 100_000 };
+    let report = run(1, plan).unwrap_or_else(|failure| panic!("\n{failure}"));
+    assert_eq!(report.events, 100_000);
+    assert!(report.heard > 1_000 && report.released > 1_000 && report.members > 500, "{report:?}");
 }
 
 #[test]
