@@ -51,7 +51,7 @@ impl WireGuard {
 
     /// Reads the peers that there are.
     pub(super) async fn peers(self) -> Result<BTreeMap<VpnPubKey, FoundPeer>, Error> {
-        let message = get_device(self.family);
+        let message = ask_device(self.family);
         tasks::blocking(move || dump(&message)).await.map_err(Error::Read)
     }
 }
@@ -117,7 +117,7 @@ fn allowed_ip(prefix: &Ipv4Prefix) -> WireguardAllowedIp {
     ])
 }
 
-fn get_device(family: u16) -> Zeroizing<Vec<u8>> {
+fn ask_device(family: u16) -> Zeroizing<Vec<u8>> {
     let attributes = vec![WireguardAttribute::IfName(INTERFACE.to_owned())];
     request(family, NLM_F_DUMP, WireguardCmd::GetDevice, attributes)
 }

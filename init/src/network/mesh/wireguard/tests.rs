@@ -150,5 +150,5 @@ fn an_answer_is_done_refused_or_none() {
 fn the_kernel_answers_what_it_does_not_know() {
     let key = VpnPrivKey(Secret::take(&mut [0x7b; 32]));
     assert!(exchange(&set_device(0x7fff, &key)).is_err());
-    assert!(dump(&get_device(0x7fff)).is_err());
+    assert!(dump(&ask_device(0x7fff)).is_err());
 }
