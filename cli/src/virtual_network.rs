@@ -44,9 +44,7 @@ impl Advice for NetworkError {
         match self {
             Self::Process(_) | Self::Program(_) => Code::Failed,
             Self::Ask(AskError::Refused(_)) => Code::Refused,
-            Self::Ask(AskError::Io(_) | AskError::Answer(_) | AskError::Other) | Self::Ended { .. } => {
-                Code::Unreachable
-            }
+            Self::Ask(AskError::Io(_) | AskError::Line(_) | AskError::Other) | Self::Ended { .. } => Code::Unreachable,
             Self::File(error) => error.code(),
             Self::TooMany { .. } | Self::Hardware { .. } => Code::Usage,
         }

@@ -18,7 +18,7 @@ use keys::pair::{self, File, SLOT_BYTES, Slot};
 use keys::purpose::Purpose;
 use keys::ticket::Ticket;
 use model::{BootClass, MachineId, MachinePubKey, NodeName, Secret};
-use qemu::network::{Decoder, Frame, Runt, TooLong};
+use qemu::network::{Decoder, Frame, Runt, TooLong, control};
 
 /// A parser of foreign bytes.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +72,11 @@ pub const TARGETS: &[Target] = &[
     Target { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
     Target { name: "frames", run: frames, because: "a guest says what its network card sends" },
     Target { name: "dns_query", run: dns_query, because: "a guest asks the virtual network's resolver what it likes" },
+    Target {
+        name: "control_question",
+        run: control_question,
+        because: "any program of the same user can ask a cluster's network",
+    },
     Target { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
     Target { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
     Target { name: "gpt", run: table::read, because: "stage 0 looks for its slot on whatever disk is plugged in" },
@@ -282,6 +287,16 @@ pub fn frames(bytes: &[u8]) -> Outcome {
     let whole = frames_in(bytes, bytes.len().max(1));
     assert_eq!(frames_in(bytes, 1), whole, "a stream is taken differently by where it is cut");
     outcome(&whole)
+}
+
+/// A question to the process of a cluster's network: what is understood says the same again.
+pub fn control_question(bytes: &[u8]) -> Outcome {
+    let question = control::question(bytes);
+    if let Ok(question) = &question {
+        let again = control::line(question).and_then(|line| control::question(&line)).expect("its own words");
+        assert_eq!(&again, question, "the same once more");
+    }
+    outcome(&question)
 }
 
 /// A question for the address of a name: a query is answered, under its own number and as an answer, and no answer is.

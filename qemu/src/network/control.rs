@@ -173,10 +173,13 @@ fn read<'a, T: Deserialize<'a>>(line: &'a [u8], longest: usize) -> Result<T, Bad
 }
 
 /// The line of a question or an answer.
-pub fn line(said: &impl Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(said).expect("strings, numbers and enums of them are always JSON");
+///
+/// # Errors
+/// [`BadLine::Meaningless`] when it names a path that is no UTF-8.
+pub fn line(said: &impl Serialize) -> Result<Vec<u8>, BadLine> {
+    let mut line = serde_json::to_vec(said)?;
     line.push(b'\n');
-    line
+    Ok(line)
 }
 
 /// The hardware address of the machine with this number.
@@ -194,6 +197,8 @@ pub fn address(number: u8) -> Option<Ipv4Addr> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
     use std::time::Duration;
 
     use super::*;
@@ -216,7 +221,7 @@ mod tests {
             Question::Capture { name: "m2".into(), file: None },
             Question::Status {},
         ] {
-            assert_eq!(question(&line(&said)).unwrap(), said);
+            assert_eq!(question(&line(&said).unwrap()).unwrap(), said);
         }
         let lane = Lane { faults, counters: Counters::default() };
         let forward = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 40_001);
@@ -235,7 +240,7 @@ mod tests {
             Answer::Status { seed: u64::MAX, machines: vec![machine] },
             Answer::Refused { why: "no".into() },
         ] {
-            assert_eq!(answer(&line(&said)).unwrap(), said);
+            assert_eq!(answer(&line(&said).unwrap()).unwrap(), said);
         }
     }
 
@@ -291,7 +296,13 @@ mod tests {
         };
         let machines = vec![machine; MOST_MACHINES.into()];
         let status = Answer::Status { seed: u64::MAX, machines };
-        assert!(answer(&line(&status)).is_ok());
+        assert!(answer(&line(&status).unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_said_is_told_and_does_no_harm() {
+        let file = Some(PathBuf::from(OsString::from_vec(vec![b'/', 0xff])));
+        assert!(matches!(line(&Question::Capture { name: "m1".into(), file }), Err(BadLine::Meaningless(_))));
     }
 
     #[test]

@@ -14,8 +14,8 @@ pub enum AskError {
     #[error("ask the network")]
     Io(#[from] io::Error),
     /// Another version of this program may be at the other end.
-    #[error("understand the network")]
-    Answer(#[from] BadLine),
+    #[error("speak with the network")]
+    Line(#[from] BadLine),
     /// It says no.
     #[error("the network refuses: {0}")]
     Refused(String),
@@ -37,7 +37,7 @@ pub(super) fn ask(sockets: &Path, question: &Question) -> Result<Answer, AskErro
     let mut stream = UnixStream::connect(socket(sockets))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(&line(question))?;
+    stream.write_all(&line(question)?)?;
     let mut said = Vec::new();
     let longest = u64::try_from(LONGEST_ANSWER).unwrap_or(u64::MAX);
     stream.take(longest.saturating_add(1)).read_to_end(&mut said)?;

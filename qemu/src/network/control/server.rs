@@ -93,7 +93,7 @@ fn answer_to(mut stream: UnixStream, answer: impl FnOnce(Question) -> Answer) ->
         Ok(asked) => answer(asked),
         Err(error) => Answer::Refused { why: error.to_string() },
     };
-    stream.write_all(&line(&answer))
+    stream.write_all(&line(&answer).map_err(io::Error::other)?)
 }
 
 /// All up to the first end of a line, and what came with it.
