@@ -19,6 +19,12 @@ pub(crate) const CASES: &[Case] = &[
         run: journey,
     },
     Case { name: "a cluster is stopped and started by its name", proves: &["Q6"], needs: &[Need::Swtpm], run: by_name },
+    Case {
+        name: "machines of one cluster have a network that can be pulled, and that comes back",
+        proves: &["S9", "Q6"],
+        needs: &[Need::Swtpm],
+        run: several,
+    },
     Case { name: "a kernel that panics is told by its last lines", proves: &["Q6"], needs: &[], run: panics },
 ];
 
@@ -78,6 +84,52 @@ fn by_name(t: &Context) -> anyhow::Result<()> {
     ensure!(cut.contains("is off"), "{cut}");
     cluster.run(&["cluster", "start", NAME])?;
     // Running, in the middle of its boot.
+    cluster.destroyed()
+}
+
+fn several(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    let plain = ["--no-kubernetes", "--level", "encrypted", "--memory", "512M", "--cpus", "1", "--capture"];
+    let patience = patience(t, 90);
+    cluster.run(&[&["cluster", "create", NAME, "--machines", "2", "--timeout", &patience], &plain[..]].concat())?;
+    let states = || -> anyhow::Result<[String; 2]> {
+        let status = cluster.ask(&["cluster", "status"])?;
+        Ok([0, 1].map(|machine| status["machines"][machine]["state"].as_str().unwrap_or_default().to_owned()))
+    };
+    let boot = |machine| -> anyhow::Result<Value> {
+        Ok(cluster.ask(&["-m", machine, "machine", "status"])?["boot_id"].take())
+    };
+    ensure!(states()? == ["Running", "Running"]);
+    let ids = cluster.ask(&["cluster", "status"])?;
+    ensure!(
+        ids["machines"][0]["cluster_id"] != ids["machines"][1]["cluster_id"],
+        "each is enrolled by itself: {ids:#}"
+    );
+    let unnamed = cluster.owner.run(&["machine", "status"]).err().context("one of two machines was meant")?;
+    ensure!(unnamed.text.contains("has several machines (m1, m2) and none was named"), "{unnamed}");
+
+    cluster.run(&["cluster", "link", "m2", "--down"])?;
+    ensure!(states()? == ["Running", "no answer"]);
+    cluster.run(&["cluster", "link", "m2", "--delay", "50ms", "--loss", "5%"])?;
+    ensure!(states()? == ["Running", "Running"]);
+
+    // The network crashes and comes back; the machines are those of before, and where they were.
+    let before = [boot("m1")?, boot("m2")?];
+    let directory = cluster.home.join(NAME).join("network");
+    let record: Value = serde_json::from_slice(&fs::read(directory.join("network.json"))?)?;
+    let process = qemu::process::Process::find(serde_json::from_value(record["process"].clone())?)?;
+    let process = process.context("the network does not run")?;
+    process.kill()?;
+    ensure!(process.wait(t.within(10)), "the network does not end");
+    ensure!(states()? == ["no network", "no network"]);
+    let again = cluster.run(&["cluster", "start"])?;
+    ensure!(again.contains("runs already; its virtual network had ended, and is back"), "{again}");
+    ensure!([boot("m1")?, boot("m2")?] == before, "a machine was started again");
+
+    cluster.run(&["cluster", "stop", "-m", "m1", "--timeout", &self::patience(t, 20)])?;
+    ensure!(states()? == ["off", "Running"]);
+    let capture = fs::read(cluster.home.join(NAME).join("machines/m2/network.pcapng"))?;
+    ensure!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) && capture.len() > 4096, "{} bytes", capture.len());
     cluster.destroyed()
 }
 
