@@ -7,9 +7,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 
 use cluster::key::{Key, PREFIX};
+use etcd::Watched;
 use etcd::wire::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
 use model::{Chain, NodeName};
 use pki::{Authority, AuthorityKind, Identity, Profile, UnixTime};
+use tonic::Status;
 
 use crate::consensus::link::{Link, NoAnswer};
 use crate::runtime::clock;
@@ -38,7 +40,7 @@ async fn ask() -> io::Result<Vec<String>> {
             ("read /cairn/", read(&link, PREFIX).await),
             ("write /cairn/", write(&link, Key::Version.bytes()).await),
             ("delete /cairn/", delete(&link, Key::Version.bytes()).await),
-            ("watch /cairn/", link.watch(0).await.map(drop)),
+            ("watch /cairn/", watch(&link).await),
         ] {
             let outcome = outcome.map_or_else(|refused| Chain(&refused).to_string(), |()| String::from("granted"));
             lines.push(format!("{who}: {what}: {outcome}"));
@@ -68,4 +70,14 @@ async fn write(link: &Link, key: Vec<u8>) -> Result<(), NoAnswer> {
 
 async fn delete(link: &Link, key: Vec<u8>) -> Result<(), NoAnswer> {
     link.delete(DeleteRangeRequest { key, range_end: vec![] }).await.map(drop)
+}
+
+/// etcd opens every watch, and ends at once what it refuses.
+async fn watch(link: &Link) -> Result<(), NoAnswer> {
+    let mut told = link.watch(0).await?;
+    let first = told.message().await?.ok_or_else(|| Status::cancelled("the watch ended"))?;
+    match etcd::watched(first)? {
+        Watched::Begun | Watched::Changes { .. } => Ok(()),
+        Watched::Lost { reason } => Err(Status::permission_denied(reason).into()),
+    }
 }
