@@ -49,6 +49,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "slot", run: slot, because: "anyone who holds the disk can write the ESP" },
     Target { name: "seal_clear", run: seal_clear, because: "read before anything is authenticated" },
     Target { name: "seal_body", run: seal_body, because: "a sealed body may come from another version" },
+    Target { name: "attempt_clear", run: attempt_clear, because: "read before anything is authenticated" },
+    Target { name: "attempt_body", run: attempt_body, because: "a sealed body may come from another version" },
     Target {
         name: "assignment",
         run: assignment,
@@ -177,6 +179,16 @@ pub fn seal_clear(bytes: &[u8]) -> Outcome {
 /// The decrypted body of a seal.
 pub fn seal_body(bytes: &[u8]) -> Outcome {
     outcome(&keys::seal::Body::decode(bytes, &NodeName::derived(MachineId([0; 16]))))
+}
+
+/// The clear part of an attempt.
+pub fn attempt_clear(bytes: &[u8]) -> Outcome {
+    outcome(&keys::attempt::Clear::decode(bytes))
+}
+
+/// The decrypted body of an attempt.
+pub fn attempt_body(bytes: &[u8]) -> Outcome {
+    outcome(&keys::attempt::Attempt::decode(bytes))
 }
 
 /// What the cluster assigned to a machine, from its data partition.
