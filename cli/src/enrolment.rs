@@ -6,17 +6,18 @@ use std::net::Ipv4Addr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use enrol::config::{ConfigError, Create, EnrolmentConfig, Intent, WithoutTpm};
+use enrol::config::{ConfigError, Create, EnrolmentConfig, Intent, Redeem, WithoutTpm};
+use keys::ticket::Ticket;
 use model::{
     BadNodeName, BadPrefix, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig,
-    NodeName, VPN_PREFIX,
+    NodeName, OwnerPubKey, VPN_PREFIX,
 };
 use zeroize::Zeroizing;
 
 use crate::failure::{Advice, Code};
 use crate::store::Owner;
 
-/// What can be chosen for a machine that creates a cluster.
+/// What can be chosen for a machine.
 #[derive(Debug, Args)]
 pub(crate) struct Choices {
     /// How data on the disk is protected
@@ -96,37 +97,62 @@ impl StaticNetwork {
     }
 }
 
-/// A config for a machine that creates a cluster of `owner`'s.
+/// What becomes of the machine.
+#[derive(Debug)]
+pub(crate) enum Becomes {
+    /// The first of a cluster.
+    First,
+    /// One of the cluster that this ticket is of.
+    Joins(Ticket),
+}
+
+/// A config for a machine, signed by `owner`.
 pub(crate) fn sign(
     choices: &Choices,
     network: Option<&StaticNetwork>,
     first_contact: FirstContact,
     owner: &Owner,
+    becomes: Becomes,
 ) -> Result<SignedConfig, EnrolmentError> {
-    let key = owner.signing_key();
     let config = EnrolmentConfig {
         node: choices.node_name.clone(),
         first_contact,
         network: network.map_or(Ok(NetworkConfig::Dhcp), StaticNetwork::read)?,
-        intent: Intent::Create(Create {
-            owner_pub_key: key.public(),
-            owner_recovery: owner.recovery_pub_key(),
-            level: choices.level,
-            cold_start: ColdStart::Automatic,
-            without_tpm: if choices.unprotected { WithoutTpm::Unprotected } else { WithoutTpm::Refuse },
-            vpn_prefix: choices.vpn_prefix,
-            kubernetes_roles: match choices.no_kubernetes {
-                true => BTreeSet::new(),
-                false => KubernetesRole::ALL.iter().copied().collect(),
-            },
-        }),
+        intent: match becomes {
+            Becomes::First => Intent::Create(choices.create(owner)),
+            Becomes::Joins(ticket) => Intent::Redeem(choices.redeem(owner, ticket)),
+        },
     };
-    let bytes = config.sign(&key)?;
+    let bytes = config.sign(&owner.signing_key())?;
     let digest = enrol::config::digest(&bytes);
     Ok(SignedConfig { bytes, digest })
 }
 
 impl Choices {
+    fn create(&self, owner: &Owner) -> Create {
+        Create {
+            owner_pub_key: owner.signing_key().public(),
+            owner_recovery: owner.recovery_pub_key(),
+            level: self.level,
+            cold_start: ColdStart::Automatic,
+            without_tpm: self.without_tpm(),
+            vpn_prefix: self.vpn_prefix,
+            kubernetes_roles: match self.no_kubernetes {
+                true => BTreeSet::new(),
+                false => KubernetesRole::ALL.iter().copied().collect(),
+            },
+        }
+    }
+
+    fn redeem(&self, owner: &Owner, ticket: Ticket) -> Redeem {
+        let owner_pub_key = OwnerPubKey(owner.signing_key().public());
+        Redeem { owner_pub_key, ticket, level: self.level, without_tpm: self.without_tpm() }
+    }
+
+    const fn without_tpm(&self) -> WithoutTpm {
+        if self.unprotected { WithoutTpm::Unprotected } else { WithoutTpm::Refuse }
+    }
+
     /// Whether the node's name is chosen.
     pub(crate) const fn has_node_name(&self) -> bool {
         self.node_name.is_some()
@@ -175,12 +201,39 @@ mod tests {
         let line = Line::try_parse_from([&["x"], line].concat()).unwrap();
         let owner = Owner::generate().unwrap();
         let secret = FirstContact(Secret::take(&mut [7; 32]));
-        let signed = sign(&line.choices, Some(&line.network), secret, &owner)?;
+        let signed = sign(&line.choices, Some(&line.network), secret, &owner, Becomes::First)?;
         let read = enrol::config::read(&signed.bytes)?;
         assert_eq!(read.digest, signed.digest);
         assert_eq!(create(&read.config).owner_pub_key, owner.signing_key().public());
         assert_eq!(read.config.first_contact.expose(), &[7; 32]);
         Ok(read.config)
+    }
+
+    /// Proves: S3
+    #[test]
+    fn a_config_that_joins_carries_its_ticket_and_what_was_chosen() {
+        let ticket = || Ticket {
+            cluster: model::ClusterId([1; 16]),
+            ca_spki: [2; 32],
+            coordinator_public_endpoints: vec![keys::endpoint::Endpoint::read("192.0.2.1:7836").unwrap()],
+            key: keys::identity::SigningKey::from_seed(Secret::take(&mut [3; 32])),
+            not_after: 4,
+        };
+        let owner = Owner::generate().unwrap();
+        for (line, level, without_tpm) in [
+            (&["x"][..], Level::Authenticated, WithoutTpm::Refuse),
+            (&["x", "--level", "encrypted", "--unprotected"], Level::Encrypted, WithoutTpm::Unprotected),
+        ] {
+            let line = Line::try_parse_from(line).unwrap();
+            let secret = FirstContact(Secret::take(&mut [7; 32]));
+            let joins = Becomes::Joins(ticket());
+            let signed = sign(&line.choices, Some(&line.network), secret, &owner, joins).unwrap();
+            let read = enrol::config::read(&signed.bytes).unwrap();
+            let Intent::Redeem(redeem) = read.config.intent else { panic!("it joins") };
+            assert_eq!((redeem.level, redeem.without_tpm), (level, without_tpm));
+            assert_eq!(redeem.owner_pub_key.0, owner.signing_key().public());
+            assert_eq!(*redeem.ticket.encode(), *ticket().encode());
+        }
     }
 
     /// Proves: S1 S11

@@ -7,6 +7,7 @@ mod api;
 mod boot;
 mod cluster;
 mod enrolment;
+mod join;
 mod kube;
 mod network;
 mod records;
@@ -39,5 +40,6 @@ pub const TABLES: &[Table] = &[
     of!(siege),
     of!(network),
     of!(records),
+    of!(join),
     of!(kube),
 ];

@@ -1,6 +1,6 @@
 //! The owner of a case's machines: `cairnctl` with a data directory of its own, as a person would use it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail, ensure};
@@ -55,6 +55,18 @@ impl Owner {
         let file = self.home.join(format!("{cluster}.pb"));
         let path = file.to_str().context("the case's directory has a name in UTF-8")?;
         self.run(&[&["enrol", "config", "--name", cluster, "--out", path], choices].concat())?;
+        std::fs::read(&file).context("read the enrolment config")
+    }
+
+    /// The config of a machine that joins by this ticket; `machine` names its file.
+    ///
+    /// # Errors
+    /// When the config cannot be made.
+    pub fn config_of_joiner(&self, machine: &str, ticket: &str, choices: &[&str]) -> anyhow::Result<Vec<u8>> {
+        let (file, text) = (self.home.join(format!("{machine}.pb")), self.home.join(format!("{machine}.ticket")));
+        std::fs::write(&text, ticket).context("write the ticket")?;
+        let path = |path: &Path| path.to_str().map(str::to_owned).context("the case's directory has a name in UTF-8");
+        self.run(&[&["enrol", "config", "--ticket", &path(&text)?, "--out", &path(&file)?], choices].concat())?;
         std::fs::read(&file).context("read the enrolment config")
     }
 

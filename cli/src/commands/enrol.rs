@@ -1,20 +1,26 @@
-//! `enrol config`: a signed config for hardware, and a cluster that awaits its machine.
+//! `enrol config`: a signed config for hardware; of a cluster's first machine, which the cluster then awaits, or of one that
+//! joins by ticket.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Read, Write, stdin};
+use std::path::{Path, PathBuf};
 
+use aws_lc_rs::rand;
 use clap::{Args, Subcommand};
-use model::ConfigDigest;
+use keys::ticket::{BadTicketText, Ticket};
+use model::{ConfigDigest, FirstContact, Secret};
+use zeroize::Zeroizing;
 
 use super::Context;
 use super::out_file::OutFile;
-use crate::enrolment::{self, Choices, StaticNetwork};
-use crate::failure::Failure;
+use crate::enrolment::{self, Becomes, Choices, StaticNetwork};
+use crate::failure::{Advice, Code, Failure};
 use crate::screen;
 use crate::store::{ClusterName, ClusterRecord, Locked, Store};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Write a signed config that makes a machine create a cluster
+    /// Write a signed config that makes a machine create a cluster, or join one by ticket
     Config(Config),
 }
 
@@ -25,6 +31,10 @@ Example:
   put the file on the machine's ESP as cairn/enrolment.pb, boot the machine
   cairnctl --cluster office --address 192.0.2.10 machine status
 
+A machine that joins:
+  cairnctl --cluster office ticket issue > ticket
+  cairnctl enrol config --ticket ticket --out enrolment.pb
+
 The file holds a secret that proves the machine at first contact: whoever has
 read it can play the machine until then. It is good for one machine.")]
 pub(crate) struct Config {
@@ -33,6 +43,9 @@ pub(crate) struct Config {
     /// The cluster's name on this host [default: that of --cluster, else hardware]
     #[arg(long, value_name = "NAME")]
     name: Option<ClusterName>,
+    /// The ticket by which the machine joins a cluster there is, instead of creating one: a file, or - for standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "vpn_prefix", "no_kubernetes"])]
+    ticket: Option<PathBuf>,
     #[command(flatten)]
     choices: Choices,
     #[command(flatten)]
@@ -41,6 +54,9 @@ pub(crate) struct Config {
 
 pub(crate) fn run(command: &Command, context: Context, out: &mut dyn Write) -> Result<(), Failure> {
     let Command::Config(config) = command;
+    if let Some(ticket) = &config.ticket {
+        return join(config, ticket, &context, out);
+    }
     let context = &context.meaning(config.name.as_ref())?;
     let store = &context.store;
     config.file.check_free()?;
@@ -73,7 +89,70 @@ fn begin(config: &Config, store: &Store, name: &ClusterName, lock: &Locked) -> R
     store.begin(name, lock)?;
     // As the record will call it.
     let secret = store.begin_machine(name, &ClusterRecord::first_name(), lock)?;
-    let signed = enrolment::sign(&config.choices, Some(&config.network), secret, &store.owner_or_new()?)?;
+    let signed =
+        enrolment::sign(&config.choices, Some(&config.network), secret, &store.owner_or_new()?, Becomes::First)?;
     config.file.write(&signed.bytes)?;
     Ok(signed.digest)
+}
+
+/// More than the text of any ticket has.
+const MOST_TICKET_TEXT: u64 = 16 << 10;
+
+/// Why there is no config for a machine that joins.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinError {
+    /// No ticket's text.
+    #[error("read the ticket in {0}")]
+    Read(String, #[source] io::Error),
+    /// A text that is no ticket.
+    #[error("understand the ticket in {0}")]
+    Ticket(String, #[source] BadTicketText),
+    /// No random bytes.
+    #[error("draw the config's secret")]
+    Random,
+}
+
+impl Advice for JoinError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Read(..) | Self::Ticket(..) => Code::Usage,
+            Self::Random => Code::Failed,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        "no config was written"
+    }
+
+    fn next(&self) -> Option<String> {
+        match self {
+            Self::Ticket(..) => Some("issue one: cairnctl ticket issue".to_owned()),
+            Self::Read(..) | Self::Random => None,
+        }
+    }
+}
+
+/// A config for a machine that joins. Nothing here awaits it: the cluster knows of it once it has joined.
+fn join(config: &Config, ticket: &Path, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    config.file.check_free()?;
+    let ticket = read_ticket(ticket)?;
+    let owner = context.store.owner()?;
+    let secret = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| JoinError::Random))?;
+    let becomes = Becomes::Joins(ticket);
+    let signed = enrolment::sign(&config.choices, Some(&config.network), FirstContact(secret), &owner, becomes)?;
+    config.file.write(&signed.bytes)?;
+    let (file, place) = (config.file.path().display(), enrol::config::CONFIG_PATH);
+    let did = format!("wrote {file}: put it on the machine's ESP as {place}, boot, then\n  cairnctl machine list");
+    Ok(screen::did(context.format, out, &did)?)
+}
+
+fn read_ticket(path: &Path) -> Result<Ticket, JoinError> {
+    let (place, mut text) = (path.display().to_string(), Zeroizing::new(String::new()));
+    let read = if path == Path::new("-") {
+        stdin().take(MOST_TICKET_TEXT).read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(MOST_TICKET_TEXT).read_to_string(&mut text))
+    };
+    read.map_err(|error| JoinError::Read(place.clone(), error))?;
+    Ticket::from_text(&text).map_err(|bad| JoinError::Ticket(place, bad))
 }

@@ -24,7 +24,7 @@ use super::{each, start, status};
 use crate::clock::Deadline;
 use crate::commands::{ASK_AGAIN, Context, OpenError, PATIENCE, condition};
 use crate::complete;
-use crate::enrolment::{self, Choices};
+use crate::enrolment::{self, Becomes, Choices};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
 use crate::machine::Session;
@@ -309,7 +309,7 @@ impl Begun<'_> {
         let Self { name, lock, store, .. } = self;
         progress.show(&format!("make the disk of {machine}"));
         let secret = store.begin_machine(name, machine, lock)?;
-        let signed = enrolment::sign(&build.choices, None, secret, &store.owner_or_new()?)?;
+        let signed = enrolment::sign(&build.choices, None, secret, &store.owner_or_new()?, Becomes::First)?;
         let directory = store.machine_directory(name, machine);
         virtual_machine::build(self.image, &directory, build.disk_size, &signed.bytes)?;
         let mut made = MachineRecord::new(machine.clone(), signed.digest);
