@@ -5,13 +5,13 @@ mod bench;
 mod ci;
 mod component;
 mod components;
-mod fuzz;
 mod image;
 mod kernel;
 mod notices;
 mod pinned;
 mod programs;
 mod reproducible;
+mod search;
 mod tidy;
 mod tools;
 mod up;
@@ -84,6 +84,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Live through worlds of the simulator, for a while, by hand; `--help` says how
+    #[command(disable_help_flag = true)]
+    Campaign {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Measure, beside the least that could do the same
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -138,7 +144,8 @@ fn run(command: Command) -> Result<()> {
             let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
-        Command::Fuzz { arguments } => fuzz::search(&workspace, &arguments),
+        Command::Fuzz { arguments } => search::fuzz(&workspace, &arguments),
+        Command::Campaign { arguments } => search::campaign(&arguments),
         Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Network) => bench::network(&workspace),
         Command::Reproducible => ci::reproducible(&workspace, &cache),

@@ -1,0 +1,125 @@
+//! `cargo xtask campaign`: lives through worlds of the simulator, seed after seed, until time is over or a law is broken. The
+//! seed that broke it is printed with the events before it; the same seed does the same again. It must never choose by
+//! anything but the seed what happens in a world.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{Write, stderr};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::{Args, Parser, Subcommand};
+use sim::world::{Plan, Report, run};
+
+/// Goes on with what tests do for a short while, until time is over or something is found.
+#[derive(Debug, Parser)]
+#[command(name = "campaign", bin_name = "cargo xtask campaign", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    campaign: Campaign,
+}
+
+#[derive(Debug, Subcommand)]
+enum Campaign {
+    /// Worlds of the simulator: machines, coordinators and an etcd that fails, in virtual time
+    Sim(Sim),
+}
+
+#[derive(Debug, Args)]
+struct Sim {
+    /// For how long, such as 30s, 10m or 1h
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time)]
+    lasts: Duration,
+    /// The first world's seed; the next ones follow it. Without it, elsewhere in each run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Only this one world, of --seed
+    #[arg(long, requires = "seed")]
+    once: bool,
+}
+
+/// Between two lines about how it goes.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+fn main() -> ExitCode {
+    let Campaign::Sim(sim) = Arguments::parse().campaign;
+    // Few digits: whoever reads the seed may have to type it.
+    let seed = sim.seed.unwrap_or_else(|| RandomState::new().hash_one("cairn") % 1_000_000_000);
+    search(seed, if sim.once { Duration::ZERO } else { sim.lasts })
+}
+
+/// One world at least, then more until `lasts` is over.
+fn search(first: u64, lasts: Duration) -> ExitCode {
+    let begun = now();
+    let (mut told, mut events, mut epochs, mut seed) = (Duration::ZERO, 0, 0, first);
+    loop {
+        match run(seed, plan(seed)) {
+            Ok(Report { events: happened, epochs: stood, .. }) => {
+                (events, epochs) = (events + happened, epochs + stood)
+            }
+            Err(failure) => {
+                say(format_args!("{failure}\nagain: cargo xtask campaign sim --seed {seed} --once"));
+                return ExitCode::FAILURE;
+            }
+        }
+        seed += 1;
+        let (passed, worlds) = (begun.elapsed(), seed - first);
+        let over = passed >= lasts;
+        if over || passed - told >= PROGRESS {
+            told = passed;
+            let seconds = passed.as_secs();
+            say(format_args!(
+                "{seconds:>6} s  {worlds:>7} worlds  {events:>11} events  {epochs:>8} epochs  next seed {seed}"
+            ));
+        }
+        if over {
+            say(format_args!("no law was broken"));
+            return ExitCode::SUCCESS;
+        }
+    }
+}
+
+/// What a seed's world is like: most are small and live long, some are large.
+const fn plan(seed: u64) -> Plan {
+    match seed % 20 {
+        0 => Plan { machines: 400, members: 350, tickets: 10, lasts: 20_000, events: 100_000 },
+        1..5 => Plan { machines: 60, members: 0, tickets: 20, lasts: 40_000, events: u64::MAX },
+        5..10 => Plan { machines: 7, members: 0, tickets: 6, lasts: 120_000, events: u64::MAX },
+        _ => Plan { machines: 29, members: 0, tickets: 12, lasts: 60_000, events: u64::MAX },
+    }
+}
+
+/// Reads a time: a number and `s`, `m` or `h`.
+fn time(text: &str) -> Result<Duration, &'static str> {
+    let bad = "a time is a number with s, m or h behind it, such as 10m";
+    let (number, seconds) = match text.split_at_checked(text.len().saturating_sub(1)).ok_or(bad)? {
+        (number, "s") => (number, 1),
+        (number, "m") => (number, 60),
+        (number, "h") => (number, 3600),
+        _ => return Err(bad),
+    };
+    let number: u64 = number.parse().map_err(|_| bad)?;
+    number.checked_mul(seconds).filter(|all| *all > 0).map(Duration::from_secs).ok_or(bad)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a campaign lasts as long as it is told to")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn say(line: std::fmt::Arguments<'_>) {
+    let _nobody_listens = writeln!(stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_number_and_a_unit() {
+        let seconds = |text| time(text).map(|it| it.as_secs());
+        assert_eq!((seconds("30s"), seconds("10m"), seconds("2h")), (Ok(30), Ok(600), Ok(7200)));
+        for bad in ["", "10", "m", "0s", "-1m", "1d", "1.5h", "99999999999999999999s", "9999999999999999999h", "1µ"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}
