@@ -64,7 +64,7 @@ async fn boot() -> Result<Infallible, Fatal> {
             Outcome::Waits(waiting, wait, seal) => (waiting, wait, seal),
         };
         board.waiting(&waiting, &wait.message());
-        let given = serve::waiting(&board, &mut api, &mut buttons, enrolment.given(&wait, seal)).await?;
+        let given = serve::waiting(&board, &mut api, &mut buttons, enrolment.given(&wait, seal.as_deref())).await?;
         power_on = waiting.resumes();
         found = enrolment.read(given).await?;
         api.know(&found)?;

@@ -8,10 +8,12 @@
 //! ```
 //! Whatever fails leaves the machine up, with console and API, in a state that says why.
 
+mod ask;
 mod create;
 mod join;
 mod member;
 mod perform;
+mod release;
 mod vault;
 
 use std::convert::Infallible;
@@ -19,12 +21,13 @@ use std::future::pending;
 use std::io;
 use std::net::SocketAddrV4;
 
-use enrol::asking::{self, Answer, Asking, Event, Given};
+use enrol::asking::{self, Answer, Asking, Given};
 use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, Seal, decide};
 use enrol::join::{Asker, Draft, Joining, Material};
 use enrol::making::Fresh;
 use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
+use enrol::release::Keyless;
 use enrol::wait::{Failure, Wait};
 use keys::data_key::Holder;
 use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
@@ -76,8 +79,8 @@ pub(crate) struct Enrolment {
     esp: Esp,
     /// The one that [`Self::read`] found, until it is capped.
     tpm: Option<Tpm>,
-    /// What a waiting machine is told: by whoever asks a cluster to let it in. The API, whoever asks for the cluster's half
-    /// and a console will get theirs from [`Self::open`], too.
+    /// What a waiting machine is told: by whoever asks a cluster to let it in, or for its half. The API and a console will get
+    /// theirs from [`Self::open`], too.
     answers: mpsc::Receiver<Answer>,
     open: mpsc::Sender<Answer>,
 }
@@ -170,12 +173,18 @@ impl Enrolment {
     }
 
     /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
-    pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<Box<Seal>>) -> Given {
+    pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
         let (board, open) = (self.board.clone(), self.open.clone());
         let asks = async {
-            if let Wait::LetIn(asker) = wait {
-                let admission = join::admission(asker, &board).await;
-                let _somebody_else_answered = open.send(Answer::Admission(Box::new(admission))).await;
+            let answer = if let Wait::LetIn(asker) = wait {
+                Some(Answer::Admission(Box::new(join::admission(asker, &board).await)))
+            } else if let Some(keyless) = Keyless::of(wait, seal) {
+                release::answer(keyless, &board).await
+            } else {
+                None
+            };
+            if let Some(answer) = answer {
+                let _somebody_else_answered = open.send(answer).await;
             }
             pending::<Infallible>().await
         };
@@ -185,28 +194,16 @@ impl Enrolment {
         }
     }
 
-    async fn answered(&mut self, wait: &Wait, seal: Option<Box<Seal>>) -> Given {
-        let mut effects = Vec::new();
-        let mut asking = Asking::start(wait, seal, clock::now(), &mut effects);
+    async fn answered(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
+        let (mut asking, mut effect) = Asking::start(wait, seal);
         loop {
-            for effect in effects.drain(..) {
-                match effect {
-                    asking::Effect::Ask(question) => tracing::debug!(?question, "waits for an answer"),
-                    asking::Effect::Resume(given) => return given,
-                    asking::Effect::Cap(holder) => self.cap(holder).await,
-                    asking::Effect::Report(refused) => {
-                        tracing::warn!(reason = %Chain(&refused), "an answer is refused")
-                    }
-                }
+            match effect {
+                asking::Effect::Ask(question) => tracing::debug!(?question, "waits for an answer"),
+                asking::Effect::Resume(given) => return given,
+                asking::Effect::Cap(holder) => self.cap(holder).await,
+                asking::Effect::Report(refused) => tracing::warn!(reason = %Chain(&refused), "an answer is refused"),
             }
-            let event = match asking.poll_timeout() {
-                Some((due, _)) => {
-                    let answer = tokio::time::timeout_at(due.into(), self.answers.recv()).await;
-                    answer.map_or(Some(Event::Tick), |answer| answer.map(Event::Answered))
-                }
-                None => self.answers.recv().await.map(Event::Answered),
-            };
-            asking.handle(event.expect("this end holds a sender, too"), clock::now(), &mut effects);
+            effect = asking.answered(self.answers.recv().await.expect("this end holds a sender, too"));
         }
     }
 

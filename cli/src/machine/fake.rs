@@ -355,4 +355,9 @@ impl public_server::Public for Api {
         self.called("Redeem");
         Err(Status::failed_precondition("nobody joins a fake"))
     }
+
+    async fn release_key(&self, _: Request<ReleaseKeyRequest>) -> Result<Response<ReleaseKeyResponse>, Status> {
+        self.called("ReleaseKey");
+        Err(Status::failed_precondition("a fake holds no keys"))
+    }
 }

@@ -93,6 +93,15 @@ pub const TABLE: &[Row] = &[
             "comes before the machine has a certificate; its ticket is the proof",
         )
     },
+    Row {
+        audit: Audit::Recorded,
+        permission: Permission::Machine,
+        ..anyone(
+            "/cairn.v1.Public/ReleaseKey",
+            MEMBER,
+            "comes before the machine's disk is open; the record of its key is the proof",
+        )
+    },
     Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
 ];
 
@@ -238,16 +247,18 @@ mod tests {
         }
     }
 
-    /// Whose key it is says nothing yet: what is sent has to be signed by a ticket. Proves: Q1
+    /// Whose key it is says nothing yet: what is sent has to be signed by a ticket, or the record has to name the key. Proves: Q1
     #[test]
-    fn whoever_shows_a_machines_key_may_redeem_a_ticket_and_nothing_else() {
+    fn whoever_shows_a_machines_key_may_redeem_a_ticket_or_ask_for_a_key_and_nothing_else() {
         let rows: Vec<&str> =
             TABLE.iter().filter(|row| row.permission == Permission::Machine).map(|row| row.path).collect();
-        assert_eq!(rows, ["/cairn.v1.Public/Redeem"]);
-        let refused = |caller| decide(rows[0], Profile::Release, Running, caller).err();
-        assert_eq!(refused(Caller::Machine), None);
-        assert_eq!(refused(Caller::Stranger), Some(Refused::NoMachineKey));
-        assert_eq!(refused(Caller::Owner), Some(Refused::NoMachineKey), "an owner's key is no machine's");
+        assert_eq!(rows, ["/cairn.v1.Public/Redeem", "/cairn.v1.Public/ReleaseKey"]);
+        for row in rows {
+            let refused = |caller| decide(row, Profile::Release, Running, caller).err();
+            assert_eq!(refused(Caller::Machine), None);
+            assert_eq!(refused(Caller::Stranger), Some(Refused::NoMachineKey));
+            assert_eq!(refused(Caller::Owner), Some(Refused::NoMachineKey), "an owner's key is no machine's");
+        }
     }
 
     /// Proves: Q1
@@ -268,6 +279,7 @@ mod tests {
             "IssueTicket",
             "RevokeTicket",
             "Redeem",
+            "ReleaseKey",
             "Inject",
         ];
         assert_eq!(recorded, expected);
@@ -289,7 +301,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 19] = [
+        let expected: [(&str, Permission, &[MachineState]); 20] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -312,6 +324,7 @@ mod tests {
             ("Public/ListTickets", Permission::Owner, &[Running]),
             ("Public/RevokeTicket", Permission::Owner, &[Running]),
             ("Public/Redeem", Permission::Machine, &[Running]),
+            ("Public/ReleaseKey", Permission::Machine, &[Running]),
             ("Debug/Inject", Permission::Owner, &owned),
         ];
         for (method, permission, states) in expected {

@@ -11,6 +11,7 @@
 
 pub mod access;
 mod condition;
+mod key;
 mod kubeconfig;
 pub mod limits;
 mod log;
@@ -25,6 +26,7 @@ mod tunnel;
 pub mod wire;
 
 pub use condition::{Condition, ConditionName, Truth};
+pub use key::{KeyAsked, KeyReleased};
 pub use kubeconfig::ClientCertificate;
 pub use log::{LogEntry, LogQuery};
 pub use malformed::{Malformed, Problem};

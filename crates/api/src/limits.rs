@@ -6,7 +6,7 @@ pub const REQUEST_BYTES: usize = 64 << 10;
 /// The largest request of a caller without a certificate: what it may call takes none of it.
 pub const STRANGER_REQUEST_BYTES: usize = 1 << 10;
 
-/// The largest request of a caller that has shown a machine's key: it redeems a ticket.
+/// The largest request of a caller that has shown a machine's key: it redeems a ticket, or asks for its cluster key.
 pub const MACHINE_REQUEST_BYTES: usize = 9 << 10;
 
 /// The largest answer a caller decodes: a timeline, a list of services, one log line.

@@ -288,7 +288,7 @@ fn there_are_pods_for_256_workers() {
     assert_eq!(scene.refuses(Asks::AddRole(id(2), worker)), Denied::PodsExhausted);
 }
 
-/// Proves: K7
+/// Proves: K7 K9
 #[test]
 fn a_key_is_released_to_its_machine_for_its_disk_only() {
     let mut scene = Scene::new();

@@ -1,17 +1,14 @@
-//! A machine that waits: what it asks for, how often, and which answers it takes. An answer leads to a new decision by what
-//! is read then, with what was given; one that was not asked for, or does not fit, is left alone as if it had not come.
+//! A machine that waits: what it asks for, and which answers it takes. An answer leads to a new decision by what is read then,
+//! with what was given; one that was not asked for, or does not fit, is left alone as if it had not come. When it is asked
+//! again, and whom, is the matter of who asks: [`pace`](crate::join::pace).
 //!
 //! ```text
 //!   Wait ──start──┬─► asks ── answered, and it fits ──► Resume(Given): read and decide again
-//!                 │    ▲ └ nobody answers: asks again, after 1, 2, 4, … 64 s
 //!                 │    └── an answer that does not fit: Report
 //!                 └─► nothing helps in this boot: Cap, and waits for the next one
 //! ```
 
-use std::time::{Duration, Instant};
-
-use keys::data_key::{ClusterHalf, Holder, OpenError, open};
-use keys::header::Copies;
+use keys::data_key::{ClusterHalf, Holder, OpenError};
 use model::DiskUuid;
 use zeroize::Zeroizing;
 
@@ -19,19 +16,15 @@ use crate::config::{self, ConfigError};
 use crate::found::Seal;
 use crate::join::Admission;
 use crate::plan::Step;
+use crate::release::Keyless;
 use crate::wait::{Failure, Reason, Wait};
-
-/// Before the cluster is asked a second time; doubled for each further one. A boot waits here.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Between two questions at most: whoever could answer may come back at any time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(64);
 
 /// What a waiting machine needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// To be activated: an enrolment config. A person comes with it unasked, so it is asked for once.
     Config,
-    /// The cluster's half of this disk's key.
+    /// The cluster's half of this disk's key. Asked for once: whoever asks goes on by itself.
     ClusterHalf {
         /// By which the cluster finds the half: from the seal that opened.
         disk: DiskUuid,
@@ -68,15 +61,6 @@ pub struct Given {
     pub admission: Option<Box<Admission>>,
 }
 
-/// What happened.
-#[derive(Debug)]
-pub enum Event {
-    /// Somebody answered. Not believed yet.
-    Answered(Answer),
-    /// A deadline is due.
-    Tick,
-}
-
 /// What the shell is to do.
 #[derive(Debug)]
 pub enum Effect {
@@ -106,82 +90,52 @@ pub enum Refused {
 
 /// A waiting machine.
 #[derive(Debug)]
-pub struct Asking {
-    state: State,
+pub struct Asking<'a> {
+    state: State<'a>,
 }
 
 #[derive(Debug)]
-enum State {
+enum State<'a> {
     /// For a config.
     Config,
     /// To be let in.
     Admission,
-    /// For the cluster's half, which has to open this header.
-    ClusterHalf { seal: Box<Seal>, header: Box<Copies>, question: Question, next: Instant, pause: Duration },
+    /// For the cluster's half.
+    ClusterHalf(Keyless<'a>),
     /// For somebody to mend it.
     Retry,
     /// For the next boot, or no more.
     Over,
 }
 
-impl Asking {
-    /// Begins to wait. `seal` is the one that opened.
+impl<'a> Asking<'a> {
+    /// Begins to wait, and what is to be done first. `seal` is the one that opened.
     #[must_use]
-    pub fn start(wait: &Wait, seal: Option<Box<Seal>>, now: Instant, out: &mut Vec<Effect>) -> Self {
-        let state = match (wait, seal) {
-            (Wait::Blank, _) => {
-                out.push(Effect::Ask(Question::Config));
-                State::Config
+    pub fn start(wait: &'a Wait, seal: Option<&'a Seal>) -> (Self, Effect) {
+        let (state, effect) = match (wait, Keyless::of(wait, seal)) {
+            (Wait::Blank, _) => (State::Config, Effect::Ask(Question::Config)),
+            (Wait::LetIn(_), _) => (State::Admission, Effect::Ask(Question::Admission)),
+            (Wait::AwaitingKeys { .. }, Some(keyless)) => {
+                let question = Question::ClusterHalf { disk: keyless.disk(), generation: keyless.generation() };
+                (State::ClusterHalf(keyless), Effect::Ask(question))
             }
-            (Wait::LetIn(_), _) => {
-                out.push(Effect::Ask(Question::Admission));
-                State::Admission
-            }
-            (Wait::AwaitingKeys { generation, header }, Some(seal)) => {
-                let question = Question::ClusterHalf { disk: seal.body.disk, generation: *generation };
-                State::ClusterHalf { seal, header: header.clone(), question, next: now, pause: FIRST_PAUSE }
-            }
-            (wait, seal) if wait.is_final() => {
-                out.push(Effect::Cap(seal.map(|seal| seal.body.holder())));
-                State::Over
-            }
+            (wait, _) if wait.is_final() => (State::Over, Effect::Cap(seal.map(|seal| seal.body.holder()))),
             (Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
-                out.push(Effect::Ask(Question::Retry));
-                State::Retry
+                (State::Retry, Effect::Ask(Question::Retry))
             }
         };
-        let mut asking = Self { state };
-        asking.handle(Event::Tick, now, out);
-        asking
+        (Self { state }, effect)
     }
 
-    /// Takes one event and appends what is to be done, in order.
-    pub fn handle(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
-        match event {
-            Event::Answered(answer) => match self.given(answer) {
-                Ok(given) => {
-                    self.state = State::Over;
-                    out.push(Effect::Resume(given));
-                }
-                Err(refused) => out.push(Effect::Report(refused)),
-            },
-            Event::Tick => {}
-        }
-        if let State::ClusterHalf { question, next, pause, .. } = &mut self.state
-            && *next <= now
-        {
-            out.push(Effect::Ask(*question));
-            *next = now + *pause;
-            *pause = (*pause * 2).min(LONGEST_PAUSE);
-        }
-    }
-
-    /// When [`Event::Tick`] is due next, and what for; `None` where nothing is asked again.
+    /// Takes what somebody answered, which is not believed yet, and says what is to be done.
     #[must_use]
-    pub const fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        match &self.state {
-            State::ClusterHalf { next, .. } => Some((*next, "the cluster is asked for its half of the data key")),
-            State::Config | State::Admission | State::Retry | State::Over => None,
+    pub fn answered(&mut self, answer: Answer) -> Effect {
+        match self.given(answer) {
+            Ok(given) => {
+                self.state = State::Over;
+                Effect::Resume(given)
+            }
+            Err(refused) => Effect::Report(refused),
         }
     }
 
@@ -191,21 +145,20 @@ impl Asking {
                 config::read(&bytes).map_err(Refused::Config)?;
                 Ok(Given { config: Some(bytes), ..Given::default() })
             }
-            (State::ClusterHalf { seal, header, .. }, Answer::ClusterHalf(half)) => {
-                let body = &seal.body;
-                open(header, &body.local_key, Some(&half), &body.expected()).map_err(Refused::ClusterHalf)?;
+            (State::ClusterHalf(keyless), Answer::ClusterHalf(half)) => {
+                keyless.takes(&half).map_err(Refused::ClusterHalf)?;
                 Ok(Given { half: Some(half), ..Given::default() })
             }
             // Whether it fits is decided with the attempt that is read again.
             (State::Admission, Answer::Admission(admission)) => {
                 Ok(Given { admission: Some(admission), ..Given::default() })
             }
-            (State::Config | State::Admission | State::ClusterHalf { .. } | State::Retry, Answer::Retry) => {
+            (State::Config | State::Admission | State::ClusterHalf(_) | State::Retry, Answer::Retry) => {
                 Ok(Given::default())
             }
             (State::Config | State::Admission | State::Retry | State::Over, Answer::ClusterHalf(_))
-            | (State::Admission | State::ClusterHalf { .. } | State::Retry | State::Over, Answer::Config(_))
-            | (State::Config | State::ClusterHalf { .. } | State::Retry | State::Over, Answer::Admission(_))
+            | (State::Admission | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Config(_))
+            | (State::Config | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Admission(_))
             | (State::Over, Answer::Retry) => Err(Refused::NotAsked),
         }
     }

@@ -84,7 +84,7 @@ pub struct Files {
 pub struct Slots(pub [Zeroizing<Vec<u8>>; 2]);
 
 impl Slots {
-    fn bytes(&self) -> [&[u8]; 2] {
+    pub(crate) fn bytes(&self) -> [&[u8]; 2] {
         [&self.0[0], &self.0[1]]
     }
 }
@@ -234,7 +234,13 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
             if config == Leftover::Ignore || files.fw_cfg.is_some() {
                 reports.push(Report::ConfigIgnored);
             }
-            with_seal(seal, header, half, Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) })
+            with_seal(
+                seal,
+                header,
+                half,
+                Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) },
+                &files.directory,
+            )
         }
     };
     Ok(Found { network, vpn_prefix, decision, reports })
@@ -415,11 +421,17 @@ fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm
     Ok(verified)
 }
 
-fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, leftovers: Leftovers) -> Decision {
+fn with_seal(
+    seal: Box<Seal>,
+    header: &Copies,
+    half: Option<ClusterHalf>,
+    leftovers: Leftovers,
+    directory: &Slots,
+) -> Decision {
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
         Ok(opened) => return Decision::Open(Box::new(Opening { seal: *seal, opened, half, leftovers })),
         Err(OpenError::ClusterHalfMissing { generation }) => {
-            Wait::AwaitingKeys { generation, header: Box::new(header.clone()) }
+            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory: directory.clone() }
         }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
             Wait::NeedsOwner(Reason::Newer { what: "data header", version })

@@ -17,7 +17,8 @@
 //!   asks before that. [`making`]: what both write, in its order.
 //! * [`plan`]: effects in their order, who performs them, and the cap at their end.
 //! * [`member`]: who the machine is.
-//! * [`wait`]: why it waits, in words for people. [`asking`]: what it asks for, and how it goes on.
+//! * [`wait`]: why it waits, in words for people. [`asking`]: what it asks for, and how it goes on. [`release`]: what a member asks
+//!   for whose disk is closed, and whom.
 
 pub mod asking;
 pub mod config;
@@ -28,6 +29,7 @@ pub mod keeper;
 pub mod making;
 pub mod member;
 pub mod plan;
+pub mod release;
 pub mod wait;
 
 #[cfg(test)]

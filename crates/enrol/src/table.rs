@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::asking::Given;
 use crate::config::{ConfigError, EnrolmentConfig, Unserved, WithoutTpm, digest};
 use crate::fixture::{network, owner, redeeming, secret};
-use crate::found::{Decision, Found, Leftover, Report};
+use crate::found::{Decision, Found, Leftover, Report, Slots};
 use crate::keeper::{Keeper, Locked};
 use crate::plan::Step;
 use crate::wait::{Failure, Layer, Reason, Wait};
@@ -526,7 +526,11 @@ fn every_message_names_only_commands_that_exist() {
     ];
     let waits = reasons.map(Wait::NeedsOwner).chain([
         Wait::Blank,
-        Wait::AwaitingKeys { generation: 1, header: Box::new(Copies([Copy::Blank, Copy::Blank])) },
+        Wait::AwaitingKeys {
+            generation: 1,
+            header: Box::new(Copies([Copy::Blank, Copy::Blank])),
+            directory: Slots([Zeroizing::default(), Zeroizing::default()]),
+        },
     ]);
     for wait in waits.chain(failures.map(Wait::Failed)) {
         let message = wait.message();

@@ -9,6 +9,7 @@ use keys::seal::SealError;
 use model::{Chain, WaitState};
 
 use crate::config::ConfigError;
+use crate::found::Slots;
 use crate::join::Asker;
 use crate::keeper::Locked;
 use crate::plan::Step;
@@ -26,6 +27,8 @@ pub enum Wait {
         generation: u32,
         /// Both copies of the data header, of which the half has to open one.
         header: Box<Copies>,
+        /// Where the coordinators are, as it lies on the ESP: not believed yet.
+        directory: Slots,
     },
     /// Cannot go on without its owner; nothing was changed.
     NeedsOwner(Reason),

@@ -9,6 +9,7 @@ mod kubernetes;
 mod methods;
 mod records;
 mod redeem;
+mod release;
 mod streams;
 
 use std::net::{Ipv4Addr, SocketAddr};

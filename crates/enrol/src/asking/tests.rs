@@ -1,8 +1,7 @@
-//! Waiting machines in memory: what they ask for and when, which answers they take, and that they then go on.
+//! Waiting machines in memory: what they ask for, which answers they take, and that they then go on.
 
 use keys::pair::File;
 use model::{ClusterKey, Level};
-use testkit::origin;
 
 use super::*;
 use crate::found::{Decision, Found};
@@ -10,16 +9,9 @@ use crate::keeper::Keeper;
 use crate::world::{Chip, Cut, Ended, World, finished};
 
 /// A machine that found this begins to wait.
-fn waiting(found: Found, now: Instant) -> (Asking, Vec<Effect>) {
-    let Decision::Wait(wait, seal) = found.decision else { panic!("{found:?}") };
-    let mut out = Vec::new();
-    (Asking::start(&wait, seal, now, &mut out), out)
-}
-
-fn answered(asking: &mut Asking, answer: Answer, now: Instant) -> Effect {
-    let mut out = Vec::new();
-    asking.handle(Event::Answered(answer), now, &mut out);
-    out.pop().expect("an answer has an effect")
+fn waiting(found: &Found) -> (Asking<'_>, Effect) {
+    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    Asking::start(wait, seal.as_deref())
 }
 
 /// A member whose share is lost, and the half that the share held.
@@ -38,35 +30,23 @@ fn without_its_share() -> (World, ClusterKey, DiskUuid) {
 
 /// Proves: D2 S7
 #[test]
-fn a_machine_that_awaits_its_keys_asks_again_and_goes_on_with_the_right_half_only() {
+fn a_machine_that_awaits_its_keys_goes_on_with_the_right_half_only() {
     let (mut world, key, disk) = without_its_share();
-    let mut now = origin();
-    let (mut asking, out) = waiting(world.found(), now);
+    let found = world.found();
+    let (mut asking, asks) = waiting(&found);
     let question = Question::ClusterHalf { disk, generation: 1 };
-    assert!(matches!(out[..], [Effect::Ask(asked)] if asked == question), "{out:?}");
-    for pause in [1, 2, 4, 8, 16, 32, 64, 64] {
-        let mut out = Vec::new();
-        let (due, _) = asking.poll_timeout().expect("it asks again");
-        assert_eq!(due, now + Duration::from_secs(pause));
-        asking.handle(Event::Tick, due - Duration::from_millis(1), &mut out);
-        assert!(out.is_empty(), "not before it is due: {out:?}");
-        asking.handle(Event::Tick, due, &mut out);
-        assert!(matches!(out[..], [Effect::Ask(asked)] if asked == question), "{out:?}");
-        now = due;
-    }
+    assert!(matches!(asks, Effect::Ask(asked) if asked == question), "{asks:?}");
     let half = |key, generation| Answer::ClusterHalf(ClusterHalf { key, disk, generation });
     let wrong = ClusterKey(crate::fixture::secret(0x99));
-    let refused = answered(&mut asking, half(wrong, 1), now);
+    let refused = asking.answered(half(wrong, 1));
     assert!(matches!(refused, Effect::Report(Refused::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
-    let other = answered(&mut asking, half(ClusterKey(key.0.duplicate()), 2), now);
+    let other = asking.answered(half(ClusterKey(key.0.duplicate()), 2));
     assert!(matches!(other, Effect::Report(Refused::ClusterHalf(_))), "{other:?}");
-    assert!(asking.poll_timeout().is_some(), "it goes on asking");
 
-    let resumed = answered(&mut asking, half(key, 1), now);
+    let resumed = asking.answered(half(key, 1));
     let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
     assert!(matches!(world.boot_given(given, None), Ended::Running(_)));
-    assert!(asking.poll_timeout().is_none());
-    let late = answered(&mut asking, Answer::Retry, now);
+    let late = asking.answered(Answer::Retry);
     assert!(matches!(late, Effect::Report(Refused::NotAsked)), "it waits no more: {late:?}");
 }
 
@@ -75,17 +55,16 @@ fn a_machine_that_awaits_its_keys_asks_again_and_goes_on_with_the_right_half_onl
 /// Proves: D4 D14 S2
 #[test]
 fn a_blank_machine_that_is_activated_creates_and_a_cut_ends_in_a_machine_or_another_activation() {
-    let now = origin();
     for after in 0..24 {
         let mut world = World::flashed(Level::Authenticated, Some(Chip::default()));
         let config = world.files.config.take().expect("a config");
         let activated = |world: &World| {
-            let (mut asking, out) = waiting(world.found(), now);
-            assert!(matches!(out[..], [Effect::Ask(Question::Config)]), "{out:?}");
-            assert!(asking.poll_timeout().is_none(), "a person comes unasked");
-            let garbage = answered(&mut asking, Answer::Config(Zeroizing::new(b"garbage".to_vec())), now);
+            let found = world.found();
+            let (mut asking, first) = waiting(&found);
+            assert!(matches!(first, Effect::Ask(Question::Config)), "{first:?}");
+            let garbage = asking.answered(Answer::Config(Zeroizing::new(b"garbage".to_vec())));
             assert!(matches!(garbage, Effect::Report(Refused::Config(_))), "{garbage:?}");
-            let resumed = answered(&mut asking, Answer::Config(config.clone()), now);
+            let resumed = asking.answered(Answer::Config(config.clone()));
             let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
             given
         };
@@ -110,18 +89,18 @@ fn a_blank_machine_that_is_activated_creates_and_a_cut_ends_in_a_machine_or_anot
 /// Proves: S7
 #[test]
 fn what_may_be_mended_is_tried_again_and_what_may_not_caps_the_tpm() {
-    let now = origin();
     let (member, _) = finished(Level::Encrypted, Some(Chip::default()));
     let mut elsewhere = member.clone();
     elsewhere.tpm = Some(Chip { storage_key: 1, ..Chip::default() });
     let mut lost = member.clone();
     lost.pair(File::Seal).iter_mut().for_each(|slot| slot.fill(0));
     for world in [elsewhere, lost] {
-        let (mut asking, out) = waiting(world.found(), now);
-        assert!(matches!(out[..], [Effect::Ask(Question::Retry)]), "{out:?}");
-        let config = answered(&mut asking, Answer::Config(Zeroizing::default()), now);
+        let found = world.found();
+        let (mut asking, first) = waiting(&found);
+        assert!(matches!(first, Effect::Ask(Question::Retry)), "{first:?}");
+        let config = asking.answered(Answer::Config(Zeroizing::default()));
         assert!(matches!(config, Effect::Report(Refused::NotAsked)), "{config:?}");
-        assert!(matches!(answered(&mut asking, Answer::Retry, now), Effect::Resume(_)));
+        assert!(matches!(asking.answered(Answer::Retry), Effect::Resume(_)));
     }
 
     let mut refused = World::flashed(Level::Encrypted, Some(Chip::default()));
@@ -131,9 +110,10 @@ fn what_may_be_mended_is_tried_again_and_what_may_not_caps_the_tpm() {
     let mut another_disk = member;
     another_disk.headers.iter_mut().for_each(|copy| copy.fill(0));
     for (world, known) in [(refused, false), (foreign, false), (another_disk, true)] {
-        let (mut asking, out) = waiting(world.found(), now);
-        assert!(matches!(&out[..], [Effect::Cap(holder)] if holder.is_some() == known), "{out:?}");
-        let late = answered(&mut asking, Answer::Retry, now);
+        let found = world.found();
+        let (mut asking, first) = waiting(&found);
+        assert!(matches!(&first, Effect::Cap(holder) if holder.is_some() == known), "{first:?}");
+        let late = asking.answered(Answer::Retry);
         assert!(matches!(late, Effect::Report(Refused::NotAsked)), "only the next boot: {late:?}");
     }
 }

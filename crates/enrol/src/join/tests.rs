@@ -8,10 +8,9 @@ use keys::pair::Slot;
 use keys::record::Record;
 use keys::recovery;
 use model::{Assignment, ClusterId, MachinePubKey, WaitState};
-use testkit::origin;
 
 use super::*;
-use crate::asking::{self, Asking, Event};
+use crate::asking::{self, Asking};
 use crate::fixture::{self, ca, secret};
 use crate::found::{Decision, Found, Report};
 use crate::plan::{HeaderCopy, Step};
@@ -165,12 +164,9 @@ fn a_machine_that_waits_to_be_let_in_goes_on_with_what_fits_and_asks_again_other
         edit(&mut admission);
         let wait = Wait::LetIn(Box::new(asker));
         assert_eq!((wait.state(), wait.message().contains("192.0.2.1:7836")), (WaitState::Joining, true));
-        let mut out = Vec::new();
-        let mut asking = Asking::start(&wait, None, origin(), &mut out);
-        asking.handle(Event::Answered(asking::Answer::Config(zeroize::Zeroizing::default())), origin(), &mut out);
-        assert!(asking.poll_timeout().is_none(), "who asks goes on by itself");
-        asking.handle(Event::Answered(asking::Answer::Admission(Box::new(admission))), origin(), &mut out);
-        let [asked, refused, resumed] = <[_; 3]>::try_from(out).expect("three effects");
+        let (mut asking, asked) = Asking::start(&wait, None);
+        let refused = asking.answered(asking::Answer::Config(zeroize::Zeroizing::default()));
+        let resumed = asking.answered(asking::Answer::Admission(Box::new(admission)));
         assert!(matches!(asked, asking::Effect::Ask(asking::Question::Admission)), "{asked:?}");
         assert!(matches!(refused, asking::Effect::Report(asking::Refused::NotAsked)), "{refused:?}");
         let asking::Effect::Resume(given) = resumed else { panic!("{resumed:?}") };

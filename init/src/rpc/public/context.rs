@@ -46,7 +46,7 @@ pub(crate) struct Context {
     claim: Mutex<Claimable>,
     kubernetes: OnceLock<KubernetesAccess>,
     records: OnceLock<Records>,
-    pub(super) redeeming: Underway,
+    pub(super) machines: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
 }
@@ -65,7 +65,7 @@ impl Context {
             claim: Mutex::new(Claimable::NotYet),
             kubernetes: OnceLock::new(),
             records: OnceLock::new(),
-            redeeming: Underway::default(),
+            machines: Underway::default(),
             power,
             broken: watch::Sender::new(None),
         };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
-use api::{ConditionName, LogQuery, PublicState, Service, wire};
+use api::{ConditionName, KeyAsked, LogQuery, PublicState, Service, wire};
 use cluster::request::Offer;
 use model::TicketId;
 use tokio::runtime::Handle;
@@ -18,7 +18,7 @@ use super::context::{Context, GoingDown};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
-use super::{records, redeem};
+use super::{records, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::rpc::access::{Methods, Undecided, state};
@@ -215,8 +215,17 @@ impl api::public_server::Public for Public {
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
         let machine = redeem::machine(&request)?;
         let request = request.into_inner().request;
-        let response = redeem::redeem(&self.0.redeeming, self.0.records()?, machine, &request).await?;
+        let response = redeem::redeem(&self.0.machines, self.0.records()?, machine, &request).await?;
         Ok(Response::new(wire::RedeemResponse { response }))
+    }
+
+    async fn release_key(
+        &self,
+        request: Request<wire::ReleaseKeyRequest>,
+    ) -> Result<Response<wire::ReleaseKeyResponse>, Status> {
+        let machine = redeem::machine(&request)?;
+        let asked = KeyAsked::try_from(request.into_inner())?;
+        Ok(Response::new(release::release(&self.0.machines, self.0.records()?, machine, asked).await?.into()))
     }
 }
 

@@ -1,5 +1,5 @@
 //! A machine redeems a ticket: what it sends is verified on its connection, decided over the records, and answered with all
-//! that it needs. Whoever asks costs one decision at a time.
+//! that it needs. Whoever asks as a machine costs one decision at a time.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -17,19 +17,24 @@ use crate::consensus::{NotGranted, Records};
 use crate::rpc::session::Origin;
 use crate::runtime::lock;
 
-/// From where somebody redeems a ticket now.
+/// From where a machine asks for something now.
 #[derive(Debug, Default)]
 pub(super) struct Underway(Mutex<HashSet<IpAddr>>);
 
-/// One that redeems; its place is given back when it is dropped.
+/// One that asks; its place is given back when it is dropped.
 #[derive(Debug)]
-struct Place<'a>(&'a Underway, IpAddr);
+pub(super) struct Place<'a>(&'a Underway, IpAddr);
 
 impl Underway {
-    fn begin(&self, source: IpAddr) -> Option<Place<'_>> {
+    /// Begins to answer a machine that calls from there.
+    ///
+    /// # Errors
+    /// When another one of that address is being answered.
+    pub(super) fn begin(&self, source: IpAddr) -> Result<Place<'_>, Status> {
         let begins = lock::even_if_poisoned(&self.0).insert(source);
         // Made only then: who drops one gives it back.
-        begins.then(|| Place(self, source))
+        let busy = "a machine of this address is being answered; nothing was done; try again";
+        if begins { Ok(Place(self, source)) } else { Err(Status::resource_exhausted(busy)) }
     }
 }
 
@@ -54,9 +59,7 @@ pub(super) async fn redeem(
     (key, origin): (MachinePubKey, Origin),
     bytes: &[u8],
 ) -> Result<Vec<u8>, Status> {
-    let busy =
-        || Status::resource_exhausted("a ticket is being redeemed from this address; nothing was done; try again");
-    let _place = underway.begin(origin.peer.ip()).ok_or_else(busy)?;
+    let _place = underway.begin(origin.peer.ip())?;
     let redeem = Redeem::verify(bytes, key, &origin.redeem)
         .map_err(|bad| Status::invalid_argument(format!("{}; nothing was changed", Chain(&bad))))?;
     let machine = keys::identity::machine_id(&key.0);
@@ -82,13 +85,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_ticket_is_redeemed_at_a_time_from_one_address() {
+    fn one_machine_is_answered_at_a_time_from_one_address() {
         let underway = Underway::default();
         let (one, other) = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let first = underway.begin(one).expect("nobody is before it");
-        assert!(underway.begin(one).is_none());
-        assert!(underway.begin(other).is_some(), "somebody else is not kept waiting");
+        assert_eq!(underway.begin(one).map(|_| ()).map_err(|busy| busy.code()), Err(tonic::Code::ResourceExhausted));
+        assert!(underway.begin(other).is_ok(), "somebody else is not kept waiting");
         drop(first);
-        assert!(underway.begin(one).is_some());
+        assert!(underway.begin(one).is_ok());
     }
 }

@@ -1,0 +1,114 @@
+//! What a member asks for whose disk is closed: the cluster's half of its key.
+
+use std::fmt;
+
+use cluster::record::UnixSeconds;
+use model::{ClusterKey, DiskUuid, Level, Secret, Uuid};
+use zeroize::Zeroize;
+
+use crate::malformed::{fixed, known};
+use crate::{Malformed, wire};
+
+/// Which key a machine asks for. Who it is, its connection has proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyAsked {
+    /// The disk that is to be opened.
+    pub disk: DiskUuid,
+    /// With which of its keys it was closed.
+    pub generation: u32,
+    /// How it is protected.
+    pub level: Level,
+}
+
+/// What it is given.
+#[derive(Debug)]
+pub struct KeyReleased {
+    /// The cluster's time.
+    pub time: UnixSeconds,
+    /// The cluster's half of what opens the disk.
+    pub key: ClusterKey,
+}
+
+impl From<KeyAsked> for wire::ReleaseKeyRequest {
+    fn from(asked: KeyAsked) -> Self {
+        Self {
+            disk_uuid: asked.disk.0.0.to_vec(),
+            key_generation: asked.generation,
+            level: wire::Level::from(asked.level).into(),
+        }
+    }
+}
+
+impl TryFrom<wire::ReleaseKeyRequest> for KeyAsked {
+    type Error = Malformed;
+
+    fn try_from(request: wire::ReleaseKeyRequest) -> Result<Self, Malformed> {
+        Ok(Self {
+            disk: DiskUuid(Uuid(fixed("disk_uuid", &request.disk_uuid)?)),
+            generation: request.key_generation,
+            level: known("level", request.level().known())?,
+        })
+    }
+}
+
+impl From<KeyReleased> for wire::ReleaseKeyResponse {
+    fn from(released: KeyReleased) -> Self {
+        Self { time_unix_s: released.time.0, cluster_key: released.key.expose().to_vec() }
+    }
+}
+
+impl TryFrom<wire::ReleaseKeyResponse> for KeyReleased {
+    type Error = Malformed;
+
+    fn try_from(response: wire::ReleaseKeyResponse) -> Result<Self, Malformed> {
+        let key = Secret::take(&mut fixed("cluster_key", &response.cluster_key)?);
+        Ok(Self { time: UnixSeconds(response.time_unix_s), key: ClusterKey(key) })
+    }
+}
+
+impl fmt::Debug for wire::ReleaseKeyResponse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReleaseKeyResponse")
+    }
+}
+
+impl Drop for wire::ReleaseKeyResponse {
+    fn drop(&mut self) {
+        self.cluster_key.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_and_given_crosses_the_wire() {
+        let asked = KeyAsked { disk: DiskUuid(Uuid([1; 16])), generation: 2, level: Level::Encrypted };
+        assert_eq!(wire::ReleaseKeyRequest::from(asked).try_into(), Ok(asked));
+        let released = KeyReleased { time: UnixSeconds(3), key: ClusterKey(Secret::take(&mut [4; 32])) };
+        let read = KeyReleased::try_from(wire::ReleaseKeyResponse::from(released)).expect("reads");
+        assert_eq!((read.time, read.key.expose()), (UnixSeconds(3), &[4; 32]));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_by_name() {
+        let good = wire::ReleaseKeyRequest { disk_uuid: vec![1; 16], key_generation: 1, level: 2 };
+        for (request, text) in [
+            (
+                wire::ReleaseKeyRequest { disk_uuid: vec![1; 15], ..good.clone() },
+                "field `disk_uuid` has 15 bytes instead of 16",
+            ),
+            (
+                wire::ReleaseKeyRequest { level: 0, ..good.clone() },
+                "field `level` has a value this version does not know",
+            ),
+            (wire::ReleaseKeyRequest { level: 9, ..good }, "field `level` has a value this version does not know"),
+        ] {
+            assert_eq!(KeyAsked::try_from(request).map_err(|malformed| malformed.to_string()), Err(text.to_owned()));
+        }
+        let short = wire::ReleaseKeyResponse { time_unix_s: 1, cluster_key: vec![4; 31] };
+        let refused = KeyReleased::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
+        assert_eq!(refused, Err("field `cluster_key` has 31 bytes instead of 32".to_owned()));
+    }
+}

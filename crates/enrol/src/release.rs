@@ -1,0 +1,115 @@
+//! A member whose disk is closed and whose key is with its cluster: which half it asks for, whom, and whether one that it is
+//! given opens the disk. Must never believe a directory that the cluster did not sign.
+
+use keys::data_key::{ClusterHalf, OpenError, open};
+use keys::directory::{Directory, DirectoryError};
+use keys::endpoint::Endpoint;
+use keys::header::Copies;
+use keys::identity::Identity;
+use keys::pair::{File, Pair};
+use model::{ClusterKey, DiskUuid, Level};
+
+use crate::asking::Answer;
+use crate::found::{Seal, Slots};
+use crate::wait::Wait;
+
+/// What a member without its key knows.
+#[derive(Debug, Clone, Copy)]
+pub struct Keyless<'a> {
+    seal: &'a Seal,
+    generation: u32,
+    header: &'a Copies,
+    directory: &'a Slots,
+}
+
+impl<'a> Keyless<'a> {
+    /// What waits so, with the seal that opened; none where a machine waits for something else.
+    #[must_use]
+    pub fn of(wait: &'a Wait, seal: Option<&'a Seal>) -> Option<Self> {
+        match (wait, seal) {
+            (Wait::AwaitingKeys { generation, header, directory }, Some(seal)) => {
+                Some(Self { seal, generation: *generation, header, directory })
+            }
+            (Wait::Blank | Wait::LetIn(_) | Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
+                None
+            }
+        }
+    }
+
+    /// Who it is.
+    #[must_use]
+    pub fn identity(&self) -> &'a Identity {
+        &self.seal.body.identity
+    }
+
+    /// The disk that is to be opened.
+    #[must_use]
+    pub const fn disk(&self) -> DiskUuid {
+        self.seal.body.disk
+    }
+
+    /// Which half: of the committed header.
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// How the disk is protected.
+    #[must_use]
+    pub const fn level(&self) -> Level {
+        self.seal.body.level
+    }
+
+    /// Where the other coordinators are, by the newest directory that the CA with this SubjectPublicKeyInfo (DER) signed: each
+    /// endpoint once.
+    ///
+    /// # Errors
+    /// Why the newest is not believed, where none is.
+    pub fn coordinators(&self, ca_spki: &[u8]) -> Result<Vec<Endpoint>, DirectoryError> {
+        let minimum = self.seal.body.minimum_directory;
+        let mut refused = None;
+        for slot in Pair::read(File::Directory, self.directory.bytes()).newest_first {
+            match Directory::verify(slot.clear(), ca_spki, minimum) {
+                Ok(directory) => return Ok(self.others(&directory)),
+                Err(error) => {
+                    refused.get_or_insert(error);
+                }
+            }
+        }
+        refused.map_or(Ok(Vec::new()), Err)
+    }
+
+    fn others(&self, directory: &Directory) -> Vec<Endpoint> {
+        let itself = self.seal.body.holder().machine;
+        let others = directory.coordinators.iter().filter(|coordinator| coordinator.machine != itself);
+        let mut endpoints = Vec::new();
+        // What a later version spells otherwise is not for this one to dial.
+        for endpoint in others.flat_map(|other| &other.endpoints).filter_map(|text| Endpoint::read(text).ok()) {
+            if !endpoints.contains(&endpoint) {
+                endpoints.push(endpoint);
+            }
+        }
+        endpoints
+    }
+
+    /// The answer that this key is, if it opens the disk.
+    ///
+    /// # Errors
+    /// What the header says against it.
+    pub fn answer(&self, key: ClusterKey) -> Result<Answer, OpenError> {
+        let half = ClusterHalf { key, disk: self.disk(), generation: self.generation };
+        self.takes(&half).map(|()| Answer::ClusterHalf(half))
+    }
+
+    /// Whether a half opens the disk.
+    ///
+    /// # Errors
+    /// What the header says against it.
+    pub(crate) fn takes(&self, half: &ClusterHalf) -> Result<(), OpenError> {
+        let body = &self.seal.body;
+        open(self.header, &body.local_key, Some(half), &body.expected()).map(|_| ())
+    }
+}
+
+#[cfg(test)]
+mod tests;

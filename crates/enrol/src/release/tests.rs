@@ -1,0 +1,86 @@
+//! A machine that joined and was started again: whom it asks, and what it takes.
+
+use aws_lc_rs::encoding::AsDer;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use keys::directory::{self, Coordinator};
+use keys::identity::cluster_id;
+use model::MachineId;
+use zeroize::Zeroizing;
+
+use super::*;
+use crate::fixture::{ca, secret};
+use crate::found::{Decision, Found};
+use crate::world::{Ended, Store, World};
+
+/// A member whose key its cluster has.
+fn joined() -> World {
+    let mut world = World::invited(Level::Encrypted, None);
+    assert!(matches!(world.boot(None), Ended::Running(_)));
+    world
+}
+
+fn keyless(found: &Found) -> Keyless<'_> {
+    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    Keyless::of(wait, seal.as_deref()).expect("it waits for its key")
+}
+
+fn texts(coordinators: Result<Vec<Endpoint>, DirectoryError>) -> Vec<String> {
+    keys::endpoint::texts(&coordinators.expect("the cluster signed it"))
+}
+
+/// A directory file of the cluster, in which each machine is a coordinator with these endpoints.
+fn file(generation: u64, version: u64, coordinators: &[(MachineId, &[&str])]) -> Zeroizing<Vec<u8>> {
+    let coordinator = |(machine, endpoints): &(MachineId, &[&str])| Coordinator {
+        machine: *machine,
+        endpoints: endpoints.iter().map(|&it| it.to_owned()).collect(),
+    };
+    let coordinators = coordinators.iter().map(coordinator).collect();
+    let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators };
+    directory::emit(generation, &ca().sign(&directory.unsigned())).map(Zeroizing::new).expect("fits")
+}
+
+/// Proves: K9
+#[test]
+fn a_member_asks_the_others_of_the_newest_directory_that_its_cluster_signed() {
+    let mut world = joined();
+    let found = world.found();
+    assert_eq!(texts(keyless(&found).coordinators(&ca().spki)), ["192.0.2.1:7836"]);
+    let somebodys = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
+    let refused = keyless(&found).coordinators(somebodys.public_key().as_der().expect("encodes").as_ref());
+    assert_eq!(refused, Err(DirectoryError::Signature));
+
+    let itself = keyless(&found).identity().holder.machine;
+    let (one, other) = (MachineId([1; 16]), MachineId([2; 16]));
+    let pair = world.pair(File::Directory);
+    let old = pair.iter().position(|slot| slot.iter().any(|byte| *byte != 0)).expect("it joined");
+    pair[1 - old] = file(
+        9,
+        6,
+        &[(itself, &["192.0.2.9:7836"]), (one, &["192.0.2.1:7836", "No Host"]), (other, &["192.0.2.1:7836", "b:1"])],
+    );
+    assert_eq!(texts(keyless(&world.found()).coordinators(&ca().spki)), ["192.0.2.1:7836", "b:1"]);
+    world.pair(File::Directory)[1 - old] = file(9, 4, &[(one, &["192.0.2.4:7836"])]);
+    let older = texts(keyless(&world.found()).coordinators(&ca().spki));
+    assert_eq!(older, ["192.0.2.1:7836"], "older than the seal allows: the slot before counts");
+
+    world.pair(File::Directory)[old].fill(0);
+    let refused = keyless(&world.found()).coordinators(&ca().spki);
+    assert_eq!(refused, Err(DirectoryError::Older { found: 4, minimum: 5 }));
+    world.pair(File::Directory)[1 - old] = file(9, 6, &[(itself, &["192.0.2.9:7836"])]);
+    assert!(texts(keyless(&world.found()).coordinators(&ca().spki)).is_empty(), "a lone coordinator asks nobody");
+    world.pair(File::Directory).iter_mut().for_each(|slot| slot.fill(0));
+    assert!(texts(keyless(&world.found()).coordinators(&ca().spki)).is_empty(), "there is none");
+}
+
+/// Proves: K9
+#[test]
+fn a_key_that_does_not_open_the_disk_is_no_half_of_it() {
+    let world = joined();
+    let found = world.found();
+    let keyless = keyless(&found);
+    assert_eq!((keyless.generation(), keyless.level()), (1, Level::Encrypted));
+    let wrong = keyless.answer(ClusterKey(secret(0x99))).map(|_| ());
+    assert_eq!(wrong, Err(OpenError::ClusterHalf));
+    let right = keyless.answer(Store::half(keyless.disk())).expect("it is its own");
+    assert!(matches!(right, Answer::ClusterHalf(half) if half.disk == keyless.disk() && half.generation == 1));
+}

@@ -1,0 +1,269 @@
+//! Asking a coordinator of a cluster that is known by its CA's key: over which connection, in which rounds, and what its refusal
+//! means. Says nothing of what is asked; must never touch the disk.
+//!
+//! ```text
+//!   first ─► round of all endpoints ─ one answers, and it fits ─► the answer
+//!              ▲ └ nobody, or refused: the reason is shown; pause
+//!              └──────────────────┘
+//! ```
+
+use std::error::Error;
+use std::future::ready;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::public_client::PublicClient;
+use enrol::join::pace::{self, Pace, Round};
+use keys::endpoint::Endpoint;
+use keys::identity::SigningKey;
+use model::{Chain, ClusterId};
+use pki::client_auth::machine_certificate;
+use pki::server_auth::any_coordinator;
+use pki::{Identity, PrivateKey, SpkiPin, cluster_tls_name};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint as Destination, Uri};
+use tonic::{Code, Response, Status};
+use tower::service_fn;
+
+use super::create::random;
+use crate::runtime::lock;
+use crate::runtime::tls::Clock;
+use crate::shown::board::Board;
+
+/// A lease takes a second or two; a machine whose address is static has it at once.
+const LINKS: Duration = Duration::from_secs(15);
+/// Under emulation on a busy host a handshake takes seconds.
+const CONNECTS: Duration = Duration::from_secs(10);
+/// A decision over etcd, and what is issued after it.
+const ANSWERS: Duration = Duration::from_secs(30);
+
+/// Why one coordinator gives no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NotAnswered {
+    /// Nothing listens, or nothing leads there.
+    #[error("connect to {0}")]
+    Connect(Endpoint, #[source] io::Error),
+    /// Nobody says anything.
+    #[error("{0} does not answer")]
+    Silent(Endpoint),
+    /// What the connection needs cannot be made of the machine's key.
+    #[error("make ready to ask")]
+    Ready(#[source] ReadyError),
+    /// The coordinator cannot decide now.
+    #[error("{0} cannot answer now: {1}")]
+    Unavailable(Endpoint, String),
+    /// The coordinator says no.
+    #[error("{0} refuses: {1}")]
+    Refused(Endpoint, String),
+}
+
+/// Why nobody can be asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadyError {
+    #[error(transparent)]
+    Key(#[from] pki::KeyError),
+    #[error(transparent)]
+    Certificate(#[from] pki::IssueError),
+    #[error(transparent)]
+    Tls(#[from] pki::TlsError),
+}
+
+/// How a round ends in which this was the last word of one coordinator.
+pub(super) trait Ends: Error {
+    fn round(&self) -> Round;
+}
+
+impl Ends for NotAnswered {
+    fn round(&self) -> Round {
+        match self {
+            Self::Connect(..) | Self::Silent(_) | Self::Ready(_) | Self::Unavailable(..) => Round::Unanswered,
+            Self::Refused(..) => Round::Refused,
+        }
+    }
+}
+
+/// How a question is shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shown {
+    /// On the screen, while somebody is asked.
+    pub(super) step: &'static str,
+    /// What it comes to where nobody gives a good answer.
+    pub(super) failed: &'static str,
+}
+
+/// Asks in rounds until an answer is good. What each coordinator says is shown; nothing of the disk is touched.
+pub(super) async fn first<T, E: Ends>(
+    endpoints: &[Endpoint],
+    board: &Board,
+    shown: Shown,
+    ask: impl AsyncFn(&Endpoint) -> Result<T, E>,
+) -> T {
+    let Shown { step, failed } = shown;
+    let mut pace = Pace::new();
+    has_a_link(board).await;
+    loop {
+        let mut ended = Round::Unanswered;
+        for endpoint in pace::round(endpoints, chance()) {
+            board.step(step);
+            match ask(endpoint).await {
+                Ok(answer) => return answer,
+                Err(why) => {
+                    ended = if why.round() == Round::Refused { Round::Refused } else { ended };
+                    let reason = Chain(&why).to_string();
+                    tracing::warn!(reason, "{failed}");
+                    board.error(&format!("{failed}: {reason}. Nothing was changed; this machine asks again"));
+                }
+            }
+        }
+        sleep(pace.after(ended, chance())).await;
+    }
+}
+
+/// Until the machine has an address, or might never get one.
+async fn has_a_link(board: &Board) {
+    let mut facts = board.facts().watch();
+    let has_one = facts.wait_for(|now| !now.links.is_empty());
+    let _or_asks_without = timeout(LINKS, has_one).await;
+}
+
+/// Spreads machines that were switched on together; where there is no randomness they are not spread.
+fn chance() -> u32 {
+    let mut bytes = [0; 4];
+    let _or_zero = random(&mut bytes);
+    u32::from_ne_bytes(bytes)
+}
+
+/// Who asks whom.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asks<'a> {
+    /// The cluster of which any coordinator will do.
+    pub(super) cluster: ClusterId,
+    /// The key of its CA.
+    pub(super) authority: SpkiPin,
+    /// The asking machine's key.
+    pub(super) key: &'a SigningKey,
+}
+
+/// A TLS session with a coordinator of the cluster; nothing was asked in it.
+#[derive(Debug)]
+pub(super) struct Session<'a> {
+    endpoint: &'a Endpoint,
+    stream: TlsStream<TcpStream>,
+}
+
+impl Asks<'_> {
+    /// Connects to who has to be a coordinator.
+    ///
+    /// # Errors
+    /// [`NotAnswered`].
+    pub(super) async fn connect(self, endpoint: &Endpoint) -> Result<Session<'_>, NotAnswered> {
+        let silent = |_elapsed| NotAnswered::Silent(endpoint.clone());
+        let stream = timeout(CONNECTS, self.handshake(endpoint)).await.map_err(silent)??;
+        Ok(Session { endpoint, stream })
+    }
+
+    async fn handshake(self, endpoint: &Endpoint) -> Result<TlsStream<TcpStream>, NotAnswered> {
+        let failed = |error| NotAnswered::Connect(endpoint.clone(), error);
+        let tls = self.client().map_err(NotAnswered::Ready)?;
+        let tcp = TcpStream::connect(endpoint.as_str()).await.map_err(failed)?;
+        tcp.set_nodelay(true).map_err(failed)?;
+        let name = ServerName::try_from(cluster_tls_name(self.cluster)).expect("hex digits and dots are a DNS name");
+        TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(failed)
+    }
+
+    fn client(self) -> Result<ClientConfig, ReadyError> {
+        let key = PrivateKey::ed25519(self.key.seed())?;
+        let identity = Identity { chain: vec![machine_certificate(&key)?], key: &key };
+        let mut tls = any_coordinator(self.cluster, self.authority, identity, Arc::new(Clock))?;
+        tls.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(tls)
+    }
+}
+
+impl Session<'_> {
+    /// What both ends of this session know, and nobody else.
+    ///
+    /// # Errors
+    /// [`NotAnswered::Silent`] where the session is over.
+    pub(super) fn exporter(&self, label: &[u8]) -> Result<[u8; 32], NotAnswered> {
+        let silent = |_| NotAnswered::Silent(self.endpoint.clone());
+        let exported = self.stream.get_ref().1.export_keying_material([0; 32], label, None);
+        exported.map_err(silent)
+    }
+
+    /// One call over this one session, whose answer is at most so long.
+    ///
+    /// # Errors
+    /// [`NotAnswered`] when there is no answer, or it is a refusal.
+    pub(super) async fn call<T>(
+        self,
+        most_bytes: usize,
+        call: impl AsyncFnOnce(&mut PublicClient<Channel>) -> Result<Response<T>, Status>,
+    ) -> Result<T, NotAnswered> {
+        let Self { endpoint, stream } = self;
+        let answered = timeout(ANSWERS, async {
+            let mut client = PublicClient::new(channel(stream).await?).max_decoding_message_size(most_bytes);
+            call(&mut client).await
+        });
+        let answered = answered.await.map_err(|_elapsed| NotAnswered::Silent(endpoint.clone()))?;
+        answered.map(Response::into_inner).map_err(|status| refusal(endpoint, &status))
+    }
+}
+
+async fn channel(session: TlsStream<TcpStream>) -> Result<Channel, Status> {
+    let session = Mutex::new(Some(session));
+    let once = service_fn(move |_: Uri| {
+        let session = lock::even_if_poisoned(&session).take();
+        ready(session.map(hyper_util::rt::TokioIo::new).ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected)))
+    });
+    // The authority of requests says nothing about the machine: TLS has said it.
+    let coordinator = Destination::from_static("https://machine.cairn.internal");
+    let channel = coordinator.connect_with_connector(once).await;
+    channel.map_err(|error| Status::unavailable(Chain(&error).to_string()))
+}
+
+/// What a status means: a coordinator that decided says so, any other cannot decide now.
+fn refusal(endpoint: &Endpoint, status: &Status) -> NotAnswered {
+    let (endpoint, said) = (endpoint.clone(), status.message().to_owned());
+    let undecided =
+        [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::ResourceExhausted];
+    if undecided.contains(&status.code()) {
+        NotAnswered::Unavailable(endpoint, said)
+    } else {
+        NotAnswered::Refused(endpoint, said)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint() -> Endpoint {
+        Endpoint::read("192.0.2.1:7836").expect("an endpoint")
+    }
+
+    /// Proves: S3
+    #[test]
+    fn a_refusal_is_told_in_the_clusters_words_and_asked_again_rarely() {
+        let denied = cluster::denied::Denied::TicketUsedUp(1);
+        let status = Status::failed_precondition(format!("{denied}; nothing was changed"));
+        let why = refusal(&endpoint(), &status);
+        let expected =
+            "192.0.2.1:7836 refuses: the ticket is used up: it has admitted 1 of 1 machines; nothing was changed";
+        assert_eq!(Chain(&why).to_string(), expected);
+        assert_eq!(why.round(), Round::Refused);
+        for busy in
+            [Status::unavailable("no quorum"), Status::resource_exhausted("try again"), Status::unknown("broken")]
+        {
+            assert_eq!(refusal(&endpoint(), &busy).round(), Round::Unanswered, "{busy}");
+        }
+        let silent = NotAnswered::Connect(endpoint(), io::ErrorKind::ConnectionRefused.into());
+        assert_eq!(silent.round(), Round::Unanswered);
+    }
+}

@@ -1,0 +1,98 @@
+//! Asks the coordinators of a member's own directory for the cluster's half of what opens its disk. Which of them, for what, and
+//! whether an answer fits, is `enrol`'s matter. Must never touch the disk.
+
+use api::{KeyAsked, KeyReleased, Malformed};
+use enrol::asking::Answer;
+use enrol::join::pace::Round;
+use enrol::release::Keyless;
+use keys::data_key::OpenError;
+use keys::endpoint::Endpoint;
+use model::Chain;
+use pki::{CertificateDer, PublicKey};
+
+use super::ask::{self, Asks, Ends, NotAnswered, Shown};
+use crate::runtime::clock::{self, Floor};
+use crate::shown::board::Board;
+
+const SHOWN: Shown = Shown { step: "ask for the key", failed: "no key from the cluster" };
+/// A time and a key.
+const MOST_ANSWER_BYTES: usize = 128;
+
+/// Why one coordinator did not give the key.
+#[derive(Debug, thiserror::Error)]
+enum NotReleased {
+    /// It does not answer, or says no.
+    #[error(transparent)]
+    Asked(#[from] NotAnswered),
+    /// It says something that makes no sense.
+    #[error("the answer of {0} cannot be read")]
+    Answer(Endpoint, #[source] Malformed),
+    /// The half is not this disk's.
+    #[error("what {0} gives does not open the disk")]
+    Half(Endpoint, #[source] OpenError),
+}
+
+impl Ends for NotReleased {
+    fn round(&self) -> Round {
+        match self {
+            Self::Asked(why) => why.round(),
+            Self::Answer(..) | Self::Half(..) => Round::Refused,
+        }
+    }
+}
+
+/// Asks until a coordinator gives the half that opens the disk. None where the machine knows nobody to ask.
+pub(super) async fn answer(keyless: Keyless<'_>, board: &Board) -> Option<Answer> {
+    let (authority, coordinators) = known(keyless, board)?;
+    let identity = keyless.identity();
+    let asks = Asks { cluster: identity.holder.cluster, authority: authority.pin(), key: &identity.key };
+    let (answer, time) =
+        ask::first(&coordinators, board, SHOWN, async |endpoint| ask(asks, keyless, endpoint).await).await;
+    clock::not_before(Floor::Cluster(time));
+    Some(answer)
+}
+
+/// The cluster's authority, and where its other coordinators are.
+fn known(keyless: Keyless<'_>, board: &Board) -> Option<(PublicKey, Vec<Endpoint>)> {
+    let certificate = CertificateDer::from(keyless.identity().ca_certificate.as_slice());
+    let authority = pki::public_key_of(&certificate)
+        .inspect_err(|error| board.error(&format!("the cluster's CA cannot be read: {}", Chain(error))))
+        .ok()?;
+    let coordinators = keyless
+        .coordinators(&authority.spki())
+        .inspect_err(|error| board.error(&format!("nobody is asked for the key: {}", Chain(error))))
+        .ok()?;
+    (!coordinators.is_empty()).then_some((authority, coordinators))
+}
+
+/// Asks one coordinator, once: the half, and the cluster's time.
+async fn ask(asks: Asks<'_>, keyless: Keyless<'_>, endpoint: &Endpoint) -> Result<(Answer, u64), NotReleased> {
+    let asked = KeyAsked { disk: keyless.disk(), generation: keyless.generation(), level: keyless.level() };
+    let session = asks.connect(endpoint).await?;
+    let response = session
+        .call(MOST_ANSWER_BYTES, async |client| client.release_key(api::wire::ReleaseKeyRequest::from(asked)).await);
+    let unread = |error| NotReleased::Answer(endpoint.clone(), error);
+    let KeyReleased { time, key } = response.await?.try_into().map_err(unread)?;
+    let answer = keyless.answer(key).map_err(|error| NotReleased::Half(endpoint.clone(), error))?;
+    Ok((answer, time.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves: K9
+    #[test]
+    fn a_refused_key_is_told_in_the_clusters_words_and_one_that_does_not_fit_as_such() {
+        let endpoint = Endpoint::read("192.0.2.1:7836").expect("an endpoint");
+        let refused = NotAnswered::Refused(endpoint.clone(), format!("{}", cluster::denied::Denied::OtherDisk));
+        let refused = NotReleased::from(refused);
+        assert_eq!(refused.round(), Round::Refused);
+        assert!(Chain(&refused).to_string().starts_with("192.0.2.1:7836 refuses: "), "{}", Chain(&refused));
+        let half = NotReleased::Half(endpoint.clone(), OpenError::ClusterHalf);
+        assert_eq!(half.round(), Round::Refused);
+        let text = Chain(&half).to_string();
+        assert!(text.starts_with("what 192.0.2.1:7836 gives does not open the disk: "), "{text}");
+        assert_eq!(NotReleased::from(NotAnswered::Silent(endpoint)).round(), Round::Unanswered);
+    }
+}

@@ -1,0 +1,45 @@
+//! A member asks for the cluster's half of what opens its disk: decided over the records by the key that its connection proved,
+//! and derived only once that is written down. Whoever asks costs one decision at a time.
+
+use api::{KeyAsked, KeyReleased};
+use cluster::record::UnixSeconds;
+use cluster::request::Request;
+use cluster::txn::Granted;
+use model::{Chain, MachinePubKey};
+use tonic::Status;
+
+use super::redeem::Underway;
+use crate::consensus::Records;
+use crate::enrolment;
+use crate::rpc::session::Origin;
+use crate::runtime::clock;
+
+/// Gives the half, if the record of this machine is of that disk and of that key.
+pub(super) async fn release(
+    underway: &Underway,
+    records: &Records,
+    (key, origin): (MachinePubKey, Origin),
+    asked: KeyAsked,
+) -> Result<KeyReleased, Status> {
+    let _place = underway.begin(origin.peer.ip())?;
+    let machine = keys::identity::machine_id(&key.0);
+    let granted = records.decide(request(key, asked)).await.inspect_err(|refused| {
+        tracing::info!(%machine, reason = %refused, "a key is not released");
+    })?;
+    let cluster = records.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?;
+    let (Granted::ClusterKey { machine, disk, generation }, Some(cluster)) = (granted, cluster) else {
+        return Err(Status::internal("a machine asked for its key, and something else was granted"));
+    };
+    let key = enrolment::cluster_key(cluster, disk, generation).await.map_err(|error| {
+        tracing::error!(%machine, error = %Chain(&error), "a key that may be released cannot be derived");
+        Status::unavailable(format!("the key cannot be derived: {}; ask again", Chain(&error)))
+    })?;
+    tracing::info!(%machine, %disk, generation, level = %asked.level, "a key is released");
+    Ok(KeyReleased { time: UnixSeconds(clock::unix().as_secs()), key })
+}
+
+/// Who asks is who the connection proved, whatever is asked for.
+const fn request(machine: MachinePubKey, asked: KeyAsked) -> Request {
+    let KeyAsked { disk, generation, level } = asked;
+    Request::ReleaseKey { machine, disk, generation, level }
+}
