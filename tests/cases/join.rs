@@ -1,15 +1,16 @@
-//! That a machine joins a cluster by its ticket. Two machines on one network, whose one host gives both an address.
+//! That a machine joins a cluster by its ticket, and comes back to it by itself. Two machines on one network, whose one host gives both an address.
 
 use std::net::Ipv4Addr;
 
-use crate::{Case, Context, Need, wait_state};
+use crate::{Case, Context, Need, Owner, wait_state};
 use anyhow::{Context as _, ensure};
+use qemu::Vm;
 use qemu::machine::Mac;
 use qemu::network::{Network, Setup};
 
 pub(crate) const CASES: &[Case] = &[Case {
-    name: "a machine joins by its ticket, and the ticket is used up",
-    proves: &["S3", "S4"],
+    name: "a machine joins by its ticket, which is used up, and gets its key back after a restart",
+    proves: &["S3", "S4", "K4", "K9"],
     needs: &[Need::Swtpm],
     run: joins,
 }];
@@ -51,12 +52,33 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
     ensure!(tickets["tickets"][0]["used"] == 1, "{tickets:#}");
 
+    // Its key is with the first machine, whom it asks: nobody else does anything.
+    let asked = released(&owner, &first)?.len();
+    second.reset(t.within(5))?;
+    wait_state(&mut second, "AwaitingKeys", t.within(30))?;
+    let (mut runs, mut has_its_address) = (false, false);
+    second.console().wait_until("runs as 10.118.0.2", t.within(60), |line| {
+        runs |= line.text.contains("state      Running");
+        has_its_address |= line.text.contains("vpn        10.118.0.2/");
+        (runs && has_its_address).then_some(())
+    })?;
+    let released = released(&owner, &first)?;
+    let id = row["machine_id"].as_str().with_context(|| format!("a machine has an id: {row:#}"))?;
+    ensure!(released.len() == asked + 1 && released[asked].contains(id), "{released:#?}");
+
     // The same ticket lets nobody else in, and the machine says why.
     let config = owner.config_of_joiner("third", ticket, &["--level", "encrypted", "--node-name", "third"])?;
     let third = t.machine("third").tpm().nic(spare.link()).nic(spare_too.link()).nic(third_cable.link());
     let mut third = third.config(&config)?.start()?;
     third.wait_for("the ticket is used up: it has admitted 1 of 1 machines", t.within(60))?;
     Ok(())
+}
+
+/// Where the first machine's log tells that it released a key.
+fn released(owner: &Owner, first: &Vm) -> anyhow::Result<Vec<String>> {
+    let entries = owner.logs(NAME, first, &[])?;
+    let lines = entries.iter().filter_map(|entry| entry["line"].as_str());
+    Ok(lines.filter(|line| line.contains("a key is released")).map(str::to_owned).collect())
 }
 
 /// Gives three addresses out, for ever.
