@@ -1,7 +1,14 @@
 //! What this build calls itself.
 
+use cluster::record::Release;
+
 /// Semantic version of this build.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The same as the cluster's records have it.
+pub(crate) fn release() -> Release {
+    Release::read(VERSION).expect("a version of this workspace is three numbers")
+}
 
 /// The version as the API says it: the debug profile carries its mark.
 pub(crate) fn shown(profile: api::Profile) -> String {

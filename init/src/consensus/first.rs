@@ -1,14 +1,12 @@
 //! What a cluster's first machine writes into its records, and what any coordinator says of itself at each boot. Made of its
 //! seal, its assignment and its facts; a cluster that was created before there were records gets the same.
 
-use std::net::SocketAddrV4;
-
 use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
+    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Standing, Times, UnixSeconds,
 };
 use cluster::request::{Creation, Request};
 use enrol::member::Recorded;
-use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
+use keys::endpoint::Endpoint;
 use model::{
     Assignment, ClusterId, ColdStart, Ipv4Prefix, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, VpnPubKey,
 };
@@ -17,7 +15,7 @@ use tokio::sync::watch;
 use crate::enrolment::Member;
 use crate::facts::{Facts, Now};
 use crate::network::mesh;
-use crate::version::VERSION;
+use crate::version::release;
 
 /// A coordinator, as it knows itself.
 #[derive(Debug)]
@@ -97,29 +95,11 @@ impl First {
 
     /// Where it may be reached now.
     pub(super) fn endpoints(&self) -> Vec<Endpoint> {
-        self.facts.read(endpoints)
+        self.facts.read(|now| mesh::endpoints(&now.links))
     }
 
     /// Tells when that may have changed.
     pub(super) fn facts(&self) -> watch::Receiver<Now> {
         self.facts.watch()
     }
-}
-
-/// What this image is.
-fn release() -> Release {
-    Release::read(VERSION).expect("our own version is three numbers")
-}
-
-/// Where the machine's WireGuard is reached: as many places as a record has room for, each once.
-fn endpoints(now: &Now) -> Vec<Endpoint> {
-    let mut endpoints = Vec::new();
-    for link in &now.links {
-        let text = SocketAddrV4::new(link.address.ip, model::VPN_PORT).to_string();
-        let endpoint = Endpoint::read(&text).expect("an address and a port are an endpoint");
-        if endpoints.len() < MOST_ENDPOINTS && !endpoints.contains(&endpoint) {
-            endpoints.push(endpoint);
-        }
-    }
-    endpoints
 }

@@ -1,25 +1,22 @@
 //! Asks the coordinators of a ticket until one lets the machine in. What is asked, and which answer is taken, is `enrol`'s
 //! matter; over which connection, and when again, is [`ask`]'s. Must never touch the disk.
 
-use std::net::SocketAddrV4;
-
 use api::wire;
-use cluster::record::{BadRecord, Release};
+use cluster::record::BadRecord;
 use cluster::redeem::{Answer, MOST_ANSWER_BYTES};
 use enrol::join::pace::Round;
 use enrol::join::{About, Admission, Asker, NotAccepted};
 use enrol::making::Issued;
-use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
+use keys::endpoint::Endpoint;
 use keys::ticket::EXPORTER_LABEL;
-use model::VPN_PORT;
 use pki::server_auth::verify_member;
 use pki::{CertificateDer, PublicKey, SpkiPin, VerifyError};
 use zeroize::Zeroizing;
 
 use super::ask::{self, Asks, Ends, NotAnswered, Shown};
-use crate::facts::Link;
+use crate::network::mesh;
 use crate::shown::board::Board;
-use crate::version::VERSION;
+use crate::version::release;
 
 const SHOWN: Shown = Shown { step: "redeem", failed: "not let in" };
 
@@ -89,34 +86,8 @@ fn issued(asker: &Asker, answer: &Answer) -> Result<Issued, VerifyError> {
 fn about(board: &Board) -> About {
     let boot = board.facts().boot();
     About {
-        release: Release::read(VERSION).expect("a version of this workspace is three numbers"),
+        release: release(),
         root_hash: boot.root_hash,
-        endpoints: board.facts().read(|now| wireguards(&now.links)),
-    }
-}
-
-fn wireguards(links: &[Link]) -> Vec<Endpoint> {
-    let endpoint = |link: &Link| Endpoint::read(&SocketAddrV4::new(link.address.ip, VPN_PORT).to_string()).ok();
-    let mut endpoints: Vec<_> = links.iter().filter_map(endpoint).collect();
-    endpoints.dedup();
-    endpoints.truncate(MOST_ENDPOINTS);
-    endpoints
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::Address;
-
-    #[test]
-    fn a_machine_says_where_its_wireguard_listens() {
-        let link = |ip: [u8; 4]| Link {
-            name: "eth0".to_owned(),
-            address: Address { ip: ip.into(), prefix: "192.0.2.0/24".parse().expect("a prefix") },
-        };
-        let links: Vec<_> = (1..=9).map(|n| link([192, 0, 2, n])).collect();
-        let said = wireguards(&links);
-        assert_eq!((said.len(), said[0].as_str()), (8, "192.0.2.1:7838"));
-        assert!(wireguards(&[]).is_empty());
+        endpoints: board.facts().read(|now| mesh::endpoints(&now.links)),
     }
 }

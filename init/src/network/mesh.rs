@@ -4,15 +4,17 @@ pub(crate) mod peers;
 mod wireguard;
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use genetlink::GenetlinkError;
+use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
 use keys::recovery::RecoveryPubKey;
-use model::{Ipv4Prefix, VpnPrivKey, VpnPubKey};
+use model::{Ipv4Prefix, VPN_PORT, VpnPrivKey, VpnPubKey};
 use rtnetlink::{LinkUnspec, LinkWireguard};
 use rustix::net::{AddressFamily, SocketType};
 
 use self::wireguard::WireGuard;
+use crate::facts::Link;
 use crate::network::uplink::Network;
 
 /// The interface; routing rules name it.
@@ -90,8 +92,41 @@ pub(crate) fn public(key: &VpnPrivKey) -> VpnPubKey {
     VpnPubKey(*RecoveryPubKey::of(&key.0).bytes())
 }
 
+/// Where the machine's WireGuard is reached: as many places as a record has room for, each once.
+pub(crate) fn endpoints(links: &[Link]) -> Vec<Endpoint> {
+    let mut endpoints = Vec::new();
+    for link in links {
+        let text = SocketAddrV4::new(link.address.ip, VPN_PORT).to_string();
+        let endpoint = Endpoint::read(&text).expect("an address and a port are an endpoint");
+        if endpoints.len() < MOST_ENDPOINTS && !endpoints.contains(&endpoint) {
+            endpoints.push(endpoint);
+        }
+    }
+    endpoints
+}
+
 /// The kernel's number for the interface (netdevice(7)); any socket may ask.
 fn index() -> io::Result<u32> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     Ok(rustix::net::netdevice::name_to_index(&socket, INTERFACE)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Address;
+
+    #[test]
+    fn a_machine_says_where_its_wireguard_listens() {
+        let link = |ip: [u8; 4]| Link {
+            name: "eth0".to_owned(),
+            address: Address { ip: ip.into(), prefix: "192.0.2.0/24".parse().expect("a prefix") },
+        };
+        let links: Vec<_> = (1..=9).map(|n| link([192, 0, 2, n])).collect();
+        let said = endpoints(&links);
+        assert_eq!((said.len(), said[0].as_str()), (8, "192.0.2.1:7838"));
+        let twice = [&links[..2], &links[..2]].concat();
+        assert_eq!(endpoints(&twice), said[..2], "each once, wherever it stands");
+        assert!(endpoints(&[]).is_empty());
+    }
 }
