@@ -41,8 +41,8 @@ Examples:
   cairnctl cluster create lab --machines 3 --no-kubernetes --memory 512M
 
 Machines are called m1, m2 and so on; they are on one virtual network, which
-leads nowhere else. Until a machine can join another one, each is enrolled by
-itself: it has an authority, an etcd and a Kubernetes of its own.
+leads nowhere else. Each is enrolled by itself here: it has an authority, an
+etcd and a Kubernetes of its own. A config with a ticket makes a machine join.
 
 The cluster key's share is in the machine's TPM: it protects a stolen disk, not
 a stolen machine.")]
