@@ -5,13 +5,26 @@
 //! ```text
 //!   State ─ news(known) ─► News ─► Known: the peers of one machine, and their version
 //! ```
+//! A machine keeps what it knows, so that it reaches others at its next boot:
+//!
+//! ```text
+//! message Known { uint32 version = 1; uint64 peers_recoveries = 2; uint64 peers_revision = 3; repeated Peer peers = 4; }
+//! ```
 
 use std::collections::BTreeMap;
 
 use model::MachineId;
+use prost::Message as _;
 
-use crate::peer::Peer;
+use crate::peer::{PEER, Peer, PeerWire};
+use crate::record::{self, BadRecord};
+use crate::redeem::MOST_PEERS;
 use crate::state::{PeerVersion, State};
+
+/// More than the peers of any cluster take; more is not read.
+pub const MOST_KNOWN_BYTES: usize = 4 << 20;
+
+const VERSION: u32 = 1;
 
 /// What a coordinator answers who asks for peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +49,17 @@ pub enum News {
         /// They.
         peers: BTreeMap<MachineId, Option<Peer>>,
     },
+}
+
+impl News {
+    /// What whoever takes it knows then; none where it says nothing of that.
+    #[must_use]
+    pub const fn version(&self) -> Option<PeerVersion> {
+        match self {
+            Self::Nothing | Self::Behind => None,
+            Self::Whole { version, .. } | Self::Changed { version, .. } => Some(*version),
+        }
+    }
 }
 
 impl State {
@@ -72,6 +96,43 @@ pub struct Known {
 }
 
 impl Known {
+    /// What a machine begins with that is let in: the peers of its answer, as of `version`. Where these are as many as an
+    /// answer names, there may be more; then all that was ever written is news.
+    #[must_use]
+    pub fn of_answer(version: PeerVersion, peers: Vec<Peer>) -> Self {
+        let revision = if peers.len() < MOST_PEERS { version.revision } else { 0 };
+        let version = PeerVersion { revision, ..version };
+        Self { version: Some(version), peers: peers.into_iter().map(|peer| (peer.machine, peer)).collect() }
+    }
+
+    /// Its bytes, to be kept; nothing before anything was heard.
+    #[must_use]
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let PeerVersion { recoveries, revision } = self.version?;
+        let wire = KnownWire {
+            version: VERSION,
+            peers_recoveries: recoveries,
+            peers_revision: revision,
+            peers: self.peers.values().map(Peer::to_wire).collect(),
+        };
+        Some(wire.encode_to_vec())
+    }
+
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let wire: KnownWire = record::decode_within(MOST_KNOWN_BYTES, bytes, &KNOWN)?;
+        let read = |peer| Peer::read(peer).map(|peer| (peer.machine, peer));
+        let peers: BTreeMap<_, _> = wire.peers.iter().map(read).collect::<Result<_, _>>()?;
+        if peers.len() < wire.peers.len() {
+            return Err(BadRecord::Contradiction("each peer is another machine"));
+        }
+        let version = PeerVersion { recoveries: wire.peers_recoveries, revision: wire.peers_revision };
+        Ok(Self { version: Some(version), peers })
+    }
+
     /// As of when; none before anything was heard.
     #[must_use]
     pub const fn version(&self) -> Option<PeerVersion> {
@@ -117,6 +178,15 @@ impl Known {
             }
         }
         peers
+    }
+}
+
+formats::strict_message! {
+    struct KnownWire, KNOWN = "Known" {
+        1 required u32 version;
+        2 required u64 peers_recoveries;
+        3 required u64 peers_revision;
+        4 repeated message(PeerWire, PEER) peers;
     }
 }
 
@@ -264,5 +334,35 @@ mod tests {
         assert_eq!(known.peers(), &state.peers());
         assert!(known.take(late).is_empty() && known.take(before[2].news(None)).is_empty());
         assert_eq!(before[2].news(known.version()), News::Behind);
+    }
+
+    /// Proves: M2
+    #[test]
+    fn what_is_kept_is_known_again_and_nothing_else_is_read() {
+        let mut known = Known::default();
+        assert_eq!(known.encode(), None, "nothing was heard");
+        known.take(history(&[Written::Moves(1), Written::Moves(2)])[1].news(None));
+        let bytes = known.encode().expect("it was heard");
+        assert_eq!(Known::decode(&bytes), Ok(known.clone()));
+
+        let wire = || KnownWire::decode(bytes.as_slice()).expect("our own");
+        let refused = |bytes: &[u8]| Known::decode(bytes).map(|_| ()).expect_err("refused");
+        let twice = KnownWire { peers: vec![wire().peers[0].clone(), wire().peers[0].clone()], ..wire() };
+        assert_eq!(refused(&twice.encode_to_vec()), BadRecord::Contradiction("each peer is another machine"));
+        assert_eq!(refused(&KnownWire { version: 2, ..wire() }.encode_to_vec()), BadRecord::Newer(2));
+        assert!(matches!(refused(&bytes[..bytes.len() - 1]), BadRecord::Malformed(_)));
+        assert!(matches!(refused(&[&bytes[..], &[0x28, 0]].concat()), BadRecord::Malformed(_)));
+        assert!(matches!(refused(&vec![0; MOST_KNOWN_BYTES + 1]), BadRecord::TooLarge { .. }));
+    }
+
+    /// Proves: M2
+    #[test]
+    fn whoever_is_let_in_hears_of_those_that_its_answer_left_out() {
+        let version = PeerVersion { recoveries: 1, revision: 9 };
+        let peers = |count: u8| (1..=count).map(|n| Peer::of(&fixture::machine(n))).collect::<Vec<_>>();
+        let all = Known::of_answer(version, peers(63));
+        assert_eq!((all.version(), all.peers().len()), (Some(version), 63));
+        let some = Known::of_answer(version, peers(64));
+        assert_eq!((some.version(), some.peers().len()), (Some(PeerVersion { revision: 0, ..version }), 64));
     }
 }
