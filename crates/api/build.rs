@@ -7,7 +7,7 @@ use std::{env, fs};
 use prost::Message as _;
 
 const ROOT: &str = "proto";
-const FILES: [&str; 1] = ["proto/cairn/v1/public.proto"];
+const FILES: [&str; 2] = ["proto/cairn/v1/public.proto", "proto/cairn/v1/vpn.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     for file in FILES {

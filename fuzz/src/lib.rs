@@ -10,6 +10,7 @@ pub mod table;
 
 use attest::{CommandCode, response, sealing_pcrs};
 use cluster::key::Key;
+use cluster::peers::Known;
 use cluster::redeem::{Answer, Body, Redeem};
 use formats::strict::{self, Field, Kind, Message, Rule};
 use keys::header::{Copy, HEADER_BYTES};
@@ -67,6 +68,12 @@ pub const TARGETS: &[Target] = &[
         name: "redeem_answer",
         run: redeem_answer,
         because: "a coordinator may run another version, or be hostile",
+    },
+    Target { name: "peers_news", run: peers_news, because: "a coordinator may run another version, or be hostile" },
+    Target {
+        name: "peers_known",
+        run: peers_known,
+        because: "a disk that is only encrypted gives whatever was written on it",
     },
     Target { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
     Target { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
@@ -257,6 +264,26 @@ pub fn redeem_answer(bytes: &[u8]) -> Outcome {
     let read = Answer::decode(bytes);
     if let Ok(answer) = &read {
         Answer::decode(&answer.encode()).expect("what was read is written so that it is read");
+    }
+    outcome(&read)
+}
+
+/// News of a cluster's machines: what is read says the same again.
+pub fn peers_news(bytes: &[u8]) -> Outcome {
+    let read = api::PeersAnswer::decode(bytes);
+    if let Ok(answer) = &read {
+        let again = api::wire::PeersResponse::from(answer.clone());
+        assert_eq!(api::PeersAnswer::try_from(again).as_ref(), Ok(answer), "news say the same again");
+    }
+    outcome(&read)
+}
+
+/// What a machine keeps of the others.
+pub fn peers_known(bytes: &[u8]) -> Outcome {
+    let read = Known::decode(bytes);
+    if let Ok(known) = &read {
+        let again = known.encode().expect("what was read has a version");
+        assert_eq!(Known::decode(&again).as_ref(), Ok(known), "what is kept says the same again");
     }
     outcome(&read)
 }

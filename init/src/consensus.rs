@@ -12,6 +12,7 @@ mod admit;
 mod first;
 mod keep;
 pub(crate) mod link;
+mod news;
 mod users;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -22,8 +23,10 @@ use api::UnixMillis;
 use cluster::decision::{Decision, Next};
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
+use cluster::state::PeerVersion;
 use cluster::txn::Granted;
 use cluster::{Denied, View};
+use model::MachineId;
 use pki::{Identity, Profile, UnixTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
@@ -35,6 +38,7 @@ use crate::runtime::tls::Clock;
 
 pub(crate) use first::First;
 use link::{Link, NoAnswer};
+pub(crate) use news::{NewsFor, NoNews};
 pub(crate) use users::known as etcd_users;
 
 /// Who asks for a change waits so long for those before, and so long for what others have just changed.
@@ -136,6 +140,11 @@ impl Records {
                 return;
             }
         }
+    }
+
+    /// News of the others for a machine that knows them as of `known`.
+    pub(crate) fn news(&self, machine: MachineId, known: Option<PeerVersion>) -> NewsFor {
+        NewsFor::begin(self.seen.subscribe(), machine, known)
     }
 
     /// Keeps the copy up until that fails; begun again, it reads everything again.

@@ -48,7 +48,7 @@ pub(crate) use create::{MakeError, sign};
 pub(crate) use member::{Authorities, Member};
 use perform::{Data, LocalPerformer};
 use vault::Keys;
-pub(crate) use vault::LoadError;
+pub(crate) use vault::{LoadError, ROOT};
 
 /// Why nothing can be decided: what was there could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -300,7 +300,7 @@ fn open(opening: Opening) -> Result<Prepared, Failure> {
 /// [`LoadError`] when the data partition does not give the master secret.
 pub(crate) async fn kubernetes_secrets_key(cluster: ClusterId) -> Result<Secret<32>, LoadError> {
     tasks::blocking(move || {
-        let master = vault::load_master_secret(vault::ROOT)?;
+        let master = vault::load_master_secret(ROOT)?;
         Ok(keys::identity::kubernetes_secrets_key(&master, cluster))
     })
     .await
@@ -312,7 +312,7 @@ pub(crate) async fn kubernetes_secrets_key(cluster: ClusterId) -> Result<Secret<
 /// [`LoadError`] when the data partition does not give the master secret.
 pub(crate) async fn cluster_key(cluster: ClusterId, disk: DiskUuid, generation: u32) -> Result<ClusterKey, LoadError> {
     tasks::blocking(move || {
-        let master = vault::load_master_secret(vault::ROOT)?;
+        let master = vault::load_master_secret(ROOT)?;
         Ok(keys::identity::cluster_key(&master, cluster, disk, generation))
     })
     .await
@@ -323,7 +323,7 @@ pub(crate) async fn cluster_key(cluster: ClusterId, disk: DiskUuid, generation: 
 /// # Errors
 /// When the file is there and cannot be removed; the secret in memory is gone all the same.
 pub(crate) async fn forget_first_contact() -> io::Result<()> {
-    tasks::blocking(|| vault::forget_first_contact(vault::ROOT)).await
+    tasks::blocking(|| vault::forget_first_contact(ROOT)).await
 }
 
 /// Where other machines will find this one.

@@ -1,8 +1,8 @@
 //! An API's port: accepts, shakes hands, says who calls, and hands requests to the API's methods. What belongs to one API
-//! alone is below it: `public`.
+//! alone is below it: `public`, `vpn`.
 //!
 //! ```text
-//!   TCP ─► door: rate, place ─► TLS 1.3 within 5 s ─► stranger | owner ─► HTTP/2 ─► access table ─► methods
+//!   TCP ─► door: rate, place ─► TLS 1.3 within 5 s ─► stranger | member | owner ─► HTTP/2 ─► access table ─► methods
 //! ```
 //! Bounded in everything a stranger can cause: handshakes, places, time, bytes, log lines. A port has a thread of its own:
 //! what strangers make it work keeps neither the supervisor nor the balancer waiting.
@@ -12,6 +12,7 @@ mod audit;
 mod connection;
 pub(crate) mod public;
 mod session;
+pub(crate) mod vpn;
 #[cfg(test)]
 mod world;
 
@@ -21,7 +22,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pki::client_auth::Owners;
+use api::access::Refused;
+use pki::CertificateDer;
+use pki::client_auth::{NotAnOwner, NotMember, Owners, Who, member};
 use rustix::net::sockopt;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
@@ -53,8 +56,44 @@ pub(crate) enum Error {
 struct Front {
     /// TLS with the present certificates.
     tls: Arc<ServerConfig>,
-    /// Who an owner is.
-    owners: Owners,
+    /// Who calls.
+    callers: Callers,
+}
+
+/// Who calls an API, by the certificates that its handshakes let through.
+#[derive(Debug, Clone)]
+enum Callers {
+    /// Anybody; these are the owners.
+    Any(Owners),
+    /// Machines that the cluster let in.
+    Members,
+}
+
+/// The certificates are of nobody who is let in now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum NotLetIn {
+    #[error(transparent)]
+    Owner(#[from] NotAnOwner),
+    #[error(transparent)]
+    Member(#[from] NotMember),
+}
+
+impl Callers {
+    fn who(&self, shown: &[CertificateDer<'_>]) -> Result<Who, NotLetIn> {
+        match self {
+            Self::Any(owners) => Ok(owners.who(Some(shown))?),
+            Self::Members => Ok(member(shown)?),
+        }
+    }
+}
+
+impl From<NotLetIn> for Refused {
+    fn from(error: NotLetIn) -> Self {
+        match error {
+            NotLetIn::Owner(NotAnOwner) => Self::NotTheOwner,
+            NotLetIn::Member(NotMember) => Self::NoMember,
+        }
+    }
 }
 
 /// Serves the API `name` at `address` until it fails; run as a task of the tree, works on a thread of its own.

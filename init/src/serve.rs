@@ -20,6 +20,7 @@ use crate::machine::power::{self, PowerRequest};
 use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::Told;
 use crate::rpc::public::{Broken, PublicApi};
+use crate::rpc::vpn;
 use crate::runtime::child::Children;
 use crate::runtime::services::{Escalation, Services};
 use crate::runtime::tasks;
@@ -66,10 +67,12 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
             let records = Records::of(authorities, First::of(&member, board.facts()))?;
             api.context.coordinate(records.clone());
             of_the_mesh.push(own::peers(&records, &told));
-            control::units(&board, &plan, authorities, &records).await?
+            let mut units = control::units(&board, &plan, authorities, &records).await?;
+            units.push(vpn::unit(&member, board.facts(), &records)?);
+            units
         }
         // Only who holds the authorities has certificates for its services.
-        None => Vec::new(),
+        None => vec![own::hears(&member, board.facts(), &told)],
     };
     let mut services = Services::start(&children, units)?;
     api.show(&services);

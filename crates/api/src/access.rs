@@ -17,6 +17,8 @@ pub enum Permission {
     Anyone,
     /// Whoever has shown a machine's key: nothing is granted by that alone.
     Machine,
+    /// A machine that the cluster let in, by its certificate; its record is asked before the call goes on.
+    Member,
     /// The owner, by the pinned key of its client certificate.
     Owner,
 }
@@ -103,6 +105,11 @@ pub const TABLE: &[Row] = &[
         )
     },
     Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
+    Row {
+        audit: Audit::Recorded,
+        ..member("/cairn.v1.Vpn/Announce", "changes the machine's own record, and no other")
+    },
+    member("/cairn.v1.Vpn/Peers", "tells whom packets may be exchanged with, and where"),
 ];
 
 /// Decides one call, before its body is read.
@@ -119,11 +126,13 @@ pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller)
         return Err(Refused::State { is: state, answered_in: row.states });
     }
     match (row.permission, caller) {
-        (Permission::Anyone, Caller::Stranger | Caller::Machine | Caller::Owner)
+        (Permission::Anyone, Caller::Stranger | Caller::Machine | Caller::Member | Caller::Owner)
         | (Permission::Machine, Caller::Machine)
+        | (Permission::Member, Caller::Member)
         | (Permission::Owner, Caller::Owner) => Ok(row),
-        (Permission::Owner, Caller::Stranger | Caller::Machine) => Err(Refused::NoCertificate),
-        (Permission::Machine, Caller::Stranger | Caller::Owner) => Err(Refused::NoMachineKey),
+        (Permission::Owner, Caller::Stranger | Caller::Machine | Caller::Member) => Err(Refused::NoCertificate),
+        (Permission::Machine, Caller::Stranger | Caller::Member | Caller::Owner) => Err(Refused::NoMachineKey),
+        (Permission::Member, Caller::Stranger | Caller::Machine | Caller::Owner) => Err(Refused::NoMember),
     }
 }
 
@@ -143,6 +152,8 @@ pub enum Refused {
     NoCertificate,
     /// The method is for machines, and the caller has not shown the key of one.
     NoMachineKey,
+    /// The method is for machines of the cluster, over the VPN.
+    NoMember,
     /// The caller showed a certificate that is of no owner any more, so nothing is answered on its connection.
     NotTheOwner,
 }
@@ -164,6 +175,7 @@ impl fmt::Display for Refused {
             Self::NoMachineKey => {
                 f.write_str("only for a machine; nothing was done; call with a certificate of the machine's key")
             }
+            Self::NoMember => f.write_str("only for a machine of the cluster, over the VPN; nothing was done"),
             Self::NotTheOwner => f.write_str("only for the owner, whose key this is not; nothing was done"),
         }
     }
@@ -176,7 +188,7 @@ impl From<Refused> for tonic::Status {
         let code = match refused {
             Refused::NoSuchMethod => tonic::Code::Unimplemented,
             Refused::State { .. } => tonic::Code::FailedPrecondition,
-            Refused::NoCertificate | Refused::NoMachineKey => tonic::Code::Unauthenticated,
+            Refused::NoCertificate | Refused::NoMachineKey | Refused::NoMember => tonic::Code::Unauthenticated,
             Refused::NotTheOwner => tonic::Code::PermissionDenied,
         };
         Self::new(code, refused.to_string())
@@ -191,6 +203,10 @@ const fn owner(path: &'static str, states: &'static [MachineState], because: &'s
     Row { path, permission: Permission::Owner, states, profile: Profile::Release, audit: Audit::Silent, because }
 }
 
+const fn member(path: &'static str, because: &'static str) -> Row {
+    Row { permission: Permission::Member, ..anyone(path, MEMBER, because) }
+}
+
 const fn changing(path: &'static str, states: &'static [MachineState], because: &'static str) -> Row {
     Row { audit: Audit::Recorded, ..owner(path, states, because) }
 }
@@ -202,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    const CALLERS: [Caller; 3] = [Caller::Stranger, Caller::Machine, Caller::Owner];
+    const CALLERS: [Caller; 4] = [Caller::Stranger, Caller::Machine, Caller::Member, Caller::Owner];
 
     fn code(path: &str, state: MachineState, caller: Caller) -> Code {
         decide(path, Profile::Release, state, caller)
@@ -239,7 +255,7 @@ mod tests {
         for row in TABLE.iter().filter(|row| row.permission == Permission::Owner) {
             for &state in row.states {
                 let refused = |caller| decide(row.path, Profile::Debug, state, caller).err();
-                for caller in [Caller::Stranger, Caller::Machine] {
+                for caller in [Caller::Stranger, Caller::Machine, Caller::Member] {
                     assert_eq!(refused(caller), Some(Refused::NoCertificate), "{}", row.path);
                 }
                 assert_eq!(refused(Caller::Owner), None, "{}", row.path);
@@ -258,6 +274,19 @@ mod tests {
             assert_eq!(refused(Caller::Machine), None);
             assert_eq!(refused(Caller::Stranger), Some(Refused::NoMachineKey));
             assert_eq!(refused(Caller::Owner), Some(Refused::NoMachineKey), "an owner's key is no machine's");
+        }
+    }
+
+    /// Whoever holds some machine's key is not thereby one of the cluster's. Proves: Q1
+    #[test]
+    fn the_vpn_api_is_for_the_clusters_machines_alone() {
+        let rows: Vec<&Row> = TABLE.iter().filter(|row| row.permission == Permission::Member).collect();
+        assert!(!rows.is_empty() && rows.iter().all(|row| row.path.starts_with("/cairn.v1.Vpn/")));
+        for row in rows {
+            for caller in [Caller::Stranger, Caller::Machine, Caller::Owner] {
+                let refused = decide(row.path, Profile::Debug, Running, caller).err();
+                assert_eq!(refused, Some(Refused::NoMember), "{}", row.path);
+            }
         }
     }
 
@@ -281,6 +310,7 @@ mod tests {
             "Redeem",
             "ReleaseKey",
             "Inject",
+            "Announce",
         ];
         assert_eq!(recorded, expected);
     }
@@ -301,7 +331,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 20] = [
+        let expected: [(&str, Permission, &[MachineState]); 22] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -326,6 +356,8 @@ mod tests {
             ("Public/Redeem", Permission::Machine, &[Running]),
             ("Public/ReleaseKey", Permission::Machine, &[Running]),
             ("Debug/Inject", Permission::Owner, &owned),
+            ("Vpn/Announce", Permission::Member, &[Running]),
+            ("Vpn/Peers", Permission::Member, &[Running]),
         ];
         for (method, permission, states) in expected {
             let path = format!("/cairn.v1.{method}");
@@ -334,6 +366,7 @@ mod tests {
                     let allowed = match permission {
                         Permission::Anyone => true,
                         Permission::Machine => caller == Caller::Machine,
+                        Permission::Member => caller == Caller::Member,
                         Permission::Owner => caller == Caller::Owner,
                     };
                     let answered = decide(&path, Profile::Debug, state, caller).is_ok();

@@ -23,6 +23,7 @@ mod status;
 mod time;
 mod timeline;
 mod tunnel;
+mod vpn;
 pub mod wire;
 
 pub use condition::{Condition, ConditionName, Truth};
@@ -37,7 +38,8 @@ pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;
 pub use timeline::{Milestone, MilestoneKind};
 pub use tunnel::{Target, TunnelPart};
-pub use wire::{debug_client, debug_server, public_client, public_server};
+pub use vpn::{Announced, MOST_NEWS_BYTES, MOST_NEWS_PEERS, PeersAnswer};
+pub use wire::{debug_client, debug_server, public_client, public_server, vpn_client, vpn_server};
 
 /// All services and messages of this crate as an encoded `FileDescriptorSet`.
 pub const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptor.bin"));

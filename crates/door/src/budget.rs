@@ -20,7 +20,7 @@ impl Budget {
         let (taken, most) = match caller {
             Caller::Stranger | Caller::Machine => (&mut self.strangers, STRANGERS_BUDGET),
             // What strangers may take is kept free for them, so neither can starve the other.
-            Caller::Owner => (&mut self.owners, BUDGET - STRANGERS_BUDGET),
+            Caller::Owner | Caller::Member => (&mut self.owners, BUDGET - STRANGERS_BUDGET),
         };
         let fits = bytes <= most.saturating_sub(*taken);
         if fits {
@@ -33,7 +33,7 @@ impl Budget {
     pub fn give_back(&mut self, caller: Caller, bytes: usize) {
         let taken = match caller {
             Caller::Stranger | Caller::Machine => &mut self.strangers,
-            Caller::Owner => &mut self.owners,
+            Caller::Owner | Caller::Member => &mut self.owners,
         };
         *taken = taken.saturating_sub(bytes);
     }

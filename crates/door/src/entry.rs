@@ -30,6 +30,8 @@ pub const HANDSHAKES: Room = Room { all: 32, per_source: 8 };
 pub const STRANGERS: Room = Room { all: 32, per_source: 8 };
 /// Connections of owners, which cost what owners do.
 pub const OWNERS: Room = Room { all: 64, per_source: 64 };
+/// Machines of the cluster, each with one connection, and a second one while the first is found to be dead.
+pub const MEMBERS: Room = Room { all: 1024, per_source: 2 };
 
 /// Handshakes of one source: a person with a few windows and a script stay below, and owners get theirs back.
 const OF_SOURCE: Rate = Rate { every: Duration::from_millis(250), burst: 16 };
@@ -116,6 +118,7 @@ impl Stage {
         match self {
             Self::Handshake => HANDSHAKES,
             Self::Settled(Caller::Stranger | Caller::Machine) => STRANGERS,
+            Self::Settled(Caller::Member) => MEMBERS,
             Self::Settled(Caller::Owner) => OWNERS,
         }
     }
@@ -159,7 +162,7 @@ impl Door {
         let stage = match caller {
             // Anybody can draw a key.
             Caller::Stranger | Caller::Machine => Stage::Settled(Caller::Stranger),
-            Caller::Owner => {
+            Caller::Owner | Caller::Member => {
                 self.welcome(source);
                 Stage::Settled(caller)
             }

@@ -16,6 +16,6 @@ mod lines;
 mod visit;
 
 pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
-pub use entry::{Door, Entered, HANDSHAKES, Left, OWNERS, Place, Refused, Room, STRANGERS};
+pub use entry::{Door, Entered, HANDSHAKES, Left, MEMBERS, OWNERS, Place, Refused, Room, STRANGERS};
 pub use lines::{Lines, Topic};
 pub use visit::{Over, Visit};

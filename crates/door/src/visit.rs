@@ -70,8 +70,10 @@ impl Visit {
     #[must_use]
     pub fn ends(&self) -> Option<(Instant, Over)> {
         match (self.caller, self.heard, self.open) {
-            (Caller::Owner | Caller::Stranger | Caller::Machine, false, _) => Some((self.began + QUIET, Over::NoHttp)),
-            (Caller::Owner, true, _) => None,
+            (Caller::Owner | Caller::Member | Caller::Stranger | Caller::Machine, false, _) => {
+                Some((self.began + QUIET, Over::NoHttp))
+            }
+            (Caller::Owner | Caller::Member, true, _) => None,
             (Caller::Stranger | Caller::Machine, true, 0) => {
                 Some((self.quiet_since + QUIET, Over::Idle).min_by_time((self.began + AGE, Over::TooOld)))
             }
@@ -104,12 +106,14 @@ mod tests {
     #[test]
     fn a_stranger_has_seconds_and_an_owner_who_speaks_has_no_end() {
         let now = testkit::origin();
-        for caller in [Caller::Stranger, Caller::Machine, Caller::Owner] {
+        for caller in [Caller::Stranger, Caller::Machine, Caller::Member, Caller::Owner] {
             assert_eq!(Visit::new(caller, now).ends(), Some((now + seconds(5), Over::NoHttp)), "{caller:?}");
         }
-        let mut owner = Visit::new(Caller::Owner, now);
-        owner.heard();
-        assert_eq!(owner.ends(), None);
+        for stays in [Caller::Owner, Caller::Member] {
+            let mut visit = Visit::new(stays, now);
+            visit.heard();
+            assert_eq!(visit.ends(), None, "{stays:?}");
+        }
 
         let mut stranger = Visit::new(Caller::Stranger, now);
         stranger.heard();

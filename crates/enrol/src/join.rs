@@ -11,6 +11,7 @@
 
 pub mod pace;
 
+use cluster::peers::Known;
 use cluster::record::Release;
 use cluster::redeem::{Answer, Body};
 use keys::attempt::{self, Attempt};
@@ -400,7 +401,11 @@ impl Draft {
             cold_start: answer.cold_start,
             vpn_prefix: answer.vpn_prefix,
             minimum_directory: directory,
-            data: NewData::Joined { assignment: answer.assignment, vpn_key: attempt.vpn_key },
+            data: NewData::Joined {
+                assignment: answer.assignment,
+                vpn_key: attempt.vpn_key,
+                peers: Known::of_answer(answer.peer_version, answer.peers),
+            },
             files,
         };
         making.plan(now)

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use cluster::peers::Known;
 use keys::data_key::{Holder, Opened, Volume};
 use keys::header::{HEADER_BYTES, Header, State};
 use keys::pair::File;
@@ -227,6 +228,8 @@ pub enum NewData {
         assignment: Assignment,
         /// Its key in the VPN.
         vpn_key: VpnPrivKey,
+        /// Whom it exchanges packets with first.
+        peers: Known,
     },
 }
 

@@ -7,6 +7,8 @@ pub enum Caller {
     Stranger,
     /// Has proven to hold some key, as machines do: no more than a stranger, but whoever a ticket lets in is this key's.
     Machine,
+    /// Has proven to be a machine that the cluster let in once; whether it belongs still is said by its record.
+    Member,
     /// Holds the key of an owner.
     Owner,
 }

@@ -10,17 +10,18 @@
 
 use std::sync::Arc;
 
-use model::{Caller, MachinePubKey};
+use model::{Caller, ClusterId, MachinePubKey};
 use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::time_provider::TimeProvider;
 use rustls::{CertificateError, DistinguishedName as RootName, Error, ServerConfig};
 
 use crate::authority::IssueError;
 use crate::key::{PrivateKey, PublicKey};
+use crate::server_auth::verify_member;
 use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
 use crate::verify::public_key_of;
 
@@ -31,6 +32,8 @@ pub enum Who {
     Stranger,
     /// Proved to hold this key, which is no owner's.
     Machine(MachinePubKey),
+    /// Proved to be the machine of this key that the cluster let in once; [`members`] let its certificate through.
+    Member(MachinePubKey),
     /// Proved to hold this owner's key.
     Owner(PublicKey),
 }
@@ -42,6 +45,7 @@ impl Who {
         match self {
             Self::Stranger => Caller::Stranger,
             Self::Machine(_) => Caller::Machine,
+            Self::Member(_) => Caller::Member,
             Self::Owner(_) => Caller::Owner,
         }
     }
@@ -120,6 +124,37 @@ pub fn server_config(
     let certificates = ByName { nameless: tls::certified(nameless)?, named };
     tls::server(Arc::new(certificates), Arc::new(PinnedOwners(owners)), time)
 }
+
+/// TLS of the VPN API: `identity` is shown to everybody, and whoever calls shows the certificate of a machine of `cluster`,
+/// of its key and by the CA of this certificate. Dates are not looked at, nor what the machine was when that was issued: its
+/// record decides.
+///
+/// # Errors
+/// [`TlsError`] when certificate and key do not fit.
+pub fn members(
+    identity: Identity<'_>,
+    authority: CertificateDer<'static>,
+    cluster: ClusterId,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ServerConfig, TlsError> {
+    let shown = SingleCertAndKey::from(tls::certified(identity)?);
+    tls::server(Arc::new(shown), Arc::new(Members { authority, cluster }), time)
+}
+
+/// The member whose certificate a handshake of [`members`] let through.
+///
+/// # Errors
+/// [`NotMember`]: it comes from another handshake.
+pub fn member(certificates: &[CertificateDer<'_>]) -> Result<Who, NotMember> {
+    let [leaf] = certificates else { return Err(NotMember) };
+    let key = public_key_of(leaf).ok().and_then(|key| key.as_ed25519());
+    key.map(|key| Who::Member(MachinePubKey(key))).ok_or(NotMember)
+}
+
+/// The certificate is of no machine of the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate is of no machine of the cluster")]
+pub struct NotMember;
 
 /// What an owner's certificate calls its holder.
 const OWNER: &str = "cairn owner";
@@ -205,6 +240,33 @@ impl ClientCertVerifier for PinnedOwners {
         } else {
             Err(CertificateError::ApplicationVerificationFailure.into())
         }
+    }
+
+    signatures_of_tls13!();
+}
+
+#[derive(Debug)]
+struct Members {
+    authority: CertificateDer<'static>,
+    cluster: ClusterId,
+}
+
+impl ClientCertVerifier for Members {
+    fn root_hint_subjects(&self) -> &[RootName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let refused = || Error::from(CertificateError::ApplicationVerificationFailure);
+        let key = |certificate| public_key_of(certificate).map_err(|_| refused());
+        let (pin, key) = (key(&self.authority)?.pin(), key(end_entity)?);
+        let verified = verify_member(end_entity, &self.authority, self.cluster, pin, &key);
+        if intermediates.is_empty() && verified.is_ok() { Ok(ClientCertVerified::assertion()) } else { Err(refused()) }
     }
 
     signatures_of_tls13!();

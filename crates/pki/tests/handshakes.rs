@@ -8,7 +8,8 @@ use std::time::Duration;
 use keys::identity;
 use model::{ClusterId, ClusterRole, MachineId, MachinePubKey, Secret};
 use pki::client_auth::{
-    Named, NotAnOwner, Owners, Who, machine_certificate, nameless_certificate, owner_certificate, server_config,
+    Named, NotAnOwner, NotMember, Owners, Who, machine_certificate, member, members, nameless_certificate,
+    owner_certificate, server_config,
 };
 use pki::danger::first_contact;
 use pki::server_auth::{any_coordinator, pinned, under_authority, verify_member};
@@ -296,6 +297,45 @@ fn whoever_shows_another_key_is_a_machine_that_holds_it_and_no_more() {
     let other = PrivateKey::generate().unwrap();
     let refused = showing(&other, &other).err();
     assert_eq!(refused, Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure)));
+}
+
+/// Neither another cluster's machines, nor whoever holds a key, nor another key's certificate; dates do not count.
+/// Proves: Q1
+#[test]
+fn the_vpn_api_shakes_hands_with_machines_of_its_cluster_only() {
+    let (ours, theirs) = (Cluster::create(), Cluster::create());
+    let (cluster, authority) = (cluster_of(&ours.authority), ours.authority.certificate());
+    let node = key(5);
+    let dial = |chain: Vec<CertificateDer<'static>>, time| {
+        let identity = Identity { chain: vec![ours.leaf.clone(), authority.clone()], key: &ours.machine };
+        let server = members(identity, authority.clone(), cluster, clock(time)).unwrap();
+        let identity = Identity { chain, key: &node };
+        let client = any_coordinator(cluster, ours.authority.public().pin(), identity, clock(time)).unwrap();
+        handshake(client, server, &cluster_tls_name(cluster))
+    };
+    let leaf = certify(&ours.authority, machine_of(&node), cluster, &node);
+    for time in [NOW, 0, NOW + 40 * 365 * 24 * 3600] {
+        let finished = dial(vec![leaf.clone()], time).unwrap();
+        let who = member(finished.server.peer_certificates().unwrap());
+        assert_eq!(who, Ok(Who::Member(MachinePubKey(node.public().as_ed25519().unwrap()))));
+    }
+    let refused = |chain: Vec<CertificateDer<'static>>| {
+        assert_eq!(
+            dial(chain, NOW).err(),
+            Some(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        );
+    };
+    refused(vec![certify(&theirs.authority, machine_of(&node), cluster_of(&theirs.authority), &node)]);
+    refused(vec![certify(&theirs.authority, machine_of(&node), cluster, &node)]);
+    refused(vec![certify(&ours.authority, machine_of(&ours.machine), cluster, &node)]);
+    refused(vec![machine_certificate(&node).unwrap()]);
+    refused(vec![leaf.clone(), authority.clone()]);
+    assert_eq!(member(&[leaf.clone(), leaf]), Err(NotMember));
+
+    let identity = Identity { chain: vec![ours.leaf.clone(), authority.clone()], key: &ours.machine };
+    let server = members(identity, authority.clone(), cluster, clock(NOW)).unwrap();
+    let refused = handshake(ours.client(None), server, &ours.name()).err();
+    assert_eq!(refused, Some(Error::NoCertificatesPresented));
 }
 
 /// Shows one certificate whatever the server asks for, and signs with whatever key it was given.

@@ -1,8 +1,6 @@
 //! The connection to this machine's etcd: one, over TLS, made again when it is lost; every question has a deadline.
 
-use std::io;
 use std::net::{IpAddr, SocketAddrV4};
-use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::txn::{Outcome, Txn};
@@ -10,16 +8,14 @@ use etcd::wire::etcdserverpb::{
     DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchResponse,
 };
 use etcd::{AuthClient, BadAnswer, KvClient, Reading, WatchClient};
-use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tonic::metadata::MetadataValue;
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status, Streaming};
-use tower::service_fn;
+
+use crate::runtime::tls;
 
 /// Longer than etcd itself tries (5 s, and two elections): what it says is better than our guess.
 const ANSWERS: Duration = Duration::from_secs(10);
@@ -54,24 +50,12 @@ pub(crate) struct Link(Channel);
 
 impl Link {
     /// To etcd at `address`; connects when it is asked something.
-    pub(crate) fn to(address: SocketAddrV4, mut tls: ClientConfig) -> Self {
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        let tls = TlsConnector::from(Arc::new(tls));
-        let connect = service_fn(move |_: Uri| {
-            let tls = tls.clone();
-            async move {
-                let tcp = TcpStream::connect(address).await?;
-                tcp.set_nodelay(true)?;
-                let name = ServerName::from(IpAddr::from(*address.ip()));
-                Ok::<_, io::Error>(TokioIo::new(tls.connect(name, tcp).await?))
-            }
-        });
-        // The authority of requests says nothing: TLS has said whom we speak to.
+    pub(crate) fn to(address: SocketAddrV4, tls: ClientConfig) -> Self {
         let endpoint = Endpoint::from_static("https://etcd.cairn.internal")
             .connect_timeout(CONNECTS)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE);
-        Self(endpoint.connect_with_connector_lazy(connect))
+        Self(tls::channel(&endpoint, address, ServerName::from(IpAddr::from(*address.ip())), tls))
     }
 
     /// Commits; what became of it, and the revision that etcd then had.

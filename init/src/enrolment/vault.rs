@@ -1,11 +1,12 @@
 //! What a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once when it enrols,
-//! read at every start, never changed but for the first-contact secret, which is deleted.
+//! read at every start, never changed but for the first-contact secret, which is deleted, and the peers.
 //!
 //! | file | content |
 //! |---|---|
 //! | `assignment` | its address, roles and pods, as `keys::assignment` has them |
 //! | `vpn.key` | 32 bytes |
 //! | `first-contact` | of a cluster's first machine: 32 bytes |
+//! | `peers` | of a machine that joined: the others, as it knew them last; `network::mesh::kept` goes on with it |
 //! | `{cairn,etcd,kubernetes}.crt`, `….key` | of a coordinator: an authority: certificate DER, key PKCS#8 DER |
 //! | `service-account.key`, `master-secret` | of a coordinator: PKCS#8 DER, 32 bytes |
 
@@ -21,9 +22,10 @@ use pki::{Authority, AuthorityKind, PrivateKey};
 use zeroize::Zeroizing;
 
 use super::member::Authorities;
+use crate::network::mesh::kept as peers;
 
 /// Where it is.
-pub(super) const ROOT: &str = "/data/cairn";
+pub(crate) const ROOT: &str = "/data/cairn";
 
 const SERVICE_ACCOUNT: &str = "service-account.key";
 const VPN: &str = "vpn.key";
@@ -105,8 +107,11 @@ pub(super) fn write(root: &str, keys: Option<&Keys>, data: &NewData) -> Result<(
             put(root, FIRST_CONTACT, first_contact.expose())?;
             assignment
         }
-        (NewData::Joined { assignment, vpn_key }, None) => {
+        (NewData::Joined { assignment, vpn_key, peers: first }, None) => {
             put(root, VPN, vpn_key.expose())?;
+            if let Some(known) = first.encode() {
+                put(root, peers::FILE, &known)?;
+            }
             assignment
         }
         (NewData::Created { .. }, None) | (NewData::Joined { .. }, Some(_)) => return Err(WriteError::Keys),
@@ -203,6 +208,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
+    use cluster::peers::Known;
+    use cluster::state::PeerVersion;
     use model::{KubernetesRole, VPN_PREFIX};
     use pki::UnixTime;
 
@@ -259,7 +266,9 @@ mod tests {
         let root = root.to_str().expect("a plain path");
         let node = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Node, [].into(), None).expect("they fit");
         let vpn_key = VpnPrivKey(Secret::take(&mut [1; 32]));
-        let joined = NewData::Joined { assignment: node.clone(), vpn_key };
+        let version = PeerVersion { recoveries: 0, revision: 7 };
+        let first = Known::of_answer(version, vec![]);
+        let joined = NewData::Joined { assignment: node.clone(), vpn_key, peers: first.clone() };
         assert!(matches!(write(root, Some(&keys()), &joined), Err(WriteError::Keys)));
         fs::remove_dir(root).expect("it is empty");
         write(root, None, &joined).expect("writes");
@@ -267,6 +276,7 @@ mod tests {
         assert_eq!((kept.assignment, kept.authorities.is_none()), (node, true));
         assert_eq!((kept.vpn.expose(), kept.first_contact.is_none()), (&[1; 32], true));
         assert!(load_master_secret(root).is_err());
+        assert_eq!(peers::read(Path::new(root)).expect("reads"), Some(first), "the mesh begins with them");
     }
 
     /// Proves: D8

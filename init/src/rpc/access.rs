@@ -13,7 +13,7 @@ use api::access::{self, Permission, Refused, decide};
 use door::{Budget, Visit};
 use http_body_util::{BodyExt, Limited};
 use model::{Caller, MachineState};
-use pki::client_auth::{NotAnOwner, Who};
+use pki::client_auth::Who;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::body::Body;
@@ -30,7 +30,7 @@ use crate::runtime::lock;
 
 /// From a stranger's request's head to its answer, body and all.
 const STRANGER_ASKS: Duration = Duration::from_secs(5);
-/// The same of who redeems a ticket: etcd has a say in it.
+/// The same of who redeems a ticket or announces itself: etcd has a say in it.
 const MACHINE_ASKS: Duration = Duration::from_secs(12);
 /// gRPC's head before a message.
 const FRAMING: usize = 5;
@@ -114,9 +114,9 @@ impl Gate {
         let Guarded { methods, audit, budget } = &*self.guarded;
         let (facts, peer) = (methods.facts(), self.origin.peer);
         let state = state(facts)?;
-        let who = self.origin.who(&self.front.borrow().owners).map_err(|NotAnOwner| {
-            audit.refused(Who::Stranger, peer, path, Refused::NotTheOwner);
-            Refused::NotTheOwner
+        let who = self.origin.who(&self.front.borrow().callers).map_err(|error| {
+            audit.refused(Who::Stranger, peer, path, error.into());
+            Refused::from(error)
         })?;
         let caller = who.caller();
         let row = match decide(path, facts.boot().profile, state, caller) {
@@ -132,7 +132,7 @@ impl Gate {
                 methods.owner_called();
                 tracing::debug!(call = path, %peer, because = row.because, "call");
             }
-            Permission::Anyone | Permission::Machine => {}
+            Permission::Anyone | Permission::Machine | Permission::Member => {}
         }
         let call = match row.audit {
             access::Audit::Recorded => Some(audit.begin(who.clone(), peer, path)),
@@ -160,13 +160,17 @@ impl Gate {
             let caller = who.caller();
             request.extensions_mut().insert(who);
             let request = request.map(|body| match caller {
-                Caller::Stranger | Caller::Machine => Body::new(Limited::new(share.held_by(body), bytes(caller))),
+                Caller::Stranger | Caller::Machine | Caller::Member => {
+                    Body::new(Limited::new(share.held_by(body), bytes(caller)))
+                }
                 Caller::Owner => Body::new(share.held_by(body)),
             });
             let answer = guarded.methods.call(request);
             let answer = match caller {
                 Caller::Stranger => timeout(STRANGER_ASKS, answer).await.unwrap_or_else(|_| Ok(late().into_http())),
-                Caller::Machine => timeout(MACHINE_ASKS, answer).await.unwrap_or_else(|_| Ok(undecided().into_http())),
+                Caller::Machine | Caller::Member => {
+                    timeout(MACHINE_ASKS, answer).await.unwrap_or_else(|_| Ok(undecided().into_http()))
+                }
                 Caller::Owner => answer.await,
             };
             let answer = answer.unwrap_or_else(|infallible| match infallible {});
@@ -244,7 +248,7 @@ impl Drop for Share {
 const fn bytes(caller: Caller) -> usize {
     match caller {
         Caller::Stranger => FRAMING + api::limits::STRANGER_REQUEST_BYTES,
-        Caller::Machine => FRAMING + api::limits::MACHINE_REQUEST_BYTES,
+        Caller::Machine | Caller::Member => FRAMING + api::limits::MACHINE_REQUEST_BYTES,
         Caller::Owner => FRAMING + api::limits::REQUEST_BYTES,
     }
 }

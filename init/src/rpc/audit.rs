@@ -66,7 +66,9 @@ impl Audit {
     fn call(&self, seen: &Seen, topic: Topic, outcome: &str) {
         match &seen.who {
             Who::Owner(_) => log::write(OWNERS, seen.line(outcome).as_bytes()),
-            Who::Stranger | Who::Machine(_) => self.stranger(seen.from.ip(), topic, || seen.line(outcome)),
+            Who::Stranger | Who::Machine(_) | Who::Member(_) => {
+                self.stranger(seen.from.ip(), topic, || seen.line(outcome))
+            }
         }
     }
 
@@ -105,6 +107,7 @@ impl Seen {
         let who = match &self.who {
             Who::Stranger => String::from("stranger"),
             Who::Machine(key) => format!("machine:{}", keys::identity::machine_id(&key.0)),
+            Who::Member(key) => format!("member:{}", keys::identity::machine_id(&key.0)),
             Who::Owner(key) => format!("owner:{}", key.pin()),
         };
         format!("call who={who} from={} method={:?} outcome={outcome}", self.from, self.method)

@@ -132,7 +132,7 @@ where
     let port = &inside.port;
     let mut front = port.front.clone();
     // The owners of now: they may be others than when the handshake began.
-    let caller = match origin.who(&front.borrow_and_update().owners) {
+    let caller = match origin.who(&front.borrow_and_update().callers) {
         Ok(who) => who.caller(),
         Err(error) => return Err(format!("handshake failed: {error}")),
     };
@@ -157,7 +157,7 @@ where
             over = until(ends) => return Err(String::from(over.because())),
             Ok(()) = changes.changed() => {}
             Ok(()) = front.changed() => {
-                let now = origin.who(&front.borrow_and_update().owners);
+                let now = origin.who(&front.borrow_and_update().callers);
                 if now.map(|who| who.caller()) != Ok(caller) {
                     return Err(String::from("its owner is no owner any more"));
                 }
@@ -181,7 +181,7 @@ fn http(caller: Caller, streams: Streams) -> http2::Builder<Streams> {
     http.timer(TokioTimer::new());
     http.keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE).max_header_list_size(HEAD);
     match caller {
-        Caller::Stranger | Caller::Machine => http
+        Caller::Stranger | Caller::Machine | Caller::Member => http
             .max_concurrent_streams(STRANGER_STREAMS)
             .initial_stream_window_size(STRANGER_WINDOW)
             .initial_connection_window_size(STRANGER_CONNECTION_WINDOW)

@@ -28,7 +28,7 @@ use tokio::sync::{mpsc, watch};
 use crate::enrolment::Member;
 use crate::facts::{Address, Names};
 use crate::machine::power::PowerRequest;
-use crate::rpc::{self, Front};
+use crate::rpc::{self, Callers, Front};
 use crate::runtime::child::Children;
 use crate::runtime::services::{Ends, Run, Services, Unit};
 use crate::runtime::tls::Clock;
@@ -195,6 +195,6 @@ impl Nameless {
         let nameless = pki::Identity { chain: vec![self.certificate.clone()], key: &self.key };
         let mut tls = server_config(nameless, named, owners.clone(), Arc::new(Clock))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
-        Ok(Front { tls: Arc::new(tls), owners })
+        Ok(Front { tls: Arc::new(tls), callers: Callers::Any(owners) })
     }
 }

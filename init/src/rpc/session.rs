@@ -8,11 +8,13 @@ use std::task::{Context, Poll};
 
 use door::Visit;
 use model::Caller;
-use pki::client_auth::{NotAnOwner, Owners, Who};
+use pki::client_auth::Who;
 use rustls::ServerConnection;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
+
+use super::{Callers, NotLetIn};
 
 /// What a stranger's connection may send in its few seconds, HTTP/2 included: a request takes a few hundred bytes.
 pub(super) const STRANGER_SENDS: usize = 64 << 10;
@@ -42,12 +44,12 @@ impl Origin {
         })
     }
 
-    /// Who that is to these owners. Asked anew for each request: owners come and go while a connection lives.
+    /// Who that is now. Asked anew for each request: owners come and go while a connection lives.
     ///
     /// # Errors
     /// The certificate is of no owner now. It was of one at the handshake, or there would be no connection, which ends.
-    pub(super) fn who(&self, owners: &Owners) -> Result<Who, NotAnOwner> {
-        owners.who(Some(&self.shown))
+    pub(super) fn who(&self, callers: &Callers) -> Result<Who, NotLetIn> {
+        callers.who(&self.shown)
     }
 }
 
@@ -57,7 +59,7 @@ pub(super) struct Session<S> {
     stream: S,
     visit: Arc<watch::Sender<Visit>>,
     heard: bool,
-    /// What it may still send; none for an owner.
+    /// What it may still send; none for an owner or a member.
     left: Option<usize>,
 }
 
@@ -65,7 +67,7 @@ impl<S> Session<S> {
     pub(super) fn new(stream: S, caller: Caller, visit: Arc<watch::Sender<Visit>>) -> Self {
         let left = match caller {
             Caller::Stranger | Caller::Machine => Some(STRANGER_SENDS),
-            Caller::Owner => None,
+            Caller::Member | Caller::Owner => None,
         };
         Self { stream, visit, heard: false, left }
     }

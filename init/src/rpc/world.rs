@@ -12,10 +12,10 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use super::Front;
 use super::access::{Gate, Guarded};
 use super::public::{Context, PublicMethods};
 use super::session::Origin;
+use super::{Callers, Front};
 use crate::facts::Facts;
 use crate::machine::kernel::Boot;
 use crate::machine::power::PowerRequest;
@@ -60,7 +60,7 @@ impl Machine {
 
     /// A connection as its requests see it.
     pub(super) fn gate(&self, origin: Origin) -> Gate {
-        let who = origin.who(&self.front.borrow().owners).expect("an owner or a stranger");
+        let who = origin.who(&self.front.borrow().callers).expect("an owner or a stranger");
         let visit = watch::Sender::new(door::Visit::new(who.caller(), clock::now()));
         Gate::new(self.guarded.clone(), self.front.subscribe(), origin, Arc::new(visit))
     }
@@ -95,5 +95,5 @@ fn front(owners: &[PrivateKey]) -> Front {
     let nameless = Identity { chain: vec![nameless_certificate(&key).expect("a certificate")], key: &key };
     let mut tls = server_config(nameless, None, owners.clone(), Arc::new(Clock)).expect("they fit");
     tls.alpn_protocols = vec![b"h2".to_vec()];
-    Front { tls: Arc::new(tls), owners }
+    Front { tls: Arc::new(tls), callers: Callers::Any(owners) }
 }

@@ -3,13 +3,17 @@
 //!
 //! It must never hold what can be told apart by role: that is `control`'s tree.
 
+use std::path::Path;
 use std::time::Duration;
 
 use supervise::{Critical, Spec};
 
 use crate::consensus::Records;
 use crate::control;
+use crate::enrolment::{self, Member};
+use crate::facts::Facts;
 use crate::network::mesh::Mesh;
+use crate::network::mesh::ask::{self, Asker};
 use crate::network::mesh::peers::{self, Told};
 use crate::runtime::child::Children;
 use crate::runtime::memory;
@@ -55,4 +59,17 @@ pub(super) fn mesh(mesh: &Mesh, told: &Told) -> Unit {
 pub(super) fn peers(records: &Records, told: &Told) -> Unit {
     let (records, told) = (records.clone(), told.clone());
     Unit::task("peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
+}
+
+/// On a machine that is no coordinator, announces it to one and hears of the others. It is stopped before DATA is closed, where
+/// it keeps what it hears.
+pub(super) fn hears(member: &Member, facts: &Facts, told: &Told) -> Unit {
+    let asker = Asker {
+        identity: member.identity.clone(),
+        vpn_ip: member.assignment.vpn_ip(),
+        facts: facts.clone(),
+        told: told.clone(),
+        root: Path::new(enrolment::ROOT),
+    };
+    Unit::task("peers", Ends::Never, Run::task(move || ask::ask(asker.clone())))
 }

@@ -42,6 +42,17 @@ impl Told {
         lock::even_if_poisoned(&self.0.peers).known.version()
     }
 
+    /// What was told before this boot is heard.
+    pub(super) fn begin(&self, known: Known) {
+        lock::even_if_poisoned(&self.0.peers).known = known;
+        self.0.news.notify_one();
+    }
+
+    /// All that was told.
+    pub(super) fn known(&self) -> Known {
+        lock::even_if_poisoned(&self.0.peers).known.clone()
+    }
+
     /// Takes what a coordinator said.
     pub(crate) fn take(&self, news: News) {
         let mut heard = lock::even_if_poisoned(&self.0.peers);

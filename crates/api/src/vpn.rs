@@ -1,0 +1,303 @@
+//! What machines of a cluster ask its coordinators over the VPN: who announces itself, and news of the others. Bounded: no
+//! coordinator makes a machine hold more than [`MOST_NEWS_PEERS`] of them.
+
+use std::collections::BTreeMap;
+
+use cluster::peer::Peer;
+use cluster::peers::News;
+use cluster::record::{Release, UnixSeconds};
+use cluster::state::PeerVersion;
+use keys::endpoint::Endpoint;
+use keys::recovery::is_usable_x25519;
+use model::{Ipv4Prefix, MachineId, VpnPubKey};
+use prost::Message as _;
+
+use crate::malformed::{fixed, present};
+use crate::{Malformed, Problem, wire};
+
+/// Of how many machines one answer tells.
+pub const MOST_NEWS_PEERS: usize = 4096;
+/// Room for so many with all their endpoints.
+pub const MOST_NEWS_BYTES: usize = 4 << 20;
+
+/// What a machine says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Announced {
+    /// What it runs.
+    pub release: Release,
+    /// Where its WireGuard may be reached.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One message of the stream of peers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeersAnswer(pub News);
+
+impl From<Announced> for wire::AnnounceRequest {
+    fn from(announced: Announced) -> Self {
+        let Announced { release, endpoints } = announced;
+        Self { release: release.to_string(), endpoints: keys::endpoint::texts(&endpoints) }
+    }
+}
+
+impl TryFrom<wire::AnnounceRequest> for Announced {
+    type Error = Malformed;
+
+    fn try_from(request: wire::AnnounceRequest) -> Result<Self, Malformed> {
+        let release = Release::read(&request.release);
+        Ok(Self {
+            release: release.map_err(|_| Malformed::new("release", Problem::Unusable))?,
+            endpoints: endpoints(&request.endpoints)?,
+        })
+    }
+}
+
+impl From<UnixSeconds> for wire::AnnounceResponse {
+    fn from(time: UnixSeconds) -> Self {
+        Self { time_unix_s: time.0 }
+    }
+}
+
+impl From<PeerVersion> for wire::PeerVersion {
+    fn from(PeerVersion { recoveries, revision }: PeerVersion) -> Self {
+        Self { recoveries, revision }
+    }
+}
+
+impl From<wire::PeerVersion> for PeerVersion {
+    fn from(wire::PeerVersion { recoveries, revision }: wire::PeerVersion) -> Self {
+        Self { recoveries, revision }
+    }
+}
+
+impl From<Option<PeerVersion>> for wire::PeersRequest {
+    fn from(known: Option<PeerVersion>) -> Self {
+        Self { known: known.map(Into::into) }
+    }
+}
+
+impl From<wire::PeersRequest> for Option<PeerVersion> {
+    fn from(request: wire::PeersRequest) -> Self {
+        request.known.map(Into::into)
+    }
+}
+
+impl PeersAnswer {
+    /// Reads one from its bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] names the field that cannot be read.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let read = wire::PeersResponse::decode(bytes);
+        read.map_err(|_| Malformed::new("news", Problem::Unusable))?.try_into()
+    }
+}
+
+impl From<PeersAnswer> for wire::PeersResponse {
+    fn from(PeersAnswer(news): PeersAnswer) -> Self {
+        use wire::peers_response::News as Wire;
+        let news = match news {
+            News::Nothing => Wire::Unchanged(wire::PeersUnchanged {}),
+            News::Behind => Wire::Behind(wire::PeersBehind {}),
+            News::Whole { version, peers } => Wire::Whole(wire::PeersWhole {
+                version: Some(version.into()),
+                peers: peers.into_values().map(Into::into).collect(),
+            }),
+            News::Changed { since, version, peers } => {
+                let gone = peers.iter().filter(|(_, peer)| peer.is_none()).map(|(id, _)| id.0.to_vec()).collect();
+                let peers = peers.into_values().flatten().map(Into::into).collect();
+                Wire::Changed(wire::PeersChanged {
+                    since: Some(since.into()),
+                    version: Some(version.into()),
+                    peers,
+                    gone,
+                })
+            }
+        };
+        Self { news: Some(news) }
+    }
+}
+
+impl TryFrom<wire::PeersResponse> for PeersAnswer {
+    type Error = Malformed;
+
+    fn try_from(answer: wire::PeersResponse) -> Result<Self, Malformed> {
+        use wire::peers_response::News as Wire;
+        let news = match present("news", answer.news)? {
+            Wire::Unchanged(_) => News::Nothing,
+            Wire::Behind(_) => News::Behind,
+            Wire::Whole(whole) => News::Whole {
+                version: present("version", whole.version)?.into(),
+                peers: each_once("peers", peers(whole.peers)?)?,
+            },
+            Wire::Changed(changed) => {
+                let gone = changed.gone.iter().map(|id| Ok((MachineId(fixed("gone", id)?), None)));
+                let gone = gone.collect::<Result<Vec<_>, Malformed>>()?;
+                let there = peers(changed.peers)?.into_iter().map(|(id, peer)| (id, Some(peer)));
+                News::Changed {
+                    since: present("since", changed.since)?.into(),
+                    version: present("version", changed.version)?.into(),
+                    peers: each_once("gone", there.chain(gone).collect())?,
+                }
+            }
+        };
+        Ok(Self(news))
+    }
+}
+
+fn peers(peers: Vec<wire::ClusterPeer>) -> Result<Vec<(MachineId, Peer)>, Malformed> {
+    let read = |peer| Peer::try_from(peer).map(|peer| (peer.machine, peer));
+    peers.into_iter().map(read).collect()
+}
+
+/// A machine that is told of twice would be what was said last of it, or first.
+fn each_once<T>(field: &'static str, told: Vec<(MachineId, T)>) -> Result<BTreeMap<MachineId, T>, Malformed> {
+    let count = told.len();
+    let map: BTreeMap<_, _> = told.into_iter().collect();
+    if map.len() == count && count <= MOST_NEWS_PEERS { Ok(map) } else { Err(Malformed::new(field, Problem::Range)) }
+}
+
+fn endpoints(texts: &[String]) -> Result<Vec<Endpoint>, Malformed> {
+    Endpoint::read_all(texts).map_err(|_| Malformed::new("endpoints", Problem::Unusable))
+}
+
+impl From<Peer> for wire::ClusterPeer {
+    fn from(peer: Peer) -> Self {
+        let pods = |pods: Ipv4Prefix| wire::PodPrefix { address: pods.address().into(), bits: pods.bits().into() };
+        Self {
+            machine_id: peer.machine.0.to_vec(),
+            vpn_public_key: peer.vpn_key.0.to_vec(),
+            vpn_ip: peer.vpn_ip.into(),
+            pods: peer.pods.map(pods),
+            endpoints: keys::endpoint::texts(&peer.endpoints),
+        }
+    }
+}
+
+impl TryFrom<wire::ClusterPeer> for Peer {
+    type Error = Malformed;
+
+    fn try_from(peer: wire::ClusterPeer) -> Result<Self, Malformed> {
+        let unusable = |field| Malformed::new(field, Problem::Unusable);
+        let vpn_key = fixed("vpn_public_key", &peer.vpn_public_key)?;
+        if !is_usable_x25519(&vpn_key) {
+            return Err(unusable("vpn_public_key"));
+        }
+        let pods = |pods: wire::PodPrefix| {
+            let bits = u8::try_from(pods.bits).ok();
+            bits.and_then(|bits| Ipv4Prefix::new(pods.address.into(), bits).ok()).ok_or(unusable("pods"))
+        };
+        Ok(Self {
+            machine: MachineId(fixed("machine_id", &peer.machine_id)?),
+            vpn_key: VpnPubKey(vpn_key),
+            vpn_ip: peer.vpn_ip.into(),
+            pods: peer.pods.map(pods).transpose()?,
+            endpoints: endpoints(&peer.endpoints)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const OLD: PeerVersion = PeerVersion { recoveries: 1, revision: 7 };
+    const NEW: PeerVersion = PeerVersion { recoveries: 1, revision: 9 };
+
+    fn peer(n: u8) -> Peer {
+        Peer {
+            machine: MachineId([n; 16]),
+            vpn_key: VpnPubKey([n; 32]),
+            vpn_ip: Ipv4Addr::new(10, 118, 0, n),
+            pods: Ipv4Prefix::new([10, 244, n, 0].into(), 24).ok().filter(|_| n > 1),
+            endpoints: vec![Endpoint::read("192.0.2.1:7838").expect("an endpoint")],
+        }
+    }
+
+    fn whole() -> News {
+        News::Whole { version: NEW, peers: [1, 2].map(|n| (MachineId([n; 16]), peer(n))).into() }
+    }
+
+    fn changed() -> News {
+        let peers = [(MachineId([1; 16]), None), (MachineId([2; 16]), Some(peer(2)))].into();
+        News::Changed { since: OLD, version: NEW, peers }
+    }
+
+    /// Proves: M2
+    #[test]
+    fn every_kind_of_news_crosses_the_wire() {
+        for news in [News::Nothing, News::Behind, whole(), changed()] {
+            let bytes = wire::PeersResponse::from(PeersAnswer(news.clone())).encode_to_vec();
+            assert_eq!(PeersAnswer::decode(&bytes), Ok(PeersAnswer(news)));
+        }
+        for known in [None, Some(NEW)] {
+            assert_eq!(Option::<PeerVersion>::from(wire::PeersRequest::from(known)), known);
+        }
+    }
+
+    #[test]
+    fn what_a_machine_says_of_itself_crosses_the_wire_and_is_read_with_care() {
+        let said = Announced { release: Release(0, 3, 1), endpoints: peer(1).endpoints };
+        let good = wire::AnnounceRequest::from(said.clone());
+        assert_eq!(Announced::try_from(good.clone()), Ok(said));
+        let refused = |request: wire::AnnounceRequest| Announced::try_from(request).expect_err("malformed").field;
+        assert_eq!(refused(wire::AnnounceRequest { release: "3".into(), ..good.clone() }), "release");
+        let many = vec![String::from("192.0.2.1:7838"); 9];
+        assert_eq!(refused(wire::AnnounceRequest { endpoints: many, ..good }), "endpoints");
+    }
+
+    #[test]
+    fn news_that_make_no_sense_name_the_field() {
+        use wire::peers_response::News as Wire;
+        let refused = |news| {
+            let answer = wire::PeersResponse { news };
+            PeersAnswer::try_from(answer).expect_err("malformed").to_string()
+        };
+        let good: wire::ClusterPeer = peer(2).into();
+        let told = |peers| Some(Wire::Whole(wire::PeersWhole { version: Some(NEW.into()), peers }));
+        let one = |peer| told(vec![peer]);
+        let edited = |edit: fn(&mut wire::ClusterPeer)| {
+            let mut peer = good.clone();
+            edit(&mut peer);
+            refused(one(peer))
+        };
+        assert_eq!(refused(None), "field `news` is missing");
+        assert_eq!(
+            refused(Some(Wire::Whole(wire::PeersWhole { version: None, peers: vec![] }))),
+            "field `version` is missing"
+        );
+        assert_eq!(refused(told(vec![good.clone(), good.clone()])), "field `peers` is out of range");
+        assert_eq!(edited(|it| it.machine_id.truncate(15)), "field `machine_id` has 15 bytes instead of 16");
+        assert_eq!(edited(|it| it.vpn_public_key.fill(0)), "field `vpn_public_key` cannot be used");
+        assert_eq!(edited(|it| it.endpoints.push("a:0".into())), "field `endpoints` cannot be used");
+        assert_eq!(edited(|it| it.pods = Some(wire::PodPrefix { address: 1, bits: 8 })), "field `pods` cannot be used");
+        let many = (0..=4096_u32).map(|n| {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&n.to_be_bytes());
+            wire::ClusterPeer { machine_id: id.to_vec(), ..good.clone() }
+        });
+        assert_eq!(refused(told(many.collect())), "field `peers` is out of range");
+        let wire::PeersResponse { news: Some(Wire::Changed(twice)) } = PeersAnswer(changed()).into() else {
+            panic!("a change");
+        };
+        let twice = wire::PeersChanged { gone: vec![vec![2; 16]], ..twice };
+        assert_eq!(refused(Some(Wire::Changed(twice))), "field `gone` is out of range");
+        assert_eq!(PeersAnswer::decode(&[0xff]).map(|_| ()).expect_err("malformed").field, "news");
+    }
+
+    #[test]
+    fn the_most_that_is_told_fits_into_one_message() {
+        let endpoint = Endpoint::read("255.255.255.255:65535").expect("an endpoint");
+        let of = |n: u32| {
+            let mut id = [0xff; 16];
+            id[..4].copy_from_slice(&n.to_be_bytes());
+            let peer = Peer { machine: MachineId(id), endpoints: vec![endpoint.clone(); 8], ..peer(255) };
+            (peer.machine, peer)
+        };
+        let peers = (0..4096).map(of).collect();
+        let bytes = wire::PeersResponse::from(PeersAnswer(News::Whole { version: NEW, peers })).encoded_len();
+        assert!(bytes <= MOST_NEWS_BYTES, "{bytes}");
+    }
+}

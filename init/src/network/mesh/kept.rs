@@ -1,0 +1,82 @@
+//! What this machine knows of the others, on its data partition: written when it joins, and each time that it hears more, so
+//! that it reaches somebody at its next boot. It must never be believed against what a coordinator says.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use cluster::peers::{Known, MOST_KNOWN_BYTES};
+use cluster::record::BadRecord;
+
+/// Its name; `/data/cairn` has it.
+pub(crate) const FILE: &str = "peers";
+/// What is written before it takes that name.
+const NEW: &str = "peers.new";
+
+/// Why what was known is not known any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// It cannot be read.
+    #[error("read the file of peers")]
+    File(#[source] io::Error),
+    /// It is none.
+    #[error("understand the file of peers")]
+    Record(#[from] BadRecord),
+}
+
+/// What was known last; nothing where nothing was ever kept.
+///
+/// # Errors
+/// [`ReadError`] when it is there and cannot be used.
+pub(crate) fn read(root: &Path) -> Result<Option<Known>, ReadError> {
+    let file = match File::open(root.join(FILE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(ReadError::File)?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MOST_KNOWN_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(ReadError::File)?;
+    Ok(Some(Known::decode(&bytes)?))
+}
+
+/// Puts it in the place of what was there, durably: whoever reads finds the one or the other, whole.
+///
+/// # Errors
+/// What the file system says; what was there is there still.
+pub(super) fn write(root: &Path, known: &Known) -> io::Result<()> {
+    let Some(bytes) = known.encode() else { return Ok(()) };
+    let new = root.join(NEW);
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, root.join(FILE))?;
+    File::open(root)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use cluster::state::PeerVersion;
+
+    use super::*;
+
+    /// Proves: M2
+    #[test]
+    fn what_was_known_last_is_known_at_the_next_boot() {
+        let place = tempfile::tempdir().expect("a place for files");
+        let root = place.path();
+        assert!(read(root).expect("reads").is_none());
+        write(root, &Known::default()).expect("nothing is to be kept");
+        assert!(read(root).expect("reads").is_none());
+        for revision in [7, 8] {
+            let known = Known::of_answer(PeerVersion { recoveries: 0, revision }, vec![]);
+            write(root, &known).expect("writes");
+            assert_eq!(read(root).expect("reads"), Some(known));
+        }
+        let mode = fs::metadata(root.join(FILE)).expect("there").permissions().mode();
+        assert_eq!((mode & 0o777, root.join(NEW).exists()), (0o600, false));
+        fs::write(root.join(FILE), [0; 3]).expect("writable");
+        assert!(matches!(read(root), Err(ReadError::Record(_))));
+    }
+}

@@ -1,0 +1,175 @@
+//! The VPN API of a coordinator: other machines of the cluster announce themselves, and hear of each other. It is bound to
+//! the VPN address, and takes connections of the cluster's machines only; each call is let in by its machine's record.
+
+use std::convert::Infallible;
+use std::future::ready;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use api::vpn_server::VpnServer;
+use api::{Announced, PeersAnswer, wire};
+use cluster::peers::News;
+use cluster::record::UnixSeconds;
+use cluster::state::PeerVersion;
+use model::{MachinePubKey, VPN_API_PORT};
+use pki::client_auth::{Who, members};
+use pki::{CertificateDer, PrivateKey};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::body::Body;
+use tonic::codegen::http::{self, Extensions};
+use tonic::codegen::{BoxFuture, Service as _};
+use tonic::{Request, Response, Status};
+
+use super::access::Methods;
+use super::{Callers, Front};
+use crate::consensus::{NewsFor, NoNews, Records};
+use crate::enrolment::Member;
+use crate::facts::Facts;
+use crate::rpc;
+use crate::runtime::clock;
+use crate::runtime::services::{Ends, Run, Unit};
+use crate::runtime::tasks;
+use crate::runtime::tls::Clock;
+
+/// Its task and its thread.
+const NAME: &str = "vpn-api";
+
+/// Why it cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The machine's key is none.
+    #[error("use the machine's key for the VPN API")]
+    Key(#[from] pki::KeyError),
+    /// Certificate and key do not fit.
+    #[error("configure the VPN API")]
+    Tls(#[from] pki::TlsError),
+}
+
+/// What serves it, over the records of this coordinator.
+///
+/// # Errors
+/// [`Error`] names the step.
+pub(crate) fn unit(member: &Member, facts: &Facts, records: &Records) -> Result<Unit, Error> {
+    let address = SocketAddr::from((member.assignment.vpn_ip(), VPN_API_PORT));
+    let (facts, records) = (facts.clone(), records.clone());
+    // The machine's identity stays the same for this boot.
+    let front = watch::Sender::new(front(&member.identity)?);
+    let serve = Run::task(move || {
+        let methods = VpnMethods::new(facts.clone(), records.clone());
+        rpc::serve(NAME, address, Box::new(methods), front.subscribe())
+    });
+    Ok(Unit::task(NAME, Ends::Never, serve))
+}
+
+fn front(identity: &keys::identity::Identity) -> Result<Front, Error> {
+    let keys::identity::Identity { key, holder, certificate, ca_certificate, .. } = identity;
+    let key = PrivateKey::ed25519(key.seed())?;
+    let authority = CertificateDer::from(ca_certificate.clone());
+    let chain = vec![CertificateDer::from(certificate.clone()), authority.clone()];
+    let mut tls = members(pki::Identity { chain, key: &key }, authority, holder.cluster, Arc::new(Clock))?;
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Front { tls: Arc::new(tls), callers: Callers::Members })
+}
+
+/// All methods that the port has.
+#[derive(Debug)]
+struct VpnMethods {
+    facts: Facts,
+    records: Records,
+    vpn: VpnServer<Vpn>,
+}
+
+impl VpnMethods {
+    fn new(facts: Facts, records: Records) -> Self {
+        let vpn = VpnServer::new(Vpn(records.clone()))
+            .max_decoding_message_size(api::limits::MACHINE_REQUEST_BYTES)
+            .max_encoding_message_size(api::MOST_NEWS_BYTES);
+        Self { facts, records, vpn }
+    }
+}
+
+impl Methods for VpnMethods {
+    fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    fn owner_called(&self) {}
+
+    /// A certificate outlives what a machine is; its record does not.
+    fn call(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {
+        let key = member(request.extensions());
+        match key.and_then(|key| Ok(news(&self.records, key, None).may_hear()?)) {
+            Ok(()) => self.vpn.clone().call(request),
+            Err(refused) => Box::pin(ready(Ok(refused.into_http()))),
+        }
+    }
+}
+
+impl From<NoNews> for Status {
+    fn from(error: NoNews) -> Self {
+        match error {
+            NoNews::Unread(_) => Self::unavailable(error.to_string()),
+            NoNews::NotMember => Self::permission_denied(error.to_string()),
+        }
+    }
+}
+
+/// The machine that calls, as the access table has let it in.
+fn member(extensions: &Extensions) -> Result<MachinePubKey, Status> {
+    match extensions.get() {
+        Some(Who::Member(key)) => Ok(*key),
+        Some(Who::Stranger | Who::Machine(_) | Who::Owner(_)) | None => {
+            Err(Status::unauthenticated("no machine of the cluster calls; nothing was done"))
+        }
+    }
+}
+
+fn news(records: &Records, key: MachinePubKey, known: Option<PeerVersion>) -> NewsFor {
+    records.news(keys::identity::machine_id(&key.0), known)
+}
+
+#[derive(Debug, Clone)]
+struct Vpn(Records);
+
+#[tonic::async_trait]
+impl api::vpn_server::Vpn for Vpn {
+    type PeersStream = Pin<Box<dyn Stream<Item = Result<wire::PeersResponse, Status>> + Send>>;
+
+    async fn announce(
+        &self,
+        request: Request<wire::AnnounceRequest>,
+    ) -> Result<Response<wire::AnnounceResponse>, Status> {
+        let machine = member(request.extensions())?;
+        let Announced { release, endpoints } = request.into_inner().try_into()?;
+        self.0.decide(cluster::request::Request::Announce { machine, release, endpoints }).await?;
+        Ok(Response::new(UnixSeconds(clock::unix().as_secs()).into()))
+    }
+
+    async fn peers(&self, request: Request<wire::PeersRequest>) -> Result<Response<Self::PeersStream>, Status> {
+        let machine = member(request.extensions())?;
+        Ok(Response::new(told(news(&self.0, machine, request.into_inner().into()))))
+    }
+}
+
+/// The news, one after the other, until there are none for this machine; the task that waits for them ends with the stream.
+fn told(mut news: NewsFor) -> Pin<Box<dyn Stream<Item = Result<wire::PeersResponse, Status>> + Send>> {
+    // One is under way while the next is waited for.
+    let (sender, answers) = mpsc::channel(1);
+    let telling = tasks::spawn(async move {
+        loop {
+            let next = news.next().await;
+            let last = !matches!(next, Ok(News::Nothing | News::Whole { .. } | News::Changed { .. }));
+            let answer = next.map(|news| PeersAnswer(news).into()).map_err(Status::from);
+            if sender.send(answer).await.is_err() || last {
+                return;
+            }
+        }
+    });
+    Box::pin(ReceiverStream::new(answers).map(move |answer| {
+        let _lives_as_long_as_the_stream = &telling;
+        answer
+    }))
+}
