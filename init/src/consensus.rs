@@ -12,6 +12,7 @@ mod admit;
 mod first;
 mod keep;
 pub(crate) mod link;
+mod members;
 mod news;
 mod users;
 
@@ -28,6 +29,7 @@ use cluster::txn::Granted;
 use cluster::{Denied, View};
 use model::MachineId;
 use pki::{Identity, Profile, UnixTime};
+use rustls::ClientConfig;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
@@ -59,6 +61,8 @@ pub(crate) enum Error {
 #[derive(Debug, Clone)]
 pub(crate) struct Records {
     link: Link,
+    /// Other coordinators' etcd is asked with it, too.
+    tls: ClientConfig,
     seen: Arc<watch::Sender<Seen>>,
     /// One request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<()>>,
@@ -116,7 +120,8 @@ impl Records {
         let tls = pki::server_auth::under_authority(authority, Some(identity), Arc::new(Clock))?;
         let etcd = SocketAddrV4::new(Ipv4Addr::LOCALHOST, model::ETCD_CLIENT_PORT);
         Ok(Self {
-            link: Link::to(etcd, tls),
+            link: Link::to(etcd, tls.clone()),
+            tls,
             seen: Arc::default(),
             turn: Arc::default(),
             first: Arc::new(first),

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::MachineId;
 
 /// etcd's `--max-learners`: a pair.
-pub const MOST_LEARNERS: usize = 2;
+pub const MOST_LEARNERS: usize = model::MOST_ETCD_LEARNERS;
 /// More voters only make every write slower (etcd's FAQ: at most seven).
 pub const MOST_COORDINATORS: usize = keys::cold_start::MOST_HOLDERS;
 

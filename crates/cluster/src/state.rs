@@ -196,6 +196,19 @@ impl State {
         &self.members
     }
 
+    /// Who is to coordinate: etcd's members follow.
+    #[must_use]
+    pub fn coordinators(&self) -> BTreeSet<MachineId> {
+        self.machines.iter().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect()
+    }
+
+    /// Whose member of etcd is at which VPN address: who belongs, or who had it last.
+    #[must_use]
+    pub fn at_addresses(&self) -> BTreeMap<Ipv4Addr, MachineId> {
+        let (belonging, gone): (Vec<_>, Vec<_>) = self.machines.iter().partition(|(_, machine)| machine.belongs());
+        gone.into_iter().chain(belonging).map(|(id, machine)| (machine.vpn_ip, *id)).collect()
+    }
+
     /// All machines that ever were, by id.
     pub fn machines(&self) -> impl Iterator<Item = (&MachineId, &Machine)> {
         self.machines.iter()

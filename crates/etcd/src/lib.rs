@@ -5,10 +5,12 @@
 //!   cluster::Txn ──[txn]──► TxnRequest ══ etcd ══► TxnResponse ──► cluster::Outcome
 //!   Reading ──► RangeRequest, page by page, all of one revision ══► cluster::View
 //!   a View's revision ──[watch]──► WatchRequest ══► changes, revision by revision
+//!   MemberListResponse, each one's StatusResponse ──[members]──► cluster::Members ──Step──► one change of them
 //! ```
 //! etcd's own field names are kept; its words stop at this crate's border.
 
 pub mod audit;
+pub mod members;
 mod reading;
 mod txn;
 mod watch;
@@ -20,7 +22,9 @@ pub use reading::{Progress, Reading};
 pub use txn::{outcome, transaction};
 pub use watch::{Watched, watch_from, watched};
 pub use wire::etcdserverpb::auth_client::AuthClient;
+pub use wire::etcdserverpb::cluster_client::ClusterClient;
 pub use wire::etcdserverpb::kv_client::KvClient;
+pub use wire::etcdserverpb::maintenance_client::MaintenanceClient;
 pub use wire::etcdserverpb::watch_client::WatchClient;
 
 /// An answer that etcd never gives.
@@ -35,6 +39,9 @@ pub enum BadAnswer {
     /// A kind of change that is none.
     #[error("etcd tells of a change that is neither a put nor a deletion")]
     Change,
+    /// A member that is reached as none of ours is.
+    #[error("etcd has a member that is no machine of the cluster's")]
+    Member,
     /// A page without an end.
     #[error("etcd says that there is more behind no key")]
     Page,

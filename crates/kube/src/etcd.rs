@@ -1,9 +1,7 @@
 //! etcd: TLS both ways for clients and for members, on the VPN address and loopback only.
 //! Flags: `etcd --help` of v3.7 (server/etcdmain/help.go).
 
-use std::net::Ipv4Addr;
-
-use model::{ETCD_CLIENT_PORT, ETCD_PEER_PORT};
+use model::{ETCD_CLIENT_PORT, MOST_ETCD_LEARNERS, etcd_peer_url};
 use pki::{AuthorityKind, ETCD_KUBERNETES, ETCD_PEER_NAME, ETCD_ROOT};
 
 use crate::credential::{Credential, authority_path};
@@ -16,7 +14,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
     let (node, vpn, cluster) = (&plan.node, plan.vpn(), plan.cluster);
     let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
     let authority = authority_path(AuthorityKind::Etcd);
-    let peer_url = peer_url(vpn);
+    let peer_url = etcd_peer_url(vpn);
     ServiceSpec {
         name: NAME,
         argv: vec![
@@ -31,6 +29,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             format!("--initial-cluster={}", members(plan)),
             format!("--initial-cluster-token={cluster}"),
             format!("--initial-cluster-state={}", state(plan)),
+            format!("--max-learners={}", MOST_ETCD_LEARNERS),
             "--client-cert-auth=true".to_owned(),
             format!("--trusted-ca-file={authority}"),
             format!("--cert-file={}", server.certificate_path()),
@@ -103,13 +102,9 @@ pub const ETCD_USERS: [EtcdUser; 2] = [
     },
 ];
 
-fn peer_url(vpn: Ipv4Addr) -> String {
-    format!("https://{vpn}:{ETCD_PEER_PORT}")
-}
-
 /// All members by name.
 fn members(plan: &Plan) -> String {
-    let members = plan.coordinators().into_iter().map(|member| format!("{}={}", member.node, peer_url(member.vpn)));
+    let members = plan.coordinators().into_iter().map(|member| format!("{}={}", member.node, etcd_peer_url(member.vpn)));
     members.collect::<Vec<_>>().join(",")
 }
 

@@ -24,6 +24,15 @@ pub const POD_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 244, 
 /// Where Kubernetes service addresses come from.
 pub const SERVICE_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 96, 0, 0), bits: 16 };
 
+/// How many members of etcd may hold a copy without a vote: two voters more are made of a pair of them.
+pub const MOST_ETCD_LEARNERS: usize = 2;
+
+/// How the etcd of the machine at `vpn_ip` is reached by the others; by it etcd knows its members.
+#[must_use]
+pub fn etcd_peer_url(vpn_ip: Ipv4Addr) -> String {
+    format!("https://{vpn_ip}:{ETCD_PEER_PORT}")
+}
+
 /// An IPv4 prefix whose host bits are zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Ipv4Prefix {

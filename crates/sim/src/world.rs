@@ -433,10 +433,9 @@ impl World {
             Err(_) => *view = seen(&self.etcd),
         }
         // Whoever is to coordinate runs the API as soon as etcd has it.
-        let wanted = view.state().machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id);
         let members = self.etcd.members();
         let begins = |id: &MachineId| members.has(id) && self.machines[&self.numbers[id]].power == Power::On;
-        let wanted: Vec<_> = wanted.filter(begins).collect();
+        let wanted: Vec<_> = view.state().coordinators().into_iter().filter(begins).collect();
         for id in wanted {
             if !self.coordinators.contains_key(&id) {
                 self.coordinators.insert(id, seen(&self.etcd));
@@ -450,8 +449,7 @@ impl World {
     fn reconcile(&mut self, id: MachineId) -> Result<(), Broken> {
         let after = 150 + self.below(300);
         let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let wanted = seen.state().machines().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect();
-        let step = seen.state().cluster().and_then(|_| self.etcd.members().next(&wanted));
+        let step = seen.state().cluster().and_then(|_| self.etcd.members().next(&seen.state().coordinators()));
         let newest = seen.state().cold_start().newest();
         let others_hold = newest.is_some_and(|epoch| !epoch.holders().iter().eq(self.etcd.members().voters.keys()));
         self.put(after, Event::Reconcile(id));

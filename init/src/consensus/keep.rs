@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
-use super::{NotGranted, Records, Seen};
+use super::{NotGranted, Records, Seen, members};
 use crate::runtime::clock;
 
 /// How often the audit is looked at: it grows by a line for each change, and each key that is given out.
@@ -38,6 +38,9 @@ pub(crate) enum Lost {
     /// The first machine cannot write what it created, or this one what it is.
     #[error("write this machine's record")]
     Write(#[source] NotGranted),
+    /// etcd's members cannot be looked at.
+    #[error(transparent)]
+    Members(#[from] members::Lost),
     /// The audit cannot be kept in its bounds.
     #[error("delete the oldest lines of the audit")]
     Trim(#[source] NoAnswer),
@@ -54,6 +57,7 @@ impl Drop for Fresh<'_> {
 
 /// Reads, then follows what is changed, and tends what is this coordinator's to tend, until either fails.
 pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
+    members::votes(&records.link).await.map_err(Lost::Read)?;
     let view = read(records).await?;
     let (revision, empty) = (view.revision(), view.state().version().is_none());
     let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
@@ -64,6 +68,7 @@ pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
     let Err(lost) = tokio::select! {
         lost = follow(records, told) => lost,
         lost = tend(records, empty) => lost,
+        lost = async { members::tend(records).await.map_err(Lost::Members) } => lost,
     };
     Err(lost)
 }

@@ -4,10 +4,12 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::time::Duration;
 
 use cluster::txn::{Outcome, Txn};
+use etcd::members::{Change, Health, Member};
 use etcd::wire::etcdserverpb::{
-    DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse, WatchResponse,
+    DeleteRangeRequest, DeleteRangeResponse, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
+    WatchResponse,
 };
-use etcd::{AuthClient, BadAnswer, KvClient, Reading, WatchClient};
+use etcd::{AuthClient, BadAnswer, ClusterClient, KvClient, MaintenanceClient, Reading, WatchClient, members};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
@@ -90,6 +92,28 @@ impl Link {
         let mut asked = Request::new(asked);
         asked.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
         in_time(client.watch(asked)).await
+    }
+
+    /// How this etcd is; also a learner, and one without a leader, says so.
+    pub(super) async fn health(&self) -> Result<Health, NoAnswer> {
+        let mut client = MaintenanceClient::new(self.0.clone());
+        Ok(members::health(&in_time(client.status(StatusRequest {})).await?)?)
+    }
+
+    /// The members of etcd.
+    pub(super) async fn members(&self) -> Result<Vec<Member>, NoAnswer> {
+        let mut client = ClusterClient::new(self.0.clone());
+        Ok(members::listed(&in_time(client.member_list(members::list())).await?)?)
+    }
+
+    /// Changes them by one.
+    pub(super) async fn change(&self, change: Change) -> Result<(), NoAnswer> {
+        let mut client = ClusterClient::new(self.0.clone());
+        match change {
+            Change::Add(asked) => in_time(client.member_add(asked)).await.map(drop),
+            Change::Promote(asked) => in_time(client.member_promote(asked)).await.map(drop),
+            Change::Remove(asked) => in_time(client.member_remove(asked)).await.map(drop),
+        }
     }
 
     /// To make users.

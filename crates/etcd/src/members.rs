@@ -1,0 +1,215 @@
+//! etcd's members: who they are by etcd's list, how each is by its own word, and the requests that change them. A member is
+//! known by the URL at which other members reach it, which is made of its machine's VPN address: its name is not there
+//! before it has started.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use cluster::members::{Learner, Members, Step, Voter};
+use model::{MachineId, etcd_peer_url};
+
+use crate::BadAnswer;
+use crate::wire::etcdserverpb::{
+    MemberAddRequest, MemberListRequest, MemberListResponse, MemberPromoteRequest, MemberRemoveRequest, StatusResponse,
+};
+
+/// A learner has caught up when it holds so much of the log, in percent: etcd itself promotes none that holds less
+/// (`readyPercentThreshold`, server/etcdserver/server.go).
+const CAUGHT_UP: u64 = 90;
+
+/// A member in etcd's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// etcd's number for it.
+    pub id: u64,
+    /// Its machine's VPN address.
+    pub vpn_ip: Ipv4Addr,
+    /// Whether it votes.
+    pub votes: bool,
+}
+
+/// What a member says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// etcd's number for itself.
+    pub id: u64,
+    /// That of the member that leads, as far as it knows one.
+    pub leader: Option<u64>,
+    /// How far its log goes.
+    pub log: u64,
+    /// How far it has applied that.
+    pub applied: u64,
+    /// Whether it votes; a learner answers nothing but this question.
+    pub votes: bool,
+}
+
+impl Health {
+    /// Whether the one who says so leads.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.leader == Some(self.id)
+    }
+}
+
+/// One change of the members, as etcd is asked for it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// Adds a learner.
+    Add(MemberAddRequest),
+    /// Makes a learner a voter.
+    Promote(MemberPromoteRequest),
+    /// Takes a member out.
+    Remove(MemberRemoveRequest),
+}
+
+/// Asks for the list as the asked member has it; `Status` says whether it is up to date.
+#[must_use]
+pub const fn list() -> MemberListRequest {
+    MemberListRequest { linearizable: false }
+}
+
+/// The members of a list.
+///
+/// # Errors
+/// [`BadAnswer`] when one is reached otherwise than Cairn's are.
+pub fn listed(answer: &MemberListResponse) -> Result<Vec<Member>, BadAnswer> {
+    let member = |member: &crate::wire::etcdserverpb::Member| {
+        let [url] = member.peer_ur_ls.as_slice() else { return Err(BadAnswer::Member) };
+        let host = url.strip_prefix("https://").and_then(|rest| rest.rsplit_once(':'));
+        let vpn_ip = host.and_then(|(host, _)| host.parse().ok()).ok_or(BadAnswer::Member)?;
+        if etcd_peer_url(vpn_ip) != *url {
+            return Err(BadAnswer::Member);
+        }
+        Ok(Member { id: member.id, vpn_ip, votes: !member.is_learner })
+    };
+    answer.members.iter().map(member).collect()
+}
+
+/// What a member has said of itself.
+///
+/// # Errors
+/// [`BadAnswer`] without a header.
+pub fn health(answer: &StatusResponse) -> Result<Health, BadAnswer> {
+    let id = answer.header.as_ref().ok_or(BadAnswer::Missing("header"))?.member_id;
+    let leader = (answer.leader != 0).then_some(answer.leader);
+    let (log, applied) = (answer.raft_index, answer.raft_applied_index);
+    Ok(Health { id, leader, log, applied, votes: !answer.is_learner })
+}
+
+/// The members by machine, as decisions are made over them: `own` is what the asked one says of itself, `others` what the
+/// others said in time. A member of no machine that is known is nobody's, and left out.
+#[must_use]
+pub fn seen(listed: &[Member], own: &Health, others: &[Health], machines: &BTreeMap<Ipv4Addr, MachineId>) -> Members {
+    let said: BTreeMap<u64, &Health> = others.iter().chain([own]).map(|health| (health.id, health)).collect();
+    let mut members = Members::default();
+    for member in listed {
+        let Some(machine) = machines.get(&member.vpn_ip) else { continue };
+        let health = said.get(&member.id);
+        if member.votes {
+            let live = health.is_some_and(|health| health.leader.is_some());
+            members.voters.insert(*machine, if live { Voter::Live } else { Voter::Silent });
+        } else {
+            let ready = health.is_some_and(|health| health.applied >= own.log.saturating_mul(CAUGHT_UP) / 100);
+            members.learners.insert(*machine, if ready { Learner::Ready } else { Learner::Behind });
+        }
+    }
+    members
+}
+
+/// What etcd is asked for, so that a step is taken. None where that is done already, or the machine has no address.
+#[must_use]
+pub fn change(step: Step, listed: &[Member], address: impl Fn(&MachineId) -> Option<Ipv4Addr>) -> Option<Change> {
+    let of = |machine: &MachineId| {
+        let vpn_ip = address(machine)?;
+        Some((vpn_ip, listed.iter().find(|member| member.vpn_ip == vpn_ip)))
+    };
+    match step {
+        Step::Add(machine) => match of(&machine)? {
+            (vpn_ip, None) => {
+                Some(Change::Add(MemberAddRequest { peer_ur_ls: vec![etcd_peer_url(vpn_ip)], is_learner: true }))
+            }
+            (_, Some(_)) => None,
+        },
+        Step::Promote(machine) => {
+            let (_, member) = of(&machine)?;
+            member.filter(|member| !member.votes).map(|it| Change::Promote(MemberPromoteRequest { id: it.id }))
+        }
+        Step::Remove(machine) => {
+            let (_, member) = of(&machine)?;
+            member.map(|it| Change::Remove(MemberRemoveRequest { id: it.id }))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{listed as list_of, *};
+    use crate::wire::etcdserverpb::{Member as Listed, ResponseHeader};
+
+    fn ip(n: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 118, 0, n)
+    }
+
+    fn member(n: u8, votes: bool) -> Member {
+        Member { id: u64::from(n) * 100, vpn_ip: ip(n), votes }
+    }
+
+    fn says(n: u8, leader: Option<u64>, applied: u64) -> Health {
+        Health { id: u64::from(n) * 100, leader, log: applied, applied, votes: true }
+    }
+
+    fn machines() -> BTreeMap<Ipv4Addr, MachineId> {
+        (1..=4).map(|n| (ip(n), MachineId([n; 16]))).collect()
+    }
+
+    #[test]
+    fn a_member_is_known_by_its_url_and_by_no_name() {
+        let listed = |urls: &[&str], is_learner| {
+            let peer_ur_ls = urls.iter().map(|url| (*url).to_owned()).collect();
+            let member = Listed { id: 300, peer_ur_ls, is_learner, ..Listed::default() };
+            list_of(&MemberListResponse { members: vec![member], ..MemberListResponse::default() })
+        };
+        assert_eq!(listed(&["https://10.118.0.3:7834"], true), Ok(vec![member(3, false)]));
+        assert_eq!(listed(&["https://10.118.0.3:7834"], false), Ok(vec![member(3, true)]));
+        for urls in [&[][..], &["http://10.118.0.3:7834"], &["https://10.118.0.3:2380"], &["https://m3:7834"]] {
+            assert_eq!(listed(urls, true), Err(BadAnswer::Member), "{urls:?}");
+        }
+        assert_eq!(listed(&["https://10.118.0.3:7834", "https://10.118.0.4:7834"], true), Err(BadAnswer::Member));
+    }
+
+    #[test]
+    fn who_says_nothing_in_time_is_silent_and_who_lags_is_behind() {
+        let listed = [member(1, true), member(2, true), member(3, false), member(4, false), member(9, true)];
+        let own = says(1, Some(100), 1000);
+        let others = [says(2, None, 1000), says(3, Some(100), 900), says(4, Some(100), 899)];
+        let members = seen(&listed, &own, &others, &machines());
+        let of = |n: u8| MachineId([n; 16]);
+        assert_eq!(members.voters, [(of(1), Voter::Live), (of(2), Voter::Silent)].into(), "one without a leader, too");
+        assert_eq!(members.learners, [(of(3), Learner::Ready), (of(4), Learner::Behind)].into());
+        let silent = seen(&listed[..3], &own, &[], &machines());
+        assert_eq!((silent.voters[&of(2)], silent.learners[&of(3)]), (Voter::Silent, Learner::Behind));
+        assert!(own.leads() && !others[1].leads() && !others[0].leads());
+    }
+
+    #[test]
+    fn a_step_that_was_taken_is_not_asked_for_again() {
+        let listed = [member(1, true), member(2, false)];
+        let address = |machine: &MachineId| (machine.0[0] < 5).then(|| ip(machine.0[0]));
+        let asked = |step: fn(MachineId) -> Step, n: u8| change(step(MachineId([n; 16])), &listed, address);
+        let add = MemberAddRequest { peer_ur_ls: vec!["https://10.118.0.3:7834".to_owned()], is_learner: true };
+        assert_eq!(asked(Step::Add, 3), Some(Change::Add(add)));
+        assert_eq!((asked(Step::Add, 2), asked(Step::Add, 7)), (None, None));
+        assert_eq!(asked(Step::Promote, 2), Some(Change::Promote(MemberPromoteRequest { id: 200 })));
+        assert_eq!((asked(Step::Promote, 1), asked(Step::Promote, 3)), (None, None));
+        assert_eq!(asked(Step::Remove, 1), Some(Change::Remove(MemberRemoveRequest { id: 100 })));
+        assert_eq!(asked(Step::Remove, 3), None);
+    }
+
+    #[test]
+    fn an_answer_without_a_header_says_nothing_of_anybody() {
+        assert_eq!(health(&StatusResponse::default()), Err(BadAnswer::Missing("header")));
+        let header = Some(ResponseHeader { member_id: 100, ..ResponseHeader::default() });
+        let said = health(&StatusResponse { header, raft_index: 7, ..StatusResponse::default() });
+        assert_eq!(said, Ok(Health { id: 100, leader: None, log: 7, applied: 0, votes: true }));
+    }
+}
