@@ -13,6 +13,7 @@ use cluster::key::Key;
 use cluster::peers::Known;
 use cluster::redeem::{Answer, Body, Redeem};
 use formats::strict::{self, Field, Kind, Message, Rule};
+use keys::coordinator::CoordinatorKeys;
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
 use keys::pair::{self, File, SLOT_BYTES, Slot};
@@ -70,6 +71,11 @@ pub const TARGETS: &[Target] = &[
         because: "a coordinator may run another version, or be hostile",
     },
     Target { name: "peers_news", run: peers_news, because: "a coordinator may run another version, or be hostile" },
+    Target {
+        name: "coordinator_keys",
+        run: coordinator_keys,
+        because: "a coordinator may run another version, or be hostile",
+    },
     Target {
         name: "peers_known",
         run: peers_known,
@@ -274,6 +280,16 @@ pub fn peers_news(bytes: &[u8]) -> Outcome {
     if let Ok(answer) = &read {
         let again = api::wire::PeersResponse::from(answer.clone());
         assert_eq!(api::PeersAnswer::try_from(again).as_ref(), Ok(answer), "news say the same again");
+    }
+    outcome(&read)
+}
+
+/// What makes a coordinator: what is read says the same again.
+pub fn coordinator_keys(bytes: &[u8]) -> Outcome {
+    let read = CoordinatorKeys::decode(bytes);
+    if let Ok(keys) = &read {
+        let again = CoordinatorKeys::decode(&keys.encode()).expect("what was read is written so that it is read");
+        assert_eq!(*again.encode(), *keys.encode(), "a coordinator's keys say the same again");
     }
     outcome(&read)
 }

@@ -9,6 +9,7 @@
 //! Any coordinator decides: when another was first, it is decided again over what that one changed.
 
 mod admit;
+pub(crate) mod ask;
 mod first;
 mod keep;
 pub(crate) mod link;
@@ -16,6 +17,7 @@ mod members;
 mod news;
 mod users;
 
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ use cluster::request::Request;
 use cluster::state::PeerVersion;
 use cluster::txn::Granted;
 use cluster::{Denied, View};
-use model::MachineId;
+use model::{MachineId, NodeName};
 use pki::{Identity, Profile, UnixTime};
 use rustls::ClientConfig;
 use tokio::sync::{Mutex, watch};
@@ -41,10 +43,13 @@ use crate::runtime::tls::Clock;
 pub(crate) use first::First;
 use link::{Link, NoAnswer};
 pub(crate) use news::{NewsFor, NoNews};
+pub(crate) use users::Error as UsersError;
 pub(crate) use users::known as etcd_users;
 
 /// Who asks for a change waits so long for those before, and so long for what others have just changed.
 const TURN: Duration = Duration::from_secs(10);
+/// For so long a copy may not be kept up before others are asked: an election is over by then.
+const LAPSE: Duration = Duration::from_secs(5);
 
 /// Why there is no link to etcd.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +85,26 @@ struct Seen {
     lost: Option<UnixMillis>,
 }
 
+impl Seen {
+    fn is_kept(&self) -> bool {
+        self.view.is_some() && self.lost.is_none()
+    }
+}
+
+/// Why a machine is not made a coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotHandedOver {
+    /// This coordinator does not know.
+    #[error(transparent)]
+    Unread(#[from] Unread),
+    /// Its record makes none of it.
+    #[error("the record of this machine makes no coordinator of it; nothing was handed over")]
+    NoCoordinator,
+    /// It would begin an etcd of its own.
+    #[error("etcd has not added this machine yet; nothing was handed over; ask again")]
+    NotAdded,
+}
+
 /// Why a request was not granted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotGranted {
@@ -106,6 +131,22 @@ pub(crate) enum NotGranted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the cluster's records are not read yet; nothing was done; try again when etcd is ready")]
 pub(crate) struct Unread;
+
+/// Notes that etcd, which the machine is about to run as a further member, knows its users.
+///
+/// # Errors
+/// [`UsersError`].
+pub(crate) async fn joins_etcd() -> Result<(), UsersError> {
+    users::made().await
+}
+
+/// Erases what etcd has on this machine, which is to be none of its members.
+///
+/// # Errors
+/// What the file system says; it may be asked for again.
+pub(crate) async fn erase_etcd() -> io::Result<()> {
+    users::erase().await
+}
 
 impl Records {
     /// Over this machine's own etcd, which asks who calls; `first` is what it writes if nobody has.
@@ -150,6 +191,42 @@ impl Records {
     /// News of the others for a machine that knows them as of `known`.
     pub(crate) fn news(&self, machine: MachineId, known: Option<PeerVersion>) -> NewsFor {
         NewsFor::begin(self.seen.subscribe(), machine, known)
+    }
+
+    /// All members of etcd, for one that `machine` is to run beside them: name and VPN address, its own among them.
+    ///
+    /// # Errors
+    /// [`NotHandedOver`].
+    pub(crate) fn members_for(&self, machine: MachineId) -> Result<Vec<(NodeName, Ipv4Addr)>, NotHandedOver> {
+        self.read(|view, _| {
+            let (state, members) = (view.state(), view.state().members());
+            if !state.coordinators().contains(&machine) {
+                return Err(NotHandedOver::NoCoordinator);
+            }
+            if !members.has(&machine) {
+                return Err(NotHandedOver::NotAdded);
+            }
+            let all = members.voters.keys().chain(members.learners.keys());
+            let member = |id| state.machine(id).map(|machine| (machine.name.clone(), machine.vpn_ip));
+            Ok(all.filter_map(member).collect())
+        })?
+    }
+
+    /// Waits until the copy is kept up.
+    pub(crate) async fn kept(&self) {
+        let mut seen = self.seen.subscribe();
+        let _we_hold_the_sender = seen.wait_for(Seen::is_kept).await.map(drop);
+    }
+
+    /// Waits until the copy is not kept up, and has not been for a while: other coordinators know more.
+    pub(crate) async fn lapsed(&self) {
+        let mut seen = self.seen.subscribe();
+        loop {
+            let _we_hold_the_sender = seen.wait_for(|seen| !seen.is_kept()).await.map(drop);
+            if timeout(LAPSE, self.kept()).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Keeps the copy up until that fails; begun again, it reads everything again.

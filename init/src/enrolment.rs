@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 
 use enrol::asking::{self, Answer, Asking, Given};
 use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, Seal, decide};
@@ -29,7 +30,9 @@ use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
 use enrol::release::Keyless;
 use enrol::wait::{Failure, Wait};
+use keys::coordinator::CoordinatorKeys;
 use keys::data_key::Holder;
+use keys::identity::Identity;
 use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
 use tokio::sync::mpsc;
 
@@ -316,6 +319,30 @@ pub(crate) async fn cluster_key(cluster: ClusterId, disk: DiskUuid, generation: 
         Ok(keys::identity::cluster_key(&master, cluster, disk, generation))
     })
     .await
+}
+
+/// What another machine of the cluster needs to be a coordinator, too.
+///
+/// # Errors
+/// [`LoadError`] when the data partition does not give it.
+pub(crate) async fn hand_over() -> Result<CoordinatorKeys, LoadError> {
+    tasks::blocking(|| vault::hand_over(ROOT)).await
+}
+
+/// Keeps what was handed over: from the next start on, too, the machine is a coordinator.
+///
+/// # Errors
+/// [`LoadError`]; the machine is a node still, unless its next start says otherwise.
+pub(crate) async fn take_up(keys: CoordinatorKeys, identity: Arc<Identity>) -> Result<Authorities, LoadError> {
+    tasks::blocking(move || vault::take_up(ROOT, &keys, &identity.ca_certificate)).await
+}
+
+/// Erases what makes a coordinator.
+///
+/// # Errors
+/// [`LoadError`]; it may be asked for again.
+pub(crate) async fn lay_down() -> Result<(), LoadError> {
+    tasks::blocking(|| vault::lay_down(ROOT)).await
 }
 
 /// Deletes the first-contact secret: the owner has called. To be told by `Context::claimed`.

@@ -4,6 +4,7 @@
 pub(crate) mod child;
 pub(crate) mod clock;
 pub(crate) mod console;
+pub(crate) mod durable;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod memory;

@@ -1,32 +1,32 @@
 //! Serving: everything has been decided, services run until somebody asks for the end. Then the end, in order.
 
+mod office;
 pub(crate) mod own;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::path::Path;
 use std::time::Duration;
 
 use enrol::plan::Capped;
-use keys::identity::Identity;
-use kube::{EtcdCluster, Plan, Wanted};
-use model::{Chain, Underway};
+use model::{Chain, KubernetesRole, Underway};
 use supervise::StopReason;
+use tokio::sync::watch;
 
-use crate::consensus::{self, First, Records};
-use crate::control;
+use crate::consensus::ask::Asker;
 use crate::enrolment::{self, Member};
 use crate::machine::buttons::Buttons;
 use crate::machine::power::{self, PowerRequest};
 use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::Told;
 use crate::rpc::public::{Broken, PublicApi};
-use crate::rpc::vpn;
 use crate::runtime::child::Children;
 use crate::runtime::services::{Escalation, Services};
 use crate::runtime::tasks;
 use crate::shown::board::Board;
 use crate::shown::fatal::Fatal;
 use crate::storage;
+
+use office::Office;
 
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
 const STOP_WITHIN: Duration = Duration::from_secs(75);
@@ -48,36 +48,26 @@ pub(crate) struct Machine {
 /// What could not be started; and what could not be mended: the machine then starts again.
 pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
     let Machine { board, children, mut api, mut buttons, member, underway } = machine;
-    let Identity { name, holder, .. } = &*member.identity;
-    let plan = Arc::new(Plan {
-        node: name.clone(),
-        cluster: holder.cluster,
-        assignment: member.assignment.clone(),
-        // Of a cluster with one machine.
-        etcd: EtcdCluster::New,
-        etcd_users: consensus::etcd_users(),
-        others: Vec::new(),
-        bin: "/bin",
-    });
-    let node = if plan.wants(Wanted::Worker) { storage::Node::Awaited } else { storage::Node::Never };
-    let told = Told::default();
-    let mut of_the_mesh = vec![own::mesh(&mesh, &told)];
-    let units = match &member.authorities {
-        Some(authorities) => {
-            let records = Records::of(authorities, First::of(&member, board.facts()))?;
-            api.context.coordinate(records.clone());
-            of_the_mesh.push(own::peers(&records, &told));
-            let mut units = control::units(&board, &plan, authorities, &records).await?;
-            units.push(vpn::unit(&member, board.facts(), &records)?);
-            units
-        }
-        // Only who holds the authorities has certificates for its services.
-        None => vec![own::hears(&member, board.facts(), &told)],
+    let is_worker = member.assignment.kubernetes().contains(&KubernetesRole::Worker);
+    let node = if is_worker { storage::Node::Awaited } else { storage::Node::Never };
+    let (data, owners) = (member.data.clone(), member.owners.clone());
+    let asker = Asker {
+        identity: member.identity.clone(),
+        vpn_ip: member.assignment.vpn_ip(),
+        facts: board.facts().clone(),
+        told: Told::default(),
+        root: Path::new(enrolment::ROOT),
+        role: watch::Sender::new(None),
+        records: api.context.coordinating(),
     };
-    let mut services = Services::start(&children, units)?;
+    let mut services = Services::start(&children, vec![own::hears(&asker)])?;
     api.show(&services);
-    api.tree.take(own::of_a_member(&board, &services, &member.data, node)).await?;
-    api.tree.take(of_the_mesh).await?;
+    api.tree.take(own::of_a_member(&board, &services, &data, node)).await?;
+    api.tree.take(vec![own::mesh(&mesh, &asker.told)]).await?;
+    let office = Office::new(&board, &services, &api.context, *member, asker);
+    let mut shows = office.shows();
+    office.begin().await?;
+    api.tree.take(vec![own::office(&office)]).await?;
     board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");
     let context = api.context.clone();
@@ -86,6 +76,10 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
             // First: the owner's first call may be the one that asks for the end.
             biased;
             () = context.claimed.notified() => enrolment::forget_first_contact().await?,
+            Ok(()) = shows.changed() => {
+                let identity = shows.borrow_and_update().clone();
+                api.prove(&identity, &owners)?;
+            }
             how = asked(&board, &mut api, &mut buttons) => break how?,
             escalation = services.escalated() => break given_up(&board, escalation)?,
             never = context.break_down_of(Broken::Main) => match never {},
@@ -96,7 +90,6 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
     for service in left {
         tracing::error!(service = service.as_str(), "still running, left behind");
     }
-    let data = member.data.clone();
     match tasks::blocking(move || storage::close(&data)).await {
         Ok(()) => tracing::info!(left = storage::layers().unwrap_or_default().join(" "), "data partition closed"),
         Err(error) => tracing::error!(error = %Chain(&error), "data partition not closed"),

@@ -1,12 +1,9 @@
-//! That a machine joins a cluster by its ticket, and comes back to it by itself. Two machines on one network, whose one host gives both an address.
+//! That a machine joins a cluster by its ticket, and comes back to it by itself.
 
-use std::net::Ipv4Addr;
-
-use crate::{Case, Context, Need, Owner, wait_state};
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
-use qemu::machine::Mac;
-use qemu::network::{Network, Setup};
+
+use crate::{Case, Context, Need, Owner, SITE, Site, wait_state};
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "a machine joins by its ticket, which is used up, and gets its key back after a restart",
@@ -16,33 +13,25 @@ pub(crate) const CASES: &[Case] = &[Case {
 }];
 
 const NAME: &str = "one";
-const HOST: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 
 fn joins(t: &Context) -> anyhow::Result<()> {
-    let network = Network::start(0)?;
-    let segment = network.segment();
-    let _host = segment.host(&host()?)?;
-    let (first_cable, second_cable, third_cable) = (segment.cable()?, segment.cable()?, segment.cable()?);
+    let mut site = Site::new()?;
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes", "--node-name", "first"])?;
-    let mut first = t.machine("first").tpm().nic(first_cable.link()).config(&config)?.start()?;
+    let mut first = site.machine(t, "first")?.config(&config)?.start()?;
     owner.status_when_running(NAME, &mut first, t.within(30))?;
     let machines = || owner.ask(NAME, &first, &["machine", "list"]).ok();
     first.until(t.within(40), || {
         let listed = machines()?;
         let addresses = listed["machines"][0]["addresses"].as_array()?.to_vec();
-        addresses.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with("203.0.113."))).then_some(())
+        addresses.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with(SITE))).then_some(())
     })?;
     let issued = owner.ask(NAME, &first, &["ticket", "issue"])?;
     let ticket = issued["ticket"].as_str().context("a ticket has a text")?;
 
-    // Cards of two machines on one network need addresses of their own: the second one's is its third card's.
-    let unused = network.segment();
-    let (beside, spare, spare_too) = (unused.cable()?, unused.cable()?, unused.cable()?);
     let choices = ["--level", "encrypted", "--node-name", "second"];
     let joining = owner.config_of_joiner("second", ticket, &choices)?;
-    let second = t.machine("second").tpm().nic(beside.link()).nic(second_cable.link()).config(&joining)?;
-    let mut second = second.start()?;
+    let mut second = site.machine(t, "second")?.config(&joining)?.start()?;
     wait_state(&mut second, "Running", t.within(60))?;
 
     let listed = machines().context("the first machine does not answer")?;
@@ -74,8 +63,7 @@ fn joins(t: &Context) -> anyhow::Result<()> {
 
     // The same ticket lets nobody else in, and the machine says why.
     let config = owner.config_of_joiner("third", ticket, &["--level", "encrypted", "--node-name", "third"])?;
-    let third = t.machine("third").tpm().nic(spare.link()).nic(spare_too.link()).nic(third_cable.link());
-    let mut third = third.config(&config)?.start()?;
+    let mut third = site.machine(t, "third")?.config(&config)?.start()?;
     third.wait_for("the ticket is used up: it has admitted 1 of 1 machines", t.within(60))?;
     Ok(())
 }
@@ -85,20 +73,4 @@ fn released(owner: &Owner, first: &Vm) -> anyhow::Result<Vec<String>> {
     let entries = owner.logs(NAME, first, &[])?;
     let lines = entries.iter().filter_map(|entry| entry["line"].as_str());
     Ok(lines.filter(|line| line.contains("a key is released")).map(str::to_owned).collect())
-}
-
-/// Gives three addresses out, for ever.
-fn host() -> anyhow::Result<Setup> {
-    let prefix = dhcp::Prefix::new(24).context("24 bits are a prefix")?;
-    let address = |last| Ipv4Addr::new(203, 0, 113, last);
-    let dhcp = dhcp::server::Config {
-        address: HOST,
-        prefix,
-        first: address(10),
-        last: address(12),
-        routers: vec![],
-        dns: vec![],
-        lease_seconds: u32::MAX,
-    };
-    Ok(Setup { mac: Mac::numbered(200), addresses: vec![(HOST, 24)], routes: vec![], dhcp: Some(dhcp) })
 }

@@ -6,6 +6,7 @@ use crate::Table;
 mod api;
 mod boot;
 mod cluster;
+mod coordinators;
 mod enrolment;
 mod join;
 mod kube;
@@ -31,6 +32,7 @@ pub const TABLES: &[Table] = &[
     of!(workshop),
     of!(boot),
     of!(cluster),
+    of!(coordinators),
     of!(enrolment),
     of!(storage),
     of!(table),

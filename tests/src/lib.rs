@@ -52,6 +52,7 @@ mod pod;
 mod relay;
 mod screen;
 mod session;
+mod site;
 mod status;
 mod stranger;
 #[path = "../cases/tables.rs"]
@@ -69,6 +70,7 @@ pub use plan::{Plan, Via};
 pub use pod::{web_pod, wild_namespace, wild_pod, wild_profile};
 pub use relay::Relay;
 pub use screen::Screen;
+pub use site::{SITE, Site};
 pub use status::{Service, Status};
 pub use stranger::{PublicClient, Stranger, certificates};
 pub use tables::TABLES;

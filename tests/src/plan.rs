@@ -195,9 +195,15 @@ impl Plan {
 
     /// One more network card, with this at the other end of its cable.
     #[must_use]
-    pub fn nic(mut self, link: Link) -> Self {
+    pub fn nic(self, link: Link) -> Self {
         let number = u32::try_from(self.machine.nics.len()).expect("a machine has a few cards") + 1;
-        self.machine.nics.push(Nic { mac: Mac::numbered(number), link });
+        self.nic_of(Mac::numbered(number), link)
+    }
+
+    /// The same, with this address: cards of two machines on one network need addresses of their own.
+    #[must_use]
+    pub fn nic_of(mut self, mac: Mac, link: Link) -> Self {
+        self.machine.nics.push(Nic { mac, link });
         self
     }
 

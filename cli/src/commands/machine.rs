@@ -1,5 +1,6 @@
 //! `machine …`: the machines of a cluster, and one of them, by its public API.
 
+mod change;
 mod list;
 mod logs;
 mod reboot;
@@ -19,6 +20,11 @@ use crate::screen;
 pub(crate) enum Command {
     /// The machines of the cluster: role, state, version, addresses, last seen
     List,
+    /// Give a machine a role, or take it
+    #[command(subcommand)]
+    Role(change::Role),
+    /// Take a machine out of the cluster
+    Remove(change::Remove),
     /// All that is known about the machine
     Status,
     /// Log entries of services, oldest first
@@ -36,6 +42,8 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     match command {
         Command::List => list::run(context, out).await,
+        Command::Role(role) => change::role(role, context, out).await,
+        Command::Remove(arguments) => change::remove(arguments, context, out).await,
         Command::Status => status::run(context, out).await,
         Command::Logs(arguments) => logs::run(arguments, context, out).await,
         Command::Services(arguments) => services::run(arguments, context, out).await,

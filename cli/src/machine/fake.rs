@@ -330,6 +330,14 @@ impl public_server::Public for Api {
         Ok(Response::new(Box::pin(tokio_stream::iter([piece(), piece()]))))
     }
 
+    async fn change_machine(
+        &self,
+        _: Request<ChangeMachineRequest>,
+    ) -> Result<Response<ChangeMachineResponse>, Status> {
+        self.owners_call("ChangeMachine")?;
+        Ok(Response::new(ChangeMachineResponse {}))
+    }
+
     async fn issue_ticket(
         &self,
         request: Request<IssueTicketRequest>,

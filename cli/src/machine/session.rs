@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    ConditionsRequest, GetStateRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest, ListTicketsRequest,
-    PowerOffRequest, RebootRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest,
-    TimelineRequest, WaitConditionRequest,
+    ChangeMachineRequest, ConditionsRequest, GetStateRequest, IssueTicketRequest, KubeconfigRequest,
+    ListMachinesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RestartServiceRequest,
+    RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineStatus, Milestone,
-    NewTicket, PublicState, Service, limits,
+    ClientCertificate, Condition, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineChange,
+    MachineStatus, Milestone, NewTicket, PublicState, Service, limits,
 };
 use cluster::request::Offer;
-use model::TicketId;
+use model::{MachineId, TicketId};
 use pki::{Identity, IssueError, KeyError, TlsError};
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::time::timeout;
@@ -172,6 +172,12 @@ impl Session {
         let method = "ListMachines";
         let pieces = soon(method, self.client.list_machines(ListMachinesRequest {})).await?;
         whole(method, pieces).await
+    }
+
+    /// Changes what a machine is to the cluster.
+    pub(crate) async fn change_machine(&mut self, machine: MachineId, change: MachineChange) -> Result<(), CallError> {
+        let request: ChangeMachineRequest = (machine, change).into();
+        soon("ChangeMachine", self.client.change_machine(request)).await.map(drop)
     }
 
     /// Issues a ticket whose key is ours.

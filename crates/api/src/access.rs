@@ -83,6 +83,7 @@ pub const TABLE: &[Row] = &[
     owner("/cairn.v1.Public/Conditions", OWNED, "tells what the machine runs"),
     owner("/cairn.v1.Public/WaitCondition", OWNED, "tells what the machine runs and holds a stream open"),
     owner("/cairn.v1.Public/ListMachines", MEMBER, "names every machine and where it is"),
+    changing("/cairn.v1.Public/ChangeMachine", MEMBER, "gives roles and takes machines out"),
     changing("/cairn.v1.Public/IssueTicket", MEMBER, "lets machines into the cluster"),
     owner("/cairn.v1.Public/ListTickets", MEMBER, "tells who may be let in"),
     changing("/cairn.v1.Public/RevokeTicket", MEMBER, "keeps machines out of the cluster"),
@@ -110,6 +111,10 @@ pub const TABLE: &[Row] = &[
         ..member("/cairn.v1.Vpn/Announce", "changes the machine's own record, and no other")
     },
     member("/cairn.v1.Vpn/Peers", "tells whom packets may be exchanged with, and where"),
+    Row {
+        audit: Audit::Recorded,
+        ..member("/cairn.v1.Vpn/HandOver", "gives what makes a coordinator; only to whom the record makes one")
+    },
 ];
 
 /// Decides one call, before its body is read.
@@ -305,12 +310,14 @@ mod tests {
             "PowerOff",
             "Kubeconfig",
             "Tunnel",
+            "ChangeMachine",
             "IssueTicket",
             "RevokeTicket",
             "Redeem",
             "ReleaseKey",
             "Inject",
             "Announce",
+            "HandOver",
         ];
         assert_eq!(recorded, expected);
     }
@@ -331,7 +338,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 22] = [
+        let expected: [(&str, Permission, &[MachineState]); 24] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -350,6 +357,7 @@ mod tests {
             ("Public/Conditions", Permission::Owner, &owned),
             ("Public/WaitCondition", Permission::Owner, &owned),
             ("Public/ListMachines", Permission::Owner, &[Running]),
+            ("Public/ChangeMachine", Permission::Owner, &[Running]),
             ("Public/IssueTicket", Permission::Owner, &[Running]),
             ("Public/ListTickets", Permission::Owner, &[Running]),
             ("Public/RevokeTicket", Permission::Owner, &[Running]),
@@ -358,6 +366,7 @@ mod tests {
             ("Debug/Inject", Permission::Owner, &owned),
             ("Vpn/Announce", Permission::Member, &[Running]),
             ("Vpn/Peers", Permission::Member, &[Running]),
+            ("Vpn/HandOver", Permission::Member, &[Running]),
         ];
         for (method, permission, states) in expected {
             let path = format!("/cairn.v1.{method}");

@@ -32,13 +32,13 @@ pub use kubeconfig::ClientCertificate;
 pub use log::{LogEntry, LogQuery};
 pub use malformed::{Malformed, Problem};
 pub use open::{Claim, PublicState};
-pub use records::{Listed, ListedMachine, ListedTicket, NewTicket};
+pub use records::{EtcdMember, Listed, ListedMachine, ListedTicket, MachineChange, NewTicket};
 pub use service::{Exit, Service, ServiceState};
 pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;
 pub use timeline::{Milestone, MilestoneKind};
 pub use tunnel::{Target, TunnelPart};
-pub use vpn::{Announced, MOST_NEWS_BYTES, MOST_NEWS_PEERS, PeersAnswer};
+pub use vpn::{Announced, HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, PeersAnswer};
 pub use wire::{debug_client, debug_server, public_client, public_server, vpn_client, vpn_server};
 
 /// All services and messages of this crate as an encoded `FileDescriptorSet`.

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
+use cluster::members::Members;
 use cluster::record::{Machine, Revoked, Standing, TicketRecord, UnixSeconds};
-use cluster::request::Offer;
+use cluster::request::{Asks, Leaving, Offer};
+use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole, MachineId, MachinePubKey, NodeName, TicketId, TicketPubKey};
 
 use crate::malformed::{fixed, known};
@@ -40,6 +42,77 @@ pub struct ListedMachine {
     pub addresses: Vec<String>,
     /// When it was heard of last; none where nobody knows.
     pub last_seen: Option<UnixMillis>,
+    /// What its etcd is; none where etcd has no such member.
+    pub etcd: Option<EtcdMember>,
+}
+
+/// What a member of etcd is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EtcdMember {
+    /// It counts for a quorum.
+    Voter,
+    /// It keeps a copy.
+    Learner,
+}
+
+/// A change of what a machine is to the cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MachineChange {
+    /// It is to hold the cluster's state.
+    Coordinator,
+    /// It is to hold none of it.
+    Node,
+    /// It is to leave.
+    Drain,
+    /// It has left.
+    Remove,
+    /// It will not come back.
+    RemoveLost,
+}
+
+impl MachineChange {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Coordinator, Self::Node, Self::Drain, Self::Remove, Self::RemoveLost];
+
+    /// What the records are asked for.
+    #[must_use]
+    pub const fn asks(self, machine: MachineId) -> Asks {
+        match self {
+            Self::Coordinator => Asks::AddRole(machine, AnyRole::Coordinator),
+            Self::Node => Asks::RemoveRole(machine, AnyRole::Coordinator),
+            Self::Drain => Asks::Drain(machine),
+            Self::Remove => Asks::Remove(machine, Leaving::Drained),
+            Self::RemoveLost => Asks::Remove(machine, Leaving::Lost),
+        }
+    }
+}
+
+impl From<MachineChange> for wire::MachineChange {
+    fn from(change: MachineChange) -> Self {
+        match change {
+            MachineChange::Coordinator => Self::Coordinator,
+            MachineChange::Node => Self::Node,
+            MachineChange::Drain => Self::Drain,
+            MachineChange::Remove => Self::Remove,
+            MachineChange::RemoveLost => Self::RemoveLost,
+        }
+    }
+}
+
+impl From<(MachineId, MachineChange)> for wire::ChangeMachineRequest {
+    fn from((machine, change): (MachineId, MachineChange)) -> Self {
+        Self { machine_id: machine.0.to_vec(), change: wire::MachineChange::from(change).into() }
+    }
+}
+
+impl TryFrom<wire::ChangeMachineRequest> for (MachineId, MachineChange) {
+    type Error = Malformed;
+
+    fn try_from(request: wire::ChangeMachineRequest) -> Result<Self, Malformed> {
+        let change =
+            MachineChange::ALL.into_iter().find(|change| wire::MachineChange::from(*change) == request.change());
+        Ok((MachineId(fixed("machine_id", &request.machine_id)?), known("change", change)?))
+    }
 }
 
 /// A ticket of the cluster.
@@ -77,9 +150,13 @@ pub struct NewTicket {
 impl ListedMachine {
     /// As a record has it.
     #[must_use]
-    pub fn of(machine: &Machine, last_seen: Option<UnixMillis>) -> Self {
+    pub fn of(machine: &Machine, members: &Members, last_seen: Option<UnixMillis>) -> Self {
+        let id = machine.id();
+        let voter = members.voters.contains_key(&id).then_some(EtcdMember::Voter);
+        let learner = || members.learners.contains_key(&id).then_some(EtcdMember::Learner);
         Self {
-            id: machine.id(),
+            id,
+            etcd: voter.or_else(learner),
             name: machine.name.as_str().to_owned(),
             role: machine.role,
             kubernetes: machine.kubernetes.clone(),
@@ -122,6 +199,7 @@ impl From<ListedMachine> for wire::ClusterMachine {
             vpn_ip: machine.vpn_ip.into(),
             addresses: machine.addresses,
             last_seen_unix_ms: machine.last_seen.map(|at| at.0),
+            etcd_votes: machine.etcd.map(|member| member == EtcdMember::Voter),
         }
     }
 }
@@ -140,6 +218,7 @@ impl TryFrom<wire::ClusterMachine> for ListedMachine {
             vpn_ip: machine.vpn_ip.into(),
             addresses: machine.addresses,
             last_seen: machine.last_seen_unix_ms.map(UnixMillis),
+            etcd: machine.etcd_votes.map(|votes| if votes { EtcdMember::Voter } else { EtcdMember::Learner }),
         })
     }
 }
@@ -297,6 +376,7 @@ mod tests {
             vpn_ip: Ipv4Addr::new(10, 118, 0, 1),
             addresses: vec!["192.0.2.1".to_owned()],
             last_seen,
+            etcd: None,
         }
     }
 
@@ -321,9 +401,27 @@ mod tests {
             let listed = Listed { old_since: last_seen, rows: vec![machine(standing, last_seen)] };
             assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
         }
+        for etcd in [None, Some(EtcdMember::Voter), Some(EtcdMember::Learner)] {
+            let rows = vec![ListedMachine { etcd, ..machine(Standing::Member, None) }];
+            let listed = Listed { old_since: None, rows };
+            assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
+        }
         let rows = vec![ticket(Revoked::No, Some("one")), ticket(Revoked::At(UnixSeconds(9)), None)];
         let listed = Listed { old_since: None, rows };
         assert_eq!(wire::ListTicketsResponse::from(listed.clone()).try_into(), Ok(listed));
+    }
+
+    #[test]
+    fn a_change_of_a_machine_crosses_the_wire_as_itself() {
+        let id = MachineId([1; 16]);
+        for change in MachineChange::ALL {
+            assert_eq!(wire::ChangeMachineRequest::from((id, change)).try_into(), Ok((id, change)));
+        }
+        let none = wire::ChangeMachineRequest { machine_id: vec![1; 16], change: 0 };
+        assert_eq!(<(MachineId, MachineChange)>::try_from(none).expect_err("none").field, "change");
+        let lost = MachineChange::RemoveLost.asks(id);
+        assert_eq!(lost, Asks::Remove(id, Leaving::Lost));
+        assert_eq!(MachineChange::Node.asks(id), Asks::RemoveRole(id, AnyRole::Coordinator));
     }
 
     #[test]

@@ -2,15 +2,19 @@
 //! coordinator makes a machine hold more than [`MOST_NEWS_PEERS`] of them.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 
+use cluster::members::MOST_COORDINATORS;
 use cluster::peer::Peer;
 use cluster::peers::News;
 use cluster::record::{Release, UnixSeconds};
 use cluster::state::PeerVersion;
+use keys::coordinator::CoordinatorKeys;
 use keys::endpoint::Endpoint;
 use keys::recovery::is_usable_x25519;
-use model::{Ipv4Prefix, MachineId, VpnPubKey};
+use model::{ClusterRole, Ipv4Prefix, MOST_ETCD_LEARNERS, MachineId, NodeName, VpnPubKey};
 use prost::Message as _;
+use zeroize::Zeroizing;
 
 use crate::malformed::{fixed, present};
 use crate::{Malformed, Problem, wire};
@@ -31,7 +35,21 @@ pub struct Announced {
 
 /// One message of the stream of peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeersAnswer(pub News);
+pub struct PeersAnswer {
+    /// What there is to say of the others.
+    pub news: News,
+    /// What the asker is itself.
+    pub role: ClusterRole,
+}
+
+/// What makes a coordinator of a machine.
+#[derive(Debug)]
+pub struct HandedOver {
+    /// Its keys.
+    pub keys: CoordinatorKeys,
+    /// All members of etcd, the new one among them: name and VPN address.
+    pub members: Vec<(NodeName, Ipv4Addr)>,
+}
 
 impl From<Announced> for wire::AnnounceRequest {
     fn from(announced: Announced) -> Self {
@@ -93,8 +111,40 @@ impl PeersAnswer {
     }
 }
 
+impl HandedOver {
+    /// How many members an etcd of ours may have: voters, and learners.
+    pub const MOST_MEMBERS: usize = MOST_COORDINATORS + MOST_ETCD_LEARNERS;
+}
+
+impl From<HandedOver> for wire::HandOverResponse {
+    fn from(HandedOver { keys, members }: HandedOver) -> Self {
+        let member = |(name, vpn_ip): (NodeName, Ipv4Addr)| wire::EtcdMember {
+            name: name.as_str().to_owned(),
+            vpn_ip: vpn_ip.into(),
+        };
+        Self { keys: keys.encode().to_vec(), members: members.into_iter().map(member).collect() }
+    }
+}
+
+impl TryFrom<wire::HandOverResponse> for HandedOver {
+    type Error = Malformed;
+
+    fn try_from(answer: wire::HandOverResponse) -> Result<Self, Malformed> {
+        let bytes = Zeroizing::new(answer.keys);
+        let keys = CoordinatorKeys::decode(&bytes).map_err(|_| Malformed::new("keys", Problem::Unusable))?;
+        if answer.members.len() > Self::MOST_MEMBERS {
+            return Err(Malformed::new("members", Problem::Range));
+        }
+        let member = |member: wire::EtcdMember| {
+            let name = NodeName::stored(&member.name).map_err(|_| Malformed::new("name", Problem::Unusable))?;
+            Ok((name, member.vpn_ip.into()))
+        };
+        Ok(Self { keys, members: answer.members.into_iter().map(member).collect::<Result<_, Malformed>>()? })
+    }
+}
+
 impl From<PeersAnswer> for wire::PeersResponse {
-    fn from(PeersAnswer(news): PeersAnswer) -> Self {
+    fn from(PeersAnswer { news, role }: PeersAnswer) -> Self {
         use wire::peers_response::News as Wire;
         let news = match news {
             News::Nothing => Wire::Unchanged(wire::PeersUnchanged {}),
@@ -114,7 +164,7 @@ impl From<PeersAnswer> for wire::PeersResponse {
                 })
             }
         };
-        Self { news: Some(news) }
+        Self { news: Some(news), coordinates: role == ClusterRole::Coordinator }
     }
 }
 
@@ -141,7 +191,8 @@ impl TryFrom<wire::PeersResponse> for PeersAnswer {
                 }
             }
         };
-        Ok(Self(news))
+        let role = if answer.coordinates { ClusterRole::Coordinator } else { ClusterRole::Node };
+        Ok(Self { news, role })
     }
 }
 
@@ -199,7 +250,8 @@ impl TryFrom<wire::ClusterPeer> for Peer {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use keys::coordinator::AuthorityKeys;
+    use model::{MasterSecret, Secret};
 
     use super::*;
 
@@ -225,12 +277,48 @@ mod tests {
         News::Changed { since: OLD, version: NEW, peers }
     }
 
+    fn node(news: News) -> PeersAnswer {
+        PeersAnswer { news, role: ClusterRole::Node }
+    }
+
+    fn handed_over() -> wire::HandOverResponse {
+        let authority = |n: u8| AuthorityKeys { certificate: vec![n; 9], key: vec![n; 9].into() };
+        let keys = CoordinatorKeys {
+            master_secret: MasterSecret(Secret::take(&mut [1; 32])),
+            cairn: authority(2),
+            etcd: authority(4),
+            kubernetes: authority(6),
+            service_accounts: vec![8; 9].into(),
+        };
+        let name = NodeName::chosen("m1").expect("a name");
+        HandedOver { keys, members: vec![(name, Ipv4Addr::new(10, 118, 0, 1))] }.into()
+    }
+
+    #[test]
+    fn what_makes_a_coordinator_crosses_the_wire_and_is_read_with_care() {
+        let taken = HandedOver::try_from(handed_over()).expect("reads");
+        assert_eq!((taken.members[0].0.as_str(), taken.members[0].1.to_string()), ("m1", "10.118.0.1".to_owned()));
+        assert_eq!(taken.keys.master_secret.expose(), &[1; 32]);
+        let refused = |edit: fn(&mut wire::HandOverResponse)| {
+            let mut answer = handed_over();
+            edit(&mut answer);
+            HandedOver::try_from(answer).expect_err("malformed").to_string()
+        };
+        assert_eq!(refused(|it| it.keys.truncate(9)), "field `keys` cannot be used");
+        assert_eq!(refused(|it| it.members[0].name = "a b".into()), "field `name` cannot be used");
+        let many = |it: &mut wire::HandOverResponse| it.members = vec![it.members[0].clone(); 16];
+        assert_eq!(refused(many), "field `members` is out of range");
+    }
+
     /// Proves: M2
     #[test]
     fn every_kind_of_news_crosses_the_wire() {
         for news in [News::Nothing, News::Behind, whole(), changed()] {
-            let bytes = wire::PeersResponse::from(PeersAnswer(news.clone())).encode_to_vec();
-            assert_eq!(PeersAnswer::decode(&bytes), Ok(PeersAnswer(news)));
+            for role in [ClusterRole::Node, ClusterRole::Coordinator] {
+                let answer = PeersAnswer { news: news.clone(), role };
+                let bytes = wire::PeersResponse::from(answer.clone()).encode_to_vec();
+                assert_eq!(PeersAnswer::decode(&bytes), Ok(answer));
+            }
         }
         for known in [None, Some(NEW)] {
             assert_eq!(Option::<PeerVersion>::from(wire::PeersRequest::from(known)), known);
@@ -252,7 +340,7 @@ mod tests {
     fn news_that_make_no_sense_name_the_field() {
         use wire::peers_response::News as Wire;
         let refused = |news| {
-            let answer = wire::PeersResponse { news };
+            let answer = wire::PeersResponse { news, coordinates: false };
             PeersAnswer::try_from(answer).expect_err("malformed").to_string()
         };
         let good: wire::ClusterPeer = peer(2).into();
@@ -279,7 +367,7 @@ mod tests {
             wire::ClusterPeer { machine_id: id.to_vec(), ..good.clone() }
         });
         assert_eq!(refused(told(many.collect())), "field `peers` is out of range");
-        let wire::PeersResponse { news: Some(Wire::Changed(twice)) } = PeersAnswer(changed()).into() else {
+        let wire::PeersResponse { news: Some(Wire::Changed(twice)), .. } = node(changed()).into() else {
             panic!("a change");
         };
         let twice = wire::PeersChanged { gone: vec![vec![2; 16]], ..twice };
@@ -297,7 +385,7 @@ mod tests {
             (peer.machine, peer)
         };
         let peers = (0..4096).map(of).collect();
-        let bytes = wire::PeersResponse::from(PeersAnswer(News::Whole { version: NEW, peers })).encoded_len();
+        let bytes = wire::PeersResponse::from(node(News::Whole { version: NEW, peers })).encoded_len();
         assert!(bytes <= MOST_NEWS_BYTES, "{bytes}");
     }
 }

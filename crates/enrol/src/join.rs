@@ -156,7 +156,7 @@ pub enum NotAccepted {
     #[error("the cluster gives another name than this machine's config")]
     OtherName,
     /// A coordinator holds keys that no answer brings.
-    #[error("the ticket makes coordinators, and machines cannot join as one yet: issue a ticket for a node")]
+    #[error("the answer makes a coordinator of the machine before it is a member")]
     Coordinator,
     /// A directory that is not the cluster's.
     #[error("the answer's directory is not believed")]

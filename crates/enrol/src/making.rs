@@ -183,7 +183,7 @@ impl Making {
         let provisional = header(State::Provisional, FIRST_HEADER, fresh.provisional_salt);
         let committed = header(State::Committed, FIRST_HEADER + 1, fresh.committed_salt);
         let identity = Identity {
-            key: self.identity,
+            key: self.identity.into(),
             holder,
             name: self.node_name.clone(),
             certificate: self.issued.machine_certificate,

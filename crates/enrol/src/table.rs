@@ -349,14 +349,14 @@ fn a_joined_machine_waits_for_the_clusters_half_at_each_boot() {
     assert!(matches!(world.boot(None), Ended::Waiting(_)), "but not to whom it does not know");
 }
 
-/// A coordinator's ticket is spent and not of use yet: nothing is formatted.
+/// What makes a coordinator comes by no answer: nothing is formatted.
 #[test]
 fn an_answer_that_is_not_taken_leaves_the_disk_as_it_was() {
     let mut world = World::invited(LEVEL, tpm());
     world.store.role = ClusterRole::Coordinator;
     let blank = world.headers.clone();
     let Ended::Waiting(why) = world.boot(None) else { panic!("it is not taken") };
-    assert!(why.contains("issue a ticket for a node"), "{why}");
+    assert!(why.contains("makes a coordinator of the machine"), "{why}");
     assert!(world.headers == blank && world.filesystem.is_none());
 }
 

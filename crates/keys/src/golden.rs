@@ -113,7 +113,7 @@ pub(crate) fn body() -> Body {
     Body {
         local_key: local(),
         identity: Arc::new(Identity {
-            key: SigningKey::from_seed(key(0x50)),
+            key: SigningKey::from_seed(key(0x50)).into(),
             holder: holder(),
             name: clear().node_name,
             certificate: b"machine certificate".to_vec(),

@@ -1,5 +1,7 @@
 //! Who a machine is, and which cluster it belongs to: ids from public keys, Ed25519 signatures, cluster keys.
 
+use std::sync::Arc;
+
 use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, NodeName, Secret};
 use zeroize::Zeroizing;
@@ -77,8 +79,8 @@ impl SigningKey {
 /// it shares it; nobody copies it.
 #[derive(Debug)]
 pub struct Identity {
-    /// Its key.
-    pub key: SigningKey,
+    /// Its key, of which there is one.
+    pub key: Arc<SigningKey>,
     /// Machine and cluster.
     pub holder: Holder,
     /// Host and node name.
@@ -87,6 +89,20 @@ pub struct Identity {
     pub certificate: Vec<u8>,
     /// The certificate of the cluster's CA, DER.
     pub ca_certificate: Vec<u8>,
+}
+
+impl Identity {
+    /// The same machine, with another certificate.
+    #[must_use]
+    pub fn with_certificate(&self, certificate: Vec<u8>) -> Self {
+        Self {
+            key: self.key.clone(),
+            holder: self.holder,
+            name: self.name.clone(),
+            certificate,
+            ca_certificate: self.ca_certificate.clone(),
+        }
+    }
 }
 
 /// A signature that is not the key's over these bytes.

@@ -14,6 +14,7 @@
 //! * [`header`]: the data header's bytes; [`data_key`]: opening and wrapping, the only way to a volume key.
 //! * [`pair`]: the envelope of all paired files; [`seal`], [`attempt`], [`share`], [`directory`], [`record`]: what is in them.
 //! * [`cold_start`]: the key that a quorum of voters finds together when all were off.
+//! * [`coordinator`]: what one coordinator gives to the next.
 //! * [`assignment`]: what the cluster assigned to the machine, as its data partition keeps it.
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
 //! * [`ticket`]: what lets machines join; [`endpoint`]: where somebody may be reached.
@@ -24,6 +25,7 @@ pub mod assignment;
 pub mod attempt;
 pub mod binding;
 pub mod cold_start;
+pub mod coordinator;
 pub mod data_key;
 pub mod derive;
 pub mod directory;

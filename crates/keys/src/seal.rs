@@ -280,7 +280,7 @@ impl Body {
         let cluster = ClusterId(sized("cluster_id", &wire.cluster_id)?);
         let identity = Identity {
             holder: Holder { cluster, machine: machine_id(&key.public()) },
-            key,
+            key: key.into(),
             name: name.clone(),
             certificate: wire.machine_certificate.clone(),
             ca_certificate: wire.ca_certificate.clone(),

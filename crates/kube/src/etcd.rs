@@ -104,7 +104,8 @@ pub const ETCD_USERS: [EtcdUser; 2] = [
 
 /// All members by name.
 fn members(plan: &Plan) -> String {
-    let members = plan.coordinators().into_iter().map(|member| format!("{}={}", member.node, etcd_peer_url(member.vpn)));
+    let members =
+        plan.coordinators().into_iter().map(|member| format!("{}={}", member.node, etcd_peer_url(member.vpn)));
     members.collect::<Vec<_>>().join(",")
 }
 

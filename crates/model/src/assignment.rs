@@ -65,6 +65,14 @@ impl Assignment {
         Self { vpn_ip, role: ClusterRole::Coordinator, kubernetes, pods }
     }
 
+    /// The same in another cluster role.
+    ///
+    /// # Errors
+    /// [`BadAssignment`] when a machine in that role cannot have its Kubernetes roles.
+    pub fn with_role(self, role: ClusterRole) -> Result<Self, BadAssignment> {
+        Self::new(self.vpn_ip, role, self.kubernetes, self.pods)
+    }
+
     /// Where the mesh reaches the machine.
     #[must_use]
     pub const fn vpn_ip(&self) -> Ipv4Addr {

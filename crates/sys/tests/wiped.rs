@@ -154,7 +154,7 @@ fn a_seal_that_is_written_and_opened_leaves_nothing_behind() {
         let holder = Holder { cluster: CLUSTER, machine: machine_id(&key.public()) };
         let node_name = NodeName::derived(holder.machine);
         let identity = identity::Identity {
-            key,
+            key: key.into(),
             holder,
             name: node_name.clone(),
             certificate: vec![1; 700],

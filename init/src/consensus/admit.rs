@@ -6,7 +6,7 @@ use cluster::record::{Cluster, Machine, UnixSeconds};
 use cluster::redeem::{Answer, MOST_PEERS};
 use cluster::state::{PeerVersion, State};
 use keys::directory::{Coordinator, Directory};
-use model::{Assignment, BadAssignment, MachineId, PUBLIC_API_PORT};
+use model::{Assignment, BadAssignment, ClusterRole, KubernetesRole, MachineId, PUBLIC_API_PORT};
 use pki::{Profile, PublicKey, UnixTime};
 use zeroize::Zeroizing;
 
@@ -55,7 +55,11 @@ impl Records {
         let recorded = self.read(|view, _| recorded(view.state(), &machine))?.ok_or(NotGiven::Gone)?;
         let Recorded { machine, cluster, directory, peer_version, peers } = recorded;
         let (now, authority) = (clock::unix(), &self.authorities.cairn);
-        let profile = Profile::Machine { machine: machine.id(), cluster: cluster.id, role: machine.role };
+        // Every machine begins as a node: what makes a coordinator is handed over once it is a member.
+        let role = ClusterRole::Node;
+        let kubernetes = machine.kubernetes.iter().copied().filter(|role| *role != KubernetesRole::ControlPlane);
+        let assignment = Assignment::new(machine.vpn_ip, role, kubernetes.collect(), machine.pods)?;
+        let profile = Profile::Machine { machine: machine.id(), cluster: cluster.id, role };
         let key = PublicKey::from_ed25519(machine.key.0);
         let certificate = authority.issue(&profile, &key, UnixTime::since_unix_epoch(now))?;
         let unsigned = directory.unsigned();
@@ -71,7 +75,7 @@ impl Records {
             vpn_prefix: cluster.vpn_prefix,
             pods_prefix: cluster.pods_prefix,
             node_name: machine.name,
-            assignment: Assignment::new(machine.vpn_ip, machine.role, machine.kubernetes, machine.pods)?,
+            assignment,
             key_generation: generation,
             cluster_key: enrolment::cluster_key(cluster.id, machine.disk, generation).await?,
             directory: unsigned.signed(signature),

@@ -30,6 +30,8 @@ pub(crate) struct First {
     cold_start: ColdStart,
     recorded: Recorded,
     facts: Facts,
+    /// It created the cluster; nobody else writes the first records.
+    founds: bool,
 }
 
 impl First {
@@ -47,7 +49,13 @@ impl First {
             cold_start: member.cold_start,
             recorded: member.recorded.clone(),
             facts: facts.clone(),
+            founds: !member.joined,
         }
+    }
+
+    /// Whether it is the one that created the cluster.
+    pub(super) const fn founds(&self) -> bool {
+        self.founds
     }
 
     /// The cluster with its first machine, at Unix time `now`.

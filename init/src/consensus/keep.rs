@@ -29,6 +29,9 @@ pub(crate) enum Lost {
     /// It says what this version does not understand: a newer one wrote it.
     #[error("understand the cluster's records")]
     State(#[from] BadState),
+    /// An etcd without a cluster's records, on a machine that did not create the cluster.
+    #[error("etcd has no records of the cluster that this machine joined")]
+    Empty,
     /// etcd tells nothing more.
     #[error("watch the cluster's records")]
     Watch(#[source] NoAnswer),
@@ -98,6 +101,9 @@ async fn follow(records: &Records, mut told: Streaming<WatchResponse>) -> Result
 /// changes; keeps the audit in its bounds.
 async fn tend(records: &Records, empty: bool) -> Result<Infallible, Lost> {
     if empty {
+        if !records.first.founds() {
+            return Err(Lost::Empty);
+        }
         create(records).await?;
     }
     let mut facts = records.first.facts();

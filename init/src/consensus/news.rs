@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::peers::News;
 use cluster::state::PeerVersion;
-use model::MachineId;
+use model::{ClusterRole, MachineId};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -21,6 +21,9 @@ pub(crate) enum NoNews {
     /// This coordinator has none itself.
     #[error(transparent)]
     Unread(#[from] Unread),
+    /// It has not looked at etcd's members yet.
+    #[error("etcd's members are not known yet; nothing was done; ask again")]
+    Members,
     /// They are for machines that belong.
     #[error("this machine does not belong to the cluster; nothing was done")]
     NotMember,
@@ -49,7 +52,19 @@ impl NewsFor {
         let seen = self.seen.borrow();
         let state = seen.view.as_ref().ok_or(Unread)?.state();
         let belongs = state.machine(&self.machine).is_some_and(cluster::record::Machine::belongs);
-        if belongs { Ok(()) } else { Err(NoNews::NotMember) }
+        if !belongs {
+            return Err(NoNews::NotMember);
+        }
+        if state.members().voters.is_empty() { Err(NoNews::Members) } else { Ok(()) }
+    }
+
+    /// What the machine is: a coordinator from when its record says so until etcd has it as a member no longer.
+    pub(crate) fn role(&self) -> Result<ClusterRole, NoNews> {
+        self.may_hear()?;
+        let seen = self.seen.borrow();
+        let state = seen.view.as_ref().ok_or(Unread)?.state();
+        let coordinates = state.coordinators().contains(&self.machine) || state.members().has(&self.machine);
+        Ok(if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node })
     }
 
     /// What is to be told next.
@@ -81,6 +96,7 @@ mod tests {
 
     use cluster::View;
     use cluster::key::Key;
+    use cluster::members::{Members, Voter};
     use cluster::record::{Admission, Endpoints, Generations, Machine, Release, Standing, Times, UnixSeconds};
     use cluster::state::{Change, KeyValue};
     use model::{
@@ -109,7 +125,11 @@ mod tests {
             storage_key_name: None,
             endpoints: Endpoints { reported: vec![], observed: vec![] },
             admission: Admission::Owner(OwnerPubKey([1; 32])),
-            times: Times { admitted: UnixSeconds(1), member: None, removed: None },
+            times: Times {
+                admitted: UnixSeconds(1),
+                member: (standing != Standing::Admitted).then_some(UnixSeconds(2)),
+                removed: None,
+            },
         }
     }
 
@@ -120,10 +140,18 @@ mod tests {
     /// A coordinator that has seen two machines, let in in the revisions 1 and 2; and news for the first of them.
     fn seen(known: Option<u64>) -> (watch::Sender<Seen>, NewsFor) {
         let two = [(1, 1), (2, 2)].map(|(n, revision)| put(&machine(n, Standing::Admitted), revision));
-        let sender = watch::Sender::new(Seen { view: Some(View::read(two, 2).expect("our own")), lost: None });
+        let mut view = View::read(two, 2).expect("our own");
+        view.see(members(&[9]));
+        let sender = watch::Sender::new(Seen { view: Some(view), lost: None });
         let known = known.map(|revision| PeerVersion { recoveries: 0, revision });
         let news = NewsFor::begin(sender.subscribe(), machine(1, Standing::Admitted).id(), known);
         (sender, news)
+    }
+
+    /// These machines vote.
+    fn members(voters: &[u8]) -> Members {
+        let voters = voters.iter().map(|n| (machine(*n, Standing::Member).id(), Voter::Live)).collect();
+        Members { voters, ..Members::default() }
     }
 
     fn change(seen: &watch::Sender<Seen>, machine: &Machine, revision: u64) {
@@ -155,6 +183,25 @@ mod tests {
         assert_eq!((news.next().await, began.elapsed()), (Ok(News::Nothing), Duration::ZERO));
         let (_seen, mut news) = seen(Some(3));
         assert_eq!((news.next().await, began.elapsed()), (Ok(News::Behind), Duration::ZERO));
+    }
+
+    /// Who does not know etcd's members would tell a coordinator that it is none.
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_is_a_coordinator_from_its_record_on_until_etcd_has_let_go_of_it() {
+        let (seen, news) = seen(Some(2));
+        let see = |voters: &[u8]| {
+            seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(members(voters)));
+        };
+        assert_eq!(news.role(), Ok(ClusterRole::Node));
+        change(&seen, &Machine { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) }, 3);
+        assert_eq!(news.role(), Ok(ClusterRole::Coordinator), "before etcd has added it");
+        see(&[1, 9]);
+        change(&seen, &machine(1, Standing::Member), 4);
+        assert_eq!(news.role(), Ok(ClusterRole::Coordinator), "it is not to leave before etcd has removed it");
+        see(&[9]);
+        assert_eq!(news.role(), Ok(ClusterRole::Node));
+        see(&[]);
+        assert_eq!((news.role(), news.may_hear()), (Err(NoNews::Members), Err(NoNews::Members)));
     }
 
     /// Its certificate is as good as before.

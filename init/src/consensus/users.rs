@@ -14,12 +14,14 @@ use etcd::wire::etcdserverpb::{
 use kube::{ETCD_USERS, EtcdRights, EtcdUsers};
 
 use super::link::{Link, NoAnswer, in_time};
-use crate::runtime::tasks;
+use crate::runtime::{durable, tasks};
 
 /// The role that may do everything; etcd has the name fixed, and the role by itself.
 const ALL: &str = "root";
 /// Says that the users are made. It goes with etcd's data: who loses that loses this.
 const MADE: &str = "/data/etcd-users";
+/// etcd's own.
+const ETCD: &str = "/data/etcd";
 
 /// Why the users are not made, or not known to be.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,16 @@ pub(crate) enum Error {
 /// Whether the users were made, at this boot or before.
 pub(crate) fn known() -> EtcdUsers {
     if Path::new(MADE).exists() { EtcdUsers::Known } else { EtcdUsers::Unknown }
+}
+
+/// Notes that the cluster has made them: its etcd asks who calls, wherever it runs.
+pub(super) async fn made() -> Result<(), Error> {
+    tasks::blocking(note).await.map_err(Error::Note)
+}
+
+/// Erases what etcd has here, and the note with it.
+pub(super) async fn erase() -> io::Result<()> {
+    tasks::blocking(|| [ETCD, MADE].into_iter().try_for_each(|path| durable::remove(Path::new(path)))).await
 }
 
 /// Makes them, whatever of it was done before, and notes it.
@@ -66,7 +78,7 @@ pub(super) async fn make(link: &Link) -> Result<(), Error> {
         in_time(etcd.auth_enable(AuthEnableRequest {})).await?;
         tracing::info!("etcd asks who calls");
     }
-    tasks::blocking(note).await.map_err(Error::Note)
+    made().await
 }
 
 /// What an attempt before this one has made is there.

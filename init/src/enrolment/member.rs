@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use enrol::member::{Membership, Recorded};
+use keys::data_key::Holder;
 use keys::identity::Identity;
-use model::{Assignment, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, VpnPrivKey};
-use pki::{Authority, PrivateKey};
+use model::{Assignment, ClusterRole, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, VpnPrivKey};
+use pki::{Authority, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
 
 use super::vault::Kept;
 use crate::facts::{Facts, Names};
+use crate::runtime::clock;
 use crate::storage::Mounted;
 
 /// What a coordinator signs with.
@@ -35,6 +37,8 @@ pub(crate) struct Member {
     pub(crate) assignment: Assignment,
     /// What a coordinator signs with; a node has none of it.
     pub(crate) authorities: Option<Arc<Authorities>>,
+    /// Whether it came to a cluster that was there, and did not create it.
+    pub(crate) joined: bool,
     /// WireGuard's, from DATA.
     pub(crate) vpn_key: VpnPrivKey,
     /// Where VPN addresses come from.
@@ -47,15 +51,30 @@ pub(crate) struct Member {
     pub(crate) data: Mounted,
 }
 
+impl Authorities {
+    /// A coordinator as the others are to see it: with a certificate that says what it is, for as long as it is that.
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub(crate) fn coordinator(&self, identity: &Identity) -> Result<Identity, IssueError> {
+        let Holder { machine, cluster } = identity.holder;
+        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
+        let key = PublicKey::from_ed25519(identity.key.public());
+        let certificate = self.cairn.issue(&profile, &key, UnixTime::since_unix_epoch(clock::unix()))?;
+        Ok(identity.with_certificate(certificate.to_vec()))
+    }
+}
+
 impl Member {
     /// From what its seal says and what its data partition keeps.
     pub(super) fn new(membership: Membership, kept: Kept, data: Mounted) -> Self {
-        let Kept { assignment, authorities, vpn, first_contact } = kept;
+        let Kept { assignment, authorities, joined, vpn, first_contact } = kept;
         Self {
             identity: membership.identity,
             owners: vec![membership.owner_pub_key],
             assignment,
             authorities: authorities.map(Arc::new),
+            joined,
             vpn_key: vpn,
             vpn_prefix: membership.vpn_prefix,
             first_contact: first_contact.map(|secret| (secret, membership.config)),

@@ -1,5 +1,6 @@
 //! What a member keeps on its data partition: `/data/cairn`, 0700, one small file per secret, 0600. Written once when it enrols,
-//! read at every start, never changed but for the first-contact secret, which is deleted, and the peers.
+//! read at every start. What is changed later: the first-contact secret is deleted, the peers are kept up, and what makes a
+//! coordinator comes and goes with the office.
 //!
 //! | file | content |
 //! |---|---|
@@ -17,12 +18,14 @@ use std::path::Path;
 
 use enrol::plan::NewData;
 use keys::assignment::{self, AssignmentError};
-use model::{Assignment, ClusterRole, FirstContact, MasterSecret, Secret, VpnPrivKey};
+use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
+use model::{Assignment, BadAssignment, ClusterRole, FirstContact, MasterSecret, Secret, VpnPrivKey};
 use pki::{Authority, AuthorityKind, PrivateKey};
 use zeroize::Zeroizing;
 
 use super::member::Authorities;
 use crate::network::mesh::kept as peers;
+use crate::runtime::durable;
 
 /// Where it is.
 pub(crate) const ROOT: &str = "/data/cairn";
@@ -32,6 +35,8 @@ const VPN: &str = "vpn.key";
 const MASTER_SECRET: &str = "master-secret";
 const FIRST_CONTACT: &str = "first-contact";
 const ASSIGNMENT: &str = "assignment";
+/// Beside the directory: what etcd has written before it serves anybody. Whoever holds it is one of its members.
+const ETCD_BEGAN: &str = "etcd/member/wal";
 /// No file of these has more; a larger one is not ours.
 const MOST_BYTES: usize = 16 << 10;
 
@@ -73,6 +78,15 @@ pub(crate) enum LoadError {
     /// The assignment is none.
     #[error("load `{ASSIGNMENT}`")]
     Assignment(#[from] AssignmentError),
+    /// No machine can have such a role beside its others.
+    #[error("change the machine's role")]
+    Role(#[from] BadAssignment),
+    /// An authority that this machine's cluster does not have.
+    #[error("the keys that were handed over are of another cluster")]
+    OtherCluster,
+    /// A file cannot be replaced or removed.
+    #[error("replace `{0}`")]
+    Replace(&'static str, #[source] io::Error),
 }
 
 /// Keys of a cluster's first machine, made at create.
@@ -88,6 +102,8 @@ pub(super) struct Kept {
     pub(super) assignment: Assignment,
     /// A coordinator's; a node has none.
     pub(super) authorities: Option<Authorities>,
+    /// Whether the machine came to a cluster that was there, and did not create it.
+    pub(super) joined: bool,
     pub(super) vpn: VpnPrivKey,
     /// Until the owner called.
     pub(super) first_contact: Option<FirstContact>,
@@ -138,28 +154,112 @@ fn put_keys(root: &Path, keys: &Keys) -> Result<(), WriteError> {
 /// [`LoadError`] names the file.
 pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
     let root = Path::new(root);
-    let authority = |kind: AuthorityKind| {
-        let (certificate, key) = (take(root, &format!("{kind}.crt"))?, take(root, &format!("{kind}.key"))?);
-        Authority::load(kind, &certificate, &key).map_err(|error| LoadError::Authority(kind, error))
-    };
-    let assignment = assignment::decode(&take(root, ASSIGNMENT)?)?;
+    let joined = root.join(peers::FILE).exists();
+    let mut assignment = assignment::decode(&take(root, ASSIGNMENT)?)?;
+    let began = root.parent().is_some_and(|data| data.join(ETCD_BEGAN).exists());
+    if joined && !began {
+        // It was to take up the office, and was cut short: it hears of it again.
+        assignment = assignment.with_role(ClusterRole::Node)?;
+    }
     let authorities = match assignment.role() {
-        ClusterRole::Coordinator => {
-            let service_accounts = PrivateKey::from_pkcs8(&take(root, SERVICE_ACCOUNT)?);
-            Some(Authorities {
-                cairn: authority(AuthorityKind::Cairn)?,
-                etcd: authority(AuthorityKind::Etcd)?,
-                kubernetes: authority(AuthorityKind::Kubernetes)?.into(),
-                service_accounts: service_accounts.map_err(|error| LoadError::Key(SERVICE_ACCOUNT, error))?,
-            })
-        }
+        ClusterRole::Coordinator => Some(authorities(&coordinator_keys(root)?)?),
         ClusterRole::Node => None,
     };
     let first_contact = match root.join(FIRST_CONTACT).exists() {
         true => Some(FirstContact(secret(root, FIRST_CONTACT)?)),
         false => None,
     };
-    Ok(Kept { assignment, authorities, vpn: VpnPrivKey(secret(root, VPN)?), first_contact })
+    Ok(Kept { assignment, authorities, joined, vpn: VpnPrivKey(secret(root, VPN)?), first_contact })
+}
+
+/// What another machine needs to be a coordinator, too.
+///
+/// # Errors
+/// [`LoadError`] names the file.
+pub(super) fn hand_over(root: &str) -> Result<CoordinatorKeys, LoadError> {
+    coordinator_keys(Path::new(root))
+}
+
+/// Makes a coordinator of this machine, as far as its files do: `certificate` is that of its cluster's CA.
+///
+/// # Errors
+/// [`LoadError`]; at the next start it is what it was, or a coordinator.
+pub(super) fn take_up(root: &str, keys: &CoordinatorKeys, certificate: &[u8]) -> Result<Authorities, LoadError> {
+    let root = Path::new(root);
+    let authorities = authorities(keys)?;
+    if authorities.cairn.certificate().as_ref() != certificate {
+        return Err(LoadError::OtherCluster);
+    }
+    let assignment = assignment::decode(&take(root, ASSIGNMENT)?)?.with_role(ClusterRole::Coordinator)?;
+    let replace = |name: &str, bytes: &[u8]| {
+        durable::replace(root, name, bytes).map_err(|error| LoadError::Replace("a coordinator's keys", error))
+    };
+    for (kind, AuthorityKeys { certificate, key }) in kinds(keys) {
+        replace(&format!("{kind}.crt"), certificate)?;
+        replace(&format!("{kind}.key"), key)?;
+    }
+    replace(SERVICE_ACCOUNT, &keys.service_accounts)?;
+    replace(MASTER_SECRET, keys.master_secret.expose())?;
+    // Last: whoever reads that it is a coordinator's finds all that makes one.
+    replace(ASSIGNMENT, &assignment::encode(&assignment))?;
+    Ok(authorities)
+}
+
+/// Erases what makes a coordinator. Nothing to do on a node.
+///
+/// # Errors
+/// [`LoadError`]; at the next start it is a node all the same, and goes on.
+pub(super) fn lay_down(root: &str) -> Result<(), LoadError> {
+    let root = Path::new(root);
+    let assignment = assignment::decode(&take(root, ASSIGNMENT)?)?;
+    if assignment.role() == ClusterRole::Coordinator {
+        // First: a machine without all of the keys is none.
+        let node = assignment.with_role(ClusterRole::Node)?;
+        let replaced = durable::replace(root, ASSIGNMENT, &assignment::encode(&node));
+        replaced.map_err(|error| LoadError::Replace(ASSIGNMENT, error))?;
+    }
+    let authorities = AuthorityKind::ALL.into_iter().flat_map(|kind| [format!("{kind}.key"), format!("{kind}.crt")]);
+    for name in [MASTER_SECRET.to_owned(), SERVICE_ACCOUNT.to_owned()].into_iter().chain(authorities) {
+        let removed = durable::remove(&root.join(name));
+        removed.map_err(|error| LoadError::Replace("a coordinator's keys", error))?;
+    }
+    Ok(())
+}
+
+fn coordinator_keys(root: &Path) -> Result<CoordinatorKeys, LoadError> {
+    let authority = |kind: AuthorityKind| {
+        let (certificate, key) = (take(root, &format!("{kind}.crt"))?, take(root, &format!("{kind}.key"))?);
+        Ok::<_, LoadError>(AuthorityKeys { certificate: certificate.to_vec(), key })
+    };
+    Ok(CoordinatorKeys {
+        master_secret: MasterSecret(secret(root, MASTER_SECRET)?),
+        cairn: authority(AuthorityKind::Cairn)?,
+        etcd: authority(AuthorityKind::Etcd)?,
+        kubernetes: authority(AuthorityKind::Kubernetes)?,
+        service_accounts: take(root, SERVICE_ACCOUNT)?,
+    })
+}
+
+const fn kinds(keys: &CoordinatorKeys) -> [(AuthorityKind, &AuthorityKeys); 3] {
+    [
+        (AuthorityKind::Cairn, &keys.cairn),
+        (AuthorityKind::Etcd, &keys.etcd),
+        (AuthorityKind::Kubernetes, &keys.kubernetes),
+    ]
+}
+
+/// What signs, if each key is its certificate's.
+fn authorities(keys: &CoordinatorKeys) -> Result<Authorities, LoadError> {
+    let [cairn, etcd, kubernetes] = kinds(keys).map(|(kind, keys)| {
+        Authority::load(kind, &keys.certificate, &keys.key).map_err(|error| LoadError::Authority(kind, error))
+    });
+    let service_accounts = PrivateKey::from_pkcs8(&keys.service_accounts);
+    Ok(Authorities {
+        cairn: cairn?,
+        etcd: etcd?,
+        kubernetes: kubernetes?.into(),
+        service_accounts: service_accounts.map_err(|error| LoadError::Key(SERVICE_ACCOUNT, error))?,
+    })
 }
 
 /// Reads the master secret.
@@ -277,6 +377,47 @@ mod tests {
         assert_eq!((kept.vpn.expose(), kept.first_contact.is_none()), (&[1; 32], true));
         assert!(load_master_secret(root).is_err());
         assert_eq!(peers::read(Path::new(root)).expect("reads"), Some(first), "the mesh begins with them");
+    }
+
+    /// A machine that joined takes the office up, begins etcd, and lays it down again. A cut at each step leaves a node or a
+    /// coordinator.
+    #[test]
+    fn what_makes_a_coordinator_comes_whole_and_goes_whole() {
+        let place = tempfile::tempdir().expect("a place for files");
+        let (first, root) = (place.path().join("first"), place.path().join("cairn"));
+        let (first, root) = (first.to_str().expect("a plain path"), root.to_str().expect("a plain path"));
+        let keys = keys();
+        write(first, Some(&keys), &data()).expect("writes");
+        let node = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Node, [].into(), None).expect("they fit");
+        let peers = Known::of_answer(PeerVersion { recoveries: 0, revision: 7 }, vec![]);
+        let vpn_key = VpnPrivKey(Secret::take(&mut [1; 32]));
+        write(root, None, &NewData::Joined { assignment: node.clone(), vpn_key, peers }).expect("writes");
+
+        let given = hand_over(first).expect("reads");
+        assert!(matches!(take_up(root, &given, b"another CA"), Err(LoadError::OtherCluster)));
+        assert!(!Path::new(root).join(MASTER_SECRET).exists(), "nothing of another cluster is kept");
+        let certificate = keys.authorities.cairn.certificate().to_vec();
+        take_up(root, &given, &certificate).expect("takes");
+        // Cut before etcd has begun: it would know no member, so it is a node and asks again.
+        let kept = load(root).expect("loads");
+        assert_eq!((kept.assignment, kept.authorities.is_none(), kept.joined), (node.clone(), true, true));
+        take_up(root, &given, &certificate).expect("takes again");
+        fs::create_dir_all(place.path().join(ETCD_BEGAN)).expect("made");
+        let kept = load(root).expect("loads");
+        assert_eq!((kept.assignment.role(), kept.authorities.is_some()), (ClusterRole::Coordinator, true));
+        assert_eq!(load_master_secret(root).expect("loads").expose(), &[2; 32]);
+
+        // Cut behind its first step: a node, though keys are there still.
+        let replaced = durable::replace(Path::new(root), ASSIGNMENT, &assignment::encode(&node));
+        replaced.expect("writes");
+        assert!(load(root).expect("loads").authorities.is_none());
+        for _ in 0..2 {
+            lay_down(root).expect("erased, or nothing left to do");
+            let left: Vec<_> =
+                fs::read_dir(root).expect("readable").map(|it| it.expect("readable").file_name()).collect();
+            assert_eq!(left.len(), 3, "assignment, peers and the machine's own key: {left:?}");
+        }
+        assert_eq!(load(root).expect("loads").assignment, node);
     }
 
     /// Proves: D8

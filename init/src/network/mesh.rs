@@ -1,7 +1,6 @@
-//! The mesh on this machine: `wg0` with the machine's VPN key and address; [`peers`] keeps its peers and routes. Of a
-//! machine that is no coordinator [`ask`] hears of them, and [`kept`] has them lie on DATA.
+//! The mesh on this machine: `wg0` with the machine's VPN key and address; [`peers`] keeps its peers and routes, [`kept`] what it
+//! knows of them on DATA.
 
-pub(crate) mod ask;
 pub(crate) mod kept;
 pub(crate) mod peers;
 mod wireguard;

@@ -145,7 +145,7 @@ impl PublicApi {
     ///
     /// # Errors
     /// [`Error`] when certificate and key do not fit.
-    fn prove(&self, identity: &Identity, owners: &[[u8; 32]]) -> Result<(), Error> {
+    pub(crate) fn prove(&self, identity: &Identity, owners: &[[u8; 32]]) -> Result<(), Error> {
         let Identity { key, holder, certificate, ca_certificate, .. } = identity;
         let key = PrivateKey::ed25519(key.seed())?;
         let owners = owners.iter().map(|owner| PublicKey::from_ed25519(*owner)).collect();

@@ -3,16 +3,17 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use api::vpn_server::VpnServer;
-use api::{Announced, PeersAnswer, wire};
+use api::{Announced, HandedOver, PeersAnswer, wire};
 use cluster::peers::News;
 use cluster::record::UnixSeconds;
 use cluster::state::PeerVersion;
-use model::{MachinePubKey, VPN_API_PORT};
+use keys::identity::Identity;
+use model::{Chain, MachinePubKey, VPN_API_PORT};
 use pki::client_auth::{Who, members};
 use pki::{CertificateDer, PrivateKey};
 use tokio::sync::{mpsc, watch};
@@ -25,8 +26,8 @@ use tonic::{Request, Response, Status};
 
 use super::access::Methods;
 use super::{Callers, Front};
-use crate::consensus::{NewsFor, NoNews, Records};
-use crate::enrolment::Member;
+use crate::consensus::{NewsFor, NoNews, NotHandedOver, Records};
+use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
 use crate::runtime::clock;
@@ -48,15 +49,15 @@ pub(crate) enum Error {
     Tls(#[from] pki::TlsError),
 }
 
-/// What serves it, over the records of this coordinator.
+/// What serves it at the machine's address in the VPN, over the records of this coordinator.
 ///
 /// # Errors
 /// [`Error`] names the step.
-pub(crate) fn unit(member: &Member, facts: &Facts, records: &Records) -> Result<Unit, Error> {
-    let address = SocketAddr::from((member.assignment.vpn_ip(), VPN_API_PORT));
+pub(crate) fn unit(identity: &Identity, vpn_ip: Ipv4Addr, facts: &Facts, records: &Records) -> Result<Unit, Error> {
+    let address = SocketAddr::from((vpn_ip, VPN_API_PORT));
     let (facts, records) = (facts.clone(), records.clone());
-    // The machine's identity stays the same for this boot.
-    let front = watch::Sender::new(front(&member.identity)?);
+    // It stays the same for as long as the machine coordinates.
+    let front = watch::Sender::new(front(identity)?);
     let serve = Run::task(move || {
         let methods = VpnMethods::new(facts.clone(), records.clone());
         rpc::serve(NAME, address, Box::new(methods), front.subscribe())
@@ -64,8 +65,8 @@ pub(crate) fn unit(member: &Member, facts: &Facts, records: &Records) -> Result<
     Ok(Unit::task(NAME, Ends::Never, serve))
 }
 
-fn front(identity: &keys::identity::Identity) -> Result<Front, Error> {
-    let keys::identity::Identity { key, holder, certificate, ca_certificate, .. } = identity;
+fn front(identity: &Identity) -> Result<Front, Error> {
+    let Identity { key, holder, certificate, ca_certificate, .. } = identity;
     let key = PrivateKey::ed25519(key.seed())?;
     let authority = CertificateDer::from(ca_certificate.clone());
     let chain = vec![CertificateDer::from(certificate.clone()), authority.clone()];
@@ -111,8 +112,17 @@ impl Methods for VpnMethods {
 impl From<NoNews> for Status {
     fn from(error: NoNews) -> Self {
         match error {
-            NoNews::Unread(_) => Self::unavailable(error.to_string()),
+            NoNews::Unread(_) | NoNews::Members => Self::unavailable(error.to_string()),
             NoNews::NotMember => Self::permission_denied(error.to_string()),
+        }
+    }
+}
+
+impl From<NotHandedOver> for Status {
+    fn from(error: NotHandedOver) -> Self {
+        match error {
+            NotHandedOver::Unread(_) | NotHandedOver::NotAdded => Self::unavailable(error.to_string()),
+            NotHandedOver::NoCoordinator => Self::permission_denied(error.to_string()),
         }
     }
 }
@@ -152,6 +162,20 @@ impl api::vpn_server::Vpn for Vpn {
         let machine = member(request.extensions())?;
         Ok(Response::new(told(news(&self.0, machine, request.into_inner().into()))))
     }
+
+    async fn hand_over(
+        &self,
+        request: Request<wire::HandOverRequest>,
+    ) -> Result<Response<wire::HandOverResponse>, Status> {
+        let machine = keys::identity::machine_id(&member(request.extensions())?.0);
+        let members = self.0.members_for(machine)?;
+        let keys = enrolment::hand_over().await.map_err(|error| {
+            tracing::error!(%machine, error = %Chain(&error), "a coordinator's keys cannot be handed over");
+            Status::unavailable(format!("the keys cannot be read: {}; ask again", Chain(&error)))
+        })?;
+        tracing::info!(%machine, "a coordinator's keys are handed over");
+        Ok(Response::new(HandedOver { keys, members }.into()))
+    }
 }
 
 /// The news, one after the other, until there are none for this machine; the task that waits for them ends with the stream.
@@ -162,7 +186,8 @@ fn told(mut news: NewsFor) -> Pin<Box<dyn Stream<Item = Result<wire::PeersRespon
         loop {
             let next = news.next().await;
             let last = !matches!(next, Ok(News::Nothing | News::Whole { .. } | News::Changed { .. }));
-            let answer = next.map(|news| PeersAnswer(news).into()).map_err(Status::from);
+            let answer = next.and_then(|said| Ok(PeersAnswer { news: said, role: news.role()? }.into()));
+            let answer = answer.map_err(Status::from);
             if sender.send(answer).await.is_err() || last {
                 return;
             }

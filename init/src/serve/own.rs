@@ -3,17 +3,15 @@
 //!
 //! It must never hold what can be told apart by role: that is `control`'s tree.
 
-use std::path::Path;
 use std::time::Duration;
 
 use supervise::{Critical, Spec};
 
+use super::office::Office;
 use crate::consensus::Records;
+use crate::consensus::ask::{self, Asker};
 use crate::control;
-use crate::enrolment::{self, Member};
-use crate::facts::Facts;
 use crate::network::mesh::Mesh;
-use crate::network::mesh::ask::{self, Asker};
 use crate::network::mesh::peers::{self, Told};
 use crate::runtime::child::Children;
 use crate::runtime::memory;
@@ -56,20 +54,24 @@ pub(super) fn mesh(mesh: &Mesh, told: &Told) -> Unit {
 }
 
 /// On a coordinator, tells them.
-pub(super) fn peers(records: &Records, told: &Told) -> Unit {
+pub(super) fn tells(records: &Records, told: &Told) -> Unit {
     let (records, told) = (records.clone(), told.clone());
-    Unit::task("peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
+    Unit::task("cluster.peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
 }
 
-/// On a machine that is no coordinator, announces it to one and hears of the others. It is stopped before DATA is closed, where
-/// it keeps what it hears.
-pub(super) fn hears(member: &Member, facts: &Facts, told: &Told) -> Unit {
-    let asker = Asker {
-        identity: member.identity.clone(),
-        vpn_ip: member.assignment.vpn_ip(),
-        facts: facts.clone(),
-        told: told.clone(),
-        root: Path::new(enrolment::ROOT),
-    };
+/// Announces the machine to a coordinator and hears of the others, where it has no records of its own. It is stopped before
+/// DATA is closed, where it keeps what it hears.
+pub(super) fn hears(asker: &Asker) -> Unit {
+    let asker = asker.clone();
     Unit::task("peers", Ends::Never, Run::task(move || ask::ask(asker.clone())))
+}
+
+/// Has the machine take up and lay down the coordinator's office.
+pub(super) fn office(office: &Office) -> Unit {
+    let office = office.clone();
+    let follow = move || {
+        let office = office.clone();
+        async move { match office.follow().await {} }
+    };
+    Unit::task("office", Ends::Never, Run::steady(follow))
 }

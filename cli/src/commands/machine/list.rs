@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use api::{Listed, ListedMachine, UnixMillis};
+use api::{EtcdMember, Listed, ListedMachine, UnixMillis};
+use model::ClusterRole;
 use serde::Serialize;
 
 use crate::commands::{self, Context};
@@ -14,6 +15,8 @@ struct MachineOut {
     machine_id: String,
     name: String,
     role: String,
+    /// `voter` or `learner`; absent: etcd has no such member.
+    etcd: Option<&'static str>,
     kubernetes_roles: Vec<String>,
     state: &'static str,
     version: String,
@@ -35,6 +38,10 @@ impl From<&ListedMachine> for MachineOut {
             machine_id: machine.id.to_string(),
             name: machine.name.clone(),
             role: machine.role.to_string(),
+            etcd: machine.etcd.map(|member| match member {
+                EtcdMember::Voter => "voter",
+                EtcdMember::Learner => "learner",
+            }),
             kubernetes_roles: machine.kubernetes.iter().map(ToString::to_string).collect(),
             state: machine.standing.word(),
             version: machine.version.clone(),
@@ -73,7 +80,7 @@ fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
         let addresses = if machine.addresses.is_empty() { "-".to_owned() } else { machine.addresses.join(" ") };
         table.row([
             machine.name.clone(),
-            machine.role.to_string(),
+            role(machine),
             commands::roles(&machine.kubernetes),
             machine.standing.word().to_owned(),
             machine.version.clone(),
@@ -85,12 +92,23 @@ fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
     table
 }
 
+/// The role, and what of it etcd has not followed yet.
+fn role(machine: &ListedMachine) -> String {
+    let role = machine.role;
+    match (role, machine.etcd) {
+        (ClusterRole::Coordinator, Some(EtcdMember::Voter)) | (ClusterRole::Node, None) => role.to_string(),
+        (ClusterRole::Coordinator, Some(EtcdMember::Learner)) => format!("{role} (no vote yet)"),
+        (ClusterRole::Coordinator, None) => format!("{role} (joining etcd)"),
+        (ClusterRole::Node, Some(_)) => format!("{role} (leaving etcd)"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
     use cluster::record::Standing;
-    use model::{ClusterRole, KubernetesRole, MachineId};
+    use model::{KubernetesRole, MachineId};
 
     use super::*;
 
@@ -106,15 +124,21 @@ mod tests {
             vpn_ip: Ipv4Addr::new(10, 118, 0, n),
             addresses: if n == 1 { vec!["192.0.2.1".to_owned(), "198.51.100.1".to_owned()] } else { vec![] },
             last_seen,
+            etcd: (n == 1).then_some(EtcdMember::Voter),
         };
         let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
         let mut text = Vec::new();
-        table(&Listed { old_since: None, rows }, UnixMillis(4000)).print(&mut text).unwrap();
+        table(&Listed { old_since: None, rows: rows.clone() }, UnixMillis(4000)).print(&mut text).unwrap();
         let expected = "\
 NAME  ROLE         KUBERNETES            STATE     VERSION  VPN ADDRESS  ADDRESSES               LAST SEEN
 m1    coordinator  control-plane,worker  Member    0.1.0    10.118.0.1   192.0.2.1 198.51.100.1  3s ago
 m2    node         -                     Admitted  0.1.0    10.118.0.2   -                       -
 ";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
+        let with = |etcd| role(&ListedMachine { etcd, ..rows[0].clone() });
+        assert_eq!(with(Some(EtcdMember::Learner)), "coordinator (no vote yet)");
+        assert_eq!(with(None), "coordinator (joining etcd)");
+        let leaves = ListedMachine { etcd: Some(EtcdMember::Voter), ..rows[1].clone() };
+        assert_eq!(role(&leaves), "node (leaving etcd)");
     }
 }

@@ -110,13 +110,10 @@ fn an_answer_that_does_not_fit_is_refused_by_name_and_asked_for_again() {
         ("the cluster does not name the owner who signed this machine's config", |answer, _| {
             answer.owners[0].key.0[0] ^= 1;
         }),
-        (
-            "the ticket makes coordinators, and machines cannot join as one yet: issue a ticket for a node",
-            |answer, _| {
-                let assignment = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Coordinator, [].into(), None);
-                answer.assignment = assignment.expect("they fit");
-            },
-        ),
+        ("the answer makes a coordinator of the machine before it is a member", |answer, _| {
+            let assignment = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Coordinator, [].into(), None);
+            answer.assignment = assignment.expect("they fit");
+        }),
         ("the answer's directory is not believed: the directory is not signed by this cluster", |answer, _| {
             let cluster = cluster_id(&ca().spki);
             let unsigned = Directory { cluster, version: 5, coordinators: vec![] }.unsigned();

@@ -1,18 +1,17 @@
 //! What this machine knows of the others, on its data partition: written when it joins, and each time that it hears more, so
 //! that it reaches somebody at its next boot. It must never be believed against what a coordinator says.
 
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use cluster::peers::{Known, MOST_KNOWN_BYTES};
 use cluster::record::BadRecord;
 
+use crate::runtime::durable;
+
 /// Its name; `/data/cairn` has it.
 pub(crate) const FILE: &str = "peers";
-/// What is written before it takes that name.
-const NEW: &str = "peers.new";
 
 /// Why what was known is not known any more.
 #[derive(Debug, thiserror::Error)]
@@ -39,23 +38,17 @@ pub(crate) fn read(root: &Path) -> Result<Option<Known>, ReadError> {
     Ok(Some(Known::decode(&bytes)?))
 }
 
-/// Puts it in the place of what was there, durably: whoever reads finds the one or the other, whole.
+/// Puts it in the place of what was there.
 ///
 /// # Errors
 /// What the file system says; what was there is there still.
-pub(super) fn write(root: &Path, known: &Known) -> io::Result<()> {
-    let Some(bytes) = known.encode() else { return Ok(()) };
-    let new = root.join(NEW);
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(&bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, root.join(FILE))?;
-    File::open(root)?.sync_all()
+pub(crate) fn write(root: &Path, known: &Known) -> io::Result<()> {
+    known.encode().map_or(Ok(()), |bytes| durable::replace(root, FILE, &bytes))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
 
     use cluster::state::PeerVersion;
 
@@ -74,8 +67,6 @@ mod tests {
             write(root, &known).expect("writes");
             assert_eq!(read(root).expect("reads"), Some(known));
         }
-        let mode = fs::metadata(root.join(FILE)).expect("there").permissions().mode();
-        assert_eq!((mode & 0o777, root.join(NEW).exists()), (0o600, false));
         fs::write(root.join(FILE), [0; 3]).expect("writable");
         assert!(matches!(read(root), Err(ReadError::Record(_))));
     }

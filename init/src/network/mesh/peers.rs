@@ -43,13 +43,13 @@ impl Told {
     }
 
     /// What was told before this boot is heard.
-    pub(super) fn begin(&self, known: Known) {
+    pub(crate) fn begin(&self, known: Known) {
         lock::even_if_poisoned(&self.0.peers).known = known;
         self.0.news.notify_one();
     }
 
     /// All that was told.
-    pub(super) fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> Known {
         lock::even_if_poisoned(&self.0.peers).known.clone()
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct Context {
     trees: Mutex<Vec<Services>>,
     claim: Mutex<Claimable>,
     kubernetes: OnceLock<KubernetesAccess>,
-    records: OnceLock<Records>,
+    records: watch::Sender<Option<Records>>,
     pub(super) machines: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
@@ -64,7 +64,7 @@ impl Context {
             trees: Mutex::default(),
             claim: Mutex::new(Claimable::NotYet),
             kubernetes: OnceLock::new(),
-            records: OnceLock::new(),
+            records: watch::Sender::new(None),
             machines: Underway::default(),
             power,
             broken: watch::Sender::new(None),
@@ -99,14 +99,19 @@ impl Context {
         let _admitted_once = self.kubernetes.set(kubernetes);
     }
 
-    /// The machine coordinates: these are the cluster's records. A second time changes nothing.
-    pub(crate) fn coordinate(&self, records: Records) {
-        let _coordinates_once = self.records.set(records);
+    /// The machine coordinates: these are the cluster's records. None: it does so no longer.
+    pub(crate) fn coordinate(&self, records: Option<Records>) {
+        self.records.send_replace(records);
+    }
+
+    /// Tells whether it coordinates, and by which records.
+    pub(crate) fn coordinating(&self) -> watch::Receiver<Option<Records>> {
+        self.records.subscribe()
     }
 
     /// The cluster's records, on a coordinator.
-    pub(super) fn records(&self) -> Result<&Records, NoCoordinator> {
-        self.records.get().ok_or(NoCoordinator)
+    pub(super) fn records(&self) -> Result<Records, NoCoordinator> {
+        self.records.borrow().clone().ok_or(NoCoordinator)
     }
 
     /// The trees that run, oldest first.

@@ -125,7 +125,7 @@ mod tests {
     fn open(certificate: &[u8], ca_certificate: &[u8]) -> Claimable {
         let holder = Holder { cluster: ClusterId([3; 16]), machine: MachineId([4; 16]) };
         let identity = Identity {
-            key: SigningKey::from_seed(Secret::take(&mut [8; 32])),
+            key: SigningKey::from_seed(Secret::take(&mut [8; 32])).into(),
             name: NodeName::derived(holder.machine),
             holder,
             certificate: certificate.to_vec(),

@@ -180,8 +180,18 @@ impl api::public_server::Public for Public {
         _: Request<wire::ListMachinesRequest>,
     ) -> Result<Response<Self::ListMachinesStream>, Status> {
         let this = self.0.facts.read(|now| now.names.as_ref().map(|names| names.machine));
-        let pieces = records::machines(self.0.records()?, this.ok_or_else(no_member)?)?;
+        let pieces = records::machines(&self.0.records()?, this.ok_or_else(no_member)?)?;
         Ok(Response::new(streams::pieces(pieces)))
+    }
+
+    async fn change_machine(
+        &self,
+        request: Request<wire::ChangeMachineRequest>,
+    ) -> Result<Response<wire::ChangeMachineResponse>, Status> {
+        let by = records::owner(&request)?;
+        let (machine, change) = request.into_inner().try_into()?;
+        records::change(&self.0.records()?, by, machine, change).await?;
+        Ok(Response::new(wire::ChangeMachineResponse {}))
     }
 
     async fn issue_ticket(
@@ -190,7 +200,7 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::IssueTicketResponse>, Status> {
         let by = records::owner(&request)?;
         let offer = Offer::try_from(request.into_inner())?;
-        Ok(Response::new(records::issue(self.0.records()?, by, offer).await?.into()))
+        Ok(Response::new(records::issue(&self.0.records()?, by, offer).await?.into()))
     }
 
     type ListTicketsStream = Answers<wire::ListTicketsResponse>;
@@ -199,7 +209,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::ListTicketsRequest>,
     ) -> Result<Response<Self::ListTicketsStream>, Status> {
-        Ok(Response::new(streams::pieces(records::tickets(self.0.records()?)?)))
+        Ok(Response::new(streams::pieces(records::tickets(&self.0.records()?)?)))
     }
 
     async fn revoke_ticket(
@@ -208,14 +218,14 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::RevokeTicketResponse>, Status> {
         let by = records::owner(&request)?;
         let id = TicketId::try_from(request.into_inner())?;
-        records::revoke(self.0.records()?, by, id).await?;
+        records::revoke(&self.0.records()?, by, id).await?;
         Ok(Response::new(wire::RevokeTicketResponse {}))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
         let machine = redeem::machine(&request)?;
         let request = request.into_inner().request;
-        let response = redeem::redeem(&self.0.machines, self.0.records()?, machine, &request).await?;
+        let response = redeem::redeem(&self.0.machines, &self.0.records()?, machine, &request).await?;
         Ok(Response::new(wire::RedeemResponse { response }))
     }
 
@@ -225,7 +235,7 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::ReleaseKeyResponse>, Status> {
         let machine = redeem::machine(&request)?;
         let asked = KeyAsked::try_from(request.into_inner())?;
-        Ok(Response::new(release::release(&self.0.machines, self.0.records()?, machine, asked).await?.into()))
+        Ok(Response::new(release::release(&self.0.machines, &self.0.records()?, machine, asked).await?.into()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What owners ask of the cluster's records: lists, in pieces; tickets, issued and revoked. Decides nothing: `consensus` does.
 
-use api::{Listed, ListedMachine, ListedTicket, NewTicket};
+use api::{Listed, ListedMachine, ListedTicket, MachineChange, NewTicket};
 use cluster::denied::Denied;
 use cluster::record::Standing;
 use cluster::request::{self, Asks, Offer};
@@ -50,7 +50,8 @@ impl From<NotGranted> for Status {
 pub(super) fn machines(records: &Records, this: MachineId) -> Result<Vec<Listed<ListedMachine>>, Status> {
     let now = clock::unix_millis();
     let rows = |view: &View| {
-        let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, (*id == this).then_some(now));
+        let members = view.state().members();
+        let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, members, (*id == this).then_some(now));
         let mut rows: Vec<_> = view.state().machines().map(row).collect();
         // Those that were removed last.
         rows.sort_by(|one, other| {
@@ -77,6 +78,17 @@ pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> R
     let granted = records.decide(request::Request::Owner { by, asks: Asks::IssueTicket(offer) }).await?;
     let Granted::Ticket(id) = granted else { return Err(Status::internal("a ticket was asked for, and none granted")) };
     Ok(NewTicket { id, coordinators: records.read(|view, _| coordinators(view.state()))? })
+}
+
+/// Changes what a machine is to the cluster.
+pub(super) async fn change(
+    records: &Records,
+    by: OwnerPubKey,
+    machine: MachineId,
+    change: MachineChange,
+) -> Result<(), Status> {
+    records.decide(request::Request::Owner { by, asks: change.asks(machine) }).await?;
+    Ok(())
 }
 
 /// Revokes a ticket.

@@ -1,5 +1,5 @@
-//! Of a machine that is no coordinator: announces it to one, over the VPN, and hears of the others from it; when that one
-//! is silent, from another. Decides nothing of the mesh: what is heard is told to it.
+//! Of a machine without records of its own: announces it to a coordinator, over the VPN, and hears of the others from it,
+//! and what it is to be itself; when that one is silent, from another. Decides nothing: what is heard is told.
 //!
 //! ```text
 //!   whom it knows, by address ─► connect ─► Announce ─► Peers: news ─► Told, and DATA
@@ -7,27 +7,30 @@
 //!        └── nobody answered ───────┘
 //! ```
 
+use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::vpn_client::VpnClient;
-use api::{Announced, MOST_NEWS_BYTES, Malformed, PeersAnswer, wire};
+use api::{Announced, HandedOver, MOST_NEWS_BYTES, Malformed, PeersAnswer, wire};
 use cluster::peers::News;
 use keys::identity::Identity;
-use model::{Chain, VPN_API_PORT};
+use model::{Chain, ClusterRole, VPN_API_PORT};
 use pki::server_auth::any_coordinator;
 use pki::{CertificateDer, PrivateKey, cluster_tls_name, public_key_of};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Status, Streaming};
 
-use super::peers::Told;
-use super::{endpoints, kept};
+use super::Records;
 use crate::facts::Facts;
+use crate::network::mesh::peers::Told;
+use crate::network::mesh::{endpoints, kept};
 use crate::runtime::clock::{self, Floor};
 use crate::runtime::{tasks, tls};
 use crate::version::release;
@@ -50,6 +53,10 @@ pub(crate) struct Asker {
     pub(crate) told: Told,
     /// Where what is heard is kept.
     pub(crate) root: &'static Path,
+    /// What the machine is, as it heard last.
+    pub(crate) role: watch::Sender<Option<ClusterRole>>,
+    /// Its own records, while it coordinates: as long as they are kept up, nobody is asked.
+    pub(crate) records: watch::Receiver<Option<Records>>,
 }
 
 /// Why nobody can be asked.
@@ -61,9 +68,21 @@ pub(crate) enum NotReady {
     Tls(#[from] pki::TlsError),
 }
 
+/// Why nothing is handed over.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotHanded {
+    #[error(transparent)]
+    NotReady(#[from] NotReady),
+    /// No other machine is known.
+    #[error("no coordinator is known")]
+    Nobody,
+    #[error("a coordinator")]
+    Refused(#[from] Left),
+}
+
 /// Why a coordinator is asked no longer.
 #[derive(Debug, thiserror::Error)]
-enum Left {
+pub(crate) enum Left {
     /// It says nothing.
     #[error("says nothing for {} s", SILENT.as_secs())]
     Silent,
@@ -103,10 +122,18 @@ pub(crate) async fn ask(asker: Asker) -> Result<(), NotReady> {
     let tls = asker.client()?;
     let mut pause = FIRST_PAUSE;
     loop {
+        asker.without_records().await;
         let mut round = Heard::Nothing;
         for address in asker.others() {
             let mut heard = Heard::Nothing;
-            let Err(left) = asker.attend(address, tls.clone(), &mut heard).await;
+            let left = tokio::select! {
+                Err(left) = asker.attend(address, tls.clone(), &mut heard) => left,
+                () = asker.with_records() => {
+                    tracing::info!(%address, "this machine has records of its own, and asks nobody");
+                    round = Heard::Something;
+                    break;
+                }
+            };
             match heard {
                 Heard::Something => {
                     round = heard;
@@ -129,6 +156,46 @@ fn next_pause(last: Duration, round: Heard) -> Duration {
 }
 
 impl Asker {
+    /// Waits until it has nobody but others to hear of the cluster.
+    async fn without_records(&self) {
+        let mut records = self.records.clone();
+        loop {
+            let Some(own) = records.borrow_and_update().clone() else { return };
+            tokio::select! {
+                () = own.lapsed() => return,
+                _other_ones = records.changed() => {}
+            }
+        }
+    }
+
+    /// Waits until it hears of the cluster by its own records.
+    async fn with_records(&self) {
+        let mut records = self.records.clone();
+        let own = records.wait_for(Option::is_some).await.map(|own| own.clone());
+        match own {
+            Ok(Some(own)) => own.kept().await,
+            Ok(None) | Err(_) => pending().await, // the machine ends
+        }
+    }
+
+    /// Has a coordinator hand over what makes one of this machine.
+    ///
+    /// # Errors
+    /// Why the last that was asked does not.
+    pub(crate) async fn hand_over(&self) -> Result<HandedOver, NotHanded> {
+        let tls = self.client()?;
+        let mut refused = NotHanded::Nobody;
+        for address in self.others() {
+            let mut client = self.connect(address, tls.clone());
+            match timeout(SILENT, client.hand_over(wire::HandOverRequest {})).await {
+                Err(_elapsed) => refused = Left::Silent.into(),
+                Ok(Err(status)) => refused = Left::from(status).into(),
+                Ok(Ok(answer)) => return Ok(HandedOver::try_from(answer.into_inner()).map_err(Left::from)?),
+            }
+        }
+        Err(refused)
+    }
+
     /// What was heard before this boot is told again: without it nobody is reached.
     async fn remember(&self) {
         if self.told.version().is_some() {
@@ -159,6 +226,16 @@ impl Asker {
         Ok(any_coordinator(holder.cluster, pin, shown, Arc::new(tls::Clock))?)
     }
 
+    /// Connects when something is asked.
+    fn connect(&self, address: Ipv4Addr, tls: ClientConfig) -> VpnClient<Channel> {
+        let name = ServerName::try_from(cluster_tls_name(self.identity.holder.cluster));
+        let name = name.expect("hex digits and dots are a DNS name");
+        // The authority of requests says nothing: TLS has said whom we speak to.
+        let destination = Endpoint::from_static("https://vpn.cairn.internal").connect_timeout(CONNECTS);
+        let channel = tls::channel(&destination, SocketAddrV4::new(address, VPN_API_PORT), name, tls);
+        VpnClient::new(channel).max_decoding_message_size(MOST_NEWS_BYTES)
+    }
+
     /// Tells the coordinator at `address` of this machine, and takes what it tells of others, until it does no more.
     async fn attend(
         &self,
@@ -166,12 +243,7 @@ impl Asker {
         tls: ClientConfig,
         heard: &mut Heard,
     ) -> Result<std::convert::Infallible, Left> {
-        let name = ServerName::try_from(cluster_tls_name(self.identity.holder.cluster));
-        let name = name.expect("hex digits and dots are a DNS name");
-        // The authority of requests says nothing: TLS has said whom we speak to.
-        let destination = Endpoint::from_static("https://vpn.cairn.internal").connect_timeout(CONNECTS);
-        let channel = tls::channel(&destination, SocketAddrV4::new(address, VPN_API_PORT), name, tls);
-        let mut client = VpnClient::new(channel).max_decoding_message_size(MOST_NEWS_BYTES);
+        let mut client = self.connect(address, tls);
         let mut facts = self.facts.watch();
         let mut said = self.announce(&mut client).await?;
         tracing::info!(%address, "announced to a coordinator");
@@ -202,11 +274,19 @@ impl Asker {
         Ok(endpoints)
     }
 
-    async fn take(&self, news: News) -> Result<(), Left> {
-        match news {
-            News::Nothing => return Ok(()),
+    async fn take(&self, PeersAnswer { news, role }: PeersAnswer) -> Result<(), Left> {
+        let kept = match news {
+            // What it says of this machine may be old, too.
             News::Behind => return Err(Left::Behind),
-            News::Whole { .. } | News::Changed { .. } => self.told.take(news),
+            News::Nothing => false,
+            News::Whole { .. } | News::Changed { .. } => {
+                self.told.take(news);
+                true
+            }
+        };
+        self.role.send_if_modified(|known| known.replace(role) != Some(role));
+        if !kept {
+            return Ok(());
         }
         let (root, known) = (self.root, self.told.known());
         if let Err(error) = tasks::blocking(move || kept::write(root, &known)).await {
@@ -217,10 +297,9 @@ impl Asker {
 }
 
 /// What a coordinator says next.
-async fn next(news: &mut Streaming<wire::PeersResponse>) -> Result<News, Left> {
+async fn next(news: &mut Streaming<wire::PeersResponse>) -> Result<PeersAnswer, Left> {
     let told = timeout(SILENT, news.message()).await.map_err(|_elapsed| Left::Silent)??;
-    let PeersAnswer(news) = PeersAnswer::try_from(told.ok_or(Left::Ended)?)?;
-    Ok(news)
+    Ok(PeersAnswer::try_from(told.ok_or(Left::Ended)?)?)
 }
 
 #[cfg(test)]

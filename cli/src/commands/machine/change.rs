@@ -1,0 +1,157 @@
+//! `machine role` and `machine remove`: what a machine is to its cluster. The cluster's records are changed, by any
+//! coordinator; the machines follow by themselves, and `--wait` looks until they have.
+
+use std::io::Write;
+use std::time::Duration;
+
+use api::{ListedMachine, MachineChange};
+use clap::{Args, Subcommand};
+use cluster::record::Standing;
+use model::ClusterRole;
+use tokio::time::sleep;
+
+use crate::clock::Deadline;
+use crate::commands::{ASK_AGAIN, Context};
+use crate::failure::{Advice, Code, Failure, NOTHING};
+use crate::length;
+use crate::machine::Session;
+use crate::screen::{self, Progress};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Role {
+    /// Make a machine a coordinator: it will hold the cluster's state
+    ///
+    /// A cluster has 1, 3, 5 or 7 voters. One more than that keeps a copy and
+    /// votes as soon as there is a second one.
+    Add(RoleChange),
+    /// Make a machine a node again: it will hold none of the cluster's state
+    Remove(RoleChange),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RoleChange {
+    /// The machine's name or id, as `cairnctl machine list` shows it
+    #[arg(value_name = "MACHINE")]
+    called: String,
+    /// The role
+    #[arg(value_name = "ROLE", value_parser = ["coordinator"])]
+    role: String,
+    /// Wait until the machine has followed
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = length::parse, requires = "wait")]
+    timeout: Duration,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairnctl machine remove m4
+  cairnctl machine remove m4 --lost    it is broken and will not come back
+
+A machine that is removed does not get its key again: its data stays shut.")]
+pub(crate) struct Remove {
+    /// The machine's name or id, as `cairnctl machine list` shows it
+    #[arg(value_name = "MACHINE")]
+    called: String,
+    /// It will not come back: take it out as it is
+    #[arg(long)]
+    lost: bool,
+    /// How long it may take a coordinator to leave
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = length::parse)]
+    timeout: Duration,
+}
+
+/// Why nothing is changed, or not all of it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    /// Nobody of that name or id.
+    #[error("the cluster has no machine `{0}`")]
+    Unknown(String),
+    /// It takes longer.
+    #[error("machine `{name}` has not followed after {} s", after.as_secs())]
+    Late { name: String, after: Duration },
+}
+
+impl Advice for ChangeError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Unknown(_) => Code::NotFound,
+            Self::Late { .. } => Code::Timeout,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        match self {
+            Self::Unknown(_) => NOTHING,
+            Self::Late { .. } => "the cluster's records are changed, and the machine follows when it can",
+        }
+    }
+
+    fn next(&self) -> Option<String> {
+        Some("cairnctl machine list".to_owned())
+    }
+}
+
+pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let (change, arguments, has_followed): (_, _, fn(&ListedMachine) -> bool) = match role {
+        Role::Add(arguments) => (MachineChange::Coordinator, arguments, |machine| machine.etcd.is_some()),
+        Role::Remove(arguments) => (MachineChange::Node, arguments, |machine| machine.etcd.is_none()),
+    };
+    let (mut session, _) = context.open().await?;
+    let machine = find(&mut session, &arguments.called).await?;
+    session.change_machine(machine.id, change).await?;
+    if arguments.wait {
+        until(&mut session, &machine, &Deadline::after(arguments.timeout), has_followed).await?;
+    }
+    let becomes = if change == MachineChange::Coordinator { "is to be a coordinator" } else { "is to be a node" };
+    Ok(screen::did(context.format, out, &format!("machine `{}` {becomes}", machine.name))?)
+}
+
+pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let (mut session, _) = context.open().await?;
+    let machine = find(&mut session, &arguments.called).await?;
+    if arguments.lost {
+        session.change_machine(machine.id, MachineChange::RemoveLost).await?;
+    } else if machine.standing != Standing::Removed {
+        session.change_machine(machine.id, MachineChange::Drain).await?;
+        if machine.role == ClusterRole::Coordinator {
+            session.change_machine(machine.id, MachineChange::Node).await?;
+        }
+        until(&mut session, &machine, &Deadline::after(arguments.timeout), |machine| machine.etcd.is_none()).await?;
+        session.change_machine(machine.id, MachineChange::Remove).await?;
+    }
+    Ok(screen::did(context.format, out, &format!("machine `{}` is removed", machine.name))?)
+}
+
+/// The machine of that name; of those that were removed only by its id.
+async fn find(session: &mut Session, called: &str) -> Result<ListedMachine, Failure> {
+    let machines = session.machines().await?.rows;
+    let is_meant = |machine: &&ListedMachine| {
+        let by_name = machine.name == called && machine.standing != Standing::Removed;
+        by_name || machine.id.to_string() == called
+    };
+    let found = machines.iter().find(is_meant).cloned();
+    found.ok_or_else(|| ChangeError::Unknown(called.to_owned()).into())
+}
+
+async fn until(
+    session: &mut Session,
+    machine: &ListedMachine,
+    deadline: &Deadline,
+    has_followed: impl Fn(&ListedMachine) -> bool,
+) -> Result<(), Failure> {
+    let mut progress = Progress::start();
+    loop {
+        let listed = session.machines().await?.rows.into_iter().find(|listed| listed.id == machine.id);
+        if listed.as_ref().is_none_or(&has_followed) {
+            return Ok(());
+        }
+        progress.show(&format!("wait for {}", machine.name));
+        if deadline.left().is_none() {
+            return Err(ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into());
+        }
+        sleep(ASK_AGAIN).await;
+    }
+}

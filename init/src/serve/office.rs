@@ -1,0 +1,214 @@
+//! The coordinator's office: what a machine runs and holds while it coordinates, and how it takes that up and lays it down
+//! while it runs. Whether it is to, it hears from the cluster's coordinators; at the start its own data says it.
+//!
+//! ```text
+//!   hears: coordinator ─► keys handed over ─► kept on DATA ─► etcd, records, VPN API run ─► shows itself as one
+//!   hears: node ────────► shows itself as a node ─► none of it runs ─► etcd's data and the keys are erased
+//! ```
+//! Each step may be cut: the next start finds a coordinator or a node, and goes on from there.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::HandedOver;
+use keys::identity::Identity;
+use kube::{Coordinator, EtcdCluster, Plan};
+use model::{Assignment, BadAssignment, Chain, ClusterRole};
+use supervise::{Name, NotGivenUp, NotTaken};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::own;
+use crate::consensus::ask::{Asker, NotHanded};
+use crate::consensus::{self, First, Records, UsersError};
+use crate::control;
+use crate::enrolment::{self, Authorities, LoadError, Member};
+use crate::rpc::public::Context;
+use crate::rpc::vpn;
+use crate::runtime::lock;
+use crate::runtime::services::Services;
+use crate::shown::board::Board;
+
+/// Between two tries: mostly etcd has not added the machine yet.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Why the office is neither taken up nor laid down.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No coordinator gives its keys.
+    #[error("have a coordinator hand over its keys")]
+    HandOver(#[from] NotHanded),
+    /// They cannot be kept, or not be erased.
+    #[error("keep a coordinator's keys")]
+    Keys(#[from] LoadError),
+    /// That etcd knows its users cannot be noted.
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    /// No certificate.
+    #[error("issue a coordinator's certificate")]
+    Issue(#[from] pki::IssueError),
+    /// The records cannot be kept.
+    #[error(transparent)]
+    Records(#[from] consensus::Error),
+    /// Its services cannot be prepared.
+    #[error(transparent)]
+    Control(#[from] control::Error),
+    /// The VPN API cannot be opened.
+    #[error(transparent)]
+    Vpn(#[from] vpn::Error),
+    /// The role does not fit the machine's others.
+    #[error("change the machine's role")]
+    Role(#[from] BadAssignment),
+    /// The tree does not take its services.
+    #[error("start a coordinator's services")]
+    Start(#[from] NotTaken),
+    /// The tree does not give them up.
+    #[error("stop a coordinator's services")]
+    Stop(#[from] NotGivenUp),
+    /// etcd's data cannot be erased.
+    #[error("erase etcd's data")]
+    Erase(#[source] io::Error),
+}
+
+/// The office of this machine; clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Office(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    board: Board,
+    services: Services,
+    context: Arc<Context>,
+    member: Member,
+    asker: Asker,
+    /// As whom the machine is to show itself.
+    shows: watch::Sender<Arc<Identity>>,
+    /// The services that run because the office is held.
+    held: Mutex<Option<Vec<Name>>>,
+}
+
+impl Office {
+    /// That of a member, held by nobody yet.
+    pub(super) fn new(
+        board: &Board,
+        services: &Services,
+        context: &Arc<Context>,
+        member: Member,
+        asker: Asker,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            board: board.clone(),
+            services: services.clone(),
+            context: context.clone(),
+            shows: watch::Sender::new(member.identity.clone()),
+            member,
+            asker,
+            held: Mutex::new(None),
+        }))
+    }
+
+    /// Tells as whom the machine is to show itself, when that is another.
+    pub(super) fn shows(&self) -> watch::Receiver<Arc<Identity>> {
+        self.0.shows.subscribe()
+    }
+
+    /// Holds it from the start, if the machine's data says so.
+    ///
+    /// # Errors
+    /// [`Error`] names the step.
+    pub(super) async fn begin(&self) -> Result<(), Error> {
+        let Member { authorities, assignment, joined, .. } = &self.0.member;
+        let Some(authorities) = authorities else { return Ok(()) };
+        // Only while etcd has no data it matters how it begins; and then the machine is the cluster's first.
+        let etcd = if *joined { EtcdCluster::Existing } else { EtcdCluster::New };
+        self.enter(authorities.clone(), assignment.clone(), etcd, Vec::new()).await
+    }
+
+    /// Follows what is heard of the machine's role; a task for good.
+    pub(super) async fn follow(self) -> Infallible {
+        let mut role = self.0.asker.role.subscribe();
+        loop {
+            let heard = *role.borrow_and_update();
+            let held = lock::even_if_poisoned(&self.0.held).is_some();
+            let done = match (heard, held) {
+                (Some(ClusterRole::Coordinator), false) => self.take_up().await,
+                (Some(ClusterRole::Node), true) => self.lay_down().await,
+                (Some(ClusterRole::Coordinator), true) | (Some(ClusterRole::Node), false) | (None, _) => {
+                    let _we_hold_the_sender = role.changed().await;
+                    continue;
+                }
+            };
+            if let Err(error) = done {
+                tracing::info!(error = %Chain(&error), "the coordinator's office is not changed yet");
+                sleep(AGAIN).await;
+            }
+        }
+    }
+
+    async fn take_up(&self) -> Result<(), Error> {
+        let Shared { asker, member, .. } = &*self.0;
+        let HandedOver { keys, members } = asker.hand_over().await?;
+        consensus::joins_etcd().await?;
+        let authorities = Arc::new(enrolment::take_up(keys, member.identity.clone()).await?);
+        let own = member.assignment.vpn_ip();
+        let others = members.into_iter().filter(|(_, vpn_ip)| *vpn_ip != own);
+        let others = others.map(|(node, vpn)| Coordinator { node, vpn }).collect();
+        let assignment = member.assignment.clone().with_role(ClusterRole::Coordinator)?;
+        self.enter(authorities, assignment, EtcdCluster::Existing, others).await?;
+        tracing::info!("this machine is a coordinator");
+        Ok(())
+    }
+
+    /// Runs what a coordinator runs, and shows the machine as one.
+    async fn enter(
+        &self,
+        authorities: Arc<Authorities>,
+        assignment: Assignment,
+        etcd: EtcdCluster,
+        others: Vec<Coordinator>,
+    ) -> Result<(), Error> {
+        let Shared { board, services, context, member, asker, shows, held } = &*self.0;
+        let identity = Arc::new(authorities.coordinator(&member.identity)?);
+        let records = Records::of(&authorities, First::of(member, board.facts()))?;
+        let plan = Arc::new(Plan {
+            node: identity.name.clone(),
+            cluster: identity.holder.cluster,
+            assignment: assignment.clone(),
+            etcd,
+            etcd_users: consensus::etcd_users(),
+            others,
+            bin: "/bin",
+        });
+        let mut units = control::units(board, &plan, &authorities, &records).await?;
+        units.push(own::tells(&records, &asker.told));
+        units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
+        let names = units.iter().map(|unit| unit.spec.name.clone()).collect();
+        services.take(units).await?;
+        *lock::even_if_poisoned(held) = Some(names);
+        context.coordinate(Some(records));
+        board.facts().update(|now| now.assignment = Some(assignment));
+        shows.send_replace(identity);
+        Ok(())
+    }
+
+    async fn lay_down(&self) -> Result<(), Error> {
+        let Shared { board, services, context, member, shows, held, .. } = &*self.0;
+        let node = member.assignment.clone().with_role(ClusterRole::Node)?;
+        context.coordinate(None);
+        shows.send_replace(member.identity.clone());
+        // What was stopped in an earlier try is none of the tree's any more.
+        let names = lock::even_if_poisoned(held).clone().unwrap_or_default();
+        if !names.is_empty() {
+            services.give_up(names).await?;
+            *lock::even_if_poisoned(held) = Some(Vec::new());
+        }
+        enrolment::lay_down().await?;
+        consensus::erase_etcd().await.map_err(Error::Erase)?;
+        *lock::even_if_poisoned(held) = None;
+        board.facts().update(|now| now.assignment = Some(node));
+        tracing::info!("this machine is no coordinator any more");
+        Ok(())
+    }
+}

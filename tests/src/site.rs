@@ -1,0 +1,66 @@
+//! Several machines on one network, whose one host gives each of them an address for good.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Context as _;
+use qemu::machine::Mac;
+use qemu::network::{Cable, Host, Network, Segment, Setup};
+
+use crate::{Context, Plan};
+
+/// How the addresses of a site's machines begin.
+pub const SITE: &str = "203.0.113.";
+const MOST_MACHINES: u8 = 100;
+
+/// Where they are.
+#[derive(Debug)]
+pub struct Site {
+    segment: Segment,
+    _host: Host,
+    cables: Vec<Cable>,
+}
+
+impl Site {
+    /// One without machines.
+    ///
+    /// # Errors
+    /// When the network does not start.
+    pub fn new() -> anyhow::Result<Self> {
+        let segment = Network::start(0)?.segment();
+        let host = segment.host(&host()?)?;
+        Ok(Self { segment, _host: host, cables: Vec::new() })
+    }
+
+    /// One machine more, with a TPM and a card of its own on the network.
+    ///
+    /// # Errors
+    /// When the network has no cable for it.
+    pub fn machine(&mut self, t: &Context, name: &str) -> anyhow::Result<Plan> {
+        let cable = self.segment.cable()?;
+        let mac = Mac::numbered(10 + u32::try_from(self.cables.len())?);
+        let plan = t.machine(name).tpm().nic_of(mac, cable.link());
+        self.cables.push(cable);
+        Ok(plan)
+    }
+
+    /// The cable of the machine that came as the `n`-th, from 0.
+    #[must_use]
+    pub fn cable(&self, n: usize) -> &Cable {
+        &self.cables[n]
+    }
+}
+
+/// Gives addresses out, for ever.
+fn host() -> anyhow::Result<Setup> {
+    let address = |last| Ipv4Addr::new(203, 0, 113, last);
+    let dhcp = dhcp::server::Config {
+        address: address(1),
+        prefix: dhcp::Prefix::new(24).context("24 bits are a prefix")?,
+        first: address(10),
+        last: address(10 + MOST_MACHINES),
+        routers: vec![],
+        dns: vec![],
+        lease_seconds: u32::MAX,
+    };
+    Ok(Setup { mac: Mac::numbered(200), addresses: vec![(address(1), 24)], routes: vec![], dhcp: Some(dhcp) })
+}
