@@ -44,9 +44,9 @@ impl CallError {
             let message = status.message().to_owned();
             match status.code() {
                 Grpc::PermissionDenied | Grpc::Unauthenticated => Self::Refused { method, message },
-                Grpc::FailedPrecondition | Grpc::ResourceExhausted => Self::NotNow { method, message },
+                Grpc::FailedPrecondition | Grpc::ResourceExhausted | api::NOT_YET => Self::NotNow { method, message },
                 Grpc::NotFound => Self::NotFound { method, message },
-                Grpc::Unavailable | Grpc::Cancelled | Grpc::Aborted => Self::Gone { method, message },
+                Grpc::Unavailable | Grpc::Cancelled => Self::Gone { method, message },
                 Grpc::DeadlineExceeded => Self::Late { method },
                 // A connection that breaks under HTTP/2 is reported as unknown by the library, with a cause.
                 Grpc::Unknown if std::error::Error::source(&status).is_some() => Self::Gone { method, message },
@@ -130,4 +130,20 @@ fn tls_refusal(status: &Status) -> Option<rustls::Error> {
         cause = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_yet_is_no_lost_connection_and_a_lost_one_is() {
+        let of = CallError::of("ListMachines");
+        let not_yet = of(api::not_yet("the cluster's records are not read yet"));
+        assert!(matches!(not_yet, CallError::NotNow { .. }) && not_yet.may_pass(), "{not_yet}");
+        assert_eq!((not_yet.code(), not_yet.unchanged()), (Code::Refused, "the machine is as it was"));
+        let lost = of(Status::unavailable("tcp connect error"));
+        assert!(matches!(lost, CallError::Gone { .. }), "{lost}");
+        assert_eq!(lost.code(), Code::Unreachable);
+    }
 }

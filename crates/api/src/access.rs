@@ -8,7 +8,7 @@ use std::fmt;
 use model::MachineState::{AwaitingKeys, Enrolling, Failed, NeedsOwner, Running};
 use model::{Caller, MachineState};
 
-use crate::Profile;
+use crate::{NOT_YET, Profile};
 
 /// Whom a method is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -192,7 +192,11 @@ impl From<Refused> for tonic::Status {
     fn from(refused: Refused) -> Self {
         let code = match refused {
             Refused::NoSuchMethod => tonic::Code::Unimplemented,
-            Refused::State { .. } => tonic::Code::FailedPrecondition,
+            // On its way to where it answers, or not.
+            Refused::State { is: Enrolling | AwaitingKeys, .. } => NOT_YET,
+            Refused::State { is: MachineState::Blank | Running | NeedsOwner | Failed, .. } => {
+                tonic::Code::FailedPrecondition
+            }
             Refused::NoCertificate | Refused::NoMachineKey | Refused::NoMember => tonic::Code::Unauthenticated,
             Refused::NotTheOwner => tonic::Code::PermissionDenied,
         };
@@ -399,9 +403,13 @@ mod tests {
 
     #[test]
     fn what_needs_a_member_is_refused_before() {
-        for state in [Enrolling, AwaitingKeys, NeedsOwner, Failed] {
-            assert_eq!(code("/cairn.v1.Public/Kubeconfig", state, Caller::Owner), Code::FailedPrecondition);
-            assert_eq!(code("/cairn.v1.Public/Tunnel", state, Caller::Owner), Code::FailedPrecondition);
+        let refused = [(Enrolling, NOT_YET), (AwaitingKeys, NOT_YET)]
+            .into_iter()
+            .chain([NeedsOwner, Failed].map(|state| (state, Code::FailedPrecondition)));
+        for (state, expected) in refused {
+            assert_eq!(code("/cairn.v1.Public/Kubeconfig", state, Caller::Owner), expected);
+            assert_eq!(code("/cairn.v1.Public/Tunnel", state, Caller::Owner), expected);
+            assert_eq!(code("/cairn.v1.Public/ReleaseKey", state, Caller::Machine), expected);
         }
         assert_eq!(code("/cairn.v1.Public/Tunnel", Running, Caller::Owner), Code::Ok);
     }

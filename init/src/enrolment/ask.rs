@@ -231,8 +231,14 @@ async fn channel(session: TlsStream<TcpStream>) -> Result<Channel, Status> {
 /// What a status means: a coordinator that decided says so, any other cannot decide now.
 fn refusal(endpoint: &Endpoint, status: &Status) -> NotAnswered {
     let (endpoint, said) = (endpoint.clone(), status.message().to_owned());
-    let undecided =
-        [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::ResourceExhausted];
+    let undecided = [
+        api::NOT_YET,
+        Code::Unavailable,
+        Code::Unknown,
+        Code::Cancelled,
+        Code::DeadlineExceeded,
+        Code::ResourceExhausted,
+    ];
     if undecided.contains(&status.code()) {
         NotAnswered::Unavailable(endpoint, said)
     } else {
@@ -258,9 +264,11 @@ mod tests {
             "192.0.2.1:7836 refuses: the ticket is used up: it has admitted 1 of 1 machines; nothing was changed";
         assert_eq!(Chain(&why).to_string(), expected);
         assert_eq!(why.round(), Round::Refused);
-        for busy in
-            [Status::unavailable("no quorum"), Status::resource_exhausted("try again"), Status::unknown("broken")]
-        {
+        let unread = api::not_yet("the cluster's records are not read yet");
+        let text = Chain(&refusal(&endpoint(), &unread)).to_string();
+        assert_eq!(text, "192.0.2.1:7836 cannot answer now: the cluster's records are not read yet");
+        let (no_quorum, busy) = (Status::unavailable("no quorum"), Status::resource_exhausted("try again"));
+        for busy in [unread, no_quorum, busy, Status::unknown("broken")] {
             assert_eq!(refusal(&endpoint(), &busy).round(), Round::Unanswered, "{busy}");
         }
         let silent = NotAnswered::Connect(endpoint(), io::ErrorKind::ConnectionRefused.into());

@@ -112,7 +112,7 @@ impl Methods for VpnMethods {
 impl From<NoNews> for Status {
     fn from(error: NoNews) -> Self {
         match error {
-            NoNews::Unread(_) | NoNews::Members => Self::unavailable(error.to_string()),
+            NoNews::Unread(_) | NoNews::Members => api::not_yet(error.to_string()),
             NoNews::NotMember => Self::permission_denied(error.to_string()),
         }
     }
@@ -121,7 +121,7 @@ impl From<NoNews> for Status {
 impl From<NotHandedOver> for Status {
     fn from(error: NotHandedOver) -> Self {
         match error {
-            NotHandedOver::Unread(_) | NotHandedOver::NotAdded => Self::unavailable(error.to_string()),
+            NotHandedOver::Unread(_) | NotHandedOver::NotAdded => api::not_yet(error.to_string()),
             NotHandedOver::NoCoordinator => Self::permission_denied(error.to_string()),
         }
     }

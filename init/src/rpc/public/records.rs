@@ -29,7 +29,7 @@ impl From<NoCoordinator> for Status {
 
 impl From<Unread> for Status {
     fn from(error: Unread) -> Self {
-        Self::failed_precondition(error.to_string())
+        api::not_yet(error.to_string())
     }
 }
 
@@ -39,7 +39,8 @@ impl From<NotGranted> for Status {
         match error {
             NotGranted::Denied(Denied::UnknownTicket | Denied::UnknownMachine) => Self::not_found(text),
             NotGranted::Denied(Denied::UnknownOwner) => Self::permission_denied(text),
-            NotGranted::Denied(_) | NotGranted::Unread(_) | NotGranted::OthersFirst => Self::failed_precondition(text),
+            NotGranted::Denied(_) => Self::failed_precondition(text),
+            NotGranted::Unread(_) | NotGranted::OthersFirst => api::not_yet(text),
             NotGranted::Busy => Self::resource_exhausted(text),
             NotGranted::Unanswered(_) => Self::unknown(text),
         }
@@ -155,7 +156,9 @@ mod tests {
             (tonic::Code::NotFound, "the cluster does not know this ticket; nothing was changed")
         );
         let (code, text) = shown(NotGranted::OthersFirst);
-        assert!(code == tonic::Code::FailedPrecondition && text.ends_with("nothing was changed; try again"), "{text}");
+        assert!(code == api::NOT_YET && text.ends_with("nothing was changed; try again"), "{text}");
+        assert_eq!(shown(NotGranted::Unread(Unread)).0, api::NOT_YET);
+        assert_eq!(Status::from(Unread).code(), api::NOT_YET);
         assert_eq!(Status::from(NoCoordinator).code(), tonic::Code::FailedPrecondition);
     }
 }
