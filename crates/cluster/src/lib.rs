@@ -14,11 +14,13 @@
 //! * [`members`]: etcd's members, and the next change of them.
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
+//! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
 
 pub mod decide;
 pub mod decision;
 pub mod denied;
+pub mod directory;
 pub mod key;
 pub mod members;
 pub mod peer;
