@@ -24,6 +24,8 @@ pub struct Membership {
     pub cold_start: ColdStart,
     /// SHA-256 of the config that made it: part of the proof of first contact.
     pub config: ConfigDigest,
+    /// The lowest version of a directory that it believes.
+    pub minimum_directory: u64,
     /// What its cluster's records say of it, too.
     pub recorded: Recorded,
 }
@@ -52,6 +54,7 @@ impl Membership {
             vpn_prefix: clear.vpn_prefix,
             cold_start: body.cold_start,
             config: body.config,
+            minimum_directory: body.minimum_directory,
             recorded: Recorded {
                 owner_recovery: body.owner_recovery,
                 disk: body.disk,
