@@ -2,7 +2,7 @@
 //! `cluster`'s; this room carries it out, over this machine's own etcd.
 //!
 //! ```text
-//!   etcd ──Reading, watch──► keep ──► view ──────────────────► API: lists
+//!   etcd ──Reading, watch──► keep ──► view, directory ───────► API: lists; whoever needs a directory
 //!     ▲                                │ propose
 //!     └──── transaction ◄── decide ◄───┴──── API: changes; the first machine's own record
 //! ```
@@ -10,6 +10,7 @@
 
 mod admit;
 pub(crate) mod ask;
+mod directory;
 mod first;
 mod keep;
 pub(crate) mod link;
@@ -30,19 +31,20 @@ use cluster::state::PeerVersion;
 use cluster::txn::Granted;
 use cluster::{Denied, View};
 use model::{MachineId, NodeName};
-use pki::{Identity, Profile, UnixTime};
+use pki::{Authority, Identity, Profile, UnixTime};
 use rustls::ClientConfig;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use crate::enrolment::Authorities;
+use crate::enrolment::{Authorities, Directories, MakeError};
 use crate::network::mesh::peers::Told;
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
 
+use directory::Signed;
 pub(crate) use first::First;
 use link::{Link, NoAnswer};
-pub(crate) use news::{NewsFor, NoNews};
+pub(crate) use news::{NewsFor, NoNews, Tells};
 pub(crate) use users::Error as UsersError;
 pub(crate) use users::known as etcd_users;
 
@@ -74,6 +76,8 @@ pub(crate) struct Records {
     first: Arc<First>,
     /// What is signed for machines that are let in.
     authorities: Arc<Authorities>,
+    /// Where this machine hears of directories: of its own, too.
+    directories: Directories,
 }
 
 /// What was seen of etcd, and since when nothing more was.
@@ -81,6 +85,8 @@ pub(crate) struct Records {
 struct Seen {
     /// None before everything was read once in this boot.
     view: Option<View>,
+    /// What that says of coordinators, signed.
+    directory: Option<Arc<Signed>>,
     /// None while the watch runs.
     lost: Option<UnixMillis>,
 }
@@ -88,6 +94,14 @@ struct Seen {
 impl Seen {
     fn is_kept(&self) -> bool {
         self.view.is_some() && self.lost.is_none()
+    }
+
+    /// Signs the directory anew where it says something else; that one.
+    fn renew(&mut self, authority: &Authority) -> Result<Option<Arc<Signed>>, MakeError> {
+        let Some(view) = &self.view else { return Ok(None) };
+        let renewed = directory::renewed(self.directory.as_deref(), view.state(), authority)?.map(Arc::new);
+        self.directory = renewed.clone().or_else(|| self.directory.take());
+        Ok(renewed)
     }
 }
 
@@ -153,7 +167,7 @@ impl Records {
     ///
     /// # Errors
     /// [`Error`] names the step.
-    pub(crate) fn of(authorities: &Arc<Authorities>, first: First) -> Result<Self, Error> {
+    pub(crate) fn of(authorities: &Arc<Authorities>, first: First, directories: Directories) -> Result<Self, Error> {
         let now = UnixTime::since_unix_epoch(clock::unix());
         let issued = authorities.etcd.issue_with_key(&Profile::EtcdMachineClient, now)?;
         let identity = Identity { chain: vec![issued.certificate.clone()], key: &issued.key };
@@ -167,6 +181,7 @@ impl Records {
             turn: Arc::default(),
             first: Arc::new(first),
             authorities: authorities.clone(),
+            directories,
         })
     }
 
@@ -232,6 +247,27 @@ impl Records {
     /// Keeps the copy up until that fails; begun again, it reads everything again.
     pub(crate) async fn keep(self) -> Result<(), keep::Lost> {
         keep::keep(&self).await
+    }
+
+    /// Where the coordinators are, as this one signed it.
+    ///
+    /// # Errors
+    /// [`Unread`].
+    pub(crate) fn directory(&self) -> Result<Vec<u8>, Unread> {
+        self.seen.borrow().directory.as_ref().map(|signed| signed.bytes.clone()).ok_or(Unread)
+    }
+
+    /// Shows what was seen, and signs what it says of coordinators if that is something else than before.
+    fn shows(&self, change: impl FnOnce(&mut Seen)) -> Result<(), MakeError> {
+        let mut renewed = Ok(None);
+        self.seen.send_modify(|seen| {
+            change(seen);
+            renewed = seen.renew(&self.authorities.cairn);
+        });
+        if let Some(signed) = renewed? {
+            self.directories.send_replace(Some(signed.bytes.clone()));
+        }
+        Ok(())
     }
 
     /// Answers a question about what was seen, and says since when it may be old. `question` must not come back here.

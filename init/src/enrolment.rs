@@ -14,6 +14,7 @@ mod join;
 mod member;
 mod perform;
 mod release;
+mod renew;
 mod vault;
 
 use std::convert::Infallible;
@@ -50,6 +51,7 @@ use create::Made;
 pub(crate) use create::{MakeError, sign};
 pub(crate) use member::{Authorities, Member};
 use perform::{Data, LocalPerformer};
+pub(crate) use renew::{Directories, Renewing};
 use vault::Keys;
 pub(crate) use vault::{LoadError, ROOT};
 
@@ -85,6 +87,8 @@ pub(crate) struct Enrolment {
     /// What a waiting machine is told: by whoever asks a cluster to let it in, or for its half. The API and a console will get
     /// theirs from [`Self::open`], too.
     answers: mpsc::Receiver<Answer>,
+    /// Where directories are told that somebody heard of.
+    directories: Directories,
     open: mpsc::Sender<Answer>,
 }
 
@@ -99,7 +103,16 @@ impl Enrolment {
         let esp = tasks::blocking(move || Esp::mount(&device)).await?;
         // One answer ends one wait.
         let (open, answers) = mpsc::channel(1);
-        Ok(Self { disk, board: board.clone(), children: children.clone(), esp, tpm: None, answers, open })
+        Ok(Self {
+            disk,
+            board: board.clone(),
+            children: children.clone(),
+            esp,
+            tpm: None,
+            answers,
+            open,
+            directories: Directories::default(),
+        })
     }
 
     /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the
@@ -177,12 +190,12 @@ impl Enrolment {
 
     /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
     pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
-        let (board, open) = (self.board.clone(), self.open.clone());
+        let (board, open, directories) = (self.board.clone(), self.open.clone(), self.directories.clone());
         let asks = async {
             let answer = if let Wait::LetIn(asker) = wait {
                 Some(Answer::Admission(Box::new(join::admission(asker, &board).await)))
             } else if let Some(keyless) = Keyless::of(wait, seal) {
-                release::answer(keyless, &board).await
+                release::answer(keyless, &board, &directories).await
             } else {
                 None
             };
@@ -275,10 +288,11 @@ impl Enrolment {
         let Prepared { plan, membership, keys } = prepared;
         member::tell(&membership, self.board.facts());
         let mut performer = self.performer(keys);
+        let renewing = Renewing::of(&membership, &self.esp, &self.directories);
         let performed = tasks::blocking(move || {
             let capped = plan.perform(&mut performer)?;
             let (data, kept) = performer.into_data();
-            Ok((Member::new(membership, kept, data), capped))
+            Ok((Member::new(membership, kept, renewing, data), capped))
         });
         performed.await
     }

@@ -59,11 +59,12 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
         root: Path::new(enrolment::ROOT),
         role: watch::Sender::new(None),
         records: api.context.coordinating(),
+        directories: member.renewing.directories(),
     };
     let mut services = Services::start(&children, vec![own::hears(&asker)])?;
     api.show(&services);
     api.tree.take(own::of_a_member(&board, &services, &data, node)).await?;
-    api.tree.take(vec![own::mesh(&mesh, &asker.told)]).await?;
+    api.tree.take(vec![own::mesh(&mesh, &asker.told), own::directory(&member.renewing)]).await?;
     let office = Office::new(&board, &services, &api.context, *member, asker);
     let mut shows = office.shows();
     office.begin().await?;

@@ -27,6 +27,8 @@ pub struct KeyReleased {
     pub time: UnixSeconds,
     /// The cluster's half of what opens the disk.
     pub key: ClusterKey,
+    /// Where the coordinators are by now, signed: whoever takes it verifies it.
+    pub directory: Vec<u8>,
 }
 
 impl From<KeyAsked> for wire::ReleaseKeyRequest {
@@ -53,16 +55,18 @@ impl TryFrom<wire::ReleaseKeyRequest> for KeyAsked {
 
 impl From<KeyReleased> for wire::ReleaseKeyResponse {
     fn from(released: KeyReleased) -> Self {
-        Self { time_unix_s: released.time.0, cluster_key: released.key.expose().to_vec() }
+        let KeyReleased { time, key, directory } = released;
+        Self { time_unix_s: time.0, cluster_key: key.expose().to_vec(), directory }
     }
 }
 
 impl TryFrom<wire::ReleaseKeyResponse> for KeyReleased {
     type Error = Malformed;
 
-    fn try_from(response: wire::ReleaseKeyResponse) -> Result<Self, Malformed> {
+    fn try_from(mut response: wire::ReleaseKeyResponse) -> Result<Self, Malformed> {
         let key = Secret::take(&mut fixed("cluster_key", &response.cluster_key)?);
-        Ok(Self { time: UnixSeconds(response.time_unix_s), key: ClusterKey(key) })
+        let directory = std::mem::take(&mut response.directory);
+        Ok(Self { time: UnixSeconds(response.time_unix_s), key: ClusterKey(key), directory })
     }
 }
 
@@ -86,9 +90,10 @@ mod tests {
     fn what_is_asked_for_and_given_crosses_the_wire() {
         let asked = KeyAsked { disk: DiskUuid(Uuid([1; 16])), generation: 2, level: Level::Encrypted };
         assert_eq!(wire::ReleaseKeyRequest::from(asked).try_into(), Ok(asked));
-        let released = KeyReleased { time: UnixSeconds(3), key: ClusterKey(Secret::take(&mut [4; 32])) };
+        let key = ClusterKey(Secret::take(&mut [4; 32]));
+        let released = KeyReleased { time: UnixSeconds(3), key, directory: vec![5] };
         let read = KeyReleased::try_from(wire::ReleaseKeyResponse::from(released)).expect("reads");
-        assert_eq!((read.time, read.key.expose()), (UnixSeconds(3), &[4; 32]));
+        assert_eq!((read.time, read.key.expose(), read.directory), (UnixSeconds(3), &[4; 32], vec![5]));
     }
 
     #[test]
@@ -107,7 +112,7 @@ mod tests {
         ] {
             assert_eq!(KeyAsked::try_from(request).map_err(|malformed| malformed.to_string()), Err(text.to_owned()));
         }
-        let short = wire::ReleaseKeyResponse { time_unix_s: 1, cluster_key: vec![4; 31] };
+        let short = wire::ReleaseKeyResponse { time_unix_s: 1, cluster_key: vec![4; 31], directory: vec![] };
         let refused = KeyReleased::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
         assert_eq!(refused, Err("field `cluster_key` has 31 bytes instead of 32".to_owned()));
     }

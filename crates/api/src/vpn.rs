@@ -35,11 +35,16 @@ pub struct Announced {
 
 /// One message of the stream of peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeersAnswer {
-    /// What there is to say of the others.
-    pub news: News,
-    /// What the asker is itself.
-    pub role: ClusterRole,
+pub enum PeersAnswer {
+    /// Of the machines.
+    News {
+        /// What there is to say of the others.
+        news: News,
+        /// What the asker is itself.
+        role: ClusterRole,
+    },
+    /// Where the coordinators are, signed: whoever takes it verifies it.
+    Directory(Vec<u8>),
 }
 
 /// What makes a coordinator of a machine.
@@ -144,8 +149,12 @@ impl TryFrom<wire::HandOverResponse> for HandedOver {
 }
 
 impl From<PeersAnswer> for wire::PeersResponse {
-    fn from(PeersAnswer { news, role }: PeersAnswer) -> Self {
+    fn from(answer: PeersAnswer) -> Self {
         use wire::peers_response::News as Wire;
+        let (news, role) = match answer {
+            PeersAnswer::News { news, role } => (news, role),
+            PeersAnswer::Directory(signed) => return Self { news: Some(Wire::Directory(signed)), coordinates: false },
+        };
         let news = match news {
             News::Nothing => Wire::Unchanged(wire::PeersUnchanged {}),
             News::Behind => Wire::Behind(wire::PeersBehind {}),
@@ -174,6 +183,7 @@ impl TryFrom<wire::PeersResponse> for PeersAnswer {
     fn try_from(answer: wire::PeersResponse) -> Result<Self, Malformed> {
         use wire::peers_response::News as Wire;
         let news = match present("news", answer.news)? {
+            Wire::Directory(signed) => return Ok(Self::Directory(signed)),
             Wire::Unchanged(_) => News::Nothing,
             Wire::Behind(_) => News::Behind,
             Wire::Whole(whole) => News::Whole {
@@ -192,7 +202,7 @@ impl TryFrom<wire::PeersResponse> for PeersAnswer {
             }
         };
         let role = if answer.coordinates { ClusterRole::Coordinator } else { ClusterRole::Node };
-        Ok(Self { news, role })
+        Ok(Self::News { news, role })
     }
 }
 
@@ -278,7 +288,7 @@ mod tests {
     }
 
     fn node(news: News) -> PeersAnswer {
-        PeersAnswer { news, role: ClusterRole::Node }
+        PeersAnswer::News { news, role: ClusterRole::Node }
     }
 
     fn handed_over() -> wire::HandOverResponse {
@@ -313,12 +323,12 @@ mod tests {
     /// Proves: M2
     #[test]
     fn every_kind_of_news_crosses_the_wire() {
-        for news in [News::Nothing, News::Behind, whole(), changed()] {
-            for role in [ClusterRole::Node, ClusterRole::Coordinator] {
-                let answer = PeersAnswer { news: news.clone(), role };
-                let bytes = wire::PeersResponse::from(answer.clone()).encode_to_vec();
-                assert_eq!(PeersAnswer::decode(&bytes), Ok(answer));
-            }
+        let roles = [ClusterRole::Node, ClusterRole::Coordinator];
+        let news = [News::Nothing, News::Behind, whole(), changed()];
+        let news = news.into_iter().flat_map(|news| roles.map(|role| PeersAnswer::News { news: news.clone(), role }));
+        for answer in news.chain([PeersAnswer::Directory(vec![1, 2])]) {
+            let bytes = wire::PeersResponse::from(answer.clone()).encode_to_vec();
+            assert_eq!(PeersAnswer::decode(&bytes), Ok(answer));
         }
         for known in [None, Some(NEW)] {
             assert_eq!(Option::<PeerVersion>::from(wire::PeersRequest::from(known)), known);

@@ -5,13 +5,12 @@ use cluster::peer::Peer;
 use cluster::record::{Cluster, Machine, UnixSeconds};
 use cluster::redeem::{Answer, MOST_PEERS};
 use cluster::state::{PeerVersion, State};
-use keys::directory::{Coordinator, Directory};
-use model::{Assignment, BadAssignment, ClusterRole, KubernetesRole, MachineId, PUBLIC_API_PORT};
+use model::{Assignment, BadAssignment, ClusterRole, KubernetesRole, MachineId};
 use pki::{Profile, PublicKey, UnixTime};
 use zeroize::Zeroizing;
 
 use super::{Records, Unread};
-use crate::enrolment::{self, LoadError, MakeError};
+use crate::enrolment::{self, LoadError};
 use crate::runtime::clock;
 
 /// Why an admitted machine cannot be given what it needs. It may ask again.
@@ -29,9 +28,6 @@ pub(crate) enum NotGiven {
     /// No certificate.
     #[error("issue the machine's certificate")]
     Issue(#[from] pki::IssueError),
-    /// No directory.
-    #[error("sign the directory")]
-    Sign(#[from] MakeError),
     /// No cluster key.
     #[error("derive the disk's cluster key")]
     ClusterKey(#[from] LoadError),
@@ -41,7 +37,6 @@ pub(crate) enum NotGiven {
 struct Recorded {
     machine: Machine,
     cluster: Cluster,
-    directory: Directory,
     peer_version: PeerVersion,
     peers: Vec<Peer>,
 }
@@ -53,7 +48,7 @@ impl Records {
     /// [`NotGiven`].
     pub(crate) async fn answer(&self, machine: MachineId) -> Result<Zeroizing<Vec<u8>>, NotGiven> {
         let recorded = self.read(|view, _| recorded(view.state(), &machine))?.ok_or(NotGiven::Gone)?;
-        let Recorded { machine, cluster, directory, peer_version, peers } = recorded;
+        let Recorded { machine, cluster, peer_version, peers } = recorded;
         let (now, authority) = (clock::unix(), &self.authorities.cairn);
         // Every machine begins as a node: what makes a coordinator is handed over once it is a member.
         let role = ClusterRole::Node;
@@ -62,8 +57,6 @@ impl Records {
         let profile = Profile::Machine { machine: machine.id(), cluster: cluster.id, role };
         let key = PublicKey::from_ed25519(machine.key.0);
         let certificate = authority.issue(&profile, &key, UnixTime::since_unix_epoch(now))?;
-        let unsigned = directory.unsigned();
-        let signature = enrolment::sign(authority, &unsigned.to_sign())?;
         let generation = machine.generations.newest();
         let answer = Answer {
             time: UnixSeconds(now.as_secs()),
@@ -78,7 +71,7 @@ impl Records {
             assignment,
             key_generation: generation,
             cluster_key: enrolment::cluster_key(cluster.id, machine.disk, generation).await?,
-            directory: unsigned.signed(signature),
+            directory: self.directory()?,
             peer_version,
             peers,
         };
@@ -86,20 +79,14 @@ impl Records {
     }
 }
 
-/// Where coordinators are, and whom the machine hears of first: them, then others.
+/// Whom the machine hears of first: coordinators, then others.
 fn recorded(state: &State, id: &MachineId) -> Option<Recorded> {
     let machine = state.machine(id).filter(|machine| machine.belongs())?.clone();
     let cluster = state.cluster()?.clone();
     let others = || state.machines().map(|(_, other)| other).filter(|other| other.belongs() && other.id() != *id);
-    let coordinators = || others().filter(|other| other.coordinates());
+    let coordinators = others().filter(|other| other.coordinates());
     let nodes = others().filter(|other| !other.coordinates());
-    let peers = coordinators().chain(nodes).take(MOST_PEERS).map(Peer::of).collect();
+    let peers = coordinators.chain(nodes).take(MOST_PEERS).map(Peer::of).collect();
     let peer_version = state.peer_version();
-    let coordinator = |machine: &Machine| Coordinator {
-        machine: machine.id(),
-        endpoints: machine.endpoints.reported.iter().map(|it| it.with_port(PUBLIC_API_PORT).to_string()).collect(),
-    };
-    let coordinators = coordinators().map(coordinator).collect();
-    let directory = Directory { cluster: cluster.id, version: peer_version.revision, coordinators };
-    Some(Recorded { machine, cluster, directory, peer_version, peers })
+    Some(Recorded { machine, cluster, peer_version, peers })
 }

@@ -2,7 +2,7 @@
 //! and what it is to be itself; when that one is silent, from another. Decides nothing: what is heard is told.
 //!
 //! ```text
-//!   whom it knows, by address ─► connect ─► Announce ─► Peers: news ─► Told, and DATA
+//!   whom it knows, by address ─► connect ─► Announce ─► Peers: news ─► Told, and DATA; directories
 //!        ▲  pause                   └ no coordinator, or silent for 15 s: the next one
 //!        └── nobody answered ───────┘
 //! ```
@@ -57,6 +57,8 @@ pub(crate) struct Asker {
     pub(crate) role: watch::Sender<Option<ClusterRole>>,
     /// Its own records, while it coordinates: as long as they are kept up, nobody is asked.
     pub(crate) records: watch::Receiver<Option<Records>>,
+    /// Who is told of directories, which are not believed here.
+    pub(crate) directories: watch::Sender<Option<Vec<u8>>>,
 }
 
 /// Why nobody can be asked.
@@ -274,7 +276,14 @@ impl Asker {
         Ok(endpoints)
     }
 
-    async fn take(&self, PeersAnswer { news, role }: PeersAnswer) -> Result<(), Left> {
+    async fn take(&self, answer: PeersAnswer) -> Result<(), Left> {
+        let (news, role) = match answer {
+            PeersAnswer::News { news, role } => (news, role),
+            PeersAnswer::Directory(signed) => {
+                self.directories.send_replace(Some(signed));
+                return Ok(());
+            }
+        };
         let kept = match news {
             // What it says of this machine may be old, too.
             News::Behind => return Err(Left::Behind),

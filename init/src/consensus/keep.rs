@@ -14,7 +14,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
-use super::{NotGranted, Records, Seen, members};
+use super::{NotGranted, Records, members};
+use crate::enrolment::MakeError;
 use crate::runtime::clock;
 
 /// How often the audit is looked at: it grows by a line for each change, and each key that is given out.
@@ -38,6 +39,9 @@ pub(crate) enum Lost {
     /// etcd has forgotten what came next, or has no leader.
     #[error("the watch of the cluster's records ended: {0}")]
     Ended(String),
+    /// Its directory cannot be signed.
+    #[error("sign the directory")]
+    Sign(#[from] MakeError),
     /// The first machine cannot write what it created, or this one what it is.
     #[error("write this machine's record")]
     Write(#[source] NotGranted),
@@ -64,7 +68,7 @@ pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
     let view = read(records).await?;
     let (revision, empty) = (view.revision(), view.state().version().is_none());
     let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
-    records.seen.send_replace(Seen { view: Some(view), lost: None });
+    records.shows(|seen| (seen.view, seen.lost) = (Some(view), None))?;
     let _fresh = Fresh(records);
     tracing::info!(revision, "the cluster's records are read");
     // Beside each other: what is written here is seen by the watch.
@@ -86,12 +90,13 @@ async fn follow(records: &Records, mut told: Streaming<WatchResponse>) -> Result
             Watched::Lost { reason } => return Err(Lost::Ended(reason)),
             Watched::Changes { changes, revision } => {
                 let mut taken = Ok(());
-                records.seen.send_modify(|seen| {
+                let shown = records.shows(|seen| {
                     if let Some(view) = &mut seen.view {
                         taken = view.take(changes, revision);
                     }
                 });
                 taken?;
+                shown?;
             }
         }
     }

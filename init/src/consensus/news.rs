@@ -2,6 +2,7 @@
 //! though there are none, so that the other side knows that somebody is there. What is news is said by `cluster::peers`.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::peers::News;
@@ -10,6 +11,7 @@ use model::{ClusterRole, MachineId};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::directory::Signed;
 use super::{Seen, Unread};
 
 /// Whoever hears nothing for three times as long asks another coordinator.
@@ -29,19 +31,30 @@ pub(crate) enum NoNews {
     NotMember,
 }
 
-/// What one machine is told.
+/// What a machine is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tells {
+    /// Of the others.
+    News(News),
+    /// Where the coordinators are, signed.
+    Directory(Vec<u8>),
+}
+
+/// What one machine is told, one after the other.
 #[derive(Debug)]
 pub(crate) struct NewsFor {
     seen: watch::Receiver<Seen>,
     machine: MachineId,
     known: Option<PeerVersion>,
+    /// The directory that it was told of.
+    directory: Option<Arc<Signed>>,
     /// Nothing was said yet: it is said at once that somebody is there.
     silent: bool,
 }
 
 impl NewsFor {
     pub(super) fn begin(seen: watch::Receiver<Seen>, machine: MachineId, known: Option<PeerVersion>) -> Self {
-        Self { seen, machine, known, silent: true }
+        Self { seen, machine, known, directory: None, silent: true }
     }
 
     /// Whether the machine belongs, by its record as it is seen now.
@@ -71,42 +84,50 @@ impl NewsFor {
     ///
     /// # Errors
     /// [`NoNews`] for a machine that belongs no longer.
-    pub(crate) async fn next(&mut self) -> Result<News, NoNews> {
+    pub(crate) async fn next(&mut self) -> Result<Tells, NoNews> {
         let mut alive = pin!(sleep(if self.silent { Duration::ZERO } else { ALIVE }));
         self.silent = false;
         loop {
             self.seen.mark_unchanged();
             self.may_hear()?;
+            if let Some(signed) = self.newer_directory() {
+                return Ok(Tells::Directory(signed));
+            }
             let news = self.seen.borrow().view.as_ref().ok_or(Unread)?.state().news(self.known);
             if news != News::Nothing {
                 self.known = news.version().or(self.known);
-                return Ok(news);
+                return Ok(Tells::News(news));
             }
             tokio::select! {
-                () = &mut alive => return Ok(News::Nothing),
+                () = &mut alive => return Ok(Tells::News(News::Nothing)),
                 changed = self.seen.changed() => changed.map_err(|_ended| Unread)?,
             }
         }
     }
+
+    /// One that it was not told of.
+    fn newer_directory(&mut self) -> Option<Vec<u8>> {
+        let seen = self.seen.borrow().directory.clone()?;
+        if self.directory.as_ref().is_some_and(|told| Arc::ptr_eq(told, &seen)) {
+            return None;
+        }
+        Some(self.directory.insert(seen).bytes.clone())
+    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod fixture {
+    //! Records as tests have them.
+
     use std::collections::BTreeSet;
 
-    use cluster::View;
-    use cluster::key::Key;
-    use cluster::members::{Members, Voter};
     use cluster::record::{Admission, Endpoints, Generations, Machine, Release, Standing, Times, UnixSeconds};
-    use cluster::state::{Change, KeyValue};
     use model::{
         BootClass, ClusterRole, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, RootHash, Uuid, VPN_PREFIX,
         VpnPubKey,
     };
 
-    use super::*;
-
-    fn machine(n: u8, standing: Standing) -> Machine {
+    pub(crate) fn machine(n: u8, standing: Standing) -> Machine {
         Machine {
             key: MachinePubKey([n; 32]),
             name: NodeName::derived(keys::identity::machine_id(&[n; 32])),
@@ -132,6 +153,21 @@ mod tests {
             },
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::View;
+    use cluster::key::Key;
+    use cluster::members::{Members, Voter};
+    use cluster::record::{Machine, Standing, UnixSeconds};
+    use cluster::state::{Change, KeyValue};
+    use model::ClusterRole;
+
+    use super::fixture::machine;
+    use super::*;
+
+    const NOTHING: Result<Tells, NoNews> = Ok(Tells::News(News::Nothing));
 
     fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
         KeyValue { key: Key::Machine(machine.id()).bytes(), value: machine.encode(), mod_revision }
@@ -142,7 +178,7 @@ mod tests {
         let two = [(1, 1), (2, 2)].map(|(n, revision)| put(&machine(n, Standing::Admitted), revision));
         let mut view = View::read(two, 2).expect("our own");
         view.see(members(&[9]));
-        let sender = watch::Sender::new(Seen { view: Some(view), lost: None });
+        let sender = watch::Sender::new(Seen { view: Some(view), ..Seen::default() });
         let known = known.map(|revision| PeerVersion { recoveries: 0, revision });
         let news = NewsFor::begin(sender.subscribe(), machine(1, Standing::Admitted).id(), known);
         (sender, news)
@@ -165,14 +201,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_machine_hears_all_then_each_change_and_in_between_that_somebody_is_there() {
         let (seen, mut news) = seen(None);
-        assert!(matches!(news.next().await, Ok(News::Whole { peers, .. }) if peers.len() == 2));
+        assert!(matches!(news.next().await, Ok(Tells::News(News::Whole { peers, .. })) if peers.len() == 2));
         let began = tokio::time::Instant::now();
-        assert_eq!(news.next().await, Ok(News::Nothing));
+        assert_eq!(news.next().await, NOTHING);
         assert_eq!(began.elapsed(), ALIVE);
         change(&seen, &machine(3, Standing::Admitted), 3);
         let heard = news.next().await;
-        assert!(matches!(heard, Ok(News::Changed { peers, .. }) if peers.len() == 1), "once, and only what is new");
-        assert_eq!((news.next().await, began.elapsed()), (Ok(News::Nothing), ALIVE * 2));
+        assert!(
+            matches!(heard, Ok(Tells::News(News::Changed { peers, .. })) if peers.len() == 1),
+            "once, and only what is new"
+        );
+        assert_eq!((news.next().await, began.elapsed()), (NOTHING, ALIVE * 2));
     }
 
     /// Proves: M2
@@ -180,9 +219,21 @@ mod tests {
     async fn who_knows_all_is_answered_at_once_and_who_knows_more_is_told_so() {
         let began = tokio::time::Instant::now();
         let (_seen, mut news) = seen(Some(2));
-        assert_eq!((news.next().await, began.elapsed()), (Ok(News::Nothing), Duration::ZERO));
+        assert_eq!((news.next().await, began.elapsed()), (NOTHING, Duration::ZERO));
         let (_seen, mut news) = seen(Some(3));
-        assert_eq!((news.next().await, began.elapsed()), (Ok(News::Behind), Duration::ZERO));
+        assert_eq!((news.next().await, began.elapsed()), (Ok(Tells::News(News::Behind)), Duration::ZERO));
+    }
+
+    /// Proves: D11
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_hears_of_a_directory_first_and_then_of_each_that_is_another() {
+        let (seen, mut news) = seen(Some(2));
+        let signed = |byte| Some(Arc::new(Signed::of(vec![], vec![byte])));
+        seen.send_modify(|seen| seen.directory = signed(1));
+        assert_eq!(news.next().await, Ok(Tells::Directory(vec![1])));
+        assert_eq!(news.next().await, NOTHING, "once");
+        seen.send_modify(|seen| seen.directory = signed(2));
+        assert_eq!((news.next().await, news.next().await), (Ok(Tells::Directory(vec![2])), NOTHING));
     }
 
     /// Who does not know etcd's members would tell a coordinator that it is none.
@@ -208,7 +259,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_machine_that_is_removed_hears_nothing_more() {
         let (seen, mut news) = seen(Some(2));
-        assert_eq!((news.may_hear(), news.next().await), (Ok(()), Ok(News::Nothing)));
+        assert_eq!((news.may_hear(), news.next().await), (Ok(()), NOTHING));
         let mut gone = machine(1, Standing::Removed);
         gone.times.removed = Some(UnixSeconds(9));
         change(&seen, &gone, 3);

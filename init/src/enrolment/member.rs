@@ -8,6 +8,7 @@ use keys::identity::Identity;
 use model::{Assignment, ClusterRole, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, VpnPrivKey};
 use pki::{Authority, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
 
+use super::renew::Renewing;
 use super::vault::Kept;
 use crate::facts::{Facts, Names};
 use crate::runtime::clock;
@@ -48,6 +49,8 @@ pub(crate) struct Member {
     /// What its seal says for the cluster's records.
     pub(crate) recorded: Recorded,
     pub(crate) cold_start: ColdStart,
+    /// What keeps its directory.
+    pub(crate) renewing: Renewing,
     pub(crate) data: Mounted,
 }
 
@@ -67,7 +70,7 @@ impl Authorities {
 
 impl Member {
     /// From what its seal says and what its data partition keeps.
-    pub(super) fn new(membership: Membership, kept: Kept, data: Mounted) -> Self {
+    pub(super) fn new(membership: Membership, kept: Kept, renewing: Renewing, data: Mounted) -> Self {
         let Kept { assignment, authorities, joined, vpn, first_contact } = kept;
         Self {
             identity: membership.identity,
@@ -80,6 +83,7 @@ impl Member {
             first_contact: first_contact.map(|secret| (secret, membership.config)),
             recorded: membership.recorded,
             cold_start: membership.cold_start,
+            renewing,
             data,
         }
     }

@@ -6,6 +6,7 @@
 
 use api::MilestoneKind;
 use enrol::plan::{Effect, HeaderCopy, Performer, Step};
+use enrol::renewal;
 use enrol::wait::Layer;
 use keys::header::State;
 use keys::pair::{File, SLOT_BYTES};
@@ -145,6 +146,11 @@ impl LocalPerformer {
             Data::Closed | Data::Mapped(_) | Data::Mounted(_) => unreachable!("a plan loads the keys before its cap"),
         }
     }
+}
+
+/// Overwrites the slot of the directory's pair that is not the one the machine has.
+pub(super) fn renew(esp: &Esp, write: &renewal::Write) -> Result<(), esp::Error> {
+    esp.write_slot(File::Directory, write.slot(), write.bytes())
 }
 
 impl Performer for LocalPerformer {

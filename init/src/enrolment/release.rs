@@ -7,16 +7,18 @@ use enrol::join::pace::Round;
 use enrol::release::Keyless;
 use keys::data_key::OpenError;
 use keys::endpoint::Endpoint;
+use keys::pair::SLOT_BYTES;
 use model::Chain;
 use pki::{CertificateDer, PublicKey};
 
+use super::Directories;
 use super::ask::{self, Asks, Ends, NotAnswered, Shown};
 use crate::runtime::clock::{self, Floor};
 use crate::shown::board::Board;
 
 const SHOWN: Shown = Shown { step: "ask for the key", failed: "no key from the cluster" };
-/// A time and a key.
-const MOST_ANSWER_BYTES: usize = 128;
+/// A time, a key, and a directory that fits its file.
+const MOST_ANSWER_BYTES: usize = 128 + SLOT_BYTES;
 
 /// Why one coordinator did not give the key.
 #[derive(Debug, thiserror::Error)]
@@ -42,13 +44,15 @@ impl Ends for NotReleased {
 }
 
 /// Asks until a coordinator gives the half that opens the disk. None where the machine knows nobody to ask.
-pub(super) async fn answer(keyless: Keyless<'_>, board: &Board) -> Option<Answer> {
+/// `directories` are told of the directory that comes with it.
+pub(super) async fn answer(keyless: Keyless<'_>, board: &Board, directories: &Directories) -> Option<Answer> {
     let (authority, coordinators) = known(keyless, board)?;
     let identity = keyless.identity();
     let asks = Asks { cluster: identity.holder.cluster, authority: authority.pin(), key: &identity.key };
-    let (answer, time) =
+    let Given { answer, time, directory } =
         ask::first(&coordinators, board, SHOWN, async |endpoint| ask(asks, keyless, endpoint).await).await;
     clock::not_before(Floor::Cluster(time));
+    directories.send_replace(Some(directory));
     Some(answer)
 }
 
@@ -65,16 +69,26 @@ fn known(keyless: Keyless<'_>, board: &Board) -> Option<(PublicKey, Vec<Endpoint
     (!coordinators.is_empty()).then_some((authority, coordinators))
 }
 
-/// Asks one coordinator, once: the half, and the cluster's time.
-async fn ask(asks: Asks<'_>, keyless: Keyless<'_>, endpoint: &Endpoint) -> Result<(Answer, u64), NotReleased> {
+/// What one coordinator gave.
+struct Given {
+    /// The half, which fits.
+    answer: Answer,
+    /// The cluster's time.
+    time: u64,
+    /// Not believed yet.
+    directory: Vec<u8>,
+}
+
+/// Asks one coordinator, once.
+async fn ask(asks: Asks<'_>, keyless: Keyless<'_>, endpoint: &Endpoint) -> Result<Given, NotReleased> {
     let asked = KeyAsked { disk: keyless.disk(), generation: keyless.generation(), level: keyless.level() };
     let session = asks.connect(endpoint).await?;
     let response = session
         .call(MOST_ANSWER_BYTES, async |client| client.release_key(api::wire::ReleaseKeyRequest::from(asked)).await);
     let unread = |error| NotReleased::Answer(endpoint.clone(), error);
-    let KeyReleased { time, key } = response.await?.try_into().map_err(unread)?;
+    let KeyReleased { time, key, directory } = response.await?.try_into().map_err(unread)?;
     let answer = keyless.answer(key).map_err(|error| NotReleased::Half(endpoint.clone(), error))?;
-    Ok((answer, time.0))
+    Ok(Given { answer, time: time.0, directory })
 }
 
 #[cfg(test)]

@@ -78,19 +78,24 @@ impl Esp {
     /// # Errors
     /// [`Error::Read`]: what is there and cannot be read is not taken for absent.
     pub(crate) fn read(&self) -> Result<Files, Error> {
-        let slots = |file: pair::File| -> Result<Slots, Error> {
-            let [first, second] = file.paths();
-            let slot = |path| Ok(bounded(&self.place.join(path), SLOT_BYTES)?.unwrap_or_default());
-            Ok(Slots([slot(first)?, slot(second)?]))
-        };
         Ok(Files {
-            seal: slots(pair::File::Seal)?,
-            share: slots(pair::File::Share)?,
-            directory: slots(pair::File::Directory)?,
-            record: slots(pair::File::Record)?,
+            seal: self.slots(pair::File::Seal)?,
+            share: self.slots(pair::File::Share)?,
+            directory: self.slots(pair::File::Directory)?,
+            record: self.slots(pair::File::Record)?,
             config: bounded(&self.place.join(CONFIG_PATH), MOST_CONFIG_BYTES)?,
             fw_cfg: bounded(&Path::new(FW_CFG).join(CONFIG_FW_CFG).join("raw"), MOST_CONFIG_BYTES)?,
         })
+    }
+
+    /// Reads both slots of a pair.
+    ///
+    /// # Errors
+    /// [`Error::Read`], as above.
+    pub(crate) fn slots(&self, file: pair::File) -> Result<Slots, Error> {
+        let [first, second] = file.paths();
+        let slot = |path| Ok(bounded(&self.place.join(path), SLOT_BYTES)?.unwrap_or_default());
+        Ok(Slots([slot(first)?, slot(second)?]))
     }
 
     /// Overwrites one slot of a pair, durably.

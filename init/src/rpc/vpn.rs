@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status};
 
 use super::access::Methods;
 use super::{Callers, Front};
-use crate::consensus::{NewsFor, NoNews, NotHandedOver, Records};
+use crate::consensus::{NewsFor, NoNews, NotHandedOver, Records, Tells};
 use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
@@ -185,8 +185,8 @@ fn told(mut news: NewsFor) -> Pin<Box<dyn Stream<Item = Result<wire::PeersRespon
     let telling = tasks::spawn(async move {
         loop {
             let next = news.next().await;
-            let last = !matches!(next, Ok(News::Nothing | News::Whole { .. } | News::Changed { .. }));
-            let answer = next.and_then(|said| Ok(PeersAnswer { news: said, role: news.role()? }.into()));
+            let last = matches!(next, Ok(Tells::News(News::Behind)) | Err(_));
+            let answer = next.and_then(|tells| answer(tells, &news)).map(wire::PeersResponse::from);
             let answer = answer.map_err(Status::from);
             if sender.send(answer).await.is_err() || last {
                 return;
@@ -197,4 +197,11 @@ fn told(mut news: NewsFor) -> Pin<Box<dyn Stream<Item = Result<wire::PeersRespon
         let _lives_as_long_as_the_stream = &telling;
         answer
     }))
+}
+
+fn answer(tells: Tells, of: &NewsFor) -> Result<PeersAnswer, NoNews> {
+    Ok(match tells {
+        Tells::News(news) => PeersAnswer::News { news, role: of.role()? },
+        Tells::Directory(signed) => PeersAnswer::Directory(signed),
+    })
 }

@@ -171,7 +171,7 @@ impl Office {
     ) -> Result<(), Error> {
         let Shared { board, services, context, member, asker, shows, held } = &*self.0;
         let identity = Arc::new(authorities.coordinator(&member.identity)?);
-        let records = Records::of(&authorities, First::of(member, board.facts()))?;
+        let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
         let plan = Arc::new(Plan {
             node: identity.name.clone(),
             cluster: identity.holder.cluster,

@@ -11,6 +11,7 @@ use super::office::Office;
 use crate::consensus::Records;
 use crate::consensus::ask::{self, Asker};
 use crate::control;
+use crate::enrolment::Renewing;
 use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::{self, Told};
 use crate::runtime::child::Children;
@@ -57,6 +58,12 @@ pub(super) fn mesh(mesh: &Mesh, told: &Told) -> Unit {
 pub(super) fn tells(records: &Records, told: &Told) -> Unit {
     let (records, told) = (records.clone(), told.clone());
     Unit::task("cluster.peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
+}
+
+/// Keeps the newest directory that is heard of on the ESP.
+pub(super) fn directory(renewing: &Renewing) -> Unit {
+    let renewing = renewing.clone();
+    Unit::task("directory", Ends::Never, Run::task(move || renewing.clone().keep()))
 }
 
 /// Announces the machine to a coordinator and hears of the others, where it has no records of its own. It is stopped before

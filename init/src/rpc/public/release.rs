@@ -30,12 +30,13 @@ pub(super) async fn release(
     let (Granted::ClusterKey { machine, disk, generation }, Some(cluster)) = (granted, cluster) else {
         return Err(Status::internal("a machine asked for its key, and something else was granted"));
     };
+    let directory = records.directory()?;
     let key = enrolment::cluster_key(cluster, disk, generation).await.map_err(|error| {
         tracing::error!(%machine, error = %Chain(&error), "a key that may be released cannot be derived");
         Status::unavailable(format!("the key cannot be derived: {}; ask again", Chain(&error)))
     })?;
     tracing::info!(%machine, %disk, generation, level = %asked.level, "a key is released");
-    Ok(KeyReleased { time: UnixSeconds(clock::unix().as_secs()), key })
+    Ok(KeyReleased { time: UnixSeconds(clock::unix().as_secs()), key, directory })
 }
 
 /// Who asks is who the connection proved, whatever is asked for.
