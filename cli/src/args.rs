@@ -54,6 +54,14 @@ pub(crate) struct Global {
     )]
     pub machine: Option<NodeName>,
 
+    /// The machine that carries what is said to the one that is meant, when
+    /// nobody else leads there; --address is then its own
+    #[arg(
+        long, global = true, value_name = "NAME", help_heading = HEADING, value_parser = machine_name,
+        requires = "machine", add = ArgValueCandidates::new(complete::machines),
+    )]
+    pub through: Option<NodeName>,
+
     /// Where the machine's public API is, when it is elsewhere than last seen
     #[arg(long, global = true, value_name = "HOST[:PORT]", help_heading = HEADING)]
     pub address: Option<Address>,

@@ -17,14 +17,15 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use api::UnixMillis;
+use ::cluster::record::Standing;
+use api::{ListedMachine, UnixMillis};
 use model::{KubernetesRole, NodeName};
 use tokio::time::{sleep, timeout};
 
 use crate::args::{Cli, Command, Global};
 use crate::clock::{self, Deadline};
 use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
-use crate::machine::{Address, BadAddress, CallError, ContactError, Expected, Session, SessionError, meet};
+use crate::machine::{Address, BadAddress, CallError, ContactError, DialError, Expected, Session, SessionError, meet};
 use crate::screen::{self, Format};
 use crate::store::{BadClusterName, ClusterName, ClusterRecord, MachineRecord, Pins, Store, StoreError};
 use crate::virtual_machine::runs;
@@ -92,6 +93,8 @@ pub(crate) struct Context {
     pub cluster: Option<ClusterName>,
     /// The machine named on the command line.
     pub machine: Option<NodeName>,
+    /// The machine through which the other one is to be reached, where one was named.
+    pub through: Option<NodeName>,
     /// The address named on the command line.
     pub address: Option<Address>,
     /// How answers are written.
@@ -122,6 +125,12 @@ pub(crate) enum OpenError {
     /// An attempt that was given up to make room for the next.
     #[error("the machine does not answer within {} s", .0.as_secs())]
     Silent(Duration),
+    /// Neither this host nor the machine that was asked knows one of that name.
+    #[error("neither this host nor {asked} knows a machine `{name}`")]
+    Unknown { name: NodeName, asked: String },
+    /// Nobody carries a first contact: the machine has no name to be called by yet.
+    #[error("{called} has not met its owner yet")]
+    NotMet { called: String },
     /// It is a virtual machine of this host, and does not run.
     #[error("{called} is off")]
     Off { called: String, start: String },
@@ -163,11 +172,18 @@ impl OpenError {
             Self::Met(error) => error.may_pass(),
             Self::Store(_)
             | Self::NoAddress { .. }
+            | Self::Unknown { .. }
+            | Self::NotMet { .. }
             | Self::Address(_)
             | Self::Session(_)
             | Self::Off { .. }
             | Self::NetworkEnded { .. } => false,
         }
+    }
+
+    /// Whether nobody answers where the machine should be.
+    const fn is_unreached(&self) -> bool {
+        matches!(self, Self::Session(SessionError::Dial(DialError::Connect { .. } | DialError::Silent { .. })))
     }
 
     fn inner(&self) -> Option<&dyn Advice> {
@@ -178,7 +194,12 @@ impl OpenError {
             Self::Session(error) => Some(error),
             Self::Call(error) => Some(error),
             Self::Met(error) => Some(&**error),
-            Self::NoAddress { .. } | Self::Silent(_) | Self::Off { .. } | Self::NetworkEnded { .. } => None,
+            Self::NoAddress { .. }
+            | Self::Unknown { .. }
+            | Self::NotMet { .. }
+            | Self::Silent(_)
+            | Self::Off { .. }
+            | Self::NetworkEnded { .. } => None,
         }
     }
 }
@@ -188,6 +209,7 @@ impl Advice for OpenError {
         match (self, self.inner()) {
             (_, Some(inner)) => inner.code(),
             (Self::Silent(_) | Self::Off { .. } | Self::NetworkEnded { .. }, None) => Code::Unreachable,
+            (Self::Unknown { .. }, None) => Code::NotFound,
             (_, None) => Code::Usage,
         }
     }
@@ -204,6 +226,8 @@ impl Advice for OpenError {
         match (self, self.inner()) {
             (_, Some(inner)) => inner.next(),
             (Self::Off { start, .. } | Self::NetworkEnded { start, .. }, None) => Some(start.clone()),
+            (Self::Unknown { .. }, None) => Some("see which there are: cairnctl machine list".to_owned()),
+            (Self::NotMet { .. }, None) => Some("call it once at its own address, without --through".to_owned()),
             (Self::Silent(_), None) => Some("see whether the machine runs: cairnctl cluster list".to_owned()),
             (_, None) => Some("say where it is: --address HOST (the machine's screen shows its addresses)".to_owned()),
         }
@@ -214,8 +238,8 @@ impl Context {
     /// That of the person whose environment this is.
     fn of_user(global: Global) -> Result<Self, StoreError> {
         let store = Store::of_user(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))?;
-        let Global { cluster, machine, address, output: format } = global;
-        Ok(Self { store, cluster, machine, address, format })
+        let Global { cluster, machine, through, address, output: format } = global;
+        Ok(Self { store, cluster, machine, through, address, format })
     }
 
     /// The cluster that is meant.
@@ -228,13 +252,13 @@ impl Context {
     pub(crate) fn meant(&self) -> Result<Meant, StoreError> {
         let record = self.cluster()?;
         let at = record.meant(self.machine.as_ref())?;
-        Ok(Meant { record, at })
+        Ok(Meant { record, who: Who::Known(at) })
     }
 
     /// The same context, with a machine that was not named on the command line.
     pub(crate) fn about(&self, cluster: &ClusterName, machine: &NodeName) -> Self {
         let (cluster, machine) = (Some(cluster.clone()), Some(machine.clone()));
-        Self { store: self.store.clone(), cluster, machine, address: None, format: self.format }
+        Self { store: self.store.clone(), cluster, machine, through: None, address: None, format: self.format }
     }
 
     /// The same with a cluster that the command itself may name; naming it twice is fine, naming two is not.
@@ -252,21 +276,70 @@ impl Context {
 
     /// Where a machine is: as said on the command line, else as last seen.
     pub(crate) fn address(&self, meant: &Meant) -> Result<Address, OpenError> {
-        match (&self.address, &meant.machine().address) {
+        match (&self.address, meant.known().and_then(|machine| machine.address.as_ref())) {
             (Some(address), _) => Ok(address.clone()),
             (None, Some(address)) => Ok(address.parse()?),
             (None, None) => Err(OpenError::NoAddress { called: meant.called() }),
         }
     }
 
-    /// The session a command works with. Makes first contact if it was not made yet.
+    /// The session a command works with. Makes first contact if it was not made yet. A machine that does not answer is reached
+    /// through another one of its cluster, and one that was named is the only way.
     pub(crate) async fn open(&self) -> Result<(Session, Meant), OpenError> {
+        if let Some(through) = &self.through {
+            let name = self.cluster()?.name;
+            let carries = Self { address: self.address.clone(), ..self.about(&name, through) };
+            return self.beyond(&carries).await;
+        }
+        let unreached = match self.directly().await {
+            Err(error) if error.is_unreached() && self.address.is_none() => error,
+            opened => return opened,
+        };
+        let meant = self.meant()?;
+        let cluster = |machine: &MachineRecord| machine.pins().map(|pins| pins.cluster);
+        let others = meant.record.machines().iter().filter(|other| {
+            Some(&other.name) != meant.known().map(|machine| &machine.name)
+                && cluster(other).is_some()
+                && cluster(other) == meant.known().and_then(cluster)
+        });
+        for other in others {
+            if let Ok(opened) = self.beyond(&self.about(&meant.record.name, &other.name)).await {
+                return Ok(opened);
+            }
+        }
+        Err(unreached)
+    }
+
+    /// The machine that is meant, reached through that of `carries`. One that is not known here is known to its cluster.
+    async fn beyond(&self, carries: &Self) -> Result<(Session, Meant), OpenError> {
+        let (mut session, through) = carries.directly().await?;
+        let record = through.record.clone();
+        let carried_by = through.pins().expect("a session is opened with a machine that is pinned");
+        let who = match (&self.machine, record.meant(self.machine.as_ref())) {
+            (_, Ok(at)) => Who::Known(at),
+            (None, Err(error)) => return Err(StoreError::from(error).into()),
+            (Some(name), Err(_)) => {
+                let listed = session.machines().await?.rows;
+                let of_that_name = |row: &ListedMachine| row.name == name.as_str() && row.standing != Standing::Removed;
+                let row = listed.into_iter().find(of_that_name);
+                let row = row.ok_or_else(|| OpenError::Unknown { name: name.clone(), asked: through.called() })?;
+                Who::Listed(name.clone(), Pins { machine: row.id, ..carried_by })
+            }
+        };
+        let meant = Meant { record, who };
+        let pins = meant.pins().ok_or_else(|| OpenError::NotMet { called: meant.called() })?;
+        let session = session.beyond(meant.name(), &pins, &self.store.owner()?).await?;
+        Ok((session, meant))
+    }
+
+    /// The session with the machine itself, at its own address.
+    async fn directly(&self) -> Result<(Session, Meant), OpenError> {
         let mut meant = self.meant()?;
         let address = self.address(&meant)?;
         if self.address.is_none() {
             self.is_there(&meant)?;
         }
-        match meant.machine().pins() {
+        match meant.pins() {
             Some(pins) => self.open_pinned(meant, &address, &pins).await,
             None => {
                 let pins = self.contact(&mut meant, &address).await?;
@@ -279,10 +352,8 @@ impl Context {
     /// Refuses a virtual machine that does not run, or that nothing leads to: somebody else may have the port by now.
     /// Where that cannot be found out, its answer shows it.
     fn is_there(&self, meant: &Meant) -> Result<(), OpenError> {
-        let (name, machine) = (&meant.record.name, meant.machine());
-        if machine.virtual_machine.is_none() {
-            return Ok(());
-        }
+        let name = &meant.record.name;
+        let Some(machine) = meant.known().filter(|machine| machine.virtual_machine.is_some()) else { return Ok(()) };
         let (called, start) = (meant.called(), format!("cairnctl cluster start {name}"));
         if matches!(runs(&self.store.machine_directory(name, &machine.name)), Ok(false)) {
             return Err(OpenError::Off { called, start });
@@ -295,7 +366,7 @@ impl Context {
 
     async fn open_pinned(&self, meant: Meant, address: &Address, pins: &Pins) -> Result<(Session, Meant), OpenError> {
         let mut meant = meant;
-        let (cluster, machine) = (meant.record.name.clone(), meant.machine().name.clone());
+        let (cluster, machine) = (meant.record.name.clone(), meant.name().clone());
         let owner = self.store.owner()?;
         let mut session = Session::open(address, pins, &owner).await?;
         if self.store.first_contact(&cluster, &machine).is_ok() {
@@ -308,10 +379,13 @@ impl Context {
                 Err(error) => return Err(error.into()),
             }
         }
-        if self.address.is_some() && meant.machine().address.as_deref() != Some(address.to_string().as_str()) {
+        let known = meant.known().and_then(|machine| machine.address.clone());
+        if self.address.is_some() && known != Some(address.to_string()) {
             let lock = self.store.lock(&cluster)?;
             meant = meant.read_again(&self.store)?;
-            meant.machine_mut().address = Some(address.to_string());
+            if let Some(machine) = meant.known_mut() {
+                machine.address = Some(address.to_string());
+            }
             self.store.save(&meant.record, &lock)?;
         }
         Ok((session, meant))
@@ -341,18 +415,19 @@ impl Context {
 
     /// First contact; when this returns the pins are on the disk.
     async fn contact(&self, meant: &mut Meant, address: &Address) -> Result<Pins, OpenError> {
-        let machine = meant.machine();
+        let Some(machine) = meant.known() else { return Err(OpenError::NotMet { called: meant.called() }) };
         let secret = self.store.first_contact(&meant.record.name, &machine.name)?;
         let pins = meet(address, &Expected { secret, config: machine.config }, clock::now()).await?;
         let lock = self.store.lock(&meant.record.name)?;
         *meant = meant.read_again(&self.store)?;
-        match meant.machine().pins() {
+        match (meant.pins(), meant.known_mut()) {
             // Another command was faster; it can only have met the same machine, and if not, its word counts.
-            Some(pins) => Ok(pins),
-            None => {
-                let machine = meant.machine_mut();
-                machine.pin(pins);
-                machine.address = Some(address.to_string());
+            (Some(pins), _) => Ok(pins),
+            (None, machine) => {
+                if let Some(machine) = machine {
+                    machine.pin(pins);
+                    machine.address = Some(address.to_string());
+                }
                 self.store.save(&meant.record, &lock)?;
                 Ok(pins)
             }
@@ -365,35 +440,70 @@ impl Context {
 pub(crate) struct Meant {
     /// The cluster.
     pub record: ClusterRecord,
-    at: usize,
+    who: Who,
+}
+
+/// Which of its machines.
+#[derive(Debug)]
+enum Who {
+    /// The record's, by its place.
+    Known(usize),
+    /// One that only its cluster knows, by its name there.
+    Listed(NodeName, Pins),
 }
 
 impl Meant {
-    /// The machine.
-    pub(crate) fn machine(&self) -> &MachineRecord {
-        &self.record.machines()[self.at]
+    /// What is kept of the machine, if anything is.
+    pub(crate) fn known(&self) -> Option<&MachineRecord> {
+        match &self.who {
+            Who::Known(at) => self.record.machines().get(*at),
+            Who::Listed(..) => None,
+        }
     }
 
-    fn machine_mut(&mut self) -> &mut MachineRecord {
-        &mut self.record.machines_mut()[self.at]
+    fn known_mut(&mut self) -> Option<&mut MachineRecord> {
+        match &self.who {
+            Who::Known(at) => self.record.machines_mut().get_mut(*at),
+            Who::Listed(..) => None,
+        }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &NodeName {
+        match &self.who {
+            Who::Known(at) => &self.record.machines()[*at].name,
+            Who::Listed(name, _) => name,
+        }
+    }
+
+    /// What it has to prove; none before first contact.
+    pub(crate) fn pins(&self) -> Option<Pins> {
+        match &self.who {
+            Who::Known(at) => self.record.machines()[*at].pins(),
+            Who::Listed(_, pins) => Some(*pins),
+        }
     }
 
     /// What messages call it.
     pub(crate) fn called(&self) -> String {
-        self.record.called(self.at)
+        match &self.who {
+            Who::Known(at) => self.record.called(*at),
+            Who::Listed(name, _) => format!("machine `{name}` of `{}`", self.record.name),
+        }
     }
 
     /// The same by what is on the disk by now.
     fn read_again(&self, store: &Store) -> Result<Self, StoreError> {
         let record = store.load(&self.record.name)?;
-        let at = record.meant(Some(&self.machine().name))?;
-        Ok(Self { record, at })
+        let at = record.meant(Some(self.name()))?;
+        Ok(Self { record, who: Who::Known(at) })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use model::{ConfigDigest, FirstContact, Secret};
+    use pki::{Authority, AuthorityKind};
 
     use super::*;
     use crate::machine::fake::{Answer, Fake, Lie};
@@ -415,7 +525,11 @@ mod tests {
         let mut record = ClusterRecord::of_config(name, CONFIG);
         record.machines_mut()[0].address = Some(fake.address.to_string());
         store.save(&record, &lock).unwrap();
-        (root, Context { store, cluster: None, machine: None, address: None, format: Format::Table }, fake)
+        (
+            root,
+            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table },
+            fake,
+        )
     }
 
     fn genuine(secret: FirstContact) -> Answer {
@@ -427,8 +541,8 @@ mod tests {
     async fn the_first_command_pins_the_machine_and_the_secret_is_gone_after_it() {
         let (_root, context, fake) = awaiting(genuine).await;
         let (mut session, meant) = context.open().await.unwrap();
-        assert_eq!(meant.machine().pins().map(|pins| pins.machine), Some(fake.machine));
-        assert!(context.store.first_contact(&meant.record.name, &meant.machine().name).is_err());
+        assert_eq!(meant.pins().map(|pins| pins.machine), Some(fake.machine));
+        assert!(context.store.first_contact(&meant.record.name, meant.name()).is_err());
         session.services().await.unwrap();
         // The next command knows the machine and claims nothing.
         context.open().await.unwrap().0.services().await.unwrap();
@@ -443,7 +557,7 @@ mod tests {
         let refused = context.open().await.unwrap_err();
         assert_eq!((refused.code(), refused.may_pass()), (Code::Refused, false));
         assert_eq!(refused.unchanged(), "nothing was sent but the empty claim, and nobody was pinned");
-        assert_eq!(context.meant().unwrap().machine().pins(), None);
+        assert_eq!(context.meant().unwrap().pins(), None);
         assert_eq!(impostor.calls(), ["Claim"]);
 
         let name: ClusterName = "home".parse().unwrap();
@@ -454,7 +568,7 @@ mod tests {
         let context = Context { address: Some(machine.address.clone()), ..context };
         assert!(context.open().await.is_ok());
         // And is found where it was seen.
-        let kept = context.meant().unwrap().machine().address.clone();
+        let kept = context.meant().unwrap().known().unwrap().address.clone();
         assert_eq!(kept, Some(machine.address.to_string()));
     }
 
@@ -485,7 +599,7 @@ mod tests {
         // The owner's keys are lost between the two: contact is made without them, the session is not.
         std::fs::remove_file(root.path().join("cairn/owner.keys")).unwrap();
         let lost = context.open().await.unwrap_err();
-        assert!(context.meant().unwrap().machine().pins().is_some());
+        assert!(context.meant().unwrap().pins().is_some());
         assert!(lost.unchanged().contains("is pinned"), "{}", lost.unchanged());
         let again = context.open().await.unwrap_err();
         assert_eq!((again.unchanged(), again.to_string()), (NOTHING, lost.to_string()));
@@ -527,6 +641,51 @@ mod tests {
         context.open().await.unwrap();
     }
 
+    /// Proves: S8
+    #[tokio::test]
+    async fn a_machine_that_does_not_answer_is_reached_through_another_of_its_cluster() {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::at(root.path().join("cairn")).unwrap();
+        let name: ClusterName = "home".parse().unwrap();
+        let lock = store.lock(&name).unwrap();
+        store.begin(&name, &lock).unwrap();
+        let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+        let authority = Authority::create(AuthorityKind::Cairn, clock::now()).unwrap();
+        let cluster = keys::identity::cluster_id(&authority.public().spki());
+        let mut fakes = Vec::new();
+        let mut record = ClusterRecord::of_config(name.clone(), CONFIG);
+        record.add(MachineRecord::new(record.next_name(), CONFIG));
+        for (machine, seed) in record.machines_mut().iter_mut().zip(1..) {
+            let fake = Fake::start_in(&authority, seed, owner.clone(), Answer::NotYet).await;
+            machine.pin(Pins { machine: fake.machine, cluster, authority: authority.public().pin() });
+            machine.address = Some(fake.address.to_string());
+            fakes.push(fake);
+        }
+        // Nobody listens where the second one was seen last.
+        let (first, second) = (&fakes[0], &fakes[1]);
+        record.machines_mut()[1].address = Some("127.0.0.1:1".to_owned());
+        store.save(&record, &lock).unwrap();
+        drop(lock);
+        let m2 = record.machines()[1].name.clone();
+        let base = Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
+        let context = base.about(&name, &m2);
+        let unreached = context.open().await.unwrap_err();
+        assert_eq!(unreached.to_string(), "connect to 127.0.0.1:1", "its own error, where nobody leads there");
+        first.leads(second.machine, second);
+        let (mut session, meant) = context.open().await.unwrap();
+        session.status().await.unwrap();
+        assert_eq!((second.calls(), meant.called().as_str()), (vec!["Status"], "machine `m2` of `home`"));
+        // Named, the other one is the only way; and one that nobody knows is asked for there.
+        let through = Context { through: Some(ClusterRecord::first_name()), ..context };
+        let (mut session, _) = through.open().await.unwrap();
+        session.status().await.unwrap();
+        assert_eq!(second.calls(), ["Status", "Status"]);
+        let unknown = Context { machine: Some(NodeName::stored("nobody").unwrap()), ..through };
+        let unknown = unknown.open().await.unwrap_err();
+        assert!(matches!(unknown, OpenError::Unknown { .. }), "{unknown}");
+        assert_eq!(unknown.code(), Code::NotFound);
+    }
+
     #[tokio::test]
     async fn a_cluster_is_named_once() {
         let (_root, context, _fake) = awaiting(genuine).await;
@@ -535,6 +694,7 @@ mod tests {
             store: context.store.clone(),
             cluster: cluster.map(name),
             machine: None,
+            through: None,
             address: None,
             format: Format::Table,
         };

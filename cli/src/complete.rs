@@ -89,7 +89,7 @@ fn asked() -> Vec<String> {
 
 async fn services_of(context: &Context) -> Option<Vec<String>> {
     let meant = context.meant().ok()?;
-    let pins = meant.machine().pins()?;
+    let pins = meant.pins()?;
     let (address, owner) = (context.address(&meant).ok()?, context.store.owner().ok()?);
     let mut session = Session::open(&address, &pins, &owner).await.ok()?;
     Some(session.services().await.ok()?.into_iter().map(|service| service.name).collect())
@@ -114,7 +114,7 @@ fn context(words: impl Iterator<Item = OsString>) -> Option<Context> {
     let cluster = value("--cluster", "-c").and_then(|name| name.parse::<ClusterName>().ok());
     let machine = value("--machine", "-m").and_then(|name| NodeName::stored(name).ok());
     let address = value("--address", "--address").and_then(|address| address.parse().ok());
-    Some(Context { store, cluster, machine, address, format: Format::Table })
+    Some(Context { store, cluster, machine, through: None, address, format: Format::Table })
 }
 
 #[cfg(test)]
@@ -140,7 +140,8 @@ mod tests {
         record.machines_mut()[0].address = Some(fake.address.to_string());
         store.save(&record, &lock).unwrap();
         drop(lock);
-        let context = Context { store, cluster: None, machine: None, address: None, format: Format::Table };
+        let context =
+            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
 
         assert_eq!(services_of(&context).await, None);
         assert_eq!(fake.calls(), [""; 0], "the Tab key claims nothing");

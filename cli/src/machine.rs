@@ -19,6 +19,6 @@ mod tunnel;
 
 pub(crate) use call::CallError;
 pub(crate) use contact::{ContactError, Expected, meet};
-pub(crate) use dial::{Address, BadAddress};
+pub(crate) use dial::{Address, BadAddress, DialError};
 pub(crate) use session::{Session, SessionError, public_state};
 pub(crate) use tunnel::{Listener, TunnelError};

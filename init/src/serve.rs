@@ -61,6 +61,7 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
         records: api.context.coordinating(),
         directories: member.renewing.directories(),
     };
+    api.context.hear(asker.told.clone());
     let mut services = Services::start(&children, vec![own::hears(&asker)])?;
     api.show(&services);
     api.tree.take(own::of_a_member(&board, &services, &data, node)).await?;

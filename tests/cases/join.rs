@@ -7,7 +7,7 @@ use crate::{Case, Context, Need, Owner, SITE, Site, wait_state};
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "a machine joins by its ticket, which is used up, and gets its key back after a restart",
-    proves: &["M2", "M3", "S3", "S4", "K4", "K9"],
+    proves: &["M2", "M3", "S3", "S4", "S8", "K4", "K9"],
     needs: &[Need::Swtpm],
     run: joins,
 }];
@@ -46,6 +46,10 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     })?;
     let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
     ensure!(tickets["tickets"][0]["used"] == 1, "{tickets:#}");
+
+    // Its owner reaches it through the first machine, and it answers itself, as who it is.
+    let status = owner.ask(NAME, &first, &["-m", "second", "--through", "m1", "machine", "status"])?;
+    ensure!(status["name"] == "second" && status["machine_id"] == row["machine_id"], "{status:#}");
 
     // Its key is with the first machine, whom it asks: nobody else does anything.
     let asked = released(&owner, &first)?.len();

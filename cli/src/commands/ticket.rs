@@ -145,7 +145,7 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
 impl Issue {
     async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
         let (mut session, meant) = context.open().await?;
-        let pins = meant.machine().pins().expect("a session is opened with a machine that is pinned");
+        let pins = meant.pins().expect("a session is opened with a machine that is pinned");
         // By the machine's clock: it decides when the ticket ends.
         let now = session.status().await?.now;
         let seed = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| TicketError::Random))?;

@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use model::NodeName;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -33,8 +34,13 @@ const GREETING: Duration = Duration::from_secs(3);
 /// A machine that vanishes without a word (a cable, a power cut) is noticed after twice this, also by who only listens.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
+/// What carries bytes to a machine: TCP, or a tunnel through another machine.
+pub(super) trait Carries: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Carries for T {}
+
 /// An open TLS session whose server has spoken first.
-pub(crate) type Stream = BufReader<TlsStream<TcpStream>>;
+pub(crate) type Stream = BufReader<TlsStream<Box<dyn Carries>>>;
 
 /// Where a machine's public API is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +85,13 @@ impl FromStr for Address {
             return Err(bad());
         }
         Ok(Self { host: host.to_owned(), port })
+    }
+}
+
+impl Address {
+    /// Of a machine that is reached through another one, by its name.
+    pub(super) fn of_name(name: &NodeName) -> Self {
+        Self { host: name.as_str().to_owned(), port: model::PUBLIC_API_PORT }
     }
 }
 
@@ -149,13 +162,24 @@ pub(crate) async fn dial(address: &Address, tls: ClientConfig, name: &str) -> Re
         .map_err(|source| DialError::Connect { address: address.clone(), source })?;
     // Requests are small and answered one by one: waiting to fill a segment only adds delay. Optional, so not fatal.
     let _immediate = tcp.set_nodelay(true);
+    secure(address, Box::new(tcp), tls, name).await
+}
+
+/// The same over what leads to the machine already; `address` is what messages call it.
+pub(super) async fn secure(
+    address: &Address,
+    carried: Box<dyn Carries>,
+    tls: ClientConfig,
+    name: &str,
+) -> Result<Stream, DialError> {
+    let silent = || DialError::Silent { address: address.clone() };
     let name = ServerName::try_from(name.to_owned()).map_err(|error| DialError::Broken {
         address: address.clone(),
         source: io::Error::new(io::ErrorKind::InvalidInput, error),
     })?;
     let mut tls = tls;
     tls.alpn_protocols = vec![b"h2".to_vec()];
-    let handshake = TlsConnector::from(Arc::new(tls)).connect(name, tcp);
+    let handshake = TlsConnector::from(Arc::new(tls)).connect(name, carried);
     let session = timeout(HANDSHAKE, handshake).await.map_err(|_| silent())?;
     let mut session = BufReader::new(session.map_err(|error| tls_error(address, error))?);
     if let Ok(greeting) = timeout(GREETING, session.fill_buf()).await

@@ -2,6 +2,7 @@
 //!
 //! It stands for the server side of `proto/`; it decides nothing that a test did not tell it.
 
+use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -18,10 +19,13 @@ use model::{
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
 use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey, machine_tls_name};
 use rustls::time_provider::DefaultTimeProvider;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::dial::Address;
@@ -67,8 +71,12 @@ pub(crate) struct Fake {
     pub(crate) address: Address,
     pub(crate) machine: MachineId,
     calls: Arc<Mutex<Vec<&'static str>>>,
+    behind: Behind,
     _server: JoinSet<()>,
 }
+
+/// Where the machines are to which it carries bytes.
+type Behind = Arc<Mutex<HashMap<MachineId, Address>>>;
 
 struct Api {
     answer: Arc<Answer>,
@@ -78,16 +86,21 @@ struct Api {
     exporter: [u8; 32],
     owner: bool,
     calls: Arc<Mutex<Vec<&'static str>>>,
+    behind: Behind,
 }
 
 impl Fake {
     /// A machine with keys made from `seed`, owned by `owner`.
     pub(crate) async fn start(seed: u8, owner: PublicKey, answer: Answer) -> Self {
+        Self::start_in(&Authority::create(AuthorityKind::Cairn, clock::now()).unwrap(), seed, owner, answer).await
+    }
+
+    /// The same in the cluster of `authority`.
+    pub(crate) async fn start_in(authority: &Authority, seed: u8, owner: PublicKey, answer: Answer) -> Self {
         let signing = SigningKey::from_seed(Secret::take(&mut [seed; 32]));
         let certified_other = matches!(answer, Answer::Proven { lie: Lie::CertifiedOtherId, .. });
         let machine = if certified_other { OTHER } else { identity::machine_id(&signing.public()) };
         let key = PrivateKey::ed25519(signing.seed()).unwrap();
-        let authority = Authority::create(AuthorityKind::Cairn, clock::now()).unwrap();
         let cluster = identity::cluster_id(&authority.public().spki());
         let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
         let leaf = authority.issue(&profile, key.public(), clock::now()).unwrap();
@@ -105,13 +118,15 @@ impl Fake {
         let address = listener.local_addr().unwrap().to_string().parse().unwrap();
         let calls = Arc::new(Mutex::new(Vec::new()));
         let (answer, seen) = (Arc::new(answer), Arc::clone(&calls));
+        let behind = Behind::default();
+        let leads = Arc::clone(&behind);
         let mut server = JoinSet::new();
         server.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
                 let (tcp, _) = listener.accept().await.unwrap();
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
-                let (leaf, authority) = (leaf.clone(), authority.clone());
+                let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
                     let Ok(session) = acceptor.accept(tcp).await else { return };
@@ -119,7 +134,7 @@ impl Fake {
                     let mut exporter = [0; 32];
                     connection.export_keying_material(&mut exporter, EXPORTER_LABEL, None).unwrap();
                     let owner = connection.peer_certificates().is_some();
-                    let api = Api { answer, machine, leaf, authority, exporter, owner, calls };
+                    let api = Api { answer, machine, leaf, authority, exporter, owner, calls, behind };
                     let service = TowerToHyperService::new(public_server::PublicServer::new(api));
                     let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                     // Ends when the caller goes.
@@ -127,7 +142,12 @@ impl Fake {
                 });
             }
         });
-        Self { address, machine, calls, _server: server }
+        Self { address, machine, calls, behind, _server: server }
+    }
+
+    /// From now on whoever asks it for `machine` is carried to what listens there.
+    pub(crate) fn leads(&self, machine: MachineId, there: &Self) {
+        self.behind.lock().unwrap().insert(machine, there.address.clone());
     }
 
     /// The methods called so far.
@@ -281,7 +301,7 @@ impl public_server::Public for Api {
         Ok(Response::new(KubeconfigResponse { tls_server_name: "kubernetes".into(), ..Default::default() }))
     }
 
-    /// The target is an echo that ends when its input does.
+    /// The Kubernetes API is an echo that ends when its input does.
     async fn tunnel(&self, request: Request<Streaming<TunnelRequest>>) -> Result<Response<Self::TunnelStream>, Status> {
         use tokio_stream::StreamExt;
         self.owners_call("Tunnel")?;
@@ -289,6 +309,30 @@ impl public_server::Public for Api {
         let first = parts.message().await?.ok_or(Status::invalid_argument("no first message"))?;
         match api::TunnelPart::try_from(first)? {
             api::TunnelPart::Open(api::Target::KubernetesApi) => {}
+            api::TunnelPart::Open(api::Target::Machine(machine)) => {
+                let there = self.behind.lock().unwrap().get(&machine).map(ToString::to_string);
+                let there = TcpStream::connect(there.ok_or(Status::not_found("no such machine"))?).await?;
+                let (mut from, mut to) = there.into_split();
+                let mut carrying = JoinSet::new();
+                carrying.spawn(async move {
+                    while let Some(Ok(part)) = parts.next().await {
+                        let Ok(api::TunnelPart::Data(data)) = api::TunnelPart::try_from(part) else { return };
+                        to.write_all(&data).await.unwrap();
+                    }
+                });
+                let (pieces, down) = mpsc::channel(1);
+                carrying.spawn(async move {
+                    let mut chunk = vec![0; 4 << 10];
+                    while let Ok(read @ 1..) = from.read(&mut chunk).await {
+                        pieces.send(Ok(TunnelResponse { data: chunk[..read].to_vec() })).await.unwrap();
+                    }
+                });
+                let down = ReceiverStream::new(down).map(move |piece| {
+                    let _as_long_as_this = &carrying;
+                    piece
+                });
+                return Ok(Response::new(Box::pin(down)));
+            }
             api::TunnelPart::Data(_) => return Err(Status::invalid_argument("data before open")),
         }
         let echo = parts.map(|part| match api::TunnelPart::try_from(part?)? {

@@ -12,20 +12,22 @@ use api::wire::{
 };
 use api::{
     ClientCertificate, Condition, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineChange,
-    MachineStatus, Milestone, NewTicket, PublicState, Service, limits,
+    MachineStatus, Milestone, NewTicket, PublicState, Service, Target, limits,
 };
 use cluster::request::Offer;
-use model::{MachineId, TicketId};
+use model::{MachineId, NodeName, TicketId};
 use pki::{Identity, IssueError, KeyError, TlsError};
+use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_stream::{Stream, StreamExt};
+use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 
 use super::call::CallError;
 use super::contact::ContactError;
-use super::dial::{Address, DialError, channel, dial};
-use super::tunnel::Tunnel;
+use super::dial::{Address, DialError, Stream, channel, dial, secure};
+use super::tunnel::{Tunnel, TunnelError};
 use crate::failure::{Advice, Code};
 use crate::store::{Owner, Pins};
 
@@ -36,6 +38,8 @@ const ANSWER: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Session {
     client: PublicClient<Channel>,
+    /// Carries its bytes, where they go through another machine.
+    _carried: Option<JoinSet<Result<(), TunnelError>>>,
 }
 
 /// Why there is no session.
@@ -53,12 +57,16 @@ pub(crate) enum SessionError {
     /// No connection, or not to the pinned machine.
     #[error(transparent)]
     Dial(#[from] DialError),
+    /// The machine that is to carry the bytes does not.
+    #[error("reach it through another machine")]
+    Through(#[source] CallError),
 }
 
 impl Advice for SessionError {
     fn code(&self) -> Code {
         match self {
             Self::Dial(error) => error.code(),
+            Self::Through(error) => error.code(),
             Self::Key(_) | Self::Certificate(_) | Self::Tls(_) => Code::Failed,
         }
     }
@@ -70,6 +78,10 @@ impl Advice for SessionError {
     fn next(&self) -> Option<String> {
         match self {
             Self::Dial(error) => error.next(),
+            Self::Through(CallError::NotFound { .. }) => {
+                Some("see which machines there are: cairnctl machine list".to_owned())
+            }
+            Self::Through(error) => error.next(),
             Self::Key(_) | Self::Certificate(_) | Self::Tls(_) => None,
         }
     }
@@ -91,12 +103,27 @@ pub(crate) async fn public_state(address: &Address, pins: Option<&Pins>) -> Resu
 impl Session {
     /// Dials the machine that `pins` describe, as `owner`.
     pub(crate) async fn open(address: &Address, pins: &Pins, owner: &Owner) -> Result<Self, SessionError> {
-        let key = owner.tls_key()?;
-        let identity = Identity { chain: vec![pki::client_auth::owner_certificate(&key)?], key: &key };
-        let tls = pki::server_auth::pinned(pins.authority, Some(identity), Arc::new(DefaultTimeProvider))?;
-        let session = dial(address, tls, &pins.tls_name()).await?;
-        let channel = channel(address, session).await?;
-        Ok(Self { client: PublicClient::new(channel).max_decoding_message_size(limits::RESPONSE_BYTES) })
+        let session = dial(address, client(pins, owner)?, &pins.tls_name()).await?;
+        Self::over(address, session, None).await
+    }
+
+    /// The same with a machine that this one's machine carries bytes to. It is asked for the same proof as if it were dialled:
+    /// whoever carries is believed nothing.
+    pub(crate) async fn beyond(&self, name: &NodeName, pins: &Pins, owner: &Owner) -> Result<Self, SessionError> {
+        let opened = self.tunnel().open(Target::Machine(pins.machine)).await;
+        let (carried, carrying) = opened.map_err(SessionError::Through)?;
+        let address = Address::of_name(name);
+        let session = secure(&address, Box::new(carried), client(pins, owner)?, &pins.tls_name()).await?;
+        Self::over(&address, session, Some(carrying)).await
+    }
+
+    async fn over(
+        address: &Address,
+        session: Stream,
+        carried: Option<JoinSet<Result<(), TunnelError>>>,
+    ) -> Result<Self, SessionError> {
+        let client = PublicClient::new(channel(address, session).await?);
+        Ok(Self { client: client.max_decoding_message_size(limits::RESPONSE_BYTES), _carried: carried })
     }
 
     /// All about the machine.
@@ -127,7 +154,7 @@ impl Session {
     pub(crate) async fn logs(
         &mut self,
         query: LogQuery,
-    ) -> Result<impl Stream<Item = Result<LogEntry, CallError>> + use<>, CallError> {
+    ) -> Result<impl tokio_stream::Stream<Item = Result<LogEntry, CallError>> + use<>, CallError> {
         let request: api::wire::LogsRequest = query.into();
         let entries = soon("Logs", self.client.logs(request)).await?;
         Ok(entries.map(|entry| entry.map(LogEntry::from).map_err(CallError::of("Logs"))))
@@ -159,7 +186,7 @@ impl Session {
     pub(crate) async fn wait_condition(
         &mut self,
         name: &str,
-    ) -> Result<impl Stream<Item = Result<Condition, CallError>> + use<>, CallError> {
+    ) -> Result<impl tokio_stream::Stream<Item = Result<Condition, CallError>> + use<>, CallError> {
         let method = "WaitCondition";
         let request = WaitConditionRequest { name: name.to_owned() };
         let changes = soon(method, self.client.wait_condition(request)).await?;
@@ -204,6 +231,13 @@ impl Session {
     pub(crate) fn tunnel(&self) -> Tunnel {
         Tunnel::new(self.client.clone())
     }
+}
+
+/// Who asks, and who has to answer.
+fn client(pins: &Pins, owner: &Owner) -> Result<ClientConfig, SessionError> {
+    let key = owner.tls_key()?;
+    let identity = Identity { chain: vec![pki::client_auth::owner_certificate(&key)?], key: &key };
+    Ok(pki::server_auth::pinned(pins.authority, Some(identity), Arc::new(DefaultTimeProvider))?)
 }
 
 /// A list from its pieces.

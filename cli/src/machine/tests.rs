@@ -224,3 +224,33 @@ async fn a_tunnel_carries_several_connections_and_half_closes() {
         () = use_it => {}
     }
 }
+
+/// Proves: S8
+#[tokio::test]
+async fn a_machine_behind_another_proves_itself_as_if_it_were_called_itself() {
+    let owner = Owner::generate().unwrap();
+    let (first, second) = (machine(1, &owner, genuine(7)).await, machine(2, &owner, genuine(8)).await);
+    let of_first = contact(&first.address, 7, CONFIG).await.unwrap();
+    let of_second = contact(&second.address, 8, CONFIG).await.unwrap();
+    let name = model::NodeName::stored("second").unwrap();
+    let session = Session::open(&first.address, &of_first, &owner).await.unwrap();
+    let nowhere = session.beyond(&name, &of_second, &owner).await.unwrap_err();
+    assert!(matches!(nowhere, SessionError::Through(CallError::NotFound { .. })), "{nowhere}");
+    assert_eq!(nowhere.code(), Code::NotFound);
+
+    first.leads(of_second.machine, &second);
+    let mut beyond = session.beyond(&name, &of_second, &owner).await.unwrap();
+    drop(session);
+    assert_eq!(beyond.status().await.unwrap().name, "fake");
+    assert_eq!(second.calls(), ["Claim", "Status"]);
+    assert_eq!(first.calls(), ["Claim", "Tunnel", "Tunnel"], "it has answered nothing in its place");
+
+    // Whoever carries the bytes elsewhere leads to a machine that is another.
+    let session = Session::open(&first.address, &of_first, &owner).await.unwrap();
+    let impostor = machine(3, &owner, genuine(8)).await;
+    first.leads(of_second.machine, &impostor);
+    let refused = session.beyond(&name, &of_second, &owner).await.unwrap_err();
+    assert!(matches!(refused, SessionError::Dial(DialError::Refused { .. })), "{refused}");
+    assert!(refused.to_string().starts_with("second:7836 is not the machine"), "{refused}");
+    assert_eq!(impostor.calls(), [""; 0]);
+}

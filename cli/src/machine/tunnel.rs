@@ -1,9 +1,11 @@
-//! Connections of this host carried to a target inside the machine, each as one `Tunnel` call of the owner's session.
+//! Connections carried to a target inside the machine, or to another machine behind it, each as one `Tunnel` call of the
+//! owner's session.
 //!
 //! ```text
 //!   kubectl ──TCP, 127.0.0.1──► Tunnel::serve ══ one stream per connection, one session ══► machine ──► target
 //! ```
-//! Listens on loopback only. What goes through is TLS of its own: kubectl verifies the Kubernetes API by its CA.
+//! Listens on loopback only. What goes through is TLS of its own: kubectl verifies the Kubernetes API by its CA, and this program
+//! the other machine by its pins.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,8 +14,8 @@ use api::limits::{REQUEST_BYTES, TUNNEL_CHUNK};
 use api::public_client::PublicClient;
 use api::wire::TunnelResponse;
 use api::{Target, TunnelPart};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, tcp};
+use tokio::io::{self as tokio_io, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_stream::StreamExt;
@@ -118,7 +120,10 @@ impl Tunnel {
             tokio::select! {
                 taken = listener.tcp.accept() => {
                     let (connection, _) = taken.map_err(TunnelError::Accept)?;
-                    connections.spawn(self.clone().carry(connection, target));
+                    // Small writes of a TLS handshake must not wait for each other. Optional, so not fatal.
+                    let _immediate = connection.set_nodelay(true);
+                    let tunnel = self.clone();
+                    connections.spawn(async move { tunnel.connect(target).await?.carry(connection).await });
                 }
                 // Of all that ends a connection only the session's end matters here; the rest its own ends have seen.
                 Some(ended) = connections.join_next() => {
@@ -130,19 +135,40 @@ impl Tunnel {
         }
     }
 
-    async fn carry(mut self, connection: TcpStream, target: Target) -> Result<(), TunnelError> {
-        // Small writes of a TLS handshake must not wait for each other. Optional, so not fatal.
-        let _immediate = connection.set_nodelay(true);
-        let (read, write) = connection.into_split();
+    /// One connection to `target`. It is carried as long as what is returned beside it is there.
+    pub(super) async fn open(
+        self,
+        target: Target,
+    ) -> Result<(DuplexStream, JoinSet<Result<(), TunnelError>>), CallError> {
+        let connected = self.connect(target).await?;
+        let (near, far) = tokio_io::duplex(TUNNEL_CHUNK);
+        let mut carrying = JoinSet::new();
+        carrying.spawn(connected.carry(far));
+        Ok((near, carrying))
+    }
+
+    async fn connect(mut self, target: Target) -> Result<Connected, CallError> {
         let (pieces, requests) = mpsc::channel(IN_FLIGHT);
         // The channel is empty, so this never waits; it fails only if the receiver below were gone.
         let _queued = pieces.send(TunnelPart::Open(target).into()).await;
-        let requests = ReceiverStream::new(requests);
-        let upload = upload(read, pieces);
-        let download = async {
-            let answers = self.client.tunnel(requests).await.map_err(CallError::of("Tunnel"))?;
-            download(answers.into_inner(), write).await
-        };
+        let answers = self.client.tunnel(ReceiverStream::new(requests)).await.map_err(CallError::of("Tunnel"))?;
+        Ok(Connected { pieces, answers: answers.into_inner(), _session: self.client })
+    }
+}
+
+/// A stream to a target that has answered.
+struct Connected {
+    pieces: mpsc::Sender<api::wire::TunnelRequest>,
+    answers: Streaming<TunnelResponse>,
+    /// Which would end with the last that holds it.
+    _session: PublicClient<Channel>,
+}
+
+impl Connected {
+    async fn carry(self, connection: impl AsyncRead + AsyncWrite) -> Result<(), TunnelError> {
+        let Self { pieces, answers, _session } = self;
+        let (read, write) = tokio_io::split(connection);
+        let (upload, download) = (upload(read, pieces), download(answers, write));
         // The far end's last word ends it; ours only ends its input.
         tokio::pin!(upload, download);
         let mut uploading = true;
@@ -160,7 +186,7 @@ impl Tunnel {
 
 /// Local bytes to the machine, until the local side closes. Dropping `pieces` tells the machine so.
 async fn upload(
-    mut from: tcp::OwnedReadHalf,
+    mut from: impl AsyncRead + Unpin,
     pieces: mpsc::Sender<api::wire::TunnelRequest>,
 ) -> Result<(), TunnelError> {
     loop {
@@ -173,7 +199,7 @@ async fn upload(
 }
 
 /// The machine's bytes to the local side, until the machine ends the stream.
-async fn download(mut answers: Streaming<TunnelResponse>, mut to: tcp::OwnedWriteHalf) -> Result<(), TunnelError> {
+async fn download(mut answers: Streaming<TunnelResponse>, mut to: impl AsyncWrite + Unpin) -> Result<(), TunnelError> {
     while let Some(answer) = answers.next().await {
         to.write_all(&answer.map_err(CallError::of("Tunnel"))?.data).await?;
     }

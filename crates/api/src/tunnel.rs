@@ -1,13 +1,17 @@
-//! The tunnel's stream: one message that opens, then bytes. Targets have names, never addresses.
+//! The tunnel's stream: one message that opens, then bytes. Targets have names or ids, never addresses.
 
-use crate::malformed::{known, present};
+use model::MachineId;
+
+use crate::malformed::{fixed, known, present};
 use crate::{Malformed, wire};
 
-/// What can be reached inside the machine.
+/// What can be reached by way of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The Kubernetes API.
     KubernetesApi,
+    /// The public API of another machine of the cluster, over the VPN.
+    Machine(MachineId),
 }
 
 /// One message from the caller. The first is `Open`, all others are `Data`; the server holds callers to it.
@@ -22,7 +26,10 @@ pub enum TunnelPart {
 impl From<TunnelPart> for wire::TunnelRequest {
     fn from(part: TunnelPart) -> Self {
         let part = match part {
-            TunnelPart::Open(target) => wire::tunnel_request::Part::Open(wire::TunnelTarget::from(target).into()),
+            TunnelPart::Open(Target::KubernetesApi) => {
+                wire::tunnel_request::Part::Open(wire::TunnelTarget::KubernetesApi.into())
+            }
+            TunnelPart::Open(Target::Machine(machine)) => wire::tunnel_request::Part::Machine(machine.0.to_vec()),
             TunnelPart::Data(data) => wire::tunnel_request::Part::Data(data),
         };
         Self { part: Some(part) }
@@ -35,8 +42,11 @@ impl TryFrom<wire::TunnelRequest> for TunnelPart {
     fn try_from(request: wire::TunnelRequest) -> Result<Self, Malformed> {
         match present("part", request.part)? {
             wire::tunnel_request::Part::Open(target) => {
-                let target = wire::TunnelTarget::try_from(target).ok().and_then(wire::TunnelTarget::known);
-                known("open", target).map(Self::Open)
+                let named = matches!(wire::TunnelTarget::try_from(target), Ok(wire::TunnelTarget::KubernetesApi));
+                known("open", named.then_some(Self::Open(Target::KubernetesApi)))
+            }
+            wire::tunnel_request::Part::Machine(machine) => {
+                Ok(Self::Open(Target::Machine(MachineId(fixed("machine", &machine)?))))
             }
             wire::tunnel_request::Part::Data(data) => Ok(Self::Data(data)),
         }
@@ -50,13 +60,16 @@ mod tests {
 
     #[test]
     fn parts_cross_the_wire_and_unknown_targets_do_not() {
-        for part in [TunnelPart::Open(Target::KubernetesApi), TunnelPart::Data(vec![1, 2])] {
+        let machine = Target::Machine(MachineId([3; 16]));
+        for part in [TunnelPart::Open(Target::KubernetesApi), TunnelPart::Open(machine), TunnelPart::Data(vec![1, 2])] {
             assert_eq!(TunnelPart::try_from(wire::TunnelRequest::from(part.clone())), Ok(part));
         }
         for target in [0, 2, -1] {
             let request = wire::TunnelRequest { part: Some(wire::tunnel_request::Part::Open(target)) };
             assert_eq!(TunnelPart::try_from(request), Err(Malformed::new("open", Problem::Unknown)));
         }
+        let short = wire::TunnelRequest { part: Some(wire::tunnel_request::Part::Machine(vec![3; 15])) };
+        assert_eq!(TunnelPart::try_from(short).expect_err("15 bytes").field, "machine");
         let empty = wire::TunnelRequest { part: None };
         assert_eq!(TunnelPart::try_from(empty), Err(Malformed::new("part", Problem::Missing)));
     }

@@ -99,7 +99,4 @@ same_words! {
         Draining = Draining,
         Removed = Removed,
     }
-    TunnelTarget = crate::Target {
-        KubernetesApi = KubernetesApi,
-    }
 }

@@ -5,6 +5,7 @@ mod context;
 mod convert;
 mod debug;
 mod first_contact;
+mod forward;
 mod kubernetes;
 mod methods;
 mod records;

@@ -510,7 +510,7 @@ async fn until_open(context: &Context, deadline: &Deadline, progress: &mut Progr
 const CONSOLE: &str = "serial.log";
 
 fn console(context: &Context) -> PathBuf {
-    let found = context.meant().map(|meant| context.store.machine_directory(&meant.record.name, &meant.machine().name));
+    let found = context.meant().map(|meant| context.store.machine_directory(&meant.record.name, meant.name()));
     found.unwrap_or_default().join(CONSOLE)
 }
 
@@ -569,7 +569,10 @@ mod tests {
 
     fn context(root: &Path) -> (Context, ClusterName) {
         let store = Store::at(root.join("cairn")).unwrap();
-        (Context { store, cluster: None, machine: None, address: None, format: Format::Table }, NAME.parse().unwrap())
+        (
+            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table },
+            NAME.parse().unwrap(),
+        )
     }
 
     fn printed(failure: &Failure) -> String {

@@ -77,7 +77,7 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
         }
         _ => {
             let (mut session, meant) = context.open().await?;
-            let at = record.meant(Some(&meant.machine().name)).map_err(StoreError::from)?;
+            let at = record.meant(Some(meant.name())).map_err(StoreError::from)?;
             let status = session.status().await?;
             let mut shown = describe(&meant.record, [(at, Seen::Answers(&status))].into_iter(), network().as_ref());
             shown.conditions = status.conditions.iter().map(ConditionOut::from).collect();

@@ -53,6 +53,11 @@ impl Told {
         lock::even_if_poisoned(&self.0.peers).known.clone()
     }
 
+    /// Where a machine is in the VPN, if it is a peer now.
+    pub(crate) fn vpn_ip(&self, machine: &MachineId) -> Option<Ipv4Addr> {
+        lock::even_if_poisoned(&self.0.peers).known.peers().get(machine).map(|peer| peer.vpn_ip)
+    }
+
     /// Takes what a coordinator said.
     pub(crate) fn take(&self, news: News) {
         let mut heard = lock::even_if_poisoned(&self.0.peers);

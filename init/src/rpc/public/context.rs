@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, OnceLock};
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::first_contact::Claimable;
+use super::forward::Forwards;
 use super::kubernetes::KubernetesAccess;
 use super::records::NoCoordinator;
 use super::redeem::Underway;
 use crate::consensus::Records;
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
+use crate::network::mesh::peers::Told;
 use crate::runtime::child::Children;
 use crate::runtime::lock;
 use crate::runtime::services::{Services, Snapshot};
@@ -46,6 +48,8 @@ pub(crate) struct Context {
     claim: Mutex<Claimable>,
     kubernetes: OnceLock<KubernetesAccess>,
     records: watch::Sender<Option<Records>>,
+    peers: OnceLock<Told>,
+    pub(super) forwards: Arc<Forwards>,
     pub(super) machines: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
@@ -65,6 +69,8 @@ impl Context {
             claim: Mutex::new(Claimable::NotYet),
             kubernetes: OnceLock::new(),
             records: watch::Sender::new(None),
+            peers: OnceLock::new(),
+            forwards: Arc::default(),
             machines: Underway::default(),
             power,
             broken: watch::Sender::new(None),
@@ -112,6 +118,16 @@ impl Context {
     /// The cluster's records, on a coordinator.
     pub(super) fn records(&self) -> Result<Records, NoCoordinator> {
         self.records.borrow().clone().ok_or(NoCoordinator)
+    }
+
+    /// The machine has a mesh: this is what it is told of its peers. A second time changes nothing.
+    pub(crate) fn hear(&self, peers: Told) {
+        let _hears_once = self.peers.set(peers);
+    }
+
+    /// What the machine was told of its peers, on a member.
+    pub(super) fn peers(&self) -> Option<&Told> {
+        self.peers.get()
     }
 
     /// The trees that run, oldest first.

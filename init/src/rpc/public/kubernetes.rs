@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ClientCertificate, Target, UnixMillis};
+use api::{ClientCertificate, UnixMillis};
 use model::Chain;
 use pki::{Authority, Profile, UnixTime};
 
@@ -54,11 +54,9 @@ impl KubernetesAccess {
         })
     }
 
-    /// Where a tunnel's target is.
-    pub(super) fn address(&self, target: Target) -> SocketAddr {
-        match target {
-            Target::KubernetesApi => SocketAddr::from((self.vpn_ip, model::KUBERNETES_API_PORT)),
-        }
+    /// Where a tunnel to it leads.
+    pub(super) fn api_address(&self) -> SocketAddr {
+        SocketAddr::from((self.vpn_ip, model::KUBERNETES_API_PORT))
     }
 }
 
@@ -79,6 +77,6 @@ mod tests {
         assert_eq!(answer.ca_certificate, access.authority.certificate().to_vec());
         let refused = access.certify(b"no request", now).expect_err("garbage");
         assert_eq!(tonic::Status::from(refused).code(), tonic::Code::InvalidArgument);
-        assert_eq!(access.address(Target::KubernetesApi).to_string(), "10.118.0.1:6443");
+        assert_eq!(access.api_address().to_string(), "10.118.0.1:6443");
     }
 }

@@ -18,7 +18,7 @@ use super::context::{Context, GoingDown};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
-use super::{records, redeem, release};
+use super::{forward, records, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::rpc::access::{Methods, Undecided, state};
@@ -149,8 +149,9 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<Streaming<wire::TunnelRequest>>,
     ) -> Result<Response<Self::TunnelStream>, Status> {
-        let kubernetes = self.0.kubernetes().ok_or_else(no_member)?;
-        Ok(Response::new(streams::tunnel(request.into_inner(), |target| kubernetes.address(target)).await?))
+        let owner = records::owner(&request)?;
+        let connect = async |target| forward::connect(&self.0, owner, target).await;
+        Ok(Response::new(streams::tunnel(request.into_inner(), connect).await?))
     }
 
     async fn conditions(
@@ -239,7 +240,7 @@ impl api::public_server::Public for Public {
     }
 }
 
-fn no_member() -> Status {
+pub(super) fn no_member() -> Status {
     Status::failed_precondition("the machine is no member yet")
 }
 

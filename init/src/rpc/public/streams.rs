@@ -1,17 +1,16 @@
 //! Answers that stay open: log entries, a condition's changes, a tunnel's bytes. Each is fed by a task that ends with its
 //! stream, holds a bounded number of items, and waits when its reader is slow.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 
 use api::{Condition, Target, Truth, TunnelPart, wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Status, Streaming};
 
+use super::forward::Line;
 use crate::runtime::log;
 use crate::runtime::tasks;
 use crate::shown::board::BoardReader;
@@ -72,20 +71,21 @@ pub(super) fn condition(shown: BoardReader, name: String) -> Answers<wire::Condi
 /// When the first part is no opening, or nothing listens at the target.
 pub(super) async fn tunnel(
     mut parts: Streaming<wire::TunnelRequest>,
-    address: impl FnOnce(Target) -> SocketAddr,
+    connect: impl AsyncFnOnce(Target) -> Result<Line, Status>,
 ) -> Result<Answers<wire::TunnelResponse>, Status> {
     let first = parts.message().await?.ok_or_else(|| Status::invalid_argument("the stream is empty"))?;
     let first = TunnelPart::try_from(first).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let TunnelPart::Open(target) = first else {
         return Err(Status::invalid_argument("the first message names the target"));
     };
-    let target = TcpStream::connect(address(target))
-        .await
-        .map_err(|error| Status::unavailable(format!("the target does not answer: {error}; try again")))?;
-    let (mut from_target, mut to_target) = target.into_split();
+    let Line { stream, place } = connect(target).await?;
+    // What is carried may be a handshake, whose small pieces must not wait for each other. Optional, so not fatal.
+    let _immediate = stream.set_nodelay(true);
+    let (mut from_target, mut to_target) = stream.into_split();
     // One chunk is read while another is sent.
     let (sender, answers) = mpsc::channel(2);
     let carrying = tasks::spawn(async move {
+        let _held_as_long_as_bytes_are_carried = place;
         let upward = async {
             while let Some(Ok(part)) = parts.next().await {
                 let Ok(TunnelPart::Data(data)) = TunnelPart::try_from(part) else { return };

@@ -1,0 +1,192 @@
+//! Where an owner's tunnel leads: to this machine's Kubernetes API, or to the public API of another machine of the cluster, over
+//! the VPN. It carries bytes and vouches for nothing: TLS ends at the target, which asks who calls as it asks everybody.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::Target;
+use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tonic::Status;
+
+use super::context::Context;
+use crate::runtime::lock;
+
+/// The first packet of a mesh waits for a handshake, which may be tried twice.
+const CONNECTS: Duration = Duration::from_secs(10);
+/// Of all owners: each is a connection, two halves of it, and a chunk each way.
+const MOST: usize = 32;
+/// Of one of them, so that no owner keeps the others out.
+const MOST_OF_AN_OWNER: usize = 16;
+
+/// How many connections to other machines are carried for whom.
+#[derive(Debug, Default)]
+pub(super) struct Forwards(Mutex<HashMap<OwnerPubKey, usize>>);
+
+/// One of them; its place is given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<Forwards>, OwnerPubKey);
+
+impl Forwards {
+    /// Makes room for one more.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn begin(self: &Arc<Self>, owner: OwnerPubKey) -> Result<Place, Status> {
+        let mut carried = lock::even_if_poisoned(&self.0);
+        let own = carried.get(&owner).copied().unwrap_or(0);
+        if own >= MOST_OF_AN_OWNER || carried.values().sum::<usize>() >= MOST {
+            let busy = "too many connections to other machines are carried; nothing was done; close one and try again";
+            return Err(Status::resource_exhausted(busy));
+        }
+        carried.insert(owner, own + 1);
+        Ok(Place(self.clone(), owner))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut carried = lock::even_if_poisoned(&self.0.0);
+        if let Some(own) = carried.get_mut(&self.1) {
+            *own -= 1;
+        }
+        carried.retain(|_, own| *own > 0);
+    }
+}
+
+/// A connection to a tunnel's target.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub(super) stream: TcpStream,
+    /// Of one to another machine; held as long as bytes are carried.
+    pub(super) place: Option<Place>,
+}
+
+/// Connects to what `owner` asks for.
+///
+/// # Errors
+/// Where there is no such target, none answers, or too many are carried.
+pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Target) -> Result<Line, Status> {
+    let (address, place) = match target {
+        Target::KubernetesApi => {
+            let kubernetes = context.kubernetes().ok_or_else(super::methods::no_member)?;
+            (kubernetes.api_address(), None)
+        }
+        Target::Machine(machine) => (public_api(context, machine)?, Some(context.forwards.begin(owner)?)),
+    };
+    let silent = |why: String| Status::unavailable(format!("the target does not answer: {why}; try again"));
+    let connected = timeout(CONNECTS, TcpStream::connect(address)).await;
+    let connected = connected.map_err(|_elapsed| silent(format!("{} s have passed", CONNECTS.as_secs())))?;
+    let stream = connected.map_err(|error| silent(error.to_string()))?;
+    if let Target::Machine(machine) = target {
+        tracing::info!(%machine, "an owner's connection is carried to another machine");
+    }
+    Ok(Line { stream, place })
+}
+
+/// Only at the VPN address of a machine that is a peer now, and only there.
+fn public_api(context: &Context, machine: MachineId) -> Result<SocketAddr, Status> {
+    let own = context.facts.read(|now| now.names.as_ref().map(|names| names.machine));
+    let address = context.peers().filter(|_| own != Some(machine)).and_then(|peers| peers.vpn_ip(&machine));
+    let address = address.ok_or_else(|| {
+        Status::not_found(format!("this machine knows no other machine {machine} in its cluster; nothing was done"))
+    })?;
+    Ok(SocketAddr::from((address, PUBLIC_API_PORT)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use cluster::peer::Peer;
+    use cluster::peers::News;
+    use cluster::state::PeerVersion;
+    use model::{BootClass, RootHash, VpnPubKey};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tonic::Code;
+
+    use super::*;
+    use crate::facts::Facts;
+    use crate::machine::kernel::Boot;
+    use crate::network::mesh::peers::Told;
+    use crate::runtime::child::Children;
+    use crate::shown::board::Board;
+
+    const OWNER: OwnerPubKey = OwnerPubKey([1; 32]);
+    const OTHER: OwnerPubKey = OwnerPubKey([2; 32]);
+    const THIRD: OwnerPubKey = OwnerPubKey([3; 32]);
+
+    fn peer(n: u8, vpn_ip: Ipv4Addr) -> (MachineId, Peer) {
+        let machine = MachineId([n; 16]);
+        (machine, Peer { machine, vpn_key: VpnPubKey([n; 32]), vpn_ip, pods: None, endpoints: vec![] })
+    }
+
+    fn context() -> (Arc<Context>, Told) {
+        let (facts, _power_on) = Facts::new(Boot {
+            profile: api::Profile::Release,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        });
+        let (_board, shown) = Board::new(facts);
+        let (context, _power) = Context::new(shown, &Children::default());
+        let told = Told::default();
+        context.hear(told.clone());
+        (context, told)
+    }
+
+    fn tell(told: &Told, revision: u64, peers: impl IntoIterator<Item = (MachineId, Peer)>) {
+        let version = PeerVersion { recoveries: 0, revision };
+        told.take(News::Whole { version, peers: peers.into_iter().collect() });
+    }
+
+    async fn code(context: &Context, owner: OwnerPubKey, machine: u8) -> Code {
+        let connected = connect(context, owner, Target::Machine(MachineId([machine; 16]))).await;
+        connected.map_or_else(|refused| refused.code(), |_| Code::Ok)
+    }
+
+    /// Proves: A6
+    #[tokio::test]
+    async fn bytes_go_to_the_public_api_of_a_peer_of_now_and_nowhere_else() {
+        let (there, nobody) = (Ipv4Addr::new(127, 77, 0, 2), Ipv4Addr::new(127, 77, 0, 3));
+        let listener = TcpListener::bind((there, PUBLIC_API_PORT)).await.expect("loopback is all ours");
+        let (context, told) = context();
+        assert_eq!(code(&context, OWNER, 2).await, Code::NotFound, "nothing was told");
+        tell(&told, 1, [peer(2, there), peer(3, nobody)]);
+        let line = connect(&context, OWNER, Target::Machine(MachineId([2; 16]))).await.expect("it listens");
+        let (mut accepted, _) = listener.accept().await.expect("it is asked");
+        let mut stream = line.stream;
+        stream.write_all(b"hello").await.expect("carried");
+        let mut heard = [0; 5];
+        accepted.read_exact(&mut heard).await.expect("carried");
+        assert_eq!(&heard, b"hello");
+        assert_eq!(code(&context, OWNER, 3).await, Code::Unavailable, "nobody listens");
+        assert_eq!(code(&context, OWNER, 4).await, Code::NotFound, "no machine of the cluster");
+        tell(&told, 2, [peer(3, nobody)]);
+        assert_eq!(code(&context, OWNER, 2).await, Code::NotFound, "a peer no longer");
+        assert_eq!(
+            connect(&context, OWNER, Target::KubernetesApi).await.err().map(|it| it.code()),
+            Some(Code::FailedPrecondition)
+        );
+    }
+
+    /// Proves: A6
+    #[test]
+    fn no_owner_keeps_the_others_out_and_a_place_is_given_back() {
+        let forwards = Arc::new(Forwards::default());
+        let code = |owner| forwards.begin(owner).err().map(|busy| busy.code());
+        let mut own: Vec<_> = (0..MOST_OF_AN_OWNER).map(|_| forwards.begin(OWNER).expect("room")).collect();
+        assert_eq!(code(OWNER), Some(Code::ResourceExhausted));
+        let others: Vec<_> =
+            (MOST_OF_AN_OWNER..MOST).map(|_| forwards.begin(OTHER).expect("room for another one")).collect();
+        assert_eq!(code(THIRD), Some(Code::ResourceExhausted), "of all");
+        drop(own.pop());
+        assert_eq!((code(THIRD), code(OWNER)), (None, None));
+        drop((own, others));
+        assert!(lock::even_if_poisoned(&forwards.0).is_empty(), "nobody is remembered");
+    }
+}
