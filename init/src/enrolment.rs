@@ -35,6 +35,7 @@ use keys::coordinator::CoordinatorKeys;
 use keys::data_key::Holder;
 use keys::identity::Identity;
 use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
+use pki::CertificateDer;
 use tokio::sync::mpsc;
 
 use crate::facts::Link;
@@ -174,7 +175,7 @@ impl Enrolment {
                 let underway = if opening.finishes_create() { power_on.enrols() } else { power_on.opens() };
                 self.board.underway(&underway, opening.message());
                 clock::not_before(Floor::Seal(opening.sealed_at()));
-                (underway, open(*opening))
+                (underway, self.open(*opening).await)
             }
         };
         let performed = match prepared {
@@ -271,6 +272,28 @@ impl Enrolment {
         planned.map(|(plan, membership)| Prepared { plan, membership, keys: None })
     }
 
+    /// With the seal's minimum as high as the ESP allows. Where it cannot rise the machine opens as before.
+    async fn open(&mut self, mut opening: Opening) -> Result<Prepared, Failure> {
+        let mut tpm = self.tpm.take();
+        let raised = tasks::blocking(move || {
+            let authority = CertificateDer::from(opening.identity().ca_certificate.clone());
+            let raised = pki::public_key_of(&authority).map_err(|error| Chain(&error).to_string()).and_then(|ca| {
+                let raised = opening.raise(&ca.spki(), tpm.as_mut(), create::random, clock::unix().as_secs());
+                raised.map_err(|error| Chain(&error).to_string())
+            });
+            (raised, opening, tpm)
+        });
+        let (raised, opening, tpm) = raised.await;
+        self.tpm = tpm;
+        match raised {
+            Ok(Some(minimum)) => tracing::info!(minimum, "older directories are refused from the next boot on"),
+            Ok(None) => {}
+            Err(reason) => self.board.error(&format!("the seal's minimum is not raised: {reason}")),
+        }
+        let (plan, membership) = opening.plan(create::random).map_err(|error| Failure::Ready(error.into()))?;
+        Ok(Prepared { plan, membership, keys: None })
+    }
+
     /// Performs on this machine, with the TPM if it is not in use.
     fn performer(&mut self, keys: Option<Keys>) -> LocalPerformer {
         LocalPerformer {
@@ -303,11 +326,6 @@ struct Prepared {
     plan: Plan,
     membership: Membership,
     keys: Option<Keys>,
-}
-
-fn open(opening: Opening) -> Result<Prepared, Failure> {
-    let (plan, membership) = opening.plan(create::random).map_err(|error| Failure::Ready(error.into()))?;
-    Ok(Prepared { plan, membership, keys: None })
 }
 
 /// The key under which the cluster's Secrets lie in etcd. Only who starts an apiserver asks for it: neither it nor the

@@ -10,6 +10,8 @@ use crate::world::{Chip, Cut, Ended, World, finished};
 
 /// More effects than any plan has.
 const MOST_EFFECTS: usize = 26;
+/// The same of a member that opens its disk.
+const MOST_EFFECTS_OF_OPENING: usize = 8;
 /// Sectors of a header copy, and of a slot: none, the first few, all but one, all.
 const TEARS: [usize; 9] = [0, 1, 2, 3, 7, 8, 64, 127, 128];
 
@@ -104,6 +106,32 @@ proptest! {
         };
         prop_assert!(esp(&after) == esp(&world));
         prop_assert!(after.headers == world.headers && after.filesystem == world.filesystem);
+    }
+}
+
+/// Where the minimum rises, a cut leaves a seal that opens; and in the end it is that of the older of both directories, which
+/// is written only once.
+///
+/// Proves: D7 D11
+#[test]
+fn a_cut_while_the_seals_minimum_rises_leaves_one_that_opens() {
+    for tpm in [Some(Chip::default()), None] {
+        let mut member = outlive(World::invited(Level::Encrypted, tpm), &[]);
+        assert_eq!(member.minimum(), 5, "the one that it joined with");
+        member.directories([6, 9]);
+        for after in 0..MOST_EFFECTS_OF_OPENING {
+            for sectors in [0, 1, 127] {
+                let mut world = outlive(member.clone(), &[Cut { after, sectors }]);
+                assert_eq!(world.minimum(), 6);
+                let seals = world.files.seal.clone();
+                assert!(matches!(world.boot(None), Ended::Running(_)));
+                assert_eq!(world.files.seal, seals, "nothing rises, nothing is written");
+                // Both older ones put back are none, one of them leaves the other.
+                world.directories([5, 9]);
+                assert!(matches!(world.boot(None), Ended::Running(_)));
+                assert_eq!(world.minimum(), 6, "one slot is none that counts");
+            }
+        }
     }
 }
 

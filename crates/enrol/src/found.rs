@@ -24,7 +24,7 @@
 //! ```compile_fail,E0451
 //! fn beside(seal: enrol::found::Seal, opened: keys::data_key::Opened) {
 //!     let leftovers = enrol::found::Leftovers::default();
-//!     enrol::found::Opening { seal, opened, half: None, leftovers }; // of a header that somebody else opened
+//!     enrol::found::Opening { seal, opened, half: None, leftovers, raising: todo!() }; // of a header that somebody else opened
 //! }
 //! ```
 
@@ -32,7 +32,8 @@ use keys::binding::Binding;
 use keys::cold_start::{NotTaken, Shares};
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
-use keys::pair::{File, Pair};
+use keys::identity::Identity;
+use keys::pair::{File, Next, Pair, TooLarge};
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
 use keys::share::{self, Share};
 use model::{BootClass, FirstContact, Ipv4Prefix, MachineId, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
@@ -45,7 +46,8 @@ use crate::join::{self, Admission, Asker, Begun, Joining, NotAccepted};
 use crate::keeper::{Keeper, Locked, NotReleased, released};
 use crate::making::{Issued, NextWrites, Site};
 use crate::member::Membership;
-use crate::plan::Plan;
+use crate::plan::{Effect, Plan};
+use crate::renewal;
 use crate::wait::{Failure, Reason, Wait};
 
 /// Everything a decision is made of, but the TPM.
@@ -193,6 +195,29 @@ pub struct Opening {
     opened: Opened,
     half: Option<ClusterHalf>,
     leftovers: Leftovers,
+    raising: Raising,
+}
+
+/// The seal's minimum, which rises with what lies on the ESP.
+#[derive(Debug)]
+struct Raising {
+    next: Option<Next>,
+    directory: Slots,
+    raised: Option<Effect>,
+}
+
+/// Why the minimum does not rise in this boot.
+#[derive(Debug, thiserror::Error)]
+pub enum NotRaised<E: std::error::Error + 'static, K: std::error::Error + 'static> {
+    /// There are no random bytes.
+    #[error("draw random bytes")]
+    Random(#[source] E),
+    /// The TPM does not seal.
+    #[error("seal to the TPM")]
+    Keeper(#[source] K),
+    /// It does not fit.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
 }
 
 /// Decides, with the TPM that was found or what kept it from being used.
@@ -228,19 +253,16 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
         Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
-        Unsealed::Open(seal) => {
+        Unsealed::Open(seal, generation) => {
             let half = cluster_half(files, &seal.body, keeper, &mut reports)?.or(given_half);
             let config = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
             if config == Leftover::Ignore || files.fw_cfg.is_some() {
                 reports.push(Report::ConfigIgnored);
             }
-            with_seal(
-                seal,
-                header,
-                half,
-                Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) },
-                &files.directory,
-            )
+            let leftovers = Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) };
+            // Behind one that opened and is not the newest the next would be written over it.
+            let next = Some(files.next_writes().seal).filter(|next| next.generation == generation + 1);
+            with_seal(seal, header, half, Beside { leftovers, directory: files.directory.clone(), next })
         }
     };
     Ok(Found { network, vpn_prefix, decision, reports })
@@ -254,7 +276,8 @@ enum Unsealed {
     /// A member's clear part, and what keeps the seal shut.
     Locked(Option<Box<Clear>>, Locked),
     Attempt(Box<Begun>),
-    Open(Box<Seal>),
+    /// With the generation of its write.
+    Open(Box<Seal>, u64),
 }
 
 /// Opens the first seal that opens, those of a TPM before those in clear and the newest first; otherwise says what keeps
@@ -280,7 +303,7 @@ fn unseal<K: Keeper>(
         match opened(candidate, root) {
             locked @ Unsealed::Locked(..) if matches!(shut, Unsealed::None) => shut = locked,
             Unsealed::Locked(..) => {}
-            open @ (Unsealed::Open(_) | Unsealed::Attempt(_)) => return Ok(open),
+            open @ (Unsealed::Open(..) | Unsealed::Attempt(_)) => return Ok(open),
             Unsealed::None | Unsealed::Newer(_) | Unsealed::Malformed(_) => unreachable!("there is a candidate"),
         }
     }
@@ -302,10 +325,12 @@ fn root<K: Keeper>(
 
 fn opened(candidate: Candidate, root: Result<SealRoot, Locked>) -> Unsealed {
     match candidate {
-        Candidate::Member(sealed) => match root.and_then(|root| sealed.open(&root).map_err(Locked::Body)) {
-            Ok(body) => Unsealed::Open(Box::new(Seal { clear: sealed.clear, body })),
-            Err(locked) => Unsealed::Locked(Some(Box::new(sealed.clear)), locked),
-        },
+        Candidate::Member(sealed) => {
+            match (sealed.generation(), root.and_then(|root| sealed.open(&root).map_err(Locked::Body))) {
+                (generation, Ok(body)) => Unsealed::Open(Box::new(Seal { clear: sealed.clear, body }), generation),
+                (_, Err(locked)) => Unsealed::Locked(Some(Box::new(sealed.clear)), locked),
+            }
+        }
         Candidate::Attempt(sealed) => match root.and_then(|root| sealed.open(&root).map_err(Locked::Body)) {
             Ok(attempt) => {
                 let storage_key_name = sealed.clear.binding.storage_key_name();
@@ -352,7 +377,7 @@ fn network(unsealed: &Unsealed, config: Option<&Result<Verified, ConfigError>>) 
     let of = |clear: &Clear| (clear.network.clone(), clear.vpn_prefix);
     match (unsealed, config) {
         (Unsealed::Locked(Some(clear), _), _) => of(clear),
-        (Unsealed::Open(seal), _) => of(&seal.clear),
+        (Unsealed::Open(seal, _), _) => of(&seal.clear),
         (Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _), Some(Ok(Verified { config, .. }))) => {
             match &config.intent {
                 Intent::Create(create) => (config.network.clone(), create.vpn_prefix),
@@ -421,17 +446,28 @@ fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm
     Ok(verified)
 }
 
-fn with_seal(
-    seal: Box<Seal>,
-    header: &Copies,
-    half: Option<ClusterHalf>,
+/// What lies on the ESP beside a seal that opened.
+struct Beside {
     leftovers: Leftovers,
-    directory: &Slots,
-) -> Decision {
+    directory: Slots,
+    /// Where the seal may be written anew.
+    next: Option<Next>,
+}
+
+fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, beside: Beside) -> Decision {
+    let Beside { leftovers, directory, next } = beside;
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
-        Ok(opened) => return Decision::Open(Box::new(Opening { seal: *seal, opened, half, leftovers })),
+        Ok(opened) => {
+            return Decision::Open(Box::new(Opening {
+                seal: *seal,
+                opened,
+                half,
+                leftovers,
+                raising: Raising { next, directory, raised: None },
+            }));
+        }
         Err(OpenError::ClusterHalfMissing { generation }) => {
-            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory: directory.clone() }
+            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory }
         }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
             Wait::NeedsOwner(Reason::Newer { what: "data header", version })
@@ -507,6 +543,62 @@ impl Opening {
         self.seal.clear.sealed_at
     }
 
+    /// Who the machine is.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.seal.body.identity
+    }
+
+    /// Has the plan raise the seal's minimum, where both slots of the directory hold one that the CA with this
+    /// SubjectPublicKeyInfo (DER) signed and that is above it: to the older of the two, so that a slot that is lost later loses
+    /// nothing. What was an interrupted create or join is finished first, in a boot of its own. The new minimum; `now` is in
+    /// seconds of Unix time.
+    ///
+    /// # Errors
+    /// [`NotRaised`]; the machine opens all the same.
+    pub fn raise<K: Keeper, E: std::error::Error + 'static>(
+        &mut self,
+        ca_spki: &[u8],
+        keeper: Option<&mut K>,
+        mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
+        now: u64,
+    ) -> Result<Option<u64>, NotRaised<E, K::Error>> {
+        let minimum = renewal::durable(&self.raising.directory, ca_spki, self.seal.body.minimum_directory);
+        let finishes = self.finishes_create() || self.leftovers.attempt.is_some();
+        let (Some(minimum), Some(next), false) = (minimum, self.raising.next, finishes) else { return Ok(None) };
+        let root = SealRoot(Secret::fill(|bytes| fill(bytes)).map_err(NotRaised::Random)?);
+        let (mut salt, mut nonce) = ([0; 32], [0; 12]);
+        fill(&mut salt).map_err(NotRaised::Random)?;
+        fill(&mut nonce).map_err(NotRaised::Random)?;
+        let Seal { clear, body } = &mut self.seal;
+        let binding = match (&clear.binding, keeper) {
+            (Binding::Tpm(_), Some(keeper)) => Binding::Tpm(keeper.seal(&root.0).map_err(NotRaised::Keeper)?),
+            // What opened without a TPM goes on without one.
+            (Binding::Unprotected(_), _) => Binding::Unprotected(root.0.duplicate()),
+            (Binding::Tpm(_), None) => return Ok(None),
+        };
+        let clear = Clear {
+            binding,
+            boot_class: clear.boot_class,
+            salt,
+            network: clear.network.clone(),
+            vpn_prefix: clear.vpn_prefix,
+            node_name: clear.node_name.clone(),
+            sealed_at: now.max(clear.sealed_at),
+        };
+        let before = std::mem::replace(&mut body.minimum_directory, minimum);
+        match seal::emit(next.generation, &clear, body, &root, nonce) {
+            Ok(bytes) => {
+                self.raising.raised = Some(Effect::RaiseMinimum { slot: next.slot, bytes: bytes.into() });
+                Ok(Some(minimum))
+            }
+            Err(error) => {
+                body.minimum_directory = before;
+                Err(error.into())
+            }
+        }
+    }
+
     /// What to do, and for whom. A header that a cut left provisional is committed before its data is opened, under a salt
     /// that `fill` fills with random bytes.
     ///
@@ -516,7 +608,7 @@ impl Opening {
         self,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(Plan, Membership), PlanError<E>> {
-        let Self { seal, opened, half, leftovers } = self;
+        let Self { seal, opened, half, leftovers, raising } = self;
         let holder = seal.body.holder();
         let committed = match opened.header.state {
             State::Committed => None,
@@ -526,7 +618,7 @@ impl Opening {
                 Some(opened.commit(&seal.body.local_key, half.as_ref(), salt, &holder)?)
             }
         };
-        let plan = Plan::open(opened, committed, leftovers, holder);
+        let plan = Plan::open(opened, committed, leftovers, raising.raised, holder);
         Ok((plan, Membership::of(seal)))
     }
 }

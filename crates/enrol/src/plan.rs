@@ -80,7 +80,13 @@ impl Plan {
         Self { effects, holder, purpose: Purpose::Enrol }
     }
 
-    pub(crate) fn open(opened: Opened, committed: Option<Header>, leftover: Leftovers, holder: Holder) -> Self {
+    pub(crate) fn open(
+        opened: Opened,
+        committed: Option<Header>,
+        leftover: Leftovers,
+        raised: Option<Effect>,
+        holder: Holder,
+    ) -> Self {
         let mut effects = vec![Effect::MendTable];
         effects.extend(leftover.attempt.map(|slot| Effect::EraseAttempt { slot }));
         if let Some(header) = committed {
@@ -93,6 +99,7 @@ impl Plan {
             Leftover::Absent | Leftover::Ignore => {}
         }
         effects.push(Effect::LoadKeys);
+        effects.extend(raised);
         Self { effects, holder, purpose: Purpose::Open }
     }
 
@@ -184,6 +191,14 @@ pub enum Effect {
         /// All of its bytes.
         bytes: Zeroizing<Vec<u8>>,
     },
+    /// Overwrite the seal's slot that did not open with the same seal and a higher minimum, sync. Without it the machine runs as
+    /// well, by the one that opened.
+    RaiseMinimum {
+        /// 0 or 1: which of [`File::paths`].
+        slot: usize,
+        /// All of its bytes.
+        bytes: Zeroizing<Vec<u8>>,
+    },
     /// Overwrite the enrolment config with zeros, sync, remove it, sync.
     RemoveConfig,
     /// Read what the data partition keeps: the same way after create as at every later boot.
@@ -256,6 +271,8 @@ pub enum Step {
     EraseAttempt,
     /// [`Effect::WriteEsp`].
     WriteEsp(File),
+    /// [`Effect::RaiseMinimum`].
+    RaiseMinimum,
     /// [`Effect::RemoveConfig`].
     RemoveConfig,
     /// [`Effect::LoadKeys`].
@@ -279,6 +296,7 @@ impl Effect {
             Self::WriteAttempt { .. } => Step::WriteAttempt,
             Self::EraseAttempt { .. } => Step::EraseAttempt,
             Self::WriteEsp { file, .. } => Step::WriteEsp(*file),
+            Self::RaiseMinimum { .. } => Step::RaiseMinimum,
             Self::RemoveConfig => Step::RemoveConfig,
             Self::LoadKeys => Step::LoadKeys,
             Self::Cap(_) => Step::Cap,
@@ -309,6 +327,7 @@ impl fmt::Display for Step {
             Self::WriteEsp(File::Share) => "write the share",
             Self::WriteEsp(File::Directory) => "write the directory",
             Self::WriteEsp(File::Record) => "write the recovery record",
+            Self::RaiseMinimum => "raise the seal's minimum",
             Self::RemoveConfig => "remove the enrolment config",
             Self::LoadKeys => "read the cluster's keys",
             Self::Cap => "cap the TPM",

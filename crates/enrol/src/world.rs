@@ -9,7 +9,7 @@ use cluster::redeem::{Answer, Redeem};
 use cluster::state::PeerVersion;
 use keys::binding::TpmObject;
 use keys::data_key::{ClusterHalf, Volume};
-use keys::directory::{Coordinator, Directory};
+use keys::directory::{self, Coordinator, Directory};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
 use keys::identity::{cluster_id, cluster_key, machine_id};
 use keys::pair::{File, Next, SLOT_BYTES};
@@ -367,7 +367,9 @@ impl World {
                 Ok(plan) => plan,
                 Err(ended) => return ended,
             },
-            Decision::Open(opening) => {
+            Decision::Open(mut opening) => {
+                let raised = opening.raise(&ca().spki, boot.world.tpm.as_mut(), drawn(attempt), 1_790_000_000);
+                raised.expect("a chip that seals");
                 let salt = |bytes: &mut [u8]| {
                     bytes.fill(0xcc);
                     Ok::<(), Infallible>(())
@@ -389,6 +391,20 @@ impl World {
             }
             Err(Halt::Open(never)) => match never {},
         }
+    }
+
+    /// Has both slots of the directory hold one of these versions, as the cluster signs it.
+    pub(crate) fn directories(&mut self, versions: [u64; 2]) {
+        for (slot, version) in versions.into_iter().enumerate() {
+            let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators: vec![] };
+            let file = directory::emit(slot as u64 + 1, &ca().sign(&directory.unsigned())).expect("fits");
+            self.pair(File::Directory)[slot] = file.into();
+        }
+    }
+
+    /// Below which the seal that opens believes no directory.
+    pub(crate) fn minimum(&self) -> u64 {
+        self.found().seal().expect("a member's seal opens").body.minimum_directory
     }
 
     /// What a boot must not change before the machine was let in.
@@ -523,6 +539,10 @@ impl Boot<'_> {
                 assert!(durable, "the ESP is written after the data partition holds its keys");
                 world.pair(file)[slot] = bytes;
             }
+            Effect::RaiseMinimum { slot, bytes } => {
+                assert!(world.committed() && self.loaded, "the machine that opens is raised, and no other");
+                world.pair(File::Seal)[slot] = bytes;
+            }
             Effect::RemoveConfig => {
                 assert!(world.committed(), "the config goes only once the header is committed");
                 world.files.config = None;
@@ -552,7 +572,9 @@ impl World {
         match effect {
             Effect::WriteHeader { copy, bytes, .. } => over(&mut self.headers[place(copy)], &bytes[..]),
             Effect::WriteEsp { file, slot, bytes } => over(&mut self.pair(file)[slot], &bytes),
-            Effect::WriteAttempt { slot, bytes } => over(&mut self.pair(File::Seal)[slot], &bytes),
+            Effect::WriteAttempt { slot, bytes } | Effect::RaiseMinimum { slot, bytes } => {
+                over(&mut self.pair(File::Seal)[slot], &bytes)
+            }
             Effect::EraseAttempt { slot } => over(&mut self.pair(File::Seal)[slot], &[0; SLOT_BYTES]),
             Effect::RemoveConfig => {
                 // One that a person gave leaves nothing to remove.

@@ -160,6 +160,7 @@ mod tests {
                 | Effect::MakeFilesystem
                 | Effect::Mount
                 | Effect::PopulateData(_)
+                | Effect::RaiseMinimum { .. }
                 | Effect::RemoveConfig
                 | Effect::LoadKeys
                 | Effect::Cap(_) => {} // neither ESP nor header

@@ -104,6 +104,11 @@ impl LocalPerformer {
             Effect::WriteAttempt { slot, bytes } => esp.write_slot(File::Seal, slot, &bytes)?,
             Effect::EraseAttempt { slot } => esp.write_slot(File::Seal, slot, &[0; SLOT_BYTES])?,
             Effect::WriteEsp { file, slot, bytes } => esp.write_slot(file, slot, &bytes)?,
+            Effect::RaiseMinimum { slot, bytes } => {
+                if let Err(error) = esp.write_slot(File::Seal, slot, &bytes) {
+                    board.error(&format!("the seal's minimum is not raised: {}", Chain(&error)));
+                }
+            }
             Effect::RemoveConfig => esp.remove_config()?,
             Effect::LoadKeys => self.load()?,
             Effect::Cap(holder) => {
@@ -209,6 +214,7 @@ const fn name(step: Step) -> &'static str {
         Step::WriteEsp(File::Record) => "record",
         Step::WriteEsp(File::Directory) => "directory",
         Step::WriteEsp(File::Seal) => "seal",
+        Step::RaiseMinimum => "raise-minimum",
         Step::RemoveConfig => "remove-config",
         Step::LoadKeys => "load-keys",
         Step::Cap => "cap",
@@ -228,6 +234,7 @@ pub(super) const fn milestone(step: Step) -> Option<&'static str> {
         | Step::WriteAttempt
         | Step::EraseAttempt
         | Step::WriteEsp(_)
+        | Step::RaiseMinimum
         | Step::RemoveConfig
         | Step::Cap => Some(name(step)),
     }
