@@ -62,7 +62,7 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
         directories: member.renewing.directories(),
     };
     api.context.hear(asker.told.clone());
-    let mut services = Services::start(&children, vec![own::hears(&asker)])?;
+    let mut services = Services::start(&children, vec![own::hears(&asker), own::keeps(&asker.told, asker.root)])?;
     api.show(&services);
     api.tree.take(own::of_a_member(&board, &services, &data, node)).await?;
     api.tree.take(vec![own::mesh(&mesh, &asker.told), own::directory(&member.renewing)]).await?;

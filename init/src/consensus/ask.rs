@@ -206,7 +206,7 @@ impl Asker {
         let root = self.root;
         match tasks::blocking(move || kept::read(root)).await {
             Ok(Some(known)) => self.told.begin(known),
-            Ok(None) => tracing::warn!("nothing is known of the cluster's other machines"),
+            Ok(None) => tracing::debug!("nothing is known of the cluster's other machines"),
             Err(error) => tracing::warn!(error = %Chain(&error), "what was known of the other machines is lost"),
         }
     }
@@ -254,7 +254,7 @@ impl Asker {
         loop {
             tokio::select! {
                 told = next(&mut news) => {
-                    self.take(told?).await?;
+                    self.take(told?)?;
                     *heard = Heard::Something;
                 }
                 Ok(()) = facts.changed() => {
@@ -276,7 +276,7 @@ impl Asker {
         Ok(endpoints)
     }
 
-    async fn take(&self, answer: PeersAnswer) -> Result<(), Left> {
+    fn take(&self, answer: PeersAnswer) -> Result<(), Left> {
         let (news, role) = match answer {
             PeersAnswer::News { news, role } => (news, role),
             PeersAnswer::Directory(signed) => {
@@ -284,23 +284,13 @@ impl Asker {
                 return Ok(());
             }
         };
-        let kept = match news {
+        match news {
             // What it says of this machine may be old, too.
             News::Behind => return Err(Left::Behind),
-            News::Nothing => false,
-            News::Whole { .. } | News::Changed { .. } => {
-                self.told.take(news);
-                true
-            }
-        };
+            News::Nothing => {}
+            News::Whole { .. } | News::Changed { .. } => self.told.take(news),
+        }
         self.role.send_if_modified(|known| known.replace(role) != Some(role));
-        if !kept {
-            return Ok(());
-        }
-        let (root, known) = (self.root, self.told.known());
-        if let Err(error) = tasks::blocking(move || kept::write(root, &known)).await {
-            tracing::warn!(%error, "what is known of the other machines is not kept");
-        }
         Ok(())
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! It must never hold what can be told apart by role: that is `control`'s tree.
 
+use std::path::Path;
 use std::time::Duration;
 
 use supervise::{Critical, Spec};
@@ -12,8 +13,8 @@ use crate::consensus::Records;
 use crate::consensus::ask::{self, Asker};
 use crate::control;
 use crate::enrolment::Renewing;
-use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::{self, Told};
+use crate::network::mesh::{Mesh, kept};
 use crate::runtime::child::Children;
 use crate::runtime::memory;
 use crate::runtime::services::{Ends, Run, Services, Unit};
@@ -66,8 +67,13 @@ pub(super) fn directory(renewing: &Renewing) -> Unit {
     Unit::task("directory", Ends::Never, Run::task(move || renewing.clone().keep()))
 }
 
-/// Announces the machine to a coordinator and hears of the others, where it has no records of its own. It is stopped before
-/// DATA is closed, where it keeps what it hears.
+/// Keeps them on DATA; it is stopped before that is closed.
+pub(super) fn keeps(told: &Told, root: &'static Path) -> Unit {
+    let told = told.clone();
+    Unit::task("peers.kept", Ends::Never, Run::task(move || kept::keep(told.clone(), root)))
+}
+
+/// Announces the machine to a coordinator and hears of the others, where it has no records of its own.
 pub(super) fn hears(asker: &Asker) -> Unit {
     let asker = asker.clone();
     Unit::task("peers", Ends::Never, Run::task(move || ask::ask(asker.clone())))

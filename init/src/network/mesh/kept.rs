@@ -8,7 +8,8 @@ use std::path::Path;
 use cluster::peers::{Known, MOST_KNOWN_BYTES};
 use cluster::record::BadRecord;
 
-use crate::runtime::durable;
+use super::peers::Told;
+use crate::runtime::{durable, tasks};
 
 /// Its name; `/data/cairn` has it.
 pub(crate) const FILE: &str = "peers";
@@ -38,11 +39,24 @@ pub(crate) fn read(root: &Path) -> Result<Option<Known>, ReadError> {
     Ok(Some(Known::decode(&bytes)?))
 }
 
-/// Puts it in the place of what was there.
+/// Keeps what is told, whoever tells it; a task for good.
 ///
 /// # Errors
 /// What the file system says; what was there is there still.
-pub(crate) fn write(root: &Path, known: &Known) -> io::Result<()> {
+pub(crate) async fn keep(told: Told, root: &'static Path) -> io::Result<()> {
+    let mut versions = told.versions();
+    let before = tasks::blocking(move || read(root)).await;
+    let mut kept = before.ok().flatten().and_then(|known| known.version());
+    loop {
+        let _the_sender_is_ours = versions.wait_for(|version| version.is_some() && *version != kept).await.map(drop);
+        let known = told.known();
+        kept = known.version();
+        tasks::blocking(move || write(root, &known)).await?;
+    }
+}
+
+/// Puts it in the place of what was there.
+fn write(root: &Path, known: &Known) -> io::Result<()> {
     known.encode().map_or(Ok(()), |bytes| durable::replace(root, FILE, &bytes))
 }
 

@@ -13,7 +13,7 @@ use mesh::{Effect, Event};
 use model::{Ipv4Prefix, MachineId, POD_PREFIX};
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
 use rtnetlink::{Handle, RouteMessageBuilder};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::{Error, Mesh};
 use crate::runtime::services::until;
@@ -27,6 +27,8 @@ pub(crate) struct Told(Arc<Shared>);
 struct Shared {
     peers: Mutex<Heard>,
     news: Notify,
+    /// As of when all of it is.
+    version: watch::Sender<Option<PeerVersion>>,
 }
 
 #[derive(Debug, Default)]
@@ -44,8 +46,14 @@ impl Told {
 
     /// What was told before this boot is heard.
     pub(crate) fn begin(&self, known: Known) {
+        self.0.version.send_replace(known.version());
         lock::even_if_poisoned(&self.0.peers).known = known;
         self.0.news.notify_one();
+    }
+
+    /// Tells when something was told that was not known.
+    pub(super) fn versions(&self) -> watch::Receiver<Option<PeerVersion>> {
+        self.0.version.subscribe()
     }
 
     /// All that was told.
@@ -66,6 +74,7 @@ impl Told {
             heard.fresh.extend(fresh);
             self.0.news.notify_one();
         }
+        self.0.version.send_if_modified(|version| std::mem::replace(version, heard.known.version()) != *version);
     }
 
     /// All of it; nothing before something was told.
