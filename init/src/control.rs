@@ -64,6 +64,9 @@ const STOP: Duration = Duration::from_secs(15);
 const BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(500), cap: Duration::from_secs(30), stable: Duration::from_secs(60) };
 
+/// Between two tries to read the cluster's records.
+const WITHOUT_QUORUM: Duration = Duration::from_secs(2);
+
 /// The units that a machine's roles want.
 ///
 /// # Errors
@@ -105,7 +108,12 @@ fn tasks(
         let once = Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec.clone() };
         let (spec, run) = match task {
             Task::Users => (once, Run::task(move || records.clone().make_users())),
-            Task::Cluster => (spec, Run::task(move || records.clone().keep())),
+            Task::Cluster => {
+                // Without quorum it fails for as long as that lasts, and is there as soon as etcd has one again.
+                let backoff = Backoff { cap: WITHOUT_QUORUM, ..BACKOFF };
+                let spec = Spec { restart: Restart::Always(backoff), ..spec };
+                (spec, Run::task(move || records.clone().keep()))
+            }
             Task::Balancer => {
                 let api = |other: kube::Coordinator| SocketAddrV4::new(other.vpn, model::KUBERNETES_API_PORT);
                 (spec, Run::task(move || balancer::serve(plan.coordinators().into_iter().map(api).collect())))

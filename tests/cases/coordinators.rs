@@ -165,7 +165,7 @@ fn losses(t: &Context) -> anyhow::Result<()> {
         // One of three hears nothing and is not heard; then it speaks and hears nothing.
         for directions in [&BOTH[..], &[Direction::Received]] {
             set(1, directions, Cut::Cut);
-            machines[1].wait_for("the cluster's records ended", t.within(60))?;
+            machines[1].wait_for("watch the cluster's records", t.within(60))?;
             set(1, directions, Cut::Whole);
             machines[1].wait_for(SEES_RECORDS, t.within(60))?;
         }
