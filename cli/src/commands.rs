@@ -10,6 +10,7 @@ pub(crate) mod kubectl;
 pub(crate) mod machine;
 pub(crate) mod network;
 mod out_file;
+mod records;
 pub(crate) mod ticket;
 
 use std::collections::BTreeSet;
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use ::cluster::record::Standing;
 use api::{ListedMachine, UnixMillis};
-use model::{KubernetesRole, NodeName};
+use model::{Chain, ConfigDigest, KubernetesRole, NodeName};
 use tokio::time::{sleep, timeout};
 
 use crate::args::{Cli, Command, Global};
@@ -27,7 +28,7 @@ use crate::clock::{self, Deadline};
 use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
 use crate::machine::{Address, BadAddress, CallError, ContactError, DialError, Expected, Session, SessionError, meet};
 use crate::screen::{self, Format};
-use crate::store::{BadClusterName, ClusterName, ClusterRecord, MachineRecord, Pins, Store, StoreError};
+use crate::store::{BadClusterName, ClusterName, ClusterRecord, Known, MachineRecord, Pins, Store, StoreError};
 use crate::virtual_machine::runs;
 use crate::virtual_network;
 
@@ -140,6 +141,12 @@ pub(crate) enum OpenError {
     /// What came behind a first contact that was made on the way.
     #[error(transparent)]
     Met(Box<OpenError>),
+    /// None of a cluster's machines has its records.
+    #[error("no coordinator of cluster `{cluster}` answers{}", each(why))]
+    NoCoordinator { cluster: ClusterName, why: Vec<(NodeName, OpenError)> },
+    /// Only the cluster's records can tell who it is.
+    #[error("{called} has not joined its cluster: nobody knows it yet")]
+    NotJoined { called: String, cluster: ClusterName },
 }
 
 /// Two clusters are named where one is meant.
@@ -170,6 +177,8 @@ impl OpenError {
             Self::Call(error) => error.may_pass(),
             Self::Silent(_) => true,
             Self::Met(error) => error.may_pass(),
+            Self::NoCoordinator { why, .. } => why.iter().any(|(_, error)| error.may_pass()),
+            Self::NotJoined { .. } => true,
             Self::Store(_)
             | Self::NoAddress { .. }
             | Self::Unknown { .. }
@@ -199,7 +208,9 @@ impl OpenError {
             | Self::NotMet { .. }
             | Self::Silent(_)
             | Self::Off { .. }
-            | Self::NetworkEnded { .. } => None,
+            | Self::NetworkEnded { .. }
+            | Self::NoCoordinator { .. }
+            | Self::NotJoined { .. } => None,
         }
     }
 }
@@ -208,7 +219,14 @@ impl Advice for OpenError {
     fn code(&self) -> Code {
         match (self, self.inner()) {
             (_, Some(inner)) => inner.code(),
-            (Self::Silent(_) | Self::Off { .. } | Self::NetworkEnded { .. }, None) => Code::Unreachable,
+            (
+                Self::Silent(_)
+                | Self::Off { .. }
+                | Self::NetworkEnded { .. }
+                | Self::NoCoordinator { .. }
+                | Self::NotJoined { .. },
+                None,
+            ) => Code::Unreachable,
             (Self::Unknown { .. }, None) => Code::NotFound,
             (_, None) => Code::Usage,
         }
@@ -228,10 +246,19 @@ impl Advice for OpenError {
             (Self::Off { start, .. } | Self::NetworkEnded { start, .. }, None) => Some(start.clone()),
             (Self::Unknown { .. }, None) => Some("see which there are: cairnctl machine list".to_owned()),
             (Self::NotMet { .. }, None) => Some("call it once at its own address, without --through".to_owned()),
+            (Self::NoCoordinator { cluster, .. }, None) => {
+                Some(format!("see what runs: cairnctl cluster status {cluster}"))
+            }
+            (Self::NotJoined { cluster, .. }, None) => Some(format!("see who has: cairnctl -c {cluster} machine list")),
             (Self::Silent(_), None) => Some("see whether the machine runs: cairnctl cluster list".to_owned()),
             (_, None) => Some("say where it is: --address HOST (the machine's screen shows its addresses)".to_owned()),
         }
     }
+}
+
+/// What was heard of each machine, as the end of a sentence.
+fn each(why: &[(NodeName, OpenError)]) -> String {
+    why.iter().map(|(machine, error)| format!("; {machine}: {}", Chain(error))).collect()
 }
 
 impl Context {
@@ -259,6 +286,18 @@ impl Context {
     pub(crate) fn about(&self, cluster: &ClusterName, machine: &NodeName) -> Self {
         let (cluster, machine) = (Some(cluster.clone()), Some(machine.clone()));
         Self { store: self.store.clone(), cluster, machine, through: None, address: None, format: self.format }
+    }
+
+    /// The same about a cluster as a whole.
+    pub(crate) fn about_cluster(&self, cluster: &ClusterName) -> Self {
+        Self {
+            store: self.store.clone(),
+            cluster: Some(cluster.clone()),
+            machine: None,
+            through: None,
+            address: None,
+            format: self.format,
+        }
     }
 
     /// The same with a cluster that the command itself may name; naming it twice is fine, naming two is not.
@@ -296,12 +335,9 @@ impl Context {
             opened => return opened,
         };
         let meant = self.meant()?;
-        let cluster = |machine: &MachineRecord| machine.pins().map(|pins| pins.cluster);
-        let others = meant.record.machines().iter().filter(|other| {
-            Some(&other.name) != meant.known().map(|machine| &machine.name)
-                && cluster(other).is_some()
-                && cluster(other) == meant.known().and_then(cluster)
-        });
+        let (record, asked) = (&meant.record, meant.name());
+        let known = record.machines().iter().enumerate().filter(|(at, _)| record.pins(*at).is_some());
+        let others = known.map(|(_, other)| other).filter(|other| other.name != *asked);
         for other in others {
             if let Ok(opened) = self.beyond(&self.about(&meant.record.name, &other.name)).await {
                 return Ok(opened);
@@ -326,8 +362,12 @@ impl Context {
                 Who::Listed(name.clone(), Pins { machine: row.id, ..carried_by })
             }
         };
-        let meant = Meant { record, who };
-        let pins = meant.pins().ok_or_else(|| OpenError::NotMet { called: meant.called() })?;
+        let mut meant = Meant { record, who };
+        let pins = match meant.known_by() {
+            Known::Pinned(pins) => pins,
+            Known::Joins => self.introduced(&mut meant).await?,
+            Known::Awaited(_) => return Err(OpenError::NotMet { called: meant.called() }),
+        };
         let session = session.beyond(meant.name(), &pins, &self.store.owner()?).await?;
         Ok((session, meant))
     }
@@ -339,10 +379,14 @@ impl Context {
         if self.address.is_none() {
             self.is_there(&meant)?;
         }
-        match meant.pins() {
-            Some(pins) => self.open_pinned(meant, &address, &pins).await,
-            None => {
-                let pins = self.contact(&mut meant, &address).await?;
+        match meant.known_by() {
+            Known::Pinned(pins) => self.open_pinned(meant, &address, &pins).await,
+            Known::Joins => {
+                let pins = self.introduced(&mut meant).await?;
+                self.open_pinned(meant, &address, &pins).await
+            }
+            Known::Awaited(config) => {
+                let pins = self.contact(&mut meant, &address, config).await?;
                 let opened = self.open_pinned(meant, &address, &pins).await;
                 opened.map_err(|error| OpenError::Met(Box::new(error)))
             }
@@ -414,18 +458,17 @@ impl Context {
     }
 
     /// First contact; when this returns the pins are on the disk.
-    async fn contact(&self, meant: &mut Meant, address: &Address) -> Result<Pins, OpenError> {
-        let Some(machine) = meant.known() else { return Err(OpenError::NotMet { called: meant.called() }) };
-        let secret = self.store.first_contact(&meant.record.name, &machine.name)?;
-        let pins = meet(address, &Expected { secret, config: machine.config }, clock::now()).await?;
+    async fn contact(&self, meant: &mut Meant, address: &Address, config: ConfigDigest) -> Result<Pins, OpenError> {
+        let secret = self.store.first_contact(&meant.record.name, meant.name())?;
+        let pins = meet(address, &Expected { secret, config }, clock::now()).await?;
         let lock = self.store.lock(&meant.record.name)?;
         *meant = meant.read_again(&self.store)?;
-        match (meant.pins(), meant.known_mut()) {
+        match meant.pins() {
             // Another command was faster; it can only have met the same machine, and if not, its word counts.
-            (Some(pins), _) => Ok(pins),
-            (None, machine) => {
-                if let Some(machine) = machine {
-                    machine.pin(pins);
+            Some(pins) => Ok(pins),
+            None => {
+                meant.record.meet(pins);
+                if let Some(machine) = meant.known_mut() {
                     machine.address = Some(address.to_string());
                 }
                 self.store.save(&meant.record, &lock)?;
@@ -479,8 +522,16 @@ impl Meant {
     /// What it has to prove; none before first contact.
     pub(crate) fn pins(&self) -> Option<Pins> {
         match &self.who {
-            Who::Known(at) => self.record.machines()[*at].pins(),
+            Who::Known(at) => self.record.pins(*at),
             Who::Listed(_, pins) => Some(*pins),
+        }
+    }
+
+    /// By what its owner knows it.
+    fn known_by(&self) -> Known {
+        match &self.who {
+            Who::Known(at) => self.record.known(*at),
+            Who::Listed(_, pins) => Known::Pinned(*pins),
         }
     }
 
@@ -502,8 +553,7 @@ impl Meant {
 
 #[cfg(test)]
 mod tests {
-    use model::{ConfigDigest, FirstContact, Secret};
-    use pki::{Authority, AuthorityKind};
+    use model::{FirstContact, Secret};
 
     use super::*;
     use crate::machine::fake::{Answer, Fake, Lie};
@@ -519,7 +569,7 @@ mod tests {
         let name: ClusterName = "home".parse().unwrap();
         let lock = store.lock(&name).unwrap();
         store.begin(&name, &lock).unwrap();
-        let secret = store.begin_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
+        let secret = store.begin_first_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
         let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
         let fake = Fake::start(1, owner, answer(secret)).await;
         let mut record = ClusterRecord::of_config(name, CONFIG);
@@ -650,23 +700,18 @@ mod tests {
         let lock = store.lock(&name).unwrap();
         store.begin(&name, &lock).unwrap();
         let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
-        let authority = Authority::create(AuthorityKind::Cairn, clock::now()).unwrap();
-        let cluster = keys::identity::cluster_id(&authority.public().spki());
-        let mut fakes = Vec::new();
         let mut record = ClusterRecord::of_config(name.clone(), CONFIG);
-        record.add(MachineRecord::new(record.next_name(), CONFIG));
-        for (machine, seed) in record.machines_mut().iter_mut().zip(1..) {
-            let fake = Fake::start_in(&authority, seed, owner.clone(), Answer::NotYet).await;
-            machine.pin(Pins { machine: fake.machine, cluster, authority: authority.public().pin() });
-            machine.address = Some(fake.address.to_string());
-            fakes.push(fake);
-        }
+        let m2 = NodeName::stored("m2").unwrap();
+        record.add(MachineRecord::joining(m2.clone()));
+        let first = Fake::start(1, owner.clone(), Answer::NotYet).await;
+        let second = &first.node(2, owner.clone()).await;
+        record.meet(first.pins());
+        assert!(record.introduce(|_| Some(second.machine)));
+        record.machines_mut()[0].address = Some(first.address.to_string());
         // Nobody listens where the second one was seen last.
-        let (first, second) = (&fakes[0], &fakes[1]);
         record.machines_mut()[1].address = Some("127.0.0.1:1".to_owned());
         store.save(&record, &lock).unwrap();
         drop(lock);
-        let m2 = record.machines()[1].name.clone();
         let base = Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
         let context = base.about(&name, &m2);
         let unreached = context.open().await.unwrap_err();

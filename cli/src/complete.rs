@@ -132,7 +132,7 @@ mod tests {
         let name: ClusterName = "home".parse().unwrap();
         let lock = store.lock(&name).unwrap();
         store.begin(&name, &lock).unwrap();
-        let secret = store.begin_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
+        let secret = store.begin_first_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
         let config = ConfigDigest([5; 32]);
         let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
         let fake = Fake::start(1, owner, Answer::Proven { secret, config, lie: Lie::None }).await;

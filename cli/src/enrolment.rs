@@ -4,20 +4,21 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
+use aws_lc_rs::rand;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use enrol::config::{ConfigError, Create, EnrolmentConfig, Intent, Redeem, WithoutTpm};
 use keys::ticket::Ticket;
 use model::{
     BadNodeName, BadPrefix, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, KubernetesRole, Level, NetworkConfig,
-    NodeName, OwnerPubKey, VPN_PREFIX,
+    NodeName, OwnerPubKey, Secret, VPN_PREFIX,
 };
 use zeroize::Zeroizing;
 
 use crate::failure::{Advice, Code};
 use crate::store::Owner;
 
-/// What can be chosen for a machine.
+/// What can be chosen for any machine.
 #[derive(Debug, Args)]
 pub(crate) struct Choices {
     /// How data on the disk is protected
@@ -28,15 +29,30 @@ pub(crate) struct Choices {
     /// Whoever has the disk then has the data. For tests, and for machines whose disk nobody can take.
     #[arg(long)]
     pub unprotected: bool,
-    /// The machine's host and node name; made from its id without it
-    #[arg(long, value_name = "NAME", value_parser = node_name)]
-    node_name: Option<NodeName>,
+}
+
+/// What can be chosen for a cluster, with its first machine.
+#[derive(Debug, Args)]
+pub(crate) struct Founding {
     /// Where VPN addresses come from
     #[arg(long, value_name = "PREFIX", default_value_t = VPN_PREFIX, value_parser = prefix)]
     vpn_prefix: Ipv4Prefix,
     /// Only etcd and the cluster's own API: no Kubernetes, up in seconds
     #[arg(long)]
     no_kubernetes: bool,
+}
+
+/// What a config says of its machine.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    /// What was chosen.
+    pub choices: &'a Choices,
+    /// The machine's host and node name; made from its id where there is none.
+    pub node: Option<&'a NodeName>,
+    /// Its address; DHCP where there is none.
+    pub network: Option<&'a StaticNetwork>,
+    /// What becomes of it.
+    pub becomes: Becomes<'a>,
 }
 
 /// A static address instead of DHCP; for hardware.
@@ -71,11 +87,17 @@ pub(crate) enum EnrolmentError {
     /// A static address that is none.
     #[error("`{0}` is no static address: write it like 192.0.2.10/24")]
     StaticAddress(String),
+    /// No random bytes.
+    #[error("draw the config's secret")]
+    Random,
 }
 
 impl Advice for EnrolmentError {
     fn code(&self) -> Code {
-        Code::Usage
+        match self {
+            Self::Config(_) | Self::StaticAddress(_) => Code::Usage,
+            Self::Random => Code::Failed,
+        }
     }
 
     fn unchanged(&self) -> &'static str {
@@ -97,67 +119,62 @@ impl StaticNetwork {
     }
 }
 
-/// What becomes of the machine.
+/// What becomes of a machine.
 #[derive(Debug)]
-pub(crate) enum Becomes {
-    /// The first of a cluster.
-    First,
-    /// One of the cluster that this ticket is of.
-    Joins(Ticket),
+pub(crate) enum Becomes<'a> {
+    /// The first of a cluster. Its owner meets it by the secret.
+    First(&'a Founding, FirstContact),
+    /// One of the cluster that this ticket is of. The cluster's records tell its owner who it is: nobody keeps the secret in
+    /// its config.
+    Joins(&'a Ticket),
 }
 
 /// A config for a machine, signed by `owner`.
-pub(crate) fn sign(
-    choices: &Choices,
-    network: Option<&StaticNetwork>,
-    first_contact: FirstContact,
-    owner: &Owner,
-    becomes: Becomes,
-) -> Result<SignedConfig, EnrolmentError> {
-    let config = EnrolmentConfig {
-        node: choices.node_name.clone(),
-        first_contact,
-        network: network.map_or(Ok(NetworkConfig::Dhcp), StaticNetwork::read)?,
-        intent: match becomes {
-            Becomes::First => Intent::Create(choices.create(owner)),
-            Becomes::Joins(ticket) => Intent::Redeem(choices.redeem(owner, ticket)),
-        },
+pub(crate) fn sign(wanted: Wanted<'_>, owner: &Owner) -> Result<SignedConfig, EnrolmentError> {
+    let Wanted { choices, node, network, becomes } = wanted;
+    let (first_contact, intent) = match becomes {
+        Becomes::First(founding, secret) => (secret, Intent::Create(choices.create(founding, owner))),
+        Becomes::Joins(ticket) => {
+            let unkept = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| EnrolmentError::Random))?;
+            (FirstContact(unkept), Intent::Redeem(choices.redeem(owner, ticket)))
+        }
     };
+    let network = network.map_or(Ok(NetworkConfig::Dhcp), StaticNetwork::read)?;
+    let config = EnrolmentConfig { node: node.cloned(), first_contact, network, intent };
     let bytes = config.sign(&owner.signing_key())?;
     let digest = enrol::config::digest(&bytes);
     Ok(SignedConfig { bytes, digest })
 }
 
 impl Choices {
-    fn create(&self, owner: &Owner) -> Create {
+    fn create(&self, founding: &Founding, owner: &Owner) -> Create {
         Create {
             owner_pub_key: owner.signing_key().public(),
             owner_recovery: owner.recovery_pub_key(),
             level: self.level,
             cold_start: ColdStart::Automatic,
             without_tpm: self.without_tpm(),
-            vpn_prefix: self.vpn_prefix,
-            kubernetes_roles: match self.no_kubernetes {
-                true => BTreeSet::new(),
-                false => KubernetesRole::ALL.iter().copied().collect(),
+            vpn_prefix: founding.vpn_prefix,
+            kubernetes_roles: match founding.kubernetes() {
+                true => KubernetesRole::ALL.iter().copied().collect(),
+                false => BTreeSet::new(),
             },
         }
     }
 
-    fn redeem(&self, owner: &Owner, ticket: Ticket) -> Redeem {
+    fn redeem(&self, owner: &Owner, ticket: &Ticket) -> Redeem {
         let owner_pub_key = OwnerPubKey(owner.signing_key().public());
+        // Of a key there is no second copy by chance.
+        let ticket = Ticket::decode(&ticket.encode()).expect("a ticket is read as it was written");
         Redeem { owner_pub_key, ticket, level: self.level, without_tpm: self.without_tpm() }
     }
 
     const fn without_tpm(&self) -> WithoutTpm {
         if self.unprotected { WithoutTpm::Unprotected } else { WithoutTpm::Refuse }
     }
+}
 
-    /// Whether the node's name is chosen.
-    pub(crate) const fn has_node_name(&self) -> bool {
-        self.node_name.is_some()
-    }
-
+impl Founding {
     /// Whether pods will run.
     pub(crate) const fn kubernetes(&self) -> bool {
         !self.no_kubernetes
@@ -169,7 +186,8 @@ fn level() -> impl TypedValueParser<Value = Level> {
         .map(|word| Level::from_word(&word).unwrap_or(Level::Authenticated))
 }
 
-fn node_name(text: &str) -> Result<NodeName, BadNodeName> {
+/// A name that a person may give to a machine.
+pub(crate) fn node_name(text: &str) -> Result<NodeName, BadNodeName> {
     NodeName::chosen(text)
 }
 
@@ -180,7 +198,6 @@ fn prefix(text: &str) -> Result<Ipv4Prefix, BadPrefix> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use model::Secret;
 
     use super::*;
 
@@ -189,7 +206,18 @@ mod tests {
         #[command(flatten)]
         choices: Choices,
         #[command(flatten)]
+        founding: Founding,
+        #[command(flatten)]
         network: StaticNetwork,
+        #[arg(long, value_parser = node_name)]
+        node_name: Option<NodeName>,
+    }
+
+    impl Line {
+        fn wanted<'a>(&'a self, becomes: Becomes<'a>) -> Wanted<'a> {
+            let Self { choices, network, node_name, .. } = self;
+            Wanted { choices, node: node_name.as_ref(), network: Some(network), becomes }
+        }
     }
 
     fn create(config: &EnrolmentConfig) -> &Create {
@@ -201,7 +229,7 @@ mod tests {
         let line = Line::try_parse_from([&["x"], line].concat()).unwrap();
         let owner = Owner::generate().unwrap();
         let secret = FirstContact(Secret::take(&mut [7; 32]));
-        let signed = sign(&line.choices, Some(&line.network), secret, &owner, Becomes::First)?;
+        let signed = sign(line.wanted(Becomes::First(&line.founding, secret)), &owner)?;
         let read = enrol::config::read(&signed.bytes)?;
         assert_eq!(read.digest, signed.digest);
         assert_eq!(create(&read.config).owner_pub_key, owner.signing_key().public());
@@ -212,7 +240,7 @@ mod tests {
     /// Proves: S3
     #[test]
     fn a_config_that_joins_carries_its_ticket_and_what_was_chosen() {
-        let ticket = || Ticket {
+        let ticket = Ticket {
             cluster: model::ClusterId([1; 16]),
             ca_spki: [2; 32],
             coordinator_public_endpoints: vec![keys::endpoint::Endpoint::read("192.0.2.1:7836").unwrap()],
@@ -225,14 +253,12 @@ mod tests {
             (&["x", "--level", "encrypted", "--unprotected"], Level::Encrypted, WithoutTpm::Unprotected),
         ] {
             let line = Line::try_parse_from(line).unwrap();
-            let secret = FirstContact(Secret::take(&mut [7; 32]));
-            let joins = Becomes::Joins(ticket());
-            let signed = sign(&line.choices, Some(&line.network), secret, &owner, joins).unwrap();
+            let signed = sign(line.wanted(Becomes::Joins(&ticket)), &owner).unwrap();
             let read = enrol::config::read(&signed.bytes).unwrap();
             let Intent::Redeem(redeem) = read.config.intent else { panic!("it joins") };
             assert_eq!((redeem.level, redeem.without_tpm), (level, without_tpm));
             assert_eq!(redeem.owner_pub_key.0, owner.signing_key().public());
-            assert_eq!(*redeem.ticket.encode(), *ticket().encode());
+            assert_eq!(*redeem.ticket.encode(), *ticket.encode());
         }
     }
 

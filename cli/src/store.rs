@@ -8,7 +8,7 @@
 //!   └─ clusters/NAME/              0700
 //!      ├─ cluster.json             0600, what is known
 //!      ├─ network/                 0700, the files of its virtual network
-//!      └─ machines/NAME/           0700, a virtual machine's files, and
+//!      └─ machines/NAME/           0700, a virtual machine's files, and of the first one
 //!         └─ first-contact         0600, 32 bytes, until the first authenticated call
 //! ```
 //! Several commands may run at once: files change by rename, and what must not happen twice is under a lock.
@@ -32,8 +32,8 @@ pub(crate) use private::{
     write_new as write_new_private,
 };
 pub(crate) use record::{
-    BadClusterName, BootWay, ClusterName, ClusterRecord, MachineRecord, MeantError, Pins, RecordError, VirtualMachine,
-    VirtualNetwork,
+    BadClusterName, BootWay, ClusterName, ClusterRecord, Known, MachineRecord, MeantError, Pins, RecordError,
+    VirtualMachine, VirtualNetwork,
 };
 
 use crate::failure::{Advice, Code, NOTHING};
@@ -230,19 +230,28 @@ impl Store {
         Ok(private::directory(&self.directory(name))?)
     }
 
-    /// Begins a machine of it: its directory and its first-contact secret.
+    /// Begins a machine of it: its directory.
     pub(crate) fn begin_machine(
         &self,
         name: &ClusterName,
         machine: &NodeName,
         _lock: &Locked,
+    ) -> Result<(), StoreError> {
+        Ok(private::directory(&self.machine_directory(name, machine))?)
+    }
+
+    /// The same of a cluster's first machine, with the secret by which its owner will meet it.
+    pub(crate) fn begin_first_machine(
+        &self,
+        name: &ClusterName,
+        machine: &NodeName,
+        lock: &Locked,
     ) -> Result<FirstContact, StoreError> {
-        let directory = self.machine_directory(name, machine);
-        private::directory(&directory)?;
+        self.begin_machine(name, machine, lock)?;
         let secret = FirstContact(Secret::fill(|bytes| {
             rand::fill(bytes).map_err(|_| StoreError::Secret { name: name.clone() })
         })?);
-        private::write(&directory.join(SECRET), secret.expose())?;
+        private::write(&self.machine_directory(name, machine).join(SECRET), secret.expose())?;
         Ok(secret)
     }
 
@@ -369,7 +378,7 @@ mod tests {
     fn add(store: &Store, cluster: &str) -> Locked {
         let lock = store.lock(&name(cluster)).unwrap();
         store.begin(&name(cluster), &lock).unwrap();
-        store.begin_machine(&name(cluster), &m1(), &lock).unwrap();
+        store.begin_first_machine(&name(cluster), &m1(), &lock).unwrap();
         store.save(&ClusterRecord::of_config(name(cluster), ConfigDigest([1; 32])), &lock).unwrap();
         lock
     }
@@ -437,7 +446,7 @@ mod tests {
         let lock = store.lock(&name("home")).unwrap();
         let begin = || {
             store.begin(&name("home"), &lock).unwrap();
-            store.begin_machine(&name("home"), &m1(), &lock).unwrap()
+            store.begin_first_machine(&name("home"), &m1(), &lock).unwrap()
         };
         let abandoned = begin();
         assert!(store.clusters().unwrap().is_empty());

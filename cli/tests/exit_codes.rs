@@ -131,6 +131,22 @@ fn memory_that_makes_no_sense_is_refused_before_anything_is_made() {
 
 /// Proves: Q6
 #[test]
+fn what_no_cluster_can_be_made_of_is_refused_before_anything_is_made() {
+    let data = tempfile::tempdir().unwrap();
+    for (more, wanted) in [
+        (&[][..], "error: machines other than a cluster's first run no Kubernetes yet, and 3 with Kubernetes are"),
+        (&["--no-kubernetes", "--node-name", "one"], "error: one --node-name cannot be that of 3 machines"),
+    ] {
+        let refused = cairnctl(data.path(), &[&["cluster", "create", "lab", "--machines", "3"], more].concat());
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.starts_with(wanted) && said.contains("\n  nothing was changed\n  next: leave "), "{said}");
+        assert!(!data.path().join("cairn/clusters/lab").exists());
+    }
+}
+
+/// Proves: Q6
+#[test]
 fn a_cluster_is_named_behind_the_command_or_before_it() {
     let data = tempfile::tempdir().unwrap();
     let said = |line: &[&str]| {

@@ -9,7 +9,7 @@ use std::fs;
 use crate::{Case, Context, Need, Owner, web_pod};
 use anyhow::{Context as _, ensure};
 use image::names;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -20,8 +20,8 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case { name: "a cluster is stopped and started by its name", proves: &["Q6"], needs: &[Need::Swtpm], run: by_name },
     Case {
-        name: "machines of one cluster have a network that can be pulled, and that comes back",
-        proves: &["S9", "Q6"],
+        name: "machines of one cluster join it, have a network that can be pulled, and come back after all were off",
+        proves: &["S9", "Q6", "M2", "M3", "K4"],
         needs: &[Need::Swtpm],
         run: several,
     },
@@ -33,7 +33,7 @@ const NAME: &str = "one";
 fn journey(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::of(t)?;
     let said = cluster.run(&["cluster", "create", NAME, "--wait", "--timeout", &patience(t, 180)])?;
-    ensure!(said.contains("cluster `one` runs on m-") && said.contains("(protection tpm)"), "{said}");
+    ensure!(said.contains("cluster `one` runs on m1") && said.contains("(protection tpm)"), "{said}");
     // Pods are refused until the controller-manager has made their namespace's account.
     cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=300s"])?;
     let pod = t.dir().join("web.json");
@@ -89,45 +89,77 @@ fn by_name(t: &Context) -> anyhow::Result<()> {
 
 fn several(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::of(t)?;
-    let plain = ["--no-kubernetes", "--level", "encrypted", "--memory", "512M", "--cpus", "1", "--capture"];
-    let patience = patience(t, 90);
-    cluster.run(&[&["cluster", "create", NAME, "--machines", "2", "--timeout", &patience], &plain[..]].concat())?;
-    let states = || -> anyhow::Result<[String; 2]> {
+    let plain = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--capture"];
+    let patience = |seconds| patience(t, seconds);
+    cluster
+        .run(&[&["cluster", "create", NAME, "--machines", "3", "--timeout", &patience(120)], &plain[..]].concat())?;
+    let states = || -> anyhow::Result<[String; 3]> {
         let status = cluster.ask(&["cluster", "status"])?;
-        Ok([0, 1].map(|machine| status["machines"][machine]["state"].as_str().unwrap_or_default().to_owned()))
+        Ok([0, 1, 2].map(|machine| status["machines"][machine]["state"].as_str().unwrap_or_default().to_owned()))
     };
     let boot = |machine| -> anyhow::Result<Value> {
         Ok(cluster.ask(&["-m", machine, "machine", "status"])?["boot_id"].take())
     };
-    ensure!(states()? == ["Running", "Running"]);
-    let ids = cluster.ask(&["cluster", "status"])?;
-    ensure!(
-        ids["machines"][0]["cluster_id"] != ids["machines"][1]["cluster_id"],
-        "each is enrolled by itself: {ids:#}"
-    );
-    let unnamed = cluster.owner.run(&["machine", "status"]).err().context("one of two machines was meant")?;
-    ensure!(unnamed.text.contains("has several machines (m1, m2) and none was named"), "{unnamed}");
+    let boots = || -> anyhow::Result<[Value; 3]> { Ok([boot("m1")?, boot("m2")?, boot("m3")?]) };
+    ensure!(states()? == ["Running", "Running", "Running"]);
+    // Whichever machine is asked, it is of the one cluster, and the cluster knows it by the name it has here.
+    let id = cluster.ask(&["cluster", "status"])?["cluster_id"].take();
+    for machine in ["m1", "m2", "m3"] {
+        let status = cluster.ask(&["-m", machine, "machine", "status"])?;
+        ensure!(status["cluster_id"] == id && status["name"] == machine, "{id}: {status:#}");
+    }
+    let members = || -> anyhow::Result<Value> {
+        let listed = cluster.ask(&["machine", "list"])?;
+        let rows = listed["machines"].as_array().context("machines are listed")?.clone();
+        let named = rows.iter().map(|row| [row["name"].clone(), row["role"].clone(), row["state"].clone()]);
+        Ok(named.flatten().collect())
+    };
+    let all = json!(["m1", "coordinator", "Member", "m2", "node", "Member", "m3", "node", "Member"]);
+    ensure!(members()? == all, "{:#}", members()?);
+    let tickets = cluster.ask(&["ticket", "list"])?;
+    ensure!(tickets["tickets"].as_array().is_some_and(|all| all.len() == 1), "{tickets:#}");
+    ensure!(tickets["tickets"][0]["state"] == "used up", "it admits nobody any more: {tickets:#}");
+    let unnamed = cluster.owner.run(&["machine", "status"]).err().context("one of three machines was meant")?;
+    ensure!(unnamed.text.contains("has several machines (m1, m2, m3) and none was named"), "{unnamed}");
 
     cluster.run(&["cluster", "link", "m2", "--down"])?;
-    ensure!(states()? == ["Running", "no answer"]);
+    ensure!(states()? == ["Running", "no answer", "Running"]);
     cluster.run(&["cluster", "link", "m2", "--delay", "50ms", "--loss", "5%"])?;
-    ensure!(states()? == ["Running", "Running"]);
+    ensure!(states()? == ["Running", "Running", "Running"]);
+    cluster.run(&["cluster", "link", "m2", "--up"])?;
 
     // The network crashes and comes back; the machines are those of before, and where they were.
-    let before = [boot("m1")?, boot("m2")?];
+    let before = boots()?;
     let directory = cluster.home.join(NAME).join("network");
     let record: Value = serde_json::from_slice(&fs::read(directory.join("network.json"))?)?;
     let process = qemu::process::Process::find(serde_json::from_value(record["process"].clone())?)?;
     let process = process.context("the network does not run")?;
     process.kill()?;
     ensure!(process.wait(t.within(10)), "the network does not end");
-    ensure!(states()? == ["no network", "no network"]);
+    ensure!(states()? == ["no network", "no network", "no network"]);
     let again = cluster.run(&["cluster", "start"])?;
     ensure!(again.contains("runs already; its virtual network had ended, and is back"), "{again}");
-    ensure!([boot("m1")?, boot("m2")?] == before, "a machine was started again");
+    ensure!(boots()? == before, "a machine was started again");
 
-    cluster.run(&["cluster", "stop", "-m", "m1", "--timeout", &self::patience(t, 20)])?;
-    ensure!(states()? == ["off", "Running"]);
+    // Nobody lets anybody in by hand: the nodes get their keys from the coordinator, once that is back itself.
+    cluster.run(&["cluster", "stop", "--timeout", &patience(20)])?;
+    ensure!(states()? == ["off", "off", "off"]);
+    cluster.run(&["cluster", "start"])?;
+    for machine in ["m1", "m2", "m3"] {
+        cluster.run(&["-m", machine, "condition", "wait", "Running", "--timeout", &patience(60)])?;
+    }
+    let after = boots()?;
+    ensure!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
+    ensure!(members()? == all, "{:#}", members()?);
+
+    // Without its coordinator nobody joins a cluster, and nothing is left of who was to.
+    cluster.run(&["cluster", "stop", "-m", "m1", "--timeout", &patience(20)])?;
+    ensure!(states()? == ["off", "Running", "Running"]);
+    let refused = cluster.owner.run(&["cluster", "add", NAME, "--level", "encrypted"]);
+    let refused = refused.err().context("a machine was added without a coordinator")?;
+    ensure!(refused.text.contains("no coordinator of cluster `one` answers; m1: "), "{refused}");
+    ensure!(refused.text.contains("cluster `one` is as it was"), "{refused}");
+    ensure!(!cluster.home.join(NAME).join("machines/m4").exists(), "files are left");
     let capture = fs::read(cluster.home.join(NAME).join("machines/m2/network.pcapng"))?;
     ensure!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) && capture.len() > 4096, "{} bytes", capture.len());
     cluster.destroyed()

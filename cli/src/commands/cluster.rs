@@ -3,11 +3,14 @@
 mod create;
 mod destroy;
 mod each;
+mod joining;
 mod link;
 mod list;
+mod making;
 mod start;
 mod status;
 mod stop;
+mod waiting;
 
 use std::io::Write;
 

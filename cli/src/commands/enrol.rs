@@ -5,18 +5,17 @@ use std::fs::File;
 use std::io::{self, Read, Write, stdin};
 use std::path::{Path, PathBuf};
 
-use aws_lc_rs::rand;
 use clap::{Args, Subcommand};
 use keys::ticket::{BadTicketText, Ticket};
-use model::{ConfigDigest, FirstContact, Secret};
+use model::{ConfigDigest, NodeName};
 use zeroize::Zeroizing;
 
 use super::Context;
 use super::out_file::OutFile;
-use crate::enrolment::{self, Becomes, Choices, StaticNetwork};
+use crate::enrolment::{self, Becomes, Choices, EnrolmentError, Founding, SignedConfig, StaticNetwork, Wanted};
 use crate::failure::{Advice, Code, Failure};
 use crate::screen;
-use crate::store::{ClusterName, ClusterRecord, Locked, Store};
+use crate::store::{ClusterName, ClusterRecord, Locked, Owner, Store};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -46,10 +45,22 @@ pub(crate) struct Config {
     /// The ticket by which the machine joins a cluster there is, instead of creating one: a file, or - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "vpn_prefix", "no_kubernetes"])]
     ticket: Option<PathBuf>,
+    /// The machine's host and node name; made from its id without it
+    #[arg(long, value_name = "NAME", value_parser = enrolment::node_name)]
+    node_name: Option<NodeName>,
     #[command(flatten)]
     choices: Choices,
     #[command(flatten)]
+    founding: Founding,
+    #[command(flatten)]
     network: StaticNetwork,
+}
+
+impl Config {
+    fn sign(&self, becomes: Becomes<'_>, owner: &Owner) -> Result<SignedConfig, EnrolmentError> {
+        let Self { choices, network, node_name, .. } = self;
+        enrolment::sign(Wanted { choices, node: node_name.as_ref(), network: Some(network), becomes }, owner)
+    }
 }
 
 pub(crate) fn run(command: &Command, context: Context, out: &mut dyn Write) -> Result<(), Failure> {
@@ -88,9 +99,8 @@ pub(crate) fn run(command: &Command, context: Context, out: &mut dyn Write) -> R
 fn begin(config: &Config, store: &Store, name: &ClusterName, lock: &Locked) -> Result<ConfigDigest, Failure> {
     store.begin(name, lock)?;
     // As the record will call it.
-    let secret = store.begin_machine(name, &ClusterRecord::first_name(), lock)?;
-    let signed =
-        enrolment::sign(&config.choices, Some(&config.network), secret, &store.owner_or_new()?, Becomes::First)?;
+    let secret = store.begin_first_machine(name, &ClusterRecord::first_name(), lock)?;
+    let signed = config.sign(Becomes::First(&config.founding, secret), &store.owner_or_new()?)?;
     config.file.write(&signed.bytes)?;
     Ok(signed.digest)
 }
@@ -107,17 +117,11 @@ pub(crate) enum JoinError {
     /// A text that is no ticket.
     #[error("understand the ticket in {0}")]
     Ticket(String, #[source] BadTicketText),
-    /// No random bytes.
-    #[error("draw the config's secret")]
-    Random,
 }
 
 impl Advice for JoinError {
     fn code(&self) -> Code {
-        match self {
-            Self::Read(..) | Self::Ticket(..) => Code::Usage,
-            Self::Random => Code::Failed,
-        }
+        Code::Usage
     }
 
     fn unchanged(&self) -> &'static str {
@@ -127,7 +131,7 @@ impl Advice for JoinError {
     fn next(&self) -> Option<String> {
         match self {
             Self::Ticket(..) => Some("issue one: cairnctl ticket issue".to_owned()),
-            Self::Read(..) | Self::Random => None,
+            Self::Read(..) => None,
         }
     }
 }
@@ -137,9 +141,7 @@ fn join(config: &Config, ticket: &Path, context: &Context, out: &mut dyn Write) 
     config.file.check_free()?;
     let ticket = read_ticket(ticket)?;
     let owner = context.store.owner()?;
-    let secret = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| JoinError::Random))?;
-    let becomes = Becomes::Joins(ticket);
-    let signed = enrolment::sign(&config.choices, Some(&config.network), FirstContact(secret), &owner, becomes)?;
+    let signed = config.sign(Becomes::Joins(&ticket), &owner)?;
     config.file.write(&signed.bytes)?;
     let (file, place) = (config.file.path().display(), enrol::config::CONFIG_PATH);
     let did = format!("wrote {file}: put it on the machine's ESP as {place}, boot, then\n  cairnctl machine list");

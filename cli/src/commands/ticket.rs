@@ -15,9 +15,10 @@ use keys::ticket::Ticket;
 use model::{BadNodeName, ClusterRole, KubernetesRole, NodeName, Secret, TicketId};
 use serde::Serialize;
 
-use super::Context;
+use super::{Context, Meant};
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
+use crate::machine::Session;
 use crate::screen::{self, Format, Table};
 
 #[derive(Debug, Subcommand)]
@@ -132,7 +133,7 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
         Command::Issue(issue) => issue.run(context, out).await,
         Command::List => list(context, out).await,
         Command::Revoke(Revoke { id }) => {
-            let (mut session, _) = context.open().await?;
+            let (mut session, _) = context.open_coordinator().await?;
             session
                 .revoke_ticket(*id)
                 .await
@@ -142,37 +143,57 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
     }
 }
 
+/// A ticket that a cluster issued.
+#[derive(Debug)]
+pub(crate) struct Issued {
+    /// What the cluster knows it by.
+    pub id: TicketId,
+    /// The ticket, with its key.
+    pub ticket: Ticket,
+}
+
 impl Issue {
+    /// One that admits so many machines for so long, as nodes without Kubernetes.
+    pub(crate) const fn of_nodes(uses: u32, lasts: Duration) -> Self {
+        Self { uses, lasts, role: ClusterRole::Node, kubernetes: Vec::new(), node_name: None }
+    }
+
     async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-        let (mut session, meant) = context.open().await?;
-        let pins = meant.pins().expect("a session is opened with a machine that is pinned");
-        // By the machine's clock: it decides when the ticket ends.
-        let now = session.status().await?.now;
-        let seed = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| TicketError::Random))?;
-        let key = SigningKey::from_seed(seed);
-        let offer = self.offer(&key, now);
-        let (uses, not_after) = (offer.uses, offer.not_after.0);
-        let issued = session.issue_ticket(offer).await?;
-        let coordinators = Endpoint::read_all(&issued.coordinators).map_err(TicketError::from)?;
-        if coordinators.is_empty() {
-            return Err(TicketError::Nowhere.into());
-        }
-        let ticket = Ticket {
-            cluster: pins.cluster,
-            ca_spki: pins.authority.0,
-            coordinator_public_endpoints: coordinators,
-            key,
-            not_after,
-        };
+        let (mut session, meant) = context.open_coordinator().await?;
+        let Issued { id, ticket } = self.issue(&mut session, &meant).await?;
         let text = ticket.to_text();
         match context.format {
             Format::Table => writeln!(out, "{}", *text)?,
             Format::Json => screen::json(
                 out,
-                &IssuedOut { ticket_id: issued.id.to_string(), ticket: &text, uses, not_after_unix_s: not_after },
+                &IssuedOut {
+                    ticket_id: id.to_string(),
+                    ticket: &text,
+                    uses: self.uses,
+                    not_after_unix_s: ticket.not_after,
+                },
             )?,
         }
         Ok(())
+    }
+
+    /// Has a coordinator issue it.
+    pub(crate) async fn issue(&self, session: &mut Session, coordinator: &Meant) -> Result<Issued, Failure> {
+        let pins = coordinator.pins().expect("a session is opened with a machine that is pinned");
+        // By the machine's clock: it decides when the ticket ends.
+        let now = session.status().await?.now;
+        let seed = Secret::fill(|bytes| rand::fill(bytes).map_err(|_| TicketError::Random))?;
+        let key = SigningKey::from_seed(seed);
+        let offer = self.offer(&key, now);
+        let not_after = offer.not_after.0;
+        let issued = session.issue_ticket(offer).await?;
+        let coordinators = Endpoint::read_all(&issued.coordinators).map_err(TicketError::from)?;
+        if coordinators.is_empty() {
+            return Err(TicketError::Nowhere.into());
+        }
+        let (cluster, ca_spki) = (pins.cluster, pins.authority.0);
+        let ticket = Ticket { cluster, ca_spki, coordinator_public_endpoints: coordinators, key, not_after };
+        Ok(Issued { id: issued.id, ticket })
     }
 
     fn offer(&self, key: &SigningKey, now: UnixMillis) -> Offer {
@@ -189,7 +210,7 @@ impl Issue {
 }
 
 async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, _) = context.open().await?;
+    let (mut session, _) = context.open_coordinator().await?;
     let listed = session.tickets().await?;
     let now = session.status().await?.now;
     match context.format {

@@ -8,7 +8,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use api::wire::*;
-use api::{Claim, Condition, MachineStatus, PublicState, Truth, UnixMillis, public_client, public_server};
+use api::{
+    Claim, Condition, Listed, ListedMachine, MachineStatus, PublicState, Truth, UnixMillis, public_client,
+    public_server,
+};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
@@ -30,6 +33,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::dial::Address;
 use crate::clock;
+use crate::store::Pins;
 
 /// The id of a machine that has another key.
 const OTHER: MachineId = MachineId([9; 16]);
@@ -70,6 +74,9 @@ pub(crate) enum Lie {
 pub(crate) struct Fake {
     pub(crate) address: Address,
     pub(crate) machine: MachineId,
+    /// What it lists as the cluster's machines.
+    pub(crate) listed: Arc<Mutex<Vec<ListedMachine>>>,
+    cluster: Arc<Authority>,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
     _server: JoinSet<()>,
@@ -85,39 +92,47 @@ struct Api {
     authority: CertificateDer<'static>,
     exporter: [u8; 32],
     owner: bool,
+    role: ClusterRole,
+    listed: Arc<Mutex<Vec<ListedMachine>>>,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
 }
 
 impl Fake {
-    /// A machine with keys made from `seed`, owned by `owner`.
+    /// A coordinator of a cluster of its own, with keys made from `seed`, owned by `owner`.
     pub(crate) async fn start(seed: u8, owner: PublicKey, answer: Answer) -> Self {
-        Self::start_in(&Authority::create(AuthorityKind::Cairn, clock::now()).unwrap(), seed, owner, answer).await
+        let cluster = Arc::new(Authority::create(AuthorityKind::Cairn, clock::now()).unwrap());
+        Self::of(cluster, ClusterRole::Coordinator, (seed, owner, answer)).await
     }
 
-    /// The same in the cluster of `authority`.
-    pub(crate) async fn start_in(authority: &Authority, seed: u8, owner: PublicKey, answer: Answer) -> Self {
+    /// A node of this one's cluster.
+    pub(crate) async fn node(&self, seed: u8, owner: PublicKey) -> Self {
+        Self::of(Arc::clone(&self.cluster), ClusterRole::Node, (seed, owner, Answer::NotYet)).await
+    }
+
+    async fn of(cluster: Arc<Authority>, role: ClusterRole, (seed, owner, answer): (u8, PublicKey, Answer)) -> Self {
+        let authority = &*cluster;
         let signing = SigningKey::from_seed(Secret::take(&mut [seed; 32]));
         let certified_other = matches!(answer, Answer::Proven { lie: Lie::CertifiedOtherId, .. });
         let machine = if certified_other { OTHER } else { identity::machine_id(&signing.public()) };
         let key = PrivateKey::ed25519(signing.seed()).unwrap();
-        let cluster = identity::cluster_id(&authority.public().spki());
-        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Coordinator };
+        let id = identity::cluster_id(&authority.public().spki());
+        let profile = Profile::Machine { machine, cluster: id, role };
         let leaf = authority.issue(&profile, key.public(), clock::now()).unwrap();
         let authority = authority.certificate().clone();
         let owners = Owners::new(vec![owner]);
         let boot = PrivateKey::generate().unwrap();
         let nameless = Identity { chain: vec![nameless_certificate(&boot).unwrap()], key: &boot };
         let identity = Identity { chain: vec![leaf.clone(), authority.clone()], key: &key };
-        let named = Named { name: machine_tls_name(machine, cluster), identity };
+        let named = Named { name: machine_tls_name(machine, id), identity };
         let mut tls = server_config(nameless, Some(named), owners, Arc::new(DefaultTimeProvider)).unwrap();
         tls.alpn_protocols = vec![b"h2".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
 
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap().to_string().parse().unwrap();
-        let calls = Arc::new(Mutex::new(Vec::new()));
-        let (answer, seen) = (Arc::new(answer), Arc::clone(&calls));
+        let (calls, listed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
+        let (answer, seen, lists) = (Arc::new(answer), Arc::clone(&calls), Arc::clone(&listed));
         let behind = Behind::default();
         let leads = Arc::clone(&behind);
         let mut server = JoinSet::new();
@@ -127,6 +142,7 @@ impl Fake {
                 let (tcp, _) = listener.accept().await.unwrap();
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
+                let listed = Arc::clone(&lists);
                 connections.spawn(async move {
                     // A caller that is refused ends here.
                     let Ok(session) = acceptor.accept(tcp).await else { return };
@@ -134,7 +150,7 @@ impl Fake {
                     let mut exporter = [0; 32];
                     connection.export_keying_material(&mut exporter, EXPORTER_LABEL, None).unwrap();
                     let owner = connection.peer_certificates().is_some();
-                    let api = Api { answer, machine, leaf, authority, exporter, owner, calls, behind };
+                    let api = Api { answer, machine, leaf, authority, exporter, owner, role, listed, calls, behind };
                     let service = TowerToHyperService::new(public_server::PublicServer::new(api));
                     let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                     // Ends when the caller goes.
@@ -142,7 +158,13 @@ impl Fake {
                 });
             }
         });
-        Self { address, machine, calls, behind, _server: server }
+        Self { address, machine, listed, cluster, calls, behind, _server: server }
+    }
+
+    /// What it has to show.
+    pub(crate) fn pins(&self) -> Pins {
+        let authority = self.cluster.public();
+        Pins { machine: self.machine, cluster: identity::cluster_id(&authority.spki()), authority: authority.pin() }
     }
 
     /// From now on whoever asks it for `machine` is carried to what listens there.
@@ -370,8 +392,12 @@ impl public_server::Public for Api {
         _: Request<ListMachinesRequest>,
     ) -> Result<Response<Self::ListMachinesStream>, Status> {
         self.owners_call("ListMachines")?;
-        let piece = || Ok(ListMachinesResponse { old_since_unix_ms: Some(7), machines: vec![] });
-        Ok(Response::new(Box::pin(tokio_stream::iter([piece(), piece()]))))
+        if self.role == ClusterRole::Node {
+            return Err(Status::failed_precondition("this machine is no coordinator"));
+        }
+        let piece = |rows| Ok(Listed { old_since: Some(UnixMillis(7)), rows }.into());
+        let pieces = [piece(self.listed.lock().unwrap().clone()), piece(vec![])];
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
     }
 
     async fn change_machine(

@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::failure::{Advice, Code, NOTHING};
 
 /// Later formats have a higher number and are left alone.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// A cluster's name on this host: the same grammar as a node's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -72,11 +72,25 @@ pub(crate) struct ClusterRecord {
     version: u32,
     /// Its name on this host.
     pub name: ClusterName,
+    /// What all its machines share; none before first contact with the first of them.
+    cluster: Option<Cluster>,
     /// The network of its virtual machines; none for hardware.
     pub network: Option<VirtualNetwork>,
     /// Its machines, at least one, each of another name; the first is the one that made it.
     #[serde(deserialize_with = "one_or_more")]
     machines: Vec<MachineRecord>,
+}
+
+/// What the machines of a cluster share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cluster {
+    /// Its id.
+    #[serde(with = "hex")]
+    id: ClusterId,
+    /// The key of its CA.
+    #[serde(with = "hex")]
+    authority: SpkiPin,
 }
 
 /// The network that a cluster's virtual machines are on.
@@ -94,9 +108,6 @@ pub(crate) struct MachineRecord {
     /// What it is called here, and on its virtual network.
     #[serde(with = "machine_name")]
     pub name: NodeName,
-    /// SHA-256 of its enrolment config as it was written.
-    #[serde(with = "hex")]
-    pub config: ConfigDigest,
     /// How far its owner knows it.
     contact: Contact,
     /// Where its public API was seen last: `host:port`.
@@ -107,27 +118,38 @@ pub(crate) struct MachineRecord {
     pub capture: bool,
 }
 
-/// How far its owner knows a machine. Each is enrolled by a config of its own, as a cluster of its own.
+/// How far its owner knows a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Contact {
-    /// The config is out; nobody has proven to have read it. The secret is in a file beside.
-    Awaiting,
-    /// It proved itself; from here on it is known by these.
+    /// The config of a cluster's first machine is out, and nobody has proven to have read it. The secret is in a file beside.
+    Awaiting {
+        /// SHA-256 of the config as it was written.
+        #[serde(with = "hex")]
+        config: ConfigDigest,
+    },
+    /// It joins by ticket: its cluster's records will name it.
+    Joins,
+    /// From here on it is known by its key, under its cluster's CA.
     Pinned {
         /// Made of the key of its certificate, which is checked against it.
         #[serde(with = "hex")]
         machine: MachineId,
-        /// Its cluster's id.
-        #[serde(with = "hex")]
-        cluster: ClusterId,
-        /// The key of that cluster's CA.
-        #[serde(with = "hex")]
-        authority: SpkiPin,
     },
 }
 
-/// What a machine proved at first contact, and has to show ever after.
+/// The same, with all that is needed to speak to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Not yet: it will prove to have read this config.
+    Awaited(ConfigDigest),
+    /// Not yet: its cluster's records will name it.
+    Joins,
+    /// By these.
+    Pinned(Pins),
+}
+
+/// What a machine has to show whenever it is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pins {
     /// The machine.
@@ -234,14 +256,11 @@ impl Advice for MeantError {
 }
 
 impl ClusterRecord {
-    /// A cluster of one machine.
-    pub(crate) fn new(name: ClusterName, machine: MachineRecord) -> Self {
-        Self { version: VERSION, name, network: None, machines: vec![machine] }
-    }
-
-    /// One whose only machine is enrolled by this config.
+    /// A cluster whose only machine is enrolled by this config.
     pub(crate) fn of_config(name: ClusterName, config: ConfigDigest) -> Self {
-        Self::new(name, MachineRecord::new(Self::first_name(), config))
+        let contact = Contact::Awaiting { config };
+        let first = MachineRecord { contact, ..MachineRecord::joining(Self::first_name()) };
+        Self { version: VERSION, name, cluster: None, network: None, machines: vec![first] }
     }
 
     /// What every cluster's first machine is called.
@@ -259,9 +278,59 @@ impl ClusterRecord {
         &mut self.machines
     }
 
-    /// The name of the next machine.
-    pub(crate) fn next_name(&self) -> NodeName {
-        machine_name::of(self.machines.len() + 1)
+    /// Names for further machines: those that no machine here has, nor one that `taken` tells of.
+    pub(crate) fn free_names(&self, taken: impl Fn(&NodeName) -> bool) -> impl Iterator<Item = NodeName> {
+        let here = |name: &NodeName| self.machines.iter().any(|machine| machine.name == *name);
+        (1..).map(machine_name::of).filter(move |name| !here(name) && !taken(name))
+    }
+
+    /// The cluster's id; none before first contact.
+    pub(crate) fn cluster_id(&self) -> Option<ClusterId> {
+        self.cluster.map(|cluster| cluster.id)
+    }
+
+    /// How far its owner knows one of its machines.
+    pub(crate) fn known(&self, machine: usize) -> Known {
+        match self.machines[machine].contact {
+            Contact::Awaiting { config } => Known::Awaited(config),
+            Contact::Joins => Known::Joins,
+            Contact::Pinned { machine } => {
+                let cluster =
+                    self.cluster.expect("a machine is pinned after its cluster is known, and read with it only");
+                Known::Pinned(Pins { machine, cluster: cluster.id, authority: cluster.authority })
+            }
+        }
+    }
+
+    /// What one of its machines has to show; none while its owner does not know it.
+    pub(crate) fn pins(&self, machine: usize) -> Option<Pins> {
+        match self.known(machine) {
+            Known::Pinned(pins) => Some(pins),
+            Known::Awaited(_) | Known::Joins => None,
+        }
+    }
+
+    /// First contact was made with its first machine: from here on machine and cluster are known by these.
+    pub(crate) fn meet(&mut self, pins: Pins) {
+        let Pins { machine, cluster, authority } = pins;
+        self.cluster = Some(Cluster { id: cluster, authority });
+        self.machines[0].contact = Contact::Pinned { machine };
+    }
+
+    /// Machines that joined are known from here on, where the cluster's records say which machine has their name. Whether
+    /// any was not known before.
+    pub(crate) fn introduce(&mut self, named: impl Fn(&NodeName) -> Option<MachineId>) -> bool {
+        let mut introduced = false;
+        if self.cluster.is_none() {
+            return introduced;
+        }
+        for machine in self.machines.iter_mut().filter(|machine| machine.contact == Contact::Joins) {
+            if let Some(id) = named(&machine.name) {
+                machine.contact = Contact::Pinned { machine: id };
+                introduced = true;
+            }
+        }
+        introduced
     }
 
     /// One more machine.
@@ -312,6 +381,14 @@ impl ClusterRecord {
             return Err(RecordError::Older { name: name.clone(), version });
         }
         let record: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        let fits = |at: usize, contact: &Contact| match contact {
+            Contact::Awaiting { .. } => at == 0 && record.cluster.is_none(),
+            Contact::Joins => at > 0,
+            Contact::Pinned { .. } => record.cluster.is_some(),
+        };
+        if !record.machines.iter().enumerate().all(|(at, machine)| fits(at, &machine.contact)) {
+            return Err(damaged(serde_json::Error::custom("a machine is known in another way than its cluster is")));
+        }
         if record.name == *name {
             Ok(record)
         } else {
@@ -328,23 +405,9 @@ impl ClusterRecord {
 }
 
 impl MachineRecord {
-    /// A machine that awaits its first contact.
-    pub(crate) fn new(name: NodeName, config: ConfigDigest) -> Self {
-        Self { name, config, contact: Contact::Awaiting, address: None, virtual_machine: None, capture: false }
-    }
-
-    /// What it proved; none before first contact.
-    pub(crate) fn pins(&self) -> Option<Pins> {
-        match self.contact {
-            Contact::Pinned { machine, cluster, authority } => Some(Pins { machine, cluster, authority }),
-            Contact::Awaiting => None,
-        }
-    }
-
-    /// First contact was made: from here on it is known by these.
-    pub(crate) fn pin(&mut self, pins: Pins) {
-        let Pins { machine, cluster, authority } = pins;
-        self.contact = Contact::Pinned { machine, cluster, authority };
+    /// A machine that will join its cluster.
+    pub(crate) fn joining(name: NodeName) -> Self {
+        Self { name, contact: Contact::Joins, address: None, virtual_machine: None, capture: false }
     }
 }
 
@@ -417,8 +480,8 @@ mod tests {
         let pins = Pins { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), authority: SpkiPin([3; 32]) };
         let mut record = ClusterRecord::of_config(name, ConfigDigest([5; 32]));
         record.network = Some(VirtualNetwork { seed: u64::MAX });
+        record.meet(pins);
         let machine = &mut record.machines_mut()[0];
-        machine.pin(pins);
         machine.address = Some("127.0.0.1:40001".to_owned());
         machine.virtual_machine = Some(VirtualMachine {
             boot: BootWay::Direct,
@@ -427,9 +490,9 @@ mod tests {
             tpm: true,
             cmdline: "console=ttyS0".to_owned(),
         });
-        assert_eq!(machine.pins(), Some(pins));
-        let second = record.next_name();
-        record.add(MachineRecord::new(second, ConfigDigest([7; 32])));
+        assert_eq!(record.pins(0), Some(pins));
+        let second = record.free_names(|_| false).next().unwrap();
+        record.add(MachineRecord::joining(second));
         record
     }
 
@@ -439,6 +502,26 @@ mod tests {
         for record in [record(), ClusterRecord::of_config(name.clone(), ConfigDigest([6; 32]))] {
             assert_eq!(ClusterRecord::read(&name, &record.write()).unwrap(), record);
         }
+    }
+
+    /// Proves: S12
+    #[test]
+    fn a_machine_that_joined_is_known_by_its_own_key_under_its_clusters_authority() {
+        let mut record = record();
+        assert_eq!(record.pins(1), None);
+        let named = |known: &'static str| move |name: &NodeName| (name.as_str() == known).then_some(MachineId([9; 16]));
+        assert!(!record.introduce(named("m1")) && !record.introduce(named("m3")) && record.introduce(named("m2")));
+        let first = record.pins(0).unwrap();
+        assert_eq!(record.pins(1), Some(Pins { machine: MachineId([9; 16]), ..first }));
+        assert_eq!(first.machine, MachineId([1; 16]), "whoever was met stays who it is");
+        assert!(!record.introduce(|_| Some(MachineId([7; 16]))), "once and for all");
+        assert_eq!(ClusterRecord::read(&record.name, &record.write()).unwrap(), record);
+    }
+
+    #[test]
+    fn further_machines_get_names_that_nobody_has() {
+        let names = record().free_names(|name| name.as_str() == "m4").take(2).collect::<Vec<_>>();
+        assert_eq!(names.iter().map(NodeName::as_str).collect::<Vec<_>>(), ["m3", "m5"]);
     }
 
     #[test]
@@ -453,15 +536,22 @@ mod tests {
             let damaged = text.replace(from, to);
             assert!(matches!(read(&damaged), Err(RecordError::Damaged { .. })), "{damaged}");
         }
+        let mut unknown = record.clone();
+        unknown.cluster = None;
+        let mut joins_first = ClusterRecord { cluster: None, ..record.clone() };
+        joins_first.machines[0].contact = Contact::Joins;
+        for record in [unknown, joins_first] {
+            assert!(matches!(ClusterRecord::read(&name, &record.write()), Err(RecordError::Damaged { .. })));
+        }
         for damaged in [text.replace("\"m2\"", "\"m1\""), text.replace("\"m2\"", "\"../m2\"")] {
             assert!(matches!(read(&damaged), Err(RecordError::Damaged { .. })), "{damaged}");
         }
         let without_machines = ClusterRecord { machines: Vec::new(), ..record };
         assert!(matches!(ClusterRecord::read(&name, &without_machines.write()), Err(RecordError::Damaged { .. })));
-        let newer = text.replace("\"version\": 3", "\"later\": 0, \"version\": 4");
-        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 4, .. })));
-        let older = text.replace("\"version\": 3", "\"version\": 2");
-        assert!(matches!(read(&older), Err(RecordError::Older { version: 2, .. })));
+        let newer = text.replace("\"version\": 4", "\"later\": 0, \"version\": 5");
+        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 5, .. })));
+        let older = text.replace("\"version\": 4", "\"version\": 3");
+        assert!(matches!(read(&older), Err(RecordError::Older { version: 3, .. })));
         let other: ClusterName = "away".parse().unwrap();
         assert!(matches!(ClusterRecord::read(&other, text.as_bytes()), Err(RecordError::Misplaced { .. })));
     }

@@ -12,7 +12,7 @@ use crate::commands::Context;
 use crate::failure::Failure;
 use crate::machine::public_state;
 use crate::screen::{self, Format, Table};
-use crate::store::{ClusterName, ClusterRecord, MachineRecord, StoreError};
+use crate::store::{ClusterName, ClusterRecord, StoreError};
 use crate::{virtual_machine, virtual_network};
 
 /// A list must not hang on a machine that is gone.
@@ -43,7 +43,7 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
         match context.store.load(&name) {
             Ok(record) => {
                 let mut states = Vec::new();
-                for machine in record.machines() {
+                for machine in 0..record.machines().len() {
                     states.push(state(&record, machine, context).await);
                 }
                 clusters.push(describe(&record, counted(&states)));
@@ -61,7 +61,8 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
 }
 
 /// The machine's word, or that there is none.
-async fn state(record: &ClusterRecord, machine: &MachineRecord, context: &Context) -> String {
+async fn state(record: &ClusterRecord, at: usize, context: &Context) -> String {
+    let machine = &record.machines()[at];
     // Whether one runs that cannot be found out about, its answer shows.
     let directory = context.store.machine_directory(&record.name, &machine.name);
     if machine.virtual_machine.is_some() {
@@ -75,7 +76,7 @@ async fn state(record: &ClusterRecord, machine: &MachineRecord, context: &Contex
     let Some(Ok(address)) = machine.address.as_deref().map(str::parse) else {
         return "not seen yet".to_owned();
     };
-    match timeout(ANSWER, public_state(&address, machine.pins().as_ref())).await {
+    match timeout(ANSWER, public_state(&address, record.pins(at).as_ref())).await {
         Ok(Ok(public)) => public.state.to_string(),
         Ok(Err(error)) if error.may_pass() => "no answer".to_owned(),
         Ok(Err(_)) => "somebody else answers".to_owned(),
@@ -85,11 +86,10 @@ async fn state(record: &ClusterRecord, machine: &MachineRecord, context: &Contex
 
 fn describe(record: &ClusterRecord, state: String) -> ClusterOut {
     let machine = &record.machines()[0];
-    let pins = machine.pins();
     ClusterOut {
         name: record.name.to_string(),
-        cluster_id: pins.map(|pins| pins.cluster.to_string()),
-        machine_id: pins.map(|pins| pins.machine.to_string()),
+        cluster_id: record.cluster_id().map(|id| id.to_string()),
+        machine_id: record.pins(0).map(|pins| pins.machine.to_string()),
         address: machine.address.clone(),
         kind: if machine.virtual_machine.is_some() { "virtual" } else { "hardware" },
         state,

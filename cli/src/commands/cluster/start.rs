@@ -35,8 +35,8 @@ pub(crate) fn run(_named: &Named, context: &Context, out: &mut dyn Write) -> Res
     let all: Vec<String> =
         all.map(|(machine, starts)| format!("{} {}", record.called(*machine), did(starts))).collect();
     let again = if started.was_lost { "; its virtual network had ended, and is back" } else { "" };
-    let one = if record.machines().len() > 1 { " -m NAME" } else { "" };
-    let next = format!("{}{again}; to wait for it: cairnctl -c {name}{one} condition wait Running", all.join(", "));
+    let (it, one) = if record.machines().len() > 1 { ("each", " -m NAME") } else { ("it", "") };
+    let next = format!("{}{again}; to wait for {it}: cairnctl -c {name}{one} condition wait Running", all.join(", "));
     Ok(screen::did(context.format, out, &next)?)
 }
 

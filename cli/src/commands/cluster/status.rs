@@ -33,7 +33,6 @@ pub(super) struct StatusOut {
 struct MachineOut {
     machine: String,
     name: Option<String>,
-    cluster_id: Option<String>,
     state: String,
     level: Option<String>,
     protection: Option<String>,
@@ -150,7 +149,6 @@ pub(super) fn describe<'a>(
             MachineOut {
                 machine: machine.name.to_string(),
                 name: status.map(|status| status.name.clone()),
-                cluster_id: machine.pins().map(|pins| pins.cluster.to_string()),
                 state: match seen {
                     Seen::Answers(status) => status.state.to_string(),
                     Seen::Not(why) => why,
@@ -165,7 +163,7 @@ pub(super) fn describe<'a>(
         .collect();
     StatusOut {
         name: record.name.to_string(),
-        cluster_id: machines.first().and_then(|machine| machine.cluster_id.clone()),
+        cluster_id: record.cluster_id().map(|id| id.to_string()),
         machines,
         conditions: vec![],
         network: network.map(|network| in_words(network, record)),

@@ -83,7 +83,10 @@ pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write)
         .map_err(|error| Failure::from(error).leaving(format!("{} off", called(&meant))))?;
     let did = match running.is_empty() {
         true => format!("{} off already", called(&meant)),
-        false => format!("{} off; to start it again: cairnctl cluster start {name}", called(&meant)),
+        false => {
+            let them = if meant.len() == 1 { "it" } else { "them" };
+            format!("{} off; to start {them} again: cairnctl cluster start {name}", called(&meant))
+        }
     };
     Ok(screen::did(context.format, out, &did)?)
 }

@@ -99,7 +99,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
         Role::Add(arguments) => (MachineChange::Coordinator, arguments, |machine| machine.etcd.is_some()),
         Role::Remove(arguments) => (MachineChange::Node, arguments, |machine| machine.etcd.is_none()),
     };
-    let (mut session, _) = context.open().await?;
+    let (mut session, _) = context.open_coordinator().await?;
     let machine = find(&mut session, &arguments.called).await?;
     session.change_machine(machine.id, change).await?;
     if arguments.wait {
@@ -110,7 +110,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
 }
 
 pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, _) = context.open().await?;
+    let (mut session, _) = context.open_coordinator().await?;
     let machine = find(&mut session, &arguments.called).await?;
     if arguments.lost {
         session.change_machine(machine.id, MachineChange::RemoveLost).await?;

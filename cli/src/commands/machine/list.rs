@@ -53,7 +53,7 @@ impl From<&ListedMachine> for MachineOut {
 }
 
 pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, _) = context.open().await?;
+    let (mut session, _) = context.open_coordinator().await?;
     let listed = session.machines().await?;
     match context.format {
         Format::Json => screen::json(

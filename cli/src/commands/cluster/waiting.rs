@@ -1,0 +1,218 @@
+//! Waiting for machines that were started: until they run, or are lost. What was made stays for a look.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use api::MachineStatus;
+use model::MachineState;
+use qemu::last_words;
+use tokio::time::sleep;
+
+use super::each;
+use crate::clock::Deadline;
+use crate::commands::{ASK_AGAIN, Context, OpenError};
+use crate::failure::{Advice, Code, Failure};
+use crate::machine::Session;
+use crate::screen::Progress;
+use crate::virtual_machine;
+
+/// All that a machine's console said, in its directory.
+const CONSOLE: &str = "serial.log";
+
+/// The machine did not come up. `console` is the file with all that its console said.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WaitError {
+    /// It stopped where only a person can help.
+    #[error("the machine is {state}: {reason}")]
+    Stopped { state: MachineState, reason: String, console: PathBuf },
+    /// Its kernel gave up.
+    #[error("the machine's kernel panicked; its last lines:\n{lines}")]
+    Panicked {
+        /// The panic, as the console has it.
+        lines: String,
+        console: PathBuf,
+    },
+    /// It was started and is off.
+    #[error("the machine is off: it powered itself off, or its QEMU ended{}", words(qemu))]
+    Off {
+        /// What QEMU said, if anything.
+        qemu: String,
+        console: PathBuf,
+    },
+    /// It did not answer, or not in time.
+    #[error("the machine does not run after {} s", after.as_secs())]
+    Late {
+        after: Duration,
+        /// What it was seen to do last.
+        #[source]
+        last: Option<Box<OpenError>>,
+        console: PathBuf,
+    },
+    /// It runs, for all that is known, and is no member of its cluster.
+    #[error("the machine is no Member of its cluster after {} s: {last}", after.as_secs())]
+    NoMember {
+        after: Duration,
+        /// What it was seen to do last.
+        last: String,
+        console: PathBuf,
+    },
+}
+
+impl Advice for WaitError {
+    fn code(&self) -> Code {
+        match self {
+            Self::Stopped { .. } | Self::Panicked { .. } | Self::Off { .. } => Code::Failed,
+            Self::Late { .. } | Self::NoMember { .. } => Code::Timeout,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        "what was made stays for a look"
+    }
+
+    fn next(&self) -> Option<String> {
+        let (Self::Stopped { console, .. }
+        | Self::Panicked { console, .. }
+        | Self::Off { console, .. }
+        | Self::Late { console, .. }
+        | Self::NoMember { console, .. }) = self;
+        Some(format!("read {}; cairnctl cluster destroy takes it all away", console.display()))
+    }
+}
+
+/// Waits for what concerns the machines with their files in these directories; ends when one of them cannot come up any
+/// more: its kernel panicked, or it is off.
+pub(super) async fn unless_lost<T>(
+    directories: &[PathBuf],
+    wait: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let lost = each::all(directories.iter().map(async |directory| Err::<Infallible, _>(until_lost(directory).await)));
+    tokio::select! {
+        done = wait => done,
+        Err(lost) = lost => Err(lost),
+    }
+}
+
+async fn until_lost(directory: &Path) -> Failure {
+    let console = console(directory);
+    loop {
+        sleep(ASK_AGAIN).await;
+        // A console that cannot be read is no panic; whoever waits comes to an end without it.
+        if let Ok(Some(lines)) = last_words::kernel_panic(&console) {
+            return WaitError::Panicked { lines, console }.into();
+        }
+        match virtual_machine::runs(directory) {
+            Ok(true) => {}
+            Ok(false) => {
+                let qemu = last_words::of_program(&directory.join("qemu.log"));
+                return WaitError::Off { qemu, console }.into();
+            }
+            Err(error) => return error.into(),
+        }
+    }
+}
+
+/// What a program said, as the end of a sentence.
+fn words(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!("; it says: {said}") }
+}
+
+/// Its first session, then status by status until the machine is a running member.
+pub(super) async fn until_running(
+    context: &Context,
+    directory: &Path,
+    deadline: &Deadline,
+    progress: &mut Progress,
+) -> Result<MachineStatus, Failure> {
+    let mut session = until_open(context, directory, deadline, progress).await?;
+    loop {
+        if deadline.left().is_none() {
+            let console = console(directory);
+            return Err(WaitError::Late { after: deadline.length(), last: None, console }.into());
+        }
+        let status = match session.status().await {
+            Ok(status) => status,
+            // It may start anew on its way; who answers then proves itself again.
+            Err(error) if error.may_pass() => {
+                session = until_open(context, directory, deadline, progress).await?;
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match status.state {
+            MachineState::Running => {
+                let level = status.level.map_or_else(|| "unknown".to_owned(), |level| level.to_string());
+                progress.done(&format!("runs, level {level}"));
+                return Ok(status);
+            }
+            MachineState::NeedsOwner | MachineState::Failed => {
+                let reason = if status.reason.is_empty() { status.last_error } else { status.reason };
+                let console = console(directory);
+                return Err(WaitError::Stopped { state: status.state, reason, console }.into());
+            }
+            MachineState::Blank | MachineState::Enrolling | MachineState::AwaitingKeys => {
+                progress.show(&format!("{}: {}", status.state, status.step));
+            }
+        }
+        sleep(ASK_AGAIN).await;
+    }
+}
+
+/// Asks until the machine answers or the deadline passes.
+async fn until_open(
+    context: &Context,
+    directory: &Path,
+    deadline: &Deadline,
+    progress: &mut Progress,
+) -> Result<Session, Failure> {
+    let console = || console(directory);
+    match context.open_until(deadline, |error| progress.show(&format!("wait for the machine: {error}"))).await {
+        Ok((session, _)) => Ok(session),
+        // One that is off is noticed in its own words, by whoever looks for that.
+        Err(OpenError::Off { .. }) => pending().await,
+        Err(error) if error.may_pass() => {
+            Err(WaitError::Late { after: deadline.length(), last: Some(Box::new(error)), console: console() }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The file with all that a machine's console said.
+pub(super) fn console(directory: &Path) -> PathBuf {
+    directory.join(CONSOLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn printed(failure: &Failure) -> String {
+        let mut text = Vec::new();
+        failure.print(&mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_kernel_that_panics_and_a_qemu_that_ends_are_noticed_in_their_own_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let lost = async |console: &str, qemu: &str| {
+            fs::write(directory.path().join("serial.log"), console).unwrap();
+            fs::write(directory.path().join("qemu.log"), qemu).unwrap();
+            printed(&unless_lost(&[directory.path().to_owned()], pending::<Result<(), _>>()).await.unwrap_err())
+        };
+        let panic = "[ 0.1] no init\n[ 0.2] Kernel panic - not syncing: No working init found.\n";
+        let panicked = lost(panic, "").await;
+        assert!(panicked.contains("error: the machine's kernel panicked"), "{panicked}");
+        assert!(panicked.contains("\n  [ 0.2] Kernel panic - not syncing: No working init found.\n"), "{panicked}");
+        assert!(panicked.contains("serial.log"), "{panicked}");
+
+        let off = lost("Cairn", "qemu-system-x86_64: terminating on signal 15\n").await;
+        assert!(off.contains("the machine is off") && off.contains("terminating on signal 15"), "{off}");
+        let off = lost("Cairn", "").await;
+        assert!(off.contains("the machine is off") && !off.contains("it says"), "{off}");
+    }
+}

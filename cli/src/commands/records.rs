@@ -1,0 +1,184 @@
+//! The cluster's records, as a coordinator shows them: whom to ask, and who the machines are that joined. What they say is a
+//! coordinator's word, and a machine shows its own key all the same.
+
+use std::time::Duration;
+
+use api::ListedMachine;
+use cluster::record::Standing;
+use model::NodeName;
+use tokio::time::timeout;
+
+use super::{Context, Meant, OpenError};
+use crate::machine::Session;
+use crate::store::{Known, Pins};
+
+/// One of several machines is not waited for longer; a machine under emulation answers within seconds.
+const ANSWER: Duration = Duration::from_secs(10);
+
+impl Context {
+    /// A session with a coordinator: the machine that is named, else the first that shows the cluster's records.
+    pub(crate) async fn open_coordinator(&self) -> Result<(Session, Meant), OpenError> {
+        let record = self.cluster()?;
+        if self.machine.is_some() || self.through.is_some() || record.machines().len() == 1 {
+            return self.open().await;
+        }
+        let mut why = Vec::new();
+        let known = record.machines().iter().enumerate().filter(|(at, _)| record.known(*at) != Known::Joins);
+        for (_, machine) in known {
+            let asked = async {
+                let (mut session, meant) = self.about(&record.name, &machine.name).open().await?;
+                session.machines().await?;
+                Ok((session, meant))
+            };
+            match timeout(ANSWER, asked).await.unwrap_or(Err(OpenError::Silent(ANSWER))) {
+                Ok(opened) => return Ok(opened),
+                Err(error) => why.push((machine.name.clone(), error)),
+            }
+        }
+        Err(OpenError::NoCoordinator { cluster: record.name, why })
+    }
+
+    /// The pins of a machine that joined, by the cluster's records; when this returns they are on the disk.
+    pub(super) async fn introduced(&self, meant: &mut Meant) -> Result<Pins, OpenError> {
+        let cluster = meant.record.name.clone();
+        // This one may be asked for because a coordinator is: the future is of no fixed size.
+        let listed = Box::pin(self.about_cluster(&cluster).machines()).await?;
+        let named = |name: &NodeName| {
+            let belongs = |row: &&ListedMachine| row.name == name.as_str() && row.standing != Standing::Removed;
+            listed.iter().find(belongs).map(|row| row.id)
+        };
+        let lock = self.store.lock(&cluster)?;
+        *meant = meant.read_again(&self.store)?;
+        if meant.record.introduce(named) {
+            self.store.save(&meant.record, &lock)?;
+        }
+        meant.pins().ok_or_else(|| OpenError::NotJoined { called: meant.called(), cluster })
+    }
+
+    /// The cluster's machines, by its records.
+    async fn machines(&self) -> Result<Vec<ListedMachine>, OpenError> {
+        let (mut session, _) = self.open_coordinator().await?;
+        Ok(session.machines().await?.rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use model::{ClusterRole, ConfigDigest, MachineId};
+    use pki::PublicKey;
+
+    use super::*;
+    use crate::failure::{Advice, Code};
+    use crate::machine::fake::{Answer, Fake, Lie};
+    use crate::screen::Format;
+    use crate::store::{ClusterName, ClusterRecord, MachineRecord, Store};
+
+    const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
+
+    /// A cluster of a coordinator that is met and a node that its owner does not know yet.
+    struct Two {
+        _root: tempfile::TempDir,
+        context: Context,
+        coordinator: Fake,
+        node: Fake,
+        owner: PublicKey,
+    }
+
+    async fn two() -> Two {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::at(root.path().join("cairn")).unwrap();
+        let name: ClusterName = "home".parse().unwrap();
+        let lock = store.lock(&name).unwrap();
+        store.begin(&name, &lock).unwrap();
+        let secret = store.begin_first_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
+        let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+        let answer = Answer::Proven { secret, config: CONFIG, lie: Lie::None };
+        let coordinator = Fake::start(1, owner.clone(), answer).await;
+        let node = coordinator.node(2, owner.clone()).await;
+        let mut record = ClusterRecord::of_config(name, CONFIG);
+        record.add(MachineRecord::joining(NodeName::stored("m2").unwrap()));
+        for (machine, fake) in record.machines_mut().iter_mut().zip([&coordinator, &node]) {
+            machine.address = Some(fake.address.to_string());
+        }
+        store.save(&record, &lock).unwrap();
+        let context =
+            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
+        Two { _root: root, context, coordinator, node, owner }
+    }
+
+    impl Two {
+        fn lists(&self, id: MachineId, standing: Standing) {
+            let row = ListedMachine {
+                id,
+                name: "m2".to_owned(),
+                role: ClusterRole::Node,
+                kubernetes: [].into(),
+                standing,
+                version: "0.1.0".to_owned(),
+                vpn_ip: Ipv4Addr::new(10, 118, 0, 2),
+                addresses: vec![],
+                last_seen: None,
+                etcd: None,
+            };
+            *self.coordinator.listed.lock().unwrap() = vec![row];
+        }
+
+        fn second(&self) -> Context {
+            self.context.about(&"home".parse().unwrap(), &NodeName::stored("m2").unwrap())
+        }
+    }
+
+    /// Proves: S12
+    #[tokio::test]
+    async fn a_machine_that_joined_is_known_as_the_one_that_a_coordinator_names() {
+        let two = two().await;
+        let unknown = two.second().open().await.unwrap_err();
+        assert!(matches!(unknown, OpenError::NotJoined { .. }) && unknown.may_pass(), "{unknown}");
+        two.lists(two.node.machine, Standing::Removed);
+        assert!(matches!(two.second().open().await, Err(OpenError::NotJoined { .. })), "it was removed");
+        assert_eq!(two.node.calls(), [""; 0]);
+
+        two.lists(two.node.machine, Standing::Admitted);
+        two.second().open().await.unwrap().0.services().await.unwrap();
+        assert_eq!(two.node.calls(), ["Services"]);
+        // From here on no coordinator has to be there.
+        let asked = two.coordinator.calls().len();
+        two.second().open().await.unwrap().0.services().await.unwrap();
+        assert_eq!(two.coordinator.calls().len(), asked);
+        // Another machine of the same cluster at its address is not it.
+        let other = two.coordinator.node(3, two.owner.clone()).await;
+        let refused = Context { address: Some(other.address.clone()), ..two.second() }.open().await.unwrap_err();
+        assert_eq!((refused.code(), other.calls()), (Code::Refused, vec![]), "{refused}");
+    }
+
+    /// Proves: S12
+    #[tokio::test]
+    async fn whoever_answers_instead_of_the_machine_that_is_named_is_sent_nothing() {
+        let two = two().await;
+        two.lists(MachineId([9; 16]), Standing::Member);
+        let refused = two.second().open().await.unwrap_err();
+        assert_eq!((refused.code(), two.node.calls()), (Code::Refused, vec![]), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn a_coordinator_is_found_among_several_machines_and_a_node_is_none() {
+        let two = two().await;
+        two.lists(two.node.machine, Standing::Member);
+        let (_, meant) = two.context.open_coordinator().await.unwrap();
+        assert_eq!(*meant.name(), ClusterRecord::first_name());
+        two.second().open().await.unwrap();
+        let Two { context, coordinator, .. } = &two;
+        let nowhere = Fake::start(7, two.owner.clone(), Answer::NotYet).await.address;
+        let (name, mut record) = ("home".parse().unwrap(), context.cluster().unwrap());
+        record.machines_mut()[0].address = Some(nowhere.to_string());
+        context.store.save(&record, &context.store.lock(&name).unwrap()).unwrap();
+        let asked = coordinator.calls().len();
+        let none = context.open_coordinator().await.unwrap_err();
+        let said = none.to_string();
+        assert!(said.starts_with("no coordinator of cluster `home` answers; m1: "), "{said}");
+        assert!(said.ends_with("m2: the machine cannot `ListMachines` now: this machine is no coordinator"), "{said}");
+        assert_eq!((none.code(), coordinator.calls().len()), (Code::Unreachable, asked));
+    }
+}
