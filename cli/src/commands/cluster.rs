@@ -1,5 +1,6 @@
 //! `cluster …`: clusters this host knows, and virtual ones it runs.
 
+mod coordinators;
 mod create;
 mod destroy;
 mod each;

@@ -18,6 +18,7 @@ use clap_complete::engine::ArgValueCandidates;
 use model::{BootClass, NodeName};
 use qemu::host;
 
+use super::coordinators;
 use super::joining::Joining;
 use super::making::{self, Making, Plan};
 use super::status;
@@ -38,14 +39,15 @@ use crate::{virtual_machine, virtual_network};
 Examples:
   cairnctl cluster create --wait
   cairnctl cluster create two --memory 4G --disk-size 20G --boot uefi
-  cairnctl cluster create lab --machines 3 --no-kubernetes
+  cairnctl cluster create lab --machines 5 --coordinators 3 --no-kubernetes
 
 Machines are called m1, m2 and so on; they are on one virtual network, which
 leads nowhere else. The first creates the cluster, the others join it, by a
 ticket that is used up by them.
 
-The cluster key's share is in the first machine's TPM: it protects a stolen
-disk, not a stolen machine.")]
+Each coordinator's share of the cold-start key is in its TPM. With one of them
+that protects a stolen disk, not a stolen machine; with three it protects one
+stolen machine, too.")]
 pub(crate) struct Arguments {
     /// The cluster's name on this host [default: that of --cluster, else local]
     #[arg(value_name = "NAME")]
@@ -53,6 +55,10 @@ pub(crate) struct Arguments {
     /// How many machines; more than one only with --no-kubernetes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     machines: u8,
+    /// How many of them hold the cluster's state: 1, 3, 5 or 7; one more keeps
+    /// a copy without a vote
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
+    coordinators: u8,
     /// Memory of a machine: 2G at least, 512M with --no-kubernetes [default: 3G, 512M with --no-kubernetes]
     #[arg(long, value_name = "SIZE", value_parser = quantity::mebibytes)]
     memory: Option<u32>,
@@ -129,6 +135,9 @@ pub(crate) enum CreateError {
     /// A machine has that name.
     #[error("cluster `{cluster}` has a machine `{name}`, or had one")]
     NameTaken { cluster: ClusterName, name: NodeName },
+    /// More coordinators than machines.
+    #[error("{coordinators} coordinators are asked for, and {machines} machines in all")]
+    Coordinators { coordinators: u8, machines: u8 },
     /// Kubernetes is asked for on several machines.
     #[error("machines other than a cluster's first run no Kubernetes yet, and {0} with Kubernetes are asked for")]
     KubernetesOnSeveral(u8),
@@ -146,6 +155,7 @@ impl Advice for CreateError {
     fn next(&self) -> Option<String> {
         Some(match self {
             Self::OneNodeName(_) => "leave it out: they are called m1, m2 and so on".to_owned(),
+            Self::Coordinators { .. } => "ask for as many machines at least: --machines".to_owned(),
             Self::NameTaken { .. } => "take another name, or none: --node-name".to_owned(),
             Self::KubernetesOnSeveral(_) => {
                 "leave Kubernetes out: --no-kubernetes; or have one machine run it, and add others: cairnctl cluster add"
@@ -162,7 +172,9 @@ impl Arguments {
 
     /// Refuses what no cluster can be made of.
     fn makes_sense(&self) -> Result<(), CreateError> {
-        match self.machines {
+        let Self { machines, coordinators, .. } = *self;
+        match machines {
+            machines if coordinators > machines => Err(CreateError::Coordinators { coordinators, machines }),
             1 => Ok(()),
             several if self.build.node_name.is_some() => Err(CreateError::OneNodeName(several)),
             several if self.founding.kubernetes() => Err(CreateError::KubernetesOnSeveral(several)),
@@ -214,6 +226,14 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     if *machines > 1 {
         let others = Joining { name, machines: machines - 1, called: None, plan };
         up.machines.extend(others.join(context, deadline, &mut progress).await?);
+    }
+    if arguments.coordinators > 1 {
+        let record = context.store.load(name)?;
+        let further = record.machines()[1..usize::from(arguments.coordinators)].iter();
+        let further: Vec<_> = further.map(|machine| machine.name.clone()).collect();
+        let context = &context.about_cluster(name);
+        let coordinated = coordinators::coordinate(&further, context, deadline, &mut progress).await;
+        coordinated.map_err(|failure| failure.leaving(stays()))?;
     }
     drop(progress);
     up.print(context, out)
