@@ -28,6 +28,10 @@ pub const PARAMETERS: &[Parameter] = &[
         text: "gpt",
         because: "the kernel takes the backup of a partition table whose primary a power cut has torn (block/partitions/efi.c)",
     },
+    Parameter {
+        text: "no_timer_check",
+        because: "the check counts ticks for an instant: emulated on a busy host they are late, and the kernel panics (arch/x86/kernel/apic/io_apic.c)",
+    },
 ];
 
 /// The command line, one space between parameters, no line feed.
@@ -43,6 +47,6 @@ mod tests {
     /// Proves: O15
     #[test]
     fn the_line_is_this_one() {
-        assert_eq!(text(), "console=tty0 console=ttyS0,115200 panic=10 loglevel=4 rdinit=/init gpt");
+        assert_eq!(text(), "console=tty0 console=ttyS0,115200 panic=10 loglevel=4 rdinit=/init gpt no_timer_check");
     }
 }
