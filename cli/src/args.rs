@@ -6,7 +6,9 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::engine::ArgValueCandidates;
 use model::{BadNodeName, NodeName};
 
-use crate::commands::{cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, ticket};
+use crate::commands::{
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, recover, ticket,
+};
 use crate::complete;
 use crate::failure::EXIT_CODES;
 use crate::machine::Address;
@@ -85,6 +87,8 @@ pub(crate) enum Command {
     /// Tickets, by which machines join: issue, list, revoke
     #[command(subcommand)]
     Ticket(ticket::Command),
+    /// Open the machines that wait for their keys, as the owner
+    Recover(recover::Arguments),
     /// Conditions: what holds, and waiting for it
     #[command(subcommand)]
     Condition(condition::Command),

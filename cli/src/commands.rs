@@ -11,6 +11,7 @@ pub(crate) mod machine;
 pub(crate) mod network;
 mod out_file;
 mod records;
+pub(crate) mod recover;
 pub(crate) mod ticket;
 
 use std::collections::BTreeSet;
@@ -53,6 +54,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Cluster(command) => wait(cluster::run(&command, Context::of_user(global)?, out)).map(done),
         Command::Machine(command) => wait(machine::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Ticket(command) => wait(ticket::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Recover(arguments) => wait(recover::run(&arguments, &Context::of_user(global)?, out)).map(done),
         Command::Condition(command) => wait(condition::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Kubeconfig(arguments) => wait(kubeconfig::run(&arguments, &Context::of_user(global)?, out)).map(done),
         Command::Kubectl(arguments) => wait(kubectl::run(&arguments, &Context::of_user(global)?)),

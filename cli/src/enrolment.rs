@@ -34,6 +34,10 @@ pub(crate) struct Choices {
 /// What can be chosen for a cluster, with its first machine.
 #[derive(Debug, Args)]
 pub(crate) struct Founding {
+    /// What opens the disk when nobody is up who could give its key: automatic,
+    /// by the TPMs of coordinators; or manual, by the owner
+    #[arg(long, value_name = "POLICY", default_value = ColdStart::Automatic.word(), value_parser = cold_start())]
+    cold_start: ColdStart,
     /// Where VPN addresses come from
     #[arg(long, value_name = "PREFIX", default_value_t = VPN_PREFIX, value_parser = prefix)]
     vpn_prefix: Ipv4Prefix,
@@ -152,7 +156,7 @@ impl Choices {
             owner_pub_key: owner.signing_key().public(),
             owner_recovery: owner.recovery_pub_key(),
             level: self.level,
-            cold_start: ColdStart::Automatic,
+            cold_start: founding.cold_start,
             without_tpm: self.without_tpm(),
             vpn_prefix: founding.vpn_prefix,
             kubernetes_roles: match founding.kubernetes() {
@@ -184,6 +188,11 @@ impl Founding {
 fn level() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(Level::ALL.iter().map(|level| level.word()))
         .map(|word| Level::from_word(&word).unwrap_or(Level::Authenticated))
+}
+
+fn cold_start() -> impl TypedValueParser<Value = ColdStart> {
+    PossibleValuesParser::new(ColdStart::ALL.iter().map(|policy| policy.word()))
+        .map(|word| ColdStart::from_word(&word).unwrap_or(ColdStart::Automatic))
 }
 
 /// A name that a person may give to a machine.
@@ -268,14 +277,16 @@ mod tests {
         let plain = signed(&[]).unwrap();
         let creates = create(&plain);
         assert_eq!((creates.level, creates.without_tpm), (Level::Authenticated, WithoutTpm::Refuse));
+        assert_eq!(creates.cold_start, ColdStart::Automatic);
         assert_eq!((&plain.network, &plain.node), (&NetworkConfig::Dhcp, &None));
         assert!(KubernetesRole::ALL.iter().eq(&creates.kubernetes_roles));
 
-        let line = "--level encrypted --unprotected --node-name one --vpn-prefix 10.0.0.0/16 --no-kubernetes \
+        let line = "--level encrypted --cold-start manual --unprotected --node-name one --vpn-prefix 10.0.0.0/16 --no-kubernetes \
                     --static-address 192.0.2.10/24 --gateway 192.0.2.1 --dns 192.0.2.2";
         let chosen = signed(&line.split_whitespace().collect::<Vec<_>>()).unwrap();
         let creates = create(&chosen);
         assert_eq!((creates.level, creates.without_tpm), (Level::Encrypted, WithoutTpm::Unprotected));
+        assert_eq!(creates.cold_start, ColdStart::Manual);
         assert_eq!(chosen.node, Some(NodeName::chosen("one").unwrap()));
         assert_eq!(creates.vpn_prefix.to_string(), "10.0.0.0/16");
         assert!(creates.kubernetes_roles.is_empty());

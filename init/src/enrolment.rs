@@ -13,6 +13,7 @@ mod create;
 mod join;
 mod member;
 mod perform;
+pub(crate) mod recover;
 mod release;
 mod renew;
 mod vault;
@@ -36,7 +37,7 @@ use keys::data_key::Holder;
 use keys::identity::Identity;
 use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
 use pki::CertificateDer;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::facts::Link;
 use crate::machine::disk::Disk;
@@ -52,6 +53,7 @@ use create::Made;
 pub(crate) use create::{MakeError, sign};
 pub(crate) use member::{Authorities, Member};
 use perform::{Data, LocalPerformer};
+use recover::{Needs, Rescue, Told};
 pub(crate) use renew::{Directories, Renewing};
 use vault::Keys;
 pub(crate) use vault::{LoadError, ROOT};
@@ -85,12 +87,13 @@ pub(crate) struct Enrolment {
     esp: Esp,
     /// The one that [`Self::read`] found, until it is capped.
     tpm: Option<Tpm>,
-    /// What a waiting machine is told: by whoever asks a cluster to let it in, or for its half. The API and a console will get
-    /// theirs from [`Self::open`], too.
-    answers: mpsc::Receiver<Answer>,
+    /// What a waiting machine is told: by whoever asks a cluster to let it in, or for its half, and by its owner.
+    answers: mpsc::Receiver<Told>,
+    open: mpsc::Sender<Told>,
+    /// What its owner can give it, while it waits for that.
+    needs: watch::Sender<Option<Needs>>,
     /// Where directories are told that somebody heard of.
     directories: Directories,
-    open: mpsc::Sender<Answer>,
 }
 
 impl Enrolment {
@@ -112,8 +115,14 @@ impl Enrolment {
             tpm: None,
             answers,
             open,
+            needs: watch::Sender::new(None),
             directories: Directories::default(),
         })
+    }
+
+    /// The owner's way to this machine while it waits.
+    pub(crate) fn rescue(&self) -> Rescue {
+        Rescue::new(self.needs.subscribe(), self.open.clone())
     }
 
     /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the
@@ -201,26 +210,39 @@ impl Enrolment {
                 None
             };
             if let Some(answer) = answer {
-                let _somebody_else_answered = open.send(answer).await;
+                let _somebody_else_answered = open.send(Told { answer, outcome: None }).await;
             }
             pending::<Infallible>().await
         };
-        tokio::select! {
+        self.needs.send_replace(Keyless::of(wait, seal).map(Needs::of));
+        let given = tokio::select! {
             given = self.answered(wait, seal) => given,
             never = asks => match never {},
-        }
+        };
+        self.needs.send_replace(None);
+        given
     }
 
     async fn answered(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
         let (mut asking, mut effect) = Asking::start(wait, seal);
+        let mut outcome: Option<oneshot::Sender<_>> = None;
         loop {
+            let mut word = |word| outcome.take().map(|outcome| outcome.send(word));
             match effect {
                 asking::Effect::Ask(question) => tracing::debug!(?question, "waits for an answer"),
-                asking::Effect::Resume(given) => return given,
+                asking::Effect::Resume(given) => {
+                    let _or_nobody_listens = word(Ok(()));
+                    return given;
+                }
                 asking::Effect::Cap(holder) => self.cap(holder).await,
-                asking::Effect::Report(refused) => tracing::warn!(reason = %Chain(&refused), "an answer is refused"),
+                asking::Effect::Report(refused) => {
+                    let _or_nobody_listens = word(Err(refused));
+                    tracing::warn!(reason = %Chain(&refused), "an answer is refused");
+                }
             }
-            effect = asking.answered(self.answers.recv().await.expect("this end holds a sender, too"));
+            let told = self.answers.recv().await.expect("this end holds a sender, too");
+            outcome = told.outcome;
+            effect = asking.answered(told.answer);
         }
     }
 

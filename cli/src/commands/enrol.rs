@@ -43,7 +43,7 @@ pub(crate) struct Config {
     #[arg(long, value_name = "NAME")]
     name: Option<ClusterName>,
     /// The ticket by which the machine joins a cluster there is, instead of creating one: a file, or - for standard input
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "vpn_prefix", "no_kubernetes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "vpn_prefix", "no_kubernetes", "cold_start"])]
     ticket: Option<PathBuf>,
     /// The machine's host and node name; made from its id without it
     #[arg(long, value_name = "NAME", value_parser = enrolment::node_name)]

@@ -43,7 +43,9 @@ impl CallError {
             }
             let message = status.message().to_owned();
             match status.code() {
-                Grpc::PermissionDenied | Grpc::Unauthenticated => Self::Refused { method, message },
+                Grpc::PermissionDenied | Grpc::Unauthenticated | Grpc::InvalidArgument => {
+                    Self::Refused { method, message }
+                }
                 Grpc::FailedPrecondition | Grpc::ResourceExhausted | api::NOT_YET => Self::NotNow { method, message },
                 Grpc::NotFound => Self::NotFound { method, message },
                 Grpc::Unavailable | Grpc::Cancelled => Self::Gone { method, message },
@@ -52,7 +54,6 @@ impl CallError {
                 Grpc::Unknown if std::error::Error::source(&status).is_some() => Self::Gone { method, message },
                 Grpc::Ok
                 | Grpc::Unknown
-                | Grpc::InvalidArgument
                 | Grpc::AlreadyExists
                 | Grpc::OutOfRange
                 | Grpc::Unimplemented

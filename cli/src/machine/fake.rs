@@ -438,4 +438,20 @@ impl public_server::Public for Api {
         self.called("ReleaseKey");
         Err(Status::failed_precondition("a fake holds no keys"))
     }
+
+    async fn recovery_record(
+        &self,
+        _: Request<RecoveryRecordRequest>,
+    ) -> Result<Response<RecoveryRecordResponse>, Status> {
+        self.owners_call("RecoveryRecord")?;
+        Err(Status::failed_precondition("a fake waits for nothing"))
+    }
+
+    async fn give_cluster_key(
+        &self,
+        _: Request<GiveClusterKeyRequest>,
+    ) -> Result<Response<GiveClusterKeyResponse>, Status> {
+        self.owners_call("GiveClusterKey")?;
+        Err(Status::failed_precondition("a fake waits for nothing"))
+    }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    ChangeMachineRequest, ConditionsRequest, GetStateRequest, IssueTicketRequest, KubeconfigRequest,
-    ListMachinesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RestartServiceRequest,
-    RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+    ChangeMachineRequest, ConditionsRequest, GetStateRequest, GiveClusterKeyRequest, IssueTicketRequest,
+    KubeconfigRequest, ListMachinesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoveryRecordRequest,
+    RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineChange,
-    MachineStatus, Milestone, NewTicket, PublicState, Service, Target, limits,
+    ClientCertificate, Condition, KeyGiven, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineChange,
+    MachineStatus, Milestone, NewTicket, PublicState, Recovery, Service, Target, limits,
 };
 use cluster::request::Offer;
 use model::{MachineId, NodeName, TicketId};
@@ -225,6 +225,18 @@ impl Session {
     pub(crate) async fn revoke_ticket(&mut self, id: TicketId) -> Result<(), CallError> {
         let request: RevokeTicketRequest = id.into();
         soon("RevokeTicket", self.client.revoke_ticket(request)).await.map(drop)
+    }
+
+    /// What a machine that waits for its key shows its owner.
+    pub(crate) async fn recovery_record(&mut self) -> Result<Recovery, CallError> {
+        let answer = soon("RecoveryRecord", self.client.recovery_record(RecoveryRecordRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("RecoveryRecord"))
+    }
+
+    /// Gives such a machine the cluster's half of its key.
+    pub(crate) async fn give_cluster_key(&mut self, given: KeyGiven) -> Result<(), CallError> {
+        let request = GiveClusterKeyRequest::from(given);
+        soon("GiveClusterKey", self.client.give_cluster_key(request)).await.map(drop)
     }
 
     /// A way to carry connections through this session.

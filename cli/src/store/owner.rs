@@ -11,7 +11,9 @@
 
 use aws_lc_rs::digest;
 use aws_lc_rs::rand;
+use keys::data_key::ClusterHalf;
 use keys::identity::SigningKey;
+use keys::record::{Asked, NotGiven, Record};
 use keys::recovery::RecoveryPubKey;
 use model::Secret;
 use pki::{KeyError, PrivateKey};
@@ -111,6 +113,11 @@ impl Owner {
     /// The same key for TLS.
     pub(crate) fn tls_key(&self) -> Result<PrivateKey, KeyError> {
         PrivateKey::ed25519(&self.authenticate)
+    }
+
+    /// The half of a machine's key that its recovery record leads to.
+    pub(crate) fn cluster_half(&self, record: &Record, asked: &Asked) -> Result<ClusterHalf, NotGiven> {
+        record.cluster_half(&self.recover, asked)
     }
 
     /// What machines seal the owner slot to.

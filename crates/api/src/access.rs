@@ -57,6 +57,8 @@ const OWNED: &[MachineState] = &[Enrolling, AwaitingKeys, Running, NeedsOwner, F
 const CLAIMED: &[MachineState] = &[Enrolling, Running, NeedsOwner, Failed];
 /// States with services to speak of.
 const SERVING: &[MachineState] = &[Enrolling, Running, Failed];
+/// A member whose data is closed, because the cluster's half of its key is not there.
+const WAITING: &[MachineState] = &[AwaitingKeys];
 /// A member with its data open.
 const MEMBER: &[MachineState] = &[Running];
 
@@ -105,6 +107,8 @@ pub const TABLE: &[Row] = &[
             "comes before the machine's disk is open; the record of its key is the proof",
         )
     },
+    owner("/cairn.v1.Public/RecoveryRecord", WAITING, "shows what its owner alone can open"),
+    changing("/cairn.v1.Public/GiveClusterKey", WAITING, "opens the machine's data"),
     Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
     Row {
         audit: Audit::Recorded,
@@ -319,6 +323,7 @@ mod tests {
             "RevokeTicket",
             "Redeem",
             "ReleaseKey",
+            "GiveClusterKey",
             "Inject",
             "Announce",
             "HandOver",
@@ -342,7 +347,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 24] = [
+        let expected: [(&str, Permission, &[MachineState]); 26] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -367,6 +372,8 @@ mod tests {
             ("Public/RevokeTicket", Permission::Owner, &[Running]),
             ("Public/Redeem", Permission::Machine, &[Running]),
             ("Public/ReleaseKey", Permission::Machine, &[Running]),
+            ("Public/RecoveryRecord", Permission::Owner, &[AwaitingKeys]),
+            ("Public/GiveClusterKey", Permission::Owner, &[AwaitingKeys]),
             ("Debug/Inject", Permission::Owner, &owned),
             ("Vpn/Announce", Permission::Member, &[Running]),
             ("Vpn/Peers", Permission::Member, &[Running]),

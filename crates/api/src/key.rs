@@ -1,4 +1,4 @@
-//! What a member asks for whose disk is closed: the cluster's half of its key.
+//! What a member asks for whose disk is closed: the cluster's half of its key, of a coordinator, or of its owner.
 
 use std::fmt;
 
@@ -29,6 +29,77 @@ pub struct KeyReleased {
     pub key: ClusterKey,
     /// Where the coordinators are by now, signed: whoever takes it verifies it.
     pub directory: Vec<u8>,
+}
+
+/// What a machine that waits for its half shows its owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recovery {
+    /// The disk that is to be opened.
+    pub disk: DiskUuid,
+    /// With which of its keys it was closed.
+    pub generation: u32,
+    /// What the owner opens; none where it is lost.
+    pub record: Option<Vec<u8>>,
+}
+
+impl From<Recovery> for wire::RecoveryRecordResponse {
+    fn from(recovery: Recovery) -> Self {
+        let Recovery { disk, generation, record } = recovery;
+        Self { disk_uuid: disk.0.0.to_vec(), key_generation: generation, record: record.unwrap_or_default() }
+    }
+}
+
+impl TryFrom<wire::RecoveryRecordResponse> for Recovery {
+    type Error = Malformed;
+
+    fn try_from(response: wire::RecoveryRecordResponse) -> Result<Self, Malformed> {
+        let wire::RecoveryRecordResponse { disk_uuid, key_generation, record } = response;
+        let disk = DiskUuid(Uuid(fixed("disk_uuid", &disk_uuid)?));
+        Ok(Self { disk, generation: key_generation, record: (!record.is_empty()).then_some(record) })
+    }
+}
+
+/// The cluster's half, as the owner gives it.
+#[derive(Debug)]
+pub struct KeyGiven {
+    /// The disk that it opens.
+    pub disk: DiskUuid,
+    /// Which of its keys.
+    pub generation: u32,
+    /// It.
+    pub key: ClusterKey,
+}
+
+impl From<KeyGiven> for wire::GiveClusterKeyRequest {
+    fn from(given: KeyGiven) -> Self {
+        Self {
+            disk_uuid: given.disk.0.0.to_vec(),
+            key_generation: given.generation,
+            cluster_key: given.key.expose().to_vec(),
+        }
+    }
+}
+
+impl TryFrom<wire::GiveClusterKeyRequest> for KeyGiven {
+    type Error = Malformed;
+
+    fn try_from(request: wire::GiveClusterKeyRequest) -> Result<Self, Malformed> {
+        let disk = DiskUuid(Uuid(fixed("disk_uuid", &request.disk_uuid)?));
+        let key = ClusterKey(Secret::take(&mut fixed("cluster_key", &request.cluster_key)?));
+        Ok(Self { disk, generation: request.key_generation, key })
+    }
+}
+
+impl fmt::Debug for wire::GiveClusterKeyRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GiveClusterKeyRequest")
+    }
+}
+
+impl Drop for wire::GiveClusterKeyRequest {
+    fn drop(&mut self) {
+        self.cluster_key.zeroize();
+    }
 }
 
 impl From<KeyAsked> for wire::ReleaseKeyRequest {
@@ -94,6 +165,23 @@ mod tests {
         let released = KeyReleased { time: UnixSeconds(3), key, directory: vec![5] };
         let read = KeyReleased::try_from(wire::ReleaseKeyResponse::from(released)).expect("reads");
         assert_eq!((read.time, read.key.expose(), read.directory), (UnixSeconds(3), &[4; 32], vec![5]));
+    }
+
+    #[test]
+    fn what_the_owner_is_shown_and_gives_crosses_the_wire() {
+        let disk = DiskUuid(Uuid([1; 16]));
+        for record in [None, Some(vec![5, 6])] {
+            let recovery = Recovery { disk, generation: 2, record };
+            assert_eq!(wire::RecoveryRecordResponse::from(recovery.clone()).try_into(), Ok(recovery));
+        }
+        let key = ClusterKey(Secret::take(&mut [4; 32]));
+        let given = wire::GiveClusterKeyRequest::from(KeyGiven { disk, generation: 2, key });
+        assert_eq!(format!("{given:?}"), "GiveClusterKeyRequest");
+        let read = KeyGiven::try_from(given).expect("reads");
+        assert_eq!((read.disk, read.generation, read.key.expose()), (disk, 2, &[4; 32]));
+        let short = wire::GiveClusterKeyRequest { disk_uuid: vec![1; 16], key_generation: 2, cluster_key: vec![4; 31] };
+        let refused = KeyGiven::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
+        assert_eq!(refused, Err("field `cluster_key` has 31 bytes instead of 32".to_owned()));
     }
 
     #[test]

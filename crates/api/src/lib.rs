@@ -28,7 +28,7 @@ mod vpn;
 pub mod wire;
 
 pub use condition::{Condition, ConditionName, Truth};
-pub use key::{KeyAsked, KeyReleased};
+pub use key::{KeyAsked, KeyGiven, KeyReleased, Recovery};
 pub use kubeconfig::ClientCertificate;
 pub use log::{LogEntry, LogQuery};
 pub use malformed::{Malformed, Problem};

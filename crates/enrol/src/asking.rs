@@ -9,7 +9,7 @@
 //! ```
 
 use keys::data_key::{ClusterHalf, Holder, OpenError};
-use model::DiskUuid;
+use model::{ClusterKey, DiskUuid};
 use zeroize::Zeroizing;
 
 use crate::config::{self, ConfigError};
@@ -50,12 +50,20 @@ pub enum Answer {
     Retry,
 }
 
+impl Answer {
+    /// A half that somebody brings, for the disk and generation that they say.
+    #[must_use]
+    pub const fn half(key: ClusterKey, disk: DiskUuid, generation: u32) -> Self {
+        Self::ClusterHalf(ClusterHalf { key, disk, generation })
+    }
+}
+
 /// What a decision gets beside what is read.
 #[derive(Debug, Default)]
 pub struct Given {
     /// It wins over what lies on the ESP and what QEMU passed.
     pub config: Option<Zeroizing<Vec<u8>>>,
-    /// It counts where no share of the machine's own opens.
+    /// It counts before any share of the machine's own.
     pub half: Option<ClusterHalf>,
     /// It counts for the machine that asked for it.
     pub admission: Option<Box<Admission>>,

@@ -185,13 +185,8 @@ pub enum Unserved {
     /// To ask for approval.
     #[error("it asks to register, and machines cannot join by approval yet")]
     Register,
-    /// A cold start by the owner.
-    #[error("it asks for cold start manual, and the owner's recovery is not built yet; use automatic")]
-    ManualColdStart,
-    /// A cold start by the TPM, without one.
-    #[error(
-        "it asks for cold start automatic, and this machine has no TPM; add one, or sign a config with unprotected"
-    )]
+    /// Nothing would keep its key but its own disk.
+    #[error("this machine has no TPM to keep its key; add one, or sign a config with unprotected")]
     NoTpm,
     /// A TPM that a broken firmware does not use.
     #[error("this machine's firmware measures nothing into PCR {0}: it is broken, and sealing to it protects nothing")]
@@ -345,11 +340,7 @@ impl Create {
             owner_pub_key,
             owner_recovery: RecoveryPubKey::new(recovery).map_err(|_| ConfigError::RecoveryKey)?,
             level: numbers::level::of(wire.level).ok_or(ConfigError::Level(wire.level))?,
-            cold_start: match numbers::cold_start::of(wire.cold_start) {
-                Some(ColdStart::Automatic) => ColdStart::Automatic,
-                Some(ColdStart::Manual) => return Err(Unserved::ManualColdStart.into()),
-                None => return Err(ConfigError::ColdStart(wire.cold_start)),
-            },
+            cold_start: numbers::cold_start::of(wire.cold_start).ok_or(ConfigError::ColdStart(wire.cold_start))?,
             without_tpm: WithoutTpm::of(wire.unprotected),
             vpn_prefix: network::vpn_prefix_from_wire(&wire.vpn_prefix, network)?,
             kubernetes_roles,

@@ -34,6 +34,11 @@ pub(crate) fn network() -> NetworkConfig {
 }
 
 pub(crate) fn config(level: Level, without_tpm: WithoutTpm) -> EnrolmentConfig {
+    config_that_starts(ColdStart::Automatic, level, without_tpm)
+}
+
+/// The same under either policy.
+pub(crate) fn config_that_starts(cold_start: ColdStart, level: Level, without_tpm: WithoutTpm) -> EnrolmentConfig {
     EnrolmentConfig {
         node: Some(NodeName::chosen("node-1").expect("a name")),
         first_contact: FirstContact(secret(3)),
@@ -42,7 +47,7 @@ pub(crate) fn config(level: Level, without_tpm: WithoutTpm) -> EnrolmentConfig {
             owner_pub_key: owner().public(),
             owner_recovery: RecoveryPubKey::of(&secret(2)),
             level,
-            cold_start: ColdStart::Automatic,
+            cold_start,
             without_tpm,
             vpn_prefix: VPN_PREFIX,
             kubernetes_roles: KubernetesRole::ALL.iter().copied().collect(),

@@ -34,6 +34,7 @@ use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
 use keys::identity::Identity;
 use keys::pair::{File, Next, Pair, TooLarge};
+use keys::record::Record;
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
 use keys::share::{self, Share};
 use model::{BootClass, FirstContact, Ipv4Prefix, MachineId, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
@@ -254,7 +255,11 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
         Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
         Unsealed::Open(seal, generation) => {
-            let half = cluster_half(files, &seal.body, keeper, &mut reports)?.or(given_half);
+            // One that was given opens: whether it does was looked at before it was taken.
+            let half = match given_half {
+                Some(half) => Some(half),
+                None => cluster_half(files, &seal.body, keeper, &mut reports)?,
+            };
             let config = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
             if config == Leftover::Ignore || files.fw_cfg.is_some() {
                 reports.push(Report::ConfigIgnored);
@@ -262,7 +267,8 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
             let leftovers = Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) };
             // Behind one that opened and is not the newest the next would be written over it.
             let next = Some(files.next_writes().seal).filter(|next| next.generation == generation + 1);
-            with_seal(seal, header, half, Beside { leftovers, directory: files.directory.clone(), next })
+            let record = Record::newest(files.record.bytes()).map(Box::new);
+            with_seal(seal, header, half, Beside { leftovers, directory: files.directory.clone(), record, next })
         }
     };
     Ok(Found { network, vpn_prefix, decision, reports })
@@ -450,12 +456,13 @@ fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm
 struct Beside {
     leftovers: Leftovers,
     directory: Slots,
+    record: Option<Box<Record>>,
     /// Where the seal may be written anew.
     next: Option<Next>,
 }
 
 fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, beside: Beside) -> Decision {
-    let Beside { leftovers, directory, next } = beside;
+    let Beside { leftovers, directory, record, next } = beside;
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
         Ok(opened) => {
             return Decision::Open(Box::new(Opening {
@@ -467,7 +474,7 @@ fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, beside
             }));
         }
         Err(OpenError::ClusterHalfMissing { generation }) => {
-            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory }
+            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory, record }
         }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
             Wait::NeedsOwner(Reason::Newer { what: "data header", version })

@@ -1,5 +1,5 @@
-//! A member whose disk is closed and whose key is with its cluster: which half it asks for, whom, and whether one that it is
-//! given opens the disk. Must never believe a directory that the cluster did not sign.
+//! A member whose disk is closed and whose key is with its cluster or its owner: which half it asks for, whom, what the owner is
+//! shown, and whether a half that it is given opens the disk. Must never believe a directory that the cluster did not sign.
 
 use keys::data_key::{ClusterHalf, OpenError, open};
 use keys::directory::{Directory, DirectoryError};
@@ -7,6 +7,7 @@ use keys::endpoint::Endpoint;
 use keys::header::Copies;
 use keys::identity::Identity;
 use keys::pair::{File, Pair};
+use keys::record::Record;
 use model::{ClusterKey, DiskUuid, Level};
 
 use crate::asking::Answer;
@@ -20,6 +21,7 @@ pub struct Keyless<'a> {
     generation: u32,
     header: &'a Copies,
     directory: &'a Slots,
+    record: Option<&'a Record>,
 }
 
 impl<'a> Keyless<'a> {
@@ -27,8 +29,8 @@ impl<'a> Keyless<'a> {
     #[must_use]
     pub fn of(wait: &'a Wait, seal: Option<&'a Seal>) -> Option<Self> {
         match (wait, seal) {
-            (Wait::AwaitingKeys { generation, header, directory }, Some(seal)) => {
-                Some(Self { seal, generation: *generation, header, directory })
+            (Wait::AwaitingKeys { generation, header, directory, record }, Some(seal)) => {
+                Some(Self { seal, generation: *generation, header, directory, record: record.as_deref() })
             }
             (Wait::Blank | Wait::LetIn(_) | Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
                 None
@@ -58,6 +60,12 @@ impl<'a> Keyless<'a> {
     #[must_use]
     pub const fn level(&self) -> Level {
         self.seal.body.level
+    }
+
+    /// What its owner may open to find the half, if that is still there.
+    #[must_use]
+    pub const fn record(&self) -> Option<&'a Record> {
+        self.record
     }
 
     /// Where the other coordinators are, by the newest directory that the CA with this SubjectPublicKeyInfo (DER) signed: each

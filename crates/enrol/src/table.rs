@@ -484,7 +484,7 @@ fn a_layer_that_refuses_the_data_is_named() {
 
 #[test]
 fn every_message_names_only_commands_that_exist() {
-    let commands = ["cluster create", "machine status", "machine logs", "machine reboot", "enrol config"];
+    let commands = ["cluster create", "machine status", "machine logs", "machine reboot", "enrol config", "recover"];
     let disk = DiskUuid(Uuid([1; 16]));
     let headers = [
         OpenError::Blank,
@@ -530,6 +530,7 @@ fn every_message_names_only_commands_that_exist() {
             generation: 1,
             header: Box::new(Copies([Copy::Blank, Copy::Blank])),
             directory: Slots([Zeroizing::default(), Zeroizing::default()]),
+            record: None,
         },
     ]);
     for wait in waits.chain(failures.map(Wait::Failed)) {

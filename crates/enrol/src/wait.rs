@@ -5,6 +5,7 @@ use std::error::Error;
 use keys::data_key::OpenError;
 use keys::endpoint::Endpoint;
 use keys::header::{Copies, HeaderError};
+use keys::record::Record;
 use keys::seal::SealError;
 use model::{Chain, WaitState};
 
@@ -29,6 +30,8 @@ pub enum Wait {
         header: Box<Copies>,
         /// Where the coordinators are, as it lies on the ESP: not believed yet.
         directory: Slots,
+        /// What the owner opens, as it lies on the ESP.
+        record: Option<Box<Record>>,
     },
     /// Cannot go on without its owner; nothing was changed.
     NeedsOwner(Reason),
@@ -149,7 +152,10 @@ impl Wait {
                 format!("asking the ticket's cluster to let this machine in: {}", asked.join(", "))
             }
             Self::AwaitingKeys { generation, .. } => {
-                format!("waiting for the cluster's half of the data key (generation {generation})")
+                format!(
+                    "waiting for the cluster's half of the data key (generation {generation}). Its owner can give it: \
+                     `cairnctl recover`"
+                )
             }
             Self::NeedsOwner(reason) => reason.to_string(),
             Self::Failed(failure) => failure.to_string(),

@@ -23,7 +23,7 @@ use zeroize::Zeroizing;
 use crate::asking::Given;
 use crate::config::{EnrolmentConfig, WithoutTpm};
 use crate::create::{Draft, Material, SignedDirectory};
-use crate::fixture::{ca, config, owner, redeeming, secret};
+use crate::fixture::{ca, config, config_that_starts, owner, redeeming, secret};
 use crate::found::{Creation, Decision, Files, Found, Inputs, Slots, decide};
 use crate::join::{self, About, Admission, Joining};
 use crate::keeper::{Keeper, Locked, NotReleased};
@@ -264,6 +264,11 @@ impl World {
     /// A flashed disk with a create config on its ESP.
     pub(crate) fn flashed(level: Level, tpm: Option<Chip>) -> Self {
         Self::with(&config(level, WithoutTpm::Unprotected), tpm)
+    }
+
+    /// The same, whose owner opens it after each start.
+    pub(crate) fn manual(level: Level, tpm: Option<Chip>) -> Self {
+        Self::with(&config_that_starts(ColdStart::Manual, level, WithoutTpm::Unprotected), tpm)
     }
 
     /// The same with a config that joins.

@@ -1,4 +1,4 @@
-//! The recovery record: the master secret, for the owner only. Lies on the ESP, and wherever the owner copies it.
+//! The recovery record: the master secret or this disk's cluster key, for the owner only. Lies on the ESP, and wherever the owner copies it.
 //!
 //! ```text
 //! message Record { uint32 kind = 1; bytes cluster_id = 2; bytes machine_id = 3; bytes disk = 4;
@@ -6,11 +6,13 @@
 //! ```
 
 use formats::strict::{self, Field, Kind as FieldKind, Malformed, Message, Rule};
-use model::{ClusterId, DiskUuid, MachineId, Uuid};
+use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, Secret, Uuid};
 use prost::Message as _;
 
-use crate::pair::{self, File, TooLarge};
-use crate::recovery::{Context, Kind, SealedToOwner};
+use crate::data_key::{ClusterHalf, Holder};
+use crate::identity::cluster_key;
+use crate::pair::{self, File, Pair, TooLarge};
+use crate::recovery::{self, Context, Kind, NotOurs, SealedToOwner};
 
 /// A sealed secret and what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +60,15 @@ impl Record {
         })
     }
 
-    /// The bytes of a record file.
-    ///
-    /// # Errors
-    /// Never in fact: a record is far smaller than its file.
-    pub fn emit(&self, generation: u64) -> Result<Vec<u8>, TooLarge> {
+    /// The newest record of the two slots that makes sense.
+    #[must_use]
+    pub fn newest(slots: [&[u8]; 2]) -> Option<Self> {
+        Pair::read(File::Record, slots).newest_first.iter().find_map(|slot| Self::decode(slot.clear()).ok())
+    }
+
+    /// What [`Self::decode`] reads.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
         let wire = RecordWire {
             kind: self.context.kind.number(),
             cluster_id: self.context.cluster.0.to_vec(),
@@ -72,8 +78,74 @@ impl Record {
             encapsulated: self.sealed.encapsulated.to_vec(),
             ciphertext: self.sealed.ciphertext.to_vec(),
         };
-        pair::emit(File::Record, generation, &wire.encode_to_vec(), None)
+        wire.encode_to_vec()
     }
+
+    /// The bytes of a record file.
+    ///
+    /// # Errors
+    /// Never in fact: a record is far smaller than its file.
+    pub fn emit(&self, generation: u64) -> Result<Vec<u8>, TooLarge> {
+        pair::emit(File::Record, generation, &self.encode(), None)
+    }
+
+    /// The cluster's half that `asked` names, for the owner whose private recovery key this is. `asked` is whom the caller
+    /// has proof of: a record of any other machine or disk is not opened at all.
+    ///
+    /// # Errors
+    /// [`NotGiven`].
+    pub fn cluster_half(&self, private: &Secret<32>, asked: &Asked) -> Result<ClusterHalf, NotGiven> {
+        let Asked { holder, disk, generation } = *asked;
+        let Context { kind, cluster, machine, disk: of, key_generation } = self.context;
+        if (cluster, machine, of) != (holder.cluster, holder.machine, disk) {
+            return Err(NotGiven::Another);
+        }
+        let key = match kind {
+            Kind::MasterSecret => {
+                let master = MasterSecret(recovery::open(private, &self.context, &self.sealed)?);
+                cluster_key(&master, cluster, disk, generation)
+            }
+            Kind::ClusterKey if key_generation == generation => {
+                ClusterKey(recovery::open(private, &self.context, &self.sealed)?)
+            }
+            Kind::ClusterKey => return Err(NotGiven::Generation { of: key_generation, asked: generation }),
+            Kind::VolumeKey => return Err(NotGiven::Kind),
+        };
+        Ok(ClusterHalf { key, disk, generation })
+    }
+}
+
+/// Which half is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Who asks.
+    pub holder: Holder,
+    /// For which disk.
+    pub disk: DiskUuid,
+    /// Which of its keys.
+    pub generation: u32,
+}
+
+/// Why a record gives no half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotGiven {
+    /// Somebody else's record.
+    #[error("the record is of another machine, disk or cluster than the one that shows it")]
+    Another,
+    /// A key that the disk had before, or will have.
+    #[error("the record holds the disk's cluster key of generation {of}, and generation {asked} is needed")]
+    Generation {
+        /// Which one is in the record.
+        of: u32,
+        /// Which one is needed.
+        asked: u32,
+    },
+    /// No secret that leads to a cluster key.
+    #[error("the record holds no secret that a cluster key comes from")]
+    Kind,
+    /// Another owner's, or damaged.
+    #[error(transparent)]
+    NotOurs(#[from] NotOurs),
 }
 
 fn sized<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], RecordError> {
@@ -109,4 +181,75 @@ struct RecordWire {
     encapsulated: Vec<u8>,
     #[prost(bytes = "vec", required, tag = "7")]
     ciphertext: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::{RecoveryPubKey, seal};
+
+    fn owner(byte: u8) -> Secret<32> {
+        Secret::take(&mut [byte; 32])
+    }
+
+    fn asked() -> Asked {
+        let holder = Holder { cluster: ClusterId([1; 16]), machine: MachineId([2; 16]) };
+        Asked { holder, disk: DiskUuid(Uuid([3; 16])), generation: 4 }
+    }
+
+    fn record(kind: Kind, secret: u8) -> Record {
+        let Asked { holder: Holder { cluster, machine }, disk, generation } = asked();
+        let context = Context { kind, cluster, machine, disk, key_generation: generation };
+        let sealed = seal(&RecoveryPubKey::of(&owner(7)), &context, &owner(secret)).expect("seals");
+        Record { context, sealed }
+    }
+
+    /// Proves: K5 K6
+    #[test]
+    fn the_owner_finds_the_half_in_either_kind_of_record_and_nobody_else_does() {
+        let Asked { holder, disk, generation } = asked();
+        let half = |record: Record, private| record.cluster_half(&owner(private), &asked()).map(|half| half.key);
+        let derived = cluster_key(&MasterSecret(owner(9)), holder.cluster, disk, generation);
+        let master = record(Kind::MasterSecret, 9);
+        assert_eq!(half(master, 7).expect("the owner's").expose(), derived.expose());
+        assert_eq!(half(record(Kind::ClusterKey, 9), 7).expect("the owner's").expose(), &[9; 32]);
+        for kind in [Kind::MasterSecret, Kind::ClusterKey] {
+            assert_eq!(half(record(kind, 9), 8).err(), Some(NotGiven::NotOurs(NotOurs)));
+        }
+        assert_eq!(half(record(Kind::VolumeKey, 9), 7).err(), Some(NotGiven::Kind));
+    }
+
+    /// A machine that shows another one's record is told nothing. Proves: K5
+    #[test]
+    fn a_record_opens_for_the_machine_and_disk_that_it_is_of() {
+        let Asked { holder, .. } = asked();
+        let others = [
+            Asked { holder: Holder { cluster: ClusterId([9; 16]), ..holder }, ..asked() },
+            Asked { holder: Holder { machine: MachineId([9; 16]), ..holder }, ..asked() },
+            Asked { disk: DiskUuid(Uuid([9; 16])), ..asked() },
+        ];
+        for other in others {
+            for kind in [Kind::MasterSecret, Kind::ClusterKey] {
+                let refused = record(kind, 9).cluster_half(&owner(7), &other).map(|_| ());
+                assert_eq!(refused, Err(NotGiven::Another));
+            }
+        }
+        let next = Asked { generation: 5, ..asked() };
+        let refused = record(Kind::ClusterKey, 9).cluster_half(&owner(7), &next).map(|_| ());
+        assert_eq!(refused, Err(NotGiven::Generation { of: 4, asked: 5 }));
+        let derived = record(Kind::MasterSecret, 9).cluster_half(&owner(7), &next).expect("any generation follows");
+        assert_eq!(derived.generation, 5);
+    }
+
+    #[test]
+    fn the_newest_record_that_makes_sense_counts() {
+        let file = |secret, generation| record(Kind::ClusterKey, secret).emit(generation).expect("fits");
+        let (older, newer) = (file(1, 1), file(2, 2));
+        let read = |slots: [&[u8]; 2]| Record::newest(slots).map(|record| record.cluster_half(&owner(7), &asked()));
+        let key = |slots| read(slots).expect("there is one").expect("it opens").key;
+        assert_eq!(key([&older, &newer]).expose(), &[2; 32]);
+        assert_eq!(key([&newer, &older]).expose(), &[2; 32]);
+        assert_eq!(key([&older, &[]]).expose(), &[1; 32]);
+        assert!(read([&[], &[]]).is_none());
+    }
 }

@@ -9,6 +9,7 @@ mod forward;
 mod kubernetes;
 mod methods;
 mod records;
+mod recover;
 mod redeem;
 mod release;
 mod streams;
@@ -27,6 +28,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use crate::enrolment::Member;
+use crate::enrolment::recover::Rescue;
 use crate::facts::{Address, Names};
 use crate::machine::power::PowerRequest;
 use crate::rpc::{self, Callers, Front};
@@ -91,12 +93,12 @@ impl PublicApi {
         shown: BoardReader,
         children: &Children,
         tree: &Services,
-        found: &Found,
+        (found, rescue): (&Found, Rescue),
     ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
         let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
         let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
-        let (context, power) = Context::new(shown, children);
+        let (context, power) = Context::new(shown, children, rescue);
         context.show(tree);
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
         let served = context.clone();

@@ -45,9 +45,10 @@ Machines are called m1, m2 and so on; they are on one virtual network, which
 leads nowhere else. The first creates the cluster, the others join it, by a
 ticket that is used up by them.
 
-Each coordinator's share of the cold-start key is in its TPM. With one of them
-that protects a stolen disk, not a stolen machine; with three it protects one
-stolen machine, too.")]
+With cold start automatic each coordinator's share of the cold-start key is in
+its TPM. With one of them that protects a stolen disk, not a stolen machine;
+with three it protects one stolen machine, too. With manual only the owner opens
+the machines after each start: cairnctl recover.")]
 pub(crate) struct Arguments {
     /// The cluster's name on this host [default: that of --cluster, else local]
     #[arg(value_name = "NAME")]

@@ -1,6 +1,7 @@
 //! Waiting machines in memory: what they ask for, which answers they take, and that they then go on.
 
 use keys::pair::File;
+use keys::record::{Asked, NotGiven};
 use model::{ClusterKey, Level};
 
 use super::*;
@@ -48,6 +49,39 @@ fn a_machine_that_awaits_its_keys_goes_on_with_the_right_half_only() {
     assert!(matches!(world.boot_given(given, None), Ended::Running(_)));
     let late = asking.answered(Answer::Retry);
     assert!(matches!(late, Effect::Report(Refused::NotAsked)), "it waits no more: {late:?}");
+}
+
+/// Under policy `manual`, and where the share of a machine is lost, or is one of another key.
+///
+/// Proves: K5 K6
+#[test]
+fn the_owner_opens_what_nothing_else_opens_by_the_record_that_the_machine_shows() {
+    let created = |mut world: World| {
+        assert!(matches!(world.boot(None), Ended::Running(_)));
+        world
+    };
+    let manual = created(World::manual(Level::Encrypted, Some(Chip::default())));
+    assert_eq!(*manual.files.share.0[0], *vec![0; keys::pair::SLOT_BYTES], "policy manual has no share");
+    let joined = created(World::invited(Level::Encrypted, Some(Chip::default())));
+    for mut world in [manual, without_its_share().0, joined] {
+        let found = world.found();
+        let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+        let keyless = Keyless::of(wait, seal.as_deref()).expect("it waits for its key");
+        let record = *keyless.record().expect("it lies on the ESP");
+        let asked = Asked { holder: keyless.identity().holder, disk: keyless.disk(), generation: keyless.generation() };
+        let (mut asking, _) = waiting(&found);
+        let stranger = record.cluster_half(&crate::fixture::secret(0x99), &asked).map(|_| ());
+        assert!(matches!(stranger, Err(NotGiven::NotOurs(_))), "{stranger:?}");
+        let right = || record.cluster_half(&crate::fixture::secret(2), &asked).expect("it is the owner's");
+        let wrong = ClusterHalf { key: ClusterKey(crate::fixture::secret(0x99)), ..right() };
+        let refused = asking.answered(Answer::ClusterHalf(wrong));
+        assert!(matches!(refused, Effect::Report(Refused::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");
+        let resumed = asking.answered(Answer::ClusterHalf(right()));
+        let Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
+        world.store.admitted.clear();
+        assert!(matches!(world.boot_given(given, None), Ended::Running(_)), "it goes on by itself");
+        assert!(matches!(world.boot(None), Ended::Waiting(_)), "what was given is gone with the power");
+    }
 }
 
 /// What was given is gone with the power; what came of it is not.

@@ -12,6 +12,7 @@ use super::kubernetes::KubernetesAccess;
 use super::records::NoCoordinator;
 use super::redeem::Underway;
 use crate::consensus::Records;
+use crate::enrolment::recover::Rescue;
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::peers::Told;
@@ -50,6 +51,8 @@ pub(crate) struct Context {
     records: watch::Sender<Option<Records>>,
     peers: OnceLock<Told>,
     pub(super) forwards: Arc<Forwards>,
+    /// How the owner opens a machine that waits.
+    pub(super) rescue: Rescue,
     pub(super) machines: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
@@ -57,7 +60,11 @@ pub(crate) struct Context {
 
 impl Context {
     /// Of a machine without an identity; what is asked of its power goes to the receiver.
-    pub(crate) fn new(shown: BoardReader, children: &Children) -> (Arc<Self>, mpsc::Receiver<PowerRequest>) {
+    pub(crate) fn new(
+        shown: BoardReader,
+        children: &Children,
+        rescue: Rescue,
+    ) -> (Arc<Self>, mpsc::Receiver<PowerRequest>) {
         // One request is enough to end a boot.
         let (power, asked) = mpsc::channel(1);
         let context = Self {
@@ -71,6 +78,7 @@ impl Context {
             records: watch::Sender::new(None),
             peers: OnceLock::new(),
             forwards: Arc::default(),
+            rescue,
             machines: Underway::default(),
             power,
             broken: watch::Sender::new(None),

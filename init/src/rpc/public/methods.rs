@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
-use api::{ConditionName, KeyAsked, LogQuery, PublicState, Service, wire};
+use api::{ConditionName, KeyAsked, KeyGiven, LogQuery, PublicState, Service, wire};
 use cluster::request::Offer;
 use model::TicketId;
 use tokio::runtime::Handle;
@@ -18,7 +18,7 @@ use super::context::{Context, GoingDown};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
-use super::{forward, records, redeem, release};
+use super::{forward, records, recover, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::rpc::access::{Methods, Undecided, state};
@@ -237,6 +237,22 @@ impl api::public_server::Public for Public {
         let machine = redeem::machine(&request)?;
         let asked = KeyAsked::try_from(request.into_inner())?;
         Ok(Response::new(release::release(&self.0.machines, &self.0.records()?, machine, asked).await?.into()))
+    }
+
+    async fn recovery_record(
+        &self,
+        _: Request<wire::RecoveryRecordRequest>,
+    ) -> Result<Response<wire::RecoveryRecordResponse>, Status> {
+        Ok(Response::new(recover::record(&self.0.rescue)?.into()))
+    }
+
+    async fn give_cluster_key(
+        &self,
+        request: Request<wire::GiveClusterKeyRequest>,
+    ) -> Result<Response<wire::GiveClusterKeyResponse>, Status> {
+        let given = KeyGiven::try_from(request.into_inner())?;
+        recover::give(&self.0.rescue, given).await?;
+        Ok(Response::new(wire::GiveClusterKeyResponse {}))
     }
 }
 

@@ -1,0 +1,137 @@
+//! How the owner opens a machine that waits for the cluster's half of its key: what such a machine shows, and the way on which
+//! it is given a half. Opens no record, and leaves it to `enrol` whether a half fits.
+
+use enrol::asking::{Answer, Refused};
+use enrol::release::Keyless;
+use keys::record::Record;
+use model::DiskUuid;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// An answer on its way to a machine that waits, and who wants to know what became of it.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) answer: Answer,
+    pub(super) outcome: Option<oneshot::Sender<Result<(), Refused>>>,
+}
+
+/// What a machine waits for that its owner can give.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    /// The disk that is to be opened.
+    pub(crate) disk: DiskUuid,
+    /// Which of its keys.
+    pub(crate) generation: u32,
+    /// What the owner opens.
+    pub(crate) record: Option<Record>,
+}
+
+impl Needs {
+    pub(super) fn of(keyless: Keyless<'_>) -> Self {
+        Self { disk: keyless.disk(), generation: keyless.generation(), record: keyless.record().copied() }
+    }
+}
+
+/// Why a half is not taken. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotGiven {
+    /// It waits for none, or has been given it by somebody else.
+    #[error("the machine does not wait for a half of its key")]
+    NotWaiting,
+    /// Not this one.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// The owner's way to a machine that waits.
+#[derive(Debug, Clone)]
+pub(crate) struct Rescue {
+    needs: watch::Receiver<Option<Needs>>,
+    answers: mpsc::Sender<Told>,
+}
+
+impl Rescue {
+    pub(super) const fn new(needs: watch::Receiver<Option<Needs>>, answers: mpsc::Sender<Told>) -> Self {
+        Self { needs, answers }
+    }
+
+    /// What the machine waits for now.
+    pub(crate) fn needs(&self) -> Option<Needs> {
+        *self.needs.borrow()
+    }
+
+    /// Gives the half; the machine goes on with it if it opens the disk.
+    ///
+    /// # Errors
+    /// [`NotGiven`]: the machine waits on.
+    pub(crate) async fn give(&self, answer: Answer) -> Result<(), NotGiven> {
+        let mut needs = self.needs.clone();
+        if needs.borrow_and_update().is_none() {
+            return Err(NotGiven::NotWaiting);
+        }
+        let (outcome, told) = oneshot::channel();
+        let answer = Told { answer, outcome: Some(outcome) };
+        let given = async {
+            self.answers.send(answer).await.map_err(|_| NotGiven::NotWaiting)?;
+            Ok(told.await.map_err(|_| NotGiven::NotWaiting)??)
+        };
+        tokio::select! {
+            biased;
+            given = given => given,
+            _went_on = needs.wait_for(Option::is_none) => Err(NotGiven::NotWaiting),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Rescue {
+    /// That of a machine that waits for nothing.
+    pub(crate) fn of_nobody() -> Self {
+        Self::new(watch::channel(None).1, mpsc::channel(1).0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use keys::data_key::OpenError;
+    use model::{ClusterKey, Secret, Uuid};
+
+    use super::*;
+
+    const DISK: DiskUuid = DiskUuid(Uuid([1; 16]));
+
+    fn half() -> Answer {
+        Answer::half(ClusterKey(Secret::take(&mut [2; 32])), DISK, 1)
+    }
+
+    /// Proves: K5
+    #[tokio::test]
+    async fn a_half_is_given_to_who_waits_and_its_word_comes_back() {
+        let (waits, needs) = watch::channel(None);
+        let (answers, mut heard) = mpsc::channel(1);
+        let rescue = Rescue::new(needs, answers);
+        assert!(matches!(rescue.give(half()).await, Err(NotGiven::NotWaiting)));
+        waits.send_replace(Some(Needs { disk: DISK, generation: 1, record: None }));
+        let says = |says: Result<(), Refused>| {
+            let told = heard.try_recv().expect("it was given");
+            assert!(matches!(told.answer, Answer::ClusterHalf(half) if half.disk == DISK));
+            told.outcome.expect("somebody wants to know").send(says).expect("and waits for it");
+        };
+        let words = [Err(Refused::ClusterHalf(OpenError::ClusterHalf)), Ok(())];
+        let mut says = says;
+        for word in words {
+            let given = async {
+                tokio::task::yield_now().await;
+                says(word);
+            };
+            let (outcome, ()) = tokio::join!(rescue.give(half()), given);
+            assert_eq!(outcome.is_ok(), word.is_ok(), "{outcome:?}");
+        }
+        // Somebody else was faster: the machine waits no more, and nobody hears.
+        let went_on = async {
+            tokio::task::yield_now().await;
+            waits.send_replace(None);
+        };
+        let (late, ()) = tokio::join!(rescue.give(half()), went_on);
+        assert!(matches!(late, Err(NotGiven::NotWaiting)));
+    }
+}

@@ -1,0 +1,51 @@
+//! The owner opens a machine that waits for the cluster's half of its key: sees its recovery record, and gives the half.
+//! Decides nothing: whether a half fits, the machine's header says.
+
+use api::{KeyGiven, Recovery};
+use enrol::asking::Answer;
+use keys::record::Record;
+use model::Chain;
+use tonic::Status;
+
+use crate::enrolment::recover::{Needs, NotGiven, Rescue};
+
+/// What the owner needs to find the half.
+pub(super) fn record(rescue: &Rescue) -> Result<Recovery, Status> {
+    let Needs { disk, generation, record } = rescue.needs().ok_or_else(|| refused(&NotGiven::NotWaiting))?;
+    Ok(Recovery { disk, generation, record: record.as_ref().map(Record::encode) })
+}
+
+/// Gives the half; the machine goes on with it.
+pub(super) async fn give(rescue: &Rescue, KeyGiven { disk, generation, key }: KeyGiven) -> Result<(), Status> {
+    rescue.give(Answer::half(key, disk, generation)).await.map_err(|why| refused(&why))?;
+    tracing::info!("the owner has given the cluster's half of the key");
+    Ok(())
+}
+
+fn refused(why: &NotGiven) -> Status {
+    let text = format!("{}; nothing was changed", Chain(why));
+    match why {
+        NotGiven::NotWaiting => Status::failed_precondition(text),
+        NotGiven::Refused(_) => Status::invalid_argument(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enrol::asking::Refused;
+    use keys::data_key::OpenError;
+    use tonic::Code;
+
+    use super::*;
+
+    /// Proves: K5
+    #[test]
+    fn a_half_that_is_not_taken_says_why() {
+        let wrong = refused(&NotGiven::Refused(Refused::ClusterHalf(OpenError::ClusterHalf)));
+        let text = "the cluster's half that was given does not open the disk: the cluster key is not the one this disk \
+                    was locked with; nothing was changed";
+        assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, text));
+        let nobody = record(&Rescue::of_nobody()).map(|_| ()).map_err(|refused| refused.code());
+        assert_eq!(nobody, Err(Code::FailedPrecondition));
+    }
+}
