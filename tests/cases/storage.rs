@@ -26,8 +26,8 @@ pub(crate) const CASES: &[Case] = &[
     },
     Case { name: "one torn copy of the header costs nothing", proves: &["D3"], needs: &[Need::Swtpm], run: torn_copy },
     Case {
-        name: "without its share a machine waits, without its seal it formats nothing",
-        proves: &["D2", "D14", "S7"],
+        name: "without its share a machine waits for its owner, without its seal it formats nothing",
+        proves: &["D2", "D14", "K5", "K6", "S7"],
         needs: &[Need::Swtpm],
         run: lost,
     },
@@ -153,7 +153,13 @@ fn lost(t: &Context) -> anyhow::Result<()> {
     for slot in 0..2 {
         disk.wipe_file(&format!("cairn/share.{slot}"))?;
     }
-    stays(t, &mut plan.start()?, "AwaitingKeys", "the cluster's half of the data key")?;
+    let mut vm = plan.start()?;
+    stays(t, &mut vm, "AwaitingKeys", "the cluster's half of the data key")?;
+    let recovered = owner.ask("one", &vm, &["recover"])?;
+    ensure!(recovered["recovered"] == 1, "its owner has the other half: {recovered:#}");
+    owner.status_when_running("one", &mut vm, t.within(30))?;
+    owner.ask("one", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
     for slot in 0..2 {
         disk.wipe_file(&format!("cairn/seal.{slot}"))?;
     }

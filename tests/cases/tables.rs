@@ -12,6 +12,7 @@ mod join;
 mod kube;
 mod network;
 mod records;
+mod recover;
 mod shutdown;
 mod siege;
 mod storage;
@@ -35,6 +36,7 @@ pub const TABLES: &[Table] = &[
     of!(coordinators),
     of!(enrolment),
     of!(storage),
+    of!(recover),
     of!(table),
     of!(shutdown),
     of!(supervision),
