@@ -59,6 +59,21 @@ pub fn any_coordinator(
     tls::client(Some(identity), Arc::new(Believed::Coordinator(cluster, authority)), time)
 }
 
+/// TLS to one machine of `cluster`, dialled by its [`machine_tls_name`]: the server shows that machine's certificate, made of its
+/// key, and, behind it, the authority's, whose key is `authority`. As above, dates are not looked at, and the client shows
+/// `identity`.
+///
+/// # Errors
+/// [`TlsError`].
+pub fn one_member(
+    cluster: ClusterId,
+    authority: SpkiPin,
+    identity: Identity<'_>,
+    time: Arc<dyn TimeProvider>,
+) -> Result<ClientConfig, TlsError> {
+    tls::client(Some(identity), Arc::new(Believed::Member(cluster, authority)), time)
+}
+
 /// Checks that `leaf` was issued to `key` as a machine of `cluster` by the authority of that certificate, whose key is
 /// `pin`. Dates are not looked at.
 ///
@@ -108,6 +123,8 @@ pub fn verify_machine(
 enum Believed {
     /// A machine; it sends the certificate of the authority that has this key, behind its own.
     Machine(SpkiPin),
+    /// The machine of this cluster that is dialled; it sends the certificate of the authority that has this key, behind its own.
+    Member(ClusterId, SpkiPin),
     /// Some coordinator of this cluster; it sends the certificate of the authority that has this key, behind its own.
     Coordinator(ClusterId, SpkiPin),
     /// A service under this authority; whatever it sends behind its own certificate is not looked at.
@@ -131,7 +148,10 @@ impl ServerCertVerifier for Believed {
             (Self::Coordinator(cluster, pin), [authority]) if name == cluster_tls_name(*cluster) => {
                 verify_coordinator(end_entity, authority, *cluster, *pin)
             }
-            (Self::Machine(_) | Self::Coordinator(..), _) => return Err(CertificateError::UnknownIssuer.into()),
+            (Self::Member(cluster, pin), [authority]) => verify_named(end_entity, authority, *cluster, *pin, &name),
+            (Self::Machine(_) | Self::Member(..) | Self::Coordinator(..), _) => {
+                return Err(CertificateError::UnknownIssuer.into());
+            }
             (Self::Service(authority), _) => verify(end_entity, authority, Purpose::Server(&name), now),
         }
         .map(|()| ServerCertVerified::assertion())
@@ -139,6 +159,24 @@ impl ServerCertVerifier for Believed {
     }
 
     signatures_of_tls13!();
+}
+
+/// A member by its own key, and the one of this name.
+fn verify_named(
+    leaf: &CertificateDer<'_>,
+    authority: &CertificateDer<'_>,
+    cluster: ClusterId,
+    pin: SpkiPin,
+    name: &str,
+) -> Result<(), VerifyError> {
+    let key = public_key_of(leaf).map_err(|_| VerifyError::OtherKey)?;
+    verify_member(leaf, authority, cluster, pin, &key)?;
+    let machine = key.as_ed25519().map(|key| identity::machine_id(&key));
+    if machine.is_some_and(|machine| machine_tls_name(machine, cluster) == name) {
+        Ok(())
+    } else {
+        Err(VerifyError::OtherKey)
+    }
 }
 
 /// Whoever it is: a member by its own key, and a coordinator when its certificate was issued.

@@ -12,7 +12,7 @@ use pki::client_auth::{
     owner_certificate, server_config,
 };
 use pki::danger::first_contact;
-use pki::server_auth::{any_coordinator, pinned, under_authority, verify_member};
+use pki::server_auth::{any_coordinator, one_member, pinned, under_authority, verify_member};
 use pki::{
     Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, UnixTime, VerifyError, cluster_tls_name,
     machine_tls_name,
@@ -200,6 +200,41 @@ fn an_impostor_another_cluster_or_a_node_is_not_taken_for_a_coordinator() {
     let nameless = always(vec![nameless_certificate(&cluster.boot).unwrap()], &cluster.boot);
     assert_eq!(refused(nameless, &name), CertificateError::UnknownIssuer);
     assert_eq!(refused(cluster.server(&[&joiner]), &cluster.name()), CertificateError::UnknownIssuer);
+}
+
+/// Voters that were all switched off: whoever answers has to be the machine that was dialled, whatever the clocks say.
+///
+/// Proves: K6
+#[test]
+fn a_member_dials_one_other_and_gives_nothing_to_a_third() {
+    let (cluster, other, caller) = (Cluster::create(), Cluster::create(), key(7));
+    let authority = &cluster.authority;
+    let dials = |seconds| {
+        let identity = Identity { chain: vec![machine_certificate(&caller).unwrap()], key: &caller };
+        one_member(cluster_of(authority), authority.public().pin(), identity, clock(seconds)).unwrap()
+    };
+    for now in [1, NOW, NOW + (400 << 20)] {
+        let finished = handshake(dials(now), cluster.server(&[&caller]), &cluster.name()).unwrap();
+        let shown = finished.server.peer_certificates().unwrap();
+        assert_eq!(pki::public_key_of(&shown[0]).unwrap(), *caller.public(), "the caller is known by its key");
+    }
+    let refused = |server: ServerConfig| match handshake(dials(NOW), server, &cluster.name()).err() {
+        Some(Error::InvalidCertificate(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    let shows = |leaf: &CertificateDer<'static>, behind: &Authority, key: &PrivateKey| {
+        always(vec![leaf.clone(), behind.certificate().clone()], key)
+    };
+    // A third member of the same cluster, with its own certificate, and with the dialled one's name.
+    let third = key(8);
+    let its_own = certify(authority, machine_of(&third), cluster_of(authority), &third);
+    assert_eq!(refused(shows(&its_own, authority, &third)), CertificateError::NotValidForName);
+    let borrowed = certify(authority, machine_of(&cluster.machine), cluster_of(authority), &third);
+    assert_eq!(refused(shows(&borrowed, authority, &third)), CertificateError::NotValidForName);
+    // The machine of that key in another cluster, and nobody's authority.
+    assert_eq!(refused(shows(&other.leaf, &other.authority, &other.machine)), CertificateError::NotValidForName);
+    let alone = always(vec![cluster.leaf.clone()], &cluster.machine);
+    assert_eq!(refused(alone), CertificateError::UnknownIssuer);
 }
 
 /// Proves: S4
