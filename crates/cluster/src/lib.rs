@@ -12,6 +12,7 @@
 //! * [`request`], [`decide`](mod@decide), [`txn`], [`denied`]: what is asked, decided, written, and refused with its reason.
 //! * [`view`], [`decision`]: what was seen of etcd, and a request on its way through it.
 //! * [`members`]: etcd's members, and the next change of them.
+//! * [`epochs`]: what a coordinator does for the cold-start key.
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
 //! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
@@ -21,6 +22,7 @@ pub mod decide;
 pub mod decision;
 pub mod denied;
 pub mod directory;
+pub mod epochs;
 pub mod key;
 pub mod members;
 pub mod peer;

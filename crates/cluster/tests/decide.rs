@@ -1,6 +1,7 @@
 //! Each request by itself: what it changes, what it is refused for, and what it changes when it is asked again.
 
 use cluster::denied::Denied;
+use cluster::epochs::{self, Due};
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
 use cluster::record::{ColdStartEpochs, Generations, Release, Standing, UnixSeconds};
@@ -386,6 +387,41 @@ fn an_epoch_of_the_cold_start_key_stands_once_each_voter_has_its_share() {
     assert_eq!(epochs(&scene).newest().map(Epoch::number), Some(5), "a node's is in none");
 }
 
+/// What a coordinator does by itself brings each epoch to its end, and then there is nothing to do.
+///
+/// Proves: K6
+#[test]
+fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_share() {
+    let mut scene = Scene::new();
+    let due = |scene: &Scene, n: u16| epochs::due(&scene.state(), &id(n));
+    assert_eq!(due(&scene, 1), None, "a lone coordinator holds it all");
+    scene.join(2);
+    scene.join(3);
+    for n in [2, 3] {
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+    }
+    assert_eq!(due(&scene, 1), None, "they do not vote yet");
+    scene.members.voters = (1..=3).map(|n| (id(n), Voter::Live)).collect();
+    assert_eq!([1, 2, 3].map(|n| due(&scene, n)), [const { Some(Due::Begin) }; 3], "whoever is first");
+    scene.join(4);
+    assert_eq!(due(&scene, 4), None, "a node begins nothing");
+    scene.yes(&Request::BeginEpoch);
+    for n in 1..=3 {
+        let Some(Due::Hold(holding)) = due(&scene, n) else { panic!("it holds none: {:?}", due(&scene, n)) };
+        assert_eq!((holding.epoch.number(), holding.stands, holding.generation), (2, Some(1), 1));
+        assert_eq!(holding.disk, scene.state().machine(&id(n)).expect("a machine").disk);
+        scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 2 });
+        assert_eq!(due(&scene, n), None, "it has said so");
+    }
+    assert_eq!(due(&scene, 4), None);
+    scene.members.voters.remove(&id(3));
+    assert_eq!(due(&scene, 3), None, "who votes no more begins nothing");
+    assert_eq!(due(&scene, 1), Some(Due::Begin));
+    // A coordinator that has not seen etcd's members knows nothing of voters.
+    scene.members.voters.clear();
+    assert_eq!(due(&scene, 1), None);
+}
+
 #[test]
 fn where_the_owner_opens_there_is_no_cold_start_key() {
     let mut creation = cast::creation(VPN_PREFIX);
@@ -393,6 +429,7 @@ fn where_the_owner_opens_there_is_no_cold_start_key() {
     let mut scene = Scene::of(creation);
     assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
     assert_eq!(scene.no(&Request::BeginEpoch), Denied::ColdStartManual);
+    assert_eq!(epochs::due(&scene.state(), &id(1)), None);
     scene.asks(Asks::RotateKey(id(1)));
     scene.yes(&Request::ConfirmKey { machine: machine_key(1), generation: 2 });
     assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());

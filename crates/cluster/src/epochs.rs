@@ -1,0 +1,52 @@
+//! What a coordinator does for the cold-start key, by what it has seen of the records: which of its shares is missing, and when
+//! another epoch is to begin. Decides nothing that the records do not decide again.
+
+use keys::cold_start::Epoch;
+use model::{ColdStart, DiskUuid, Level, MachineId};
+
+use crate::record::Generations;
+use crate::state::State;
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Due {
+    /// etcd's voters are others than those of the newest epoch: [`Request::BeginEpoch`](crate::Request).
+    Begin,
+    /// This machine writes its share, and then says so: [`Request::AcknowledgeEpoch`](crate::Request).
+    Hold(Holding),
+}
+
+/// A share that is to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// Of which epoch.
+    pub epoch: Epoch,
+    /// The number of the one that stands, whose share is not written over.
+    pub stands: Option<u32>,
+    /// What the cluster key beside it opens.
+    pub disk: DiskUuid,
+    /// Which of that disk's keys.
+    pub generation: u32,
+}
+
+/// What is due on machine `itself`. Nothing under policy `manual`, at level insecure, and while nothing is seen of the voters.
+#[must_use]
+pub fn due(state: &State, itself: &MachineId) -> Option<Due> {
+    let (epochs, voters) = (state.cold_start(), &state.members().voters);
+    let policy = state.cluster()?.policy;
+    if policy.cold_start == ColdStart::Manual || policy.level == Level::Insecure {
+        return None;
+    }
+    if let Some(next) = &epochs.next
+        && next.epoch.holders().contains(itself)
+        && !next.acknowledged.contains(itself)
+    {
+        let machine = state.machine(itself)?;
+        let (Generations::One(generation) | Generations::Rotating(generation)) = machine.generations;
+        let stands = epochs.current.as_ref().map(Epoch::number);
+        let holding = Holding { epoch: next.epoch.clone(), stands, disk: machine.disk, generation };
+        return Some(Due::Hold(holding));
+    }
+    let others = |newest: &Epoch| !newest.holders().iter().eq(voters.keys());
+    (voters.contains_key(itself) && epochs.newest().is_none_or(others)).then_some(Due::Begin)
+}
