@@ -146,7 +146,6 @@ impl Enrolment {
         self.tpm = tpm;
         for report in &found.reports {
             match report {
-                Report::Share(locked) => tracing::warn!(%locked, "a share does not open"),
                 Report::SenselessShare(_) => tracing::warn!("{report}"),
                 Report::OneShareOf { .. } | Report::ConfigIgnored => tracing::info!("{report}"),
                 Report::NotAccepted(why) => {

@@ -268,19 +268,19 @@ fn unseal(t: &Context) -> anyhow::Result<()> {
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, NAME)?;
         let ended = victim.service_when(t, NAME, |service| service.state == "stopped" || service.state == "failed");
-        let said = victim.said(t, NAME, 5)?;
+        let said = victim.said(t, NAME, 3)?;
         ensure!(ended?.state == "stopped", "{said:?}");
-        // The PCR that both are sealed to holds the cap of this machine in this cluster, and nothing before it.
+        // The PCR that it is sealed to holds the cap of this machine in this cluster, and nothing before it.
         let status = victim.status()?;
         ensure!(said.contains(&format!("PCR 11: {}", capped(&status)?)), "{said:?}");
-        // Before that comes into question, the hierarchy that both are under is closed: TPM_RC_HIERARCHY.
-        for file in ["Seal", "Share"] {
-            let policy =
-                format!("{file} by its policy: the TPM refuses TPM2_CreatePrimary: hierarchy disabled (0x185)");
-            let password = format!("{file} by an empty password: 0x185");
-            ensure!(said.contains(&policy) && said.contains(&password), "{file}: {said:?}");
+        // Before that comes into question, the hierarchy that it is under is closed: TPM_RC_HIERARCHY.
+        for refused in [
+            "Seal by its policy: the TPM refuses TPM2_CreatePrimary: hierarchy disabled (0x185)",
+            "Seal by an empty password: 0x185",
+        ] {
+            ensure!(said.iter().any(|line| line == refused), "{refused}: {said:?}");
         }
-        ensure!(said.len() == 5, "one of each: {said:?}");
+        ensure!(said.len() == 3, "one of each: {said:?}");
         Ok(())
     })
 }

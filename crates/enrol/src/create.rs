@@ -10,9 +10,9 @@ use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Holder};
 use keys::directory::{Coordinator, Directory, Unsigned};
 use keys::identity::{SigningKey, cluster_id, cluster_key, machine_id};
-use keys::pair::File;
+use keys::pair::{File, TooLarge};
 use keys::recovery::{Context, Kind};
-use keys::share::Share;
+use keys::share::{Share, ShareKey};
 use model::{
     Assignment, ClusterKey, ColdStart, DiskUuid, FirstContact, Level, LocalKey, MasterSecret, NodeName, Secret, Uuid,
 };
@@ -116,13 +116,13 @@ impl Draft {
     /// [`PrepareError`]; nothing was written.
     pub fn plan<K: Keeper>(
         self,
-        mut keeper: Option<&mut K>,
+        keeper: Option<&mut K>,
         signed: SignedDirectory,
         now: u64,
     ) -> Result<(Plan, Membership), PrepareError<K::Error>> {
         let next = self.site.next;
-        let binding = bound(&self.material.fresh.seal_root.0, keeper.as_deref_mut()).map_err(PrepareError::Keeper)?;
-        let share = self.share(keeper)?;
+        let binding = bound(&self.material.fresh.seal_root.0, keeper).map_err(PrepareError::Keeper)?;
+        let share = self.share()?;
         let cluster_key = self.cluster_key();
         let Self { site, create, first_contact, material, issued, holder } = self;
         let context = Context {
@@ -167,7 +167,7 @@ impl Draft {
     }
 
     /// The share, where the policy keeps one and the level needs one.
-    fn share<K: Keeper>(&self, keeper: Option<&mut K>) -> Result<Option<Vec<u8>>, PrepareError<K::Error>> {
+    fn share(&self) -> Result<Option<Vec<u8>>, TooLarge> {
         match (self.create.cold_start, self.create.level) {
             (ColdStart::Automatic, Level::Encrypted | Level::Authenticated) => {
                 let epoch = Epoch::first(self.holder.machine);
@@ -175,8 +175,9 @@ impl Draft {
                 let (key, share) =
                     epoch.derive(&self.material.master_secret, cluster, &machine).expect("it is its own");
                 let half = ClusterHalf { key: self.cluster_key(), disk: self.material.disk, generation: FIRST_KEY };
-                let binding = bound(&share, keeper).map_err(PrepareError::Keeper)?;
-                Ok(Some(Share { binding, epoch, wrapped: key.wrap(&half) }.emit(self.site.next.share.generation)?))
+                let closing = ShareKey::of(&self.material.local_key, &self.holder);
+                let share = Share::close(&closing, epoch, &share, key.wrap(&half));
+                share.emit(self.site.next.share.generation).map(Some)
             }
             (ColdStart::Automatic, Level::Insecure) | (ColdStart::Manual, _) => Ok(None),
         }

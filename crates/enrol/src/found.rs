@@ -29,19 +29,19 @@
 //! ```
 
 use keys::binding::Binding;
-use keys::cold_start::{NotTaken, Shares};
+use keys::cold_start::NotTaken;
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
 use keys::header::{Copies, Copy, HeaderError, State};
 use keys::identity::Identity;
 use keys::pair::{File, Next, Pair, TooLarge};
 use keys::record::Record;
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
-use keys::share::{self, Share};
-use model::{BootClass, FirstContact, Ipv4Prefix, MachineId, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
+use model::{BootClass, FirstContact, Ipv4Prefix, NetworkConfig, SealRoot, VPN_PREFIX};
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
 use crate::config::{self, ConfigError, Create, EnrolmentConfig, Intent, Tpm, Verified};
+use crate::contribute::{self, Held};
 use crate::create::{Draft, Material};
 use crate::join::{self, Admission, Asker, Begun, Joining, NotAccepted};
 use crate::keeper::{Keeper, Locked, NotReleased, released};
@@ -150,9 +150,6 @@ pub enum Decision {
 /// A line for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Report {
-    /// A share is there and of no use.
-    #[error("a share does not open")]
-    Share(#[source] Locked),
     /// A share opened, and others are needed beside it.
     #[error("the cold-start key of epoch {epoch} takes {needed} shares, and this machine has one")]
     OneShareOf {
@@ -161,8 +158,8 @@ pub enum Report {
         /// How many shares give it.
         needed: usize,
     },
-    /// A share opened, and the key that it should give does not open what lies beside it.
-    #[error("the share of epoch {0} is not of the key that wraps this machine's cluster key")]
+    /// A share is not this machine's, or the key that it should give does not open what lies beside it.
+    #[error("the share of epoch {0} is of no use: it was changed, or is not this machine's")]
     SenselessShare(u32),
     /// A sealed machine takes no config any more.
     #[error("ignoring the enrolment config: this machine is enrolled already")]
@@ -256,10 +253,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
         Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
         Unsealed::Open(seal, generation) => {
             // One that was given opens: whether it does was looked at before it was taken.
-            let half = match given_half {
-                Some(half) => Some(half),
-                None => cluster_half(files, &seal.body, keeper, &mut reports)?,
-            };
+            let half = given_half.map_or_else(|| shares(files, &seal.body, &mut reports), Ok);
             let config = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
             if config == Leftover::Ignore || files.fw_cfg.is_some() {
                 reports.push(Report::ConfigIgnored);
@@ -347,34 +341,24 @@ fn opened(candidate: Candidate, root: Result<SealRoot, Locked>) -> Unsealed {
     }
 }
 
-/// The cluster's half of the data key, from this machine's own shares: of the first that opens.
-fn cluster_half<K: Keeper>(
-    files: &Files,
-    body: &Body,
-    mut keeper: Option<&mut K>,
-    reports: &mut Vec<Report>,
-) -> Result<Option<ClusterHalf>, K::Error> {
-    for share in share::read(files.share.bytes(), body.disk).0 {
-        match released(&share.binding, keeper.as_deref_mut()) {
-            Ok(value) => match alone(share, value, body.identity.holder.machine) {
-                Ok(half) => return Ok(Some(half)),
-                Err(report) => reports.push(report),
-            },
-            Err(NotReleased::Locked(locked)) => reports.push(Report::Share(locked)),
-            Err(NotReleased::Failed(error)) => return Err(error),
+/// The cluster's half of the data key, from this machine's own shares: of the first that gives it by itself. Else those that
+/// take others beside them.
+fn shares(files: &Files, body: &Body, reports: &mut Vec<Report>) -> Result<ClusterHalf, Vec<Held>> {
+    let (held, senseless) = contribute::held(files.share.bytes(), body.disk, &body.share_key());
+    reports.extend(senseless.into_iter().map(Report::SenselessShare));
+    let mut need_others = Vec::new();
+    for held in held {
+        let (epoch, needed) = (held.epoch.number(), held.epoch.threshold());
+        match held.alone(body.identity.holder.machine) {
+            Ok(Some(half)) => return Ok(half),
+            Ok(None) if needed > 1 => {
+                reports.push(Report::OneShareOf { epoch, needed });
+                need_others.push(held);
+            }
+            Ok(None) | Err(NotTaken::NoHolder(_)) => reports.push(Report::SenselessShare(epoch)),
         }
     }
-    Ok(None)
-}
-
-/// What a share gives by itself.
-fn alone(share: Share, value: Secret<32>, machine: MachineId) -> Result<ClusterHalf, Report> {
-    let (epoch, needed) = (share.epoch.number(), share.epoch.threshold());
-    match Shares::new(share.epoch, share.wrapped).give(machine, value) {
-        Ok(Some(half)) => Ok(half),
-        Ok(None) if needed > 1 => Err(Report::OneShareOf { epoch, needed }),
-        Ok(None) | Err(NotTaken::NoHolder(_)) => Err(Report::SenselessShare(epoch)),
-    }
+    Err(need_others)
 }
 
 /// What network and API need, whatever is decided: from the seal, which says it in clear; from the config before there is
@@ -461,8 +445,9 @@ struct Beside {
     next: Option<Next>,
 }
 
-fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, beside: Beside) -> Decision {
+fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Held>>, beside: Beside) -> Decision {
     let Beside { leftovers, directory, record, next } = beside;
+    let (half, shares) = half.map_or_else(|shares| (None, shares), |half| (Some(half), Vec::new()));
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
         Ok(opened) => {
             return Decision::Open(Box::new(Opening {
@@ -474,7 +459,7 @@ fn with_seal(seal: Box<Seal>, header: &Copies, half: Option<ClusterHalf>, beside
             }));
         }
         Err(OpenError::ClusterHalfMissing { generation }) => {
-            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory, record }
+            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory, record, shares }
         }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
             Wait::NeedsOwner(Reason::Newer { what: "data header", version })

@@ -22,6 +22,7 @@
 
 pub mod asking;
 pub mod config;
+pub mod contribute;
 pub mod create;
 pub mod found;
 pub mod join;

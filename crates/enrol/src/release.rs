@@ -11,6 +11,7 @@ use keys::record::Record;
 use model::{ClusterKey, DiskUuid, Level};
 
 use crate::asking::Answer;
+use crate::contribute::{Gathering, Held, Voter};
 use crate::found::{Seal, Slots};
 use crate::wait::Wait;
 
@@ -22,6 +23,7 @@ pub struct Keyless<'a> {
     header: &'a Copies,
     directory: &'a Slots,
     record: Option<&'a Record>,
+    shares: &'a [Held],
 }
 
 impl<'a> Keyless<'a> {
@@ -29,8 +31,8 @@ impl<'a> Keyless<'a> {
     #[must_use]
     pub fn of(wait: &'a Wait, seal: Option<&'a Seal>) -> Option<Self> {
         match (wait, seal) {
-            (Wait::AwaitingKeys { generation, header, directory, record }, Some(seal)) => {
-                Some(Self { seal, generation: *generation, header, directory, record: record.as_deref() })
+            (Wait::AwaitingKeys { generation, header, directory, record, shares }, Some(seal)) => {
+                Some(Self { seal, generation: *generation, header, directory, record: record.as_deref(), shares })
             }
             (Wait::Blank | Wait::LetIn(_) | Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
                 None
@@ -74,17 +76,19 @@ impl<'a> Keyless<'a> {
     /// # Errors
     /// Why the newest is not believed, where none is.
     pub fn coordinators(&self, ca_spki: &[u8]) -> Result<Vec<Endpoint>, DirectoryError> {
-        let minimum = self.seal.body.minimum_directory;
-        let mut refused = None;
-        for slot in Pair::read(File::Directory, self.directory.bytes()).newest_first {
-            match Directory::verify(slot.clear(), ca_spki, minimum) {
-                Ok(directory) => return Ok(self.others(&directory)),
-                Err(error) => {
-                    refused.get_or_insert(error);
-                }
-            }
-        }
-        refused.map_or(Ok(Vec::new()), Err)
+        let directory = newest_directory(self.directory, ca_spki, self.seal.body.minimum_directory)?;
+        Ok(directory.map_or_else(Vec::new, |directory| self.others(&directory)))
+    }
+
+    /// What it exchanges shares with others by. None where it has none that needs others.
+    ///
+    /// # Errors
+    /// As [`Self::coordinators`].
+    pub fn gathering(&self, ca_spki: &[u8]) -> Result<Option<Gathering>, DirectoryError> {
+        let directory = newest_directory(self.directory, ca_spki, self.seal.body.minimum_directory)?;
+        let held = self.shares.iter().map(Held::duplicate).collect();
+        let voter = directory.map(|directory| Voter::new(self.seal.body.holder().machine, directory, held));
+        Ok(voter.and_then(Gathering::begin))
     }
 
     fn others(&self, directory: &Directory) -> Vec<Endpoint> {
@@ -117,6 +121,28 @@ impl<'a> Keyless<'a> {
         let body = &self.seal.body;
         open(self.header, &body.local_key, Some(half), &body.expected()).map(|_| ())
     }
+}
+
+/// The newest directory of the two slots that the CA with this SubjectPublicKeyInfo (DER) signed and that is not below `minimum`;
+/// none where both slots are empty.
+///
+/// # Errors
+/// Why the newest is not believed, where none is.
+pub(crate) fn newest_directory(
+    slots: &Slots,
+    ca_spki: &[u8],
+    minimum: u64,
+) -> Result<Option<Directory>, DirectoryError> {
+    let mut refused = None;
+    for slot in Pair::read(File::Directory, slots.bytes()).newest_first {
+        match Directory::verify(slot.clear(), ca_spki, minimum) {
+            Ok(directory) => return Ok(Some(directory)),
+            Err(error) => {
+                refused.get_or_insert(error);
+            }
+        }
+    }
+    refused.map_or(Ok(None), Err)
 }
 
 #[cfg(test)]

@@ -1,15 +1,14 @@
 //! The table of seal and header, row by row, and the words that each row gives to a person.
 
-use keys::binding::Binding;
 use keys::cold_start::{Epoch, Wrapped};
 use keys::data_key::{ClusterHalf, Holder, OpenError};
 use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
 use keys::pair::{File, Slot};
 use keys::seal::attempt_slot;
-use keys::share::Share;
+use keys::share::{Share, ShareKey};
 use model::{
-    BootClass, ClusterKey, ClusterRole, DiskUuid, FirstContact, Level, MachineId, MasterSecret, NetworkConfig, Secret,
-    Uuid, WaitState,
+    BootClass, ClusterKey, ClusterRole, DiskUuid, FirstContact, Level, LocalKey, MachineId, MasterSecret,
+    NetworkConfig, Secret, Uuid, WaitState,
 };
 use zeroize::Zeroizing;
 
@@ -17,7 +16,7 @@ use crate::asking::Given;
 use crate::config::{ConfigError, EnrolmentConfig, Unserved, WithoutTpm, digest};
 use crate::fixture::{network, owner, redeeming, secret};
 use crate::found::{Decision, Found, Leftover, Report, Slots};
-use crate::keeper::{Keeper, Locked};
+use crate::keeper::Locked;
 use crate::plan::Step;
 use crate::wait::{Failure, Layer, Reason, Wait};
 use crate::world::{Chip, ChipFails, Cut, Ended, FIRST, Health, World, finished};
@@ -228,14 +227,12 @@ fn a_tpm_that_fails_changes_nothing_and_is_told() {
         assert!(wait.message().starts_with("the TPM is there and does not work: the TPM fails. Nothing was changed"));
         assert_eq!(found.network, NetworkConfig::Dhcp);
     };
-    for health in [Health::Fails, Health::FailsAtTheShare] {
-        let mut member = created();
-        member.tpm = Some(Chip { health, ..Chip::default() });
-        fails(&member.found());
-        let before = format!("{member:?}");
-        assert!(matches!(member.boot(None), Ended::Waiting(_)));
-        assert_eq!(format!("{member:?}"), before);
-    }
+    let mut member = created();
+    member.tpm = Some(Chip { health: Health::Fails, ..Chip::default() });
+    fails(&member.found());
+    let before = format!("{member:?}");
+    assert!(matches!(member.boot(None), Ended::Waiting(_)));
+    assert_eq!(format!("{member:?}"), before);
     fails(&created().found_with(Given::default(), Err(ChipFails)));
 }
 
@@ -392,10 +389,9 @@ fn an_edited_older_or_damaged_header_is_refused_by_name() {
     assert_eq!(reason(&torn), Reason::Header(OpenError::Header(HeaderError::Checksum)));
 }
 
-/// A share file of `epoch`: its binding holds `value`.
-fn share(chip: &mut Chip, value: &Secret<32>, epoch: &Epoch, wrapped: Wrapped) -> Zeroizing<Vec<u8>> {
-    let binding = Binding::Tpm(chip.seal(value).expect("it works"));
-    Share { binding, epoch: epoch.clone(), wrapped }.emit(2).map(Zeroizing::new).expect("fits")
+/// A share file of `epoch` that holds `value`.
+fn share(key: &ShareKey, value: &Secret<32>, epoch: &Epoch, wrapped: Wrapped) -> Zeroizing<Vec<u8>> {
+    Share::close(key, epoch.clone(), value, wrapped).emit(2).map(Zeroizing::new).expect("fits")
 }
 
 fn awaits_keys(found: &Found) -> bool {
@@ -414,6 +410,7 @@ fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
     let found = world.found();
     let body = &found.seal().expect("it opened").body;
     let (Holder { cluster, machine }, disk) = (body.identity.holder, body.disk);
+    let ours_opens = body.share_key();
 
     world.pair(File::Share)[FIRST.slot].fill(0);
     assert!(awaits_keys(&world.found()));
@@ -422,7 +419,7 @@ fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
     let alone = Epoch::first(machine);
     let (key, value) = alone.derive(&MasterSecret(secret(0x99)), cluster, &machine).expect("a holder");
     let wrapped = key.wrap(&ClusterHalf { key: ClusterKey(secret(0x98)), disk, generation: 1 });
-    world.pair(File::Share)[1] = share(&mut Chip::default(), &value, &alone, wrapped);
+    world.pair(File::Share)[1] = share(&ours_opens, &value, &alone, wrapped);
     assert_eq!(reason(&world), Reason::Header(OpenError::ClusterHalf));
 
     // One whose key does not open what it carries, one for whom another machine is the holder, and one of three.
@@ -432,17 +429,18 @@ fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
         (&value, &Epoch::first(MachineId([1; 16])), Report::SenselessShare(1)),
         (&value, &three, Report::OneShareOf { epoch: 2, needed: 2 }),
     ] {
-        world.pair(File::Share)[1] = share(&mut Chip::default(), value, epoch, wrapped);
+        world.pair(File::Share)[1] = share(&ours_opens, value, epoch, wrapped);
         let found = world.found();
         assert!(awaits_keys(&found), "{found:?}");
         assert_eq!(found.reports, [report]);
     }
 
-    // A newer share that another TPM holds is told, and the next one is tried.
+    // A newer share of another machine's is told, and the next one is tried.
     world.pair(File::Share)[0] = ours;
-    world.pair(File::Share)[1] = share(&mut Chip { storage_key: 1, ..Chip::default() }, &value, &alone, wrapped);
+    let elsewhere = ShareKey::of(&LocalKey(secret(0x99)), &Holder { cluster, machine });
+    world.pair(File::Share)[1] = share(&elsewhere, &value, &alone, wrapped);
     assert!(opens(&world));
-    assert_eq!(world.found().reports, [Report::Share(Locked::OtherTpm)]);
+    assert_eq!(world.found().reports, [Report::SenselessShare(1)]);
 }
 
 /// Proves: S11
@@ -531,6 +529,7 @@ fn every_message_names_only_commands_that_exist() {
             header: Box::new(Copies([Copy::Blank, Copy::Blank])),
             directory: Slots([Zeroizing::default(), Zeroizing::default()]),
             record: None,
+            shares: vec![],
         },
     ]);
     for wait in waits.chain(failures.map(Wait::Failed)) {

@@ -10,6 +10,7 @@ use keys::seal::SealError;
 use model::{Chain, WaitState};
 
 use crate::config::ConfigError;
+use crate::contribute::Held;
 use crate::found::Slots;
 use crate::join::Asker;
 use crate::keeper::Locked;
@@ -32,6 +33,8 @@ pub enum Wait {
         directory: Slots,
         /// What the owner opens, as it lies on the ESP.
         record: Option<Box<Record>>,
+        /// Its own shares, each of which takes others beside it to give the half; the newest first.
+        shares: Vec<Held>,
     },
     /// Cannot go on without its owner; nothing was changed.
     NeedsOwner(Reason),

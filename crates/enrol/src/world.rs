@@ -63,8 +63,6 @@ pub(crate) enum Health {
     #[default]
     Works,
     Fails,
-    /// It has opened the seal and fails then.
-    FailsAtTheShare,
 }
 
 /// A TPM that does not work.
@@ -87,7 +85,7 @@ impl Keeper for Chip {
                 public: vec![1 + self.measured],
                 private: secret.expose().to_vec(),
             }),
-            Health::Fails | Health::FailsAtTheShare => Err(ChipFails),
+            Health::Fails => Err(ChipFails),
         }
     }
 
@@ -95,7 +93,6 @@ impl Keeper for Chip {
         match self.health {
             Health::Works => {}
             Health::Fails => return Err(NotReleased::Failed(ChipFails)),
-            Health::FailsAtTheShare => self.health = Health::Fails,
         }
         if object.storage_key_name != self.name() {
             return Err(NotReleased::Locked(Locked::OtherTpm));

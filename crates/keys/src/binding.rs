@@ -1,4 +1,4 @@
-//! What holds a 32-byte secret of the ESP: a TPM object, or nothing but the file itself. One form for seal and share.
+//! What holds a seal's 32-byte root: a TPM object, or nothing but the file itself.
 //!
 //! ```text
 //! message Tpm         { uint32 pcrs = 1; bytes storage_key_name = 2; bytes public = 3; bytes private = 4; }

@@ -29,7 +29,7 @@ use crate::purpose::Purpose;
 use crate::record::Record;
 use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealedToOwner};
 use crate::seal::{self, Body, Clear};
-use crate::share::Share;
+use crate::share::{Share, ShareKey};
 
 pub(crate) const DISK: DiskUuid = DiskUuid(Uuid([0xd0; 16]));
 const CLUSTER: ClusterId = ClusterId([0xc0; 16]);
@@ -218,7 +218,7 @@ fn every_format_has_its_known_bytes() {
     golden("seal-unprotected.hex", &seal::emit(2, &unprotected, &body(), &root(0x0f), bytes(0xf0)).expect("fits"));
     let (epoch_key, value) = epoch().derive(&MasterSecret(key(0x70)), CLUSTER, &identity_machine()).expect("a holder");
     let wrapped = epoch_key.wrap(&half(0x20));
-    let share = Share { binding: Binding::Unprotected(value), epoch: epoch(), wrapped };
+    let share = Share::close(&ShareKey::of(&local(), &holder()), epoch(), &value, wrapped);
     golden("share.hex", &share.emit(1).expect("fits"));
     let assignment = Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect());
     golden("assignment.hex", &assignment::encode(&assignment));

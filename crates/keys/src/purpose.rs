@@ -66,6 +66,10 @@ purposes! {
     ColdStart = "cold-start",
     /// Key: wraps a holder's cluster key under the cold-start key.
     ColdStartWrap = "wrap/cold-start",
+    /// Key: what closes a machine's shares follows from, by its local key.
+    Share = "share",
+    /// Key: closes one share.
+    ShareWrap = "wrap/share",
     /// HPKE info: what only the owner can open.
     Recovery = "recovery",
 }

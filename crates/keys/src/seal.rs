@@ -36,6 +36,7 @@ use crate::numbers;
 use crate::pair::{self, File, Next, Pair, Slot, TooLarge};
 use crate::purpose::Purpose;
 use crate::recovery::{BadRecoveryKey, RecoveryPubKey};
+use crate::share::ShareKey;
 use crate::wiped;
 
 /// What can be read without unsealing.
@@ -261,6 +262,12 @@ impl Body {
     #[must_use]
     pub fn holder(&self) -> Holder {
         self.identity.holder
+    }
+
+    /// What closes its shares.
+    #[must_use]
+    pub fn share_key(&self) -> ShareKey {
+        ShareKey::of(&self.local_key, &self.holder())
     }
 
     /// What the header of the seal's disk must say.

@@ -1,31 +1,54 @@
-//! The share: what a coordinator holds of the cold-start key of one epoch, and its own cluster key under that key. Its
-//! binding holds the share itself. It names its disk, so one that an abandoned create left behind is ignored.
+//! The share: what a coordinator holds of the cold-start key of one epoch, and its own cluster key under that key. The share itself
+//! lies under a key that follows from the local key: whoever opens the seal opens it, and a new one is written while the TPM is
+//! closed. It names its disk, so one that an abandoned create left behind is ignored.
 //!
 //! ```text
-//! message Share { oneof binding { Tpm tpm = 1; Unprotected unprotected = 2; } bytes disk = 3; uint32 key_generation = 4;
-//!                 uint32 epoch = 5; repeated bytes holders = 6; bytes wrapped = 7; }
+//! message Share { bytes disk = 1; uint32 key_generation = 2; uint32 epoch = 3; repeated bytes holders = 4; bytes share = 5; bytes wrapped = 6; }
 //! ```
 
 use std::collections::BTreeSet;
 
 use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
-use model::{DiskUuid, MachineId, Uuid};
+use model::{DiskUuid, LocalKey, MachineId, Secret, Uuid};
 use prost::Message as _;
-use zeroize::Zeroizing;
 
-use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
 use crate::cold_start::{BadEpoch, Epoch, WRAPPED_BYTES, Wrapped};
+use crate::data_key::Holder;
+use crate::derive::{Unauthentic, decrypt, encrypt, hkdf, secret};
 use crate::pair::{self, File, Next, Pair, Slot, TooLarge};
+use crate::purpose::Purpose;
 
 /// A share as it is stored.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// What releases the share.
-    pub binding: Binding,
     /// Which key it is a share of.
     pub epoch: Epoch,
     /// The machine's cluster key under that key.
     pub wrapped: Wrapped,
+    /// The share itself, closed.
+    pub closed: [u8; WRAPPED_BYTES],
+}
+
+/// What opens and closes a machine's shares.
+#[derive(Debug)]
+pub struct ShareKey(Secret<32>);
+
+impl ShareKey {
+    /// It follows from what the machine's seal keeps.
+    #[must_use]
+    pub fn of(local: &LocalKey, holder: &Holder) -> Self {
+        Self(hkdf(&holder.cluster.0, local.expose(), Purpose::Share, &[&holder.machine.0]))
+    }
+
+    /// One key for each share, so that none closes two: the same epoch has the same share.
+    fn of_one(&self, epoch: &Epoch, wrapped: &Wrapped) -> Secret<32> {
+        let holders: Vec<u8> = epoch.holders().iter().flat_map(|id| id.0).collect();
+        let length = u32::try_from(holders.len()).expect("few holders").to_be_bytes();
+        let number = epoch.number().to_be_bytes();
+        let generation = wrapped.key_generation.to_be_bytes();
+        let context: &[&[u8]] = &[&wrapped.disk.0.0, &generation, &number, &length, &holders, &wrapped.cipher];
+        hkdf(&[], self.0.expose(), Purpose::ShareWrap, context)
+    }
 }
 
 /// Why a share makes no sense.
@@ -34,9 +57,6 @@ pub enum ShareError {
     /// Not the protobuf that it should be.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The binding.
-    #[error(transparent)]
-    Binding(#[from] BadBinding),
     /// Not a UUID of 16 bytes.
     #[error("the share names no disk")]
     Disk,
@@ -46,20 +66,17 @@ pub enum ShareError {
     /// No such epoch.
     #[error(transparent)]
     Epoch(#[from] BadEpoch),
-    /// Not a key of 32 bytes and a tag.
-    #[error("the share's wrapped key has {0} bytes instead of {WRAPPED_BYTES}")]
-    Wrapped(usize),
+    /// Not 32 bytes and a tag.
+    #[error("field {0} of the share has {1} bytes instead of {WRAPPED_BYTES}")]
+    Size(&'static str, usize),
 }
 
-/// The shares in the two files that are for `disk`, those that a TPM holds before those in clear, the newest first; the
-/// rest is of no use.
+/// The shares in the two files that are for `disk`, the newest first; the rest is of no use.
 #[must_use]
 pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
     let pair = Pair::read(File::Share, slots);
     let decoded = pair.newest_first.iter().filter_map(|slot| Share::decode(slot.clear()).ok());
-    let mut ours: Vec<_> = decoded.filter(|share| share.wrapped.disk == disk).collect();
-    ours.sort_by_key(|share| share.binding.in_clear());
-    (ours, pair.next)
+    (decoded.filter(|share| share.wrapped.disk == disk).collect(), pair.next)
 }
 
 /// Where the next share for `disk` is written: not over the one of the epoch that `stands`, which all its holders may need.
@@ -73,6 +90,25 @@ pub fn place(slots: [&[u8]; 2], disk: DiskUuid, stands: Option<u32>) -> Next {
 }
 
 impl Share {
+    /// Closes `share`, this machine's of `epoch`, beside its cluster key under the key of that epoch.
+    ///
+    /// # Panics
+    /// Never: a share has 32 bytes.
+    #[must_use]
+    pub fn close(key: &ShareKey, epoch: Epoch, share: &Secret<32>, wrapped: Wrapped) -> Self {
+        let closed = encrypt(&key.of_one(&epoch, &wrapped), [0; 12], &[], share.expose());
+        Self { epoch, wrapped, closed: closed.try_into().expect("a share and a tag") }
+    }
+
+    /// The inverse of [`Self::close`].
+    ///
+    /// # Errors
+    /// [`Unauthentic`] under another machine's key, and for a file in which anything was changed.
+    pub fn open(&self, key: &ShareKey) -> Result<Secret<32>, Unauthentic> {
+        let plain = decrypt(&key.of_one(&self.epoch, &self.wrapped), [0; 12], &[], &self.closed)?;
+        secret(&plain).ok_or(Unauthentic)
+    }
+
     /// Reads a share, strictly.
     ///
     /// # Errors
@@ -80,33 +116,32 @@ impl Share {
     pub fn decode(bytes: &[u8]) -> Result<Self, ShareError> {
         strict::check(bytes, &SHARE)?;
         let wire = ShareWire::decode(bytes).map_err(|_| Malformed::Truncated(SHARE.name))?;
-        let no_binding = Malformed::NoArm { message: SHARE.name, oneof: "binding" };
-        let cipher = wire.wrapped.as_slice().try_into().map_err(|_| ShareError::Wrapped(wire.wrapped.len()))?;
+        let sized = |name, bytes: &[u8]| bytes.try_into().map_err(|_| ShareError::Size(name, bytes.len()));
         Ok(Self {
-            binding: Binding::from_wire(wire.binding.as_ref().ok_or(no_binding)?)?,
             epoch: Epoch::new(wire.epoch, holders(&wire.holders)?)?,
             wrapped: Wrapped {
                 disk: DiskUuid(Uuid(wire.disk.as_slice().try_into().map_err(|_| ShareError::Disk)?)),
                 key_generation: wire.key_generation,
-                cipher,
+                cipher: sized("wrapped", &wire.wrapped)?,
             },
+            closed: sized("share", &wire.share)?,
         })
     }
 
     /// The bytes of a share file.
     ///
     /// # Errors
-    /// [`TooLarge`] when the TPM's blobs do not fit.
+    /// Never in fact: a share is far smaller than its file.
     pub fn emit(&self, generation: u64) -> Result<Vec<u8>, TooLarge> {
         let wire = ShareWire {
-            binding: Some(self.binding.to_wire()),
             disk: self.wrapped.disk.0.0.to_vec(),
             key_generation: self.wrapped.key_generation,
             epoch: self.epoch.number(),
             holders: self.epoch.holders().iter().map(|id| id.0.to_vec()).collect(),
+            share: self.closed.to_vec(),
             wrapped: self.wrapped.cipher.to_vec(),
         };
-        pair::emit(File::Share, generation, &Zeroizing::new(wire.encode_to_vec()), None)
+        pair::emit(File::Share, generation, &wire.encode_to_vec(), None)
     }
 }
 
@@ -121,58 +156,94 @@ fn holders(wire: &[Vec<u8>]) -> Result<BTreeSet<MachineId>, ShareError> {
 const SHARE: Message = Message {
     name: "Share",
     fields: &[
-        Field { number: 1, name: "tpm", kind: Kind::Message(&TPM), rule: Rule::Arm("binding") },
-        Field { number: 2, name: "unprotected", kind: Kind::Message(&UNPROTECTED), rule: Rule::Arm("binding") },
-        Field { number: 3, name: "disk", kind: Kind::Bytes, rule: Rule::Required },
-        Field { number: 4, name: "key_generation", kind: Kind::U32, rule: Rule::Required },
-        Field { number: 5, name: "epoch", kind: Kind::U32, rule: Rule::Required },
-        Field { number: 6, name: "holders", kind: Kind::Bytes, rule: Rule::Repeated },
-        Field { number: 7, name: "wrapped", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 1, name: "disk", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "key_generation", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 3, name: "epoch", kind: Kind::U32, rule: Rule::Required },
+        Field { number: 4, name: "holders", kind: Kind::Bytes, rule: Rule::Repeated },
+        Field { number: 5, name: "share", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 6, name: "wrapped", kind: Kind::Bytes, rule: Rule::Required },
     ],
 };
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct ShareWire {
-    #[prost(oneof = "BindingWire", tags = "1, 2")]
-    binding: Option<BindingWire>,
-    #[prost(bytes = "vec", required, tag = "3")]
+    #[prost(bytes = "vec", required, tag = "1")]
     disk: Vec<u8>,
-    #[prost(uint32, required, tag = "4")]
+    #[prost(uint32, required, tag = "2")]
     key_generation: u32,
-    #[prost(uint32, required, tag = "5")]
+    #[prost(uint32, required, tag = "3")]
     epoch: u32,
-    #[prost(bytes = "vec", repeated, tag = "6")]
+    #[prost(bytes = "vec", repeated, tag = "4")]
     holders: Vec<Vec<u8>>,
-    #[prost(bytes = "vec", required, tag = "7")]
+    #[prost(bytes = "vec", required, tag = "5")]
+    share: Vec<u8>,
+    #[prost(bytes = "vec", required, tag = "6")]
     wrapped: Vec<u8>,
 }
 
 #[cfg(test)]
 mod tests {
-    use model::Secret;
+    use model::{ClusterId, Secret};
 
     use super::*;
     use crate::pair::SLOT_BYTES;
 
+    const HOLDER: Holder = Holder { cluster: ClusterId([5; 16]), machine: MachineId([1; 16]) };
+
+    fn share_key(byte: u8) -> ShareKey {
+        ShareKey::of(&LocalKey(Secret::take(&mut [byte; 32])), &HOLDER)
+    }
+
+    fn share_of(disk: u8, epoch: u32, held: u8) -> Share {
+        let epoch = Epoch::new(epoch, [MachineId([1; 16])].into()).expect("an epoch");
+        let wrapped = Wrapped { disk: DiskUuid(Uuid([disk; 16])), key_generation: 1, cipher: [0; WRAPPED_BYTES] };
+        Share::close(&share_key(6), epoch, &Secret::take(&mut [held; 32]), wrapped)
+    }
+
     /// A share of `held` for `disk`.
     fn share(disk: u8, held: u8, generation: u64) -> Vec<u8> {
-        let binding = Binding::Unprotected(Secret::take(&mut [held; 32]));
-        let epoch = Epoch::new(1, [MachineId([1; 16])].into()).expect("an epoch");
-        let wrapped = Wrapped { disk: DiskUuid(Uuid([disk; 16])), key_generation: 1, cipher: [0; WRAPPED_BYTES] };
-        Share { binding, epoch, wrapped }.emit(generation).expect("fits")
+        share_of(disk, 1, held).emit(generation).expect("fits")
     }
 
     fn wire() -> ShareWire {
-        let binding = Some(Binding::Unprotected(Secret::take(&mut [3; 32])).to_wire());
-        let holders = vec![vec![7; 16], vec![8; 16]];
-        ShareWire { binding, disk: vec![4; 16], key_generation: 5, epoch: 6, holders, wrapped: vec![9; WRAPPED_BYTES] }
+        let (holders, share) = (vec![vec![7; 16], vec![8; 16]], vec![3; WRAPPED_BYTES]);
+        ShareWire { disk: vec![4; 16], key_generation: 5, epoch: 6, holders, share, wrapped: vec![9; WRAPPED_BYTES] }
+    }
+
+    /// Proves: D2
+    #[test]
+    fn a_share_opens_with_its_machines_local_key_and_as_it_was_closed() {
+        let whole = share_of(1, 1, 7);
+        assert_eq!(whole.open(&share_key(6)).expect("it is its own").expose(), &[7; 32]);
+        let other_local = share_key(5);
+        let elsewhere = Holder { machine: MachineId([2; 16]), ..HOLDER };
+        let other_machine = ShareKey::of(&LocalKey(Secret::take(&mut [6; 32])), &elsewhere);
+        let elsewhere = Holder { cluster: ClusterId([6; 16]), ..HOLDER };
+        let other_cluster = ShareKey::of(&LocalKey(Secret::take(&mut [6; 32])), &elsewhere);
+        for other in [other_local, other_machine, other_cluster] {
+            assert_eq!(whole.open(&other).err(), Some(Unauthentic));
+        }
+        let mut closed = whole.closed;
+        closed[0] ^= 1;
+        let two = Epoch::new(1, [MachineId([1; 16]), MachineId([2; 16])].into()).expect("an epoch");
+        let changed = [
+            Share { epoch: Epoch::new(2, [MachineId([1; 16])].into()).expect("an epoch"), ..whole.clone() },
+            Share { epoch: two, ..whole.clone() },
+            Share { wrapped: Wrapped { disk: DiskUuid(Uuid([2; 16])), ..whole.wrapped }, ..whole.clone() },
+            Share { wrapped: Wrapped { key_generation: 2, ..whole.wrapped }, ..whole.clone() },
+            Share { wrapped: Wrapped { cipher: [1; WRAPPED_BYTES], ..whole.wrapped }, ..whole.clone() },
+            Share { closed, ..whole },
+        ];
+        for share in changed {
+            assert_eq!(share.open(&share_key(6)).err(), Some(Unauthentic), "{share:?}");
+        }
     }
 
     #[test]
     fn a_share_says_what_it_is_of_and_what_is_wrong_with_it() {
         let decode = |wire: &ShareWire| Share::decode(&wire.encode_to_vec());
         let good = decode(&wire()).expect("a good share");
-        assert!(matches!(&good.binding, Binding::Unprotected(secret) if secret.expose() == &[3; 32]));
+        assert_eq!(good.closed, [3; WRAPPED_BYTES]);
         let disk = DiskUuid(Uuid([4; 16]));
         assert_eq!(good.wrapped, Wrapped { disk, key_generation: 5, cipher: [9; WRAPPED_BYTES] });
         let epoch = Epoch::new(6, [MachineId([7; 16]), MachineId([8; 16])].into());
@@ -191,13 +262,9 @@ mod tests {
         assert_eq!(nobody.err(), Some(ShareError::Epoch(BadEpoch::Holders(0))));
         assert_eq!(decode(&ShareWire { epoch: 0, ..wire() }).err(), Some(ShareError::Epoch(BadEpoch::Number)));
         let short = decode(&ShareWire { wrapped: vec![9; 32], ..wire() });
-        assert_eq!(short.err(), Some(ShareError::Wrapped(32)));
-        let no_arm = Malformed::NoArm { message: "Share", oneof: "binding" };
-        assert_eq!(decode(&ShareWire { binding: None, ..wire() }).err(), Some(ShareError::Malformed(no_arm)));
-        // Field 2 (unprotected) with 31 bytes of secret in place of 32.
-        let rest = ShareWire { binding: None, ..wire() }.encode_to_vec();
-        let short = [&[0x12, 33, 0x0a, 31][..], &[3; 31], &rest].concat();
-        assert_eq!(Share::decode(&short).err(), Some(ShareError::Binding(BadBinding::Secret)));
+        assert_eq!(short.err(), Some(ShareError::Size("wrapped", 32)));
+        let short = decode(&ShareWire { share: vec![9; 49], ..wire() });
+        assert_eq!(short.err(), Some(ShareError::Size("share", 49)));
         let trailing = [wire().encode_to_vec(), vec![0x40, 1]].concat();
         assert!(matches!(Share::decode(&trailing), Err(ShareError::Malformed(_))), "an unknown field 8");
     }
@@ -206,10 +273,7 @@ mod tests {
     fn of_two_shares_for_one_disk_the_newest_comes_first() {
         for slots in [[share(1, 7, 1), share(1, 8, 2)], [share(1, 8, 2), share(1, 7, 1)]] {
             let (shares, _) = read([&slots[0], &slots[1]], DiskUuid(Uuid([1; 16])));
-            let held = |share: &Share| match &share.binding {
-                Binding::Unprotected(secret) => secret.expose()[0],
-                Binding::Tpm(_) => 0,
-            };
+            let held = |share: &Share| share.open(&share_key(6)).expect("its own").expose()[0];
             assert_eq!(shares.iter().map(held).collect::<Vec<_>>(), [8, 7]);
         }
     }
@@ -217,12 +281,7 @@ mod tests {
     #[test]
     fn a_share_of_the_epoch_that_stands_is_not_written_over() {
         let disk = DiskUuid(Uuid([1; 16]));
-        let of = |epoch: u32, generation: u64| {
-            let epoch = Epoch::new(epoch, [MachineId([1; 16])].into()).expect("an epoch");
-            let wrapped = Wrapped { disk, key_generation: 1, cipher: [0; WRAPPED_BYTES] };
-            let binding = Binding::Unprotected(Secret::take(&mut [7; 32]));
-            Share { binding, epoch, wrapped }.emit(generation).expect("fits")
-        };
+        let of = |epoch: u32, generation: u64| share_of(1, epoch, 7).emit(generation).expect("fits");
         let blank = vec![0; SLOT_BYTES];
         let slot = |slots: [&[u8]; 2], stands| place(slots, disk, stands);
         assert_eq!(slot([&blank, &blank], None), Next { slot: 0, generation: 1 });

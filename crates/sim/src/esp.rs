@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 
 use cluster::members::quorum;
-use keys::binding::Binding;
 use keys::cold_start::{Epoch, Shares};
-use keys::data_key::ClusterHalf;
+use keys::data_key::{ClusterHalf, Holder};
 use keys::identity::cluster_key;
 use keys::pair::SLOT_BYTES;
-use keys::share::{self, Share};
-use model::{ClusterId, DiskUuid, MachineId, MasterSecret, Secret};
+use keys::share::{self, Share, ShareKey};
+use model::{ClusterId, DiskUuid, LocalKey, MachineId, MasterSecret, Secret};
 use testkit::Random;
 
 use crate::laws::Broken;
@@ -32,6 +31,13 @@ impl Esps {
         Self { cluster, master: MasterSecret(Secret::take(&mut [0x3a; 32])), slots: BTreeMap::new() }
     }
 
+    /// Each machine's local key is another one.
+    fn share_key(&self, machine: MachineId) -> ShareKey {
+        let mut local = [0; 32];
+        local[..16].copy_from_slice(&machine.0);
+        ShareKey::of(&LocalKey(Secret::take(&mut local)), &Holder { cluster: self.cluster, machine })
+    }
+
     fn half(&self, disk: DiskUuid, generation: u32) -> ClusterHalf {
         ClusterHalf { key: cluster_key(&self.master, self.cluster, disk, generation), disk, generation }
     }
@@ -44,7 +50,7 @@ impl Esps {
     pub fn write(&mut self, holder: MachineId, disk: DiskUuid, generation: u32, epoch: &Epoch, stands: Option<u32>) {
         let (key, value) = epoch.derive(&self.master, self.cluster, &holder).expect("a holder");
         let wrapped = key.wrap(&self.half(disk, generation));
-        let share = Share { binding: Binding::Unprotected(value), epoch: epoch.clone(), wrapped };
+        let share = Share::close(&self.share_key(holder), epoch.clone(), &value, wrapped);
         let slots = self.slots.entry(holder).or_insert_with(|| [vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]]);
         let next = share::place([&slots[0], &slots[1]], disk, stands);
         slots[next.slot] = share.emit(next.generation).expect("it fits");
@@ -77,9 +83,8 @@ impl Esps {
             let mut shares = Shares::new(own.epoch.clone(), own.wrapped);
             let mut opened = None;
             for (giver, given) in &held {
-                let Binding::Unprotected(value) = &given.binding else { return Err(broken(giver, "has a TPM")) };
-                opened =
-                    shares.give(**giver, value.duplicate()).map_err(|refused| broken(giver, &refused.to_string()))?;
+                let value = given.open(&self.share_key(**giver)).map_err(|error| broken(giver, &error.to_string()))?;
+                opened = shares.give(**giver, value).map_err(|refused| broken(giver, &refused.to_string()))?;
             }
             let half = opened.ok_or_else(|| broken(opening, "does not open"))?;
             let right = half.key.expose() == self.half(half.disk, half.generation).key.expose();

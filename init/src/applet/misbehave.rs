@@ -13,7 +13,6 @@ use attest::{Name, SealedObject};
 use keys::binding::{Binding, TpmObject};
 use keys::pair::{File, Pair};
 use keys::seal::Clear;
-use keys::share::Share;
 use model::Chain;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -234,49 +233,40 @@ fn idle() -> io::Result<()> {
     }
 }
 
-/// As root, with seal and share in hand: asks the TPM for their secrets, by the policy and by an empty password. Fails
-/// when one is given out.
+/// As root, with the seal in hand: asks the TPM for its secret, by the policy and by an empty password. Fails when it is given
+/// out.
 fn unseal() -> io::Result<()> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     say(&format!("PCR 11: {}", hex(&Bus::open()?.pcr_11()?)));
-    for file in [File::Seal, File::Share] {
-        for object in objects(file)? {
-            let storage_key = Name::try_from(&object.storage_key_name[..]).map_err(io::Error::other)?;
-            let (public, private) = (object.public.clone(), object.private.clone());
-            // By the policy, as PID 1 does it.
-            let opened = attest::Tpm::new(Bus::open()?)
-                .unseal(&SealedObject { public, private, storage_key }, object.pcrs)
-                .map(|_secret| io::Error::other("the TPM gave it out"));
-            match opened {
-                Err(refused) => say(&format!("{file:?} by its policy: {}", Chain(&refused))),
-                Ok(given) => return Err(given),
-            }
-            match Bus::open()?.unseal(&object)? {
-                0 => return Err(io::Error::other("the TPM gave it out for an empty password")),
-                code => say(&format!("{file:?} by an empty password: {code:#x}")),
-            }
+    for object in objects()? {
+        let storage_key = Name::try_from(&object.storage_key_name[..]).map_err(io::Error::other)?;
+        let (public, private) = (object.public.clone(), object.private.clone());
+        // By the policy, as PID 1 does it.
+        let opened = attest::Tpm::new(Bus::open()?)
+            .unseal(&SealedObject { public, private, storage_key }, object.pcrs)
+            .map(|_secret| io::Error::other("the TPM gave it out"));
+        match opened {
+            Err(refused) => say(&format!("Seal by its policy: {}", Chain(&refused))),
+            Ok(given) => return Err(given),
+        }
+        match Bus::open()?.unseal(&object)? {
+            0 => return Err(io::Error::other("the TPM gave it out for an empty password")),
+            code => say(&format!("Seal by an empty password: {code:#x}")),
         }
     }
     Ok(())
 }
 
-/// The TPM objects in both slots of a pair.
-fn objects(file: File) -> io::Result<Vec<TpmObject>> {
-    let [first, second] = file.paths();
+/// The TPM objects in both slots of the seal.
+fn objects() -> io::Result<Vec<TpmObject>> {
+    let [first, second] = File::Seal.paths();
     let slot = |path: &str| fs::read(Path::new(esp::PLACE).join(path));
-    let pair = Pair::read(file, [&slot(first)?, &slot(second)?]);
-    let bindings = pair.newest_first.iter().map(|slot| match file {
-        File::Share => Share::decode(slot.clear()).map(|share| share.binding).map_err(io::Error::other),
-        File::Seal | File::Directory | File::Record => {
-            Clear::decode(slot.clear()).map(|clear| clear.binding).map_err(io::Error::other)
-        }
-    });
-    bindings
-        .map(|binding| match binding? {
-            Binding::Tpm(object) => Ok(object),
-            Binding::Unprotected(_) => Err(io::Error::other("it needs no TPM")),
-        })
-        .collect()
+    let pair = Pair::read(File::Seal, [&slot(first)?, &slot(second)?]);
+    let object = |clear: &[u8]| match Clear::decode(clear).map_err(io::Error::other)?.binding {
+        Binding::Tpm(object) => Ok(object),
+        Binding::Unprotected(_) => Err(io::Error::other("it needs no TPM")),
+    };
+    pair.newest_first.iter().map(|slot| object(slot.clear())).collect()
 }
 
 /// As root: everything by which the TPM could be made to keep the disk shut for good, and what it answers.

@@ -6,7 +6,6 @@ use model::{ClusterKey, Level};
 
 use super::*;
 use crate::found::{Decision, Found};
-use crate::keeper::Keeper;
 use crate::world::{Chip, Cut, Ended, World, finished};
 
 /// A machine that found this begins to wait.
@@ -20,9 +19,9 @@ fn without_its_share() -> (World, ClusterKey, DiskUuid) {
     let (mut world, _) = finished(Level::Authenticated, Some(Chip::default()));
     let disk = world.found().seal().expect("it opened").body.disk;
     let (mut shares, _) = keys::share::read(world.files.share.0.each_ref().map(|slot| &slot[..]), disk);
-    let keys::share::Share { binding, epoch, wrapped } = shares.remove(0);
-    let keys::binding::Binding::Tpm(object) = binding else { panic!("the TPM holds it") };
-    let value = Chip::default().release(&object).expect("it is its own");
+    let share = shares.remove(0);
+    let value = share.open(&world.found().seal().expect("it opened").body.share_key()).expect("it is its own");
+    let keys::share::Share { epoch, wrapped, .. } = share;
     let holder = *epoch.holders().first().expect("itself");
     let half = keys::cold_start::Shares::new(epoch, wrapped).give(holder, value).expect("it holds one");
     world.pair(File::Share).iter_mut().for_each(|slot| slot.fill(0));

@@ -2,12 +2,16 @@
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
+use keys::cold_start::Epoch;
 use keys::directory::{self, Coordinator};
 use keys::identity::cluster_id;
-use model::MachineId;
+use keys::share::Share;
+use model::{MachineId, MasterSecret};
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::asking::Given;
+use crate::contribute::{Contribution, Seen};
 use crate::fixture::{ca, secret};
 use crate::found::{Decision, Found};
 use crate::world::{Ended, Store, World};
@@ -83,4 +87,43 @@ fn a_key_that_does_not_open_the_disk_is_no_half_of_it() {
     assert_eq!(wrong, Err(OpenError::ClusterHalf));
     let right = keyless.answer(Store::half(keyless.disk())).expect("it is its own");
     assert!(matches!(right, Answer::ClusterHalf(half) if half.disk == keyless.disk() && half.generation == 1));
+}
+
+/// A voter of three that was switched off with the others: its own share is not enough, another's is, and it goes on.
+///
+/// Proves: K6 D2
+#[test]
+fn a_voter_goes_on_with_the_share_of_another_one_of_its_directory() {
+    let mut world = joined();
+    let (itself, disk, closing) = {
+        let found = world.found();
+        let body = &found.seal().expect("it opened").body;
+        (body.holder().machine, body.disk, body.share_key())
+    };
+    let (one, other) = (MachineId([1; 16]), MachineId([2; 16]));
+    let epoch = Epoch::new(4, [itself, one, other].into()).expect("an epoch");
+    let master = MasterSecret(secret(0x70));
+    let derived = |of: &MachineId| epoch.derive(&master, cluster_id(&ca().spki), of).expect("a holder");
+    let (key, value) = derived(&itself);
+    let half = ClusterHalf { key: Store::half(disk), disk, generation: 1 };
+    let share = Share::close(&closing, epoch.clone(), &value, key.wrap(&half));
+    world.pair(File::Share)[0] = share.emit(1).map(Zeroizing::new).expect("fits");
+    let all: [(MachineId, &[&str]); 3] =
+        [(itself, &["192.0.2.9:7836"]), (one, &["192.0.2.1:7836"]), (other, &["192.0.2.2:7836"])];
+    world.pair(File::Directory)[0] = file(9, 9, &all);
+    world.store.admitted.clear();
+
+    let found = world.found();
+    let mut gathering = keyless(&found).gathering(&ca().spki).expect("it believes it").expect("it needs others");
+    assert_eq!(gathering.voter().partners(), [(one, vec![4]), (other, vec![4])]);
+    let said = |of| Contribution { epoch: 4, share: derived(of).1, seen: Seen::new() };
+    let opens = gathering.take(one, None, said(&one)).expect("a voter").expect("two of three are a quorum");
+    let answer = keyless(&found).answer(opens.key).expect("it is this disk's");
+    let Answer::ClusterHalf(half) = answer else { panic!("{answer:?}") };
+    let given = Given { half: Some(half), ..Given::default() };
+    assert!(matches!(world.boot_given(given, None), Ended::Running(_)));
+
+    // Without the directory that names them nobody is given anything, and nobody is asked.
+    world.pair(File::Directory).iter_mut().for_each(|slot| slot.fill(0));
+    assert!(keyless(&world.found()).gathering(&ca().spki).expect("there is none").is_none());
 }

@@ -1,0 +1,297 @@
+//! Voters that were all switched off open one another: each gives its share of an epoch's cold-start key to those whom its own
+//! signed directory calls coordinators and its own share calls holders, and takes theirs. Here is decided who is given a
+//! share, what is taken from whom, when it is enough, and where the others may be by now. Must never contact anybody.
+//!
+//! ```text
+//!   Voter: own shares + directory ──gives──► a share, to another voter of that epoch
+//!     └─ Gathering: one that waits ──takes──► a quorum of shares: the half of its key
+//!                                  └────────► where the others are: all but one address may have changed
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use keys::cold_start::{Epoch, NotTaken, Shares, Wrapped};
+use keys::data_key::ClusterHalf;
+use keys::derive::Unauthentic;
+use keys::directory::{Directory, DirectoryError};
+use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
+use keys::share::{self, ShareKey};
+use model::{DiskUuid, MachineId, Secret};
+
+use crate::found::Slots;
+use crate::release;
+
+/// What a voter says to another one, and is answered.
+#[derive(Debug)]
+pub struct Contribution {
+    /// The share is of this epoch.
+    pub epoch: u32,
+    /// The speaker's.
+    pub share: Secret<32>,
+    /// Where it has found voters in this boot; itself among them.
+    pub seen: Seen,
+}
+
+/// Where machines have been found in this boot.
+pub type Seen = BTreeMap<MachineId, Vec<Endpoint>>;
+
+/// A share of this machine that opened, and what the key of its epoch opens.
+#[derive(Debug)]
+pub struct Held {
+    pub(crate) epoch: Epoch,
+    pub(crate) wrapped: Wrapped,
+    pub(crate) value: Secret<32>,
+}
+
+impl Held {
+    /// What it gives by itself to the machine whose it is.
+    pub(crate) fn alone(&self, machine: MachineId) -> Result<Option<ClusterHalf>, NotTaken> {
+        Shares::new(self.epoch.clone(), self.wrapped).give(machine, self.value.duplicate())
+    }
+
+    pub(crate) fn duplicate(&self) -> Self {
+        Self { epoch: self.epoch.clone(), wrapped: self.wrapped, value: self.value.duplicate() }
+    }
+}
+
+/// The shares for `disk` in the two files that open, the newest first; and the epochs of those that do not.
+#[must_use]
+pub fn held(slots: [&[u8]; 2], disk: DiskUuid, key: &ShareKey) -> (Vec<Held>, Vec<u32>) {
+    let (mut held, mut senseless) = (Vec::new(), Vec::new());
+    for share in share::read(slots, disk).0 {
+        match share.open(key) {
+            Ok(value) => held.push(Held { epoch: share.epoch, wrapped: share.wrapped, value }),
+            Err(Unauthentic) => senseless.push(share.epoch.number()),
+        }
+    }
+    (held, senseless)
+}
+
+/// Why nothing is given to, or taken from, somebody who has proved to be a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotShared {
+    /// The cluster never said so, or says so no more.
+    #[error("by this machine's directory machine {0} is no other coordinator")]
+    NoCoordinator(MachineId),
+    /// An epoch that is over, or has not reached this machine.
+    #[error("this machine holds no share of epoch {0}")]
+    NoSuchEpoch(u32),
+    /// It became a coordinator later, or was one before.
+    #[error("machine {machine} holds no share of epoch {epoch}")]
+    NoHolder {
+        /// Who.
+        machine: MachineId,
+        /// Of which epoch.
+        epoch: u32,
+    },
+}
+
+/// What lies on the ESP of a machine that may hold shares, and how it is read.
+#[derive(Debug, Clone, Copy)]
+pub struct OnEsp<'a> {
+    /// Whose ESP it is.
+    pub itself: MachineId,
+    /// Its disk.
+    pub disk: DiskUuid,
+    /// What opens its shares.
+    pub key: &'a ShareKey,
+    /// The SubjectPublicKeyInfo (DER) of its cluster's CA.
+    pub ca_spki: &'a [u8],
+    /// The least version of a directory that its seal takes.
+    pub minimum_directory: u64,
+    /// The share's slots.
+    pub share: &'a Slots,
+    /// The directory's slots.
+    pub directory: &'a Slots,
+}
+
+/// A machine that holds shares.
+#[derive(Debug)]
+pub struct Voter {
+    itself: MachineId,
+    directory: Directory,
+    held: Vec<Held>,
+}
+
+impl Voter {
+    /// One whose data is open, by what lies on its ESP. None where no directory does.
+    ///
+    /// # Errors
+    /// Why the newest directory is not believed, where none is.
+    pub fn on_esp(of: OnEsp<'_>) -> Result<Option<Self>, DirectoryError> {
+        let directory = release::newest_directory(of.directory, of.ca_spki, of.minimum_directory)?;
+        let (held, _of_no_use) = held(of.share.bytes(), of.disk, of.key);
+        Ok(directory.map(|directory| Self::new(of.itself, directory, held)))
+    }
+
+    /// One that holds these, the newest first, and believes this directory of its own.
+    pub(crate) const fn new(itself: MachineId, directory: Directory, held: Vec<Held>) -> Self {
+        Self { itself, directory, held }
+    }
+
+    /// The epochs of its shares, the newest first.
+    pub fn epochs(&self) -> impl Iterator<Item = u32> {
+        self.held.iter().map(|held| held.epoch.number())
+    }
+
+    /// The share that `machine` is given, which has proved to be that machine.
+    ///
+    /// # Errors
+    /// [`NotShared`].
+    pub fn share_for(&self, machine: MachineId, epoch: u32) -> Result<&Secret<32>, NotShared> {
+        if machine == self.itself || !self.coordinators().any(|it| it == machine) {
+            return Err(NotShared::NoCoordinator(machine));
+        }
+        let held = self.held.iter().find(|held| held.epoch.number() == epoch).ok_or(NotShared::NoSuchEpoch(epoch))?;
+        if !held.epoch.holders().contains(&machine) {
+            return Err(NotShared::NoHolder { machine, epoch });
+        }
+        Ok(&held.value)
+    }
+
+    /// What is said to it, with where this machine is itself.
+    ///
+    /// # Errors
+    /// [`NotShared`].
+    pub fn contribution(
+        &self,
+        machine: MachineId,
+        epoch: u32,
+        endpoints: Vec<Endpoint>,
+    ) -> Result<Contribution, NotShared> {
+        let share = self.share_for(machine, epoch)?.duplicate();
+        Ok(Contribution { epoch, share, seen: [(self.itself, bounded(endpoints))].into() })
+    }
+
+    /// The other voters, each with the epochs of which it holds a share, too, the newest first.
+    #[must_use]
+    pub fn partners(&self) -> Vec<(MachineId, Vec<u32>)> {
+        let others: BTreeSet<_> = self.coordinators().collect();
+        let epochs =
+            |machine: &MachineId| self.epochs().filter(|epoch| self.share_for(*machine, *epoch).is_ok()).collect();
+        let partners = others.into_iter().map(|machine| (machine, epochs(&machine)));
+        partners.filter(|(_, epochs): &(_, Vec<u32>)| !epochs.is_empty()).collect()
+    }
+
+    fn coordinators(&self) -> impl Iterator<Item = MachineId> {
+        self.directory.coordinators.iter().map(|coordinator| coordinator.machine)
+    }
+
+    /// Where the directory says that a coordinator is.
+    fn listed(&self, machine: MachineId) -> impl Iterator<Item = Endpoint> {
+        let listed = self.directory.coordinators.iter().filter(move |coordinator| coordinator.machine == machine);
+        listed.flat_map(|coordinator| &coordinator.endpoints).filter_map(|text| Endpoint::read(text).ok())
+    }
+}
+
+/// A voter that waits for its key.
+#[derive(Debug)]
+pub struct Gathering {
+    voter: Voter,
+    shares: BTreeMap<u32, Shares>,
+    /// What machines said of themselves, or where they came from.
+    heard: Seen,
+    /// What others said of them.
+    hearsay: Seen,
+}
+
+impl Gathering {
+    /// It has its own shares so far; none where no share of its own needs others.
+    #[must_use]
+    pub fn begin(voter: Voter) -> Option<Self> {
+        let shares = voter.held.iter().filter_map(|held| {
+            let mut shares = Shares::new(held.epoch.clone(), held.wrapped);
+            let alone = shares.give(voter.itself, held.value.duplicate());
+            matches!(alone, Ok(None)).then_some((held.epoch.number(), shares))
+        });
+        let shares: BTreeMap<_, _> = shares.collect();
+        (!shares.is_empty()).then(|| Self { voter, shares, heard: Seen::new(), hearsay: Seen::new() })
+    }
+
+    /// What it gives to whom.
+    #[must_use]
+    pub const fn voter(&self) -> &Voter {
+        &self.voter
+    }
+
+    /// What is said to `machine`: this machine's share, and where it has heard of others in this boot, itself among them.
+    ///
+    /// # Errors
+    /// [`NotShared`].
+    pub fn contribution(
+        &self,
+        machine: MachineId,
+        epoch: u32,
+        endpoints: Vec<Endpoint>,
+    ) -> Result<Contribution, NotShared> {
+        let mut said = self.voter.contribution(machine, epoch, endpoints)?;
+        said.seen.extend(self.heard.clone());
+        Ok(said)
+    }
+
+    /// Where to look for a partner: where it was heard of in this boot, then where others have heard of it, then where the
+    /// directory says; each once.
+    #[must_use]
+    pub fn endpoints(&self, machine: MachineId) -> Vec<Endpoint> {
+        let known = [&self.heard, &self.hearsay].into_iter().filter_map(|seen| seen.get(&machine)).flatten().cloned();
+        let mut endpoints = Vec::new();
+        for endpoint in known.chain(self.voter.listed(machine)) {
+            if !endpoints.contains(&endpoint) {
+                endpoints.push(endpoint);
+            }
+        }
+        endpoints
+    }
+
+    /// How many shares there are of an epoch, and how many it takes.
+    pub fn progress(&self) -> impl Iterator<Item = (u32, usize, usize)> {
+        self.shares.iter().map(|(epoch, shares)| (*epoch, shares.given().count(), shares.epoch().threshold()))
+    }
+
+    /// Takes what `machine` gave, which has proved to be that machine, and came from `source`. The half, as soon as a quorum
+    /// of right shares is there.
+    ///
+    /// # Errors
+    /// [`NotShared`]: then nothing of it was taken.
+    pub fn take(
+        &mut self,
+        machine: MachineId,
+        source: Option<Endpoint>,
+        given: Contribution,
+    ) -> Result<Option<ClusterHalf>, NotShared> {
+        let Contribution { epoch, share, seen } = given;
+        self.voter.share_for(machine, epoch)?;
+        let shares = self.shares.get_mut(&epoch).ok_or(NotShared::NoSuchEpoch(epoch))?;
+        let half = shares
+            .give(machine, share)
+            .map_err(|NotTaken::NoHolder(machine)| NotShared::NoHolder { machine, epoch })?;
+        self.learn(machine, source, seen);
+        Ok(half)
+    }
+
+    /// Of voters only, and so few of each: whatever is said, it stays small.
+    fn learn(&mut self, machine: MachineId, source: Option<Endpoint>, seen: Seen) {
+        for (of, endpoints) in seen {
+            if of == machine {
+                self.heard.insert(machine, bounded(endpoints));
+            } else if self.voter.coordinators().any(|it| it == of) && of != self.voter.itself {
+                self.hearsay.insert(of, bounded(endpoints));
+            }
+        }
+        if let Some(source) = source {
+            let heard = self.heard.entry(machine).or_default();
+            if !heard.contains(&source) {
+                heard.insert(0, source);
+                heard.truncate(MOST_ENDPOINTS);
+            }
+        }
+    }
+}
+
+fn bounded(mut endpoints: Vec<Endpoint>) -> Vec<Endpoint> {
+    endpoints.truncate(MOST_ENDPOINTS);
+    endpoints
+}
+
+#[cfg(test)]
+mod tests;

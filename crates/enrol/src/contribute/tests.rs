@@ -1,0 +1,178 @@
+//! Voters in memory that were all switched off: who is given what, and that a quorum opens in whatever order it meets.
+
+use keys::cold_start::Epoch;
+use keys::directory::Coordinator;
+use model::{ClusterId, ClusterKey, DiskUuid, MasterSecret, Uuid};
+use proptest::prelude::*;
+
+use super::*;
+
+const CLUSTER: ClusterId = ClusterId([1; 16]);
+
+fn machine(number: u8) -> MachineId {
+    MachineId([number; 16])
+}
+
+fn endpoint(number: u8) -> Endpoint {
+    Endpoint::read(&format!("192.0.2.{number}:7836")).expect("an endpoint")
+}
+
+fn half(number: u8) -> ClusterHalf {
+    let key = ClusterKey(Secret::take(&mut [number; 32]));
+    ClusterHalf { key, disk: DiskUuid(Uuid([number; 16])), generation: 1 }
+}
+
+fn epoch(number: u32, holders: impl IntoIterator<Item = u8>) -> Epoch {
+    Epoch::new(number, holders.into_iter().map(machine).collect()).expect("an epoch")
+}
+
+fn held(of: u8, epoch: &Epoch) -> Held {
+    let master = MasterSecret(Secret::take(&mut [7; 32]));
+    let (key, value) = epoch.derive(&master, CLUSTER, &machine(of)).expect("a holder");
+    Held { epoch: epoch.clone(), wrapped: key.wrap(&half(of)), value }
+}
+
+/// Machine `of` with its shares, whose directory has these coordinators, each at the address of its number.
+fn voter(of: u8, coordinators: impl IntoIterator<Item = u8>, epochs: &[Epoch]) -> Voter {
+    let coordinator = |it| Coordinator { machine: machine(it), endpoints: vec![endpoint(it).as_str().to_owned()] };
+    let coordinators = coordinators.into_iter().map(coordinator).collect();
+    let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
+    Voter::new(machine(of), directory, epochs.iter().map(|epoch| held(of, epoch)).collect())
+}
+
+fn says(of: &Gathering, to: u8, epoch: u32, at: u8) -> Contribution {
+    of.contribution(machine(to), epoch, vec![endpoint(at)]).expect("it is a voter")
+}
+
+proptest! {
+    /// Proves: K6
+    #[test]
+    fn a_quorum_that_comes_back_in_any_order_opens_each_of_its_members(
+        holders in 2_u8..=7,
+        order in Just((0_usize..7).collect::<Vec<_>>()).prop_shuffle(),
+    ) {
+        let epochs = [epoch(4, 1..=holders)];
+        let needed = epochs[0].threshold();
+        let back: Vec<u8> = order.iter().map(|it| u8::try_from(it + 1).expect("small")).filter(|it| *it <= holders).take(needed).collect();
+        let mut waiting: Vec<(u8, Gathering)> = back.iter().map(|it| {
+            (*it, Gathering::begin(voter(*it, 1..=holders, &epochs)).expect("it needs others"))
+        }).collect();
+        let mut opened = BTreeSet::new();
+        for caller in 0..waiting.len() {
+            for called in 0..waiting.len() {
+                if caller == called { continue }
+                let (to, from) = (waiting[called].0, waiting[caller].0);
+                let (asks, answers) = (says(&waiting[caller].1, to, 4, from), says(&waiting[called].1, from, 4, to));
+                for (taker, giver, given) in [(called, from, asks), (caller, to, answers)] {
+                    let half = waiting[taker].1.take(machine(giver), None, given).expect("a voter");
+                    if let Some(opens) = half {
+                        let right = self::half(waiting[taker].0);
+                        prop_assert_eq!((opens.disk, opens.key.expose()), (right.disk, right.key.expose()));
+                        opened.insert(waiting[taker].0);
+                    }
+                }
+            }
+        }
+        prop_assert_eq!(opened.len(), back.len());
+    }
+}
+
+/// Proves: K6
+#[test]
+fn fewer_than_a_quorum_open_nothing_whatever_they_say() {
+    let epochs = [epoch(4, 1..=5)];
+    let mut one = Gathering::begin(voter(1, 1..=5, &epochs)).expect("it needs others");
+    let other = Gathering::begin(voter(2, 1..=5, &epochs)).expect("it needs others");
+    for _ in 0..3 {
+        assert!(one.take(machine(2), None, says(&other, 1, 4, 2)).expect("a voter").is_none());
+    }
+    assert_eq!(one.progress().collect::<Vec<_>>(), [(4, 2, 3)]);
+    // A third that lies: no key comes of it, and the right one is taken later.
+    let lie = Contribution { epoch: 4, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
+    assert!(one.take(machine(3), None, lie).expect("a voter").is_none());
+    let third = Gathering::begin(voter(3, 1..=5, &epochs)).expect("it needs others");
+    assert!(one.take(machine(3), None, says(&third, 1, 4, 3)).expect("a voter").is_some());
+}
+
+/// Proves: K6 K7
+#[test]
+fn a_share_is_given_to_a_coordinator_of_the_directory_that_holds_one_of_that_epoch_and_to_nobody_else() {
+    let epochs = [epoch(5, [1, 2, 3]), epoch(4, [1, 2, 4])];
+    // Machine 4 was removed: it is a holder of the older epoch, and no coordinator any more. Machine 6 holds nothing yet.
+    let waiting = voter(1, [1, 2, 3, 6], &epochs);
+    let given = |to, epoch| waiting.share_for(machine(to), epoch).map(|share| *share.expose());
+    assert_eq!(given(2, 5), Ok(*waiting.held[0].value.expose()));
+    assert_eq!(given(2, 4), Ok(*waiting.held[1].value.expose()));
+    assert_eq!(given(3, 4), Err(NotShared::NoHolder { machine: machine(3), epoch: 4 }));
+    assert_eq!(given(6, 5), Err(NotShared::NoHolder { machine: machine(6), epoch: 5 }));
+    assert_eq!(given(4, 4), Err(NotShared::NoCoordinator(machine(4))));
+    assert_eq!(given(9, 5), Err(NotShared::NoCoordinator(machine(9))));
+    assert_eq!(given(1, 5), Err(NotShared::NoCoordinator(machine(1))), "nobody else is this machine");
+    assert_eq!(given(2, 3), Err(NotShared::NoSuchEpoch(3)));
+    assert_eq!(waiting.partners(), [(machine(2), vec![5, 4]), (machine(3), vec![5])]);
+
+    let mut gathering = Gathering::begin(waiting).expect("it needs others");
+    for from in [1, 4, 6, 9] {
+        let given = Contribution { epoch: 5, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
+        assert!(gathering.take(machine(from), Some(endpoint(from)), given).is_err());
+        assert_eq!(gathering.heard, Seen::new(), "nothing is learnt from who is no voter");
+    }
+}
+
+/// A machine that was away holds a share of the epoch before as well: that one opens while the new one is not whole.
+///
+/// Proves: K6
+#[test]
+fn while_an_epoch_is_not_whole_the_one_before_it_opens() {
+    let (old, new) = (epoch(4, [1, 2, 3]), epoch(5, [1, 2, 3, 4, 5]));
+    let mut one = Gathering::begin(voter(1, 1..=5, &[new, old.clone()])).expect("it needs others");
+    let away = Gathering::begin(voter(3, 1..=3, &[old])).expect("it needs others");
+    assert_eq!(one.voter().partners()[1], (machine(3), vec![5, 4]));
+    let refused = away.voter().share_for(machine(1), 5).err();
+    assert_eq!(refused, Some(NotShared::NoSuchEpoch(5)));
+    assert!(one.take(machine(3), None, says(&away, 1, 4, 3)).expect("a voter").is_some());
+}
+
+#[test]
+fn whoever_needs_nobody_gathers_nothing() {
+    assert!(Gathering::begin(voter(1, 1..=3, &[])).is_none());
+    assert!(Gathering::begin(voter(1, 1..=3, &[epoch(1, [1])])).is_none(), "it opens alone");
+}
+
+/// All addresses but one have changed: who is reached learns who reached it, and tells the next one.
+///
+/// Proves: M6
+#[test]
+fn where_the_others_are_is_learnt_from_whoever_is_reached() {
+    let epochs = [epoch(4, 1..=5)];
+    let gathering = |of| Gathering::begin(voter(of, 1..=5, &epochs)).expect("it needs others");
+    let [mut one, mut two, mut three] = [1, 2, 3].map(gathering);
+    assert_eq!(one.endpoints(machine(2)), [endpoint(2)]);
+    // 2 moved to .102 and reaches 1, which came from .202 as 1 sees it.
+    one.take(machine(2), Some(endpoint(202)), says(&two, 1, 4, 102)).expect("a voter");
+    assert_eq!(one.endpoints(machine(2)), [endpoint(202), endpoint(102), endpoint(2)]);
+    // 3 moved to .103 and reaches 1, too, and hears where 2 is.
+    one.take(machine(3), None, says(&three, 1, 4, 103)).expect("a voter");
+    three.take(machine(1), None, says(&one, 3, 4, 1)).expect("a voter");
+    assert_eq!(three.endpoints(machine(2)), [endpoint(202), endpoint(102), endpoint(2)]);
+    // What a machine says of itself goes before what others say of it.
+    let hearsay = Contribution { seen: [(machine(1), vec![endpoint(66)])].into(), ..says(&three, 2, 4, 103) };
+    two.take(machine(1), None, says(&one, 2, 4, 101)).expect("a voter");
+    two.take(machine(3), None, hearsay).expect("a voter");
+    assert_eq!(two.endpoints(machine(1)), [endpoint(101), endpoint(66), endpoint(1)]);
+}
+
+#[test]
+fn what_is_learnt_stays_small() {
+    let epochs = [epoch(4, 1..=3)];
+    let mut one = Gathering::begin(voter(1, 1..=3, &epochs)).expect("it needs others");
+    let two = Gathering::begin(voter(2, 1..=3, &epochs)).expect("it needs others");
+    let many: Vec<Endpoint> = (1..=200).map(endpoint).collect();
+    let seen = (0..=255).map(|it| (machine(it), many.clone())).collect();
+    for source in 1..=20 {
+        let given = Contribution { seen: Seen::clone(&seen), ..says(&two, 1, 4, 2) };
+        one.take(machine(2), Some(endpoint(source)), given).expect("a voter");
+    }
+    let kept = |seen: &Seen| seen.iter().map(|(of, at)| (of.0[0], at.len())).collect::<Vec<_>>();
+    assert_eq!((kept(&one.heard), kept(&one.hearsay)), (vec![(2, MOST_ENDPOINTS)], vec![(3, MOST_ENDPOINTS)]));
+}
