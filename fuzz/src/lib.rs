@@ -70,6 +70,11 @@ pub const TARGETS: &[Target] = &[
         run: redeem_answer,
         because: "a coordinator may run another version, or be hostile",
     },
+    Target {
+        name: "contribution",
+        run: contribution,
+        because: "anybody with a machine's key sends it to a machine that waits",
+    },
     Target { name: "peers_news", run: peers_news, because: "a coordinator may run another version, or be hostile" },
     Target {
         name: "coordinator_keys",
@@ -272,6 +277,17 @@ pub fn redeem_answer(bytes: &[u8]) -> Outcome {
         Answer::decode(&answer.encode()).expect("what was read is written so that it is read");
     }
     outcome(&read)
+}
+
+/// A share of the cold-start key on its way, and where machines were found: what is read is sent so that it is read.
+pub fn contribution(bytes: &[u8]) -> Outcome {
+    let read = api::decode_contribution(bytes);
+    let accepted = read.as_ref().map(|_| ()).map_err(|malformed| *malformed);
+    if let Ok(given) = read {
+        let again = api::wire::Contribution::from(given);
+        keys::cold_start::Contribution::try_from(again).expect("what was read is sent so that it is read");
+    }
+    outcome(&accepted)
 }
 
 /// News of a cluster's machines: what is read says the same again.

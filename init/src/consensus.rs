@@ -11,6 +11,7 @@
 mod admit;
 pub(crate) mod ask;
 mod directory;
+mod epochs;
 mod first;
 mod keep;
 pub(crate) mod link;
@@ -37,6 +38,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use crate::enrolment::{Authorities, Directories, MakeError};
+use crate::enrolment::shares::Shares;
 use crate::network::mesh::peers::Told;
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
@@ -74,6 +76,8 @@ pub(crate) struct Records {
     /// One request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<()>>,
     first: Arc<First>,
+    /// When the office was taken up.
+    began: UnixMillis,
     /// What is signed for machines that are let in.
     authorities: Arc<Authorities>,
     /// Where this machine hears of directories: of its own, too.
@@ -180,6 +184,7 @@ impl Records {
             seen: Arc::default(),
             turn: Arc::default(),
             first: Arc::new(first),
+            began: clock::unix_millis(),
             authorities: authorities.clone(),
             directories,
         })
@@ -277,6 +282,18 @@ impl Records {
     pub(crate) fn read<T>(&self, question: impl FnOnce(&View, Option<UnixMillis>) -> T) -> Result<T, Unread> {
         let seen = self.seen.borrow();
         seen.view.as_ref().map(|view| question(view, seen.lost)).ok_or(Unread)
+    }
+
+    /// For how long this machine's etcd has told nothing: it has no leader, or does not run. None while it tells.
+    pub(crate) fn silent_for(&self) -> Option<Duration> {
+        let seen = self.seen.borrow();
+        let now = clock::unix_millis();
+        (!seen.is_kept()).then(|| Duration::from_millis(now.since(seen.lost.unwrap_or(self.began))))
+    }
+
+    /// Has this machine hold its shares of the cold-start key, and begins an epoch when etcd's voters are others; a task for good.
+    pub(crate) async fn hold(self, shares: Shares) -> Result<(), epochs::Error> {
+        match epochs::hold(&self, &shares).await? {}
     }
 
     /// Decides a request and has etcd take what comes of it. What was written is seen before it is told.

@@ -9,6 +9,7 @@
 //! Whatever fails leaves the machine up, with console and API, in a state that says why.
 
 mod ask;
+pub(crate) mod contribute;
 mod create;
 mod join;
 mod member;
@@ -16,6 +17,7 @@ mod perform;
 pub(crate) mod recover;
 mod release;
 mod renew;
+pub(crate) mod shares;
 mod vault;
 
 use std::convert::Infallible;
@@ -49,12 +51,14 @@ use crate::runtime::tasks;
 use crate::shown::board::Board;
 use crate::storage::{self, CloseError};
 
+use contribute::Exchange;
 use create::Made;
 pub(crate) use create::{MakeError, sign};
 pub(crate) use member::{Authorities, Member};
 use perform::{Data, LocalPerformer};
 use recover::{Needs, Rescue, Told};
 pub(crate) use renew::{Directories, Renewing};
+use shares::Shares;
 use vault::Keys;
 pub(crate) use vault::{LoadError, ROOT};
 
@@ -94,6 +98,8 @@ pub(crate) struct Enrolment {
     needs: watch::Sender<Option<Needs>>,
     /// Where directories are told that somebody heard of.
     directories: Directories,
+    /// What it gives other voters, and they give it.
+    exchange: Exchange,
 }
 
 impl Enrolment {
@@ -117,7 +123,13 @@ impl Enrolment {
             open,
             needs: watch::Sender::new(None),
             directories: Directories::default(),
+            exchange: Exchange::default(),
         })
+    }
+
+    /// The other voters' way to this machine.
+    pub(crate) fn exchange(&self) -> Exchange {
+        self.exchange.clone()
     }
 
     /// The owner's way to this machine while it waits.
@@ -213,11 +225,21 @@ impl Enrolment {
             }
             pending::<Infallible>().await
         };
-        self.needs.send_replace(Keyless::of(wait, seal).map(Needs::of));
+        let keyless = Keyless::of(wait, seal);
+        self.needs.send_replace(keyless.map(Needs::of));
+        let waits = keyless.and_then(|keyless| Some((keyless, self.exchange.waits(keyless, &self.open, &board)?)));
+        let exchanges = async {
+            match &waits {
+                Some((keyless, waits)) => waits.ask(*keyless, &board).await,
+                None => pending().await,
+            }
+        };
         let given = tokio::select! {
             given = self.answered(wait, seal) => given,
             never = asks => match never {},
+            never = exchanges => match never {},
         };
+        self.exchange.over();
         self.needs.send_replace(None);
         given
     }
@@ -333,10 +355,11 @@ impl Enrolment {
         member::tell(&membership, self.board.facts());
         let mut performer = self.performer(keys);
         let renewing = Renewing::of(&membership, &self.esp, &self.directories);
+        let shares = Shares::of(&membership, &self.esp);
         let performed = tasks::blocking(move || {
             let capped = plan.perform(&mut performer)?;
             let (data, kept) = performer.into_data();
-            Ok((Member::new(membership, kept, renewing, data), capped))
+            Ok((Member::new(membership, kept, (renewing, shares), data), capped))
         });
         performed.await
     }

@@ -59,6 +59,8 @@ const CLAIMED: &[MachineState] = &[Enrolling, Running, NeedsOwner, Failed];
 const SERVING: &[MachineState] = &[Enrolling, Running, Failed];
 /// A member whose data is closed, because the cluster's half of its key is not there.
 const WAITING: &[MachineState] = &[AwaitingKeys];
+/// A coordinator that waits for the others, or that has opened and waits for etcd to have a leader.
+const VOTING: &[MachineState] = &[AwaitingKeys, Running];
 /// A member with its data open.
 const MEMBER: &[MachineState] = &[Running];
 
@@ -109,6 +111,15 @@ pub const TABLE: &[Row] = &[
     },
     owner("/cairn.v1.Public/RecoveryRecord", WAITING, "shows what its owner alone can open"),
     changing("/cairn.v1.Public/GiveClusterKey", WAITING, "opens the machine's data"),
+    Row {
+        audit: Audit::Recorded,
+        permission: Permission::Machine,
+        ..anyone(
+            "/cairn.v1.Public/Contribute",
+            VOTING,
+            "comes before either machine's disk is open; directory and share name whom they are exchanged with",
+        )
+    },
     Row { profile: Profile::Debug, ..changing("/cairn.v1.Debug/Inject", OWNED, "breaks things on purpose") },
     Row {
         audit: Audit::Recorded,
@@ -278,10 +289,11 @@ mod tests {
 
     /// Whose key it is says nothing yet: what is sent has to be signed by a ticket, or the record has to name the key. Proves: Q1
     #[test]
-    fn whoever_shows_a_machines_key_may_redeem_a_ticket_or_ask_for_a_key_and_nothing_else() {
+    fn whoever_shows_a_machines_key_may_redeem_a_ticket_ask_for_a_key_or_exchange_shares_and_nothing_else() {
         let rows: Vec<&str> =
             TABLE.iter().filter(|row| row.permission == Permission::Machine).map(|row| row.path).collect();
-        assert_eq!(rows, ["/cairn.v1.Public/Redeem", "/cairn.v1.Public/ReleaseKey"]);
+        let expected = ["/cairn.v1.Public/Redeem", "/cairn.v1.Public/ReleaseKey", "/cairn.v1.Public/Contribute"];
+        assert_eq!(rows, expected);
         for row in rows {
             let refused = |caller| decide(row, Profile::Release, Running, caller).err();
             assert_eq!(refused(Caller::Machine), None);
@@ -324,6 +336,7 @@ mod tests {
             "Redeem",
             "ReleaseKey",
             "GiveClusterKey",
+            "Contribute",
             "Inject",
             "Announce",
             "HandOver",
@@ -347,7 +360,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 26] = [
+        let expected: [(&str, Permission, &[MachineState]); 27] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -374,6 +387,7 @@ mod tests {
             ("Public/ReleaseKey", Permission::Machine, &[Running]),
             ("Public/RecoveryRecord", Permission::Owner, &[AwaitingKeys]),
             ("Public/GiveClusterKey", Permission::Owner, &[AwaitingKeys]),
+            ("Public/Contribute", Permission::Machine, &[AwaitingKeys, Running]),
             ("Debug/Inject", Permission::Owner, &owned),
             ("Vpn/Announce", Permission::Member, &[Running]),
             ("Vpn/Peers", Permission::Member, &[Running]),

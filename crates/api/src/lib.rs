@@ -11,6 +11,7 @@
 
 pub mod access;
 mod condition;
+mod contribution;
 mod key;
 mod kubeconfig;
 pub mod limits;
@@ -28,6 +29,7 @@ mod vpn;
 pub mod wire;
 
 pub use condition::{Condition, ConditionName, Truth};
+pub use contribution::decode_contribution;
 pub use key::{KeyAsked, KeyGiven, KeyReleased, Recovery};
 pub use kubeconfig::ClientCertificate;
 pub use log::{LogEntry, LogQuery};

@@ -29,6 +29,20 @@ pub struct Holding {
     pub generation: u32,
 }
 
+/// The share of the epoch that stands, which machine `itself` is to have already; none where it holds none.
+#[must_use]
+pub fn stands(state: &State, itself: &MachineId) -> Option<Holding> {
+    let epoch = state.cold_start().current.as_ref().filter(|epoch| epoch.holders().contains(itself))?;
+    holding(state, itself, epoch)
+}
+
+fn holding(state: &State, itself: &MachineId, epoch: &Epoch) -> Option<Holding> {
+    let machine = state.machine(itself)?;
+    let (Generations::One(generation) | Generations::Rotating(generation)) = machine.generations;
+    let stands = state.cold_start().current.as_ref().map(Epoch::number);
+    Some(Holding { epoch: epoch.clone(), stands, disk: machine.disk, generation })
+}
+
 /// What is due on machine `itself`. Nothing under policy `manual`, at level insecure, and while nothing is seen of the voters.
 #[must_use]
 pub fn due(state: &State, itself: &MachineId) -> Option<Due> {
@@ -41,11 +55,7 @@ pub fn due(state: &State, itself: &MachineId) -> Option<Due> {
         && next.epoch.holders().contains(itself)
         && !next.acknowledged.contains(itself)
     {
-        let machine = state.machine(itself)?;
-        let (Generations::One(generation) | Generations::Rotating(generation)) = machine.generations;
-        let stands = epochs.current.as_ref().map(Epoch::number);
-        let holding = Holding { epoch: next.epoch.clone(), stands, disk: machine.disk, generation };
-        return Some(Due::Hold(holding));
+        return holding(state, itself, &next.epoch).map(Due::Hold);
     }
     let others = |newest: &Epoch| !newest.holders().iter().eq(voters.keys());
     (voters.contains_key(itself) && epochs.newest().is_none_or(others)).then_some(Due::Begin)

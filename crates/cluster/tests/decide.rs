@@ -395,6 +395,8 @@ fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_sha
     let mut scene = Scene::new();
     let due = |scene: &Scene, n: u16| epochs::due(&scene.state(), &id(n));
     assert_eq!(due(&scene, 1), None, "a lone coordinator holds it all");
+    let stands = |scene: &Scene, n: u16| epochs::stands(&scene.state(), &id(n)).map(|it| it.epoch.number());
+    assert_eq!((stands(&scene, 1), stands(&scene, 2)), (Some(1), None));
     scene.join(2);
     scene.join(3);
     for n in [2, 3] {
@@ -414,6 +416,7 @@ fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_sha
         assert_eq!(due(&scene, n), None, "it has said so");
     }
     assert_eq!(due(&scene, 4), None);
+    assert_eq!([1, 2, 3, 4].map(|n| stands(&scene, n)), [Some(2), Some(2), Some(2), None]);
     scene.members.voters.remove(&id(3));
     assert_eq!(due(&scene, 3), None, "who votes no more begins nothing");
     assert_eq!(due(&scene, 1), Some(Due::Begin));

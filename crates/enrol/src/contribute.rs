@@ -10,30 +10,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keys::cold_start::{Epoch, NotTaken, Shares, Wrapped};
-use keys::data_key::ClusterHalf;
+use cluster::epochs::Holding;
+use keys::cold_start::{Contribution, Epoch, NotTaken, Seen, Shares, Wrapped};
+use keys::data_key::{ClusterHalf, Holder};
 use keys::derive::Unauthentic;
 use keys::directory::{Directory, DirectoryError};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
-use keys::share::{self, ShareKey};
-use model::{DiskUuid, MachineId, Secret};
+use keys::identity::cluster_key;
+use keys::pair::TooLarge;
+use keys::share::{self, Share, ShareKey};
+use model::{DiskUuid, MachineId, MasterSecret, Secret};
 
+use crate::asking::Answer;
 use crate::found::Slots;
 use crate::release;
-
-/// What a voter says to another one, and is answered.
-#[derive(Debug)]
-pub struct Contribution {
-    /// The share is of this epoch.
-    pub epoch: u32,
-    /// The speaker's.
-    pub share: Secret<32>,
-    /// Where it has found voters in this boot; itself among them.
-    pub seen: Seen,
-}
-
-/// Where machines have been found in this boot.
-pub type Seen = BTreeMap<MachineId, Vec<Endpoint>>;
 
 /// A share of this machine that opened, and what the key of its epoch opens.
 #[derive(Debug)]
@@ -54,17 +44,67 @@ impl Held {
     }
 }
 
-/// The shares for `disk` in the two files that open, the newest first; and the epochs of those that do not.
+/// The shares for `disk` in the two slots that open, the newest first; and the epochs of those that do not.
 #[must_use]
-pub fn held(slots: [&[u8]; 2], disk: DiskUuid, key: &ShareKey) -> (Vec<Held>, Vec<u32>) {
+pub fn held(slots: &Slots, disk: DiskUuid, key: &ShareKey) -> (Vec<Held>, Vec<u32>) {
     let (mut held, mut senseless) = (Vec::new(), Vec::new());
-    for share in share::read(slots, disk).0 {
+    for share in share::read(slots.bytes(), disk).0 {
         match share.open(key) {
             Ok(value) => held.push(Held { epoch: share.epoch, wrapped: share.wrapped, value }),
             Err(Unauthentic) => senseless.push(share.epoch.number()),
         }
     }
     (held, senseless)
+}
+
+/// A share that is to be written while the machine serves: a slot of the share's pair, whole, to be synced.
+#[derive(Debug)]
+#[must_use]
+pub struct Write {
+    /// 0 or 1.
+    pub slot: usize,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+/// Why a share cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotHeld {
+    /// The epoch is of others.
+    #[error("this machine holds no share of epoch {0}")]
+    NoHolder(u32),
+    /// Never in fact.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+}
+
+/// Has `holder` hold what it is to hold: derived from the master secret, closed with `key`, and not written over the share of
+/// the epoch that stands. None where it lies there already.
+///
+/// # Errors
+/// [`NotHeld`].
+pub fn hold(
+    holding: &Holding,
+    holder: &Holder,
+    master: &MasterSecret,
+    key: &ShareKey,
+    slots: &Slots,
+) -> Result<Option<Write>, NotHeld> {
+    let slots = slots.bytes();
+    let Holding { epoch, stands, disk, generation } = holding;
+    let derived = epoch.derive(master, holder.cluster, &holder.machine);
+    let (cold_start, value) = derived.ok_or(NotHeld::NoHolder(epoch.number()))?;
+    let half = ClusterHalf {
+        key: cluster_key(master, holder.cluster, *disk, *generation),
+        disk: *disk,
+        generation: *generation,
+    };
+    let share = Share::close(key, epoch.clone(), &value, cold_start.wrap(&half));
+    if share::read(slots, *disk).0.contains(&share) {
+        return Ok(None);
+    }
+    let next = share::place(slots, *disk, *stands);
+    Ok(Some(Write { slot: next.slot, bytes: share.emit(next.generation)? }))
 }
 
 /// Why nothing is given to, or taken from, somebody who has proved to be a machine.
@@ -120,12 +160,13 @@ impl Voter {
     /// Why the newest directory is not believed, where none is.
     pub fn on_esp(of: OnEsp<'_>) -> Result<Option<Self>, DirectoryError> {
         let directory = release::newest_directory(of.directory, of.ca_spki, of.minimum_directory)?;
-        let (held, _of_no_use) = held(of.share.bytes(), of.disk, of.key);
+        let (held, _of_no_use) = held(of.share, of.disk, of.key);
         Ok(directory.map(|directory| Self::new(of.itself, directory, held)))
     }
 
     /// One that holds these, the newest first, and believes this directory of its own.
-    pub(crate) const fn new(itself: MachineId, directory: Directory, held: Vec<Held>) -> Self {
+    #[must_use]
+    pub const fn new(itself: MachineId, directory: Directory, held: Vec<Held>) -> Self {
         Self { itself, directory, held }
     }
 
@@ -258,7 +299,7 @@ impl Gathering {
         machine: MachineId,
         source: Option<Endpoint>,
         given: Contribution,
-    ) -> Result<Option<ClusterHalf>, NotShared> {
+    ) -> Result<Option<Answer>, NotShared> {
         let Contribution { epoch, share, seen } = given;
         self.voter.share_for(machine, epoch)?;
         let shares = self.shares.get_mut(&epoch).ok_or(NotShared::NoSuchEpoch(epoch))?;
@@ -266,7 +307,7 @@ impl Gathering {
             .give(machine, share)
             .map_err(|NotTaken::NoHolder(machine)| NotShared::NoHolder { machine, epoch })?;
         self.learn(machine, source, seen);
-        Ok(half)
+        Ok(half.map(Answer::ClusterHalf))
     }
 
     /// Of voters only, and so few of each: whatever is said, it stays small.

@@ -344,7 +344,7 @@ fn opened(candidate: Candidate, root: Result<SealRoot, Locked>) -> Unsealed {
 /// The cluster's half of the data key, from this machine's own shares: of the first that gives it by itself. Else those that
 /// take others beside them.
 fn shares(files: &Files, body: &Body, reports: &mut Vec<Report>) -> Result<ClusterHalf, Vec<Held>> {
-    let (held, senseless) = contribute::held(files.share.bytes(), body.disk, &body.share_key());
+    let (held, senseless) = contribute::held(&files.share, body.disk, &body.share_key());
     reports.extend(senseless.into_iter().map(Report::SenselessShare));
     let mut need_others = Vec::new();
     for held in held {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use keys::binding::Binding;
 use keys::identity::Identity;
 use keys::recovery::RecoveryPubKey;
+use keys::share::ShareKey;
 use model::{ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, Protection};
 
 use crate::found::Seal;
@@ -26,6 +27,8 @@ pub struct Membership {
     pub config: ConfigDigest,
     /// The lowest version of a directory that it believes.
     pub minimum_directory: u64,
+    /// What closes and opens its shares of the cold-start key.
+    pub share_key: ShareKey,
     /// What its cluster's records say of it, too.
     pub recorded: Recorded,
 }
@@ -53,6 +56,7 @@ impl Membership {
             owner_pub_key: body.owner_pub_key,
             vpn_prefix: clear.vpn_prefix,
             cold_start: body.cold_start,
+            share_key: body.share_key(),
             config: body.config,
             minimum_directory: body.minimum_directory,
             recorded: Recorded {

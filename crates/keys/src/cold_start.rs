@@ -14,6 +14,7 @@ use model::{ClusterId, ClusterKey, DiskUuid, MachineId, MasterSecret, Secret};
 
 use crate::data_key::ClusterHalf;
 use crate::derive::{TAG_BYTES, Unauthentic, decrypt, encrypt, hkdf, secret};
+use crate::endpoint::Endpoint;
 use crate::purpose::Purpose;
 use crate::shamir::{self, Point};
 
@@ -140,6 +141,20 @@ impl Key {
         hkdf(&[], self.0.expose(), Purpose::ColdStartWrap, &[&disk.0.0, &generation.to_be_bytes()])
     }
 }
+
+/// What one holder says to another, and is answered.
+#[derive(Debug)]
+pub struct Contribution {
+    /// The share is of this epoch.
+    pub epoch: u32,
+    /// The speaker's.
+    pub share: Secret<32>,
+    /// Where it has found holders in this boot; itself among them.
+    pub seen: Seen,
+}
+
+/// Where machines have been found.
+pub type Seen = BTreeMap<MachineId, Vec<Endpoint>>;
 
 /// The shares of one epoch that a waiting holder has: its own, and those that others contribute.
 #[derive(Debug)]

@@ -34,6 +34,12 @@ pub struct Share {
 pub struct ShareKey(Secret<32>);
 
 impl ShareKey {
+    /// The same once more, for whoever keeps it.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        Self(self.0.duplicate())
+    }
+
     /// It follows from what the machine's seal keeps.
     #[must_use]
     pub fn of(local: &LocalKey, holder: &Holder) -> Self {

@@ -53,6 +53,11 @@ impl First {
         }
     }
 
+    /// The machine's.
+    pub(super) const fn key(&self) -> MachinePubKey {
+        self.key
+    }
+
     /// Whether it is the one that created the cluster.
     pub(super) const fn founds(&self) -> bool {
         self.founds

@@ -17,12 +17,13 @@ use api::public_client::PublicClient;
 use enrol::join::pace::{self, Pace, Round};
 use keys::endpoint::Endpoint;
 use keys::identity::SigningKey;
-use model::{Chain, ClusterId};
+use model::{Chain, ClusterId, MachineId};
 use pki::client_auth::machine_certificate;
-use pki::server_auth::any_coordinator;
-use pki::{Identity, PrivateKey, SpkiPin, cluster_tls_name};
+use pki::server_auth::{any_coordinator, one_member};
+use pki::{Identity, PrivateKey, SpkiPin, TlsError, cluster_tls_name, machine_tls_name};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use rustls::time_provider::TimeProvider;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -71,7 +72,7 @@ pub(super) enum ReadyError {
     #[error(transparent)]
     Certificate(#[from] pki::IssueError),
     #[error(transparent)]
-    Tls(#[from] pki::TlsError),
+    Tls(#[from] TlsError),
 }
 
 /// How a round ends in which this was the last word of one coordinator.
@@ -126,14 +127,14 @@ pub(super) async fn first<T, E: Ends>(
 }
 
 /// Until the machine has an address, or might never get one.
-async fn has_a_link(board: &Board) {
+pub(super) async fn has_a_link(board: &Board) {
     let mut facts = board.facts().watch();
     let has_one = facts.wait_for(|now| !now.links.is_empty());
     let _or_asks_without = timeout(LINKS, has_one).await;
 }
 
 /// Spreads machines that were switched on together; where there is no randomness they are not spread.
-fn chance() -> u32 {
+pub(super) fn chance() -> u32 {
     let mut bytes = [0; 4];
     let _or_zero = random(&mut bytes);
     u32::from_ne_bytes(bytes)
@@ -157,30 +158,50 @@ pub(super) struct Session<'a> {
     stream: TlsStream<TcpStream>,
 }
 
+/// Who is believed to be at the other end.
+type Whom = fn(ClusterId, SpkiPin, Identity<'_>, Arc<dyn TimeProvider>) -> Result<ClientConfig, TlsError>;
+
 impl Asks<'_> {
     /// Connects to who has to be a coordinator.
     ///
     /// # Errors
     /// [`NotAnswered`].
     pub(super) async fn connect(self, endpoint: &Endpoint) -> Result<Session<'_>, NotAnswered> {
+        self.connect_as(any_coordinator, cluster_tls_name(self.cluster), endpoint).await
+    }
+
+    /// Connects to who has to be this machine.
+    ///
+    /// # Errors
+    /// [`NotAnswered`].
+    pub(super) async fn connect_to(self, machine: MachineId, endpoint: &Endpoint) -> Result<Session<'_>, NotAnswered> {
+        self.connect_as(one_member, machine_tls_name(machine, self.cluster), endpoint).await
+    }
+
+    async fn connect_as(self, whom: Whom, name: String, endpoint: &Endpoint) -> Result<Session<'_>, NotAnswered> {
         let silent = |_elapsed| NotAnswered::Silent(endpoint.clone());
-        let stream = timeout(CONNECTS, self.handshake(endpoint)).await.map_err(silent)??;
+        let stream = timeout(CONNECTS, self.handshake(whom, name, endpoint)).await.map_err(silent)??;
         Ok(Session { endpoint, stream })
     }
 
-    async fn handshake(self, endpoint: &Endpoint) -> Result<TlsStream<TcpStream>, NotAnswered> {
+    async fn handshake(
+        self,
+        whom: Whom,
+        name: String,
+        endpoint: &Endpoint,
+    ) -> Result<TlsStream<TcpStream>, NotAnswered> {
         let failed = |error| NotAnswered::Connect(endpoint.clone(), error);
-        let tls = self.client().map_err(NotAnswered::Ready)?;
+        let tls = self.client(whom).map_err(NotAnswered::Ready)?;
         let tcp = TcpStream::connect(endpoint.as_str()).await.map_err(failed)?;
         tcp.set_nodelay(true).map_err(failed)?;
-        let name = ServerName::try_from(cluster_tls_name(self.cluster)).expect("hex digits and dots are a DNS name");
+        let name = ServerName::try_from(name).expect("hex digits and dots are a DNS name");
         TlsConnector::from(Arc::new(tls)).connect(name, tcp).await.map_err(failed)
     }
 
-    fn client(self) -> Result<ClientConfig, ReadyError> {
+    fn client(self, whom: Whom) -> Result<ClientConfig, ReadyError> {
         let key = PrivateKey::ed25519(self.key.seed())?;
         let identity = Identity { chain: vec![machine_certificate(&key)?], key: &key };
-        let mut tls = any_coordinator(self.cluster, self.authority, identity, Arc::new(Clock))?;
+        let mut tls = whom(self.cluster, self.authority, identity, Arc::new(Clock))?;
         tls.alpn_protocols = vec![b"h2".to_vec()];
         Ok(tls)
     }

@@ -9,6 +9,7 @@ use model::{Assignment, ClusterRole, ColdStart, ConfigDigest, FirstContact, Ipv4
 use pki::{Authority, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
 
 use super::renew::Renewing;
+use super::shares::Shares;
 use super::vault::Kept;
 use crate::facts::{Facts, Names};
 use crate::runtime::clock;
@@ -51,6 +52,8 @@ pub(crate) struct Member {
     pub(crate) cold_start: ColdStart,
     /// What keeps its directory.
     pub(crate) renewing: Renewing,
+    /// What it holds of the cold-start key.
+    pub(crate) shares: Shares,
     pub(crate) data: Mounted,
 }
 
@@ -70,7 +73,7 @@ impl Authorities {
 
 impl Member {
     /// From what its seal says and what its data partition keeps.
-    pub(super) fn new(membership: Membership, kept: Kept, renewing: Renewing, data: Mounted) -> Self {
+    pub(super) fn new(membership: Membership, kept: Kept, (renewing, shares): (Renewing, Shares), data: Mounted) -> Self {
         let Kept { assignment, authorities, joined, vpn, first_contact } = kept;
         Self {
             identity: membership.identity,
@@ -84,6 +87,7 @@ impl Member {
             recorded: membership.recorded,
             cold_start: membership.cold_start,
             renewing,
+            shares,
             data,
         }
     }

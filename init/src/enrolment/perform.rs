@@ -5,6 +5,7 @@
 //! ```
 
 use api::MilestoneKind;
+use enrol::contribute;
 use enrol::plan::{Effect, HeaderCopy, Performer, Step};
 use enrol::renewal;
 use enrol::wait::Layer;
@@ -47,6 +48,14 @@ pub(crate) enum StepError {
     /// The plan asks for something before what it stands on.
     #[error("the effect was asked for out of its order")]
     OutOfOrder,
+}
+
+/// Writes a share while the machine serves, durably.
+///
+/// # Errors
+/// [`esp::Error`]; the other slot is untouched.
+pub(super) fn write_share(esp: &Esp, write: &contribute::Write) -> Result<(), esp::Error> {
+    esp.write_slot(File::Share, write.slot, &write.bytes)
 }
 
 /// How far the data partition is.

@@ -8,12 +8,15 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use enrol::config::{CONFIG_FW_CFG, CONFIG_PATH, MOST_CONFIG_BYTES};
 use enrol::found::{Files, Slots};
 use keys::pair::{self, SLOT_BYTES};
 use rustix::mount::{MountFlags, mount, mount_remount};
 use zeroize::Zeroizing;
+
+use crate::runtime::lock;
 
 /// Where it is mounted.
 pub(crate) const PLACE: &str = "/run/cairn/esp";
@@ -59,6 +62,8 @@ pub(crate) enum Error {
 #[derive(Debug, Clone)]
 pub(crate) struct Esp {
     place: &'static Path,
+    /// It is writable for one at a time.
+    writes: Arc<Mutex<()>>,
 }
 
 impl Esp {
@@ -70,7 +75,7 @@ impl Esp {
         fs::create_dir_all(PLACE).map_err(Error::Place)?;
         mount(device, PLACE, "vfat", FLAGS | MountFlags::RDONLY, Some(OPTIONS))
             .map_err(|error| Error::Mount(device.to_owned(), error.into()))?;
-        Ok(Self { place: Path::new(PLACE) })
+        Ok(Self { place: Path::new(PLACE), writes: Arc::default() })
     }
 
     /// Reads everything a boot decides by.
@@ -137,6 +142,7 @@ impl Esp {
 
     /// Does `work` while the ESP is writable; it is read-only again afterwards, also when the work failed.
     fn writable(&self, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        let _one_at_a_time = lock::even_if_poisoned(&self.writes);
         mount_remount(self.place, FLAGS, OPTIONS).map_err(|error| Error::Writable(error.into()))?;
         let done = work();
         let again = mount_remount(self.place, FLAGS | MountFlags::RDONLY, OPTIONS);

@@ -2,6 +2,7 @@
 //! for those who call the machine by its name. To everybody else it goes on saying nothing.
 
 mod context;
+mod contribute;
 mod convert;
 mod debug;
 mod first_contact;
@@ -28,6 +29,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 use crate::enrolment::Member;
+use crate::enrolment::contribute::Exchange;
 use crate::enrolment::recover::Rescue;
 use crate::facts::{Address, Names};
 use crate::machine::power::PowerRequest;
@@ -93,12 +95,12 @@ impl PublicApi {
         shown: BoardReader,
         children: &Children,
         tree: &Services,
-        (found, rescue): (&Found, Rescue),
+        (found, rescue, exchange): (&Found, Rescue, Exchange),
     ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
         let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
         let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
-        let (context, power) = Context::new(shown, children, rescue);
+        let (context, power) = Context::new(shown, children, (rescue, exchange));
         context.show(tree);
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
         let served = context.clone();

@@ -16,6 +16,7 @@ use super::access::{Gate, Guarded};
 use super::public::{Context, PublicMethods};
 use super::session::Origin;
 use super::{Callers, Front};
+use crate::enrolment::contribute::Exchange;
 use crate::enrolment::recover::Rescue;
 use crate::facts::Facts;
 use crate::machine::kernel::Boot;
@@ -46,7 +47,7 @@ impl Machine {
         });
         let (board, shown) = Board::new(facts);
         board.settled(&power_on.opens().runs(), "");
-        let (context, power) = Context::new(shown, &Children::default(), Rescue::of_nobody());
+        let (context, power) = Context::new(shown, &Children::default(), (Rescue::of_nobody(), Exchange::default()));
         // Owners of a cluster are known by Ed25519 keys.
         let owner = PrivateKey::ed25519(&model::Secret::take(&mut [0x0e; 32])).expect("a key");
         let front = watch::Sender::new(front(std::slice::from_ref(&owner)));

@@ -25,6 +25,7 @@ use crate::consensus::ask::{Asker, NotHanded};
 use crate::consensus::{self, First, Records, UsersError};
 use crate::control;
 use crate::enrolment::{self, Authorities, LoadError, Member};
+use crate::machine::esp;
 use crate::rpc::public::Context;
 use crate::rpc::vpn;
 use crate::runtime::lock;
@@ -67,6 +68,9 @@ pub(crate) enum Error {
     /// The tree does not give them up.
     #[error("stop a coordinator's services")]
     Stop(#[from] NotGivenUp),
+    /// Its shares cannot be erased.
+    #[error("erase the shares of the cold-start key")]
+    Shares(#[from] esp::Error),
     /// etcd's data cannot be erased.
     #[error("erase etcd's data")]
     Erase(#[source] io::Error),
@@ -183,11 +187,13 @@ impl Office {
         });
         let mut units = control::units(board, &plan, &authorities, &records).await?;
         units.push(own::tells(&records, &asker.told));
+        units.push(own::holds(&records, &member.shares));
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
         let names = units.iter().map(|unit| unit.spec.name.clone()).collect();
         services.take(units).await?;
         *lock::even_if_poisoned(held) = Some(names);
         context.coordinate(Some(records));
+        context.exchange.opens(&member.shares);
         board.facts().update(|now| now.assignment = Some(assignment));
         shows.send_replace(identity);
         Ok(())
@@ -197,6 +203,7 @@ impl Office {
         let Shared { board, services, context, member, shows, held, .. } = &*self.0;
         let node = member.assignment.clone().with_role(ClusterRole::Node)?;
         context.coordinate(None);
+        context.exchange.over();
         shows.send_replace(member.identity.clone());
         // What was stopped in an earlier try is none of the tree's any more.
         let names = lock::even_if_poisoned(held).clone().unwrap_or_default();
@@ -204,6 +211,7 @@ impl Office {
             services.give_up(names).await?;
             *lock::even_if_poisoned(held) = Some(Vec::new());
         }
+        member.shares.erase().await?;
         enrolment::lay_down().await?;
         consensus::erase_etcd().await.map_err(Error::Erase)?;
         *lock::even_if_poisoned(held) = None;

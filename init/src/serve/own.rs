@@ -13,6 +13,7 @@ use crate::consensus::Records;
 use crate::consensus::ask::{self, Asker};
 use crate::control;
 use crate::enrolment::Renewing;
+use crate::enrolment::shares::Shares;
 use crate::network::mesh::peers::{self, Told};
 use crate::network::mesh::{Mesh, kept};
 use crate::runtime::child::Children;
@@ -59,6 +60,12 @@ pub(super) fn mesh(mesh: &Mesh, told: &Told) -> Unit {
 pub(super) fn tells(records: &Records, told: &Told) -> Unit {
     let (records, told) = (records.clone(), told.clone());
     Unit::task("cluster.peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
+}
+
+/// On a coordinator, has it hold its shares of the cold-start key.
+pub(super) fn holds(records: &Records, shares: &Shares) -> Unit {
+    let (records, shares) = (records.clone(), shares.clone());
+    Unit::task("cluster.cold-start", Ends::Never, Run::task(move || records.clone().hold(shares.clone())))
 }
 
 /// Keeps the newest directory that is heard of on the ESP.

@@ -2,8 +2,10 @@
 
 use keys::cold_start::Epoch;
 use keys::directory::Coordinator;
-use model::{ClusterId, ClusterKey, DiskUuid, MasterSecret, Uuid};
+use keys::pair::SLOT_BYTES;
+use model::{ClusterId, ClusterKey, DiskUuid, LocalKey, MasterSecret, Uuid};
 use proptest::prelude::*;
+use zeroize::Zeroizing;
 
 use super::*;
 
@@ -65,7 +67,7 @@ proptest! {
                 let (asks, answers) = (says(&waiting[caller].1, to, 4, from), says(&waiting[called].1, from, 4, to));
                 for (taker, giver, given) in [(called, from, asks), (caller, to, answers)] {
                     let half = waiting[taker].1.take(machine(giver), None, given).expect("a voter");
-                    if let Some(opens) = half {
+                    if let Some(Answer::ClusterHalf(opens)) = half {
                         let right = self::half(waiting[taker].0);
                         prop_assert_eq!((opens.disk, opens.key.expose()), (right.disk, right.key.expose()));
                         opened.insert(waiting[taker].0);
@@ -175,4 +177,43 @@ fn what_is_learnt_stays_small() {
     }
     let kept = |seen: &Seen| seen.iter().map(|(of, at)| (of.0[0], at.len())).collect::<Vec<_>>();
     assert_eq!((kept(&one.heard), kept(&one.hearsay)), (vec![(2, MOST_ENDPOINTS)], vec![(3, MOST_ENDPOINTS)]));
+}
+
+/// A holder writes each share once, never over the one that stands, and what lies there then opens with the others'.
+///
+/// Proves: K6
+#[test]
+fn a_share_is_written_once_and_not_over_the_one_that_stands() {
+    let holder = Holder { cluster: CLUSTER, machine: machine(1) };
+    let (master, key) = (MasterSecret(Secret::take(&mut [7; 32])), share_key());
+    let disk = DiskUuid(Uuid([1; 16]));
+    let mut slots = Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
+    let mut holds = |epoch: &Epoch, stands| {
+        let holding = Holding { epoch: epoch.clone(), stands, disk, generation: 1 };
+        let write = hold(&holding, &holder, &master, &key, &slots).expect("it is a holder");
+        let written = write.is_some();
+        if let Some(write) = write {
+            slots.0[write.slot] = Zeroizing::new(write.bytes);
+        }
+        let (held, _) = super::held(&slots, disk, &key);
+        (written, held.iter().map(|held| held.epoch.number()).collect::<Vec<_>>())
+    };
+    let (first, second) = (epoch(1, [1]), epoch(2, [1, 2, 3]));
+    assert_eq!(holds(&first, None), (true, vec![1]));
+    assert_eq!(holds(&second, Some(1)), (true, vec![2, 1]));
+    assert_eq!(holds(&second, Some(1)), (false, vec![2, 1]), "it lies there");
+    assert_eq!(holds(&epoch(3, [1, 2]), Some(1)), (true, vec![3, 1]), "epoch 2 was never whole");
+    assert_eq!(holds(&epoch(4, [1, 2]), Some(3)), (true, vec![4, 3]));
+
+    let others = Holding { epoch: epoch(5, [2, 3]), stands: None, disk, generation: 1 };
+    let refused = hold(&others, &holder, &master, &key, &slots).map(|_| ());
+    assert_eq!(refused, Err(NotHeld::NoHolder(5)));
+    let (held, _) = super::held(&slots, disk, &key);
+    let opened = held[1].alone(machine(1)).expect("a holder");
+    assert!(opened.is_none(), "two hold it, and both are needed");
+}
+
+fn share_key() -> ShareKey {
+    let holder = Holder { cluster: CLUSTER, machine: machine(1) };
+    ShareKey::of(&LocalKey(Secret::take(&mut [8; 32])), &holder)
 }

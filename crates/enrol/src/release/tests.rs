@@ -2,7 +2,7 @@
 
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
-use keys::cold_start::Epoch;
+use keys::cold_start::{Contribution, Epoch, Seen};
 use keys::directory::{self, Coordinator};
 use keys::identity::cluster_id;
 use keys::share::Share;
@@ -11,7 +11,6 @@ use zeroize::Zeroizing;
 
 use super::*;
 use crate::asking::Given;
-use crate::contribute::{Contribution, Seen};
 use crate::fixture::{ca, secret};
 use crate::found::{Decision, Found};
 use crate::world::{Ended, Store, World};
@@ -117,8 +116,7 @@ fn a_voter_goes_on_with_the_share_of_another_one_of_its_directory() {
     let mut gathering = keyless(&found).gathering(&ca().spki).expect("it believes it").expect("it needs others");
     assert_eq!(gathering.voter().partners(), [(one, vec![4]), (other, vec![4])]);
     let said = |of| Contribution { epoch: 4, share: derived(of).1, seen: Seen::new() };
-    let opens = gathering.take(one, None, said(&one)).expect("a voter").expect("two of three are a quorum");
-    let answer = keyless(&found).answer(opens.key).expect("it is this disk's");
+    let answer = gathering.take(one, None, said(&one)).expect("a voter").expect("two of three are a quorum");
     let Answer::ClusterHalf(half) = answer else { panic!("{answer:?}") };
     let given = Given { half: Some(half), ..Given::default() };
     assert!(matches!(world.boot_given(given, None), Ended::Running(_)));

@@ -12,6 +12,7 @@ use super::kubernetes::KubernetesAccess;
 use super::records::NoCoordinator;
 use super::redeem::Underway;
 use crate::consensus::Records;
+use crate::enrolment::contribute::Exchange;
 use crate::enrolment::recover::Rescue;
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
@@ -53,6 +54,8 @@ pub(crate) struct Context {
     pub(super) forwards: Arc<Forwards>,
     /// How the owner opens a machine that waits.
     pub(super) rescue: Rescue,
+    /// How voters that wait open one another.
+    pub(crate) exchange: Exchange,
     pub(super) machines: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
@@ -63,7 +66,7 @@ impl Context {
     pub(crate) fn new(
         shown: BoardReader,
         children: &Children,
-        rescue: Rescue,
+        (rescue, exchange): (Rescue, Exchange),
     ) -> (Arc<Self>, mpsc::Receiver<PowerRequest>) {
         // One request is enough to end a boot.
         let (power, asked) = mpsc::channel(1);
@@ -79,6 +82,7 @@ impl Context {
             peers: OnceLock::new(),
             forwards: Arc::default(),
             rescue,
+            exchange,
             machines: Underway::default(),
             power,
             broken: watch::Sender::new(None),

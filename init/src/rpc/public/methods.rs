@@ -8,6 +8,7 @@ use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
 use api::{ConditionName, KeyAsked, KeyGiven, LogQuery, PublicState, Service, wire};
 use cluster::request::Offer;
+use keys::cold_start::Contribution;
 use model::TicketId;
 use tokio::runtime::Handle;
 use tonic::body::Body;
@@ -18,7 +19,7 @@ use super::context::{Context, GoingDown};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
-use super::{forward, records, recover, redeem, release};
+use super::{contribute, forward, records, recover, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::rpc::access::{Methods, Undecided, state};
@@ -253,6 +254,12 @@ impl api::public_server::Public for Public {
         let given = KeyGiven::try_from(request.into_inner())?;
         recover::give(&self.0.rescue, given).await?;
         Ok(Response::new(wire::GiveClusterKeyResponse {}))
+    }
+
+    async fn contribute(&self, request: Request<wire::Contribution>) -> Result<Response<wire::Contribution>, Status> {
+        let machine = redeem::machine(&request)?;
+        let given = Contribution::try_from(request.into_inner())?;
+        Ok(Response::new(contribute::contribute(&self.0, machine, given).await?.into()))
     }
 }
 

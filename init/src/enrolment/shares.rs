@@ -1,0 +1,126 @@
+//! The shares of a member whose data is open: read from its ESP for voters that wait, written when another epoch of the cold-start
+//! key begins, and erased when the machine coordinates no more. What is written, and where, is `enrol`'s matter.
+
+use std::sync::Arc;
+
+use cluster::epochs::Holding;
+use enrol::contribute::{self, NotHeld, OnEsp, Voter};
+use enrol::member::Membership;
+use keys::directory::DirectoryError;
+use keys::identity::Identity;
+use keys::pair::{File, SLOT_BYTES};
+use keys::share::ShareKey;
+use model::DiskUuid;
+use pki::CertificateDer;
+
+use super::perform;
+use super::vault::{self, LoadError};
+use crate::machine::esp::{self, Esp};
+use crate::runtime::tasks;
+
+/// What reads and writes a member's shares; clones share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Shares(Arc<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    esp: Esp,
+    identity: Arc<Identity>,
+    key: ShareKey,
+    disk: DiskUuid,
+    minimum_directory: u64,
+}
+
+/// Why they cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadError {
+    /// The ESP.
+    #[error(transparent)]
+    Esp(#[from] esp::Error),
+    /// The CA's key is none.
+    #[error("read the cluster's CA")]
+    Authority(#[from] pki::KeyError),
+    /// The machine does not know who coordinates.
+    #[error("believe this machine's directory")]
+    Directory(#[from] DirectoryError),
+    /// There is none.
+    #[error("this machine has no directory")]
+    NoDirectory,
+}
+
+/// Why one is not written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The ESP.
+    #[error(transparent)]
+    Esp(#[from] esp::Error),
+    /// The master secret is not there.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// There is nothing to write.
+    #[error(transparent)]
+    Held(#[from] NotHeld),
+}
+
+impl Shares {
+    /// Of this member, on this ESP.
+    pub(super) fn of(member: &Membership, esp: &Esp) -> Self {
+        let (identity, disk) = (member.identity.clone(), member.recorded.disk);
+        let key = member.share_key.duplicate();
+        let kept = Kept { esp: esp.clone(), identity, key, disk, minimum_directory: member.minimum_directory };
+        Self(Arc::new(kept))
+    }
+
+    /// What it may give to whom, by what lies on the ESP now.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub(super) async fn voter(&self) -> Result<Voter, ReadError> {
+        let Self(kept) = self.clone();
+        tasks::blocking(move || {
+            let ca = CertificateDer::from(kept.identity.ca_certificate.as_slice());
+            let ca_spki = pki::public_key_of(&ca)?.spki();
+            let on_esp = OnEsp {
+                itself: kept.identity.holder.machine,
+                disk: kept.disk,
+                key: &kept.key,
+                ca_spki: &ca_spki,
+                minimum_directory: kept.minimum_directory,
+                share: &kept.esp.slots(File::Share)?,
+                directory: &kept.esp.slots(File::Directory)?,
+            };
+            Voter::on_esp(on_esp)?.ok_or(ReadError::NoDirectory)
+        })
+        .await
+    }
+
+    /// Has the machine hold what it is to hold; whether anything had to be written. It is durable when this returns.
+    ///
+    /// # Errors
+    /// [`WriteError`]; the share of the epoch that stands is whole.
+    pub(crate) async fn hold(&self, holding: Holding) -> Result<bool, WriteError> {
+        let Self(kept) = self.clone();
+        tasks::blocking(move || {
+            let master = vault::load_master_secret(vault::ROOT)?;
+            let slots = kept.esp.slots(File::Share)?;
+            let written = contribute::hold(&holding, &kept.identity.holder, &master, &kept.key, &slots)?;
+            written.as_ref().map_or(Ok(()), |write| perform::write_share(&kept.esp, write))?;
+            Ok(written.is_some())
+        })
+        .await
+    }
+
+    /// Erases them: the machine coordinates no more.
+    ///
+    /// # Errors
+    /// [`esp::Error`]; then they may still lie there.
+    pub(crate) async fn erase(&self) -> Result<(), esp::Error> {
+        let Self(kept) = self.clone();
+        tasks::blocking(move || {
+            [0, 1].into_iter().try_for_each(|slot| {
+                perform::write_share(&kept.esp, &contribute::Write { slot, bytes: vec![0; SLOT_BYTES] })
+            })
+        })
+        .await
+    }
+}
