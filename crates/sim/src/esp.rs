@@ -3,25 +3,30 @@
 
 use std::collections::BTreeMap;
 
+use cluster::epochs::Holding;
 use cluster::members::quorum;
-use keys::cold_start::{Epoch, Shares};
-use keys::data_key::{ClusterHalf, Holder};
+use enrol::asking::Answer;
+use enrol::contribute::{self, Gathering, Voter};
+use enrol::found::Slots;
+use keys::cold_start::Epoch;
+use keys::data_key::Holder;
+use keys::directory::{Coordinator, Directory};
 use keys::identity::cluster_key;
 use keys::pair::SLOT_BYTES;
-use keys::share::{self, Share, ShareKey};
+use keys::share::ShareKey;
 use model::{ClusterId, DiskUuid, LocalKey, MachineId, MasterSecret, Secret};
 use testkit::Random;
 
 use crate::laws::Broken;
 
-const LAW: &str = "an epoch that stands is whole: any quorum of its holders opens";
+const LAW: &str = "an epoch that stands is whole: any quorum of its holders opens, and fewer open nothing";
 
 /// The pairs of files in which shares lie, by machine.
 #[derive(Debug)]
 pub struct Esps {
     cluster: ClusterId,
     master: MasterSecret,
-    slots: BTreeMap<MachineId, [Vec<u8>; 2]>,
+    slots: BTreeMap<MachineId, Slots>,
 }
 
 impl Esps {
@@ -38,28 +43,24 @@ impl Esps {
         ShareKey::of(&LocalKey(Secret::take(&mut local)), &Holder { cluster: self.cluster, machine })
     }
 
-    fn half(&self, disk: DiskUuid, generation: u32) -> ClusterHalf {
-        ClusterHalf { key: cluster_key(&self.master, self.cluster, disk, generation), disk, generation }
-    }
-
-    /// A holder computes and writes its share of `epoch`, for its disk under the key of `generation`, while the epoch
-    /// `stands` still holds.
+    /// A holder writes its share of `epoch`, for its disk under the key of `generation`, while the epoch `stands` still holds.
     ///
     /// # Panics
     /// When the machine is no holder.
-    pub fn write(&mut self, holder: MachineId, disk: DiskUuid, generation: u32, epoch: &Epoch, stands: Option<u32>) {
-        let (key, value) = epoch.derive(&self.master, self.cluster, &holder).expect("a holder");
-        let wrapped = key.wrap(&self.half(disk, generation));
-        let share = Share::close(&self.share_key(holder), epoch.clone(), &value, wrapped);
-        let slots = self.slots.entry(holder).or_insert_with(|| [vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]]);
-        let next = share::place([&slots[0], &slots[1]], disk, stands);
-        slots[next.slot] = share.emit(next.generation).expect("it fits");
+    pub fn write(&mut self, machine: MachineId, holding: &Holding) {
+        let (holder, key) = (Holder { cluster: self.cluster, machine }, self.share_key(machine));
+        let slots = self.slots.entry(machine).or_insert_with(|| Slots([(); 2].map(|()| vec![0; SLOT_BYTES].into())));
+        let write = contribute::hold(holding, &holder, &self.master, &key, slots).expect("a holder");
+        if let Some(write) = write {
+            slots.0[write.slot] = write.bytes.into();
+        }
     }
 
-    /// All machines were switched off, and as many of the holders as make a quorum come back: each of them opens.
+    /// All machines were switched off, and as many of the holders as make a quorum come back, in any order, and talk to each
+    /// other as they meet: each of them opens. One fewer open nothing, whatever they give each other.
     ///
     /// # Errors
-    /// [`Broken`] names who does not.
+    /// [`Broken`] names who does not, or does.
     pub fn opens(
         &self,
         epoch: &Epoch,
@@ -70,28 +71,91 @@ impl Esps {
         while back.len() > quorum(epoch.holders().len()) {
             back.swap_remove(random.below(back.len()));
         }
-        let broken =
-            |who: &MachineId, how: &str| Broken { law: LAW, how: format!("{who}, epoch {}: {how}", epoch.number()) };
-        let mut held = Vec::new();
-        for holder in &back {
-            let slots = self.slots.get(holder).ok_or_else(|| broken(holder, "holds nothing"))?;
-            let (shares, _) = share::read([&slots[0], &slots[1]], disks[holder]);
-            let share = shares.into_iter().find(|share| share.epoch == *epoch);
-            held.push((holder, share.ok_or_else(|| broken(holder, "has no share"))?));
+        let opened = self.meet(epoch, &back, disks, random)?;
+        if let Some((_, shut)) = opened.iter().zip(&back).find(|(opened, _)| !**opened) {
+            return Err(broken(shut, epoch, "does not open"));
         }
-        for (opening, own) in &held {
-            let mut shares = Shares::new(own.epoch.clone(), own.wrapped);
-            let mut opened = None;
-            for (giver, given) in &held {
-                let value = given.open(&self.share_key(**giver)).map_err(|error| broken(giver, &error.to_string()))?;
-                opened = shares.give(**giver, value).map_err(|refused| broken(giver, &refused.to_string()))?;
-            }
-            let half = opened.ok_or_else(|| broken(opening, "does not open"))?;
-            let right = half.key.expose() == self.half(half.disk, half.generation).key.expose();
-            if !right || half.disk != disks[*opening] {
-                return Err(broken(opening, "opens to another key"));
-            }
+        back.pop();
+        match self.meet(epoch, &back, disks, random)?.iter().zip(&back).find(|(opened, _)| **opened) {
+            Some((_, thief)) => Err(broken(thief, epoch, "opens with fewer than a quorum")),
+            None => Ok(()),
         }
-        Ok(())
     }
+
+    /// These come back and exchange what they have, each with each, until nobody has anything new to say; who opened.
+    fn meet(
+        &self,
+        epoch: &Epoch,
+        back: &[MachineId],
+        disks: &BTreeMap<MachineId, DiskUuid>,
+        random: &mut Random,
+    ) -> Result<Vec<bool>, Broken> {
+        if epoch.holders().len() == 1 {
+            return back.iter().map(|machine| self.alone(epoch, machine, disks)).collect();
+        }
+        let mut waiting = Vec::new();
+        for machine in back {
+            let gathering = Gathering::begin(self.voter(epoch, machine, disks)?);
+            waiting.push(gathering.ok_or_else(|| broken(machine, epoch, "holds nothing that needs others"))?);
+        }
+        let mut calls: Vec<(usize, usize)> =
+            (0..back.len()).flat_map(|one| (0..back.len()).map(move |other| (one, other))).collect();
+        calls.retain(|(caller, called)| caller != called);
+        let mut opened = vec![false; back.len()];
+        while !calls.is_empty() {
+            let (caller, called) = calls.swap_remove(random.below(calls.len()));
+            let says = |waiting: &[Gathering], from: usize, to: usize| {
+                let said = waiting[from].contribution(back[to], epoch.number(), Vec::new());
+                said.map_err(|why| broken(&back[from], epoch, &why.to_string()))
+            };
+            for (from, to) in [(caller, called), (called, caller)] {
+                let said = says(&waiting, from, to)?;
+                let taken = waiting[to].take(back[from], None, said);
+                if let Some(answer) = taken.map_err(|why| broken(&back[to], epoch, &why.to_string()))? {
+                    self.is_right(epoch, &back[to], &answer, disks)?;
+                    opened[to] = true;
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// A lone holder's share is the key itself.
+    fn alone(&self, epoch: &Epoch, machine: &MachineId, disks: &BTreeMap<MachineId, DiskUuid>) -> Result<bool, Broken> {
+        self.voter(epoch, machine, disks).map(|voter| voter.epochs().any(|held| held == epoch.number()))
+    }
+
+    fn voter(
+        &self,
+        epoch: &Epoch,
+        machine: &MachineId,
+        disks: &BTreeMap<MachineId, DiskUuid>,
+    ) -> Result<Voter, Broken> {
+        let slots = self.slots.get(machine).ok_or_else(|| broken(machine, epoch, "holds nothing"))?;
+        let (held, _) = contribute::held(slots, disks[machine], &self.share_key(*machine));
+        // As the records make it when the epoch comes to stand.
+        let coordinators = epoch.holders().iter().map(|machine| Coordinator { machine: *machine, endpoints: vec![] });
+        let directory = Directory { cluster: self.cluster, version: 1, coordinators: coordinators.collect() };
+        Ok(Voter::new(*machine, directory, held))
+    }
+
+    fn is_right(
+        &self,
+        epoch: &Epoch,
+        machine: &MachineId,
+        answer: &Answer,
+        disks: &BTreeMap<MachineId, DiskUuid>,
+    ) -> Result<(), Broken> {
+        let Answer::ClusterHalf(half) = answer else { return Err(broken(machine, epoch, "is answered otherwise")) };
+        let right = cluster_key(&self.master, self.cluster, half.disk, half.generation);
+        if half.key.expose() == right.expose() && half.disk == disks[machine] {
+            Ok(())
+        } else {
+            Err(broken(machine, epoch, "opens to another key"))
+        }
+    }
+}
+
+fn broken(who: &MachineId, epoch: &Epoch, how: &str) -> Broken {
+    Broken { law: LAW, how: format!("{who}, epoch {}: {how}", epoch.number()) }
 }

@@ -14,8 +14,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decision::{Decision, Next, Proposal};
 use cluster::denied::Denied;
+use cluster::epochs::{Due, Holding, due};
 use cluster::peers::{Known, News};
-use cluster::record::{Generations, Standing, UnixSeconds};
+use cluster::record::{Standing, UnixSeconds};
 use cluster::redeem::Redeem;
 use cluster::request::{Asks, Leaving, Offer, Request};
 use cluster::role::AnyRole;
@@ -228,7 +229,8 @@ impl World {
         for n in 1..plan.members + 2 {
             world.machines.insert(n, Machine::new(Stage::Member, 0, Lie::None));
         }
-        world.esps.write(first, cast::disk(1), 1, &Epoch::first(first), None);
+        let epoch = Epoch::first(first);
+        world.esps.write(first, &Holding { epoch, stands: None, disk: cast::disk(1), generation: 1 });
         for n in plan.members + 2..plan.machines + 2 {
             let lies = match world.random.below(20) {
                 0 => Lie::Disk(world.other()),
@@ -478,17 +480,13 @@ impl World {
     /// Writes the share that this voter is to hold, and says that it has it; by what it has seen, which may be old.
     fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
         let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let epochs = seen.state().cold_start();
-        let Some(next) = &epochs.next else { return Ok(()) };
-        let to_hold = next.epoch.holders().contains(&id) && !next.acknowledged.contains(&id);
-        let Some(machine) = seen.state().machine(&id).filter(|_| to_hold) else { return Ok(()) };
-        let stands = epochs.current.as_ref().map(Epoch::number);
-        let (Generations::One(generation) | Generations::Rotating(generation)) = machine.generations;
-        self.esps.write(id, machine.disk, generation, &next.epoch, stands);
+        let Some(machine) = seen.state().machine(&id) else { return Ok(()) };
+        let Some(Due::Hold(holding)) = due(seen.state(), &id) else { return Ok(()) };
+        self.esps.write(id, &holding);
         if let Some(epoch) = self.laws.standing() {
             self.esps.opens(epoch, &self.laws.disks(), &mut self.random)?;
         }
-        let number = next.epoch.number();
+        let number = holding.epoch.number();
         let decision = Decision::new(Request::AcknowledgeEpoch { machine: machine.key, number });
         let after = 1 + self.below(200);
         self.put(after, Event::Ask { who: Who::Coordinator, decision, via: id });
