@@ -37,8 +37,8 @@ use rustls::ClientConfig;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
-use crate::enrolment::{Authorities, Directories, MakeError};
 use crate::enrolment::shares::Shares;
+use crate::enrolment::{Authorities, Directories, MakeError};
 use crate::network::mesh::peers::Told;
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;

@@ -17,6 +17,11 @@ pub(crate) const CASES: &[Case] = &[
     case("three coordinators become three voters of etcd", &["S5"], voters),
     case("each of three coordinators restarts in turn, and no acknowledged write is lost", &["K4"], restarts),
     case("a coordinator that was cut off, or killed, is made up for and comes back", &["K4"], losses),
+    case(
+        "two of three that were all switched off open by themselves, and one alone opens nothing",
+        &["K6", "K7", "D2"],
+        all_off,
+    ),
     case("a coordinator becomes a node again, and leaves", &["S5", "M8"], leaves),
 ];
 
@@ -30,6 +35,8 @@ const NAMES: [&str; 3] = ["first", "second", "third"];
 const MEMORY_MIB: u32 = 512;
 /// What PID 1 says when it sees every change again.
 const SEES_RECORDS: &str = "the cluster's records are read";
+/// What PID 1 says of the cold-start key that three hold.
+const EPOCH_STANDS: &str = "holders=3";
 
 /// Three machines; the owner asks the first.
 #[derive(Debug)]
@@ -184,6 +191,39 @@ fn losses(t: &Context) -> anyhow::Result<()> {
     trio.machines[1].wait_for(SEES_RECORDS, t.within(60))?;
     trio.machines.push(plan.start()?);
     trio.under_a_writer(t, |machines, _| comes_back(t, &mut machines[2]))
+}
+
+/// Nobody does anything but switch machines on: two of three have their keys back, the third from them. One alone has not,
+/// wherever it was taken.
+fn all_off(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let mut trio = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    for machine in &mut trio.machines {
+        // An earlier case may have read over it.
+        if !machine.console().lines().iter().any(|line| line.text.contains(EPOCH_STANDS)) {
+            machine.wait_for(EPOCH_STANDS, t.within(60))?;
+        }
+    }
+    trio.machines.drain(..).for_each(Vm::kill);
+
+    let mut first = trio.plans[0].start()?;
+    wait_state(&mut first, "AwaitingKeys", t.within(30))?;
+    for _ in 0..2 {
+        first.wait_for("no share from another voter", t.within(60))?;
+    }
+    let alone = trio.owner.ask(NAME, &first, &["machine", "status"])?;
+    ensure!(alone["state"] == "AwaitingKeys", "{alone:#}");
+
+    let mut second = trio.plans[1].start()?;
+    comes_back(t, &mut second)?;
+    comes_back(t, &mut first)?;
+    trio.machines.extend([first, second]);
+    let issues = || trio.ask(&["ticket", "issue"]).ok();
+    trio.machines[0].until(t.within(60), issues).context("two of three have a leader, and take changes")?;
+    let mut third = trio.plans[2].start()?;
+    comes_back(t, &mut third)?;
+    trio.machines.push(third);
+    Ok(())
 }
 
 fn leaves(t: &Context) -> anyhow::Result<()> {

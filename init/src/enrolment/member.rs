@@ -73,7 +73,12 @@ impl Authorities {
 
 impl Member {
     /// From what its seal says and what its data partition keeps.
-    pub(super) fn new(membership: Membership, kept: Kept, (renewing, shares): (Renewing, Shares), data: Mounted) -> Self {
+    pub(super) fn new(
+        membership: Membership,
+        kept: Kept,
+        (renewing, shares): (Renewing, Shares),
+        data: Mounted,
+    ) -> Self {
         let Kept { assignment, authorities, joined, vpn, first_contact } = kept;
         Self {
             identity: membership.identity,
