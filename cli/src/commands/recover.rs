@@ -121,7 +121,7 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
 fn machines(context: &Context) -> Result<Vec<(String, Context)>, Failure> {
     if context.machine.is_some() || context.address.is_some() {
         let meant = context.meant()?;
-        let (cluster, machine) = (&meant.record.name, &meant.machine().name);
+        let (cluster, machine) = (&meant.record.name, meant.name());
         let about = Context { address: context.address.clone(), ..context.about(cluster, machine) };
         return Ok(vec![(machine.as_str().to_owned(), about)]);
     }
@@ -143,7 +143,7 @@ async fn recover(context: &Context, owner: &Owner, dry_run: bool) -> Outcome {
     if state != MachineState::AwaitingKeys {
         return Outcome::NotNeeded(state);
     }
-    let pins = meant.machine().pins().expect("a session is opened with a machine that is pinned");
+    let pins = meant.pins().expect("a session is opened with a machine that is pinned");
     match open(&mut session, &pins, owner, dry_run).await {
         Ok(()) => Outcome::Opened,
         Err(failure) => Outcome::Refused(failure),

@@ -454,4 +454,9 @@ impl public_server::Public for Api {
         self.owners_call("GiveClusterKey")?;
         Err(Status::failed_precondition("a fake waits for nothing"))
     }
+
+    async fn contribute(&self, _: Request<Contribution>) -> Result<Response<Contribution>, Status> {
+        self.called("Contribute");
+        Err(Status::failed_precondition("a fake holds no share"))
+    }
 }

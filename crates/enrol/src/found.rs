@@ -36,7 +36,7 @@ use keys::identity::Identity;
 use keys::pair::{File, Next, Pair, TooLarge};
 use keys::record::Record;
 use keys::seal::{self, Body, Candidate, Clear, SealError, SealFiles};
-use model::{BootClass, FirstContact, Ipv4Prefix, NetworkConfig, SealRoot, VPN_PREFIX};
+use model::{BootClass, FirstContact, Ipv4Prefix, NetworkConfig, SealRoot, Secret, VPN_PREFIX};
 use zeroize::Zeroizing;
 
 use crate::asking::Given;

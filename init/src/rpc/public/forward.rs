@@ -110,6 +110,8 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::enrolment::contribute::Exchange;
+    use crate::enrolment::recover::Rescue;
     use crate::facts::Facts;
     use crate::machine::kernel::Boot;
     use crate::network::mesh::peers::Told;
@@ -133,7 +135,7 @@ mod tests {
             class: BootClass::Direct,
         });
         let (_board, shown) = Board::new(facts);
-        let (context, _power) = Context::new(shown, &Children::default());
+        let (context, _power) = Context::new(shown, &Children::default(), (Rescue::of_nobody(), Exchange::default()));
         let told = Told::default();
         context.hear(told.clone());
         (context, told)
