@@ -17,7 +17,7 @@ use keys::derive::Unauthentic;
 use keys::directory::{Directory, DirectoryError};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
 use keys::identity::cluster_key;
-use keys::pair::TooLarge;
+use keys::pair::{File, SLOT_BYTES, Slot, TooLarge};
 use keys::share::{self, Share, ShareKey};
 use model::{DiskUuid, MachineId, MasterSecret, Secret};
 
@@ -105,6 +105,20 @@ pub fn hold(
     }
     let next = share::place(slots, *disk, *stands);
     Ok(Some(Write { slot: next.slot, bytes: share.emit(next.generation)? }))
+}
+
+/// What is erased once the epoch `stands`, whose share lies there: those of epochs before it. Fewer may have been enough for them.
+pub fn superseded(slots: &Slots, stands: u32) -> impl Iterator<Item = Write> {
+    let of_before = move |bytes: &[u8]| {
+        let slot = Slot::read(File::Share, bytes).ok()?;
+        Share::decode(slot.clear()).ok().filter(|share| share.epoch.number() < stands)
+    };
+    let before = slots.bytes().map(|bytes| of_before(bytes).is_some());
+    before
+        .into_iter()
+        .enumerate()
+        .filter(|(_, before)| *before)
+        .map(|(slot, _)| Write { slot, bytes: vec![0; SLOT_BYTES] })
 }
 
 /// Why nothing is given to, or taken from, somebody who has proved to be a machine.

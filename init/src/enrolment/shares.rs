@@ -105,6 +105,12 @@ impl Shares {
             let slots = kept.esp.slots(File::Share)?;
             let written = contribute::hold(&holding, &kept.identity.holder, &master, &kept.key, &slots)?;
             written.as_ref().map_or(Ok(()), |write| perform::write_share(&kept.esp, write))?;
+            // Only once the one that stands lies there.
+            if holding.stands == Some(holding.epoch.number()) {
+                for before in contribute::superseded(&kept.esp.slots(File::Share)?, holding.epoch.number()) {
+                    perform::write_share(&kept.esp, &before)?;
+                }
+            }
             Ok(written.is_some())
         })
         .await

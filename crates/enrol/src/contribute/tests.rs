@@ -204,12 +204,20 @@ fn a_share_is_written_once_and_not_over_the_one_that_stands() {
     assert_eq!(holds(&second, Some(1)), (false, vec![2, 1]), "it lies there");
     assert_eq!(holds(&epoch(3, [1, 2]), Some(1)), (true, vec![3, 1]), "epoch 2 was never whole");
     assert_eq!(holds(&epoch(4, [1, 2]), Some(3)), (true, vec![4, 3]));
+    for (stands, left) in [(3, vec![4, 3]), (4, vec![4])] {
+        for write in superseded(&slots, stands).collect::<Vec<_>>() {
+            slots.0[write.slot] = Zeroizing::new(write.bytes);
+        }
+        let (held, _) = super::held(&slots, disk, &key);
+        let numbers: Vec<_> = held.iter().map(|held| held.epoch.number()).collect();
+        assert_eq!(numbers, left, "what a thief would need fewer for is gone once {stands} stands");
+    }
 
     let others = Holding { epoch: epoch(5, [2, 3]), stands: None, disk, generation: 1 };
     let refused = hold(&others, &holder, &master, &key, &slots).map(|_| ());
     assert_eq!(refused, Err(NotHeld::NoHolder(5)));
     let (held, _) = super::held(&slots, disk, &key);
-    let opened = held[1].alone(machine(1)).expect("a holder");
+    let opened = held[0].alone(machine(1)).expect("a holder");
     assert!(opened.is_none(), "two hold it, and both are needed");
 }
 
