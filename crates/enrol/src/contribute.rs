@@ -34,8 +34,11 @@ pub struct Held {
 }
 
 impl Held {
-    /// What it gives by itself to the machine whose it is.
-    pub(crate) fn alone(&self, machine: MachineId) -> Result<Option<ClusterHalf>, NotTaken> {
+    /// What it gives by itself to the machine whose it is: nothing where others hold shares of its epoch, too.
+    ///
+    /// # Errors
+    /// [`NotTaken`] where it is no share of that machine's.
+    pub fn alone(&self, machine: MachineId) -> Result<Option<ClusterHalf>, NotTaken> {
         Shares::new(self.epoch.clone(), self.wrapped).give(machine, self.value.duplicate())
     }
 

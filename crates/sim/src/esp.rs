@@ -56,6 +56,22 @@ impl Esps {
         }
     }
 
+    /// A holder sees that the epoch stands, and that none follows: what it held before is erased. By itself it opens nothing then,
+    /// unless it is the only holder.
+    ///
+    /// # Errors
+    /// [`Broken`] when it does.
+    pub fn settle(&mut self, machine: MachineId, holding: &Holding) -> Result<(), Broken> {
+        let (key, epoch) = (self.share_key(machine), &holding.epoch);
+        let Some(slots) = self.slots.get_mut(&machine) else { return Err(broken(&machine, epoch, "holds nothing")) };
+        for before in contribute::superseded(slots, epoch.number()).collect::<Vec<_>>() {
+            slots.0[before.slot] = before.bytes.into();
+        }
+        let (held, _) = contribute::held(slots, holding.disk, &key);
+        let opens = held.iter().any(|held| matches!(held.alone(machine), Ok(Some(_))));
+        if opens && epoch.holders().len() > 1 { Err(broken(&machine, epoch, "opens by itself")) } else { Ok(()) }
+    }
+
     /// All machines were switched off, and as many of the holders as make a quorum come back, in any order, and talk to each
     /// other as they meet: each of them opens. One fewer open nothing, whatever they give each other.
     ///

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decision::{Decision, Next, Proposal};
 use cluster::denied::Denied;
-use cluster::epochs::{Due, Holding, due};
+use cluster::epochs::{Due, Holding, due, stands};
 use cluster::peers::{Known, News};
 use cluster::record::{Standing, UnixSeconds};
 use cluster::redeem::Redeem;
@@ -481,7 +481,13 @@ impl World {
     fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
         let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
         let Some(machine) = seen.state().machine(&id) else { return Ok(()) };
-        let Some(Due::Hold(holding)) = due(seen.state(), &id) else { return Ok(()) };
+        let Some(Due::Hold(holding)) = due(seen.state(), &id) else {
+            let settled = seen.state().cold_start().next.is_none();
+            return match stands(seen.state(), &id).filter(|_| settled) {
+                Some(holding) => self.esps.settle(id, &holding),
+                None => Ok(()),
+            };
+        };
         self.esps.write(id, &holding);
         if let Some(epoch) = self.laws.standing() {
             self.esps.opens(epoch, &self.laws.disks(), &mut self.random)?;
