@@ -169,7 +169,7 @@ fn find(seen: &[Seen], milestone: Milestone) -> Option<Seen> {
 }
 
 /// The middle one; between the middle two where their number is even.
-fn median(mut durations: Vec<Duration>) -> Option<Duration> {
+pub(crate) fn median(mut durations: Vec<Duration>) -> Option<Duration> {
     durations.sort();
     let middle = durations.len() / 2;
     let upper = *durations.get(middle)?;

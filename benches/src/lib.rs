@@ -6,6 +6,7 @@
 //! encryption, no TPM, no mesh, no supervision, no API.
 
 pub mod boots;
+pub mod cluster;
 pub mod evidence;
 pub mod floor;
 mod milestone;

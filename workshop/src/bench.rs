@@ -3,6 +3,7 @@
 //! the same components. `cargo xtask bench network` runs a program of its own.
 
 mod cairn;
+mod cluster;
 mod floor;
 mod follow;
 mod pod;
@@ -33,6 +34,7 @@ use xtask::{
     workspace::Workspace,
 };
 
+pub(crate) use self::cluster::cluster;
 use self::site::{Boot, CPUS, MEMORY, Site};
 use crate::{
     components,
@@ -45,6 +47,8 @@ use crate::{
 pub(crate) enum Bench {
     /// Boots, beside those of the least that starts the same components
     Boot(Options),
+    /// Clusters of virtual machines: how long machines need to become one, and to be one again
+    Cluster(cluster::Options),
     /// TCP through the virtual network's switch, beside TCP over a bare socket pair
     Network,
 }

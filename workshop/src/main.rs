@@ -147,6 +147,7 @@ fn run(command: Command) -> Result<()> {
         Command::Fuzz { arguments } => search::fuzz(&workspace, &arguments),
         Command::Campaign { arguments } => search::campaign(&arguments),
         Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
+        Command::Bench(bench::Bench::Cluster(options)) => bench::cluster(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Network) => bench::network(&workspace),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {

@@ -1,0 +1,146 @@
+//! What machines that are one cluster are measured by: spans from a machine's power-on to what it says it has reached, by
+//! its own clock, and their medians over several clusters.
+
+use std::time::Duration;
+
+use crate::boots::median;
+use crate::verdict::Finding;
+
+/// What takes time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Span {
+    /// Three machines, from power-on of the first to one etcd of three voters.
+    ThreeVoters,
+    /// A further machine, from power-on to Member.
+    Member,
+    /// Of that, what comes after its public API answers.
+    MemberBehindApi,
+    /// A member that was told to reboot, from power-on to Member.
+    Rejoin,
+    /// All three coordinators switched on after all were off, from power-on to the last that sees the cluster's records.
+    ColdStart,
+}
+
+/// A span as it was seen once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Took {
+    /// By the machine's own clock.
+    pub uptime: Duration,
+    /// CPU time of all virtual machines from the beginning of the command that caused it to its end; none where another
+    /// span has it.
+    pub cpu: Option<Duration>,
+}
+
+/// What was seen in all clusters.
+#[derive(Debug, Clone, Default)]
+pub struct Spans(Vec<(Span, Took)>);
+
+impl Span {
+    /// All of them, in the order in which they are measured.
+    pub const ALL: [Self; 5] = [Self::ThreeVoters, Self::Member, Self::MemberBehindApi, Self::Rejoin, Self::ColdStart];
+
+    /// For a person.
+    #[must_use]
+    pub const fn what(self) -> &'static str {
+        match self {
+            Self::ThreeVoters => "three machines to three voters",
+            Self::Member => "a further machine to Member",
+            Self::MemberBehindApi => "of that, after its public API",
+            Self::Rejoin => "a reboot, to Member again",
+            Self::ColdStart => "all coordinators off, to quorum",
+        }
+    }
+
+    /// The limit in SPECIFICATION.md, in seconds.
+    #[must_use]
+    pub const fn at_most(self) -> f64 {
+        match self {
+            Self::ThreeVoters => 45.0,
+            Self::Member | Self::Rejoin => 12.0,
+            Self::MemberBehindApi => 5.0,
+            Self::ColdStart => 30.0,
+        }
+    }
+}
+
+impl Spans {
+    /// Adds one.
+    pub fn push(&mut self, span: Span, took: Took) {
+        self.0.push((span, took));
+    }
+
+    /// The median of a span; none that was not seen.
+    #[must_use]
+    pub fn median(&self, span: Span) -> Option<Took> {
+        let seen: Vec<Took> = self.0.iter().filter(|(of, _)| *of == span).map(|(_, took)| *took).collect();
+        let cpu: Option<Vec<Duration>> = seen.iter().map(|took| took.cpu).collect();
+        Some(Took { uptime: median(seen.iter().map(|took| took.uptime).collect())?, cpu: cpu.and_then(median) })
+    }
+
+    /// The medians against their limits, in seconds.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let finding = |span: Span| {
+            let took = self.median(span)?;
+            Some(Finding { what: span.what(), measured: vec![took.uptime.as_secs_f64()], at_most: span.at_most() })
+        };
+        Span::ALL.into_iter().filter_map(finding).collect()
+    }
+}
+
+/// When a machine said `words` last in its last boot, by the time in front of the line on its console.
+#[must_use]
+pub fn said(console: &str, words: &str) -> Option<Duration> {
+    let mut last = Duration::ZERO;
+    let mut found = None;
+    for line in console.lines() {
+        let Some(uptime) = uptime(line) else { continue };
+        if uptime < last {
+            found = None; // the next boot
+        }
+        last = uptime;
+        if line.contains(words) {
+            found = Some(uptime);
+        }
+    }
+    found
+}
+
+/// The time in front of a line.
+fn uptime(line: &str) -> Option<Duration> {
+    let (uptime, _) = line.trim_start().strip_prefix('[')?.split_once(']')?;
+    Duration::try_from_secs_f64(uptime.trim().parse().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_believed_what_it_said_last() {
+        let console =
+            "[     4.5] INFO here\r\n  here, on the sheet\r\n[    12.335] INFO here again\r\n[ 13.0] INFO else\r\n";
+        assert_eq!(said(console, "here again"), Some(Duration::from_millis(12_335)));
+        assert_eq!(said(console, "INFO here"), Some(Duration::from_millis(12_335)));
+        assert_eq!((said(console, "sheet"), said(console, "nowhere")), (None, None));
+        let booted = format!("{console}[     0.4] INFO the next boot\r\n");
+        assert_eq!((said(&booted, "here"), said(&booted, "next")), (None, Some(Duration::from_millis(400))));
+    }
+
+    #[test]
+    fn a_limit_is_held_against_the_median() {
+        let mut spans = Spans::default();
+        for (seconds, cpu) in [(11, Some(20)), (13, Some(30)), (12, Some(25))] {
+            let took = Took { uptime: Duration::from_secs(seconds), cpu: cpu.map(Duration::from_secs) };
+            spans.push(Span::Member, took);
+        }
+        let median = spans.median(Span::Member).expect("it was seen");
+        assert_eq!((median.uptime.as_secs(), median.cpu), (12, Some(Duration::from_secs(25))));
+        let findings = spans.findings();
+        assert!(findings.len() == 1 && findings[0].holds(), "{findings:?}");
+        spans.push(Span::Member, Took { uptime: Duration::from_secs(13), cpu: None });
+        spans.push(Span::Member, Took { uptime: Duration::from_secs(13), cpu: None });
+        assert!(!spans.findings()[0].holds() && spans.median(Span::Member).is_some_and(|took| took.cpu.is_none()));
+        assert_eq!(spans.median(Span::Rejoin), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! `cargo xtask bench cluster`: clusters of virtual machines as `cairnctl` makes them, steered by it alone; what is measured
+//! is what the machines themselves say on their consoles, by their own clocks.
+
+use std::{path::PathBuf, process::Command, time::Duration};
+
+use ::image::Profile;
+use anyhow::{Context, Result, bail};
+use benches::cluster::{Span, Spans, Took, said};
+use clap::Args;
+use qemu::{Deadline, Vm};
+use serde_json::Value;
+use xtask::{
+    cache::Cache,
+    process::answer,
+    progress::{say, talking_step},
+    workspace::Workspace,
+};
+
+use super::site;
+use crate::{
+    image::{self, Wanted},
+    programs::{self, Build},
+};
+
+/// The cluster, by its owner's name for it.
+const CLUSTER: &str = "bench";
+/// What a machine is made of, whichever it is.
+const MACHINE: [&str; 6] = ["--level", "encrypted", "--cpus", "1", "--memory", "512M"];
+const COORDINATORS: [&str; 3] = ["m1", "m2", "m3"];
+/// The machine that comes later.
+const FURTHER: &str = "m4";
+
+const VOTER: &str = "etcd's members are changed step=Promote";
+const MEMBER: &str = "announced to a coordinator";
+const RECORDS: &str = "the cluster's records are read";
+
+/// A machine says within this what it says at all.
+const SAYS: Duration = Duration::from_secs(300);
+
+/// How clusters are measured.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// Clusters, one after the other
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// How to compile the machine's own programs
+    #[arg(long, value_enum, default_value = "release")]
+    build: Build,
+    /// Where the image and the artefacts of each cluster go
+    #[arg(long, value_name = "DIR", default_value = "out/bench-cluster")]
+    out: PathBuf,
+}
+
+/// Builds, makes clusters, prints; fails when a limit is broken.
+///
+/// # Errors
+/// Any step's; a broken limit.
+pub(crate) fn cluster(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
+    let out = workspace.root().join(&options.out);
+    let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
+    let image = out.join("image");
+    image::build(workspace, cache, &wanted, &image)?;
+    let cairnctl = programs::cairnctl(workspace)?;
+    let mut spans = Spans::default();
+    for run in 1..=options.runs {
+        let home = out.join(format!("run-{run}"));
+        let owner = Owner { cairnctl: cairnctl.clone(), home, image: image.clone() };
+        if owner.home.exists() {
+            // What a bench that was ended left running; mostly there is nothing.
+            let _destroyed_or_not_there = owner.ask(&["cluster", "destroy", CLUSTER, "--yes"]);
+        }
+        site::fresh(&owner.home)?;
+        let measured = owner.measure(run, &mut spans);
+        let end: &[&str] = if measured.is_ok() { &["destroy", CLUSTER, "--yes"] } else { &["stop", CLUSTER, "--now"] };
+        let ended = owner.ask(&[&["cluster"], end].concat());
+        measured?;
+        ended?;
+    }
+    say("\nseconds of uptime [CPU seconds of all QEMU], medians; 1 processor and 512 MiB for each machine");
+    for span in Span::ALL {
+        let Some(Took { uptime, cpu }) = spans.median(span) else { continue };
+        let cpu = cpu.map_or(String::new(), |cpu| format!(" [{:.1}]", cpu.as_secs_f64()));
+        say(format_args!("  {:<34}{:>9.1}{cpu}", span.what(), uptime.as_secs_f64()));
+    }
+    let findings = spans.findings();
+    for finding in &findings {
+        say(finding.line());
+    }
+    if findings.iter().all(benches::verdict::Finding::holds) { Ok(()) } else { bail!("a limit is broken") }
+}
+
+/// Who has a cluster, in a home of their own.
+struct Owner {
+    cairnctl: PathBuf,
+    home: PathBuf,
+    image: PathBuf,
+}
+
+impl Owner {
+    /// One cluster, from its first machine to its cold start.
+    fn measure(&self, run: u32, spans: &mut Spans) -> Result<()> {
+        let step = |span: Span, command: &[&str], took: &dyn Fn() -> Result<Duration>| {
+            talking_step(&format!("{run}: {}", span.what()), "waiting", || {
+                let before = self.cpu();
+                self.ask(command)?;
+                let took = Took { uptime: took()?, cpu: Some(self.cpu().saturating_sub(before)) };
+                say(format_args!(
+                    "    {:>9.3} [{:.1}]",
+                    took.uptime.as_secs_f64(),
+                    took.cpu.unwrap_or_default().as_secs_f64()
+                ));
+                Ok(took)
+            })
+        };
+        let image = self.image.to_string_lossy();
+        let create = ["cluster", "create", CLUSTER, "--machines", "3", "--coordinators", "3", "--no-kubernetes"];
+        let create = [&create[..], &["--image", &image], &MACHINE].concat();
+        spans.push(Span::ThreeVoters, step(Span::ThreeVoters, &create, &|| self.said("m1", VOTER))?);
+
+        let add =
+            ["cluster", "add", CLUSTER, "--image", &image, "--cpus", "1", "--memory", "512M", "--level", "encrypted"];
+        let took = step(Span::Member, &add, &|| self.said(FURTHER, MEMBER))?;
+        spans.push(Span::Member, took);
+        let behind = took.uptime.saturating_sub(self.public_api(FURTHER)?);
+        spans.push(Span::MemberBehindApi, Took { uptime: behind, cpu: None });
+
+        let reboot = ["-c", CLUSTER, "-m", FURTHER, "machine", "reboot", "--wait"];
+        let took = step(Span::Rejoin, &reboot, &|| self.said(FURTHER, MEMBER))?;
+        spans.push(Span::Rejoin, took);
+
+        self.ask(&["cluster", "stop", CLUSTER])?;
+        let took = step(Span::ColdStart, &["cluster", "start", CLUSTER], &|| {
+            let last = COORDINATORS.iter().map(|name| self.said(name, RECORDS));
+            last.collect::<Result<Vec<_>>>()?.into_iter().max().context("there are three")
+        })?;
+        spans.push(Span::ColdStart, took);
+        Ok(())
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let mut command = Command::new(&self.cairnctl);
+        answer(command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home))
+    }
+
+    /// What the machine reached by its public API first, by its own clock.
+    fn public_api(&self, name: &str) -> Result<Duration> {
+        let text = self.ask(&["-o", "json", "-c", CLUSTER, "-m", name, "machine", "timeline"])?;
+        let timeline: Value = serde_json::from_str(&text).context("read a timeline")?;
+        let row = timeline.as_array().into_iter().flatten().find(|row| row["name"] == "public api");
+        let reached = row.and_then(|row| row["uptime_ms"].as_u64()).context("the timeline has the public API")?;
+        Ok(Duration::from_millis(reached))
+    }
+
+    /// When the machine said so in its boot of now; waits until it has.
+    fn said(&self, name: &str, words: &str) -> Result<Duration> {
+        let (folder, vm) = (self.folder(name), self.vm(name)?);
+        let console =
+            || std::fs::read(folder.join("serial.log")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let uptime = vm.until(Deadline::after(SAYS), || said(&console().ok()?, words));
+        uptime.with_context(|| format!("{name} does not say `{words}`: see `{}`", folder.display()))
+    }
+
+    /// CPU time of all that run; none runs before the first.
+    fn cpu(&self) -> Duration {
+        let names = COORDINATORS.iter().chain([&FURTHER]);
+        names.filter_map(|name| Some(self.vm(name).ok()?.cpu_time())).sum()
+    }
+
+    fn vm(&self, name: &str) -> Result<Vm> {
+        let folder = self.folder(name);
+        Vm::attach(&folder)?.with_context(|| format!("no machine runs in `{}`", folder.display()))
+    }
+
+    fn folder(&self, name: &str) -> PathBuf {
+        self.home.join("cairn/clusters").join(CLUSTER).join("machines").join(name)
+    }
+}
