@@ -2,7 +2,8 @@
 //! itself; a step that was taken shows in what is seen next.
 //!
 //! Voters are odd while growing: a coordinator joins as a learner, and two that are ready are promoted back to back. Shrinking
-//! may leave an even number; then one that is ready is promoted by itself. Who leaves is removed before anybody is added.
+//! may leave an even number; then one that is ready is promoted by itself. Who leaves is removed before anybody is added, and nobody is
+//! added while the one before has not started.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,6 +115,9 @@ impl Members {
         if self.learners.len() >= MOST_LEARNERS || self.live() < self.voters.len() {
             return None; // etcd adds nobody while a voter does not answer
         }
+        if self.learners.values().any(|learner| *learner == Learner::Behind) {
+            return None; // a member starts only with the very members that there are, and was told them of now
+        }
         wanted.iter().find(|id| !self.has(id)).map(|id| Step::Add(*id))
     }
 }
@@ -148,6 +152,7 @@ mod tests {
             (1, 1, &[], 1..=2, Some(Step::Add(id(2)))),
             (1, 1, &[Ready], 1..=2, None), // one more than odd stays a learner
             (1, 1, &[Ready], 1..=3, Some(Step::Add(id(3)))),
+            (1, 1, &[Behind], 1..=3, None), // it has not started, and would with one member too few
             (1, 1, &[Ready, Behind], 1..=3, None),
             (1, 1, &[Ready, Ready], 1..=3, Some(Step::Promote(id(2)))),
             (2, 2, &[Ready], 1..=3, Some(Step::Promote(id(3)))), // the second of the pair
