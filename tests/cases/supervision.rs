@@ -68,12 +68,12 @@ fn orphans(t: &Context) -> anyhow::Result<()> {
         victim.session.inject(FaultKind::TestService, "test.orphans")?;
         let ended = victim.service_when(t, "test.orphans", |service| service.state == "stopped")?;
         ensure!(ended.ended("code 0") && ended.restarts == 0, "{ended:?}");
-        let said = victim.said(t, "test.orphans", 1)?;
+        let said = victim.lines("test.orphans", "")?;
         ensure!(said == ["200 children left behind"], "{said:?}");
         // It ends only when nothing dead, and nothing of the other's, is left.
         victim.session.inject(FaultKind::TestService, "test.unreaped")?;
         let ended = victim.service_when(t, "test.unreaped", |service| service.state == "stopped");
-        let seen = victim.said(t, "test.unreaped", 1)?;
+        let seen = victim.lines("test.unreaped", "")?;
         ended.with_context(|| format!("{seen:?}"))?;
         ensure!(seen.last().is_some_and(|line| line == "none is left"), "{seen:?}");
         Ok(())
@@ -118,8 +118,8 @@ fn greedy(t: &Context) -> anyhow::Result<()> {
     with_victim(t, |t, victim| {
         let etcd = victim.service_when(t, "etcd", |service| service.state == "ready")?;
         victim.session.inject(FaultKind::TestService, NAME)?;
-        let ended = victim.service_when(t, NAME, |service| service.last_exit.is_some());
-        let said = victim.said(t, NAME, 1)?;
+        let ended = victim.service_when(t, NAME, |service| service.state == "failed");
+        let said = victim.lines(NAME, "")?;
         ensure!(ended?.ended("signal 9"), "{said:?}");
         ensure!(matches!(&said[..], [one] if one.starts_with("63 threads, then refused: ")), "{said:?}");
         ensure!(victim.service("etcd")?.process()? == etcd.process()?, "etcd went on");
@@ -268,7 +268,7 @@ fn unseal(t: &Context) -> anyhow::Result<()> {
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, NAME)?;
         let ended = victim.service_when(t, NAME, |service| service.state == "stopped" || service.state == "failed");
-        let said = victim.said(t, NAME, 3)?;
+        let said = victim.lines(NAME, "")?;
         ensure!(ended?.state == "stopped", "{said:?}");
         // The PCR that it is sealed to holds the cap of this machine in this cluster, and nothing before it.
         let status = victim.status()?;
@@ -358,7 +358,7 @@ fn secrets(t: &Context) -> anyhow::Result<()> {
         victim.session.inject(FaultKind::TestService, NAME)?;
         victim.service_when(t, NAME, |service| service.state == "stopped")?;
         let mut masked = vec![format!("first-contact {}", hex(&first_contact))];
-        let mut said = victim.said(t, NAME, 6)?;
+        let mut said = victim.lines(NAME, "")?;
         ensure!(!said.is_empty() && said.remove(0) == "core dumps: false", "the kernel dumps no process: {said:?}");
         masked.extend(said);
         ensure!(masked.len() == 6, "{masked:?}");
@@ -385,7 +385,7 @@ fn trace(t: &Context) -> anyhow::Result<()> {
     with_victim(t, |t, victim| {
         victim.session.inject(FaultKind::TestService, NAME)?;
         let ended = victim.service_when(t, NAME, |service| service.state == "stopped" || service.state == "failed");
-        let said = victim.said(t, NAME, 2)?;
+        let said = victim.lines(NAME, "")?;
         // Its child, and PID 1; its own memory has opened before.
         ensure!(said == ["refused: PermissionDenied", "refused: PermissionDenied"], "{said:?}");
         ensure!(ended?.state == "stopped", "{said:?}");
@@ -399,7 +399,7 @@ fn processes(t: &Context) -> anyhow::Result<()> {
         victim.session.inject(FaultKind::TestService, NAME)?;
         victim.service_when(t, NAME, |service| service.state == "stopped")?;
         // What tests have started aside, and whoever lists them is one of these.
-        let said: Vec<String> = victim.said(t, NAME, 2)?.into_iter().filter(|line| !line.contains("/test.")).collect();
+        let said: Vec<String> = victim.lines(NAME, "")?.into_iter().filter(|line| !line.contains("/test.")).collect();
         let (ours, others): (Vec<&String>, Vec<&String>) = said.iter().partition(|line| line.contains(" /bin/init "));
         ensure!(matches!(ours[..], [one] if one.starts_with("1 ")), "{said:?}");
         ensure!(matches!(others[..], [one] if one.contains(" /bin/etcd ")), "{said:?}");

@@ -104,14 +104,6 @@ impl Victim {
         self.owner.logs(NAME, &self.vm, arguments)
     }
 
-    /// What a service that has ended said, once it is `count` lines, or what there is when time is over: the last lines are
-    /// copied into the log beside the end, and may come after that is told.
-    pub(crate) fn said(&self, t: &Context, service: &str, count: usize) -> anyhow::Result<Vec<String>> {
-        let enough = || (self.lines(service, "").ok()?.len() >= count).then_some(());
-        let _or_what_there_is = self.vm.until(t.within(10), enough);
-        self.lines(service, "")
-    }
-
     /// Lines of `service` that hold `text`.
     pub(crate) fn lines(&self, service: &str, text: &str) -> anyhow::Result<Vec<String>> {
         let lines = self.logs(&[service])?.into_iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned));

@@ -84,7 +84,7 @@ pub(crate) struct Running {
     pub(crate) pid: Pid,
     cgroup: Cgroup,
     exit: oneshot::Receiver<Exit>,
-    _output: Task<()>,
+    output: Task<()>,
 }
 
 impl Children {
@@ -129,7 +129,7 @@ impl Children {
             registry.insert(pid, sender);
             pid
         };
-        Ok(Running { pid, cgroup, exit, _output: tasks::spawn(capture(service.to_owned(), command.apart, output)) })
+        Ok(Running { pid, cgroup, exit, output: tasks::spawn(capture(service.to_owned(), command.apart, output)) })
     }
 
     /// Sends `signal` to a child that has not been reaped yet; one that has been is left in peace.
@@ -170,6 +170,13 @@ impl Running {
     pub(crate) async fn exited(&mut self) -> Exit {
         // The reaper drops no sender of a child it did not reap, so an error means the runtime ends.
         (&mut self.exit).await.unwrap_or(Exit::Signal(Signal::KILL.as_raw()))
+    }
+
+    /// Waits until nothing of its cgroup is left and its last words are in the log.
+    pub(crate) async fn gone(mut self) {
+        self.cgroup.empty().await;
+        // Its output ends with the last process that holds it, and that may have left the cgroup.
+        let _heard_to_the_end = tokio::time::timeout(LAST_WORDS, self.output.join()).await;
     }
 }
 
@@ -264,6 +271,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// it waits, PID 1 does not.
 const CHUNK: usize = 8 << 10;
 
+/// How long the output of a child is listened to that is gone: what it has said is in the pipe by then.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 async fn capture(service: String, apart: Option<Apart>, mut output: pipe::Receiver) {
     let mut held = Vec::new();
     let mut chunk = vec![0; CHUNK];
@@ -292,6 +302,8 @@ async fn capture(service: String, apart: Option<Apart>, mut output: pipe::Receiv
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+
     use super::*;
 
     /// A directory in place of a cgroup. Its `cgroup.events` is a plain file, which epoll refuses.
@@ -326,6 +338,37 @@ mod tests {
         assert!(lock::even_if_poisoned(&children.0).is_empty(), "it runs, and nobody knows of it");
         let joined = fs::read_to_string(directory.path().join("cgroup.procs")).expect("readable");
         assert_eq!(joined, "populated 1\n", "no process has joined");
+    }
+
+    /// Proves: O2 Q2
+    #[tokio::test]
+    async fn the_last_words_of_a_child_are_in_the_log_when_it_is_gone() {
+        const SERVICE: &str = "test.last-words";
+        log::install(Vec::new());
+        let (output, mut child_output) = io::pipe().expect("a pipe");
+        rustix::io::ioctl_fionbio(&output, true).expect("not waited for");
+        let output = pipe::Receiver::from_owned_fd(output.into()).expect("registered");
+        // It says all of this at its end: nothing of it has been read when its cgroup is gone.
+        child_output.write_all(&b"line\n".repeat(8 * CHUNK / 5)).expect("the pipe holds it");
+        drop(child_output);
+        let (_reaper, exit) = oneshot::channel();
+        let child = Running {
+            pid: rustix::process::getpid(),
+            cgroup: Cgroup(PathBuf::from("/nowhere")),
+            exit,
+            output: tasks::spawn(capture(SERVICE.to_owned(), None, output)),
+        };
+        child.gone().await;
+        let query = api::LogQuery { subtree: SERVICE.to_owned(), tail: None, follow: false, since: None };
+        let mut reader = log::Reader::new(query).expect("installed");
+        let mut lines = 0;
+        loop {
+            match reader.next().await.len() {
+                0 => break,
+                more => lines += more,
+            }
+        }
+        assert_eq!(lines, 8 * CHUNK / 5);
     }
 
     /// Proves: O2

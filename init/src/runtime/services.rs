@@ -525,14 +525,14 @@ impl Shell {
     }
 }
 
-/// Tells the tree when the process has ended, and when nothing of its cgroup is left.
+/// Tells the tree when the process has ended, and when nothing of it is left and its last words are in the log.
 async fn watch_process(mut child: Running, instance: Instance, events: mpsc::Sender<Event>) {
     let exit = match child.exited().await {
         sys::process::Exit::Code(code) => Exit::Code(code),
         sys::process::Exit::Signal(signal) => Exit::Signal(signal),
     };
     let _tree_ended = events.send(Event::Exited { instance: instance.clone(), exit }).await;
-    child.cgroup().empty().await;
+    child.gone().await;
     let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
 }
 

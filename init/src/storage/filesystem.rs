@@ -52,7 +52,9 @@ pub(super) async fn make(device: PathBuf, children: &Children) -> Result<(), Mak
         apart: None,
     };
     let mut running = children.spawn(SERVICE, &command).map_err(MakeError::Run)?;
-    match running.exited().await {
+    let exit = running.exited().await;
+    running.gone().await;
+    match exit {
         Exit::Code(0) => Ok(()),
         exit @ (Exit::Code(_) | Exit::Signal(_)) => Err(MakeError::Refused(exit)),
     }
