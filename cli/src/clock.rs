@@ -3,6 +3,10 @@
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pki::UnixTime;
+use tokio::time::sleep;
+
+/// What is waited for is looked at again after this: often enough for a person, too seldom to cost anything.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The host's wall clock.
 #[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
@@ -28,6 +32,25 @@ impl Deadline {
     /// What is left; none when it has passed.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.length.checked_sub(self.begun.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    /// Looks again and again until there is something to see. None: it has passed before.
+    ///
+    /// # Errors
+    /// What `look` fails with.
+    pub(crate) async fn until<T, E>(
+        &self,
+        mut look: impl AsyncFnMut() -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
+        loop {
+            if let Some(seen) = look().await? {
+                return Ok(Some(seen));
+            }
+            if self.left().is_none() {
+                return Ok(None);
+            }
+            sleep(ASK_AGAIN).await;
+        }
     }
 
     /// How long it was from the start, for messages.

@@ -25,16 +25,13 @@ use model::{Chain, ConfigDigest, KubernetesRole, NodeName};
 use tokio::time::{sleep, timeout};
 
 use crate::args::{Cli, Command, Global};
-use crate::clock::{self, Deadline};
+use crate::clock::{self, ASK_AGAIN, Deadline};
 use crate::failure::{Advice, Code, Failure, NOTHING, StartError};
 use crate::machine::{Address, BadAddress, CallError, ContactError, DialError, Expected, Session, SessionError, meet};
 use crate::screen::{self, Format};
 use crate::store::{BadClusterName, ClusterName, ClusterRecord, Known, MachineRecord, Pins, Store, StoreError};
 use crate::virtual_machine::runs;
 use crate::virtual_network;
-
-/// A machine that does not answer is asked again after this: often enough for a person, too seldom to cost anything.
-pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// A virtual network takes a connection before there is a guest to take it, and asks the guest again only after seconds: while a
 /// machine boots an attempt is given up early. It doubles, so that a host that is merely slow is met as well.
@@ -280,8 +277,13 @@ impl Context {
     /// The cluster and the machine that are meant.
     pub(crate) fn meant(&self) -> Result<Meant, StoreError> {
         let record = self.cluster()?;
-        let at = record.meant(self.machine.as_ref())?;
-        Ok(Meant { record, who: Who::Known(at) })
+        let listed = self.machine.as_ref().and_then(|named| Some((named.clone(), record.other(named)?.1)));
+        let who = match (record.meant(self.machine.as_ref()), listed) {
+            (Ok(at), _) => Who::Known(at),
+            (Err(_), Some((named, pins))) => Who::Listed(named, pins),
+            (Err(error), None) => return Err(error.into()),
+        };
+        Ok(Meant { record, who })
     }
 
     /// The same context, with a machine that was not named on the command line.
@@ -317,7 +319,9 @@ impl Context {
 
     /// Where a machine is: as said on the command line, else as last seen.
     pub(crate) fn address(&self, meant: &Meant) -> Result<Address, OpenError> {
-        match (&self.address, meant.known().and_then(|machine| machine.address.as_ref())) {
+        let listed = || meant.record.other(meant.name()).and_then(|(other, _)| other.addresses.first());
+        let seen = meant.known().map_or_else(listed, |machine| machine.address.as_ref());
+        match (&self.address, seen) {
             (Some(address), _) => Ok(address.clone()),
             (None, Some(address)) => Ok(address.parse()?),
             (None, None) => Err(OpenError::NoAddress { called: meant.called() }),
@@ -337,11 +341,11 @@ impl Context {
             opened => return opened,
         };
         let meant = self.meant()?;
-        let (record, asked) = (&meant.record, meant.name());
+        let record = &meant.record;
         let known = record.machines().iter().enumerate().filter(|(at, _)| record.pins(*at).is_some());
-        let others = known.map(|(_, other)| other).filter(|other| other.name != *asked);
-        for other in others {
-            if let Ok(opened) = self.beyond(&self.about(&meant.record.name, &other.name)).await {
+        let known = known.map(|(_, machine)| &machine.name).chain(record.others().iter().map(|other| &other.name));
+        for other in known.filter(|name| *name != meant.name()) {
+            if let Ok(opened) = self.beyond(&self.about(&record.name, other)).await {
                 return Ok(opened);
             }
         }
@@ -425,8 +429,8 @@ impl Context {
                 Err(error) => return Err(error.into()),
             }
         }
-        let known = meant.known().and_then(|machine| machine.address.clone());
-        if self.address.is_some() && known != Some(address.to_string()) {
+        let moved = meant.known().is_some_and(|known| known.address.as_deref() != Some(&address.to_string()));
+        if self.address.is_some() && moved {
             let lock = self.store.lock(&cluster)?;
             meant = meant.read_again(&self.store)?;
             if let Some(machine) = meant.known_mut() {

@@ -32,8 +32,8 @@ pub(crate) use private::{
     write_new as write_new_private,
 };
 pub(crate) use record::{
-    BadClusterName, BootWay, ClusterName, ClusterRecord, Known, MachineRecord, MeantError, Pins, RecordError,
-    VirtualMachine, VirtualNetwork,
+    BadClusterName, BootWay, ClusterName, ClusterRecord, Known, MachineRecord, MeantError, OtherMachine, Pins,
+    RecordError, VirtualMachine, VirtualNetwork,
 };
 
 use crate::failure::{Advice, Code, NOTHING};

@@ -1,7 +1,7 @@
 //! `machine …`: the machines of a cluster, and one of them, by its public API.
 
 mod change;
-mod list;
+pub(super) mod list;
 mod logs;
 mod reboot;
 mod services;

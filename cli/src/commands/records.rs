@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{Context, Meant, OpenError};
 use crate::machine::Session;
-use crate::store::{Known, Pins};
+use crate::store::{Known, OtherMachine, Pins, StoreError};
 
 /// One of several machines is not waited for longer; a machine under emulation answers within seconds.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -19,20 +19,22 @@ impl Context {
     /// A session with a coordinator: the machine that is named, else the first that shows the cluster's records.
     pub(crate) async fn open_coordinator(&self) -> Result<(Session, Meant), OpenError> {
         let record = self.cluster()?;
-        if self.machine.is_some() || self.through.is_some() || record.machines().len() == 1 {
+        let one = record.machines().len() == 1 && (record.others().is_empty() || self.address.is_some());
+        if self.machine.is_some() || self.through.is_some() || one {
             return self.open().await;
         }
         let mut why = Vec::new();
-        let known = record.machines().iter().enumerate().filter(|(at, _)| record.known(*at) != Known::Joins);
-        for (_, machine) in known {
+        let own = record.machines().iter().enumerate().filter(|(at, _)| record.known(*at) != Known::Joins);
+        let own = own.map(|(_, machine)| &machine.name);
+        for name in own.chain(record.others().iter().map(|other| &other.name)) {
             let asked = async {
-                let (mut session, meant) = self.about(&record.name, &machine.name).open().await?;
+                let (mut session, meant) = self.about(&record.name, name).open().await?;
                 session.machines().await?;
                 Ok((session, meant))
             };
             match timeout(ANSWER, asked).await.unwrap_or(Err(OpenError::Silent(ANSWER))) {
                 Ok(opened) => return Ok(opened),
-                Err(error) => why.push((machine.name.clone(), error)),
+                Err(error) => why.push((name.clone(), error)),
             }
         }
         Err(OpenError::NoCoordinator { cluster: record.name, why })
@@ -53,6 +55,26 @@ impl Context {
             self.store.save(&meant.record, &lock)?;
         }
         meant.pins().ok_or_else(|| OpenError::NotJoined { called: meant.called(), cluster })
+    }
+
+    /// Keeps what was listed, so that whichever of the cluster's machines is left can be reached. A cluster that somebody else
+    /// works on is left as it is.
+    pub(super) fn hear(&self, meant: &Meant, listed: &[ListedMachine]) -> Result<(), StoreError> {
+        let other = |row: &ListedMachine| {
+            let name = NodeName::stored(&row.name).ok()?;
+            Some(OtherMachine { name, machine: row.id, addresses: row.addresses.clone() })
+        };
+        let heard = || listed.iter().filter(|row| row.standing != Standing::Removed).filter_map(other);
+        if !meant.record.clone().hear(heard()) {
+            return Ok(());
+        }
+        let lock = match self.store.lock(&meant.record.name) {
+            Err(StoreError::Busy { .. }) => return Ok(()),
+            lock => lock?,
+        };
+        let mut record = self.store.load(&meant.record.name)?;
+        record.hear(heard());
+        self.store.save(&record, &lock)
     }
 
     /// The cluster's machines, by its records.
@@ -118,7 +140,7 @@ mod tests {
                 standing,
                 version: "0.1.0".to_owned(),
                 vpn_ip: Ipv4Addr::new(10, 118, 0, 2),
-                addresses: vec![],
+                addresses: vec![self.node.address.to_string()],
                 last_seen: None,
                 etcd: None,
             };
@@ -160,6 +182,42 @@ mod tests {
         two.lists(MachineId([9; 16]), Standing::Member);
         let refused = two.second().open().await.unwrap_err();
         assert_eq!((refused.code(), two.node.calls()), (Code::Refused, vec![]), "{refused}");
+    }
+
+    /// Who once listed the machines reaches each of them, whichever is lost, the first too.
+    ///
+    /// Proves: S12
+    #[tokio::test]
+    async fn a_machine_that_was_only_listed_is_reached_when_the_first_is_gone() {
+        let two = two().await;
+        let Two { context, coordinator, node, .. } = &two;
+        let (home, m2): (ClusterName, _) = ("home".parse().unwrap(), NodeName::stored("m2").unwrap());
+        let mut record = context.cluster().unwrap();
+        record.remove(&m2);
+        context.store.save(&record, &context.store.lock(&home).unwrap()).unwrap();
+        two.lists(node.machine, Standing::Member);
+        crate::commands::machine::list::run(context, &mut Vec::new()).await.unwrap();
+        let mut record = context.cluster().unwrap();
+        assert_eq!(record.machines().len(), 1, "it is still the one that is meant without a name");
+        record.machines_mut()[0].address =
+            Some(Fake::start(7, two.owner.clone(), Answer::NotYet).await.address.to_string());
+        context.store.save(&record, &context.store.lock(&home).unwrap()).unwrap();
+
+        let asked = coordinator.calls().len();
+        let (mut session, meant) = two.second().open().await.unwrap();
+        session.services().await.unwrap();
+        assert_eq!((meant.name(), node.calls(), coordinator.calls().len()), (&m2, vec!["Services"], asked));
+        // It is asked for the cluster's records, too: here it is a node.
+        let none = context.open_coordinator().await.unwrap_err().to_string();
+        assert!(none.contains("m2: the machine cannot `ListMachines` now"), "{none}");
+        // At its address another machine of the cluster is not it; and what was removed is known no longer.
+        let mut record = context.cluster().unwrap();
+        let other = coordinator.node(3, two.owner.clone()).await;
+        let moved = OtherMachine { addresses: vec![other.address.to_string()], ..record.others()[0].clone() };
+        assert!(record.hear([moved.clone()]) && !record.hear([moved]));
+        context.store.save(&record, &context.store.lock(&home).unwrap()).unwrap();
+        assert_eq!(two.second().open().await.unwrap_err().code(), Code::Refused);
+        assert!(record.hear([]) && record.other(&m2).is_none());
     }
 
     #[tokio::test]

@@ -79,6 +79,23 @@ pub(crate) struct ClusterRecord {
     /// Its machines, at least one, each of another name; the first is the one that made it.
     #[serde(deserialize_with = "one_or_more")]
     machines: Vec<MachineRecord>,
+    /// Its other machines, as its coordinators listed them last: whichever of them is left is reached.
+    #[serde(default)]
+    others: Vec<OtherMachine>,
+}
+
+/// A machine that its cluster knows, and this host by its cluster's word alone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OtherMachine {
+    /// What the cluster calls it.
+    #[serde(with = "machine_name")]
+    pub name: NodeName,
+    /// Made of the key of its certificate, which is checked against it.
+    #[serde(with = "hex")]
+    pub machine: MachineId,
+    /// Where its public API may be reached.
+    pub addresses: Vec<String>,
 }
 
 /// What the machines of a cluster share.
@@ -260,7 +277,7 @@ impl ClusterRecord {
     pub(crate) fn of_config(name: ClusterName, config: ConfigDigest) -> Self {
         let contact = Contact::Awaiting { config };
         let first = MachineRecord { contact, ..MachineRecord::joining(Self::first_name()) };
-        Self { version: VERSION, name, cluster: None, network: None, machines: vec![first] }
+        Self { version: VERSION, name, cluster: None, network: None, machines: vec![first], others: Vec::new() }
     }
 
     /// What every cluster's first machine is called.
@@ -331,6 +348,31 @@ impl ClusterRecord {
             }
         }
         introduced
+    }
+
+    /// The machines that its coordinators list, and what is kept of those that are not this host's own. Whether that is
+    /// something new.
+    pub(crate) fn hear(&mut self, listed: impl IntoIterator<Item = OtherMachine>) -> bool {
+        let pinned = |machine: &MachineRecord, id| machine.contact == Contact::Pinned { machine: id };
+        let own = |other: &OtherMachine| {
+            self.machines.iter().any(|machine| machine.name == other.name || pinned(machine, other.machine))
+        };
+        let heard: Vec<_> = listed.into_iter().filter(|other| self.cluster.is_some() && !own(other)).collect();
+        let new = heard != self.others;
+        self.others = heard;
+        new
+    }
+
+    /// The machines that this host knows by its cluster's word alone.
+    pub(crate) fn others(&self) -> &[OtherMachine] {
+        &self.others
+    }
+
+    /// One of them by its name, with what it has to show.
+    pub(crate) fn other(&self, named: &NodeName) -> Option<(&OtherMachine, Pins)> {
+        let other = self.others.iter().find(|other| other.name == *named)?;
+        let Cluster { id, authority } = self.cluster?;
+        Some((other, Pins { machine: other.machine, cluster: id, authority }))
     }
 
     /// One more machine.

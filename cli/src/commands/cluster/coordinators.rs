@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use api::{EtcdMember, ListedMachine, MachineChange};
 use model::NodeName;
-use tokio::time::sleep;
 
 use crate::clock::Deadline;
-use crate::commands::{ASK_AGAIN, Context, OpenError};
+use crate::commands::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure};
 use crate::screen::Progress;
 
@@ -48,21 +47,23 @@ pub(super) async fn coordinate(
     for machine in listed.iter().filter(are_meant) {
         session.change_machine(machine.id, MachineChange::Coordinator).await?;
     }
-    loop {
+    let mut last = String::new();
+    let looked = deadline.until(async || {
         // The machine that answers may be in an election just then.
-        let last = match session.machines().await.map_err(OpenError::from) {
+        last = match session.machines().await.map_err(OpenError::from) {
             Ok(listed) => match still_to_come(&listed.rows, names) {
-                None => return Ok(()),
+                None => return Ok(Some(())),
                 Some(still) => still,
             },
             Err(error) if error.may_pass() => error.to_string(),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         };
         progress.show(&last);
-        if deadline.left().is_none() {
-            return Err(NoCoordinators { after: deadline.length(), last }.into());
-        }
-        sleep(ASK_AGAIN).await;
+        Ok(None)
+    });
+    match looked.await? {
+        Some(()) => Ok(()),
+        None => Err(NoCoordinators { after: deadline.length(), last }.into()),
     }
 }
 

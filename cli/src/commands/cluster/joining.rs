@@ -18,9 +18,9 @@ use super::create::CreateError;
 use super::each;
 use super::making::{Making, Plan};
 use super::waiting::{WaitError, console, unless_lost, until_running};
-use crate::clock::Deadline;
+use crate::clock::{ASK_AGAIN, Deadline};
 use crate::commands::ticket::{Issue, Issued};
-use crate::commands::{ASK_AGAIN, Context, Meant, OpenError};
+use crate::commands::{Context, Meant, OpenError};
 use crate::failure::Failure;
 use crate::machine::{CallError, Session, public_state};
 use crate::screen::Progress;
@@ -149,7 +149,7 @@ async fn wait_for(
 /// Until the cluster's records name each of them as Member.
 async fn until_members(awaited: &mut [Awaited], context: &Context, deadline: &Deadline) -> Result<(), Failure> {
     let mut coordinator = None;
-    loop {
+    let looked = deadline.until(async || {
         match listed(&mut coordinator, context).await {
             Ok(listed) => {
                 each::all(awaited.iter_mut().map(|machine| machine.stands(&listed))).await?;
@@ -160,13 +160,12 @@ async fn until_members(awaited: &mut [Awaited], context: &Context, deadline: &De
             }
             Err(error) => return Err(error.into()),
         }
-        let Some(missing) = awaited.iter().find(|machine| !machine.is_member) else { return Ok(()) };
-        if deadline.left().is_none() {
-            let (last, console) = (missing.last.clone(), console(&missing.directory));
-            return Err(WaitError::NoMember { after: deadline.length(), last, console }.into());
-        }
-        sleep(ASK_AGAIN).await;
-    }
+        Ok::<_, Failure>(awaited.iter().all(|machine| machine.is_member).then_some(()))
+    });
+    looked.await?;
+    let Some(missing) = awaited.iter().find(|machine| !machine.is_member) else { return Ok(()) };
+    let (last, console) = (missing.last.clone(), console(&missing.directory));
+    Err(WaitError::NoMember { after: deadline.length(), last, console }.into())
 }
 
 /// The machines of the cluster, over the session that there is.

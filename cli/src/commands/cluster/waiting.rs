@@ -11,8 +11,8 @@ use qemu::last_words;
 use tokio::time::sleep;
 
 use super::each;
-use crate::clock::Deadline;
-use crate::commands::{ASK_AGAIN, Context, OpenError};
+use crate::clock::{ASK_AGAIN, Deadline};
+use crate::commands::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure};
 use crate::machine::Session;
 use crate::screen::Progress;

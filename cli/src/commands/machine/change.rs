@@ -8,10 +8,9 @@ use api::{ListedMachine, MachineChange};
 use clap::{Args, Subcommand};
 use cluster::record::Standing;
 use model::ClusterRole;
-use tokio::time::sleep;
 
 use crate::clock::Deadline;
-use crate::commands::{ASK_AGAIN, Context};
+use crate::commands::Context;
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
 use crate::machine::Session;
@@ -143,15 +142,10 @@ async fn until(
     has_followed: impl Fn(&ListedMachine) -> bool,
 ) -> Result<(), Failure> {
     let mut progress = Progress::start();
-    loop {
+    let looked = deadline.until(async || {
         let listed = session.machines().await?.rows.into_iter().find(|listed| listed.id == machine.id);
-        if listed.as_ref().is_none_or(&has_followed) {
-            return Ok(());
-        }
         progress.show(&format!("wait for {}", machine.name));
-        if deadline.left().is_none() {
-            return Err(ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into());
-        }
-        sleep(ASK_AGAIN).await;
-    }
+        Ok::<_, Failure>(listed.as_ref().is_none_or(&has_followed).then_some(()))
+    });
+    looked.await?.ok_or_else(|| ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into())
 }

@@ -53,8 +53,9 @@ impl From<&ListedMachine> for MachineOut {
 }
 
 pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, _) = context.open_coordinator().await?;
+    let (mut session, meant) = context.open_coordinator().await?;
     let listed = session.machines().await?;
+    context.hear(&meant, &listed.rows)?;
     match context.format {
         Format::Json => screen::json(
             out,

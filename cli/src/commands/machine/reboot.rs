@@ -7,8 +7,8 @@ use clap::Args;
 use model::MachineState;
 use tokio::time::sleep;
 
-use crate::clock::Deadline;
-use crate::commands::{ASK_AGAIN, Context};
+use crate::clock::{ASK_AGAIN, Deadline};
+use crate::commands::Context;
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
 use crate::screen::{self, Progress};
