@@ -109,7 +109,7 @@ pub(crate) enum Command {
     Network(network::Arguments),
 }
 
-fn machine_name(text: &str) -> Result<NodeName, BadNodeName> {
+pub(crate) fn machine_name(text: &str) -> Result<NodeName, BadNodeName> {
     NodeName::stored(text)
 }
 

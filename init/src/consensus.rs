@@ -17,6 +17,7 @@ mod keep;
 pub(crate) mod link;
 mod members;
 mod news;
+mod recovery;
 mod users;
 
 use std::io;
@@ -47,6 +48,7 @@ use directory::Signed;
 pub(crate) use first::First;
 use link::{Link, NoAnswer};
 pub(crate) use news::{NewsFor, NoNews, Tells};
+pub(crate) use recovery::{NotRecoverable, noted as recovers};
 pub(crate) use users::Error as UsersError;
 pub(crate) use users::known as etcd_users;
 
@@ -93,6 +95,10 @@ struct Seen {
     directory: Option<Arc<Signed>>,
     /// None while the watch runs.
     lost: Option<UnixMillis>,
+    /// The cluster was recovered without this etcd.
+    superseded: bool,
+    /// It is not to be recovered with this one, or has been.
+    recovered: bool,
 }
 
 impl Seen {

@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
         &["K6", "K7", "D2"],
         all_off,
     ),
+    case("one of three goes on alone by its owner's word, and the others do not", &["K6"], recovered),
     case("a coordinator becomes a node again, and leaves", &["S5"], leaves),
 ];
 
@@ -33,6 +34,7 @@ const NAME: &str = "one";
 const NAMES: [&str; 3] = ["first", "second", "third"];
 /// What a coordinator is given that runs no Kubernetes.
 const MEMORY_MIB: u32 = 512;
+const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
 /// What PID 1 says when it sees every change again.
 const SEES_RECORDS: &str = "the cluster's records are read";
 /// What PID 1 says of the cold-start key that three hold.
@@ -91,6 +93,17 @@ impl Trio {
         };
         let found = self.machines[0].until(t.within(60), || row().filter(&wanted));
         found.map(drop).with_context(|| format!("{name} was last listed as {:#}", row().unwrap_or_default()))
+    }
+
+    /// Waits until any two of them can open each other.
+    fn can_open(&mut self, t: &Context) -> anyhow::Result<()> {
+        for machine in &mut self.machines {
+            // An earlier case may have read over it.
+            if !machine.console().lines().iter().any(|line| line.text.contains(EPOCH_STANDS)) {
+                machine.wait_for(EPOCH_STANDS, t.within(60))?;
+            }
+        }
+        Ok(())
     }
 
     /// The ids of all tickets.
@@ -161,19 +174,15 @@ fn restarts(t: &Context) -> anyhow::Result<()> {
 }
 
 fn losses(t: &Context) -> anyhow::Result<()> {
-    const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
     let shared = shared(t)?;
     let mut trio = shared.lock().unwrap_or_else(PoisonError::into_inner);
     let plan = trio.plans[2].clone();
     trio.under_a_writer(t, |machines, site| {
-        let set = |n: usize, directions: &[Direction], cable: Cut| {
-            directions.iter().for_each(|it| site.cable(n).set_faults(*it, Faults { cable, ..Faults::default() }));
-        };
         // One of three hears nothing and is not heard; then it speaks and hears nothing.
         for directions in [&BOTH[..], &[Direction::Received]] {
-            set(1, directions, Cut::Cut);
+            cable(site, 1, directions, Cut::Cut);
             machines[1].wait_for("watch the cluster's records", t.within(60))?;
-            set(1, directions, Cut::Whole);
+            cable(site, 1, directions, Cut::Whole);
             machines[1].wait_for(SEES_RECORDS, t.within(60))?;
         }
         Ok(())
@@ -181,13 +190,13 @@ fn losses(t: &Context) -> anyhow::Result<()> {
     // Two of three are gone: nothing is written, and what is read says how old it is.
     let third = trio.machines.pop().context("there are three")?;
     third.kill();
-    trio.site.cable(1).set_faults(Direction::Sent, Faults { cable: Cut::Cut, ..Faults::default() });
+    cable(&trio.site, 1, &[Direction::Sent], Cut::Cut);
     let old = trio.machines[0].until(t.within(60), || {
         trio.ask(&["machine", "list"]).ok().filter(|listed| !listed["old_since_unix_ms"].is_null())
     });
     old.context("a coordinator without quorum says that its list is old")?;
     ensure!(trio.ask(&["ticket", "issue"]).is_err(), "without quorum nothing is written");
-    trio.site.cable(1).set_faults(Direction::Sent, Faults::default());
+    cable(&trio.site, 1, &[Direction::Sent], Cut::Whole);
     trio.machines[1].wait_for(SEES_RECORDS, t.within(60))?;
     trio.machines.push(plan.start()?);
     trio.under_a_writer(t, |machines, _| comes_back(t, &mut machines[2]))
@@ -198,12 +207,7 @@ fn losses(t: &Context) -> anyhow::Result<()> {
 fn all_off(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut trio = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    for machine in &mut trio.machines {
-        // An earlier case may have read over it.
-        if !machine.console().lines().iter().any(|line| line.text.contains(EPOCH_STANDS)) {
-            machine.wait_for(EPOCH_STANDS, t.within(60))?;
-        }
-    }
+    trio.can_open(t)?;
     trio.machines.drain(..).for_each(Vm::kill);
 
     let mut first = trio.plans[0].start()?;
@@ -226,6 +230,54 @@ fn all_off(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Two of three are lost, or so it seems: the first goes on by its owner's word. When the two come back and are a quorum, they
+/// are not another cluster for longer than they hear of nobody else.
+fn recovered(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let mut trio = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = trio.tickets()?;
+    // So its owner called it first of all.
+    let recover = ["cluster", "recover", "--from", "m1"];
+    let proceed = [&recover[..], &["--yes"]].concat();
+    let refused = trio.ask(&proceed).expect_err("there is a quorum").to_string();
+    ensure!(refused.contains("etcd has a leader"), "{refused}");
+    trio.can_open(t)?;
+    trio.machines.drain(1..).for_each(Vm::kill);
+
+    let plan = trio.machines[0].until(t.within(60), || trio.ask(&recover).ok());
+    let plan = plan.context("without quorum it can be recovered")?;
+    ensure!(plan["done"] == false && plan["taken_out"].as_array().is_some_and(|out| out.len() == 2), "{plan:#}");
+    ensure!(trio.ask(&["ticket", "issue"]).is_err(), "it was only asked");
+    let done = trio.ask(&proceed)?;
+    ensure!(done["done"] == true, "{done:#}");
+    trio.listed(t, NAMES[0], |row| row["etcd"] == "voter")?;
+    for name in &NAMES[1..] {
+        trio.listed(t, name, |row| row["role"] == "node" && row["etcd"].is_null() && row["state"] == "Member")?;
+    }
+    trio.ask(&["ticket", "issue"])?;
+    ensure!(trio.tickets()?.is_superset(&before), "acknowledged before, and lost");
+
+    // They open each other by their shares, and decide.
+    cable(&trio.site, 0, &BOTH, Cut::Cut);
+    let back = trio.plans[1..].iter().map(Plan::start).collect::<Result<Vec<_>, _>>()?;
+    trio.machines.extend(back);
+    for machine in &mut trio.machines[1..] {
+        comes_back(t, machine)?;
+    }
+    cable(&trio.site, 0, &BOTH, Cut::Whole);
+    for machine in &mut trio.machines[1..] {
+        machine.wait_for("this machine is no coordinator any more", t.within(90))?;
+    }
+    for name in &NAMES[1..] {
+        trio.ask(&["machine", "role", "add", name, "coordinator"])?;
+    }
+    for name in NAMES {
+        trio.listed(t, name, |row| row["role"] == "coordinator" && row["etcd"] == "voter")?;
+    }
+    ensure!(trio.tickets()?.is_superset(&before), "acknowledged before, and lost");
+    Ok(())
+}
+
 fn leaves(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut trio = shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,6 +291,11 @@ fn leaves(t: &Context) -> anyhow::Result<()> {
     trio.machines[2].reset(t.within(5))?;
     trio.machines[2].wait_for("the machine was removed from the cluster", t.within(60))?;
     Ok(())
+}
+
+/// Pulls the cable of the `n`-th machine, or mends it.
+fn cable(site: &Site, n: usize, directions: &[Direction], cable: Cut) {
+    directions.iter().for_each(|it| site.cable(n).set_faults(*it, Faults { cable, ..Faults::default() }));
 }
 
 /// Waits until a coordinator that started again runs, and sees the cluster's records.

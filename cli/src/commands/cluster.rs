@@ -8,6 +8,7 @@ mod joining;
 mod link;
 mod list;
 mod making;
+mod recover;
 mod start;
 mod status;
 mod stop;
@@ -40,6 +41,8 @@ pub(crate) enum Command {
     Stop(stop::Arguments),
     /// Pull, mend or spoil the cable of a virtual machine
     Link(link::Arguments),
+    /// Go on with what one coordinator has, when too many others are lost
+    Recover(recover::Arguments),
     /// End a cluster's virtual machines and forget all about the cluster
     Destroy(destroy::Arguments),
 }
@@ -79,15 +82,17 @@ impl Command {
             Self::Stop(arguments) => arguments.name(),
             Self::Destroy(arguments) => arguments.name(),
             Self::Add(arguments) => arguments.name(),
-            Self::List | Self::Link(_) => None,
+            Self::List | Self::Link(_) | Self::Recover(_) => None,
         }
     }
 }
 
 pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write) -> Result<(), Failure> {
     let context = &context.meaning(command.name())?;
-    if let (Command::Create(_) | Command::Add(_) | Command::List | Command::Destroy(_), Some(machine)) =
-        (command, &context.machine)
+    if let (
+        Command::Create(_) | Command::Add(_) | Command::List | Command::Recover(_) | Command::Destroy(_),
+        Some(machine),
+    ) = (command, &context.machine)
     {
         return Err(NotOne(machine.clone()).into());
     }
@@ -96,6 +101,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
         Command::Add(arguments) => create::add(arguments, context, out).await,
         Command::Link(arguments) => link::run(arguments, context, out),
         Command::List => list::run(context, out).await,
+        Command::Recover(arguments) => recover::run(arguments, context, out).await,
         Command::Status(_) => status::run(context, out).await,
         Command::Start(named) => start::run(named, context, out),
         Command::Stop(arguments) => stop::run(arguments, context, out),

@@ -408,6 +408,15 @@ impl public_server::Public for Api {
         Ok(Response::new(ChangeMachineResponse {}))
     }
 
+    async fn recover_cluster(
+        &self,
+        request: Request<RecoverClusterRequest>,
+    ) -> Result<Response<RecoverClusterResponse>, Status> {
+        self.owners_call(if request.into_inner().proceed { "RecoverCluster" } else { "RecoverCluster?" })?;
+        let other = OtherMember { vpn_ip: Ipv4Addr::new(10, 118, 0, 2).into(), answers: false };
+        Ok(Response::new(RecoverClusterResponse { silent_ms: 34_000, others: vec![other] }))
+    }
+
     async fn issue_ticket(
         &self,
         request: Request<IssueTicketRequest>,

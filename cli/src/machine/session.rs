@@ -7,12 +7,13 @@ use std::time::Duration;
 use api::public_client::PublicClient;
 use api::wire::{
     ChangeMachineRequest, ConditionsRequest, GetStateRequest, GiveClusterKeyRequest, IssueTicketRequest,
-    KubeconfigRequest, ListMachinesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoveryRecordRequest,
-    RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+    KubeconfigRequest, ListMachinesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
+    RecoveryRecordRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest,
+    WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, KeyGiven, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineChange,
-    MachineStatus, Milestone, NewTicket, PublicState, Recovery, Service, Target, limits,
+    MachineStatus, Milestone, NewTicket, PublicState, Recovery, RecoveryPlan, Service, Target, limits,
 };
 use cluster::request::Offer;
 use model::{MachineId, NodeName, TicketId};
@@ -205,6 +206,12 @@ impl Session {
     pub(crate) async fn change_machine(&mut self, machine: MachineId, change: MachineChange) -> Result<(), CallError> {
         let request: ChangeMachineRequest = (machine, change).into();
         soon("ChangeMachine", self.client.change_machine(request)).await.map(drop)
+    }
+
+    /// Has the cluster go on with this coordinator alone, or only says what that would mean.
+    pub(crate) async fn recover_cluster(&mut self, proceed: bool) -> Result<RecoveryPlan, CallError> {
+        let request = RecoverClusterRequest { proceed };
+        soon("RecoverCluster", self.client.recover_cluster(request)).await.map(Into::into)
     }
 
     /// Issues a ticket whose key is ours.

@@ -88,6 +88,7 @@ pub const TABLE: &[Row] = &[
     owner("/cairn.v1.Public/WaitCondition", OWNED, "tells what the machine runs and holds a stream open"),
     owner("/cairn.v1.Public/ListMachines", MEMBER, "names every machine and where it is"),
     changing("/cairn.v1.Public/ChangeMachine", MEMBER, "gives roles and takes machines out"),
+    changing("/cairn.v1.Public/RecoverCluster", MEMBER, "takes all other coordinators out"),
     changing("/cairn.v1.Public/IssueTicket", MEMBER, "lets machines into the cluster"),
     owner("/cairn.v1.Public/ListTickets", MEMBER, "tells who may be let in"),
     changing("/cairn.v1.Public/RevokeTicket", MEMBER, "keeps machines out of the cluster"),
@@ -331,6 +332,7 @@ mod tests {
             "Kubeconfig",
             "Tunnel",
             "ChangeMachine",
+            "RecoverCluster",
             "IssueTicket",
             "RevokeTicket",
             "Redeem",
@@ -360,7 +362,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 27] = [
+        let expected: [(&str, Permission, &[MachineState]); 28] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -380,6 +382,7 @@ mod tests {
             ("Public/WaitCondition", Permission::Owner, &owned),
             ("Public/ListMachines", Permission::Owner, &[Running]),
             ("Public/ChangeMachine", Permission::Owner, &[Running]),
+            ("Public/RecoverCluster", Permission::Owner, &[Running]),
             ("Public/IssueTicket", Permission::Owner, &[Running]),
             ("Public/ListTickets", Permission::Owner, &[Running]),
             ("Public/RevokeTicket", Permission::Owner, &[Running]),

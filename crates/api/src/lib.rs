@@ -36,7 +36,9 @@ pub use log::{LogEntry, LogQuery};
 pub use malformed::{Malformed, Problem};
 pub use not_yet::{NOT_YET, not_yet};
 pub use open::{Claim, PublicState};
-pub use records::{EtcdMember, Listed, ListedMachine, ListedTicket, MachineChange, NewTicket};
+pub use records::{
+    EtcdMember, Listed, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan,
+};
 pub use service::{Exit, Service, ServiceState};
 pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
 use cluster::members::Members;
 use cluster::record::{Machine, Revoked, Standing, TicketRecord, UnixSeconds};
@@ -112,6 +113,39 @@ impl TryFrom<wire::ChangeMachineRequest> for (MachineId, MachineChange) {
         let change =
             MachineChange::ALL.into_iter().find(|change| wire::MachineChange::from(*change) == request.change());
         Ok((MachineId(fixed("machine_id", &request.machine_id)?), known("change", change)?))
+    }
+}
+
+/// What it would mean that a cluster goes on with one coordinator's copy of its records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveryPlan {
+    /// For how long its etcd has had no leader.
+    pub silent: Duration,
+    /// The coordinators that are taken out.
+    pub others: Vec<OtherMember>,
+}
+
+/// Another member of etcd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherMember {
+    /// Its machine's VPN address.
+    pub vpn_ip: Ipv4Addr,
+    /// Whether it answers the one that was asked.
+    pub answers: bool,
+}
+
+impl From<RecoveryPlan> for wire::RecoverClusterResponse {
+    fn from(RecoveryPlan { silent, others }: RecoveryPlan) -> Self {
+        let other = |OtherMember { vpn_ip, answers }| wire::OtherMember { vpn_ip: u32::from(vpn_ip), answers };
+        let silent_ms = u64::try_from(silent.as_millis()).unwrap_or(u64::MAX);
+        Self { silent_ms, others: others.into_iter().map(other).collect() }
+    }
+}
+
+impl From<wire::RecoverClusterResponse> for RecoveryPlan {
+    fn from(wire::RecoverClusterResponse { silent_ms, others }: wire::RecoverClusterResponse) -> Self {
+        let other = |wire::OtherMember { vpn_ip, answers }| OtherMember { vpn_ip: vpn_ip.into(), answers };
+        Self { silent: Duration::from_millis(silent_ms), others: others.into_iter().map(other).collect() }
     }
 }
 
@@ -422,6 +456,14 @@ mod tests {
         let lost = MachineChange::RemoveLost.asks(id);
         assert_eq!(lost, Asks::Remove(id, Leaving::Lost));
         assert_eq!(MachineChange::Node.asks(id), Asks::RemoveRole(id, AnyRole::Coordinator));
+    }
+
+    #[test]
+    fn what_a_recovery_would_mean_crosses_the_wire() {
+        let other = |n, answers| OtherMember { vpn_ip: Ipv4Addr::new(10, 118, 0, n), answers };
+        let plan =
+            RecoveryPlan { silent: Duration::from_millis(34_567), others: vec![other(2, false), other(3, true)] };
+        assert_eq!(RecoveryPlan::from(wire::RecoverClusterResponse::from(plan.clone())), plan);
     }
 
     #[test]

@@ -55,6 +55,7 @@ fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denie
         Asks::RevokeTicket(id) => tickets::revoke(ground, by, id),
         Asks::AddRole(id, role) => roles::add(ground, by, id, *role),
         Asks::RemoveRole(id, role) => roles::remove(ground, by, id, *role),
+        Asks::Recover(id) => roles::recover(ground, by, id),
         Asks::Drain(id) => machines::drain(ground, by, id),
         Asks::Remove(id, leaving) => machines::remove(ground, by, id, *leaving),
         Asks::RotateKey(id) => machines::rotate_key(ground, by, id),

@@ -87,6 +87,8 @@ pub enum Asks {
     RemoveRole(MachineId, AnyRole),
     /// That a machine is to leave.
     Drain(MachineId),
+    /// That the cluster goes on with this coordinator alone, whose copy of etcd is all that is left of it.
+    Recover(MachineId),
     /// That a machine is of the cluster no longer.
     Remove(MachineId, Leaving),
     /// That a machine's disk is closed with the next cluster key.

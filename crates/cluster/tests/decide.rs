@@ -4,6 +4,7 @@ use cluster::denied::Denied;
 use cluster::epochs::{self, Due};
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
+use cluster::peers::News;
 use cluster::record::{ColdStartEpochs, Generations, Release, Standing, UnixSeconds};
 use cluster::redeem::Body;
 use cluster::request::{Asks, Creation, Leaving, Offer, Request};
@@ -467,6 +468,33 @@ fn coordinators_come_and_go_without_losing_quorum() {
     assert_eq!(scene.refuses(Asks::AddRole(id(9), AnyRole::Coordinator)), Denied::CoordinatorsExhausted);
     scene.asks(Asks::RemoveRole(id(1), AnyRole::Coordinator));
     assert_eq!(scene.refuses(Asks::AddRole(id(1), AnyRole::Coordinator)), Denied::StillLeaving);
+}
+
+/// Proves: K6
+#[test]
+fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number() {
+    let mut scene = Scene::new();
+    for n in 2..=4 {
+        scene.join(n);
+    }
+    for n in 2..=3 {
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+        scene.members.voters.insert(id(n), Voter::Silent);
+    }
+    scene.asks(Asks::AddRole(id(2), AnyRole::Kubernetes(KubernetesRole::ControlPlane)));
+    assert_eq!(scene.refuses(Asks::Recover(id(4))), Denied::NoCoordinator);
+    assert_eq!(scene.refuses(Asks::Recover(id(9))), Denied::UnknownMachine);
+    let stranger = Request::Owner { by: owner(2).key, asks: Asks::Recover(id(3)) };
+    assert_eq!(scene.no(&stranger), Denied::UnknownOwner);
+    let before = scene.state().peer_version();
+    assert_eq!(scene.asks(Asks::Recover(id(3))), Granted::Done);
+    let state = scene.state();
+    assert_eq!(state.coordinators(), [id(3)].into());
+    assert!(state.machines().all(|(_, machine)| machine.standing == Standing::Member), "nobody is removed");
+    assert!(state.machine(&id(2)).is_some_and(|second| !second.kubernetes.contains(&KubernetesRole::ControlPlane)));
+    assert_eq!(state.peer_version().recoveries, before.recoveries + 1);
+    // Whoever knows the cluster as of before is told all anew; an etcd of before knows less than they do.
+    assert!(matches!(state.news(Some(before)), News::Whole { .. }));
 }
 
 #[test]

@@ -15,9 +15,10 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
     let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
     let authority = authority_path(AuthorityKind::Etcd);
     let peer_url = etcd_peer_url(vpn);
+    let recovers = (plan.etcd == EtcdCluster::Recovered).then(|| "--force-new-cluster=true".to_owned());
     ServiceSpec {
         name: NAME,
-        argv: vec![
+        argv: [
             plan.program("etcd"),
             format!("--name={node}"),
             "--data-dir=/data/etcd".to_owned(),
@@ -47,7 +48,10 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             "--auto-compaction-mode=periodic".to_owned(),
             format!("--auto-compaction-retention={HISTORY}"),
             "--log-outputs=stderr".to_owned(),
-        ],
+        ]
+        .into_iter()
+        .chain(recovers)
+        .collect(),
         environment: Vec::new(),
         files: [paths(&[server, peer], &[AuthorityKind::Etcd]), vec!["/data/etcd".to_owned()]].concat(),
         probe: Probe::HttpsGet {
@@ -112,6 +116,6 @@ fn members(plan: &Plan) -> String {
 const fn state(plan: &Plan) -> &'static str {
     match plan.etcd {
         EtcdCluster::New => "new",
-        EtcdCluster::Existing => "existing",
+        EtcdCluster::Existing | EtcdCluster::Recovered => "existing",
     }
 }

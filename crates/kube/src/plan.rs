@@ -33,13 +33,15 @@ pub const DIRECTORIES: &[Directory] = &[
     Directory { path: "/data/var/log/pods", mode: 0o755 },
 ];
 
-/// The cluster that a new etcd finds; read only while it has no data.
+/// What etcd begins with. But for the last it is read only while etcd has no data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtcdCluster {
     /// None: the coordinators of the plan found one together.
     New,
     /// One that has added this member already; the coordinators of the plan are its members.
     Existing,
+    /// Its own data, which is all that is left of it: whoever else was a member is taken out, at each start.
+    Recovered,
 }
 
 /// Whether etcd knows its users, and asks who calls.

@@ -239,6 +239,10 @@ fn nobody_but_pid_1_reaches_an_etcd_that_does_not_ask_who_calls() {
     }
 }
 
+/// etcd's word for it (server/etcdmain/config.go).
+const FORCES: &str = "--force-new-cluster=true";
+
+/// Proves: K6
 #[test]
 fn a_member_of_etcd_knows_the_others_and_whether_the_cluster_is_there() {
     let plan = Plan { etcd: EtcdCluster::Existing, others: vec![other()], ..plan() };
@@ -247,6 +251,10 @@ fn a_member_of_etcd_knows_the_others_and_whether_the_cluster_is_there() {
     assert!(argv.iter().any(|argument| argument == members), "{argv:?}");
     assert!(argv.iter().any(|argument| argument == "--initial-cluster-state=existing"), "{argv:?}");
     assert_eq!(plan.kubernetes_api().to_string(), "10.118.0.1:6443");
+    // It takes all other members out, whenever it starts: never but in a recovery.
+    let forces = |etcd| services(&Plan { etcd, ..plan.clone() }).swap_remove(0).argv.contains(&FORCES.to_owned());
+    let begins = [EtcdCluster::New, EtcdCluster::Existing, EtcdCluster::Recovered];
+    assert_eq!(begins.map(forces), [false, false, true]);
     let node = Plan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), ..plan };
     assert_eq!((node.coordinators(), node.kubernetes_api().to_string()), (vec![other()], "127.0.0.1:6443".to_owned()));
 }

@@ -1,6 +1,7 @@
 //! Keeps this coordinator's copy of the records: reads everything, then takes what a watch tells. Whatever is lost ends it,
 //! and the supervisor begins it again, after a pause that grows.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
-use super::{NotGranted, Records, members};
+use super::members::Superseded;
+use super::{NotGranted, Records, members, recovery};
 use crate::enrolment::MakeError;
 use crate::runtime::clock;
 
@@ -45,6 +47,12 @@ pub(crate) enum Lost {
     /// The first machine cannot write what it created, or this one what it is.
     #[error("write this machine's record")]
     Write(#[source] NotGranted),
+    /// The cluster went on without this etcd.
+    #[error(transparent)]
+    Superseded(#[from] Superseded),
+    /// The cluster is to be recovered, and is not yet.
+    #[error(transparent)]
+    Recovery(#[from] recovery::Error),
     /// etcd's members cannot be looked at.
     #[error(transparent)]
     Members(#[from] members::Lost),
@@ -64,18 +72,33 @@ impl Drop for Fresh<'_> {
 
 /// Reads, then follows what is changed, and tends what is this coordinator's to tend, until either fails.
 pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
+    if records.seen.borrow().superseded {
+        return Err(Superseded.into());
+    }
     members::votes(&records.link).await.map_err(Lost::Read)?;
     let view = read(records).await?;
     let (revision, empty) = (view.revision(), view.state().version().is_none());
+    let mut links = BTreeMap::new();
+    let answers = members::answers(records, &mut links).await.map_err(Lost::Read)?;
+    if recovery::is_superseded(&answers, &links, view.state().peer_version().recoveries).await {
+        records.supersede();
+        return Err(Superseded.into());
+    }
     let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
-    records.shows(|seen| (seen.view, seen.lost) = (Some(view), None))?;
+    // While the cluster is being recovered its etcd is not here to stay.
+    let lost = recovery::noted().map(|_| clock::unix_millis());
+    records.shows(|seen| (seen.view, seen.lost) = (Some(view), lost))?;
     let _fresh = Fresh(records);
     tracing::info!(revision, "the cluster's records are read");
     // Beside each other: what is written here is seen by the watch.
     let Err(lost) = tokio::select! {
         lost = follow(records, told) => lost,
         lost = tend(records, empty) => lost,
-        lost = async { members::tend(records).await.map_err(Lost::Members) } => lost,
+        lost = async {
+            // Members follow the records as they are behind it.
+            recovery::finish(records).await?;
+            members::tend(records).await.map_err(Lost::Members)
+        } => lost,
     };
     Err(lost)
 }

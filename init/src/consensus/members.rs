@@ -13,10 +13,11 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::link::{Link, NoAnswer};
+use super::recovery::is_superseded;
 use super::{Records, Unread};
 
 /// A member that says nothing for so long is silent.
-const SILENT: Duration = Duration::from_secs(2);
+pub(super) const SILENT: Duration = Duration::from_secs(2);
 /// Between two looks while members are not yet those that they should be: etcd takes such changes in about a second.
 const UNSETTLED: Duration = Duration::from_millis(500);
 /// Otherwise: as long as etcd's own health interval.
@@ -31,7 +32,15 @@ pub(crate) enum Lost {
     /// There is nothing to compare them with.
     #[error(transparent)]
     Unread(#[from] Unread),
+    /// The cluster went on without this etcd.
+    #[error(transparent)]
+    Superseded(#[from] Superseded),
 }
+
+/// The cluster was recovered, and this machine's etcd was not what it went on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the cluster was recovered without this machine's etcd")]
+pub(crate) struct Superseded;
 
 /// What the records say of members.
 struct Recorded {
@@ -71,13 +80,34 @@ pub(super) async fn tend(records: &Records) -> Result<Infallible, Lost> {
     }
 }
 
-/// One look, and one change where one is due.
-async fn look(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result<Members, Lost> {
+/// What members say of themselves.
+pub(super) struct Answers {
+    pub(super) own: Health,
+    /// As this machine's etcd has them.
+    pub(super) listed: Vec<Member>,
+    /// Those of the others that answer in time.
+    pub(super) others: Vec<(Ipv4Addr, Health)>,
+}
+
+/// Asks this machine's etcd who its members are, and all of them how they are.
+pub(super) async fn answers(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result<Answers, NoAnswer> {
     let own = records.link.health().await?;
     let listed = records.link.members().await?;
     links.retain(|vpn_ip, _| listed.iter().any(|member| member.vpn_ip == *vpn_ip));
-    let others = listed.iter().filter(|member| member.id != own.id);
-    let others = healths(records, links, others).await;
+    let others = healths(records, links, listed.iter().filter(|member| member.id != own.id)).await;
+    Ok(Answers { own, listed, others })
+}
+
+/// One look, and one change where one is due.
+async fn look(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result<Members, Lost> {
+    let answers = answers(records, links).await?;
+    let recoveries = records.read(|view, _| view.state().peer_version().recoveries)?;
+    if is_superseded(&answers, links, recoveries).await {
+        records.supersede();
+        return Err(Superseded.into());
+    }
+    let Answers { own, listed, others } = answers;
+    let others: Vec<_> = others.into_iter().map(|(_, health)| health).collect();
     let recorded = recorded(records)?;
     let members = seen(&listed, &own, &others, &recorded.machines);
     records.seen.send_if_modified(|seen| {
@@ -103,12 +133,13 @@ async fn healths<'a>(
     records: &Records,
     links: &mut BTreeMap<Ipv4Addr, Link>,
     others: impl Iterator<Item = &'a Member>,
-) -> Vec<Health> {
+) -> Vec<(Ipv4Addr, Health)> {
     let mut asked = JoinSet::new();
     for Member { vpn_ip, .. } in others {
         let address = SocketAddrV4::new(*vpn_ip, ETCD_CLIENT_PORT);
         let link = links.entry(*vpn_ip).or_insert_with(|| Link::to(address, records.tls.clone())).clone();
-        asked.spawn(async move { timeout(SILENT, link.health()).await.ok()?.ok() });
+        let vpn_ip = *vpn_ip;
+        asked.spawn(async move { Some((vpn_ip, timeout(SILENT, link.health()).await.ok()?.ok()?)) });
     }
     asked.join_all().await.into_iter().flatten().collect()
 }

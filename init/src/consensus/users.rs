@@ -14,6 +14,7 @@ use etcd::wire::etcdserverpb::{
 use kube::{ETCD_USERS, EtcdRights, EtcdUsers};
 
 use super::link::{Link, NoAnswer, in_time};
+use super::recovery::NOTE;
 use crate::runtime::{durable, tasks};
 
 /// The role that may do everything; etcd has the name fixed, and the role by itself.
@@ -44,9 +45,9 @@ pub(super) async fn made() -> Result<(), Error> {
     tasks::blocking(note).await.map_err(Error::Note)
 }
 
-/// Erases what etcd has here, and the note with it.
+/// Erases what etcd has here, and all notes with it.
 pub(super) async fn erase() -> io::Result<()> {
-    tasks::blocking(|| [ETCD, MADE].into_iter().try_for_each(|path| durable::remove(Path::new(path)))).await
+    tasks::blocking(|| [ETCD, MADE, NOTE].into_iter().try_for_each(|path| durable::remove(Path::new(path)))).await
 }
 
 /// Makes them, whatever of it was done before, and notes it.

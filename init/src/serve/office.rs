@@ -4,6 +4,7 @@
 //! ```text
 //!   hears: coordinator ─► keys handed over ─► kept on DATA ─► etcd, records, VPN API run ─► shows itself as one
 //!   hears: node ────────► shows itself as a node ─► none of it runs ─► etcd's data and the keys are erased
+//!   owner: recover ─────► all of it runs anew, with an etcd that takes the others out ─► recovered ─► and anew, as always
 //! ```
 //! Each step may be cut: the next start finds a coordinator or a node, and goes on from there.
 
@@ -89,8 +90,18 @@ struct Shared {
     asker: Asker,
     /// As whom the machine is to show itself.
     shows: watch::Sender<Arc<Identity>>,
-    /// The services that run because the office is held.
-    held: Mutex<Option<Vec<Name>>>,
+    held: Mutex<Option<Held>>,
+}
+
+/// With what the office is held.
+#[derive(Debug, Clone)]
+struct Held {
+    /// The services that run for it.
+    services: Vec<Name>,
+    authorities: Arc<Authorities>,
+    assignment: Assignment,
+    /// With what its etcd was started.
+    etcd: EtcdCluster,
 }
 
 impl Office {
@@ -125,22 +136,32 @@ impl Office {
     pub(super) async fn begin(&self) -> Result<(), Error> {
         let Member { authorities, assignment, joined, .. } = &self.0.member;
         let Some(authorities) = authorities else { return Ok(()) };
-        // Only while etcd has no data it matters how it begins; and then the machine is the cluster's first.
-        let etcd = if *joined { EtcdCluster::Existing } else { EtcdCluster::New };
+        let etcd = match (consensus::recovers(), *joined) {
+            (Some(_), _) => EtcdCluster::Recovered,
+            (None, true) => EtcdCluster::Existing,
+            // It matters only while etcd has no data; and then the machine is the cluster's first.
+            (None, false) => EtcdCluster::New,
+        };
         self.enter(authorities.clone(), assignment.clone(), etcd, Vec::new()).await
     }
 
-    /// Follows what is heard of the machine's role; a task for good.
+    /// Follows what is heard of the machine's role, and what the owner has noted; a task for good.
     pub(super) async fn follow(self) -> Infallible {
         let mut role = self.0.asker.role.subscribe();
         loop {
             let heard = *role.borrow_and_update();
-            let held = lock::even_if_poisoned(&self.0.held).is_some();
+            let held = self.held();
             let done = match (heard, held) {
-                (Some(ClusterRole::Coordinator), false) => self.take_up().await,
-                (Some(ClusterRole::Node), true) => self.lay_down().await,
-                (Some(ClusterRole::Coordinator), true) | (Some(ClusterRole::Node), false) | (None, _) => {
-                    let _we_hold_the_sender = role.changed().await;
+                (_, Some(held)) if held.etcd == EtcdCluster::Recovered || consensus::recovers().is_some() => {
+                    self.recover(held).await
+                }
+                (Some(ClusterRole::Coordinator), None) => self.take_up().await,
+                (Some(ClusterRole::Node), Some(_)) => self.lay_down().await,
+                (Some(ClusterRole::Coordinator), Some(_)) | (Some(ClusterRole::Node), None) | (None, _) => {
+                    tokio::select! {
+                        _we_hold_the_sender = role.changed() => {}
+                        () = self.0.context.recovers.notified() => {}
+                    }
                     continue;
                 }
             };
@@ -163,6 +184,37 @@ impl Office {
         self.enter(authorities, assignment, EtcdCluster::Existing, others).await?;
         tracing::info!("this machine is a coordinator");
         Ok(())
+    }
+
+    /// Has the cluster go on with what this machine's etcd has.
+    async fn recover(&self, held: Held) -> Result<(), Error> {
+        let Held { authorities, assignment, etcd, .. } = held;
+        if etcd != EtcdCluster::Recovered {
+            self.stop().await?;
+            self.enter(authorities.clone(), assignment.clone(), EtcdCluster::Recovered, Vec::new()).await?;
+        }
+        let records = self.0.context.coordinating().borrow().clone();
+        if let Some(records) = records {
+            records.recovered().await;
+        }
+        self.stop().await?;
+        self.enter(authorities, assignment, EtcdCluster::Existing, Vec::new()).await
+    }
+
+    /// Stops what runs for it. What was stopped in an earlier try is none of the tree's any more.
+    async fn stop(&self) -> Result<(), Error> {
+        let names = self.held().map(|held| held.services).unwrap_or_default();
+        if !names.is_empty() {
+            self.0.services.give_up(names).await?;
+            if let Some(held) = &mut *lock::even_if_poisoned(&self.0.held) {
+                held.services.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> Option<Held> {
+        lock::even_if_poisoned(&self.0.held).clone()
     }
 
     /// Runs what a coordinator runs, and shows the machine as one.
@@ -191,7 +243,8 @@ impl Office {
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
         let names = units.iter().map(|unit| unit.spec.name.clone()).collect();
         services.take(units).await?;
-        *lock::even_if_poisoned(held) = Some(names);
+        let holds = Held { services: names, authorities, assignment: assignment.clone(), etcd };
+        *lock::even_if_poisoned(held) = Some(holds);
         context.coordinate(Some(records));
         context.exchange.opens(&member.shares);
         board.facts().update(|now| now.assignment = Some(assignment));
@@ -200,17 +253,12 @@ impl Office {
     }
 
     async fn lay_down(&self) -> Result<(), Error> {
-        let Shared { board, services, context, member, shows, held, .. } = &*self.0;
+        let Shared { board, context, member, shows, held, .. } = &*self.0;
         let node = member.assignment.clone().with_role(ClusterRole::Node)?;
         context.coordinate(None);
         context.exchange.over();
         shows.send_replace(member.identity.clone());
-        // What was stopped in an earlier try is none of the tree's any more.
-        let names = lock::even_if_poisoned(held).clone().unwrap_or_default();
-        if !names.is_empty() {
-            services.give_up(names).await?;
-            *lock::even_if_poisoned(held) = Some(Vec::new());
-        }
+        self.stop().await?;
         member.shares.erase().await?;
         enrolment::lay_down().await?;
         consensus::erase_etcd().await.map_err(Error::Erase)?;

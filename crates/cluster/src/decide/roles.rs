@@ -81,6 +81,23 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role:
     Ok(draft.grants(Granted::Done))
 }
 
+/// The others are nodes from now on, however they are: an etcd that one of them still runs is none of the cluster's any more.
+pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
+    if !ground.belonging(id)?.coordinates() {
+        return Err(Denied::NoCoordinator);
+    }
+    let mut draft = ground.change("cluster recovered", id, Some(by));
+    for other in coordinators(ground).filter(|other| other.id() != *id) {
+        let mut other = other.clone();
+        other.role = ClusterRole::Node;
+        other.kubernetes.remove(&KubernetesRole::ControlPlane);
+        draft.machine(&other);
+    }
+    let recoveries = ground.cluster.recoveries + 1;
+    draft.put(Key::Cluster, Cluster { recoveries, ..ground.cluster.clone() }.encode());
+    Ok(draft.grants(Granted::Done))
+}
+
 /// Whether the cluster can do without this one as a coordinator.
 pub(super) fn may_go(ground: &Ground<'_>, machine: &Machine) -> Result<(), Denied> {
     let id = machine.id();

@@ -46,6 +46,8 @@ pub(crate) struct Context {
     pub(crate) children: Children,
     /// Told once, at the owner's first authenticated call: first contact is over.
     pub(crate) claimed: Notify,
+    /// Told when the owner has noted that the cluster is to be recovered with this machine.
+    pub(crate) recovers: Notify,
     trees: Mutex<Vec<Services>>,
     claim: Mutex<Claimable>,
     kubernetes: OnceLock<KubernetesAccess>,
@@ -75,6 +77,7 @@ impl Context {
             shown,
             children: children.clone(),
             claimed: Notify::new(),
+            recovers: Notify::new(),
             trees: Mutex::default(),
             claim: Mutex::new(Claimable::NotYet),
             kubernetes: OnceLock::new(),

@@ -196,6 +196,20 @@ impl api::public_server::Public for Public {
         Ok(Response::new(wire::ChangeMachineResponse {}))
     }
 
+    async fn recover_cluster(
+        &self,
+        request: Request<wire::RecoverClusterRequest>,
+    ) -> Result<Response<wire::RecoverClusterResponse>, Status> {
+        let by = records::owner(&request)?;
+        let (records, proceed) = (self.0.records()?, request.into_inner().proceed);
+        let plan = records.recovery_plan().await?;
+        if proceed {
+            records.note_recovery(by).await?;
+            self.0.recovers.notify_one();
+        }
+        Ok(Response::new(plan.into()))
+    }
+
     async fn issue_ticket(
         &self,
         request: Request<wire::IssueTicketRequest>,

@@ -10,7 +10,7 @@ use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT, TicketId};
 use pki::client_auth::Who;
 use tonic::{Request, Status};
 
-use crate::consensus::{NotGranted, Records, Unread};
+use crate::consensus::{NotGranted, NotRecoverable, Records, Unread};
 use crate::runtime::clock;
 
 /// Rows of a piece: far below what an answer may have.
@@ -43,6 +43,19 @@ impl From<NotGranted> for Status {
             NotGranted::Unread(_) | NotGranted::OthersFirst => api::not_yet(text),
             NotGranted::Busy => Self::resource_exhausted(text),
             NotGranted::Unanswered(_) => Self::unknown(text),
+        }
+    }
+}
+
+impl From<NotRecoverable> for Status {
+    fn from(error: NotRecoverable) -> Self {
+        let text = error.to_string();
+        match error {
+            NotRecoverable::Silent(_) => api::not_yet(text),
+            NotRecoverable::Learner | NotRecoverable::Leader | NotRecoverable::OthersLead(_) => {
+                Self::failed_precondition(text)
+            }
+            NotRecoverable::Note(_) => Self::internal(text),
         }
     }
 }
