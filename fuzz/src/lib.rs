@@ -20,7 +20,7 @@ use keys::pair::{self, File, SLOT_BYTES, Slot};
 use keys::purpose::Purpose;
 use keys::ticket::Ticket;
 use model::{BootClass, MachineId, MachinePubKey, NodeName, Secret};
-use qemu::network::{Decoder, Frame, Runt, TooLong, control};
+use qemu::network::{Decoder, Frame, Heard, Runt, Stage, TooLong, control, hear_socks};
 
 /// A parser of foreign bytes.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +96,11 @@ pub const TARGETS: &[Target] = &[
         name: "control_question",
         run: control_question,
         because: "any program of the same user can ask a cluster's network",
+    },
+    Target {
+        name: "socks",
+        run: socks,
+        because: "any program of the same host can ask the proxy into a virtual network",
     },
     Target { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
     Target { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
@@ -383,6 +388,20 @@ pub fn dns_query(bytes: &[u8]) -> Outcome {
         assert_eq!(qemu::network::answer_name(&answer, |_| None), None, "an answer is answered");
     }
     if known { Outcome::Accepted } else { Outcome::Refused }
+}
+
+/// What a program says to the proxy: what is heard is the same with more behind it, and was not heard before it was whole.
+pub fn socks(bytes: &[u8]) -> Outcome {
+    let mut accepted = Outcome::Refused;
+    for stage in [Stage::Methods, Stage::Request] {
+        let heard = hear_socks(stage, bytes);
+        if let Heard::Methods(length, _) | Heard::Connect(length, ..) = heard {
+            accepted = Outcome::Accepted;
+            assert_eq!(hear_socks(stage, &bytes[..length]), heard, "what follows changes it");
+            assert_eq!(hear_socks(stage, &bytes[..length - 1]), Heard::Part, "it was heard too early");
+        }
+    }
+    accepted
 }
 
 /// The frames of a stream that arrives in such pieces.

@@ -3,7 +3,7 @@
 //! ```text
 //!   guest ─ virtio-net ─ QEMU ══ unix stream ══ shell ── frames ── wiring (pure) ┬─ switch   where a frame goes
 //!                                                │                               ├─ fault    what a cable does to it
-//!   client ─ loopback ─ TCP ═════════════════════╡                               ├─ counters what became of it
+//!   client ─ loopback ─ TCP (SOCKS, or straight) ╡                               ├─ counters what became of it
 //!                                                │                               ├─ host ─ scan, leases
 //!                                                └── pcap: captures              └─ gateway ─ leases, names, masquerade
 //! ```
@@ -34,8 +34,10 @@ mod names;
 mod pcap;
 #[cfg(test)]
 mod peer;
+mod proxy;
 mod scan;
 mod shell;
+mod socks;
 mod switch;
 mod wire;
 mod wiring;
@@ -49,6 +51,7 @@ pub use leases::Held;
 pub use names::answer as answer_name;
 pub use pcap::Direction;
 pub use scan::{Answer, Question, Report};
+pub use socks::{Destination, Heard, Stage, hear as hear_socks};
 
 use scan::Scan;
 use shell::Running;
@@ -306,6 +309,15 @@ impl Gateway {
     pub fn forward(&self, host: u16, target: Target, port: u16) -> io::Result<SocketAddrV4> {
         let gateway = self.0.port;
         self.0.network.ask(move |shell| shell.forwards.add(host, gateway, target, port))
+    }
+
+    /// Lets programs of the host say in SOCKS5 where in the network they want to go. The address that it listens on.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn proxy(&self) -> io::Result<SocketAddrV4> {
+        let gateway = self.0.port;
+        self.0.network.ask(move |shell| shell.forwards.add_proxy(gateway))
     }
 }
 

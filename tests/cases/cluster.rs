@@ -5,6 +5,8 @@
 //! only one of its kind.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use crate::{Case, Context, Need, Owner, web_pod};
 use anyhow::{Context as _, ensure};
@@ -121,6 +123,18 @@ fn several(t: &Context) -> anyhow::Result<()> {
     ensure!(tickets["tickets"][0]["state"] == "used up", "it admits nobody any more: {tickets:#}");
     let unnamed = cluster.owner.run(&["machine", "status"]).err().context("one of three machines was meant")?;
     ensure!(unnamed.text.contains("has several machines (m1, m2, m3) and none was named"), "{unnamed}");
+
+    // A program of this host reaches a machine by its name, whatever its address there is.
+    let proxy = cluster.ask(&["cluster", "proxy"])?;
+    let proxy = proxy["url"].as_str().and_then(|url| url.strip_prefix("socks5h://")).context("a proxy has a URL")?;
+    let mut program = TcpStream::connect(proxy)?;
+    program.set_read_timeout(Some(t.within(5).left().unwrap_or_default()))?;
+    let [high, low] = model::PUBLIC_API_PORT.to_be_bytes();
+    program.write_all(&[5, 1, 0, 5, 1, 0, 3, 2, b'm', b'2', high, low])?;
+    let mut answered = [0; 12];
+    program.read_exact(&mut answered)?;
+    ensure!(answered[..4] == [5, 0, 5, 0], "m2 is not reached: {answered:?}");
+    drop(program);
 
     cluster.run(&["cluster", "link", "m2", "--down"])?;
     ensure!(states()? == ["Running", "no answer", "Running"]);

@@ -8,6 +8,7 @@ mod joining;
 mod link;
 mod list;
 mod making;
+mod proxy;
 mod recover;
 mod start;
 mod status;
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Stop(stop::Arguments),
     /// Pull, mend or spoil the cable of a virtual machine
     Link(link::Arguments),
+    /// Lead programs of this host into a cluster's virtual network
+    Proxy(Named),
     /// Go on with what one coordinator has, when too many others are lost
     Recover(recover::Arguments),
     /// End a cluster's virtual machines and forget all about the cluster
@@ -78,7 +81,7 @@ impl Command {
     fn name(&self) -> Option<&ClusterName> {
         match self {
             Self::Create(arguments) => arguments.name(),
-            Self::Status(named) | Self::Start(named) => named.name.as_ref(),
+            Self::Status(named) | Self::Start(named) | Self::Proxy(named) => named.name.as_ref(),
             Self::Stop(arguments) => arguments.name(),
             Self::Destroy(arguments) => arguments.name(),
             Self::Add(arguments) => arguments.name(),
@@ -101,6 +104,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
         Command::Add(arguments) => create::add(arguments, context, out).await,
         Command::Link(arguments) => link::run(arguments, context, out),
         Command::List => list::run(context, out).await,
+        Command::Proxy(_) => proxy::run(context, out),
         Command::Recover(arguments) => recover::run(arguments, context, out).await,
         Command::Status(_) => status::run(context, out).await,
         Command::Start(named) => start::run(named, context, out),

@@ -55,6 +55,8 @@ pub enum Question {
         /// The file.
         file: Option<PathBuf>,
     },
+    /// Let programs of the host say in SOCKS5 where in the network they want to go; it is no error that they may.
+    Proxy {},
     /// Tell of all machines.
     Status {},
 }
@@ -81,6 +83,11 @@ pub struct Attach {
 pub enum Answer {
     /// It is attached.
     Attached(Attached),
+    /// Programs may.
+    Proxy {
+        /// Where it listens on the host's loopback.
+        address: SocketAddrV4,
+    },
     /// It is as was asked for.
     Done {},
     /// All machines, by number.
@@ -219,6 +226,7 @@ mod tests {
             Question::Attach(attach),
             Question::SetFaults { name: "m2".into(), direction: Some(Direction::Sent), faults },
             Question::Capture { name: "m2".into(), file: None },
+            Question::Proxy {},
             Question::Status {},
         ] {
             assert_eq!(question(&line(&said).unwrap()).unwrap(), said);
@@ -236,6 +244,7 @@ mod tests {
         };
         for said in [
             Answer::Attached(Attached { socket: "/s/m1.cable".into(), forward }),
+            Answer::Proxy { address: forward },
             Answer::Done {},
             Answer::Status { seed: u64::MAX, machines: vec![machine] },
             Answer::Refused { why: "no".into() },

@@ -11,6 +11,7 @@ use rustix::event::PollFlags;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::gateway::{Connection, Gateway, Incoming, Target};
+use super::proxy::{Caller, Progress};
 use super::switch::Port;
 use super::wiring::Wiring;
 
@@ -21,6 +22,8 @@ const CONNECTIONS: usize = 256;
 #[derive(Default)]
 pub(super) struct Forwards {
     doors: Vec<Door>,
+    /// Of the proxy.
+    callers: Vec<Caller>,
     streams: Vec<Stream>,
 }
 
@@ -28,8 +31,15 @@ pub(super) struct Forwards {
 struct Door {
     listener: TcpListener,
     gateway: Port,
-    target: Target,
-    port: u16,
+    leads: Leads,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Leads {
+    /// To this port.
+    To(Target, u16),
+    /// To where somebody says.
+    Anywhere,
 }
 
 struct Stream {
@@ -55,6 +65,7 @@ enum Half {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Source {
     Door(usize),
+    Caller(usize),
     Stream(usize),
 }
 
@@ -73,38 +84,62 @@ enum Carried {
 impl Forwards {
     /// Listens on the loopback. Port 0 is any that is free.
     pub(super) fn add(&mut self, host: u16, gateway: Port, target: Target, port: u16) -> io::Result<SocketAddrV4> {
+        self.listen(host, gateway, Leads::To(target, port))
+    }
+
+    /// Listens for programs that say in SOCKS where they want to go.
+    pub(super) fn add_proxy(&mut self, gateway: Port) -> io::Result<SocketAddrV4> {
+        self.listen(0, gateway, Leads::Anywhere)
+    }
+
+    fn listen(&mut self, host: u16, gateway: Port, leads: Leads) -> io::Result<SocketAddrV4> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, host))?;
         listener.set_nonblocking(true)?;
         let SocketAddr::V4(address) = listener.local_addr()? else { return Err(ErrorKind::AddrNotAvailable.into()) };
-        self.doors.push(Door { listener, gateway, target, port });
+        self.doors.push(Door { listener, gateway, leads });
         Ok(address)
     }
 
     /// The sockets to wait for, and what for. One that has nothing to say is not among them: poll(2) would tell of its end
     /// again and again.
     pub(super) fn waits(&self, gateway: &Gateway) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
-        let is_full = self.streams.len() >= CONNECTIONS;
+        let is_full = self.streams.len() + self.callers.len() >= CONNECTIONS;
         let doors = self.doors.iter().enumerate().filter(|_| !is_full);
         let doors = doors.map(|(index, door)| (Source::Door(index), door.listener.as_fd(), PollFlags::IN));
         let streams = self.streams.iter().enumerate().filter_map(|(index, stream)| {
             let flags = stream.waits(gateway);
             (!flags.is_empty()).then_some((Source::Stream(index), stream.socket.as_fd(), flags))
         });
-        doors.chain(streams).collect()
+        let callers = self.callers.iter().enumerate().filter(|(_, caller)| caller.speaks());
+        let callers = callers.map(|(index, caller)| (Source::Caller(index), caller.socket.as_fd(), PollFlags::IN));
+        doors.chain(callers).chain(streams).collect()
+    }
+
+    /// When the next caller has been silent for too long.
+    pub(super) fn next_end(&self) -> Option<Duration> {
+        self.callers.iter().filter_map(Caller::until).min()
     }
 
     /// Takes note that one of them is ready.
-    pub(super) fn ready(&mut self, source: Source, wiring: &mut Wiring) {
+    pub(super) fn ready(&mut self, source: Source, wiring: &mut Wiring, now: Duration) {
         match source {
             Source::Stream(index) => self.streams[index].ready(),
+            Source::Caller(index) => {
+                if let Progress::Over = self.callers[index].ready(wiring) {
+                    self.callers[index].end();
+                }
+            }
             Source::Door(index) => {
                 let door = &self.doors[index];
                 if let Ok((socket, _)) = door.listener.accept()
                     && socket.set_nonblocking(true).is_ok()
                 {
-                    match wiring.open(door.gateway, door.target, door.port) {
-                        None => refuse(&socket),
-                        Some(connection) => self.streams.push(Stream::new(socket, connection)),
+                    match door.leads {
+                        Leads::Anywhere => self.callers.push(Caller::new(socket, door.gateway, now)),
+                        Leads::To(target, port) => match wiring.open(door.gateway, target, port) {
+                            None => refuse(&socket),
+                            Some(connection) => self.streams.push(Stream::new(socket, connection)),
+                        },
                     }
                 }
             }
@@ -112,8 +147,8 @@ impl Forwards {
     }
 
     /// Moves every byte that can move; whether one did, or a stream ended.
-    pub(super) fn carry(&mut self, gateway: &mut Gateway) -> bool {
-        let mut some = false;
+    pub(super) fn carry(&mut self, gateway: &mut Gateway, now: Duration) -> bool {
+        let mut some = self.connect(gateway, now);
         self.streams.retain_mut(|stream| {
             let carried = stream.carry(gateway);
             some |= !matches!(carried, Carried::Some(false));
@@ -129,6 +164,19 @@ impl Forwards {
             false
         });
         some
+    }
+
+    /// Has callers that are connected be streams, and leaves those that get nowhere; whether there were any.
+    fn connect(&mut self, gateway: &mut Gateway, now: Duration) -> bool {
+        let before = self.callers.len();
+        for mut caller in std::mem::take(&mut self.callers) {
+            match caller.look(gateway) {
+                Progress::Waits if caller.until().is_none_or(|until| now < until) => self.callers.push(caller),
+                Progress::Waits | Progress::Over => {}
+                Progress::Connected(connection) => self.streams.push(Stream::new(caller.socket, connection)),
+            }
+        }
+        self.callers.len() < before
     }
 }
 
@@ -227,4 +275,23 @@ fn waits(error: io::Error) -> io::Result<Half> {
 fn refuse(socket: &TcpStream) {
     // Without it, it sees an end.
     let _reset = set_socket_linger(socket, Some(Duration::ZERO));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Places are few: who says nothing gives its own up.
+    #[test]
+    fn a_program_that_does_not_say_where_to_is_left() {
+        let (listener, mut gateway, mut forwards) =
+            (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Gateway::default(), Forwards::default());
+        let mut silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, begun) = (listener.accept().unwrap().0, Duration::from_secs(5));
+        forwards.callers.push(Caller::new(accepted, Port(0), begun));
+        let end = forwards.next_end().expect("it is waited for, and not for ever");
+        assert!(!forwards.carry(&mut gateway, end.saturating_sub(Duration::from_millis(1))));
+        assert!(forwards.carry(&mut gateway, end) && forwards.next_end().is_none());
+        assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+    }
 }

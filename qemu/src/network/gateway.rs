@@ -167,6 +167,11 @@ impl Gateway {
         self.names.insert(name.to_ascii_lowercase(), card);
     }
 
+    /// The card of the machine that has this name, in small letters.
+    pub(super) fn named(&self, name: &str) -> Option<Mac> {
+        self.names.get(name).copied()
+    }
+
     /// The address that the card holds of this segment, or has been offered.
     pub(super) fn lease(&self, leg: LegId, card: Mac) -> Option<Ipv4Addr> {
         self.legs[leg.0].leases.of(card)

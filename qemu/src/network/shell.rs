@@ -207,7 +207,7 @@ impl Shell {
         while self.take_orders() {
             self.seek();
             self.wiring.poll(self.clock.elapsed());
-            while self.forwards.carry(&mut self.wiring.gateway) {
+            while self.forwards.carry(&mut self.wiring.gateway, self.clock.elapsed()) {
                 self.wiring.poll(self.clock.elapsed());
             }
             self.tell_results();
@@ -271,7 +271,9 @@ impl Shell {
 
     /// Waits until there is something to do, and says at which sockets.
     fn wait(&mut self) -> Vec<Ready> {
-        let delay = self.wiring.poll_delay(self.clock.elapsed()).into_iter().chain(self.time_to_seek()).min();
+        let now = self.clock.elapsed();
+        let silent = self.forwards.next_end().map(|end| end.saturating_sub(now));
+        let delay = [self.wiring.poll_delay(now), self.time_to_seek(), silent].into_iter().flatten().min();
         let timeout = delay.and_then(|delay| Timespec::try_from(delay).ok());
         let mut sources = Vec::new();
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
@@ -308,7 +310,7 @@ impl Shell {
     fn serve(&mut self, ready: Ready, buffer: &mut [u8]) {
         let wiring = &mut self.wiring;
         match ready {
-            Ready::Forward(source) => self.forwards.ready(source, wiring),
+            Ready::Forward(source) => self.forwards.ready(source, wiring, self.clock.elapsed()),
             Ready::Card(port) => {
                 if let Some(socket) = self.machines.get_mut(&port) {
                     socket.read(port, wiring, self.clock.elapsed(), buffer);

@@ -240,6 +240,17 @@ fn serve(cable: &Cable, port: u16, over: &AtomicBool) {
 
 /// A gateway whose cable is like this, before such a machine, and what a client on the host's loopback sees of it.
 fn forwarded<T>(faults: Faults, service: u16, port: u16, client: impl FnOnce(TcpStream) -> T) -> T {
+    let straight = |gateway: &Gateway| gateway.forward(0, Target::Address(MACHINE), port).unwrap();
+    led(faults, service, straight, client)
+}
+
+/// The same, by the way that the gateway is asked for.
+fn led<T>(
+    faults: Faults,
+    service: u16,
+    way: impl FnOnce(&Gateway) -> SocketAddrV4,
+    client: impl FnOnce(TcpStream) -> T,
+) -> T {
     let segment = segment();
     let setup = GatewaySetup {
         mac: Mac::numbered(1),
@@ -255,7 +266,7 @@ fn forwarded<T>(faults: Faults, service: u16, port: u16, client: impl FnOnce(Tcp
     let (cable, over) = (segment.cable().unwrap(), AtomicBool::new(false));
     thread::scope(|threads| {
         threads.spawn(|| serve(&cable, service, &over));
-        let stream = TcpStream::connect(gateway.forward(0, Target::Address(MACHINE), port).unwrap()).unwrap();
+        let stream = TcpStream::connect(way(&gateway)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| client(stream)));
         over.store(true, Ordering::Relaxed);
@@ -294,6 +305,42 @@ fn a_client_of_the_loopback_gets_through_a_bad_cable() {
 fn a_client_of_a_port_that_refuses_sees_a_reset_and_no_end() {
     let read = forwarded(Faults::default(), ECHO, NOTHING, |mut stream| stream.read(&mut [0]));
     assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
+/// What a program hears that says so to the proxy, and then sends nothing more.
+fn by_proxy(said: &[u8]) -> Vec<u8> {
+    let way = |gateway: &Gateway| {
+        gateway.name("m2", Mac(ONE));
+        gateway.reserve(Mac(ONE), MACHINE, Held::FromBefore);
+        gateway.proxy().unwrap()
+    };
+    led(Faults::default(), ECHO, way, |mut stream| {
+        stream.write_all(said).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        heard
+    })
+}
+
+/// Proves: S9
+#[test]
+fn a_program_that_speaks_socks_reaches_a_machine_by_address_and_by_name() {
+    const METHODS: [u8; 3] = [5, 1, 0];
+    let [high, low] = ECHO.to_be_bytes();
+    let address = [&[5, 1, 0, 1][..], &MACHINE.octets(), &[high, low]].concat();
+    let name = [&[5, 1, 0, 3, 2][..], b"M2", &[high, low]].concat();
+    let connected = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for to in [&address, &name] {
+        let heard = by_proxy(&[&METHODS[..], to, b"and it comes back"].concat());
+        assert_eq!(heard, [&connected[..], b"and it comes back"].concat());
+    }
+    let code = |to: &[u8]| by_proxy(&[&METHODS[..], to].concat())[3];
+    let nothing = [&address[..8], &NOTHING.to_be_bytes()].concat();
+    assert_eq!(code(&nothing), 5, "the machine refuses");
+    assert_eq!(code(&[&name[..5], b"m9", &[high, low]].concat()), 4, "there is no such machine");
+    assert_eq!(code(&[&address[..4], &[8, 8, 8, 8, high, low]].concat()), 4, "nothing leads out of the network");
+    assert_eq!(by_proxy(b"GET / HTTP/1.1\r\n\r\n"), b"");
 }
 
 #[test]

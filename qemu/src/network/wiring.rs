@@ -240,6 +240,11 @@ impl Wiring {
         }
     }
 
+    /// The network card of the machine of this name.
+    pub(super) fn named(&self, name: &str) -> Option<Mac> {
+        self.gateway.named(name)
+    }
+
     /// Begins a connection by the gateway on that cable; none when it is not known where the machine is.
     pub(super) fn open(&mut self, gateway: Port, target: Target, port: u16) -> Option<Connection> {
         match self.cables[gateway.0].end {

@@ -11,6 +11,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -154,7 +155,9 @@ impl Detached {
     pub fn attach(&self, attach: Attach) -> Result<Attached, AskError> {
         match self.ask(&Question::Attach(attach))? {
             Answer::Attached(attached) => Ok(attached),
-            Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => Err(AskError::Other),
+            Answer::Proxy { .. } | Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => {
+                Err(AskError::Other)
+            }
         }
     }
 
@@ -174,6 +177,19 @@ impl Detached {
         self.done(&Question::Capture { name: name.to_owned(), file })
     }
 
+    /// Where programs of the host say in SOCKS5 where in the network they want to go.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub fn proxy(&self) -> Result<SocketAddrV4, AskError> {
+        match self.ask(&Question::Proxy {})? {
+            Answer::Proxy { address } => Ok(address),
+            Answer::Attached(_) | Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => {
+                Err(AskError::Other)
+            }
+        }
+    }
+
     /// All machines.
     ///
     /// # Errors
@@ -181,14 +197,18 @@ impl Detached {
     pub fn machines(&self) -> Result<Vec<Machine>, AskError> {
         match self.ask(&Question::Status {})? {
             Answer::Status { machines, .. } => Ok(machines),
-            Answer::Attached(_) | Answer::Done {} | Answer::Refused { .. } => Err(AskError::Other),
+            Answer::Attached(_) | Answer::Proxy { .. } | Answer::Done {} | Answer::Refused { .. } => {
+                Err(AskError::Other)
+            }
         }
     }
 
     fn done(&self, question: &Question) -> Result<(), AskError> {
         match self.ask(question)? {
             Answer::Done {} => Ok(()),
-            Answer::Attached(_) | Answer::Status { .. } | Answer::Refused { .. } => Err(AskError::Other),
+            Answer::Attached(_) | Answer::Proxy { .. } | Answer::Status { .. } | Answer::Refused { .. } => {
+                Err(AskError::Other)
+            }
         }
     }
 

@@ -115,6 +115,8 @@ struct House {
     segment: Segment,
     gateway: Gateway,
     machines: BTreeMap<u8, Resident>,
+    /// Where it listens, once somebody has asked for it.
+    proxy: Option<SocketAddrV4>,
 }
 
 struct Resident {
@@ -139,7 +141,7 @@ impl House {
             pool: (Ipv4Addr::new(a, b, c, 15), Ipv4Addr::new(a, b, c, 254)),
             lease_seconds: 86_400,
         })?;
-        Ok(Self { seed, segment, gateway, machines: BTreeMap::new() })
+        Ok(Self { seed, segment, gateway, machines: BTreeMap::new(), proxy: None })
     }
 
     fn answer(&mut self, asked: Question) -> Answer {
@@ -147,6 +149,7 @@ impl House {
             Question::Attach(attach) => self.attach(&attach).map(Answer::Attached),
             Question::SetFaults { name, direction, faults } => self.set_faults(&name, direction, faults),
             Question::Capture { name, file } => self.capture(&name, file),
+            Question::Proxy {} => self.proxy(),
             Question::Status {} => Ok(self.status()),
         };
         answer.unwrap_or_else(|why| Answer::Refused { why })
@@ -216,6 +219,13 @@ impl House {
         Ok(Answer::Done {})
     }
 
+    fn proxy(&mut self) -> Result<Answer, String> {
+        let address = self.proxy.map_or_else(|| self.gateway.proxy(), Ok);
+        let address = address.map_err(|error| format!("listen on the loopback: {error}"))?;
+        self.proxy = Some(address);
+        Ok(Answer::Proxy { address })
+    }
+
     fn status(&self) -> Answer {
         let machines = self.machines.iter().filter_map(|(number, machine)| {
             let lane = |faults, direction| Lane { faults, counters: machine.cable.counters(direction) };
@@ -269,6 +279,17 @@ mod tests {
     fn machines(house: &mut House) -> Vec<super::super::Machine> {
         let Answer::Status { seed: 7, machines } = house.answer(Question::Status {}) else { panic!("a status") };
         machines
+    }
+
+    /// Proves: S9
+    #[test]
+    fn there_is_one_proxy_from_when_it_is_asked_for() {
+        let place = tempfile::tempdir().unwrap();
+        let mut house = House::start(place.path(), 7).unwrap();
+        let asked = [Question::Proxy {}, Question::Proxy {}].map(|asked| house.answer(asked));
+        let Answer::Proxy { address } = asked[0] else { panic!("{asked:?}") };
+        assert!(address.ip().is_loopback() && asked[0] == asked[1], "{asked:?}");
+        assert!(std::net::TcpStream::connect(address).is_ok());
     }
 
     #[test]
