@@ -95,8 +95,6 @@ struct Seen {
     directory: Option<Arc<Signed>>,
     /// None while the watch runs.
     lost: Option<UnixMillis>,
-    /// The cluster was recovered without this etcd.
-    superseded: bool,
     /// It is not to be recovered with this one, or has been.
     recovered: bool,
 }

@@ -5,7 +5,6 @@
 //!   cluster::Txn ──[txn]──► TxnRequest ══ etcd ══► TxnResponse ──► cluster::Outcome
 //!   Reading ──► RangeRequest, page by page, all of one revision ══► cluster::View
 //!   a View's revision ──[watch]──► WatchRequest ══► changes, revision by revision
-//!   another etcd's record of the cluster ──[recovery]──► how often it was recovered
 //!   MemberListResponse, each one's StatusResponse ──[members]──► cluster::Members ──Step──► one change of them
 //! ```
 //! etcd's own field names are kept; its words stop at this crate's border.
@@ -13,7 +12,6 @@
 pub mod audit;
 pub mod members;
 mod reading;
-pub mod recovery;
 mod txn;
 mod watch;
 pub mod wire;
@@ -44,9 +42,6 @@ pub enum BadAnswer {
     /// A member that is reached as none of ours is.
     #[error("etcd has a member that is no machine of the cluster's")]
     Member,
-    /// The cluster's record is none.
-    #[error("etcd's record of the cluster cannot be understood")]
-    Cluster,
     /// A page without an end.
     #[error("etcd says that there is more behind no key")]
     Page,

@@ -1,7 +1,6 @@
 //! Keeps this coordinator's copy of the records: reads everything, then takes what a watch tells. Whatever is lost ends it,
 //! and the supervisor begins it again, after a pause that grows.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -15,7 +14,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
-use super::members::Superseded;
 use super::{NotGranted, Records, members, recovery};
 use crate::enrolment::MakeError;
 use crate::runtime::clock;
@@ -47,9 +45,6 @@ pub(crate) enum Lost {
     /// The first machine cannot write what it created, or this one what it is.
     #[error("write this machine's record")]
     Write(#[source] NotGranted),
-    /// The cluster went on without this etcd.
-    #[error(transparent)]
-    Superseded(#[from] Superseded),
     /// The cluster is to be recovered, and is not yet.
     #[error(transparent)]
     Recovery(#[from] recovery::Error),
@@ -72,18 +67,9 @@ impl Drop for Fresh<'_> {
 
 /// Reads, then follows what is changed, and tends what is this coordinator's to tend, until either fails.
 pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
-    if records.seen.borrow().superseded {
-        return Err(Superseded.into());
-    }
     members::votes(&records.link).await.map_err(Lost::Read)?;
     let view = read(records).await?;
     let (revision, empty) = (view.revision(), view.state().version().is_none());
-    let mut links = BTreeMap::new();
-    let answers = members::answers(records, &mut links).await.map_err(Lost::Read)?;
-    if recovery::is_superseded(&answers, &links, view.state().peer_version().recoveries).await {
-        records.supersede();
-        return Err(Superseded.into());
-    }
     let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
     // While the cluster is being recovered its etcd is not here to stay.
     let lost = recovery::noted().map(|_| clock::unix_millis());

@@ -13,11 +13,10 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::link::{Link, NoAnswer};
-use super::recovery::is_superseded;
 use super::{Records, Unread};
 
 /// A member that says nothing for so long is silent.
-pub(super) const SILENT: Duration = Duration::from_secs(2);
+const SILENT: Duration = Duration::from_secs(2);
 /// Between two looks while members are not yet those that they should be: etcd takes such changes in about a second.
 const UNSETTLED: Duration = Duration::from_millis(500);
 /// Otherwise: as long as etcd's own health interval.
@@ -32,15 +31,7 @@ pub(crate) enum Lost {
     /// There is nothing to compare them with.
     #[error(transparent)]
     Unread(#[from] Unread),
-    /// The cluster went on without this etcd.
-    #[error(transparent)]
-    Superseded(#[from] Superseded),
 }
-
-/// The cluster was recovered, and this machine's etcd was not what it went on with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cluster was recovered without this machine's etcd")]
-pub(crate) struct Superseded;
 
 /// What the records say of members.
 struct Recorded {
@@ -100,13 +91,7 @@ pub(super) async fn answers(records: &Records, links: &mut BTreeMap<Ipv4Addr, Li
 
 /// One look, and one change where one is due.
 async fn look(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result<Members, Lost> {
-    let answers = answers(records, links).await?;
-    let recoveries = records.read(|view, _| view.state().peer_version().recoveries)?;
-    if is_superseded(&answers, links, recoveries).await {
-        records.supersede();
-        return Err(Superseded.into());
-    }
-    let Answers { own, listed, others } = answers;
+    let Answers { own, listed, others } = answers(records, links).await?;
     let others: Vec<_> = others.into_iter().map(|(_, health)| health).collect();
     let recorded = recorded(records)?;
     let members = seen(&listed, &own, &others, &recorded.machines);

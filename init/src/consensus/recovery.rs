@@ -1,6 +1,6 @@
-//! The cluster goes on with this coordinator's copy of its records alone, because its owner says so; and the other way round:
-//! another etcd has gone on from this one in that way, so that this one is none of the cluster's any more. What is to be done is
-//! noted on DATA before it begins, and a cut only delays it.
+//! The cluster goes on with this coordinator's copy of its records alone, because its owner says so. What is to be done is noted
+//! on DATA before it begins, and a cut only delays it. The others' etcd ends by itself as soon as it reaches this one, which
+//! tells it that it was taken out (`IsIDRemoved`, server/etcdserver/api/rafthttp/http.go).
 //!
 //! ```text
 //!   owner ─► may it? ─► noted ─► etcd starts, and takes the others out ─► written into the records ─► note removed ─► etcd as always
@@ -14,13 +14,11 @@ use std::time::Duration;
 
 use api::{OtherMember, RecoveryPlan};
 use cluster::request::{Asks, Request};
-use etcd::recovery;
 use keys::identity::machine_id;
 use model::OwnerPubKey;
-use tokio::time::timeout;
 
-use super::link::{Link, NoAnswer};
-use super::members::{Answers, SILENT, answers};
+use super::link::NoAnswer;
+use super::members::{Answers, answers};
 use super::{NotGranted, Records};
 use crate::runtime::{durable, tasks};
 
@@ -91,14 +89,6 @@ impl Records {
         let mut seen = self.seen.subscribe();
         let _we_hold_the_sender = seen.wait_for(|seen| seen.recovered).await.map(drop);
     }
-
-    /// Says that another etcd is the cluster's: nothing is read or decided here any more, and what this machine is, others say.
-    pub(super) fn supersede(&self) {
-        tracing::warn!("the cluster was recovered without this machine: its records count no longer");
-        self.seen.send_modify(|seen| {
-            (seen.superseded, seen.view, seen.directory) = (true, None, None);
-        });
-    }
 }
 
 /// Writes into the records what was noted, if anything was: etcd has no other member by now.
@@ -122,21 +112,4 @@ pub(crate) enum Error {
     /// The note.
     #[error("remove `{NOTE}`")]
     Note(#[source] io::Error),
-}
-
-/// Whether one whose etcd has another leader than this machine's is of the cluster as it was recovered more often.
-pub(super) async fn is_superseded(
-    Answers { own, others, .. }: &Answers,
-    links: &BTreeMap<Ipv4Addr, Link>,
-    recoveries: u64,
-) -> bool {
-    for (vpn_ip, _) in others.iter().filter(|(_, health)| health.leader.is_some() && health.leader != own.leader) {
-        let Some(link) = links.get(vpn_ip) else { continue };
-        let answer = timeout(SILENT, link.range(recovery::ask())).await;
-        let theirs = answer.ok().and_then(Result::ok).and_then(|answer| recovery::recoveries(&answer).ok());
-        if theirs.is_some_and(|theirs| theirs > recoveries) {
-            return true;
-        }
-    }
-    false
 }
