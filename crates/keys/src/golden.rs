@@ -2,6 +2,7 @@
 //!
 //! The fixtures serve the tests of other modules too. Trailing zeros are left out of the files. `CAIRN_BLESS=1 cargo test -p keys` rewrites them when a format changes.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -15,6 +16,7 @@ use model::{
 };
 use prost::Message as _;
 
+use crate::activation::{Caller, Code, Connection, Waiting};
 use crate::assignment;
 use crate::attempt::{self, Attempt};
 use crate::binding::{Binding, TpmObject};
@@ -205,6 +207,14 @@ fn every_derivation_gives_its_known_answer() {
     row("volume integrity", key.integrity().expose());
     row("volume journal", key.journal().expose());
     row("first contact", &prove(&FirstContact(self::key(0x33)), &transcript));
+    let connection = Connection { exporter: bytes(0x01), leaf_spki: bytes(0x02) };
+    let code = || Code::draw(|out| Ok::<(), Infallible>(out.copy_from_slice(&bytes::<16>(0x34)))).expect("drawn");
+    let machine = Waiting::new(code()).proof(&connection);
+    row("activation, the code's text", code().to_text().as_bytes());
+    row("activation, the machine's proof", &machine);
+    let (code, config) = (code(), b"a signed config");
+    let caller = Caller::new(&code, connection).believes(&machine).expect("they know one code");
+    row("activation, the caller's proof", &caller.hands_in(config));
     golden_text("derivations.txt", &text);
 }
 

@@ -19,8 +19,10 @@
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
 //! * [`ticket`]: what lets machines join; [`endpoint`]: where somebody may be reached.
 //! * [`wiped`]: decoding without copies that nobody wipes.
-//! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers.
+//! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers; [`activation`]: those of a
+//!   blank machine and of whoever hands it its config.
 
+pub mod activation;
 pub mod assignment;
 pub mod attempt;
 pub mod binding;

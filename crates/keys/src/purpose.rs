@@ -54,6 +54,10 @@ purposes! {
     Directory = "directory",
     /// Key: proves the machine to the CLI that made its config.
     FirstContact = "first-contact",
+    /// Key: proves a blank machine and whoever activates it to each other, from the code on its screen.
+    Activation = "activation",
+    /// Digest: its first bits tell a mistyped activation code.
+    ActivationChecksum = "checksum/activation",
     /// Key: encrypts Kubernetes' Secrets in etcd, from the master secret.
     KubernetesSecrets = "kubernetes/secrets",
     /// Digest: a ticket's id from its public key.
