@@ -12,9 +12,9 @@ use keys::data_key::{ClusterHalf, Holder, OpenError};
 use model::{ClusterKey, DiskUuid};
 use zeroize::Zeroizing;
 
-use crate::config::{self, ConfigError};
+use crate::config::{self, ConfigError, Tpm};
 use crate::found::Seal;
-use crate::join::Admission;
+use crate::join::{Admission, Asker};
 use crate::plan::Step;
 use crate::release::Keyless;
 use crate::wait::{Failure, Reason, Wait};
@@ -104,10 +104,10 @@ pub struct Asking<'a> {
 
 #[derive(Debug)]
 enum State<'a> {
-    /// For a config.
-    Config,
+    /// For a config that this TPM lets it serve.
+    Config(Tpm),
     /// To be let in.
-    Admission,
+    Admission(&'a Asker),
     /// For the cluster's half.
     ClusterHalf(Keyless<'a>),
     /// For somebody to mend it.
@@ -121,8 +121,8 @@ impl<'a> Asking<'a> {
     #[must_use]
     pub fn start(wait: &'a Wait, seal: Option<&'a Seal>) -> (Self, Effect) {
         let (state, effect) = match (wait, Keyless::of(wait, seal)) {
-            (Wait::Blank, _) => (State::Config, Effect::Ask(Question::Config)),
-            (Wait::LetIn(_), _) => (State::Admission, Effect::Ask(Question::Admission)),
+            (Wait::Blank(tpm), _) => (State::Config(*tpm), Effect::Ask(Question::Config)),
+            (Wait::LetIn(asker), _) => (State::Admission(asker), Effect::Ask(Question::Admission)),
             (Wait::AwaitingKeys { .. }, Some(keyless)) => {
                 let question = Question::ClusterHalf { disk: keyless.disk(), generation: keyless.generation() };
                 (State::ClusterHalf(keyless), Effect::Ask(question))
@@ -149,8 +149,9 @@ impl<'a> Asking<'a> {
 
     fn given(&self, answer: Answer) -> Result<Given, Refused> {
         match (&self.state, answer) {
-            (State::Config, Answer::Config(bytes)) => {
-                config::read(&bytes).map_err(Refused::Config)?;
+            (State::Config(tpm), Answer::Config(bytes)) => {
+                let verified = config::read(&bytes).map_err(Refused::Config)?;
+                verified.config.fits(*tpm).map_err(|unserved| Refused::Config(unserved.into()))?;
                 Ok(Given { config: Some(bytes), ..Given::default() })
             }
             (State::ClusterHalf(keyless), Answer::ClusterHalf(half)) => {
@@ -158,15 +159,16 @@ impl<'a> Asking<'a> {
                 Ok(Given { half: Some(half), ..Given::default() })
             }
             // Whether it fits is decided with the attempt that is read again.
-            (State::Admission, Answer::Admission(admission)) => {
-                Ok(Given { admission: Some(admission), ..Given::default() })
+            (State::Admission(asker), Answer::Admission(admission)) => {
+                Ok(Given { config: asker.handed_in.clone(), admission: Some(admission), ..Given::default() })
             }
-            (State::Config | State::Admission | State::ClusterHalf(_) | State::Retry, Answer::Retry) => {
-                Ok(Given::default())
+            (State::Admission(asker), Answer::Retry) => {
+                Ok(Given { config: asker.handed_in.clone(), ..Given::default() })
             }
-            (State::Config | State::Admission | State::Retry | State::Over, Answer::ClusterHalf(_))
-            | (State::Admission | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Config(_))
-            | (State::Config | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Admission(_))
+            (State::Config(_) | State::ClusterHalf(_) | State::Retry, Answer::Retry) => Ok(Given::default()),
+            (State::Config(_) | State::Admission(_) | State::Retry | State::Over, Answer::ClusterHalf(_))
+            | (State::Admission(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Config(_))
+            | (State::Config(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Admission(_))
             | (State::Over, Answer::Retry) => Err(Refused::NotAsked),
         }
     }
@@ -186,7 +188,7 @@ impl Wait {
             },
             Self::Failed(Failure::Create(step, _) | Failure::Open(step, _)) => matches!(step, Step::Cap),
             Self::Failed(Failure::Tpm(_) | Failure::Keys(_) | Failure::Ready(_) | Failure::Refused(..))
-            | Self::Blank
+            | Self::Blank(_)
             | Self::LetIn(_)
             | Self::AwaitingKeys { .. } => false,
         }

@@ -238,15 +238,15 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let config = files.config(given.config.as_ref());
     let (network, vpn_prefix) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
-    let Given { config: _, half: given_half, admission } = given;
+    let Given { config: handed_in, half: given_half, admission } = given;
     let decision = match unsealed {
         Unsealed::None => {
             let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
-            enrols(files, boot_class, verified, None, &mut reports)
+            enrols((files, handed_in), boot_class, verified, None, &mut reports)
         }
         Unsealed::Attempt(begun) => {
             let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
-            enrols(files, boot_class, verified, Some((*begun, admission)), &mut reports)
+            enrols((files, handed_in), boot_class, verified, Some((*begun, admission)), &mut reports)
         }
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
@@ -384,10 +384,10 @@ const fn needs_owner(reason: Reason) -> Decision {
     Decision::Wait(Wait::NeedsOwner(reason), None)
 }
 
-/// What a machine does that is no member: with its config, as the machine of an attempt that the same config began, and with
-/// what that machine was given.
+/// What a machine does that is no member: with its config, wherever that came from, as the machine of an attempt that the same
+/// config began, and with what that machine was given.
 fn enrols(
-    files: &Files,
+    (files, handed_in): (&Files, Option<Zeroizing<Vec<u8>>>),
     boot_class: BootClass,
     verified: Result<Verified, Wait>,
     begun: Option<(Begun, Option<Box<Admission>>)>,
@@ -405,9 +405,9 @@ fn enrols(
         Intent::Redeem(redeem) => redeem,
     };
     let joining = match begun.filter(|(begun, _)| begun.attempt.config == digest) {
-        None => Joining { site, redeem, begun: None },
-        Some((begun, None)) => Joining { site, redeem, begun: Some(begun) },
-        Some((begun, Some(admission))) => match (Asker { site, redeem, begun }).accept(*admission) {
+        None => Joining { site, redeem, begun: None, handed_in },
+        Some((begun, None)) => Joining { site, redeem, begun: Some(begun), handed_in },
+        Some((begun, Some(admission))) => match (Asker { site, redeem, begun, handed_in }).accept(*admission) {
             Ok(draft) => return Decision::Admitted(Box::new(draft)),
             Err((asker, why)) => {
                 reports.push(Report::NotAccepted(why));
@@ -431,7 +431,7 @@ fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm
     if let Some(error) = header.refused() {
         return Err(Wait::NeedsOwner(Reason::ForeignDisk(error)));
     }
-    let verified = config.ok_or(Wait::Blank)?.map_err(|error| Wait::NeedsOwner(Reason::Config(error)))?;
+    let verified = config.ok_or(Wait::Blank(tpm))?.map_err(|error| Wait::NeedsOwner(Reason::Config(error)))?;
     verified.config.fits(tpm).map_err(|unserved| Wait::NeedsOwner(Reason::Config(unserved.into())))?;
     Ok(verified)
 }

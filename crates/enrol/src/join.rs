@@ -27,6 +27,7 @@ use model::{
     ClusterRole, KeptPrefixes, Level, LocalKey, MachineId, NetworkConfig, NodeName, RootHash, SealRoot, Secret,
     UnfitLink, VpnPrivKey, VpnPubKey,
 };
+use zeroize::Zeroizing;
 
 use crate::config::Redeem;
 use crate::create::random_disk;
@@ -43,12 +44,14 @@ pub struct Joining {
     pub(crate) redeem: Redeem,
     /// What the same config has begun before.
     pub(crate) begun: Option<Begun>,
+    /// Its config, where somebody handed it in: then it lies nowhere else.
+    pub(crate) handed_in: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl From<Asker> for Joining {
     fn from(asker: Asker) -> Self {
-        let Asker { site, redeem, begun } = asker;
-        Self { site, redeem, begun: Some(begun) }
+        let Asker { site, redeem, begun, handed_in } = asker;
+        Self { site, redeem, begun: Some(begun), handed_in }
     }
 }
 
@@ -114,7 +117,7 @@ pub struct Attempting {
 ///
 /// ```compile_fail,E0451
 /// fn beside() -> enrol::join::Asker {
-///     enrol::join::Asker { site: todo!(), redeem: todo!(), begun: todo!() } // nothing was written
+///     enrol::join::Asker { site: todo!(), redeem: todo!(), begun: todo!(), handed_in: None } // nothing was written
 /// }
 /// ```
 #[derive(Debug)]
@@ -122,6 +125,8 @@ pub struct Asker {
     pub(crate) site: Site,
     pub(crate) redeem: Redeem,
     pub(crate) begun: Begun,
+    /// Its config, where somebody handed it in: with it the answer is decided, as the question was.
+    pub(crate) handed_in: Option<Zeroizing<Vec<u8>>>,
 }
 
 /// What a machine says of itself beside what it made.
@@ -183,9 +188,9 @@ impl Joining {
         material: Material,
         keeper: Option<&mut K>,
     ) -> Result<Attempting, PrepareError<K::Error>> {
-        let Self { mut site, redeem, begun } = self;
+        let Self { mut site, redeem, begun, handed_in } = self;
         if let Some(begun) = begun {
-            return Ok(Attempting { write: None, asker: Asker { site, redeem, begun } });
+            return Ok(Attempting { write: None, asker: Asker { site, redeem, begun, handed_in } });
         }
         let Material { identity, local_key, vpn_key, disk, seal_root, salt, nonce } = material;
         let binding = bound(&seal_root.0, keeper).map_err(PrepareError::Keeper)?;
@@ -199,7 +204,7 @@ impl Joining {
         site.attempt = Some(next.slot);
         site.next.seal = next.after();
         let begun = Begun { attempt, storage_key_name };
-        Ok(Attempting { write: Some(write), asker: Asker { site, redeem, begun } })
+        Ok(Attempting { write: Some(write), asker: Asker { site, redeem, begun, handed_in } })
     }
 }
 
@@ -277,7 +282,7 @@ impl Asker {
         let Admission { answer, issued } = admission;
         match self.judge(&answer, &issued) {
             Ok(judged) => {
-                let Self { site, redeem, begun } = self;
+                let Self { site, redeem, begun, handed_in: _ } = self;
                 Ok(Draft { site, redeem, attempt: begun.attempt, answer, issued, judged })
             }
             Err(why) => Err((Box::new(self), why)),

@@ -34,9 +34,10 @@ impl<'a> Keyless<'a> {
             (Wait::AwaitingKeys { generation, header, directory, record, shares }, Some(seal)) => {
                 Some(Self { seal, generation: *generation, header, directory, record: record.as_deref(), shares })
             }
-            (Wait::Blank | Wait::LetIn(_) | Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
-                None
-            }
+            (
+                Wait::Blank(_) | Wait::LetIn(_) | Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_),
+                _,
+            ) => None,
         }
     }
 

@@ -13,7 +13,7 @@ use model::{
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
-use crate::config::{ConfigError, EnrolmentConfig, Unserved, WithoutTpm, digest};
+use crate::config::{ConfigError, EnrolmentConfig, Tpm, Unserved, WithoutTpm, digest};
 use crate::fixture::{network, owner, redeeming, secret};
 use crate::found::{Decision, Found, Leftover, Report, Slots};
 use crate::keeper::Locked;
@@ -80,7 +80,7 @@ fn nothing_found_waits_and_a_config_creates() {
     assert!(matches!(world.found().decision, Decision::Create(_)));
     world.files.config = None;
     let found = world.found();
-    let Decision::Wait(wait @ Wait::Blank, None) = &found.decision else { panic!("{found:?}") };
+    let Decision::Wait(wait @ Wait::Blank(Tpm::Present), None) = &found.decision else { panic!("{found:?}") };
     assert_eq!(wait.state(), WaitState::Blank);
 }
 
@@ -316,7 +316,7 @@ fn an_attempt_resumes_with_its_config_and_is_replaced_by_another() {
 
     let mut alone = attempt;
     alone.files.config = None;
-    assert!(matches!(alone.found().decision, Decision::Wait(Wait::Blank, None)));
+    assert!(matches!(alone.found().decision, Decision::Wait(Wait::Blank(_), None)));
 }
 
 /// Proves: D14 S4
@@ -482,7 +482,16 @@ fn a_layer_that_refuses_the_data_is_named() {
 
 #[test]
 fn every_message_names_only_commands_that_exist() {
-    let commands = ["cluster create", "machine status", "machine logs", "machine reboot", "enrol config", "recover"];
+    let commands = [
+        "cluster create",
+        "cluster init",
+        "machine activate",
+        "machine status",
+        "machine logs",
+        "machine reboot",
+        "enrol config",
+        "recover",
+    ];
     let disk = DiskUuid(Uuid([1; 16]));
     let headers = [
         OpenError::Blank,
@@ -523,7 +532,7 @@ fn every_message_names_only_commands_that_exist() {
         Failure::Refused(Layer::Filesystem, cause()),
     ];
     let waits = reasons.map(Wait::NeedsOwner).chain([
-        Wait::Blank,
+        Wait::Blank(Tpm::Absent),
         Wait::AwaitingKeys {
             generation: 1,
             header: Box::new(Copies([Copy::Blank, Copy::Blank])),

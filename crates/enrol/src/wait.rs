@@ -9,7 +9,7 @@ use keys::record::Record;
 use keys::seal::SealError;
 use model::{Chain, WaitState};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Tpm};
 use crate::contribute::Held;
 use crate::found::Slots;
 use crate::join::Asker;
@@ -19,8 +19,8 @@ use crate::plan::Step;
 /// Why there is nothing that the machine can do by itself.
 #[derive(Debug)]
 pub enum Wait {
-    /// Nothing here and nothing asked for: waits to be activated.
-    Blank,
+    /// Nothing here and nothing asked for: waits to be activated, with this TPM.
+    Blank(Tpm),
     /// Waits for a cluster to let it in.
     LetIn(Box<Asker>),
     /// Waits for the cluster's half of the data key.
@@ -135,7 +135,7 @@ impl Wait {
     #[must_use]
     pub const fn state(&self) -> WaitState {
         match self {
-            Self::Blank => WaitState::Blank,
+            Self::Blank(_) => WaitState::Blank,
             Self::LetIn(_) => WaitState::Joining,
             Self::AwaitingKeys { .. } => WaitState::AwaitingKeys,
             Self::NeedsOwner(_) => WaitState::NeedsOwner,
@@ -147,8 +147,8 @@ impl Wait {
     #[must_use]
     pub fn message(&self) -> String {
         match self {
-            Self::Blank => "no enrolment config: waiting. Make one with `cairnctl enrol config`, put it on the ESP as \
-                            cairn/enrolment.pb and start the machine again"
+            Self::Blank(_) => "waiting to be activated: `cairnctl machine activate` has this machine join a cluster, \
+                               `cairnctl cluster init` create one. Or put a config on its ESP: `cairnctl enrol config`"
                 .to_owned(),
             Self::LetIn(asker) => {
                 let asked: Vec<_> = asker.ticket().coordinator_public_endpoints.iter().map(Endpoint::as_str).collect();

@@ -5,6 +5,7 @@ use keys::record::{Asked, NotGiven};
 use model::{ClusterKey, Level};
 
 use super::*;
+use crate::config::{Unserved, WithoutTpm};
 use crate::found::{Decision, Found};
 use crate::world::{Chip, Cut, Ended, World, finished};
 
@@ -83,13 +84,15 @@ fn the_owner_opens_what_nothing_else_opens_by_the_record_that_the_machine_shows(
     }
 }
 
-/// What was given is gone with the power; what came of it is not.
+/// What was given is gone with the power; what came of it is not: with the same config a join goes on as the same machine, for
+/// which a ticket of one use is enough.
 ///
-/// Proves: D4 D14 S2
+/// Proves: D4 D14 N1 S2
 #[test]
-fn a_blank_machine_that_is_activated_creates_and_a_cut_ends_in_a_machine_or_another_activation() {
-    for after in 0..24 {
-        let mut world = World::flashed(Level::Authenticated, Some(Chip::default()));
+fn a_blank_machine_that_is_activated_creates_or_joins_and_a_cut_ends_in_a_machine_or_another_activation() {
+    let made = [World::flashed, World::invited];
+    for (made, after) in made.into_iter().flat_map(|made| (0..24).map(move |after| (made, after))) {
+        let mut world = made(Level::Authenticated, Some(Chip::default()));
         let config = world.files.config.take().expect("a config");
         let activated = |world: &World| {
             let found = world.found();
@@ -105,8 +108,9 @@ fn a_blank_machine_that_is_activated_creates_and_a_cut_ends_in_a_machine_or_anot
         let first = world.boot_given(given, Some(Cut { after, sectors: 0 }));
         assert!(matches!(first, Ended::Cut | Ended::Running(_)), "{first:?}");
         let ended = match world.found().decision {
-            Decision::Wait(Wait::Blank, _) => {
+            Decision::Wait(Wait::Blank(_), _) => {
                 let again = activated(&world);
+                assert!(world.store.admitted.len() <= 1, "admitted before the cut, or not");
                 world.boot_given(again, None)
             }
             Decision::Open(_)
@@ -117,6 +121,28 @@ fn a_blank_machine_that_is_activated_creates_and_a_cut_ends_in_a_machine_or_anot
         };
         assert!(matches!(ended, Ended::Running(_)), "{ended:?} after {after}");
     }
+}
+
+/// Whoever hands a config in is told why it is not taken, and the machine waits on as it was.
+///
+/// Proves: N1 S1
+#[test]
+fn a_config_that_this_machine_cannot_serve_is_refused_before_anything_is_decided_by_it() {
+    let config = |without_tpm| {
+        let config = crate::fixture::config(Level::Encrypted, without_tpm);
+        config.sign(&crate::fixture::owner()).expect("a good config")
+    };
+    let mut world = World::flashed(Level::Encrypted, None);
+    world.files.config = None;
+    let found = world.found();
+    let (mut asking, _) = waiting(&found);
+    let refused = asking.answered(Answer::Config(config(WithoutTpm::Refuse)));
+    let Effect::Report(Refused::Config(why)) = refused else { panic!("{refused:?}") };
+    assert_eq!(why, ConfigError::from(Unserved::NoTpm));
+    let taken = asking.answered(Answer::Config(config(WithoutTpm::Unprotected)));
+    assert!(matches!(taken, Effect::Resume(_)), "{taken:?}");
+    let late = asking.answered(Answer::Config(config(WithoutTpm::Unprotected)));
+    assert!(matches!(late, Effect::Report(Refused::NotAsked)), "{late:?}");
 }
 
 /// Proves: S7

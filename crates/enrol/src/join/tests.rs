@@ -162,7 +162,7 @@ fn a_machine_that_waits_to_be_let_in_goes_on_with_what_fits_and_asks_again_other
         let wait = Wait::LetIn(Box::new(asker));
         assert_eq!((wait.state(), wait.message().contains("192.0.2.1:7836")), (WaitState::Joining, true));
         let (mut asking, asked) = Asking::start(&wait, None);
-        let refused = asking.answered(asking::Answer::Config(zeroize::Zeroizing::default()));
+        let refused = asking.answered(asking::Answer::Config(Zeroizing::default()));
         let resumed = asking.answered(asking::Answer::Admission(Box::new(admission)));
         assert!(matches!(asked, asking::Effect::Ask(asking::Question::Admission)), "{asked:?}");
         assert!(matches!(refused, asking::Effect::Report(asking::Refused::NotAsked)), "{refused:?}");
