@@ -60,7 +60,7 @@ pub(crate) struct Global {
     /// nobody else leads there; --address is then its own
     #[arg(
         long, global = true, value_name = "NAME", help_heading = HEADING, value_parser = machine_name,
-        requires = "machine", add = ArgValueCandidates::new(complete::machines),
+        add = ArgValueCandidates::new(complete::machines),
     )]
     pub through: Option<NodeName>,
 

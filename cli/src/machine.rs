@@ -3,10 +3,12 @@
 //! ```text
 //!   dial ──► TLS session ──► channel (one connection, never re-made behind anybody's back)
 //!    │
+//!    ├─ activation: any leaf, a code proved, config handed in
 //!    ├─ contact: any leaf, Claim, proof verified ──► Pins
 //!    └─ session: pinned leaf, owner's certificate ──► every other call
 //! ```
 
+mod activation;
 mod call;
 mod contact;
 mod dial;
@@ -17,6 +19,7 @@ mod session;
 mod tests;
 mod tunnel;
 
+pub(crate) use activation::{ActivationError, Blank, Way};
 pub(crate) use call::CallError;
 pub(crate) use contact::{ContactError, Expected, meet};
 pub(crate) use dial::{Address, BadAddress, DialError};

@@ -18,7 +18,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("descriptor.bin"), descriptor.encode_to_vec())?;
     // No transport: who listens and who connects brings its own, so that the TLS session stays in reach.
     // What carries a key is not printed: `key.rs`.
-    let secret = [".cairn.v1.ReleaseKeyResponse", ".cairn.v1.GiveClusterKeyRequest", ".cairn.v1.Contribution"];
+    let secret = [
+        ".cairn.v1.ActivateRequest",
+        ".cairn.v1.ReleaseKeyResponse",
+        ".cairn.v1.GiveClusterKeyRequest",
+        ".cairn.v1.Contribution",
+    ];
     tonic_prost_build::configure().build_transport(false).skip_debug(secret).compile_fds(descriptor)?;
     Ok(())
 }

@@ -8,11 +8,15 @@
 pub mod corpus;
 pub mod table;
 
+use std::convert::Infallible;
+
+use api::HandedIn;
 use attest::{CommandCode, response, sealing_pcrs};
 use cluster::key::Key;
 use cluster::peers::Known;
 use cluster::redeem::{Answer, Body, Redeem};
 use formats::strict::{self, Field, Kind, Message, Rule};
+use keys::activation::{Code, Connection, Tries, Waiting};
 use keys::coordinator::CoordinatorKeys;
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
@@ -63,6 +67,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
     Target { name: "ticket", run: ticket, because: "a ticket comes by chat and by ESP" },
     Target { name: "ticket_text", run: ticket_text, because: "people type and paste it" },
+    Target { name: "activation_code", run: activation_code, because: "people type it" },
+    Target { name: "handed_in", run: handed_in, because: "strangers send it to a blank machine's public API" },
     Target { name: "redeem", run: redeem, because: "strangers send it to the public API" },
     Target { name: "redeem_body", run: redeem_body, because: "whoever holds a ticket signs what they like" },
     Target {
@@ -263,6 +269,28 @@ pub fn ticket(bytes: &[u8]) -> Outcome {
 /// A ticket's text, and the bytes in it.
 pub fn ticket_text(bytes: &[u8]) -> Outcome {
     outcome(&Ticket::from_text(&String::from_utf8_lossy(bytes)))
+}
+
+/// The code of a blank machine: what is read is shown so that it is read.
+pub fn activation_code(bytes: &[u8]) -> Outcome {
+    let read = Code::from_text(&String::from_utf8_lossy(bytes));
+    if let Ok(code) = &read {
+        let again = Code::from_text(&code.to_text()).expect("a code's text is read");
+        assert_eq!(*again.to_text(), *code.to_text(), "a code says the same again");
+    }
+    outcome(&read)
+}
+
+/// A config that somebody hands in, to a machine whose code nobody knows: it is read, and never looked at.
+pub fn handed_in(bytes: &[u8]) -> Outcome {
+    let read = api::decode_handed_in(bytes);
+    if let Ok(HandedIn { config, proof }) = &read {
+        let mut waiting = Waiting::new(Code::draw(|code| Ok::<(), Infallible>(code.fill(0x5a))).expect("drawn"));
+        let connection = Connection { exporter: [1; 32], leaf_spki: [2; 32] };
+        let taken = waiting.handed_in(&connection, &mut Tries::default(), config, proof);
+        assert!(taken.is_err(), "a config without the code is taken");
+    }
+    outcome(&read)
 }
 
 /// A request to redeem a ticket, on a connection that exports zeros.

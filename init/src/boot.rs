@@ -56,7 +56,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &tree, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
-    let mut api = PublicApi::open(reader, &children, &tree, (&found, enrolment.rescue(), enrolment.exchange())).await?;
+    let mut api = PublicApi::open(reader, &children, &tree, &found, enrolment.ways()).await?;
     board.reached("public api", MilestoneKind::Step);
     let (mut member, underway, capped) = loop {
         let (waiting, wait, seal) = match tree.beside(enrolment.act(found.decision, power_on)).await?? {

@@ -8,6 +8,7 @@
 //! ```
 //! Whatever fails leaves the machine up, with console and API, in a state that says why.
 
+pub(crate) mod activate;
 mod ask;
 pub(crate) mod contribute;
 mod create;
@@ -34,6 +35,7 @@ use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
 use enrol::release::Keyless;
 use enrol::wait::{Failure, Wait};
+use keys::activation::Code;
 use keys::coordinator::CoordinatorKeys;
 use keys::data_key::Holder;
 use keys::identity::Identity;
@@ -51,6 +53,7 @@ use crate::runtime::tasks;
 use crate::shown::board::Board;
 use crate::storage::{self, CloseError};
 
+use activate::{Activation, Shown};
 use contribute::Exchange;
 use create::Made;
 pub(crate) use create::{MakeError, sign};
@@ -82,6 +85,25 @@ pub(crate) enum Outcome {
     Waits(Waiting, Wait, Option<Box<Seal>>),
 }
 
+/// How others get to a machine that waits.
+#[derive(Debug)]
+pub(crate) struct Ways {
+    /// Whoever activates it, while it is blank.
+    pub(crate) activation: Activation,
+    /// Its owner, while it waits for its key.
+    pub(crate) rescue: Rescue,
+    /// Other voters, while it waits for theirs.
+    pub(crate) exchange: Exchange,
+}
+
+#[cfg(test)]
+impl Ways {
+    /// Those of a machine that waits for nobody.
+    pub(crate) fn of_nobody() -> Self {
+        Self { activation: Activation::of_nobody(), rescue: Rescue::of_nobody(), exchange: Exchange::default() }
+    }
+}
+
 /// What enrolment works with until the machine is a member.
 #[derive(Debug)]
 pub(crate) struct Enrolment {
@@ -96,6 +118,8 @@ pub(crate) struct Enrolment {
     open: mpsc::Sender<Told>,
     /// What its owner can give it, while it waits for that.
     needs: watch::Sender<Option<Needs>>,
+    /// What whoever activates it has to know, while it is blank.
+    shown: Shown,
     /// Where directories are told that somebody heard of.
     directories: Directories,
     /// What it gives other voters, and they give it.
@@ -122,19 +146,19 @@ impl Enrolment {
             answers,
             open,
             needs: watch::Sender::new(None),
+            shown: Shown::none(),
             directories: Directories::default(),
             exchange: Exchange::default(),
         })
     }
 
-    /// The other voters' way to this machine.
-    pub(crate) fn exchange(&self) -> Exchange {
-        self.exchange.clone()
-    }
-
-    /// The owner's way to this machine while it waits.
-    pub(crate) fn rescue(&self) -> Rescue {
-        Rescue::new(self.needs.subscribe(), self.open.clone())
+    /// How others get to this machine while it waits.
+    pub(crate) fn ways(&self) -> Ways {
+        Ways {
+            activation: self.shown.way(self.open.clone()),
+            rescue: Rescue::new(self.needs.subscribe(), self.open.clone()),
+            exchange: self.exchange.clone(),
+        }
     }
 
     /// Reads everything and has it decided, with what was given. Writes nothing, but for the TPM's random bytes in the
@@ -227,6 +251,9 @@ impl Enrolment {
         };
         let keyless = Keyless::of(wait, seal);
         self.needs.send_replace(keyless.map(Needs::of));
+        if matches!(wait, Wait::Blank(_)) {
+            self.show_code();
+        }
         let waits = keyless.and_then(|keyless| Some((keyless, self.exchange.waits(keyless, &self.open, &board)?)));
         let exchanges = async {
             match &waits {
@@ -241,7 +268,20 @@ impl Enrolment {
         };
         self.exchange.over();
         self.needs.send_replace(None);
+        self.shown.over();
+        self.board.code(None);
         given
+    }
+
+    /// From now on whoever reads the screen may activate the machine. Without random bytes it waits for a config all the same.
+    fn show_code(&self) {
+        match Code::draw(create::random) {
+            Ok(code) => {
+                self.board.code(Some(code.to_text()));
+                self.shown.begin(code);
+            }
+            Err(error) => self.board.error(&format!("there is no code to activate this machine by: {}", Chain(&error))),
+        }
     }
 
     async fn answered(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {

@@ -4,7 +4,8 @@ mod coordinators;
 mod create;
 mod destroy;
 mod each;
-mod joining;
+mod init;
+pub(crate) mod joining;
 mod link;
 mod list;
 mod making;
@@ -30,6 +31,8 @@ use crate::store::ClusterName;
 pub(crate) enum Command {
     /// Make a cluster of virtual machines on this host
     Create(create::Arguments),
+    /// Have a blank machine create a cluster, by the code on its screen
+    Init(init::Init),
     /// Add a virtual machine to a cluster of such
     Add(create::Add),
     /// List the clusters this host knows
@@ -81,6 +84,7 @@ impl Command {
     fn name(&self) -> Option<&ClusterName> {
         match self {
             Self::Create(arguments) => arguments.name(),
+            Self::Init(arguments) => arguments.name(),
             Self::Status(named) | Self::Start(named) | Self::Proxy(named) => named.name.as_ref(),
             Self::Stop(arguments) => arguments.name(),
             Self::Destroy(arguments) => arguments.name(),
@@ -101,6 +105,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
     }
     match command {
         Command::Create(arguments) => create::run(arguments, context, out).await,
+        Command::Init(arguments) => init::run(arguments, context, out).await,
         Command::Add(arguments) => create::add(arguments, context, out).await,
         Command::Link(arguments) => link::run(arguments, context, out),
         Command::List => list::run(context, out).await,

@@ -148,7 +148,13 @@ fn join(config: &Config, ticket: &Path, context: &Context, out: &mut dyn Write) 
     Ok(screen::did(context.format, out, &did)?)
 }
 
-fn read_ticket(path: &Path) -> Result<Ticket, JoinError> {
+/// A ticket as it was pasted.
+pub(crate) fn ticket_of_text(text: &str) -> Result<Ticket, JoinError> {
+    Ticket::from_text(text).map_err(|bad| JoinError::Ticket("the command line".to_owned(), bad))
+}
+
+/// A ticket in a file; `-` is the standard input.
+pub(crate) fn read_ticket(path: &Path) -> Result<Ticket, JoinError> {
     let (place, mut text) = (path.display().to_string(), Zeroizing::new(String::new()));
     let read = if path == Path::new("-") {
         stdin().take(MOST_TICKET_TEXT).read_to_string(&mut text)

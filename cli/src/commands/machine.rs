@@ -1,5 +1,6 @@
 //! `machine …`: the machines of a cluster, and one of them, by its public API.
 
+pub(crate) mod activate;
 mod change;
 pub(super) mod list;
 mod logs;
@@ -20,6 +21,8 @@ use crate::screen;
 pub(crate) enum Command {
     /// The machines of the cluster: role, state, version, addresses, last seen
     List,
+    /// Have a blank machine join the cluster, by the code on its screen
+    Activate(activate::Activate),
     /// Give a machine a role, or take it
     #[command(subcommand)]
     Role(change::Role),
@@ -42,6 +45,7 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     match command {
         Command::List => list::run(context, out).await,
+        Command::Activate(arguments) => activate::run(arguments, context, out).await,
         Command::Role(role) => change::role(role, context, out).await,
         Command::Remove(arguments) => change::remove(arguments, context, out).await,
         Command::Status => status::run(context, out).await,

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::future::{Ready, ready};
 use std::io;
+use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -92,6 +93,13 @@ impl Address {
     /// Of a machine that is reached through another one, by its name.
     pub(super) fn of_name(name: &NodeName) -> Self {
         Self { host: name.as_str().to_owned(), port: model::PUBLIC_API_PORT }
+    }
+}
+
+impl Address {
+    /// As a machine that carries bytes can be told it: as an IPv4 address, of the public API's own port.
+    pub(super) fn outside(&self) -> Option<Ipv4Addr> {
+        self.host.parse().ok().filter(|_| self.port == model::PUBLIC_API_PORT)
     }
 }
 

@@ -14,6 +14,7 @@ use api::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
+use keys::activation::{Connection, Tries, Verdict, Waiting};
 use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
 use keys::identity::{self, SigningKey};
 use model::{
@@ -50,6 +51,8 @@ pub(crate) enum Answer {
         /// What is wrong with the rest.
         lie: Lie,
     },
+    /// Not at all: it is blank, and has this code on its screen.
+    Blank(Mutex<Waiting>),
     /// As a machine does whose header is not committed yet.
     NotYet,
     /// Whatever the genuine machine at this address answers.
@@ -76,6 +79,10 @@ pub(crate) struct Fake {
     pub(crate) machine: MachineId,
     /// What it lists as the cluster's machines.
     pub(crate) listed: Arc<Mutex<Vec<ListedMachine>>>,
+    /// The configs that it took while it was blank.
+    pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// Whether it refuses them all.
+    pub(crate) refuses: Arc<Mutex<bool>>,
     cluster: Arc<Authority>,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
@@ -91,6 +98,9 @@ struct Api {
     leaf: CertificateDer<'static>,
     authority: CertificateDer<'static>,
     exporter: [u8; 32],
+    activation: Connection,
+    configs: Arc<Mutex<Vec<Vec<u8>>>>,
+    refuses: Arc<Mutex<bool>>,
     owner: bool,
     role: ClusterRole,
     listed: Arc<Mutex<Vec<ListedMachine>>>,
@@ -133,7 +143,8 @@ impl Fake {
         let address = listener.local_addr().unwrap().to_string().parse().unwrap();
         let (calls, listed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let (answer, seen, lists) = (Arc::new(answer), Arc::clone(&calls), Arc::clone(&listed));
-        let behind = Behind::default();
+        let (behind, configs, refuses) = (Behind::default(), Arc::default(), Arc::default());
+        let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
         let leads = Arc::clone(&behind);
         let mut server = JoinSet::new();
         server.spawn(async move {
@@ -142,15 +153,32 @@ impl Fake {
                 let (tcp, _) = listener.accept().await.unwrap();
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
-                let listed = Arc::clone(&lists);
+                let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
                     let Ok(session) = acceptor.accept(tcp).await else { return };
                     let (_, connection) = session.get_ref();
                     let mut exporter = [0; 32];
                     connection.export_keying_material(&mut exporter, EXPORTER_LABEL, None).unwrap();
+                    let mut activation = Connection { exporter: [0; 32], leaf_spki };
+                    let label = keys::activation::EXPORTER_LABEL;
+                    connection.export_keying_material(&mut activation.exporter, label, None).unwrap();
                     let owner = connection.peer_certificates().is_some();
-                    let api = Api { answer, machine, leaf, authority, exporter, owner, role, listed, calls, behind };
+                    let api = Api {
+                        answer,
+                        machine,
+                        leaf,
+                        authority,
+                        exporter,
+                        activation,
+                        configs,
+                        refuses,
+                        owner,
+                        role,
+                        listed,
+                        calls,
+                        behind,
+                    };
                     let service = TowerToHyperService::new(public_server::PublicServer::new(api));
                     let http = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
                     // Ends when the caller goes.
@@ -158,7 +186,7 @@ impl Fake {
                 });
             }
         });
-        Self { address, machine, listed, cluster, calls, behind, _server: server }
+        Self { address, machine, listed, configs, refuses, cluster, calls, behind, _server: server }
     }
 
     /// What it has to show.
@@ -219,7 +247,11 @@ impl public_server::Public for Api {
 
     async fn get_state(&self, _: Request<GetStateRequest>) -> Result<Response<GetStateResponse>, Status> {
         self.called("GetState");
-        let state = PublicState { version: "0.1.0".into(), state: MachineState::Running, nonce: [1; 32] };
+        let state = match &*self.answer {
+            Answer::Blank(_) => MachineState::Blank,
+            Answer::Proven { .. } | Answer::NotYet | Answer::Relayed(_) => MachineState::Running,
+        };
+        let state = PublicState { version: "0.1.0".into(), state, nonce: [1; 32] };
         Ok(Response::new(state.into()))
     }
 
@@ -234,7 +266,9 @@ impl public_server::Public for Api {
                 }
                 Ok(Response::new(claim))
             }
-            Answer::NotYet => Err(Status::failed_precondition("the data header is not committed yet")),
+            Answer::NotYet | Answer::Blank(_) => {
+                Err(Status::failed_precondition("the data header is not committed yet"))
+            }
             Answer::Relayed(address) => {
                 let tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider)).unwrap();
                 let session = super::dial::dial(address, tls, "machine.cairn.internal").await.unwrap();
@@ -242,6 +276,28 @@ impl public_server::Public for Api {
                 public_client::PublicClient::new(channel).claim(ClaimRequest {}).await
             }
         }
+    }
+
+    async fn prove_code(&self, _: Request<ProveCodeRequest>) -> Result<Response<ProveCodeResponse>, Status> {
+        self.called("ProveCode");
+        let Answer::Blank(waiting) = &*self.answer else { return Err(Status::failed_precondition("it is not blank")) };
+        let proof = waiting.lock().unwrap().proof(&self.activation).to_vec();
+        Ok(Response::new(ProveCodeResponse { proof }))
+    }
+
+    async fn activate(&self, request: Request<ActivateRequest>) -> Result<Response<ActivateResponse>, Status> {
+        self.called("Activate");
+        let Answer::Blank(waiting) = &*self.answer else { return Err(Status::failed_precondition("it is not blank")) };
+        let api::HandedIn { config, proof } = request.into_inner().try_into()?;
+        let heard = waiting.lock().unwrap().handed_in(&self.activation, &mut Tries::default(), &config, &proof);
+        heard.map_err(|refused| Status::permission_denied(refused.to_string()))?;
+        if *self.refuses.lock().unwrap() {
+            waiting.lock().unwrap().judged(Verdict::NotTaken);
+            return Err(Status::invalid_argument("the config that was given is refused"));
+        }
+        waiting.lock().unwrap().judged(Verdict::Accepted);
+        self.configs.lock().unwrap().push(config.to_vec());
+        Ok(Response::new(ActivateResponse {}))
     }
 
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
@@ -331,6 +387,7 @@ impl public_server::Public for Api {
         let first = parts.message().await?.ok_or(Status::invalid_argument("no first message"))?;
         match api::TunnelPart::try_from(first)? {
             api::TunnelPart::Open(api::Target::KubernetesApi) => {}
+            api::TunnelPart::Open(api::Target::Outside(_)) => return Err(Status::not_found("nothing is outside")),
             api::TunnelPart::Open(api::Target::Machine(machine)) => {
                 let there = self.behind.lock().unwrap().get(&machine).map(ToString::to_string);
                 let there = TcpStream::connect(there.ok_or(Status::not_found("no such machine"))?).await?;

@@ -20,6 +20,7 @@ use model::{MachineId, NodeName, TicketId};
 use pki::{Identity, IssueError, KeyError, TlsError};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
+use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
@@ -61,6 +62,9 @@ pub(crate) enum SessionError {
     /// The machine that is to carry the bytes does not.
     #[error("reach it through another machine")]
     Through(#[source] CallError),
+    /// Only plain addresses are carried to, and only to the public API's own port.
+    #[error("{0} cannot be reached through a machine: that takes an IPv4 address, without another port")]
+    NotOutside(Address),
 }
 
 impl Advice for SessionError {
@@ -68,6 +72,7 @@ impl Advice for SessionError {
         match self {
             Self::Dial(error) => error.code(),
             Self::Through(error) => error.code(),
+            Self::NotOutside(_) => Code::Usage,
             Self::Key(_) | Self::Certificate(_) | Self::Tls(_) => Code::Failed,
         }
     }
@@ -83,7 +88,7 @@ impl Advice for SessionError {
                 Some("see which machines there are: cairnctl machine list".to_owned())
             }
             Self::Through(error) => error.next(),
-            Self::Key(_) | Self::Certificate(_) | Self::Tls(_) => None,
+            Self::NotOutside(_) | Self::Key(_) | Self::Certificate(_) | Self::Tls(_) => None,
         }
     }
 }
@@ -116,6 +121,15 @@ impl Session {
         let address = Address::of_name(name);
         let session = secure(&address, Box::new(carried), client(pins, owner)?, &pins.tls_name()).await?;
         Self::over(&address, session, Some(carrying)).await
+    }
+
+    /// A connection to the public API at an address outside of the cluster, carried by this session's machine.
+    pub(super) async fn outside(
+        &self,
+        address: &Address,
+    ) -> Result<(DuplexStream, JoinSet<Result<(), TunnelError>>), SessionError> {
+        let outside = address.outside().ok_or_else(|| SessionError::NotOutside(address.clone()))?;
+        self.tunnel().open(Target::Outside(outside)).await.map_err(SessionError::Through)
     }
 
     async fn over(
@@ -275,7 +289,7 @@ where
 }
 
 /// A call whose answer, or the start of it, comes soon or not at all.
-async fn soon<T>(
+pub(super) async fn soon<T>(
     method: &'static str,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, CallError> {

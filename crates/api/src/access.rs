@@ -15,6 +15,8 @@ use crate::{NOT_YET, Profile};
 pub enum Permission {
     /// No authentication.
     Anyone,
+    /// Whoever knows the code on a blank machine's screen: what they send proves it.
+    Code,
     /// Whoever has shown a machine's key: nothing is granted by that alone.
     Machine,
     /// A machine that the cluster let in, by its certificate; its record is asked before the call goes on.
@@ -55,6 +57,8 @@ const ANY: &[MachineState] = MachineState::ALL;
 const OWNED: &[MachineState] = &[Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
 /// States in which there may be an identity to prove, as the data header is committed, or was; or a config to refuse.
 const CLAIMED: &[MachineState] = &[Enrolling, Running, NeedsOwner, Failed];
+/// A machine that is nobody's.
+const BLANK: &[MachineState] = &[MachineState::Blank];
 /// States with services to speak of.
 const SERVING: &[MachineState] = &[Enrolling, Running, Failed];
 /// A member whose data is closed, because the cluster's half of its key is not there.
@@ -74,6 +78,12 @@ pub const TABLE: &[Row] = &[
             CLAIMED,
             "comes before the caller has a pin, so before either can authenticate",
         )
+    },
+    anyone("/cairn.v1.Public/ProveCode", BLANK, "comes before anybody is known; the proof shows nothing of the code"),
+    Row {
+        audit: Audit::Recorded,
+        permission: Permission::Code,
+        ..anyone("/cairn.v1.Public/Activate", BLANK, "nobody owns the machine yet; the code on its screen is the proof")
     },
     owner("/cairn.v1.Public/Status", OWNED, "names the machine, its cluster and its addresses"),
     owner("/cairn.v1.Public/Timeline", OWNED, "tells what the machine runs"),
@@ -147,7 +157,10 @@ pub fn decide(path: &str, profile: Profile, state: MachineState, caller: Caller)
         return Err(Refused::State { is: state, answered_in: row.states });
     }
     match (row.permission, caller) {
-        (Permission::Anyone, Caller::Stranger | Caller::Machine | Caller::Member | Caller::Owner)
+        (
+            Permission::Anyone | Permission::Code,
+            Caller::Stranger | Caller::Machine | Caller::Member | Caller::Owner,
+        )
         | (Permission::Machine, Caller::Machine)
         | (Permission::Member, Caller::Member)
         | (Permission::Owner, Caller::Owner) => Ok(row),
@@ -208,6 +221,8 @@ impl From<Refused> for tonic::Status {
     fn from(refused: Refused) -> Self {
         let code = match refused {
             Refused::NoSuchMethod => tonic::Code::Unimplemented,
+            // No machine comes to be blank again by waiting.
+            Refused::State { answered_in: BLANK, .. } => tonic::Code::FailedPrecondition,
             // On its way to where it answers, or not.
             Refused::State { is: Enrolling | AwaitingKeys, .. } => NOT_YET,
             Refused::State { is: MachineState::Blank | Running | NeedsOwner | Failed, .. } => {
@@ -271,12 +286,19 @@ mod tests {
         }
     }
 
-    /// Proves: Q1 A8
+    /// Proves: Q1 A1 A8
     #[test]
-    fn without_authentication_there_are_get_state_and_claim() {
-        let open: Vec<&str> =
-            TABLE.iter().filter(|row| row.permission == Permission::Anyone).map(|row| row.path).collect();
-        assert_eq!(open, ["/cairn.v1.Public/GetState", "/cairn.v1.Public/Claim"]);
+    fn without_authentication_there_are_get_state_claim_and_the_activation_of_a_blank_machine() {
+        let open = |state: MachineState| -> Vec<&str> {
+            let rows = TABLE.iter().filter(|row| matches!(row.permission, Permission::Anyone | Permission::Code));
+            let rows = rows.filter(|row| row.states.contains(&state));
+            rows.filter_map(|row| row.path.strip_prefix("/cairn.v1.Public/")).collect()
+        };
+        assert_eq!(open(MachineState::Blank), ["GetState", "ProveCode", "Activate"]);
+        assert_eq!(open(AwaitingKeys), ["GetState"]);
+        for state in [Enrolling, Running, NeedsOwner, Failed] {
+            assert_eq!(open(state), ["GetState", "Claim"], "{state}");
+        }
         for row in TABLE.iter().filter(|row| row.permission == Permission::Owner) {
             for &state in row.states {
                 let refused = |caller| decide(row.path, Profile::Debug, state, caller).err();
@@ -326,6 +348,7 @@ mod tests {
             .collect();
         let expected = [
             "Claim",
+            "Activate",
             "RestartService",
             "Reboot",
             "PowerOff",
@@ -348,12 +371,23 @@ mod tests {
 
     /// Proves: A1
     #[test]
-    fn a_blank_machine_answers_get_state_and_refuses_the_rest_for_its_state() {
+    fn a_blank_machine_answers_get_state_and_its_activation_and_refuses_the_rest_for_its_state() {
         for row in TABLE.iter().filter(|row| row.profile == Profile::Release) {
-            let expected = if row.path.ends_with("/GetState") { Code::Ok } else { Code::FailedPrecondition };
+            let method = row.path.rsplit('/').next().expect("a path has a method");
+            let answers = ["GetState", "ProveCode", "Activate"].contains(&method);
+            let expected = if answers { Code::Ok } else { Code::FailedPrecondition };
             for caller in CALLERS {
                 assert_eq!(code(row.path, MachineState::Blank, caller), expected, "{}", row.path);
             }
+        }
+    }
+
+    /// Waiting does not help: no machine becomes blank again. Proves: A1
+    #[test]
+    fn a_machine_that_is_not_blank_is_not_activated_now_or_later() {
+        for state in [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed] {
+            let refused = code("/cairn.v1.Public/Activate", state, Caller::Stranger);
+            assert_eq!(refused, Code::FailedPrecondition, "{state}");
         }
     }
 
@@ -362,13 +396,15 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 28] = [
+        let expected: [(&str, Permission, &[MachineState]); 30] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
                 &[MachineState::Blank, Enrolling, AwaitingKeys, Running, NeedsOwner, Failed],
             ),
             ("Public/Claim", Permission::Anyone, &[Enrolling, Running, NeedsOwner, Failed]),
+            ("Public/ProveCode", Permission::Anyone, &[MachineState::Blank]),
+            ("Public/Activate", Permission::Code, &[MachineState::Blank]),
             ("Public/Status", Permission::Owner, &owned),
             ("Public/Timeline", Permission::Owner, &owned),
             ("Public/Services", Permission::Owner, &owned),
@@ -401,7 +437,7 @@ mod tests {
             for &state in MachineState::ALL {
                 for caller in CALLERS {
                     let allowed = match permission {
-                        Permission::Anyone => true,
+                        Permission::Anyone | Permission::Code => true,
                         Permission::Machine => caller == Caller::Machine,
                         Permission::Member => caller == Caller::Member,
                         Permission::Owner => caller == Caller::Owner,

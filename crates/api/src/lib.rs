@@ -10,6 +10,7 @@
 //! No transport, no clock, no I/O here: a caller brings its own connection, so that the TLS session stays in its reach.
 
 pub mod access;
+mod activation;
 mod condition;
 mod contribution;
 mod key;
@@ -28,6 +29,7 @@ mod tunnel;
 mod vpn;
 pub mod wire;
 
+pub use activation::{HandedIn, decode_handed_in, proof_of_code};
 pub use condition::{Condition, ConditionName, Truth};
 pub use contribution::decode_contribution;
 pub use key::{KeyAsked, KeyGiven, KeyReleased, Recovery};

@@ -6,6 +6,9 @@ pub const REQUEST_BYTES: usize = 64 << 10;
 /// The largest request of a caller without a certificate: what it may call takes none of it.
 pub const STRANGER_REQUEST_BYTES: usize = 1 << 10;
 
+/// The largest of whoever activates a blank machine: a config with its proof.
+pub const ACTIVATION_REQUEST_BYTES: usize = 9 << 10;
+
 /// The largest request of a caller that has shown a machine's key: it redeems a ticket, or asks for its cluster key.
 pub const MACHINE_REQUEST_BYTES: usize = 9 << 10;
 
@@ -18,6 +21,7 @@ pub const TUNNEL_CHUNK: usize = 32 << 10;
 /// The largest line of a log entry; longer ones are cut by the machine.
 pub const LOG_LINE_BYTES: usize = 8 << 10;
 
+const _: () = assert!(keys::activation::MOST_CONFIG_BYTES + 64 <= ACTIVATION_REQUEST_BYTES);
 const _: () = assert!(cluster::redeem::MOST_REQUEST_BYTES + 16 <= MACHINE_REQUEST_BYTES);
 const _: () = assert!(TUNNEL_CHUNK + 64 <= REQUEST_BYTES && LOG_LINE_BYTES + 1024 <= RESPONSE_BYTES);
 
@@ -31,11 +35,12 @@ mod tests {
         let sizes = [
             REQUEST_BYTES,
             STRANGER_REQUEST_BYTES,
+            ACTIVATION_REQUEST_BYTES,
             MACHINE_REQUEST_BYTES,
             RESPONSE_BYTES,
             TUNNEL_CHUNK,
             LOG_LINE_BYTES,
         ];
-        assert_eq!(sizes, [65_536, 1_024, 9_216, 1_048_576, 32_768, 8_192]);
+        assert_eq!(sizes, [65_536, 1_024, 9_216, 9_216, 1_048_576, 32_768, 8_192]);
     }
 }

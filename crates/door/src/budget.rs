@@ -4,8 +4,9 @@ use model::Caller;
 
 /// Bytes that requests under way may take in all: 128 of the owner's largest.
 pub const BUDGET: usize = 8 << 20;
-/// As much of it is for strangers: two requests of 1 KiB, and its framing, for each of their places.
-pub const STRANGERS_BUDGET: usize = 128 << 10;
+/// As much of it is for strangers: two requests of 9 KiB, and its framing, for each of their places. So many has whoever activates
+/// a machine, and a machine that redeems a ticket: nobody keeps them out by asking slowly.
+pub const STRANGERS_BUDGET: usize = 640 << 10;
 
 /// What is taken of [`BUDGET`]. Whoever took gives back the same.
 #[derive(Debug, Default)]

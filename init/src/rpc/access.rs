@@ -126,13 +126,13 @@ impl Gate {
                 return Err(refused.into());
             }
         };
-        let share = Share::take(budget, caller).ok_or_else(busy)?;
+        let share = Share::take(budget, caller, bytes(caller, row.permission)).ok_or_else(busy)?;
         match row.permission {
             Permission::Owner => {
                 methods.owner_called();
                 tracing::debug!(call = path, %peer, because = row.because, "call");
             }
-            Permission::Anyone | Permission::Machine | Permission::Member => {}
+            Permission::Anyone | Permission::Code | Permission::Machine | Permission::Member => {}
         }
         let call = match row.audit {
             access::Audit::Recorded => Some(audit.begin(who.clone(), peer, path)),
@@ -161,7 +161,8 @@ impl Gate {
             request.extensions_mut().insert(who);
             let request = request.map(|body| match caller {
                 Caller::Stranger | Caller::Machine | Caller::Member => {
-                    Body::new(Limited::new(share.held_by(body), bytes(caller)))
+                    let most = share.bytes;
+                    Body::new(Limited::new(share.held_by(body), most))
                 }
                 Caller::Owner => Body::new(share.held_by(body)),
             });
@@ -218,12 +219,13 @@ impl Drop for Asks {
 struct Share {
     budget: Arc<Mutex<Budget>>,
     caller: Caller,
+    bytes: usize,
 }
 
 impl Share {
-    fn take(budget: &Arc<Mutex<Budget>>, caller: Caller) -> Option<Self> {
-        let taken = lock::even_if_poisoned(budget).take(caller, bytes(caller));
-        taken.then(|| Self { budget: budget.clone(), caller })
+    fn take(budget: &Arc<Mutex<Budget>>, caller: Caller, bytes: usize) -> Option<Self> {
+        let taken = lock::even_if_poisoned(budget).take(caller, bytes);
+        taken.then(|| Self { budget: budget.clone(), caller, bytes })
     }
 
     /// The body, which keeps its share until it is gone.
@@ -240,17 +242,21 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        lock::even_if_poisoned(&self.budget).give_back(self.caller, bytes(self.caller));
+        lock::even_if_poisoned(&self.budget).give_back(self.caller, self.bytes);
     }
 }
 
 /// What a request may take at a time.
-const fn bytes(caller: Caller) -> usize {
-    match caller {
-        Caller::Stranger => FRAMING + api::limits::STRANGER_REQUEST_BYTES,
-        Caller::Machine | Caller::Member => FRAMING + api::limits::MACHINE_REQUEST_BYTES,
-        Caller::Owner => FRAMING + api::limits::REQUEST_BYTES,
-    }
+const fn bytes(caller: Caller, permission: Permission) -> usize {
+    FRAMING
+        + match (caller, permission) {
+            (Caller::Stranger, Permission::Code) => api::limits::ACTIVATION_REQUEST_BYTES,
+            (Caller::Stranger, Permission::Anyone | Permission::Machine | Permission::Member | Permission::Owner) => {
+                api::limits::STRANGER_REQUEST_BYTES
+            }
+            (Caller::Machine | Caller::Member, _the_same_for_all) => api::limits::MACHINE_REQUEST_BYTES,
+            (Caller::Owner, _the_same_for_all) => api::limits::REQUEST_BYTES,
+        }
 }
 
 fn busy() -> Status {

@@ -1,6 +1,7 @@
 //! The public API of this boot: opened with a certificate that says nothing, given the machine's own once there is one,
 //! for those who call the machine by its name. To everybody else it goes on saying nothing.
 
+mod activate;
 mod context;
 mod contribute;
 mod convert;
@@ -28,9 +29,7 @@ use supervise::{Backoff, Critical, NotTaken, Restart, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
-use crate::enrolment::Member;
-use crate::enrolment::contribute::Exchange;
-use crate::enrolment::recover::Rescue;
+use crate::enrolment::{Member, Ways};
 use crate::facts::{Address, Names};
 use crate::machine::power::PowerRequest;
 use crate::rpc::{self, Callers, Front};
@@ -95,12 +94,13 @@ impl PublicApi {
         shown: BoardReader,
         children: &Children,
         tree: &Services,
-        (found, rescue, exchange): (&Found, Rescue, Exchange),
+        found: &Found,
+        ways: Ways,
     ) -> Result<Self, Error> {
         let key = PrivateKey::generate()?;
         let nameless = Nameless { certificate: nameless_certificate(&key)?, key };
         let (front, present) = watch::channel(nameless.front(None, Owners::default())?);
-        let (context, power) = Context::new(shown, children, (rescue, exchange));
+        let (context, power) = Context::new(shown, children, ways, nameless.key.public().pin());
         context.show(tree);
         let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, model::PUBLIC_API_PORT));
         let served = context.clone();

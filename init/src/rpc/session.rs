@@ -3,10 +3,11 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use door::Visit;
+use keys::activation::Tries;
 use model::Caller;
 use pki::client_auth::Who;
 use rustls::ServerConnection;
@@ -30,6 +31,10 @@ pub(super) struct Origin {
     pub(super) exporter: [u8; 32],
     /// The same for `Redeem`.
     pub(super) redeem: [u8; 32],
+    /// The same for `ProveCode` and `Activate`.
+    pub(super) activation: [u8; 32],
+    /// How many wrong codes the connection may still bring.
+    pub(super) tries: Arc<Mutex<Tries>>,
 }
 
 impl Origin {
@@ -41,6 +46,8 @@ impl Origin {
             peer,
             exporter: exporter(keys::first_contact::EXPORTER_LABEL)?,
             redeem: exporter(keys::ticket::EXPORTER_LABEL)?,
+            activation: exporter(keys::activation::EXPORTER_LABEL)?,
+            tries: Arc::default(),
         })
     }
 

@@ -16,8 +16,7 @@ use super::access::{Gate, Guarded};
 use super::public::{Context, PublicMethods};
 use super::session::Origin;
 use super::{Callers, Front};
-use crate::enrolment::contribute::Exchange;
-use crate::enrolment::recover::Rescue;
+use crate::enrolment::Ways;
 use crate::facts::Facts;
 use crate::machine::kernel::Boot;
 use crate::machine::power::PowerRequest;
@@ -47,7 +46,7 @@ impl Machine {
         });
         let (board, shown) = Board::new(facts);
         board.settled(&power_on.opens().runs(), "");
-        let (context, power) = Context::new(shown, &Children::default(), (Rescue::of_nobody(), Exchange::default()));
+        let (context, power) = Context::new(shown, &Children::default(), Ways::of_nobody(), pki::SpkiPin([0; 32]));
         // Owners of a cluster are known by Ed25519 keys.
         let owner = PrivateKey::ed25519(&model::Secret::take(&mut [0x0e; 32])).expect("a key");
         let front = watch::Sender::new(front(std::slice::from_ref(&owner)));
@@ -72,7 +71,7 @@ impl Machine {
 pub(super) fn origin(key: Option<&PrivateKey>, peer: &str) -> Origin {
     let shown: Vec<CertificateDer<'static>> = key.map(certificate).into_iter().collect();
     let peer: SocketAddr = peer.parse().expect("an address");
-    Origin { shown: shown.into(), peer, exporter: [0; 32], redeem: [0; 32] }
+    Origin { shown: shown.into(), peer, exporter: [0; 32], redeem: [0; 32], activation: [0; 32], tries: Arc::default() }
 }
 
 /// The other end's TLS.

@@ -246,7 +246,7 @@ impl Office {
         let holds = Held { services: names, authorities, assignment: assignment.clone(), etcd };
         *lock::even_if_poisoned(held) = Some(holds);
         context.coordinate(Some(records));
-        context.exchange.opens(&member.shares);
+        context.ways.exchange.opens(&member.shares);
         board.facts().update(|now| now.assignment = Some(assignment));
         shows.send_replace(identity);
         Ok(())
@@ -256,7 +256,7 @@ impl Office {
         let Shared { board, context, member, shows, held, .. } = &*self.0;
         let node = member.assignment.clone().with_role(ClusterRole::Node)?;
         context.coordinate(None);
-        context.exchange.over();
+        context.ways.exchange.over();
         shows.send_replace(member.identity.clone());
         self.stop().await?;
         member.shares.erase().await?;

@@ -4,12 +4,14 @@
 //! Nothing decides by it: whoever has a [`Board`] writes and cannot read. What is written on it is read with a
 //! [`BoardReader`], which goes to the sheet and to the API and nowhere else.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Condition, ConditionName, Milestone, MilestoneKind, Truth, UnixMillis};
 use model::{MachineState, Settled, Underway, Waiting};
 use tokio::sync::watch;
+use zeroize::Zeroizing;
 
 use crate::facts::{Address, Facts, Link, Now};
 use crate::runtime::clock;
@@ -32,6 +34,25 @@ pub(crate) struct Words {
     pub(crate) meanwhile: &'static str,
     pub(crate) last_error: String,
     pub(crate) timeline: Vec<Milestone>,
+    /// For the screen and nothing else: whoever reads it may activate the machine.
+    pub(crate) code: Option<OnScreen>,
+}
+
+/// A text that only who stands before the machine is to read: it is in no answer of the API and in no log.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct OnScreen(Zeroizing<String>);
+
+impl OnScreen {
+    /// For the sheet.
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for OnScreen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnScreen")
+    }
 }
 
 /// The board, to be written on; clones share it.
@@ -65,6 +86,7 @@ impl Board {
             meanwhile: "",
             last_error: String::new(),
             timeline: Vec::new(),
+            code: None,
         };
         let board = Self { facts, words: Arc::new(watch::Sender::new(words)) };
         (board.clone(), BoardReader(board))
@@ -99,6 +121,11 @@ impl Board {
             change();
         });
         tracing::info!(%state, reason, "machine state");
+    }
+
+    /// The machine may be activated by this code; none: no longer.
+    pub(crate) fn code(&self, code: Option<Zeroizing<String>>) {
+        self.words.send_modify(|words| words.code = code.map(OnScreen));
     }
 
     /// A step of the boot list begins.

@@ -14,7 +14,7 @@ use crate::facts::Now;
 use crate::machine::kernel::Boot;
 use crate::runtime::console::Kind;
 use crate::runtime::log;
-use crate::shown::board::{self, BoardReader, Words};
+use crate::shown::board::{self, BoardReader, OnScreen, Words};
 
 /// Shows the board whenever what a person would read on it changes. Runs for good.
 pub(crate) async fn show(reader: BoardReader) {
@@ -64,6 +64,7 @@ impl Sheet {
             ("role", facts.assignment.as_ref().map(roles).unwrap_or_default()),
             ("state", format!("{state}{step}")),
             ("reason", words.reason.clone()),
+            ("activate", words.code.as_ref().map(|code| activation(facts, code)).unwrap_or_default()),
             ("address", board::public_addresses(facts).join(" ")),
             ("vpn", board::vpn_addresses(facts).join(" ")),
             ("protection", format!("{level}{} · booted {}", facts.protection, boot.class)),
@@ -124,6 +125,12 @@ impl Sheet {
         rows.push(String::new());
         rows
     }
+}
+
+/// What to type elsewhere, so that this machine joins a cluster.
+fn activation(facts: &Now, code: &OnScreen) -> String {
+    let address = facts.links.first().map_or_else(|| "ADDRESS".to_owned(), |link| link.address.ip.to_string());
+    format!("cairnctl machine activate {address} --code {}", code.text())
 }
 
 const TO_A_STRING: &str = "writing to a String does not fail";
@@ -363,6 +370,27 @@ mod tests {
         assert_eq!(cut.len(), ROWS_OF_A_VALUE);
         assert!(cut[2].ends_with('…') && cut.iter().all(|row| row.chars().count() == WIDTH - INDENT), "{cut:#?}");
         assert_eq!(wrapped("a b"), ["a b"]);
+    }
+
+    /// Whole, so that it can be typed: on a screen, too, a code is never broken.
+    ///
+    /// Proves: N1 O11
+    #[test]
+    fn a_blank_machine_shows_what_to_type_elsewhere_until_it_is_activated() {
+        let (board, reader, _power_on) = board();
+        let code = "abcd-efgh-ijkl-mnop-qrst-uvwx-yz23";
+        board.code(Some(String::from(code).into()));
+        let shown = || lines(&reader).into_iter().find(|line| line.starts_with("  activate")).expect("a line for it");
+        assert_eq!(shown(), format!("  activate   cairnctl machine activate ADDRESS --code {code}"));
+        let address = Address { ip: [192, 0, 2, 10].into(), prefix: VPN_PREFIX };
+        board.facts().update(|now| now.link("eth0", Some(address)));
+        assert_eq!(shown(), format!("  activate   cairnctl machine activate 192.0.2.10 --code {code}"));
+        assert!(sheet(&reader).rows().iter().any(|row| row.ends_with(code)), "{:#?}", sheet(&reader).rows());
+        let words = reader.read(|_, words| format!("{words:?}"));
+        assert!(!words.contains(code), "{words}");
+        let before = sheet(&reader);
+        board.code(None);
+        assert_eq!(sheet(&reader).told_after(Some(&before)), "  activate   -\n");
     }
 
     /// Proves: O11

@@ -133,9 +133,6 @@ pub(crate) enum CreateError {
     /// One name is asked for several machines.
     #[error("one --node-name cannot be that of {0} machines")]
     OneNodeName(u8),
-    /// A machine has that name.
-    #[error("cluster `{cluster}` has a machine `{name}`, or had one")]
-    NameTaken { cluster: ClusterName, name: NodeName },
     /// More coordinators than machines.
     #[error("{coordinators} coordinators are asked for, and {machines} machines in all")]
     Coordinators { coordinators: u8, machines: u8 },
@@ -157,7 +154,6 @@ impl Advice for CreateError {
         Some(match self {
             Self::OneNodeName(_) => "leave it out: they are called m1, m2 and so on".to_owned(),
             Self::Coordinators { .. } => "ask for as many machines at least: --machines".to_owned(),
-            Self::NameTaken { .. } => "take another name, or none: --node-name".to_owned(),
             Self::KubernetesOnSeveral(_) => {
                 "leave Kubernetes out: --no-kubernetes; or have one machine run it, and add others: cairnctl cluster add"
                     .to_owned()

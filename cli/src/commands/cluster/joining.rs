@@ -14,14 +14,13 @@ use cluster::record::Standing;
 use model::{MachineState, NodeName, TicketId};
 use tokio::time::{sleep, timeout};
 
-use super::create::CreateError;
 use super::each;
 use super::making::{Making, Plan};
 use super::waiting::{WaitError, console, unless_lost, until_running};
 use crate::clock::{ASK_AGAIN, Deadline};
 use crate::commands::ticket::{Issue, Issued};
 use crate::commands::{Context, Meant, OpenError};
-use crate::failure::Failure;
+use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::machine::{CallError, Session, public_state};
 use crate::screen::Progress;
 use crate::store::{ClusterName, ClusterRecord};
@@ -75,20 +74,53 @@ impl Joining<'_> {
     }
 
     /// What the machines are called, here and by the cluster.
-    fn names(&self, record: &ClusterRecord, listed: &[ListedMachine]) -> Result<Vec<NodeName>, CreateError> {
-        let taken = |name: &NodeName| listed.iter().any(|machine| machine.name == name.as_str());
-        match self.called {
-            Some(name) if taken(name) || record.meant(Some(name)).is_ok() => {
-                Err(CreateError::NameTaken { cluster: self.name.clone(), name: name.clone() })
-            }
-            Some(name) => Ok(vec![name.clone()]),
-            None => Ok(record.free_names(taken).take(self.machines.into()).collect()),
+    fn names(&self, record: &ClusterRecord, listed: &[ListedMachine]) -> Result<Vec<NodeName>, NameTaken> {
+        free_names(self.name, record, listed, self.called, self.machines.into())
+    }
+}
+
+/// A machine has that name, or had it.
+#[derive(Debug, thiserror::Error)]
+#[error("cluster `{cluster}` has a machine `{name}`, or had one")]
+pub(crate) struct NameTaken {
+    cluster: ClusterName,
+    name: NodeName,
+}
+
+impl Advice for NameTaken {
+    fn code(&self) -> Code {
+        Code::Usage
+    }
+
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
+    fn next(&self) -> Option<String> {
+        Some("take another name, or none: --node-name".to_owned())
+    }
+}
+
+/// Names for `machines` more: the one that was chosen, else free ones. Neither this host nor the cluster has them.
+pub(crate) fn free_names(
+    cluster: &ClusterName,
+    record: &ClusterRecord,
+    listed: &[ListedMachine],
+    chosen: Option<&NodeName>,
+    machines: usize,
+) -> Result<Vec<NodeName>, NameTaken> {
+    let taken = |name: &NodeName| listed.iter().any(|machine| machine.name == name.as_str());
+    match chosen {
+        Some(name) if taken(name) || record.machines().iter().any(|machine| machine.name == *name) => {
+            Err(NameTaken { cluster: cluster.clone(), name: name.clone() })
         }
+        Some(name) => Ok(vec![name.clone()]),
+        None => Ok(record.free_names(taken).take(machines).collect()),
     }
 }
 
 /// A coordinator that knows where machines find it, and the machines of its cluster.
-async fn coordinator(
+pub(crate) async fn coordinator(
     context: &Context,
     progress: &mut Progress,
 ) -> Result<(Session, Meant, Vec<ListedMachine>), Failure> {
@@ -118,7 +150,7 @@ async fn coordinator(
 }
 
 /// From now on the ticket admits nobody. Where that cannot be had, it is said: its time ends anyway.
-async fn revoke(ticket: TicketId, context: &Context, progress: &mut Progress) {
+pub(crate) async fn revoke(ticket: TicketId, context: &Context, progress: &mut Progress) {
     let revoked = async {
         let (mut session, _) = context.open_coordinator().await?;
         Ok::<_, OpenError>(session.revoke_ticket(ticket).await?)
@@ -169,7 +201,10 @@ async fn until_members(awaited: &mut [Awaited], context: &Context, deadline: &De
 }
 
 /// The machines of the cluster, over the session that there is.
-async fn listed(coordinator: &mut Option<Session>, context: &Context) -> Result<Vec<ListedMachine>, OpenError> {
+pub(crate) async fn listed(
+    coordinator: &mut Option<Session>,
+    context: &Context,
+) -> Result<Vec<ListedMachine>, OpenError> {
     let session = match coordinator {
         Some(session) => session,
         None => coordinator.insert(context.open_coordinator().await?.0),

@@ -177,7 +177,7 @@ impl AnyBody for Half {
 async fn a_half_sent_request_of_a_stranger_ends_after_five_seconds_and_gives_its_bytes_back() {
     let machine = Machine::running();
     let gate = machine.gate(origin(None, "192.0.2.5:1005"));
-    let most = door::STRANGERS_BUDGET / bytes(Caller::Stranger);
+    let most = door::STRANGERS_BUDGET / bytes(Caller::Stranger, Permission::Anyone);
     let began = tokio::time::Instant::now();
     let half = || request("GetState", Half(Some(Bytes::from_static(&[0, 0, 0, 4, 0, 1, 2]))));
     let mut open: tokio::task::JoinSet<_> = (0..most).map(|_| gate.answer(half())).collect();

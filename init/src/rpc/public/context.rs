@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use pki::SpkiPin;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::first_contact::Claimable;
@@ -12,8 +13,7 @@ use super::kubernetes::KubernetesAccess;
 use super::records::NoCoordinator;
 use super::redeem::Underway;
 use crate::consensus::Records;
-use crate::enrolment::contribute::Exchange;
-use crate::enrolment::recover::Rescue;
+use crate::enrolment::Ways;
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::peers::Told;
@@ -54,21 +54,22 @@ pub(crate) struct Context {
     records: watch::Sender<Option<Records>>,
     peers: OnceLock<Told>,
     pub(super) forwards: Arc<Forwards>,
-    /// How the owner opens a machine that waits.
-    pub(super) rescue: Rescue,
-    /// How voters that wait open one another.
-    pub(crate) exchange: Exchange,
+    /// How others get to a machine that waits.
+    pub(crate) ways: Ways,
+    /// Of the certificate that whoever does not name the machine is shown.
+    pub(super) nameless: SpkiPin,
     pub(super) machines: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
 }
 
 impl Context {
-    /// Of a machine without an identity; what is asked of its power goes to the receiver.
+    /// Of a machine without an identity, which shows a certificate of this key; what is asked of its power goes to the receiver.
     pub(crate) fn new(
         shown: BoardReader,
         children: &Children,
-        (rescue, exchange): (Rescue, Exchange),
+        ways: Ways,
+        nameless: SpkiPin,
     ) -> (Arc<Self>, mpsc::Receiver<PowerRequest>) {
         // One request is enough to end a boot.
         let (power, asked) = mpsc::channel(1);
@@ -84,8 +85,8 @@ impl Context {
             records: watch::Sender::new(None),
             peers: OnceLock::new(),
             forwards: Arc::default(),
-            rescue,
-            exchange,
+            ways,
+            nameless,
             machines: Underway::default(),
             power,
             broken: watch::Sender::new(None),

@@ -28,7 +28,7 @@ pub(super) async fn contribute(
         return Err(api::not_yet("etcd has a leader here: ask for the key; nothing was exchanged"));
     }
     let machine = keys::identity::machine_id(&key.0);
-    let exchanged = context.exchange.contribute(machine, source, given).await;
+    let exchanged = context.ways.exchange.contribute(machine, source, given).await;
     exchanged.map_err(|why| {
         tracing::info!(%machine, reason = %Chain(&why), "no share is exchanged");
         refused(&why)

@@ -100,6 +100,27 @@ mod tests {
         assert_eq!(exit(Ending::StartDeadline), api::Exit::NoRun("not ready in time".into()));
     }
 
+    /// Whoever owns the machine has no use for it, and who is to activate it stands before it.
+    ///
+    /// Proves: N1
+    #[test]
+    fn the_code_on_the_screen_is_in_no_status() {
+        let boot = Boot {
+            profile: api::Profile::Release,
+            root_hash: model::RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: model::BootClass::Direct,
+        };
+        let (facts, power_on) = crate::facts::Facts::new(boot);
+        let (board, reader) = board::Board::new(facts);
+        board.waiting(&power_on.waits(model::WaitState::Blank), "waiting to be activated");
+        board.code(Some(String::from("abcd-efgh").into()));
+        let when = When { now: UnixMillis(1), uptime: Duration::ZERO };
+        let told = reader.read(|now, words| status(reader.board().facts().boot(), now, words, when));
+        let told = format!("{:?}", told.expect("it has a state"));
+        assert!(told.contains("waiting to be activated") && !told.contains("abcd"), "{told}");
+    }
+
     #[test]
     fn a_task_that_is_done_is_stopped_and_one_that_backs_off_is_not_failed() {
         assert_eq!(state(&State::Finished), ServiceState::Stopped);

@@ -1,13 +1,13 @@
-//! Where an owner's tunnel leads: to this machine's Kubernetes API, or to the public API of another machine of the cluster, over
-//! the VPN. It carries bytes and vouches for nothing: TLS ends at the target, which asks who calls as it asks everybody.
+//! Where an owner's tunnel leads: to this machine's Kubernetes API, to the public API of another machine of the cluster, over
+//! the VPN, or to that of a machine outside which is to be activated. It carries bytes and vouches for nothing: TLS ends at the target, which asks who calls as it asks everybody.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::Target;
-use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT};
+use model::{KeptPrefixes, MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::Status;
@@ -76,15 +76,37 @@ pub(super) async fn connect(context: &Context, owner: OwnerPubKey, target: Targe
             (kubernetes.api_address(), None)
         }
         Target::Machine(machine) => (public_api(context, machine)?, Some(context.forwards.begin(owner)?)),
+        Target::Outside(address) => (outside(context, address)?, Some(context.forwards.begin(owner)?)),
     };
     let silent = |why: String| Status::unavailable(format!("the target does not answer: {why}; try again"));
     let connected = timeout(CONNECTS, TcpStream::connect(address)).await;
     let connected = connected.map_err(|_elapsed| silent(format!("{} s have passed", CONNECTS.as_secs())))?;
     let stream = connected.map_err(|error| silent(error.to_string()))?;
-    if let Target::Machine(machine) = target {
-        tracing::info!(%machine, "an owner's connection is carried to another machine");
+    match target {
+        Target::KubernetesApi => {}
+        Target::Machine(machine) => tracing::info!(%machine, "an owner's connection is carried to another machine"),
+        Target::Outside(address) => tracing::info!(%address, "an owner's connection is carried out of the cluster"),
     }
     Ok(Line { stream, place })
+}
+
+/// Only at an address that is neither this machine's nor kept by the cluster, and that one machine can have; and only there.
+fn outside(context: &Context, address: Ipv4Addr) -> Result<SocketAddr, Status> {
+    let (own, vpn) = context.facts.read(|now| {
+        let own = now.links.iter().any(|link| link.address.ip == address);
+        (own, now.vpn.map(|vpn| vpn.prefix))
+    });
+    let kept = vpn.is_none_or(|vpn| KeptPrefixes::of(vpn).rows().iter().any(|(kept, _)| kept.contains(address)));
+    let nobodys = address.is_loopback()
+        || address.is_link_local()
+        || address.is_multicast()
+        || address.is_broadcast()
+        || address.octets()[0] == 0;
+    if own || kept || nobodys {
+        let text = format!("{address} is no address of a machine outside of the cluster; nothing was done");
+        return Err(Status::invalid_argument(text));
+    }
+    Ok(SocketAddr::from((address, PUBLIC_API_PORT)))
 }
 
 /// Only at the VPN address of a machine that is a peer now, and only there.
@@ -99,8 +121,6 @@ fn public_api(context: &Context, machine: MachineId) -> Result<SocketAddr, Statu
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use cluster::peer::Peer;
     use cluster::peers::News;
     use cluster::state::PeerVersion;
@@ -110,8 +130,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
-    use crate::enrolment::contribute::Exchange;
-    use crate::enrolment::recover::Rescue;
+    use crate::enrolment::Ways;
     use crate::facts::Facts;
     use crate::machine::kernel::Boot;
     use crate::network::mesh::peers::Told;
@@ -135,7 +154,7 @@ mod tests {
             class: BootClass::Direct,
         });
         let (_board, shown) = Board::new(facts);
-        let (context, _power) = Context::new(shown, &Children::default(), (Rescue::of_nobody(), Exchange::default()));
+        let (context, _power) = Context::new(shown, &Children::default(), Ways::of_nobody(), pki::SpkiPin([0; 32]));
         let told = Told::default();
         context.hear(told.clone());
         (context, told)
@@ -174,6 +193,31 @@ mod tests {
             connect(&context, OWNER, Target::KubernetesApi).await.err().map(|it| it.code()),
             Some(Code::FailedPrecondition)
         );
+    }
+
+    /// Proves: A6
+    #[tokio::test]
+    async fn bytes_leave_the_cluster_for_what_one_machine_outside_may_have_and_nothing_else() {
+        let (context, _told) = context();
+        let code = |address: [u8; 4]| outside(&context, address.into()).err().map(|refused| refused.code());
+        assert_eq!(code([192, 0, 2, 9]), Some(Code::InvalidArgument), "of no member yet");
+        let (own, prefix) = (Ipv4Addr::new(192, 0, 2, 1), model::VPN_PREFIX);
+        context.facts.update(|now| {
+            let around = model::Ipv4Prefix::around(own, 24).expect("a prefix");
+            now.link("eth0", Some(crate::facts::Address { ip: own, prefix: around }));
+            now.vpn = Some(crate::facts::Address { ip: prefix.nth(1).expect("an address"), prefix });
+        });
+        assert_eq!(
+            outside(&context, [192, 0, 2, 9].into()).ok().map(|it| it.to_string()).as_deref(),
+            Some("192.0.2.9:7836")
+        );
+        let vpn = prefix.nth(7).expect("an address").octets();
+        let pod = model::POD_PREFIX.nth(7).expect("an address").octets();
+        for nobodys in
+            [own.octets(), vpn, pod, [127, 0, 0, 1], [0, 0, 0, 0], [224, 0, 0, 1], [255; 4], [169, 254, 0, 1]]
+        {
+            assert_eq!(code(nobodys), Some(Code::InvalidArgument), "{nobodys:?}");
+        }
     }
 
     /// Proves: A6

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
-use api::{ConditionName, KeyAsked, KeyGiven, LogQuery, PublicState, Service, wire};
+use api::{ConditionName, HandedIn, KeyAsked, KeyGiven, LogQuery, PublicState, Service, wire};
 use cluster::request::Offer;
 use keys::cold_start::Contribution;
 use model::TicketId;
@@ -19,7 +19,7 @@ use super::context::{Context, GoingDown};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
-use super::{contribute, forward, records, recover, redeem, release};
+use super::{activate, contribute, forward, records, recover, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::rpc::access::{Methods, Undecided, state};
@@ -82,9 +82,26 @@ impl api::public_server::Public for Public {
     }
 
     async fn claim(&self, request: Request<wire::ClaimRequest>) -> Result<Response<wire::ClaimResponse>, Status> {
-        let origin = request.extensions().get::<Origin>().ok_or_else(|| Status::internal("no session"))?;
-        let claim = self.0.claim(|claim| claim.answer(origin.exporter))?;
+        let exporter = origin(&request)?.exporter;
+        let claim = self.0.claim(|claim| claim.answer(exporter))?;
         Ok(Response::new(claim.into()))
+    }
+
+    async fn prove_code(
+        &self,
+        request: Request<wire::ProveCodeRequest>,
+    ) -> Result<Response<wire::ProveCodeResponse>, Status> {
+        let proof = activate::prove(&self.0, origin(&request)?)?;
+        Ok(Response::new(wire::ProveCodeResponse { proof: proof.to_vec() }))
+    }
+
+    async fn activate(
+        &self,
+        request: Request<wire::ActivateRequest>,
+    ) -> Result<Response<wire::ActivateResponse>, Status> {
+        let origin = origin(&request)?.clone();
+        activate::activate(&self.0, &origin, HandedIn::try_from(request.into_inner())?).await?;
+        Ok(Response::new(wire::ActivateResponse {}))
     }
 
     async fn status(&self, _: Request<wire::StatusRequest>) -> Result<Response<wire::StatusResponse>, Status> {
@@ -258,7 +275,7 @@ impl api::public_server::Public for Public {
         &self,
         _: Request<wire::RecoveryRecordRequest>,
     ) -> Result<Response<wire::RecoveryRecordResponse>, Status> {
-        Ok(Response::new(recover::record(&self.0.rescue)?.into()))
+        Ok(Response::new(recover::record(&self.0.ways.rescue)?.into()))
     }
 
     async fn give_cluster_key(
@@ -266,7 +283,7 @@ impl api::public_server::Public for Public {
         request: Request<wire::GiveClusterKeyRequest>,
     ) -> Result<Response<wire::GiveClusterKeyResponse>, Status> {
         let given = KeyGiven::try_from(request.into_inner())?;
-        recover::give(&self.0.rescue, given).await?;
+        recover::give(&self.0.ways.rescue, given).await?;
         Ok(Response::new(wire::GiveClusterKeyResponse {}))
     }
 
@@ -275,6 +292,11 @@ impl api::public_server::Public for Public {
         let given = Contribution::try_from(request.into_inner())?;
         Ok(Response::new(contribute::contribute(&self.0, machine, given).await?.into()))
     }
+}
+
+/// The connection that a call came on.
+fn origin<T>(request: &Request<T>) -> Result<&Origin, Status> {
+    request.extensions().get().ok_or_else(|| Status::internal("no session"))
 }
 
 pub(super) fn no_member() -> Status {

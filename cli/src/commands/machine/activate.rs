@@ -1,0 +1,480 @@
+//! `machine activate`: a blank machine, elsewhere, joins a cluster. Whether it is there, blank and knows its code is seen before
+//! anything is made for it; where it then does not take its config, what was made is taken back.
+//!
+//! ```text
+//!   meet ► (own ticket: name, ticket) ► meet again, hand in the config ► accepted ► the cluster's records: Member
+//!                └───────── fails: revoked, forgotten ─┘                   └─ late: it goes on by itself
+//! ```
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use api::ListedMachine;
+use clap::Args;
+use cluster::record::Standing;
+use keys::activation::{BadCode, Code};
+use keys::ticket::{TEXT_PREFIX, Ticket};
+use model::{MachineState, NodeName};
+use tokio::time::{sleep, timeout};
+use zeroize::Zeroizing;
+
+use crate::clock::{ASK_AGAIN, Deadline};
+use crate::commands::cluster::joining;
+use crate::commands::ticket::{Issue, Issued};
+use crate::commands::{Context, PATIENCE, enrol};
+use crate::enrolment::{self, Becomes, Choices, StaticNetwork, Wanted};
+use crate::failure::{Advice, Code as Exit, Failure, NOTHING};
+use crate::length;
+use crate::machine::{ActivationError, Address, Blank, Session, Way, public_state};
+use crate::screen::{self, Progress};
+use crate::store::{ClusterName, ClusterRecord, MachineRecord};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  cairnctl machine activate 192.0.2.10 --code abcd-efgh-ijkl-mnop-qrst-uvwx-yz23
+
+A blank machine shows its address and its code, which is another one after each
+start. The machine proves that it knows the code before anything of the config
+is sent, and takes it only from who knows the code, too.
+
+Without --ticket the cluster issues one for this machine alone. With --through
+a machine of the cluster carries the bytes; TLS ends here all the same.")]
+pub(crate) struct Activate {
+    /// Where the machine is, as its screen shows it
+    #[arg(value_name = "ADDRESS")]
+    at: Address,
+    /// The code on its screen
+    #[arg(long, value_name = "CODE", value_parser = code)]
+    code: Typed,
+    /// The ticket by which it joins: its text, a file, or - for standard input
+    #[arg(long, value_name = "TICKET")]
+    ticket: Option<String>,
+    /// The machine's host and node name [default: the next free one: m2, m3 and
+    /// so on; with --ticket one that is made from its id]
+    #[arg(long, value_name = "NAME", value_parser = enrolment::node_name)]
+    node_name: Option<NodeName>,
+    #[command(flatten)]
+    choices: Choices,
+    #[command(flatten)]
+    network: StaticNetwork,
+    /// How long to wait until it is a member, where the cluster issued its ticket
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = length::parse)]
+    timeout: Duration,
+}
+
+/// A code as it was typed, and seen to be one.
+#[derive(Clone)]
+pub(crate) struct Typed(Zeroizing<String>);
+
+impl std::fmt::Debug for Typed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Typed")
+    }
+}
+
+/// For the command line: a slip is found before anything is asked.
+pub(crate) fn code(text: &str) -> Result<Typed, BadCode> {
+    Code::from_text(text).map(|_| Typed(Zeroizing::new(text.to_owned())))
+}
+
+impl Typed {
+    pub(crate) fn code(&self) -> Code {
+        Code::from_text(&self.0).expect("it was read before")
+    }
+}
+
+/// Why the command ends where activation itself did not fail.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ActivateError {
+    /// It is named otherwise than by where it is.
+    #[error("a blank machine is named by its address alone: {0} is none of it")]
+    Named(&'static str),
+    /// It accepted its config, and stopped.
+    #[error("the machine at {address} has its config, and is {state}")]
+    Stopped { address: Address, state: MachineState },
+    /// It accepted its config, and is not seen among the cluster's machines.
+    #[error("machine `{name}` has its config, and is no Member of its cluster after {} s: {last}", after.as_secs())]
+    NoMember { name: NodeName, after: Duration, last: String },
+}
+
+impl Advice for ActivateError {
+    fn code(&self) -> Exit {
+        match self {
+            Self::Named(_) => Exit::Usage,
+            Self::Stopped { .. } => Exit::Failed,
+            Self::NoMember { .. } => Exit::Timeout,
+        }
+    }
+
+    fn unchanged(&self) -> &'static str {
+        match self {
+            Self::Named(_) => NOTHING,
+            Self::Stopped { .. } | Self::NoMember { .. } => {
+                "the machine was activated, and goes on by itself when it can"
+            }
+        }
+    }
+
+    fn next(&self) -> Option<String> {
+        Some(match self {
+            Self::Named(_) => "leave it out".to_owned(),
+            Self::Stopped { .. } => "its screen says why".to_owned(),
+            Self::NoMember { .. } => "its screen says what it waits for; cairnctl machine list".to_owned(),
+        })
+    }
+}
+
+/// Refuses options that name another machine than the address does.
+pub(crate) fn only_by_address(context: &Context) -> Result<(), ActivateError> {
+    match (&context.machine, &context.address) {
+        (Some(_), _) => Err(ActivateError::Named("--machine")),
+        (None, Some(_)) => Err(ActivateError::Named("--address")),
+        (None, None) => Ok(()),
+    }
+}
+
+pub(crate) async fn run(arguments: &Activate, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    only_by_address(context)?;
+    let through = match &context.through {
+        Some(name) => Some(context.about(&context.cluster()?.name, name).open().await?.0),
+        None => None,
+    };
+    let machine =
+        Machine { arguments, way: through.as_ref().map_or(Way::Direct, Way::Through), code: arguments.code.code() };
+    let mut progress = Progress::start();
+    match &arguments.ticket {
+        Some(ticket) => {
+            let ticket = if ticket.starts_with(TEXT_PREFIX) {
+                enrol::ticket_of_text(ticket)?
+            } else {
+                enrol::read_ticket(Path::new(ticket))?
+            };
+            match machine.activate(&ticket, arguments.node_name.as_ref(), context, &mut progress).await? {
+                Taken::Yes => drop(progress),
+                Taken::Unknown(why) => return Err(why.into()),
+            }
+            let did = format!(
+                "the machine at {} is activated and joins; see it come:\n  cairnctl machine list",
+                arguments.at
+            );
+            Ok(screen::did(context.format, out, &did)?)
+        }
+        None => {
+            let cluster = context.cluster()?.name;
+            let name = machine.joins(&cluster, context, &mut progress).await?;
+            drop(progress);
+            let did = format!(
+                "machine `{name}` is a member of cluster `{cluster}`\n  cairnctl -c {cluster} -m {name} machine status"
+            );
+            Ok(screen::did(context.format, out, &did)?)
+        }
+    }
+}
+
+/// What a machine did with its config.
+enum Taken {
+    /// It goes by it.
+    Yes,
+    /// Its answer was not heard.
+    Unknown(ActivationError),
+}
+
+/// A machine that is to be activated.
+struct Machine<'a> {
+    arguments: &'a Activate,
+    way: Way<'a>,
+    code: Code,
+}
+
+impl Machine<'_> {
+    async fn meet(&self) -> Result<Blank<'_>, Failure> {
+        Ok(Blank::meet(&self.arguments.at, &self.way, &self.code).await?)
+    }
+
+    /// Hands it a config with this ticket.
+    async fn activate(
+        &self,
+        ticket: &Ticket,
+        name: Option<&NodeName>,
+        context: &Context,
+        progress: &mut Progress,
+    ) -> Result<Taken, Failure> {
+        let Activate { choices, network, at, .. } = self.arguments;
+        let wanted = Wanted { choices, node: name, network: Some(network), becomes: Becomes::Joins(ticket) };
+        let signed = enrolment::sign(wanted, &context.store.owner()?)?;
+        progress.show(&format!("{at}: hand in its config"));
+        match self.meet().await?.hand_in(signed.bytes).await {
+            Ok(()) => {
+                progress.done(&format!("{at}: took its config"));
+                Ok(Taken::Yes)
+            }
+            Err(error) if error.is_open() => Ok(Taken::Unknown(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Has it join `cluster` by a ticket of its own, and waits until it has; what it is called.
+    async fn joins(
+        &self,
+        cluster: &ClusterName,
+        context: &Context,
+        progress: &mut Progress,
+    ) -> Result<NodeName, Failure> {
+        let context = &context.about_cluster(cluster);
+        progress.show(&format!("{}: does it know its code?", self.arguments.at));
+        drop(self.meet().await?);
+        progress.done(&format!("{}: blank, and knows its code", self.arguments.at));
+        let (mut coordinator, meant, listed) = joining::coordinator(context, progress).await?;
+        let name = self.reserve(cluster, &listed, context)?;
+        let lasts = self.arguments.timeout.max(TICKET_LASTS);
+        let activated = async {
+            let Issued { id, ticket } = Issue::of_nodes(1, lasts).issue(&mut coordinator, &meant).await?;
+            let activated = self.activate(&ticket, Some(&name), context, progress).await;
+            if activated.is_err() {
+                joining::revoke(id, context, progress).await;
+            }
+            activated
+        };
+        match activated.await {
+            Ok(Taken::Yes) => {}
+            // Then the cluster will tell.
+            Ok(Taken::Unknown(why)) => progress.done(&format!("whether it took its config is not known yet ({why})")),
+            Err(failure) => return Err(forget(cluster, &name, context, failure)),
+        }
+        self.until_member(&name, context, coordinator, progress).await?;
+        Ok(name)
+    }
+
+    /// Keeps a name for it, which the records of this host have from now on.
+    fn reserve(&self, cluster: &ClusterName, listed: &[ListedMachine], context: &Context) -> Result<NodeName, Failure> {
+        let lock = context.store.lock(cluster)?;
+        let mut record: ClusterRecord = context.store.load(cluster)?;
+        let mut names = joining::free_names(cluster, &record, listed, self.arguments.node_name.as_ref(), 1)?;
+        let name = names.remove(0);
+        let mut machine = MachineRecord::joining(name.clone());
+        // Behind another machine its address says nothing to this host.
+        machine.address = matches!(self.way, Way::Direct).then(|| self.arguments.at.to_string());
+        record.add(machine);
+        context.store.save(&record, &lock)?;
+        Ok(name)
+    }
+
+    /// Until the cluster's records name it as Member.
+    async fn until_member(
+        &self,
+        name: &NodeName,
+        context: &Context,
+        coordinator: Session,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        let deadline = Deadline::after(self.arguments.timeout);
+        let mut session = Some(coordinator);
+        loop {
+            let last = match joining::listed(&mut session, context).await {
+                Ok(listed) => match listed.iter().find(|row| row.name == name.as_str()).map(|row| row.standing) {
+                    Some(Standing::Member) => {
+                        progress.done(&format!("{name}: Member of the cluster"));
+                        return Ok(());
+                    }
+                    Some(standing) => format!("{}: joins", standing.word()),
+                    None => self.asks().await?,
+                },
+                Err(error) if error.may_pass() => {
+                    session = None;
+                    format!("wait for a coordinator: {error}")
+                }
+                Err(error) => return Err(error.into()),
+            };
+            progress.show(&format!("{name}: {last}"));
+            if deadline.left().is_none() {
+                return Err(ActivateError::NoMember { name: name.clone(), after: deadline.length(), last }.into());
+            }
+            sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// What it tells anybody while the cluster does not know it.
+    async fn asks(&self) -> Result<String, ActivateError> {
+        let address = &self.arguments.at;
+        let state = match self.way {
+            Way::Direct => timeout(PATIENCE, public_state(address, None)).await,
+            Way::Through(_) => return Ok("asks the cluster to let it in".to_owned()),
+        };
+        match state.ok().and_then(Result::ok).map(|says| says.state) {
+            Some(state @ (MachineState::NeedsOwner | MachineState::Failed)) => {
+                Err(ActivateError::Stopped { address: address.clone(), state })
+            }
+            Some(state) => Ok(format!("{state}: asks the cluster to let it in")),
+            None => Ok("does not answer".to_owned()),
+        }
+    }
+}
+
+/// The least time that a ticket of its own lives: it asks again when a coordinator is not there at once.
+const TICKET_LASTS: Duration = Duration::from_secs(15 * 60);
+
+/// Takes a machine that did not take its config out of this host's records.
+fn forget(cluster: &ClusterName, name: &NodeName, context: &Context, failure: Failure) -> Failure {
+    let forgotten = || -> Result<(), Failure> {
+        let lock = context.store.lock(cluster)?;
+        let mut record = context.store.load(cluster)?;
+        record.remove(name);
+        Ok(context.store.save(&record, &lock)?)
+    };
+    match forgotten() {
+        Ok(()) => failure,
+        Err(why) => failure.leaving(format!("machine `{name}` is still in this host's record of `{cluster}` ({why})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::net::Ipv4Addr;
+    use std::sync::Mutex;
+
+    use ::enrol::config::{Intent, read};
+    use clap::Parser;
+    use keys::activation::Waiting;
+    use keys::identity::SigningKey;
+    use model::{ClusterId, ClusterRole, ConfigDigest, MachineId, Secret};
+
+    use super::*;
+    use crate::machine::fake::{Answer, Fake};
+    use crate::screen::Format;
+    use crate::store::Store;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        activate: Activate,
+    }
+
+    fn code(byte: u8) -> Code {
+        let Ok(code) = Code::draw(|bytes| {
+            bytes.fill(byte);
+            Ok::<(), Infallible>(())
+        });
+        code
+    }
+
+    /// A person with a cluster `home`, whose first machine is `coordinator`, and a blank machine with this code on its screen.
+    async fn with_a_blank_machine(byte: u8) -> (tempfile::TempDir, Context, Fake, Fake) {
+        let root = tempfile::tempdir().unwrap();
+        let store = Store::at(root.path().join("cairn")).unwrap();
+        let name: ClusterName = "home".parse().unwrap();
+        let lock = store.lock(&name).unwrap();
+        store.begin(&name, &lock).unwrap();
+        let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+        let coordinator = Fake::start(1, owner.clone(), Answer::NotYet).await;
+        let blank = Fake::start(2, owner, Answer::Blank(Mutex::new(Waiting::new(code(byte))))).await;
+        let mut record = ClusterRecord::of_config(name, ConfigDigest([5; 32]));
+        record.meet(coordinator.pins());
+        record.machines_mut()[0].address = Some(coordinator.address.to_string());
+        store.save(&record, &lock).unwrap();
+        let context =
+            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
+        (root, context, coordinator, blank)
+    }
+
+    fn line(at: &Address, code: &Code, more: &[&str]) -> Activate {
+        let (at, code) = (at.to_string(), code.to_text());
+        Line::try_parse_from([&["x", &at, "--code", &code, "--unprotected"], more].concat()).unwrap().activate
+    }
+
+    fn ticket() -> Ticket {
+        Ticket {
+            cluster: ClusterId([1; 16]),
+            ca_spki: [2; 32],
+            coordinator_public_endpoints: vec![keys::endpoint::Endpoint::read("192.0.2.1:7836").unwrap()],
+            key: SigningKey::from_seed(Secret::take(&mut [3; 32])),
+            not_after: 4,
+        }
+    }
+
+    fn member(name: &str, standing: Standing) -> ListedMachine {
+        ListedMachine {
+            id: MachineId([2; 16]),
+            name: name.to_owned(),
+            role: ClusterRole::Node,
+            kubernetes: [].into(),
+            standing,
+            version: "0.1.0".to_owned(),
+            vpn_ip: Ipv4Addr::new(10, 118, 0, 2),
+            addresses: vec!["192.0.2.1:7836".to_owned()],
+            last_seen: None,
+            etcd: None,
+        }
+    }
+
+    /// Proves: N1 S2
+    #[tokio::test]
+    async fn a_blank_machine_is_handed_a_config_with_the_ticket_once_it_has_proved_that_it_knows_the_code() {
+        let (_root, context, _, blank) = with_a_blank_machine(9).await;
+        let activate = line(&blank.address, &code(9), &["--ticket", &ticket().to_text(), "--node-name", "two"]);
+        run(&activate, &context, &mut Vec::new()).await.unwrap();
+        assert_eq!(blank.calls(), ["GetState", "ProveCode", "Activate"]);
+        let configs = blank.configs.lock().unwrap();
+        let config = read(&configs[0]).unwrap().config;
+        assert_eq!(config.node, Some(NodeName::chosen("two").unwrap()));
+        assert!(matches!(config.intent, Intent::Redeem(redeem) if redeem.ticket.encode() == ticket().encode()));
+    }
+
+    /// Proves: A5 N1
+    #[tokio::test]
+    async fn an_impostor_is_sent_nothing_and_the_cluster_issues_no_ticket_for_it() {
+        let (_root, context, coordinator, impostor) = with_a_blank_machine(8).await;
+        for more in [&["--ticket", &ticket().to_text()][..], &[]] {
+            let refused = run(&line(&impostor.address, &code(9), more), &context, &mut Vec::new()).await.unwrap_err();
+            assert_eq!(refused.code(), Exit::Refused, "{refused}");
+        }
+        assert_eq!(impostor.calls(), ["GetState", "ProveCode", "GetState", "ProveCode"]);
+        assert!(!coordinator.calls().contains(&"IssueTicket"));
+        assert_eq!(context.cluster().unwrap().machines().len(), 1);
+        // A machine that is somebody's is not even asked for its code.
+        let refused = run(&line(&coordinator.address, &code(9), &[]), &context, &mut Vec::new()).await.unwrap_err();
+        assert_eq!(refused.to_string(), format!("the machine at {} is not blank: it is Running", coordinator.address));
+    }
+
+    /// Proves: N1 S2 S8
+    #[tokio::test]
+    async fn without_a_ticket_the_cluster_issues_one_and_the_machine_is_waited_for_by_its_name() {
+        let (_root, context, coordinator, blank) = with_a_blank_machine(9).await;
+        // One was there before and is gone: its name is no name for the next.
+        let before = vec![member("m2", Standing::Removed)];
+        (*coordinator.listed.lock().unwrap()).clone_from(&before);
+        let joins = async {
+            while blank.configs.lock().unwrap().is_empty() {
+                sleep(Duration::from_millis(1)).await;
+            }
+            *coordinator.listed.lock().unwrap() = [before, vec![member("m3", Standing::Member)]].concat();
+        };
+        let activate = line(&blank.address, &code(9), &[]);
+        let mut out = Vec::new();
+        let (activated, ()) = tokio::join!(run(&activate, &context, &mut out), joins);
+        activated.unwrap();
+        let said = String::from_utf8(out).unwrap();
+        assert_eq!(said, "machine `m3` is a member of cluster `home`\n  cairnctl -c home -m m3 machine status\n");
+        let machines = context.cluster().unwrap().machines().to_vec();
+        assert_eq!(machines[1].address.as_deref(), Some(blank.address.to_string().as_str()));
+        let config = read(&blank.configs.lock().unwrap()[0]).unwrap().config;
+        assert_eq!(config.node, Some(machines[1].name.clone()));
+        let taken = run(&line(&blank.address, &code(9), &["--node-name", "m3"]), &context, &mut Vec::new()).await;
+        assert_eq!(taken.unwrap_err().code(), Exit::Usage, "the name is taken");
+        assert!(coordinator.calls().contains(&"IssueTicket"));
+    }
+
+    /// Proves: N1
+    #[tokio::test]
+    async fn a_machine_that_refuses_its_config_leaves_no_ticket_and_no_name() {
+        let (_root, context, coordinator, blank) = with_a_blank_machine(9).await;
+        *coordinator.listed.lock().unwrap() = vec![member("m1", Standing::Member)];
+        *blank.refuses.lock().unwrap() = true;
+        let refused = run(&line(&blank.address, &code(9), &[]), &context, &mut Vec::new()).await.unwrap_err();
+        assert_eq!(refused.code(), Exit::Refused, "{refused}");
+        assert_eq!(context.cluster().unwrap().machines().len(), 1);
+        assert_eq!(coordinator.calls().last(), Some(&"RevokeTicket"));
+    }
+}
