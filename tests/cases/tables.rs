@@ -3,6 +3,7 @@
 
 use crate::Table;
 
+mod activation;
 mod api;
 mod boot;
 mod cluster;
@@ -45,5 +46,6 @@ pub const TABLES: &[Table] = &[
     of!(network),
     of!(records),
     of!(join),
+    of!(activation),
     of!(kube),
 ];
