@@ -285,7 +285,13 @@ pub fn activation_code(bytes: &[u8]) -> Outcome {
 pub fn handed_in(bytes: &[u8]) -> Outcome {
     let read = api::decode_handed_in(bytes);
     if let Ok(HandedIn { config, proof }) = &read {
-        let mut waiting = Waiting::new(Code::draw(|code| Ok::<(), Infallible>(code.fill(0x5a))).expect("drawn"));
+        let mut waiting = Waiting::new(
+            Code::draw(|code| {
+                code.fill(0x5a);
+                Ok::<(), Infallible>(())
+            })
+            .expect("drawn"),
+        );
         let connection = Connection { exporter: [1; 32], leaf_spki: [2; 32] };
         let taken = waiting.handed_in(&connection, &mut Tries::default(), config, proof);
         assert!(taken.is_err(), "a config without the code is taken");

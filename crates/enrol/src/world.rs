@@ -445,7 +445,7 @@ impl Boot<'_> {
         let answer = answers.swap_remove(usize::from(self.attempt % 2));
         let admission = Admission { answer, issued: issued() };
         asker.takes(&admission).map_err(|why| Ended::Waiting(why.to_string()))?;
-        let config = asker.handed_in.clone();
+        let config = asker.handed_in;
         let given = Given { config, admission: Some(Box::new(admission)), ..Given::default() };
         let decision = self.world.found_given(given).decision;
         let Decision::Admitted(draft) = decision else { panic!("the same machine reads its attempt: {decision:?}") };

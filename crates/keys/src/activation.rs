@@ -35,7 +35,7 @@ const CHECKSUM_BITS: usize = 12;
 const LETTERS: usize = (CODE_BYTES * 8 + CHECKSUM_BITS) / 5;
 /// Letters between two dashes.
 const GROUP: usize = 4;
-const _: () = assert!((CODE_BYTES * 8 + CHECKSUM_BITS) % 5 == 0 && LETTERS.is_multiple_of(GROUP));
+const _: () = assert!((CODE_BYTES * 8 + CHECKSUM_BITS).is_multiple_of(5) && LETTERS.is_multiple_of(GROUP));
 
 /// What a blank machine shows on its screen, fresh per boot.
 ///

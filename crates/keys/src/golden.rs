@@ -208,7 +208,13 @@ fn every_derivation_gives_its_known_answer() {
     row("volume journal", key.journal().expose());
     row("first contact", &prove(&FirstContact(self::key(0x33)), &transcript));
     let connection = Connection { exporter: bytes(0x01), leaf_spki: bytes(0x02) };
-    let code = || Code::draw(|out| Ok::<(), Infallible>(out.copy_from_slice(&bytes::<16>(0x34)))).expect("drawn");
+    let code = || {
+        Code::draw(|out| {
+            out.copy_from_slice(&bytes::<16>(0x34));
+            Ok::<(), Infallible>(())
+        })
+        .expect("drawn")
+    };
     let machine = Waiting::new(code()).proof(&connection);
     row("activation, the code's text", code().to_text().as_bytes());
     row("activation, the machine's proof", &machine);
