@@ -10,7 +10,7 @@ use image::{DiskError, Manifest, names};
 use model::NodeName;
 use qemu::Vm;
 use qemu::host::{self, Requirement};
-use qemu::machine::{Boot, Cache, Content, Disk, Firmware, Kernel, Link, Machine, Nic, OnReset, Tpm, Watchdog};
+use qemu::machine::{Boot, Cache, Clock, Content, Disk, Firmware, Kernel, Link, Machine, Nic, OnReset, Tpm, Watchdog};
 use qemu::network::control;
 use qemu::run::{RunError, Tie};
 
@@ -256,6 +256,7 @@ impl VirtualMachine {
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,
             on_reset: OnReset::Restart,
+            clock: Clock::OfHost,
         }
     }
 

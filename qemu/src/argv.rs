@@ -3,12 +3,13 @@
 //! Written for QEMU 7.2. The machine starts paused (`-S`), so that monitor and console are there before its first byte.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::host::{Acceleration, Host};
 use crate::machine::{
-    Boot, Cache, Content, Disk, Forward, FwCfg, Link, Machine, Nic, OnReset, Protocol, Screen, Tpm, Watchdog,
+    Boot, Cache, Clock, Content, Disk, Forward, FwCfg, Link, Machine, Nic, OnReset, Protocol, Screen, Tpm, Watchdog,
 };
 
 /// Files of one run that QEMU is told of.
@@ -70,6 +71,10 @@ impl Machine {
             Watchdog::I6300esb => {
                 argv.pair("-device", "i6300esb");
             }
+        }
+        match self.clock {
+            Clock::OfHost => {}
+            Clock::Begins(since_1970) => drop(argv.pair("-rtc", format!("base={}", date(since_1970)))),
         }
         argv.0
     }
@@ -210,6 +215,20 @@ impl Argv {
     }
 }
 
+/// A moment in UTC, as `-rtc` reads it. The day is Hinnant's (chrono-compatible low-level date algorithms, `civil_from_days`).
+fn date(since_1970: Duration) -> String {
+    let (days, seconds) = (since_1970.as_secs() / 86_400, since_1970.as_secs() % 86_400);
+    let (era, day_of_era) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+}
+
 /// QEMU splits option values at commas; a doubled comma stands for one.
 fn escape(value: &str) -> String {
     value.replace(',', ",,")
@@ -245,6 +264,7 @@ mod tests {
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,
             on_reset: OnReset::Restart,
+            clock: Clock::OfHost,
         }
     }
 
@@ -319,7 +339,21 @@ mod tests {
         all.fw_cfg.push(FwCfg { name: "opt/org.cairn/enrolment".into(), path: "/m/enrolment.pb".into() });
         all.watchdog = Watchdog::I6300esb;
         all.on_reset = OnReset::Exit;
+        all.clock = Clock::Begins(Duration::from_secs(951_827_696));
         golden("everything", &all, Acceleration::Tcg);
+    }
+
+    #[test]
+    fn a_date_is_as_date_prints_it() {
+        // date --utc --date=@SECONDS +%Y-%m-%dT%H:%M:%S
+        for (seconds, printed) in [
+            (0, "1970-01-01T00:00:00"),
+            (951_827_696, "2000-02-29T12:34:56"),
+            (1_709_251_199, "2024-02-29T23:59:59"),
+            (4_107_542_400, "2100-03-01T00:00:00"),
+        ] {
+            assert_eq!(date(Duration::from_secs(seconds)), printed);
+        }
     }
 
     #[test]

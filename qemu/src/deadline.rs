@@ -55,9 +55,11 @@ impl Stopwatch {
     }
 }
 
-/// What the wall clock says, from 1970; for people, who compare records by it, and for no decision.
+/// What the wall clock says, from 1970; for people, who compare records by it, and for clocks of machines that are set by
+/// it; for no decision.
+#[must_use]
 #[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
-pub(crate) fn since_1970() -> Duration {
+pub fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

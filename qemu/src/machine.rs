@@ -1,6 +1,7 @@
 //! A virtual machine as data. It says what there is; [`crate::argv`] says it to QEMU, [`crate::run`] makes it run.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Machine {
     pub watchdog: Watchdog,
     /// What a reset by the guest does.
     pub on_reset: OnReset,
+    /// What the clock on its board shows.
+    pub clock: Clock,
 }
 
 /// Board and way of loading the kernel.
@@ -237,6 +240,15 @@ pub enum OnReset {
     Restart,
     /// QEMU ends.
     Exit,
+}
+
+/// The clock on a board. It goes on from where it begins; what a guest sets it to is forgotten with QEMU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    /// The time of the host.
+    OfHost,
+    /// At power-on, this long since 1970-01-01 00:00 UTC.
+    Begins(Duration),
 }
 
 #[cfg(test)]

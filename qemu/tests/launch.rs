@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use qemu::machine::{Boot, Firmware, Kernel, Machine, OnReset, Tpm, Watchdog};
+use qemu::machine::{Boot, Clock, Firmware, Kernel, Machine, OnReset, Tpm, Watchdog};
 use qemu::process::{Identity, Process, Waited};
 use qemu::run::{RunError, Tie};
 use qemu::{Deadline, Vm};
@@ -23,6 +23,7 @@ fn machine(dir: &Path, boot: Boot) -> Machine {
         fw_cfg: vec![],
         watchdog: Watchdog::Absent,
         on_reset: OnReset::Restart,
+        clock: Clock::OfHost,
     }
 }
 

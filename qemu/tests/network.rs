@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use qemu::machine::{Boot, Firmware, Mac, Machine, Nic, OnReset, Watchdog};
+use qemu::machine::{Boot, Clock, Firmware, Mac, Machine, Nic, OnReset, Watchdog};
 use qemu::network::{Cable, Network};
 use qemu::run::Tie;
 use qemu::{Deadline, Vm};
@@ -20,6 +20,7 @@ fn machine(dir: &Path, cable: &Cable) -> Machine {
         fw_cfg: vec![],
         watchdog: Watchdog::Absent,
         on_reset: OnReset::Restart,
+        clock: Clock::OfHost,
     }
 }
 

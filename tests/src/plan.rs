@@ -2,12 +2,13 @@
 //! same disk, TPM and firmware variables.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use qemu::Vm;
 use qemu::machine::{
-    Boot, Cache, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Screen, Tpm, Watchdog,
+    Boot, Cache, Clock, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Screen, Tpm,
+    Watchdog,
 };
 use qemu::run::Tie;
 
@@ -50,6 +51,7 @@ impl Plan {
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,
             on_reset: OnReset::Restart,
+            clock: Clock::OfHost,
         };
         Self { machine, image: image.clone(), dir }.disk_gib(4)
     }
@@ -246,6 +248,12 @@ impl Plan {
     /// What the machine is, for a case that wants something of it that nobody wanted before.
     pub fn machine(&mut self) -> &mut Machine {
         &mut self.machine
+    }
+
+    /// Where its files lie.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The overlay that is this machine's disk.

@@ -19,7 +19,7 @@ use model::{Level, PUBLIC_API_PORT, Secret};
 use pki::PrivateKey;
 use qemu::{
     Deadline, Machine, Vm,
-    machine::{Boot as Board, Cache, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Tpm, Watchdog},
+    machine::{Boot as Board, Cache, Clock, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Tpm, Watchdog},
     run::Tie,
 };
 use serde_json::Value;
@@ -195,6 +195,7 @@ impl<'a> Cairn<'a> {
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,
             on_reset: OnReset::Exit,
+            clock: Clock::OfHost,
         }
     }
 

@@ -19,7 +19,7 @@ use model::KUBERNETES_API_PORT;
 use pki::UnixTime;
 use qemu::{
     Deadline, Machine, Vm,
-    machine::{Boot as Board, Cache, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Watchdog},
+    machine::{Boot as Board, Cache, Clock, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Watchdog},
     run::Tie,
 };
 
@@ -136,6 +136,7 @@ impl Floor {
             fw_cfg: vec![],
             watchdog: Watchdog::Absent,
             on_reset: OnReset::Exit,
+            clock: Clock::OfHost,
         }
     }
 }
