@@ -16,22 +16,28 @@ use cluster::decision::{Decision, Next, Proposal};
 use cluster::denied::Denied;
 use cluster::epochs::{Due, Holding, due, stands};
 use cluster::peers::{Known, News};
-use cluster::record::{Standing, UnixSeconds};
+use cluster::record::UnixSeconds;
 use cluster::redeem::Redeem;
-use cluster::request::{Asks, Leaving, Offer, Request};
-use cluster::role::AnyRole;
+use cluster::request::{Asks, Offer, Request};
 use cluster::txn::{Granted, Outcome};
 use cluster::view::View;
 use keys::cold_start::Epoch;
 use keys::endpoint::Endpoint;
 use keys::ticket::Ticket;
-use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
+use model::{ClusterRole, Level, MachineId, VPN_PREFIX};
 use testkit::Random;
 
 use crate::cast;
 use crate::esp::Esps;
 use crate::etcd::Etcd;
 use crate::laws::{Broken, Laws};
+
+mod cables;
+mod owner;
+mod waves;
+
+use cables::{INTERVAL, Versions};
+pub use waves::{WAVE, WAVES, waves};
 
 /// How many events before a failure are shown.
 const TRAIL: usize = 30;
@@ -70,6 +76,10 @@ pub struct Report {
     pub epochs: u64,
     /// How often a machine heard what had changed of the others.
     pub heard: u64,
+    /// How often a machine was cut off from all others.
+    pub cuts: u64,
+    /// How long too few voters reached each other, in milliseconds.
+    pub without_quorum: u64,
     /// How often each reason was given.
     pub denied: BTreeMap<String, u64>,
 }
@@ -114,6 +124,8 @@ enum Event {
     Power(u16, Power),
     /// A voter looks whether it is to hold a share.
     Hold(MachineId),
+    /// A machine is cut off from all others, or is so no more.
+    Cut(u16, Cable),
     /// Learners catch up.
     CatchUp,
     /// History is forgotten.
@@ -124,6 +136,12 @@ enum Event {
 enum Power {
     Off,
     On,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cable {
+    Cut,
+    Whole,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +164,9 @@ enum Stage {
 struct Machine {
     stage: Stage,
     power: Power,
+    cable: Cable,
+    /// Since when it is on, a member, and coordinators reach it.
+    reached_since: u64,
     ticket: u16,
     tries: u32,
     /// What it says of itself that is not so.
@@ -158,7 +179,17 @@ struct Machine {
 
 impl Machine {
     fn new(stage: Stage, ticket: u16, lies: Lie) -> Self {
-        Self { stage, power: Power::On, ticket, tries: 0, lies, redeem: None, known: Known::default() }
+        Self {
+            stage,
+            power: Power::On,
+            cable: Cable::Whole,
+            reached_since: 0,
+            ticket,
+            tries: 0,
+            lies,
+            redeem: None,
+            known: Known::default(),
+        }
     }
 }
 
@@ -188,6 +219,7 @@ struct World {
     tickets: Vec<Ticket>,
     laws: Laws,
     esps: Esps,
+    store: Versions,
     plan: Plan,
     report: Report,
     trail: VecDeque<String>,
@@ -216,6 +248,7 @@ impl World {
             agenda: BTreeMap::new(),
             checked: 0,
             coordinators: [(first, seen(&etcd))].into(),
+            store: Versions::new(seen(&etcd)),
             etcd,
             machines: BTreeMap::new(),
             numbers: (1..plan.machines + 2).map(|n| (cast::id(n), n)).collect(),
@@ -257,6 +290,7 @@ impl World {
         }
         self.put(50, Event::Owner);
         self.put(30, Event::Reconcile(cast::id(1)));
+        self.put(700, Event::Cut(1, Cable::Cut));
         self.put(500, Event::CatchUp);
         self.put(3000, Event::Compact);
         for n in 1..self.plan.members + 2 {
@@ -267,6 +301,9 @@ impl World {
         while let Some(((at, _), event)) = self.agenda.pop_first() {
             if at > self.plan.lasts || self.report.events == self.plan.events {
                 break;
+            }
+            if !self.etcd.has_quorum() {
+                self.report.without_quorum += at - self.now;
             }
             self.now = at;
             self.report.events += 1;
@@ -331,12 +368,13 @@ impl World {
             Event::Ask { who, decision, via } => self.ask(who, decision, via)?,
             Event::Commit { who, decision, via, proposal } => self.commit(who, decision, via, proposal)?,
             Event::Live(n) => self.machine_goes_on(n),
-            Event::Peers(n) => self.asks_for_peers(n),
+            Event::Peers(n) => self.asks_for_peers(n)?,
             Event::News(n, news) => self.hears(n, *news)?,
             Event::Owner => self.owner_asks(),
             Event::Watch(id) => self.watch(id),
             Event::Reconcile(id) => self.reconcile(id)?,
             Event::Power(n, power) => self.power(n, power),
+            Event::Cut(n, cable) => self.cut(n, cable),
             Event::Hold(id) => self.hold(id)?,
             Event::CatchUp => {
                 self.etcd.catch_up();
@@ -355,6 +393,10 @@ impl World {
     fn ask(&mut self, who: Who, decision: Decision, via: MachineId) -> Result<(), Broken> {
         let members = self.etcd.members();
         let now = self.clock(via);
+        if !self.hears_from(who, via) {
+            self.unanswered(who);
+            return Ok(());
+        }
         let Some(seen) = self.coordinators.get_mut(&via) else {
             self.unanswered(who); // no coordinator any more
             return Ok(());
@@ -375,7 +417,7 @@ impl World {
             1 => (true, false),
             _ => (true, true), // most of the time nothing happens
         };
-        if !reaches {
+        if !reaches || self.is_cut(via) {
             self.unanswered(who);
             return Ok(());
         }
@@ -415,6 +457,7 @@ impl World {
         while self.checked < self.etcd.revision() {
             self.checked += 1;
             self.laws.changed(self.etcd.changed_in(self.checked))?;
+            self.store.changed(self.etcd.changed_in(self.checked), self.checked, self.now);
             if let Some(epoch) = self.laws.stands() {
                 self.esps.opens(&epoch, &self.laws.disks(), &mut self.random)?;
                 self.report.epochs += 1;
@@ -428,6 +471,9 @@ impl World {
     }
 
     fn watch(&mut self, id: MachineId) {
+        if self.is_cut(id) {
+            return;
+        }
         let until = self.etcd.revision();
         let Some(view) = self.coordinators.get_mut(&id) else { return };
         match self.etcd.watch(view.revision(), until) {
@@ -436,7 +482,10 @@ impl World {
         }
         // Whoever is to coordinate runs the API as soon as etcd has it.
         let members = self.etcd.members();
-        let begins = |id: &MachineId| members.has(id) && self.machines[&self.numbers[id]].power == Power::On;
+        let begins = |id: &MachineId| {
+            let machine = &self.machines[&self.numbers[id]];
+            members.has(id) && (machine.power, machine.cable) == (Power::On, Cable::Whole)
+        };
         let wanted: Vec<_> = view.state().coordinators().into_iter().filter(begins).collect();
         for id in wanted {
             if !self.coordinators.contains_key(&id) {
@@ -455,6 +504,8 @@ impl World {
         let newest = seen.state().cold_start().newest();
         let others_hold = newest.is_some_and(|epoch| !epoch.holders().iter().eq(self.etcd.members().voters.keys()));
         self.put(after, Event::Reconcile(id));
+        // Its etcd has no leader.
+        let step = step.filter(|_| !self.is_cut(id));
         if others_hold {
             let decision = Decision::new(Request::BeginEpoch);
             self.put(1, Event::Ask { who: Who::Coordinator, decision, via: id });
@@ -501,8 +552,8 @@ impl World {
 
     fn power(&mut self, n: u16, power: Power) {
         let Some(machine) = self.machines.get_mut(&n) else { return };
-        machine.power = power;
-        let id = cast::id(n);
+        (machine.power, machine.reached_since) = (power, self.now);
+        let (id, cable) = (cast::id(n), machine.cable);
         match power {
             Power::Off => {
                 self.coordinators.remove(&id);
@@ -511,7 +562,7 @@ impl World {
                 self.put(after, Event::Power(n, Power::On));
             }
             Power::On => {
-                if self.etcd.members().has(&id) {
+                if cable == Cable::Whole && self.etcd.members().has(&id) {
                     self.coordinators.insert(id, seen(&self.etcd));
                     self.etcd.set_up(id, true);
                     self.put(80, Event::Reconcile(id));
@@ -522,7 +573,7 @@ impl World {
     }
 
     fn machine_goes_on(&mut self, n: u16) {
-        let Some(via) = self.somewhere() else { return self.later(n) };
+        let Some(via) = self.reached_by(n) else { return self.later(n) };
         let (other_key, moves) = (self.random.below(8) == 0, self.random.below(6) == 0);
         let place = cast::endpoint(self.random.below(250));
         let Some(machine) = self.machines.get_mut(&n) else { return };
@@ -553,7 +604,7 @@ impl World {
         if self.random.below(12) == 0 {
             // It asks two at once.
             let (request, after) = (request.clone(), 1 + self.below(20));
-            let via = self.somewhere().unwrap_or(via);
+            let via = self.reached_by(n).unwrap_or(via);
             self.put(after, Event::Ask { who, decision: Decision::new(request), via });
         }
         let after = 1 + self.below(20);
@@ -563,10 +614,17 @@ impl World {
         }
     }
 
-    fn asks_for_peers(&mut self, n: u16) {
-        let after = 500 + self.below(2500);
+    fn asks_for_peers(&mut self, n: u16) -> Result<(), Broken> {
+        let after = 500 + self.below(INTERVAL - 500);
         self.put(after, Event::Peers(n));
-        let Some(via) = self.somewhere() else { return };
+        let now = self.now;
+        let Some(via) = self.reached_by(n) else {
+            if let Some(machine) = self.machines.get_mut(&n) {
+                machine.reached_since = now;
+            }
+            return Ok(());
+        };
+        self.is_up_to_date(n)?;
         let (machine, state) = (&self.machines[&n], self.coordinators[&via].state());
         // A coordinator knows its caller by its record.
         let belongs = state.machine(&cast::id(n)).is_some_and(cluster::record::Machine::belongs);
@@ -575,10 +633,14 @@ impl World {
             let after = 1 + self.below(800);
             self.put(after, Event::News(n, news));
         }
+        Ok(())
     }
 
     fn hears(&mut self, n: u16, news: News) -> Result<(), Broken> {
         let Some(machine) = self.machines.get_mut(&n) else { return Ok(()) };
+        if machine.cable == Cable::Cut {
+            return Ok(());
+        }
         let before = machine.known.version();
         self.report.heard += u64::from(!machine.known.take(news).is_empty());
         if machine.known.version() < before {
@@ -587,58 +649,16 @@ impl World {
         Ok(())
     }
 
-    fn owner_asks(&mut self) {
-        let after = 60 + self.below(250);
-        self.put(after, Event::Owner);
-        let Some(via) = self.somewhere() else { return };
-        let issued = self.coordinators[&via].state().tickets().count();
-        let owners = self.coordinators[&via].state().cluster().map_or(0, |cluster| cluster.owners.len());
-        let (target, lost) = (cast::id(self.other()), self.random.below(2) == 0);
-        let machine = self.coordinators[&via].state().machine(&target).map(|machine| (machine.standing, machine.role));
-        let next = u16::try_from(issued).expect("few tickets");
-        let asks = match (self.random.below(20), machine) {
-            (0..7, _) if next < self.plan.tickets => Asks::IssueTicket(self.offer(next)),
-            (7, _) => Asks::RevokeTicket(self.tickets[self.random.below(self.tickets.len())].id()),
-            (8..11, _) => Asks::AddRole(target, AnyRole::Coordinator),
-            (11, _) => Asks::RemoveRole(target, AnyRole::Coordinator),
-            (12, _) => Asks::AddRole(target, AnyRole::Kubernetes(KubernetesRole::Worker)),
-            (13, _) => Asks::RemoveRole(target, AnyRole::Kubernetes(KubernetesRole::Worker)),
-            (14, _) => Asks::RotateKey(target),
-            (15, _) => Asks::AddOwner(cast::owner(2)),
-            (16, _) => Asks::RemoveOwner(cast::owner(if owners > 1 { 2 } else { 1 }).key),
-            (17, Some((Standing::Member, _))) => Asks::Drain(target),
-            (_, Some((Standing::Draining, ClusterRole::Coordinator))) => Asks::RemoveRole(target, AnyRole::Coordinator),
-            (_, Some((Standing::Draining, ClusterRole::Node))) => Asks::Remove(target, Leaving::Drained),
-            (18, _) => Asks::Remove(target, if lost { Leaving::Lost } else { Leaving::Drained }),
-            _ => return, // it looks, and asks for nothing
-        };
-        let by = cast::owner(if self.random.below(25) == 0 { 2 } else { 1 }).key;
-        let decision = Decision::new(Request::Owner { by, asks });
-        self.put(1, Event::Ask { who: Who::Owner, decision, via });
-    }
-
-    fn offer(&mut self, n: u16) -> Offer {
-        let role = if self.random.below(3) == 0 { ClusterRole::Coordinator } else { ClusterRole::Node };
-        let uses = u32::try_from(1 + self.random.below(6)).expect("few");
-        let lives = if self.random.below(8) == 0 { 2 } else { 3600 };
-        Offer {
-            key: self.tickets[usize::from(n)].public(),
-            uses,
-            not_after: UnixSeconds(cast::BEGIN.0 + self.now / 1000 + lives),
-            role,
-            kubernetes: cast::worker(),
-            machine: (uses == 1 && self.random.below(3) == 0).then(|| cast::machine_key(2)),
-            node_name: None,
-        }
-    }
-
     /// What an asker makes of a yes.
     fn granted(&mut self, who: Who, granted: Granted) {
         let Who::Machine(n) = who else { return };
         let Some(machine) = self.machines.get_mut(&n) else { return };
         machine.stage = match (machine.stage, granted) {
             (Stage::Joining, Granted::Admitted(_)) => Stage::Admitted,
-            (Stage::Admitted, Granted::Done | Granted::Already) => Stage::Member,
+            (Stage::Admitted, Granted::Done | Granted::Already) => {
+                machine.reached_since = self.now;
+                Stage::Member
+            }
             (stage, _) => stage, // a key, or an answer to what was asked before
         };
         if let Granted::ClusterKey { .. } = granted {
@@ -664,7 +684,7 @@ impl World {
                 }
                 // Told that it is in already: the answer to its announcement was lost.
                 if *denied == Denied::AlreadyMember {
-                    machine.stage = Stage::Member;
+                    (machine.stage, machine.reached_since) = (Stage::Member, self.now);
                 }
             }
             self.later(n);
@@ -761,6 +781,7 @@ fn brief(event: &Event) -> String {
         | Event::Watch(_)
         | Event::Reconcile(_)
         | Event::Power(..)
+        | Event::Cut(..)
         | Event::Hold(_)
         | Event::CatchUp
         | Event::Compact => format!("{event:?}"),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sim::world::{Plan, run};
+use sim::world::{Plan, WAVE, WAVES, run, waves};
 
 const PLAN: Plan = Plan { machines: 29, members: 0, tickets: 12, lasts: 20_000, events: u64::MAX };
 
@@ -12,6 +12,7 @@ const PLAN: Plan = Plan { machines: 29, members: 0, tickets: 12, lasts: 20_000, 
 fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
     let mut denied = BTreeMap::<String, u64>::new();
     let (mut members, mut released, mut steps, mut epochs, mut heard) = (0, 0, 0, 0, 0);
+    let (mut cuts, mut without_quorum) = (0, 0);
     for seed in 0..200 {
         let report = run(seed, PLAN).unwrap_or_else(|failure| panic!("\n{failure}"));
         report.denied.into_iter().for_each(|(reason, times)| *denied.entry(reason).or_default() += times);
@@ -20,12 +21,15 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
         steps += report.steps;
         epochs += report.epochs;
         heard += report.heard;
+        cuts += report.cuts;
+        without_quorum += report.without_quorum;
     }
     // A world in which nothing happens keeps every law, too.
     assert!(
         members > 200 * 5 && released > 200 * 5 && steps > 200 && epochs > 2 * 200 && heard > 200 * 50,
         "{members} members, {released} keys, {steps} steps, {epochs} epochs, {heard} news"
     );
+    assert!(cuts > 200 * 3 && without_quorum > 0, "{cuts} cuts, {without_quorum} ms without quorum");
     for reason in [
         "UnknownTicket",
         "TicketExpired",
@@ -50,6 +54,19 @@ fn a_thousand_machines_live_through_a_hundred_thousand_events() {
     let report = run(1, plan).unwrap_or_else(|failure| panic!("\n{failure}"));
     assert_eq!(report.events, 100_000);
     assert!(report.heard > 1_000 && report.released > 1_000 && report.members > 500, "{report:?}");
+}
+
+/// Proves: N4
+#[test]
+fn three_coordinators_and_nine_nodes_in_three_waves_know_each_other() {
+    for seed in 0..10 {
+        let counts = waves(seed).unwrap_or_else(|failure| panic!("\n{failure}"));
+        for (wave, counts) in (1..=WAVES).zip(&counts) {
+            let all = usize::from(wave * WAVE);
+            assert_eq!(*counts, vec![all - 1; all], "seed {seed}");
+        }
+        assert_eq!(counts.len(), usize::from(WAVES));
+    }
 }
 
 #[test]

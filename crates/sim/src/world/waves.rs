@@ -1,0 +1,95 @@
+//! A cluster that grows in waves: three coordinators and nine nodes, of which one and three come at a time (the first
+//! coordinator has created it). Nobody fails but by chance, and nobody lies.
+
+use model::{ClusterRole, MachineId};
+
+use cluster::record::UnixSeconds;
+use cluster::request::{Asks, Offer, Request};
+
+use super::cables::INTERVAL;
+use super::{Event, Failure, Lie, Machine, Plan, Stage, World};
+use crate::cast;
+use crate::laws::Broken;
+
+/// Machines of a wave, a coordinator first.
+pub const WAVE: u16 = 4;
+/// How many waves there are.
+pub const WAVES: u16 = 3;
+/// From one wave to the next, in milliseconds.
+const LASTS: u64 = 15_000;
+
+/// Lives through the waves; how many others each machine knows after each wave.
+///
+/// # Errors
+/// [`Failure`] when a law was broken, or two machines do not know each other in time.
+pub fn waves(seed: u64) -> Result<Vec<Vec<usize>>, Box<Failure>> {
+    let plan = Plan { machines: WAVE * WAVES - 1, members: 0, tickets: 2, lasts: u64::MAX, events: u64::MAX };
+    let mut world = World::new(seed, plan);
+    world.in_waves().map_err(|broken| Box::new(Failure { seed, broken, trail: world.trail.clone().into() }))
+}
+
+impl World {
+    fn in_waves(&mut self) -> Result<Vec<Vec<usize>>, Broken> {
+        self.agenda.clear();
+        self.at_once(Request::Create(Box::new(cast::creation(model::VPN_PREFIX))))?;
+        for (ticket, role) in [(0, ClusterRole::Node), (1, ClusterRole::Coordinator)] {
+            let offer = Offer {
+                key: self.tickets[ticket].public(),
+                uses: (WAVE * WAVES).into(),
+                not_after: UnixSeconds(cast::BEGIN.0 + 3600),
+                role,
+                kubernetes: cast::worker(),
+                machine: None,
+                node_name: None,
+            };
+            self.at_once(Request::Owner { by: cast::owner(1).key, asks: Asks::IssueTicket(offer) })?;
+        }
+        self.put(30, Event::Reconcile(cast::id(1)));
+        self.put(100, Event::CatchUp);
+        let mut counts = Vec::new();
+        for wave in 0..WAVES {
+            let first = 1 + wave * WAVE;
+            for n in first..first + WAVE {
+                let (stage, ticket) = match n {
+                    1 => (Stage::Member, 1),
+                    _ if n == first => (Stage::Joining, 1),
+                    _ => (Stage::Joining, 0),
+                };
+                self.machines.insert(n, Machine::new(stage, ticket, Lie::None));
+                let after = 1 + self.below(500);
+                self.put(after, Event::Live(n));
+                self.put(after, Event::Peers(n));
+            }
+            let (all, ends) = (first + WAVE - 1, self.now + LASTS);
+            let late = ends + 2 * INTERVAL;
+            while let Some(((at, _), event)) = self.agenda.pop_first() {
+                self.now = at;
+                self.happen(event)?;
+                let strangers = self.strangers(all);
+                if at >= ends && strangers.is_empty() {
+                    break;
+                }
+                if at > late {
+                    let law = "machines that come in waves know each other";
+                    return Err(Broken { law, how: format!("wave {wave}: {strangers:?}") });
+                }
+            }
+            counts.push((1..=all).map(|n| self.machines[&n].known.peers().len() - 1).collect());
+        }
+        Ok(counts)
+    }
+
+    /// Pairs of the first machines of which one does not know the other as it is: by its key and its address.
+    fn strangers(&self, all: u16) -> Vec<(u16, u16)> {
+        let pairs = (1..=all).flat_map(|one| (1..=all).map(move |other| (one, other)));
+        let knows = |one: u16, other: u16| {
+            let id: MachineId = cast::id(other);
+            let own = self.machines[&other].known.peers().get(&id);
+            let known = self.machines[&one].known.peers().get(&id);
+            let as_it_is = |peer: &&cluster::peer::Peer| peer.vpn_key == cast::vpn_key(other);
+            let same = known.map(|peer| peer.vpn_ip) == own.map(|peer| peer.vpn_ip);
+            known.filter(as_it_is).is_some() && same && self.machines[&one].stage == Stage::Member
+        };
+        pairs.filter(|(one, other)| !knows(*one, *other)).collect()
+    }
+}
