@@ -1,4 +1,4 @@
-//! Several machines on one network, whose one host gives each of them an address for good.
+//! Several machines on one network, whose one host gives each of them an address.
 
 use std::net::Ipv4Addr;
 
@@ -16,19 +16,33 @@ const MOST_MACHINES: u8 = 100;
 #[derive(Debug)]
 pub struct Site {
     segment: Segment,
-    _host: Host,
+    host: Host,
     cables: Vec<Cable>,
 }
 
 impl Site {
-    /// One without machines.
+    /// One without machines, on which addresses are given for good.
     ///
     /// # Errors
     /// When the network does not start.
     pub fn new() -> anyhow::Result<Self> {
+        Self::with_leases(u32::MAX)
+    }
+
+    /// The same with leases of so many seconds.
+    ///
+    /// # Errors
+    /// When the network does not start.
+    pub fn with_leases(lease_seconds: u32) -> anyhow::Result<Self> {
         let segment = Network::start(0)?.segment();
-        let host = segment.host(&host()?)?;
-        Ok(Self { segment, _host: host, cables: Vec::new() })
+        let host = segment.host(&host(lease_seconds)?)?;
+        Ok(Self { segment, host, cables: Vec::new() })
+    }
+
+    /// Who gives the addresses.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     /// One machine more, with a TPM and a card of its own on the network.
@@ -43,6 +57,12 @@ impl Site {
         Ok(plan)
     }
 
+    /// How many machines it has had.
+    #[must_use]
+    pub fn machines(&self) -> usize {
+        self.cables.len()
+    }
+
     /// The cable of the machine that came as the `n`-th, from 0.
     #[must_use]
     pub fn cable(&self, n: usize) -> &Cable {
@@ -50,8 +70,8 @@ impl Site {
     }
 }
 
-/// Gives addresses out, for ever.
-fn host() -> anyhow::Result<Setup> {
+/// Gives addresses out.
+fn host(lease_seconds: u32) -> anyhow::Result<Setup> {
     let address = |last| Ipv4Addr::new(203, 0, 113, last);
     let dhcp = dhcp::server::Config {
         address: address(1),
@@ -60,7 +80,7 @@ fn host() -> anyhow::Result<Setup> {
         last: address(10 + MOST_MACHINES),
         routers: vec![],
         dns: vec![],
-        lease_seconds: u32::MAX,
+        lease_seconds,
     };
     Ok(Setup { mac: Mac::numbered(200), addresses: vec![(address(1), 24)], routes: vec![], dhcp: Some(dhcp) })
 }

@@ -84,6 +84,17 @@ impl Stranger {
         }
     }
 
+    /// One attempt at that place, showing an owner's certificate of `key`, if there is one.
+    ///
+    /// # Errors
+    /// When it does not answer within seconds.
+    pub fn call_at(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let met = runtime.block_on(async { timeout(ATTEMPT, connect(address, key)).await });
+        let (channel, port) = met.with_context(|| format!("nobody answers at {address}"))??;
+        Ok(Self { runtime, channel, again: key.is_none().then_some(address), port })
+    }
+
     /// The port it comes from; user networking keeps it, so the machine sees the same.
     #[must_use]
     pub fn port(&self) -> u16 {

@@ -1,0 +1,118 @@
+//! The records of a cluster, as an owner asks one of its coordinators for them without the owner's tool: here it is the case
+//! that says which coordinator answers. It must not be taken for that tool, since it believes whoever answers.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use api::wire::{
+    ChangeMachineRequest, IssueTicketRequest, ListMachinesRequest, ListTicketsRequest, RevokeTicketRequest,
+};
+use api::{Listed, ListedMachine, ListedTicket, MachineChange, Malformed, NewTicket, Target, TunnelPart};
+use cluster::record::UnixSeconds;
+use cluster::request::Offer;
+use model::{ClusterRole, MachineId, TicketId, TicketPubKey};
+use pki::PrivateKey;
+use tokio::time::timeout;
+use tonic::{Status, Streaming};
+
+use crate::stranger::{PublicClient, Stranger};
+
+/// A coordinator under emulation, beside others, answers within seconds.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Tickets of cases never expire, whatever a machine's clock says: 2100-01-01.
+pub(crate) const NOT_AFTER: UnixSeconds = UnixSeconds(4_102_444_800);
+
+/// A connection of the owner's to a coordinator.
+#[derive(Debug)]
+pub struct Records(Stranger);
+
+impl Records {
+    /// One attempt to connect.
+    ///
+    /// # Errors
+    /// When nobody answers there.
+    pub fn at(address: SocketAddr, key: &PrivateKey) -> anyhow::Result<Self> {
+        Stranger::call_at(address, Some(key)).map(Self)
+    }
+
+    /// The cluster's machines.
+    ///
+    /// # Errors
+    /// When there is no answer, or none that makes sense.
+    pub fn machines(&mut self) -> anyhow::Result<Listed<ListedMachine>> {
+        whole(self.ask(async |client| pieces(client.list_machines(ListMachinesRequest {}).await?.into_inner()).await)?)
+    }
+
+    /// The cluster's tickets.
+    ///
+    /// # Errors
+    /// When there is no answer, or none that makes sense.
+    pub fn tickets(&mut self) -> anyhow::Result<Listed<ListedTicket>> {
+        whole(self.ask(async |client| pieces(client.list_tickets(ListTicketsRequest {}).await?.into_inner()).await)?)
+    }
+
+    /// Issues a ticket of that key.
+    ///
+    /// # Errors
+    /// When it is not acknowledged.
+    pub fn issue(&mut self, key: TicketPubKey, uses: u32, role: ClusterRole) -> anyhow::Result<NewTicket> {
+        let kubernetes = BTreeSet::new();
+        let offer = Offer { key, uses, not_after: NOT_AFTER, role, kubernetes, machine: None, node_name: None };
+        let request = IssueTicketRequest::from(offer);
+        let answer = self.ask(async |client| Ok(client.issue_ticket(request).await?.into_inner()))?;
+        Ok(answer.try_into()?)
+    }
+
+    /// Revokes a ticket.
+    ///
+    /// # Errors
+    /// When it is not acknowledged.
+    pub fn revoke(&mut self, ticket: TicketId) -> anyhow::Result<()> {
+        let request = RevokeTicketRequest::from(ticket);
+        self.ask(async |client| client.revoke_ticket(request).await.map(drop))
+    }
+
+    /// Changes what a machine is to the cluster.
+    ///
+    /// # Errors
+    /// When it is not acknowledged.
+    pub fn change(&mut self, machine: MachineId, change: MachineChange) -> anyhow::Result<()> {
+        let request = ChangeMachineRequest::from((machine, change));
+        self.ask(async |client| client.change_machine(request).await.map(drop))
+    }
+
+    /// The machine that is asked reaches that one over the VPN: a connection to its public API stands.
+    ///
+    /// # Errors
+    /// When none comes to stand.
+    pub fn reaches(&mut self, machine: MachineId) -> anyhow::Result<()> {
+        let open = tokio_stream::once(TunnelPart::Open(Target::Machine(machine)).into());
+        self.ask(async |client| client.tunnel(open).await.map(drop))
+    }
+
+    fn ask<T>(&mut self, call: impl AsyncFnOnce(&mut PublicClient) -> Result<T, Status>) -> anyhow::Result<T> {
+        let answer = self.0.call(async move |client| timeout(ANSWER, call(client)).await);
+        Ok(answer.with_context(|| format!("no answer within {} s", ANSWER.as_secs()))??)
+    }
+}
+
+async fn pieces<P>(mut answer: Streaming<P>) -> Result<Vec<P>, Status> {
+    let mut pieces = Vec::new();
+    while let Some(piece) = answer.message().await? {
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+/// All pieces as one list, which is as old as the oldest of them.
+fn whole<T, P: TryInto<Listed<T>, Error = Malformed>>(pieces: Vec<P>) -> anyhow::Result<Listed<T>> {
+    let mut all = Listed { old_since: None, rows: Vec::new() };
+    for piece in pieces {
+        let Listed { old_since, rows } = piece.try_into()?;
+        all.old_since = all.old_since.into_iter().chain(old_since).min();
+        all.rows.extend(rows);
+    }
+    Ok(all)
+}
