@@ -1,12 +1,14 @@
-//! `cargo xtask campaign`: lives through worlds of the simulator, seed after seed, until time is over or a law is broken. The
-//! seed that broke it is printed with the events before it; the same seed does the same again. It must never choose by
-//! anything but the seed what happens in a world.
+//! `cargo xtask campaign`: lives through worlds of the simulator, seed after seed, or through what a seed brings to a cluster of
+//! real machines, until time is over or something is found. The seed is printed with the events before it; the same seed does
+//! the same again. It must never choose by anything but the seed what happens.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Write, stderr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use ::tests::campaign::{Events, Length};
 use clap::{Args, Parser, Subcommand};
 use sim::world::{Plan, Report, run};
 
@@ -22,6 +24,8 @@ struct Arguments {
 enum Campaign {
     /// Worlds of the simulator: machines, coordinators and an etcd that fails, in virtual time
     Sim(Sim),
+    /// Five virtual machines of one cluster: cuts, kills, changes of roles, power cuts, under somebody who writes
+    Cluster(Cluster),
 }
 
 #[derive(Debug, Args)]
@@ -37,14 +41,54 @@ struct Sim {
     once: bool,
 }
 
+#[derive(Debug, Args)]
+struct Cluster {
+    /// For how long, such as 10m or 1h; the event that is under way then is ended
+    #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time, conflicts_with = "events")]
+    lasts: Duration,
+    /// So many events
+    #[arg(long, value_name = "NUMBER")]
+    events: Option<usize>,
+    /// What happens follows from it. Without it, something else in each run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Only print what would happen
+    #[arg(long, requires = "events")]
+    plan: bool,
+    /// Where all files of the machines lie
+    #[arg(long, value_name = "DIR", default_value = "target/campaign")]
+    out: PathBuf,
+}
+
 /// Between two lines about how it goes.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
-    let Campaign::Sim(sim) = Arguments::parse().campaign;
     // Few digits: whoever reads the seed may have to type it.
-    let seed = sim.seed.unwrap_or_else(|| RandomState::new().hash_one("cairn") % 1_000_000_000);
-    search(seed, if sim.once { Duration::ZERO } else { sim.lasts })
+    let drawn = || RandomState::new().hash_one("cairn") % 1_000_000_000;
+    match Arguments::parse().campaign {
+        Campaign::Sim(sim) => search(sim.seed.unwrap_or_else(drawn), if sim.once { Duration::ZERO } else { sim.lasts }),
+        Campaign::Cluster(cluster) => machines(&cluster, cluster.seed.unwrap_or_else(drawn)),
+    }
+}
+
+/// What happens to five machines.
+fn machines(cluster: &Cluster, seed: u64) -> ExitCode {
+    let Cluster { lasts, events, plan, out, .. } = cluster;
+    say(format_args!("seed {seed}"));
+    if *plan {
+        let events = Events::of(seed).take(events.unwrap_or_default()).enumerate();
+        events.for_each(|(number, event)| say(format_args!("{:>6}. {event}", number + 1)));
+        return ExitCode::SUCCESS;
+    }
+    let length = events.map_or(Length::Time(*lasts), Length::Events);
+    match ::tests::campaign::campaign(seed, length, out, |line| say(format_args!("{line}"))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format_args!("{error:#}\nagain: cargo xtask campaign cluster --seed {seed}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// One world at least, then more until `lasts` is over.

@@ -40,6 +40,7 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 
+pub mod campaign;
 mod context;
 mod crowd;
 mod disk;

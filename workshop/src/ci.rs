@@ -95,7 +95,7 @@ pub(crate) fn reproducible(workspace: &Workspace, cache: &Cache) -> Result<()> {
 }
 
 /// Builds what the tests of machines run, and returns its folder.
-fn image_under_test(workspace: &Workspace, cache: &Cache, profile: Profile) -> Result<PathBuf> {
+pub(crate) fn image_under_test(workspace: &Workspace, cache: &Cache, profile: Profile) -> Result<PathBuf> {
     let folder = workspace.target().join(match profile {
         Profile::Release => "image-under-test",
         Profile::Debug => "debug-image-under-test",

@@ -84,7 +84,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Live through worlds of the simulator, for a while, by hand; `--help` says how
+    /// Live through what seeds bring, in the simulator or on machines, by hand; `--help` says how
     #[command(disable_help_flag = true)]
     Campaign {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -145,7 +145,7 @@ fn run(command: Command) -> Result<()> {
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)
         }
         Command::Fuzz { arguments } => search::fuzz(&workspace, &arguments),
-        Command::Campaign { arguments } => search::campaign(&arguments),
+        Command::Campaign { arguments } => search::campaign(&workspace, &cache, &arguments),
         Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Cluster(options)) => bench::cluster(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Network) => bench::network(&workspace),

@@ -1,11 +1,14 @@
-//! Searching for what tests did not find, by hand: inputs that panic a parser, worlds that break a law. It builds and starts
+//! Searching for what tests did not find, by hand: inputs that panic a parser, worlds that break a law, what a cluster does not come back from. It builds and starts
 //! the programs that search (`fuzz/src/main.rs`, `campaign/src/main.rs`), which are not linked here: an input may abort one,
 //! and this tool must not be rebuilt for each change of what is searched.
 
 use std::process::Command;
 
+use ::image::Profile;
 use anyhow::{Context, Result};
-use xtask::{process::shown, workspace::Workspace};
+use xtask::{cache::Cache, process::shown, workspace::Workspace};
+
+use crate::{ci, programs};
 
 /// `cargo xtask fuzz`: everything behind it is the program's own.
 ///
@@ -19,12 +22,17 @@ pub(crate) fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     shown(&mut cargo).with_context(|| format!("the input of a search that was cut short is in `{}`", running.display()))
 }
 
-/// `cargo xtask campaign`: the same.
+/// `cargo xtask campaign`: the same, with an image and the owner's tool for one of machines.
 ///
 /// # Errors
-/// It does not compile, or a law was broken.
-pub(crate) fn campaign(arguments: &[String]) -> Result<()> {
+/// It does not compile, or something was found.
+pub(crate) fn campaign(workspace: &Workspace, cache: &Cache, arguments: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--locked", "--package", "campaign", "--"]).args(arguments);
+    let only_tells = |argument: &String| ["--plan", "--help", "-h"].contains(&argument.as_str());
+    if arguments.first().is_some_and(|campaign| campaign == "cluster") && !arguments.iter().any(only_tells) {
+        cargo.env("CAIRN_IMAGE_DIR", ci::image_under_test(workspace, cache, Profile::Release)?);
+        cargo.env("CAIRN_CAIRNCTL", programs::cairnctl(workspace)?);
+    }
     shown(&mut cargo)
 }

@@ -1,0 +1,224 @@
+//! A campaign: whatever a seed brings happens to five real machines while somebody writes, and after each event they are one
+//! cluster again, in which nothing is lost that was acknowledged. It must never choose by anything but the seed.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use qemu::Deadline;
+use qemu::deadline::{Stopwatch, since_1970};
+use qemu::machine::Clock;
+use qemu::network::{Chance, Cut, Direction, Faults};
+
+use crate::Context;
+use crate::fleet::{Cluster, Fleet, Leaving, Off};
+use crate::session::Session;
+use crate::writer::Writer;
+
+mod plan;
+
+pub use plan::{Event, Events, Last, Time, Way};
+
+/// Of addresses, in seconds: short enough that a case may wait until they end.
+const LEASE_SECONDS: u32 = 60;
+/// Within this a lease has ended that nobody renews, on a busy host, too.
+const LEASES_END: Duration = Duration::from_secs(180);
+/// A year, as clocks are off by it.
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+/// What PID 1 says when a lease has ended.
+const ADDRESS_LOST: &str = "address lost";
+const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
+/// How many events before a failure are shown.
+const TRAIL: usize = 5;
+
+/// Five machines, and who writes.
+#[derive(Debug)]
+pub struct Campaign {
+    fleet: Fleet,
+    writer: Writer,
+    past: Vec<String>,
+}
+
+impl Campaign {
+    /// Makes the machines and begins to write.
+    ///
+    /// # Errors
+    /// When they do not become a cluster.
+    pub fn begin(t: &Context) -> anyhow::Result<Self> {
+        let (coordinators, nodes) = (plan::COORDINATORS, plan::MACHINES - plan::COORDINATORS);
+        let fleet = Fleet::new(t, Cluster { coordinators, nodes, lease_seconds: LEASE_SECONDS })?;
+        let writer = fleet.writer()?;
+        writer.goes_on(1, t.within(30))?;
+        Ok(Self { fleet, writer, past: Vec::new() })
+    }
+
+    /// Has this happen, and waits until all is well again.
+    ///
+    /// # Errors
+    /// What is not well, behind the events before it.
+    pub fn live_through(&mut self, t: &Context, event: &Event) -> anyhow::Result<()> {
+        self.past.push(event.to_string());
+        let lived = self.happens(t, event).context("while it happened");
+        let lived = lived.and_then(|()| self.is_well(t).context("afterwards"));
+        lived.with_context(|| self.trail())
+    }
+
+    /// How many changes were acknowledged so far.
+    #[must_use]
+    pub fn acknowledged(&self) -> usize {
+        self.writer.acknowledged()
+    }
+
+    /// The machines that coordinate.
+    #[must_use]
+    pub fn coordinators(&self) -> Vec<u32> {
+        self.fleet.coordinators()
+    }
+
+    /// Those that do not.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<u32> {
+        let coordinators = self.fleet.coordinators();
+        self.fleet.on().into_iter().filter(|machine| !coordinators.contains(machine)).collect()
+    }
+
+    fn is_well(&self, t: &Context) -> anyhow::Result<()> {
+        self.fleet.is_whole(t.within(30))?;
+        self.fleet.read_back(&self.writer, t.within(20))
+    }
+
+    fn happens(&mut self, t: &Context, event: &Event) -> anyhow::Result<()> {
+        let goes_on = |writer: &Writer, changes: usize| writer.goes_on(changes, t.within(20));
+        match event {
+            Event::Cut { machines, way, changes } => {
+                let directions = match way {
+                    Way::Both => &BOTH[..],
+                    Way::Sent => &[Direction::Sent],
+                    Way::Received => &[Direction::Received],
+                };
+                let cut = Faults { cable: Cut::Cut, ..Faults::default() };
+                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, directions, cut))?;
+                goes_on(&self.writer, *changes)?;
+                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, directions, Faults::default()))?;
+            }
+            Event::Slow { machines, delay, loss, changes } => {
+                let delay = Duration::from_millis(*delay);
+                let slow = Faults { delay, loss: Chance::per_million(loss * 10_000)?, ..Faults::default() };
+                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, &BOTH, slow))?;
+                goes_on(&self.writer, *changes)?;
+                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, &BOTH, Faults::default()))?;
+            }
+            Event::Away { machines, how, changes, clock } => {
+                self.fleet.switch_off(machines, *how, t.within(20))?;
+                goes_on(&self.writer, *changes)?;
+                let clock = match clock {
+                    Time::Right => Clock::OfHost,
+                    Time::YearAhead => Clock::Begins(since_1970() + YEAR),
+                    Time::YearBehind => Clock::Begins(since_1970() - YEAR),
+                };
+                machines.iter().try_for_each(|it| self.fleet.start_at(*it, clock))?;
+                self.run(machines, t.within(60))?;
+            }
+            Event::Reset { machines } => {
+                self.fleet.reset(machines, t.within(5))?;
+                self.run(machines, t.within(60))?;
+            }
+            Event::AllOff { how, order, last, moved } => {
+                self.fleet.switch_off(order, *how, t.within(20))?;
+                moved.iter().try_for_each(|machine| self.fleet.move_away(*machine))?;
+                let late = match last {
+                    Last::WithOthers => 0,
+                    Last::Afterwards => 1,
+                };
+                let (first, late) = order.split_at(order.len() - late);
+                for back in [first, late] {
+                    back.iter().try_for_each(|machine| self.fleet.start(*machine))?;
+                    self.run(back, t.within(60))?;
+                    goes_on(&self.writer, 1)?;
+                }
+            }
+            Event::Role { machine, role } => self.fleet.set_role(t, *machine, *role)?,
+            Event::Replaced { machine, how, by, role } => {
+                if *how == Leaving::Lost {
+                    self.fleet.switch_off(&[*machine], Off::AtOnce, t.within(20))?;
+                }
+                self.fleet.remove(t, *machine, *how)?;
+                self.fleet.join(t, *by, *role)?;
+                self.fleet.runs(*by, t.within(60))?;
+            }
+            Event::NoLeases => {
+                self.fleet.set_leases(Cut::Cut);
+                for machine in self.fleet.on() {
+                    self.fleet.vm(machine)?.wait_for(ADDRESS_LOST, Deadline::after(LEASES_END))?;
+                }
+                self.fleet.set_leases(Cut::Whole);
+            }
+            Event::Without { machine, event } => {
+                self.fleet.switch_off(&[*machine], Off::AtOnce, t.within(20))?;
+                self.happens(t, event)?;
+                self.is_well(t)?;
+                self.fleet.start(*machine)?;
+                self.run(&[*machine], t.within(60))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, machines: &[u32], deadline: Deadline) -> anyhow::Result<()> {
+        machines.iter().try_for_each(|machine| self.fleet.runs(*machine, deadline))
+    }
+
+    /// The events up to now, the newest last.
+    fn trail(&self) -> String {
+        let mut text = String::from("what happened:\n");
+        for (number, event) in self.past.iter().enumerate().skip(self.past.len().saturating_sub(TRAIL)) {
+            // Writing to a string cannot fail.
+            let _written = writeln!(text, "  {}. {event}", number + 1);
+        }
+        text
+    }
+}
+
+/// How long a campaign goes on.
+#[derive(Debug, Clone, Copy)]
+pub enum Length {
+    /// No event begins later than this after the first.
+    Time(Duration),
+    /// So many events.
+    Events(usize),
+}
+
+/// Lives through the events of a seed, with all files below `out`, and tells `say` how it goes.
+///
+/// # Errors
+/// What was not well, with the seed and where to look.
+pub fn campaign(seed: u64, length: Length, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
+    let session = Arc::new(Session::open(out)?);
+    let dir = session.dir_of("campaign");
+    let t = Context::new(session, dir.clone());
+    let lived = go_on(&t, seed, length, &mut say);
+    lived.with_context(|| format!("seed {seed}; consoles and captures of all machines: {}", dir.display()))
+}
+
+fn go_on(t: &Context, seed: u64, length: Length, say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    let begun = Stopwatch::start();
+    let mut say = |what: &str| say(&format!("{:>6} s  {what}", begun.elapsed().as_secs()));
+    let mut campaign = Campaign::begin(t)?;
+    let first = begun.elapsed();
+    say("five machines are a cluster");
+    for (number, event) in Events::of(seed).enumerate() {
+        let over = match length {
+            Length::Time(time) => begun.elapsed() - first >= time,
+            Length::Events(events) => number >= events,
+        };
+        if over {
+            break;
+        }
+        say(&format!("{}. {event}", number + 1));
+        campaign.live_through(t, &event)?;
+    }
+    say(&format!("all is well: {} changes were acknowledged, and none is lost", campaign.acknowledged()));
+    Ok(())
+}

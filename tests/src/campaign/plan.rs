@@ -1,0 +1,378 @@
+//! What happens to a cluster of five machines in a campaign: a list of events that follows from a seed, and from nothing else.
+//! Pure. Whatever happens, a majority of etcd's voters is left alone, unless all machines are switched off.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use model::ClusterRole;
+use testkit::Random;
+
+use crate::fleet::{Leaving, Off, name};
+
+/// Machines in the beginning, and at any time between two events.
+pub(super) const MACHINES: u32 = 5;
+/// Those that coordinate in the beginning, and as few as there ever are.
+pub(super) const COORDINATORS: u32 = 3;
+
+/// Something that happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Cables are cut for as long as it takes to make so many changes elsewhere.
+    Cut {
+        /// Whose.
+        machines: Vec<u32>,
+        /// What gets through no more.
+        way: Way,
+        /// That others acknowledge.
+        changes: usize,
+    },
+    /// Cables are slow and lose frames.
+    Slow {
+        /// Whose.
+        machines: Vec<u32>,
+        /// Each way, in milliseconds.
+        delay: u64,
+        /// Of a hundred frames.
+        loss: u32,
+        /// That are acknowledged meanwhile.
+        changes: usize,
+    },
+    /// Machines are switched off, and on again.
+    Away {
+        /// Which.
+        machines: Vec<u32>,
+        /// How they go.
+        how: Off,
+        /// That others acknowledge meanwhile.
+        changes: usize,
+        /// What their clocks show when they come back.
+        clock: Time,
+    },
+    /// Reset lines are pulled.
+    Reset {
+        /// Whose.
+        machines: Vec<u32>,
+    },
+    /// All machines are switched off, and on again.
+    AllOff {
+        /// How they go.
+        how: Off,
+        /// In which order they come back.
+        order: Vec<u32>,
+        /// The last of them comes back only when the others are a cluster again.
+        last: Last,
+        /// Who has another address then.
+        moved: Vec<u32>,
+    },
+    /// A machine becomes a coordinator, or a node.
+    Role {
+        /// Which.
+        machine: u32,
+        /// What it becomes.
+        role: ClusterRole,
+    },
+    /// A machine leaves for good, and a new one comes in its place.
+    Replaced {
+        /// Who leaves.
+        machine: u32,
+        /// How.
+        how: Leaving,
+        /// Who comes.
+        by: u32,
+        /// What both are.
+        role: ClusterRole,
+    },
+    /// Nobody gives addresses until those of all machines have ended.
+    NoLeases,
+    /// A node is off while something else happens.
+    Without {
+        /// The node.
+        machine: u32,
+        /// What happens.
+        event: Box<Self>,
+    },
+}
+
+/// What a cut cable lets through no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Nothing.
+    Both,
+    /// The machine is not heard.
+    Sent,
+    /// The machine hears nothing.
+    Received,
+}
+
+/// What a machine's clock shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// What everybody's shows.
+    Right,
+    /// That of next year.
+    YearAhead,
+    /// That of last year.
+    YearBehind,
+}
+
+/// When the last of several machines comes back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    /// With the others.
+    WithOthers,
+    /// When the others are well.
+    Afterwards,
+}
+
+/// The events of a seed, without end.
+#[derive(Debug, Clone)]
+pub struct Events {
+    random: Random,
+    coordinators: BTreeSet<u32>,
+    nodes: BTreeSet<u32>,
+    next: u32,
+}
+
+impl Events {
+    /// Those of this seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        Self {
+            random: Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1)),
+            coordinators: (1..=COORDINATORS).collect(),
+            nodes: (COORDINATORS + 1..=MACHINES).collect(),
+            next: MACHINES + 1,
+        }
+    }
+
+    /// A node, or as many coordinators as are no majority of voters, or both.
+    fn some(&mut self) -> Vec<u32> {
+        let votes = (self.coordinators.len() - 1) | 1;
+        let most = (votes - 1) / 2;
+        let nodes = self.random.below(2).min(self.nodes.len());
+        let coordinators = if nodes == 0 { 1 + self.random.below(most) } else { self.random.below(most + 1) };
+        let mut chosen = pick(&mut self.random, &self.nodes, nodes);
+        chosen.extend(pick(&mut self.random, &self.coordinators, coordinators));
+        chosen
+    }
+
+    fn all(&mut self) -> Vec<u32> {
+        let all = self.coordinators.union(&self.nodes).copied().collect();
+        pick(&mut self.random, &all, usize::MAX)
+    }
+
+    fn changes(&mut self) -> usize {
+        3 + self.random.below(20)
+    }
+
+    fn off(&mut self) -> Off {
+        if self.random.below(3) == 0 { Off::InOrder } else { Off::AtOnce }
+    }
+
+    fn away(&mut self) -> Event {
+        let clock = match self.random.below(6) {
+            0 => Time::YearAhead,
+            1 => Time::YearBehind,
+            _ => Time::Right, // most of the time
+        };
+        Event::Away { machines: self.some(), how: self.off(), changes: self.changes(), clock }
+    }
+
+    fn all_off(&mut self) -> Event {
+        let (how, order) = (self.off(), self.all());
+        let last = if self.random.below(2) == 0 { Last::Afterwards } else { Last::WithOthers };
+        let mut moved = if self.random.below(3) == 0 { self.all() } else { Vec::new() };
+        // One address at least stays.
+        moved.truncate(order.len() - 1);
+        Event::AllOff { how, order, last, moved }
+    }
+
+    fn role(&mut self) -> Event {
+        let grows = self.coordinators.len() == 3 || !self.nodes.is_empty() && self.random.below(2) == 0;
+        let (from, to, role) = if grows {
+            (&mut self.nodes, &mut self.coordinators, ClusterRole::Coordinator)
+        } else {
+            (&mut self.coordinators, &mut self.nodes, ClusterRole::Node)
+        };
+        let machine = pick(&mut self.random, from, 1)[0];
+        from.remove(&machine);
+        to.insert(machine);
+        Event::Role { machine, role }
+    }
+
+    fn replaced(&mut self) -> Event {
+        let machine = self.all()[0];
+        let how = if self.random.below(2) == 0 { Leaving::Drained } else { Leaving::Lost };
+        let (of, role) = if self.coordinators.contains(&machine) {
+            (&mut self.coordinators, ClusterRole::Coordinator)
+        } else {
+            (&mut self.nodes, ClusterRole::Node)
+        };
+        let by = self.next;
+        self.next += 1;
+        of.remove(&machine);
+        of.insert(by);
+        Event::Replaced { machine, how, by, role }
+    }
+
+    /// A node that is off for a while hears late of who coordinates now.
+    fn without(&mut self) -> Event {
+        let Some(machine) = pick(&mut self.random, &self.nodes, 1).first().copied() else { return self.replaced() };
+        self.nodes.remove(&machine);
+        let event = Box::new(self.replaced());
+        self.nodes.insert(machine);
+        Event::Without { machine, event }
+    }
+}
+
+impl Iterator for Events {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        Some(match self.random.below(32) {
+            0..7 => {
+                let way = [Way::Both, Way::Sent, Way::Received][self.random.below(3)];
+                Event::Cut { machines: self.some(), way, changes: self.changes() }
+            }
+            7..11 => {
+                let (delay, loss) =
+                    (10 + self.random.below(200) as u64, u32::try_from(self.random.below(10)).unwrap_or(0));
+                let machines = if self.random.below(2) == 0 { self.all() } else { self.some() };
+                Event::Slow { machines, delay, loss, changes: self.changes() }
+            }
+            11..18 => self.away(),
+            18..21 => Event::Reset { machines: self.some() },
+            21..24 => self.all_off(),
+            24..27 => self.role(),
+            27..30 => self.replaced(),
+            30 => self.without(),
+            _ => Event::NoLeases,
+        })
+    }
+}
+
+/// So many of them, in any order.
+fn pick(random: &mut Random, of: &BTreeSet<u32>, how_many: usize) -> Vec<u32> {
+    let mut left: Vec<u32> = of.iter().copied().collect();
+    let mut picked = Vec::new();
+    while picked.len() < how_many && !left.is_empty() {
+        picked.push(left.swap_remove(random.below(left.len())));
+    }
+    picked
+}
+
+fn names(machines: &[u32]) -> String {
+    machines.iter().map(|machine| name(*machine)).collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let off = |how: &Off| match how {
+            Off::AtOnce => "killed",
+            Off::InOrder => "switched off in order",
+        };
+        match self {
+            Self::Cut { machines, way, changes } => {
+                let way = match way {
+                    Way::Both => "are cut off",
+                    Way::Sent => "are not heard",
+                    Way::Received => "hear nothing",
+                };
+                write!(f, "{} {way} for {changes} changes", names(machines))
+            }
+            Self::Slow { machines, delay, loss, changes } => {
+                write!(f, "{} have a delay of {delay} ms and lose {loss} % for {changes} changes", names(machines))
+            }
+            Self::Away { machines, how, changes, clock } => {
+                let clock = match clock {
+                    Time::Right => "",
+                    Time::YearAhead => ", and back with clocks a year ahead",
+                    Time::YearBehind => ", and back with clocks a year behind",
+                };
+                write!(f, "{} are {} for {changes} changes{clock}", names(machines), off(how))
+            }
+            Self::Reset { machines } => write!(f, "{} are reset", names(machines)),
+            Self::AllOff { how, order, last, moved } => {
+                write!(f, "all are {}, and back as {}", off(how), names(order))?;
+                if *last == Last::Afterwards {
+                    f.write_str(", the last when the others are well")?;
+                }
+                if moved.is_empty() { Ok(()) } else { write!(f, ", {} at other addresses", names(moved)) }
+            }
+            Self::Role { machine, role } => write!(f, "{} becomes a {}", name(*machine), role.word()),
+            Self::Replaced { machine, how, by, role } => {
+                let how = match how {
+                    Leaving::Drained => "leaves",
+                    Leaving::Lost => "is lost",
+                };
+                write!(f, "{}, a {}, {how}, and {} comes in its place", name(*machine), role.word(), name(*by))
+            }
+            Self::NoLeases => f.write_str("nobody gives addresses until all have ended"),
+            Self::Without { machine, event } => write!(f, "while {} is off: {event}", name(*machine)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the events of a seed leave of the cluster, checked after each.
+    fn lived_through(seed: u64) -> Vec<Event> {
+        let mut coordinators: BTreeSet<u32> = (1..=COORDINATORS).collect();
+        let mut nodes: BTreeSet<u32> = (COORDINATORS + 1..=MACHINES).collect();
+        let mut ever = MACHINES;
+        let events: Vec<_> = Events::of(seed).take(60).collect();
+        for event in &events {
+            let mut happens = event;
+            let mut off = None;
+            if let Event::Without { machine, event } = happens {
+                assert!(nodes.contains(machine), "{event}");
+                (happens, off) = (event, Some(*machine));
+            }
+            let is_there = |machine: &u32| coordinators.contains(machine) || nodes.contains(machine);
+            match happens {
+                Event::Cut { machines, .. } | Event::Away { machines, .. } | Event::Reset { machines } => {
+                    let gone = machines.iter().filter(|machine| coordinators.contains(machine)).count();
+                    let voters = (coordinators.len() - 1) | 1;
+                    assert!(!machines.is_empty() && machines.iter().all(is_there), "{event}");
+                    assert!(gone * 2 < voters, "a majority is gone: {event}");
+                }
+                Event::Slow { machines, .. } => assert!(machines.iter().all(is_there), "{event}"),
+                Event::AllOff { order, moved, .. } => {
+                    let back: BTreeSet<u32> = order.iter().copied().collect();
+                    assert_eq!(back, coordinators.union(&nodes).copied().collect(), "{event}");
+                    assert!(moved.len() < back.len() && moved.iter().all(is_there), "{event}");
+                }
+                Event::Role { machine, role } => {
+                    let (from, to) = match role {
+                        ClusterRole::Coordinator => (&mut nodes, &mut coordinators),
+                        ClusterRole::Node => (&mut coordinators, &mut nodes),
+                    };
+                    assert!(from.remove(machine) && to.insert(*machine), "{event}");
+                }
+                Event::Replaced { machine, by, role, .. } => {
+                    let of = if *role == ClusterRole::Coordinator { &mut coordinators } else { &mut nodes };
+                    assert!(off != Some(*machine) && of.remove(machine) && of.insert(*by), "{event}");
+                    assert!(std::mem::replace(&mut ever, *by) < *by, "a number is used again: {event}");
+                }
+                Event::NoLeases => {}
+                Event::Without { .. } => panic!("{event}"),
+            }
+            assert!(coordinators.len() >= 3 && coordinators.len() + nodes.len() == 5, "{event}");
+        }
+        events
+    }
+
+    #[test]
+    fn the_events_of_a_seed_are_the_same_again_and_leave_a_majority_alone() {
+        let mut kinds = BTreeSet::new();
+        for seed in 0..300 {
+            let events = lived_through(seed);
+            assert_eq!(events, Events::of(seed).take(60).collect::<Vec<_>>());
+            kinds.extend(events.iter().map(|event| format!("{event:?}").split([' ', '{']).next().map(str::to_owned)));
+        }
+        assert_eq!(kinds.len(), 9, "{kinds:?}");
+        assert_ne!(lived_through(1), lived_through(2));
+    }
+}
