@@ -6,6 +6,7 @@
 
 mod bare_etcd;
 mod bare_tpm;
+mod meshed;
 pub(crate) mod misbehave;
 pub(crate) mod secrets;
 

@@ -21,6 +21,8 @@ pub struct Answering {
     answered: bool,
     /// Since when something that was sent has no answer.
     waits_since: Option<Instant>,
+    /// It said something between the last two looks.
+    heard: bool,
 }
 
 impl Answering {
@@ -32,7 +34,8 @@ impl Answering {
             Some(before) => before,
             None => Counters::default(),
         };
-        if counters.received > before.received {
+        self.heard = counters.received > before.received;
+        if self.heard {
             self.answered = true;
             self.waits_since = None;
         } else if counters.sent > before.sent {
@@ -52,6 +55,12 @@ impl Answering {
     pub fn silent_at(&self) -> Option<Instant> {
         let patience = if self.answered { SILENT_AFTER } else { TRY };
         self.waits_since.map(|since| since + patience)
+    }
+
+    /// Whether it said something between the last two looks.
+    #[must_use]
+    pub const fn is_heard(&self) -> bool {
+        self.heard
     }
 
     /// Whether it answers where it is: what works is not to be changed for what might.
@@ -80,8 +89,9 @@ mod tests {
         peer.look(at(148, 0), second(1));
         assert_eq!(peer.silent_at(), Some(second(4)), "a first handshake");
         peer.look(at(148, 92), second(2));
-        assert_eq!((peer.silent_at(), peer.works()), (None, true));
+        assert_eq!((peer.silent_at(), peer.works(), peer.is_heard()), (None, true, true));
         peer.look(at(300, 92), second(3));
+        assert!(!peer.is_heard(), "not since the last look");
         assert_eq!(peer.silent_at(), Some(second(14)), "it may take ten seconds to answer");
         peer.look(at(400, 92), second(9));
         assert_eq!((peer.silent_at(), peer.works()), (Some(second(14)), false), "more of the same changes nothing");

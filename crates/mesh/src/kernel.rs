@@ -10,8 +10,9 @@ use model::{Ipv4Prefix, VpnPubKey};
 pub struct Found {
     /// Its peers.
     pub peers: BTreeMap<VpnPubKey, FoundPeer>,
-    /// Prefixes of pods that are routed to it.
-    pub routes: BTreeSet<Ipv4Prefix>,
+    /// What is routed to it by a route of its own: pods, and peers with a narrow path. With the largest packet that may go
+    /// there, where that is less than the interface allows.
+    pub routes: BTreeMap<Ipv4Prefix, Option<u16>>,
 }
 
 /// A peer, as the kernel has it.
@@ -60,8 +61,8 @@ pub enum Change {
 /// A change of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// To be routed to the interface.
-    Add(Ipv4Prefix),
+    /// To be routed to the interface, with this limit or none.
+    Set(Ipv4Prefix, Option<u16>),
     /// To be routed there no more.
     Remove(Ipv4Prefix),
 }

@@ -7,15 +7,18 @@
 //!   peers, one by one or all ──► wanted ──┐
 //!                                         ├─ compare ─► Configure (one netlink message each), Route
 //!   a look at the kernel ───────► found ──┘      └────► Look again: soon while somebody does not answer
+//!                                                └────► Echo, to measure the path to a peer; its answers set routes' limits
 //! ```
 //! * [`peer`]: what the cluster says of a machine, and which endpoints may be tried.
 //! * [`kernel`]: what the kernel has, and the changes it is asked for.
 //! * [`answering`]: whether a peer answers, from the kernel's counters.
+//! * [`path`]: how large a packet to a peer may be.
 
 pub mod answering;
 pub mod kernel;
+pub mod path;
 pub mod peer;
 
 mod mesh;
 
-pub use mesh::{Effect, Event, Mesh, Overlap};
+pub use mesh::{Echo, Effect, Event, Mesh, Overlap};

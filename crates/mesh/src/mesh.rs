@@ -1,24 +1,27 @@
 //! The comparison, and who is tried where.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
 
 use crate::answering::Answering;
 use crate::kernel::{Change, Counters, Found, FoundPeer, Route};
+use crate::path::{Moment, Path};
 use crate::peer::{Peer, may_be_tried};
 
 /// Between two looks at the kernel while all is well: what somebody else changed there is put right within it.
 const LOOK: Duration = Duration::from_secs(3);
-/// While a peer does not answer.
+/// While a peer does not answer, or echoes of one are awaited.
 const SOON: Duration = Duration::from_secs(1);
 /// Changes in one message: each takes 200 bytes at most, and the kernel takes messages of 64 KiB.
 const MOST_CHANGES: usize = 128;
 /// So often a peer that says nothing is tried before it is made anew, and each of its endpoints once at least. A peer whose
 /// clock was set back is refused by the kernel that remembers a later time of it, until it is made anew there.
 const TRIES: usize = 3;
+/// Paths that are measured at a time: 64 of the largest echoes are 90 KB.
+const MOST_MEASURED: usize = 64;
 
 /// What happened.
 #[derive(Debug)]
@@ -29,6 +32,8 @@ pub enum Event {
     Changed(BTreeMap<MachineId, Option<Peer>>),
     /// What the kernel has.
     Looked(Found),
+    /// An echo is back.
+    Echoed(Echo),
     /// A deadline is due.
     Tick,
 }
@@ -42,8 +47,19 @@ pub enum Effect {
     Route(Route),
     /// Read what the kernel has.
     Look,
+    /// Ask a peer for an echo, not to be cut on its way. One that cannot be sent is as one that is lost.
+    Echo(Echo),
     /// Tell the log.
     Report(Overlap),
+}
+
+/// A packet inside of the tunnel that a peer sends back as it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Echo {
+    /// The peer's address in the VPN.
+    pub vpn_ip: Ipv4Addr,
+    /// The whole packet's, with its IP header.
+    pub size: u16,
 }
 
 /// Two machines cannot have one key, nor speak for one address: the one that comes later is left out.
@@ -79,6 +95,7 @@ struct Wanted {
     /// How often it was tried since it last answered.
     tries: usize,
     answering: Answering,
+    path: Path,
 }
 
 impl Mesh {
@@ -108,8 +125,18 @@ impl Mesh {
             Event::Looked(found) => {
                 self.found = found;
                 self.put_right(now, out);
-                let waits = self.wanted.values().any(|wanted| wanted.answering.silent_at().is_some());
-                self.next_look = Some(now + if waits { SOON } else { LOOK });
+                let waits = |wanted: &Wanted| wanted.answering.silent_at().is_some() || wanted.path.is_measuring();
+                self.next_look = Some(now + if self.wanted.values().any(waits) { SOON } else { LOOK });
+            }
+            Event::Echoed(Echo { vpn_ip, size }) => {
+                let machine = self.prefixes.get(&alone(vpn_ip)).copied();
+                if let Some(wanted) = machine.and_then(|machine| self.wanted.get_mut(&machine)) {
+                    let before = wanted.path.limit();
+                    wanted.path.echoed(size, now);
+                    if wanted.path.limit() != before {
+                        self.put_routes_right(out);
+                    }
+                }
             }
             Event::Tick => {}
         }
@@ -146,13 +173,14 @@ impl Mesh {
         }
         // Only now is it known what nobody has any more.
         for (id, old, mut changes) in steps {
-            let old = old.map(|old| old.peer);
-            let key = old.as_ref().map(|old| old.key).filter(|key| !self.keys.contains_key(key));
+            let key = old.as_ref().map(|old| old.peer.key).filter(|key| !self.keys.contains_key(key));
             // In front of the new key, which takes over its addresses, and in one message with it.
             changes.splice(..0, key.filter(|key| self.found.peers.contains_key(key)).map(Change::Remove));
-            let pods = old.and_then(|old| old.pods).filter(|pods| !self.prefixes.contains_key(pods));
-            routes.extend(pods.map(Route::Remove));
-            routes.extend(self.wanted.get(&id).and_then(|wanted| wanted.peer.pods).map(Route::Add));
+            let given_up = old.iter().flat_map(Wanted::routes).map(|(to, _)| to).filter(|to| !self.is_routed(to));
+            routes.extend(given_up.map(Route::Remove));
+            routes.extend(
+                self.wanted.get(&id).into_iter().flat_map(Wanted::routes).map(|(to, limit)| Route::Set(to, limit)),
+            );
             message.add(changes);
         }
         self.ask(message, routes, out);
@@ -164,13 +192,33 @@ impl Mesh {
         for key in self.found.peers.keys().filter(|key| !self.keys.contains_key(key)) {
             message.add(vec![Change::Remove(*key)]);
         }
+        let mut measured = self.wanted.values().filter(|wanted| wanted.path.is_measuring()).count();
         for wanted in self.wanted.values_mut() {
-            message.add(wanted.put_right(self.found.peers.get(&wanted.peer.key), now));
+            let found = self.found.peers.get(&wanted.peer.key);
+            message.add(wanted.put_right(found, now));
+            let goes_on = wanted.path.is_measuring();
+            let good = wanted.answering.is_heard() && measured < MOST_MEASURED;
+            let endpoint = found.and_then(|found| found.endpoint);
+            let sizes = wanted.path.look(endpoint, if good { Moment::Good } else { Moment::Bad }, now);
+            measured += usize::from(!goes_on && wanted.path.is_measuring());
+            let vpn_ip = wanted.peer.vpn_ip;
+            out.extend(sizes.iter().map(|size| Effect::Echo(Echo { vpn_ip, size: *size })));
         }
-        let pods: BTreeSet<_> = self.wanted.values().filter_map(|wanted| wanted.peer.pods).collect();
-        let gone = self.found.routes.difference(&pods).copied().map(Route::Remove);
-        let routes = gone.chain(pods.iter().copied().map(Route::Add)).collect();
-        self.ask(message, routes, out);
+        self.ask(message, Vec::new(), out);
+        self.put_routes_right(out);
+    }
+
+    /// Compares all routes that are wanted with all that were found.
+    fn put_routes_right(&mut self, out: &mut Vec<Effect>) {
+        let wanted: BTreeMap<_, _> = self.wanted.values().flat_map(Wanted::routes).collect();
+        let gone = self.found.routes.keys().filter(|to| !wanted.contains_key(to)).copied().map(Route::Remove);
+        let routes = gone.chain(wanted.iter().map(|(to, limit)| Route::Set(*to, *limit))).collect();
+        self.ask(Message::default(), routes, out);
+    }
+
+    fn is_routed(&self, to: &Ipv4Prefix) -> bool {
+        let owner = self.prefixes.get(to).and_then(|machine| self.wanted.get(machine));
+        owner.is_some_and(|wanted| wanted.routes().any(|(routed, _)| routed == *to))
     }
 
     /// The machine is as if it had never been named.
@@ -195,7 +243,8 @@ impl Mesh {
         // Its key is who it is: with another one it has answered nothing.
         let old = old.filter(|old| old.peer.key == peer.key);
         let answering = old.map(|old| old.answering).unwrap_or_default();
-        let mut wanted = Wanted { allowed: peer.allowed(), endpoints, tries: 0, answering, peer };
+        let path = old.map(|old| old.path).unwrap_or_default();
+        let mut wanted = Wanted { allowed: peer.allowed(), endpoints, tries: 0, answering, path, peer };
         match self.found.peers.get(&wanted.peer.key) {
             None => changes.push(wanted.set(wanted.endpoints.first().copied())),
             Some(found) => {
@@ -219,14 +268,22 @@ impl Mesh {
         message.0.iter().flatten().for_each(|change| found.take(change));
         out.extend(message.0.into_iter().map(Effect::Configure));
         let news = routes.into_iter().filter(|route| match route {
-            Route::Add(prefix) => found.routes.insert(*prefix),
-            Route::Remove(prefix) => found.routes.remove(prefix),
+            Route::Set(to, limit) => found.routes.insert(*to, *limit) != Some(*limit),
+            Route::Remove(to) => found.routes.remove(to).is_some(),
         });
         out.extend(news.map(Effect::Route));
     }
 }
 
 impl Wanted {
+    /// What is routed to the peer, and the largest packet that may go there. The VPN's own route does for its address where
+    /// there is no limit.
+    fn routes(&self) -> impl Iterator<Item = (Ipv4Prefix, Option<u16>)> + use<> {
+        let limit = self.path.limit();
+        let own = limit.map(|_| alone(self.peer.vpn_ip));
+        own.into_iter().chain(self.peer.pods).map(move |to| (to, limit))
+    }
+
     fn set(&self, endpoint: Option<SocketAddrV4>) -> Change {
         Change::Set { key: self.peer.key, endpoint, allowed: self.allowed.clone() }
     }
@@ -258,6 +315,7 @@ impl Wanted {
         if self.answering.works() {
             self.tries = 0;
         } else if self.answering.silent_at().is_some_and(|due| due <= now) {
+            self.path.doubt();
             let endpoint = self.endpoint_after(found.endpoint);
             self.tries += 1;
             if self.tries.is_multiple_of(TRIES.max(self.endpoints.len())) {
@@ -270,6 +328,11 @@ impl Wanted {
         }
         changes
     }
+}
+
+/// A prefix of one address.
+fn alone(address: Ipv4Addr) -> Ipv4Prefix {
+    Ipv4Prefix::new(address, 32).expect("32 bits leave no host bits")
 }
 
 /// Messages under way: what belongs together stays in one.

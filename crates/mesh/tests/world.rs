@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use mesh::kernel::{Change, Counters, Found, FoundPeer, Route};
 use mesh::peer::Peer;
-use mesh::{Effect, Event, Mesh};
+use mesh::{Echo, Effect, Event, Mesh};
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VPN_PREFIX, VpnPubKey, pod_prefix};
 use proptest::prelude::*;
 
@@ -23,6 +23,9 @@ struct World {
     answers: BTreeSet<(VpnPubKey, SocketAddrV4)>,
     /// Keys that somebody sends to all the time.
     wanted: BTreeSet<VpnPubKey>,
+    /// How large packets may be to those where it is less than any.
+    narrow: BTreeMap<VpnPubKey, u16>,
+    echoes: Vec<Echo>,
     messages: Vec<Vec<Change>>,
     routes: Vec<Route>,
     reports: usize,
@@ -37,6 +40,8 @@ impl World {
             now,
             answers: BTreeSet::new(),
             wanted: BTreeSet::new(),
+            narrow: BTreeMap::new(),
+            echoes: Vec::new(),
             messages: Vec::new(),
             routes: Vec::new(),
             reports: 0,
@@ -50,19 +55,35 @@ impl World {
             match effect {
                 Effect::Configure(message) => self.configure(message),
                 Effect::Route(route) => {
-                    // What is so already is answered by an error that the shell takes for done.
-                    let _news = match route {
-                        Route::Add(prefix) => self.kernel.routes.insert(prefix),
-                        Route::Remove(prefix) => self.kernel.routes.remove(&prefix),
-                    };
+                    match route {
+                        Route::Set(to, limit) => {
+                            assert_ne!(self.kernel.routes.insert(to, limit), Some(limit), "it was so");
+                        }
+                        Route::Remove(to) => assert!(self.kernel.routes.remove(&to).is_some(), "it was not there"),
+                    }
                     self.routes.push(route);
                 }
                 Effect::Look => {
                     let found = self.kernel.clone();
                     self.handle(Event::Looked(found));
                 }
+                Effect::Echo(echo) => self.ask(echo),
                 Effect::Report(_) => self.reports += 1,
             }
+        }
+    }
+
+    /// A packet goes to whoever is allowed that address, and comes back if it is not too large and somebody answers.
+    fn ask(&mut self, echo: Echo) {
+        self.echoes.push(echo);
+        let to = Ipv4Prefix::new(echo.vpn_ip, 32).expect("an address");
+        let owner = self.kernel.peers.iter_mut().find(|(_, peer)| peer.allowed.contains(&to));
+        let Some((key, peer)) = owner else { return };
+        peer.counters.sent += u64::from(echo.size);
+        let passes = self.narrow.get(key).is_none_or(|widest| echo.size <= *widest);
+        if passes && peer.endpoint.is_some_and(|endpoint| self.answers.contains(&(*key, endpoint))) {
+            peer.counters.received += u64::from(echo.size);
+            self.handle(Event::Echoed(echo));
         }
     }
 
@@ -157,7 +178,7 @@ fn what_should_be_there_is_made_and_nothing_is_written_while_nothing_changes() {
     world.peers(&peers);
     world.handle(Event::Tick);
     assert_eq!(world.kernel.peers.len(), 2, "two others, and not itself");
-    assert_eq!(world.kernel.routes, BTreeSet::from([pod_prefix(1)]));
+    assert_eq!(world.kernel.routes, BTreeMap::from([(pod_prefix(1), None)]));
     assert_eq!((world.endpoint(1), world.endpoint(2)), (Some(at(HOME)), None));
     assert_eq!(world.said().len(), 1, "one message for all");
     world.wanted.insert(VpnPubKey([1; 32]));
@@ -177,10 +198,10 @@ fn foreign_peers_and_routes_go_and_missing_ones_come_back() {
     world.said();
     let foreign = FoundPeer { endpoint: None, allowed: peer(1, 1, None, &[]).allowed(), counters: Counters::default() };
     world.kernel.peers = BTreeMap::from([(VpnPubKey([9; 32]), foreign)]);
-    world.kernel.routes = BTreeSet::from([pod_prefix(200)]);
+    world.kernel.routes = BTreeMap::from([(pod_prefix(200), None)]);
     world.pass(3);
     assert_eq!(world.kernel.peers.keys().collect::<Vec<_>>(), [&VpnPubKey([1; 32])]);
-    assert_eq!(world.kernel.routes, BTreeSet::from([pod_prefix(1)]));
+    assert_eq!(world.kernel.routes, BTreeMap::from([(pod_prefix(1), None)]));
     assert_eq!(world.said().len(), 1);
     world.kernel.peers.get_mut(&VpnPubKey([1; 32])).expect("it is back").allowed.clear();
     world.pass(3);
@@ -208,7 +229,7 @@ fn a_new_key_takes_over_in_one_message_and_pods_move_without_a_gap_in_their_rout
         assert!(allowed.contains(&pod_prefix(1)) && world.reports == 0);
         assert_eq!(world.said().len(), 1);
     }
-    assert_eq!(world.routes, [Route::Add(pod_prefix(1))], "it was there all the time");
+    assert_eq!(world.routes, [Route::Set(pod_prefix(1), None)], "it was there all the time");
     world.changed(&[(1, None)]);
     assert_eq!(world.routes[1..], [Route::Remove(pod_prefix(1))]);
     assert_eq!(world.said(), [vec![Change::Remove(key)]]);
@@ -298,6 +319,67 @@ fn one_that_answered_again_is_not_made_anew_for_earlier_silence() {
     assert!(!removed, "tries between answers do not add up");
 }
 
+/// Proves: M9
+#[test]
+fn a_narrow_path_is_a_limit_of_the_routes_to_its_peer_and_written_once() {
+    let mut world = World::new();
+    let key = VpnPubKey([1; 32]);
+    world.wanted.insert(key);
+    world.answers(1, HOME);
+    world.narrow.insert(key, 1340);
+    let (narrow, wide) = (peer(1, 1, Some(1), &[HOME]), peer(2, 2, Some(2), &[HOME]));
+    world.peers(&[(1, narrow.clone()), (2, wide)]);
+    world.pass(10);
+    let own = Ipv4Prefix::new(narrow.vpn_ip, 32).expect("an address");
+    let limited = BTreeMap::from([(own, Some(1328)), (pod_prefix(1), Some(1328)), (pod_prefix(2), None)]);
+    assert_eq!(world.kernel.routes, limited);
+    assert!(world.echoes.iter().all(|echo| echo.vpn_ip == narrow.vpn_ip), "nobody else says anything");
+    let (written, asked) = (world.routes.len(), world.echoes.len());
+    world.pass(24 * 3600);
+    world.changed(&[(1, Some(Peer { endpoints: vec![at(HOME), at("10.118.0.7:7838")], ..narrow }))]);
+    assert_eq!(world.routes.len(), written, "not one write in a day");
+    assert!((world.echoes.len() - asked) <= 24 * 6 * mesh::path::MOST_ECHOES, "nor many echoes");
+    // Somebody takes the limit away; it comes back. The path becomes wide: the routes are as if it always had been.
+    world.kernel.routes.remove(&own);
+    world.kernel.routes.insert(pod_prefix(1), Some(1300));
+    world.pass(3);
+    assert_eq!(world.kernel.routes, limited);
+    world.narrow.clear();
+    world.pass(700);
+    assert_eq!(world.kernel.routes, BTreeMap::from([(pod_prefix(1), None), (pod_prefix(2), None)]));
+    // It becomes narrow between two measurements: whoever sends hears nothing, and the path is measured when he does.
+    world.narrow.insert(key, 1300);
+    world.answers.clear();
+    world.pass(18);
+    world.answers(1, HOME);
+    world.pass(20);
+    assert_eq!(world.kernel.routes[&own], Some(1296));
+    world.changed(&[(1, None)]);
+    assert_eq!(world.kernel.routes, BTreeMap::from([(pod_prefix(2), None)]));
+}
+
+/// Proves: M9
+#[test]
+fn no_more_than_some_paths_are_measured_at_a_time_and_in_the_end_all() {
+    let mut world = World::new();
+    let peers: Vec<_> = (1..=200).map(|n| (n, peer(n, n, None, &[HOME]))).collect();
+    for (n, peer) in &peers {
+        world.wanted.insert(peer.key);
+        world.answers(*n, HOME);
+        world.narrow.insert(peer.key, 1400);
+    }
+    world.peers(&peers);
+    let mut most = 0;
+    for _ in 0..60 {
+        let before = world.echoes.len();
+        world.pass(1);
+        let asked: BTreeSet<_> = world.echoes[before..].iter().map(|echo| echo.vpn_ip).collect();
+        most = most.max(asked.len());
+    }
+    assert!(most <= 64, "{most} at a time");
+    assert_eq!(world.kernel.routes.len(), 200);
+}
+
 /// Its kernel refuses handshakes of a clock that went back, until the peer is made anew there.
 #[test]
 fn a_peer_that_never_answers_is_made_anew_within_half_a_minute_and_only_while_it_is_sent_to() {
@@ -367,7 +449,7 @@ proptest! {
                 Step::Foreign(key, pods) => {
                     let allowed = BTreeSet::from([pod_prefix(pods)]);
                     world.configure(vec![Change::Set { key: VpnPubKey([key; 32]), endpoint: None, allowed }]);
-                    world.kernel.routes.insert(pod_prefix(pods + 100));
+                    world.kernel.routes.insert(pod_prefix(pods + 100), Some(1280));
                 }
                 Step::Lost(key) => drop(world.kernel.peers.remove(&VpnPubKey([key; 32]))),
                 Step::Pass(seconds) => world.pass(seconds),
@@ -384,7 +466,7 @@ proptest! {
         let found: BTreeMap<_, _> =
             world.kernel.peers.iter().map(|(key, peer)| (*key, peer.allowed.clone())).collect();
         prop_assert_eq!(found, expected);
-        prop_assert_eq!(&world.kernel.routes, &list.values().filter_map(|peer| peer.pods).collect());
+        prop_assert_eq!(&world.kernel.routes, &list.values().filter_map(|peer| Some((peer.pods?, None))).collect());
         world.messages.clear();
         world.pass(60);
         prop_assert!(world.messages.is_empty(), "{:?}", world.messages);

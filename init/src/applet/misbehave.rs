@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::bare_etcd;
 use super::bare_tpm::Bus;
+use super::meshed;
 use super::secrets;
 use crate::machine::esp;
 use crate::machine::kernel;
@@ -67,6 +68,9 @@ pub(crate) fn run(program: &str) -> ExitCode {
         }
         "processes" => processes(),
         "router" => router(),
+        "returns" => meshed::returns(),
+        "carries" => meshed::carries(),
+        "foreign" => meshed::foreign(),
         "orphans" => orphans(),
         "unreaped" => unreaped(),
         _ => return ExitCode::from(REFUSED), // a name that no test service has
@@ -346,7 +350,7 @@ fn left_over() -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-fn say(line: &str) {
+pub(super) fn say(line: &str) {
     let _nobody_may_read_it = writeln!(io::stdout(), "{line}");
 }
 

@@ -165,6 +165,7 @@ const SETTINGS: &[Row] = &[
     setting("net/ipv4/conf/default/accept_redirects", "0", "as above, for links to come"),
     setting("net/ipv4/conf/all/send_redirects", "0", "we are no router for strangers"),
     setting("net/ipv4/tcp_syncookies", "1", "the public port survives a SYN flood"),
+    setting("net/ipv4/ping_group_range", "0 0", "PID 1 measures the paths to peers by echoes"),
     setting("net/ipv6/conf/all/accept_redirects", "0", "as for IPv4"),
     setting("net/ipv6/conf/default/accept_redirects", "0", "as for IPv4"),
     setting("net/ipv6/conf/all/disable_ipv6", "1", "no IPv6 before its routing rules are there"),

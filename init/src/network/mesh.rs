@@ -1,6 +1,7 @@
 //! The mesh on this machine: `wg0` with the machine's VPN key and address; [`peers`] keeps its peers and routes, [`kept`] what it
-//! knows of them on DATA.
+//! knows of them on DATA; [`echoes`] measure the paths to them.
 
+mod echoes;
 pub(crate) mod kept;
 pub(crate) mod peers;
 mod wireguard;
@@ -21,8 +22,6 @@ use crate::network::uplink::Network;
 
 /// The interface; routing rules name it.
 const INTERFACE: &str = "wg0";
-/// 1500 less an outer IPv6 header, UDP and WireGuard's own 32 bytes, so that both families fit.
-const MTU: u32 = 1420;
 
 /// Which step failed.
 #[derive(Debug, thiserror::Error)]
@@ -45,12 +44,15 @@ pub(crate) enum Error {
     /// The kernel does not tell its peers.
     #[error("read WireGuard's peers")]
     Read(#[source] io::Error),
-    /// A route to a peer's pods was refused.
-    #[error("set the route to the pods of {0}")]
+    /// A route to a peer or its pods was refused.
+    #[error("set the route to {0}")]
     Route(Ipv4Prefix, #[source] rtnetlink::Error),
     /// The kernel does not tell its routes.
-    #[error("read the routes to pods")]
+    #[error("read the routes to peers and pods")]
     Routes(#[source] rtnetlink::Error),
+    /// Paths cannot be measured.
+    #[error("ask peers for echoes")]
+    Echoes(#[source] io::Error),
 }
 
 /// `wg0` is up, so services can be bound to the machine's VPN address.
@@ -58,6 +60,8 @@ pub(crate) enum Error {
 pub(crate) struct Mesh {
     /// This machine's public key in the VPN.
     own: VpnPubKey,
+    /// Its address there.
+    vpn_ip: Ipv4Addr,
     network: Network,
     wireguard: WireGuard,
     /// The kernel's number for the interface.
@@ -76,7 +80,7 @@ impl Mesh {
         prefix: Ipv4Prefix,
     ) -> Result<Self, Error> {
         let link = network.handle.link();
-        let wg0 = LinkWireguard::new(INTERFACE).mtu(MTU).build();
+        let wg0 = LinkWireguard::new(INTERFACE).mtu(mesh::path::LARGEST.into()).build();
         link.add(wg0).execute().await.map_err(|error| Error::Link("make", error))?;
         let wireguard = WireGuard::find().await?;
         wireguard.set(key).await?;
@@ -85,7 +89,7 @@ impl Mesh {
         address.execute().await.map_err(|error| Error::Link("address", error))?;
         let up = LinkUnspec::new_with_index(index).up().build();
         network.handle.link().set(up).execute().await.map_err(|error| Error::Link("bring up", error))?;
-        Ok(Self { own: public(key), network: network.clone(), wireguard, index })
+        Ok(Self { own: public(key), vpn_ip, network: network.clone(), wireguard, index })
     }
 }
 

@@ -8,13 +8,15 @@ use std::sync::{Arc, Mutex};
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
 use cluster::state::PeerVersion;
-use mesh::kernel::{Found, Route};
+use mesh::kernel::{Change, Found, Route};
 use mesh::{Effect, Event};
-use model::{Ipv4Prefix, MachineId, POD_PREFIX};
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
+use model::{Ipv4Prefix, MachineId, POD_PREFIX, VpnPubKey};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::sync::{Notify, watch};
 
+use super::echoes::Echoes;
+use super::wireguard::WireGuard;
 use super::{Error, Mesh};
 use crate::runtime::services::until;
 use crate::runtime::{clock, lock};
@@ -109,6 +111,7 @@ fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
 /// # Errors
 /// [`Error`] names what the kernel refused.
 pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
+    let echoes = Echoes::open(mesh.vpn_ip).map_err(Error::Echoes)?;
     let mut decides = mesh::Mesh::start(mesh.own, mesh.network.kept, clock::now());
     let mut effects = Vec::new();
     let mut event = loop {
@@ -120,32 +123,42 @@ pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
     loop {
         decides.handle(event, clock::now(), &mut effects);
         let mut due = VecDeque::from(std::mem::take(&mut effects));
+        let mut written = 0_u32;
         while let Some(effect) = due.pop_front() {
-            if let Some(found) = perform(&mesh, effect).await? {
+            written += u32::from(matches!(effect, Effect::Configure(_) | Effect::Route(_)));
+            if let Some(found) = perform(&mesh, &echoes, effect).await? {
                 decides.handle(Event::Looked(found), clock::now(), &mut effects);
                 due.extend(effects.drain(..));
             }
         }
+        if written > 0 {
+            tracing::info!(messages = written, "the kernel's mesh is changed");
+        }
         event = tokio::select! {
             changed = told.changed() => Event::Changed(changed),
+            echo = echoes.next() => Event::Echoed(echo.map_err(Error::Echoes)?),
             () = until(decides.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
     }
 }
 
 /// Performs one effect; a look has an answer.
-async fn perform(mesh: &Mesh, effect: Effect) -> Result<Option<Found>, Error> {
+async fn perform(mesh: &Mesh, echoes: &Echoes, effect: Effect) -> Result<Option<Found>, Error> {
     let routes = mesh.network.handle.route();
     match effect {
         Effect::Configure(changes) => mesh.wireguard.change(&changes).await?,
-        Effect::Route(Route::Add(prefix)) => {
-            let failed = |error| Error::Route(prefix, error);
-            routes.add(route(prefix, mesh.index)).replace().execute().await.map_err(failed)?;
+        Effect::Route(Route::Set(to, limit)) => {
+            let failed = |error| Error::Route(to, error);
+            routes.add(route(to, limit, mesh.index)).replace().execute().await.map_err(failed)?;
+            if let Some(limit) = limit {
+                tracing::info!(%to, limit, "the path is narrow: larger packets are not sent");
+            }
         }
-        Effect::Route(Route::Remove(prefix)) => {
-            let failed = |error| Error::Route(prefix, error);
-            routes.del(route(prefix, mesh.index)).execute().await.map_err(failed)?;
+        Effect::Route(Route::Remove(to)) => {
+            let failed = |error| Error::Route(to, error);
+            routes.del(route(to, None, mesh.index)).execute().await.map_err(failed)?;
         }
+        Effect::Echo(echo) => echoes.ask(echo),
         Effect::Look => {
             let peers = mesh.wireguard.peers().await?;
             let routes = routes_to(&mesh.network.handle, mesh.index).await?;
@@ -156,33 +169,68 @@ async fn perform(mesh: &Mesh, effect: Effect) -> Result<Option<Found>, Error> {
     Ok(None)
 }
 
-fn route(prefix: Ipv4Prefix, index: u32) -> RouteMessage {
-    RouteMessageBuilder::<Ipv4Addr>::new()
-        .destination_prefix(prefix.address(), prefix.bits())
-        .output_interface(index)
-        .build()
+/// Takes all peers away and puts one of nobody there, with an address of the first of them; for the debug profile's tests
+/// alone. The keys of those that were there.
+///
+/// # Errors
+/// [`Error`] names the step.
+pub(crate) async fn put_a_foreign_one_in_their_place() -> Result<BTreeSet<VpnPubKey>, Error> {
+    let wireguard = WireGuard::find().await?;
+    let peers = wireguard.peers().await?;
+    let allowed = peers.values().next().map(|peer| peer.allowed.clone()).unwrap_or_default();
+    let foreign = Change::Set { key: VpnPubKey([9; 32]), endpoint: None, allowed };
+    let gone = peers.keys().copied().map(Change::Remove);
+    wireguard.change(&gone.chain([foreign]).collect::<Vec<_>>()).await?;
+    Ok(peers.into_keys().collect())
 }
 
-/// The prefixes of pods that are routed to the interface.
-async fn routes_to(handle: &Handle, index: u32) -> Result<BTreeSet<Ipv4Prefix>, Error> {
+/// The keys of the peers that the kernel has.
+///
+/// # Errors
+/// [`Error`] names the step.
+pub(crate) async fn keys() -> Result<BTreeSet<VpnPubKey>, Error> {
+    Ok(WireGuard::find().await?.peers().await?.into_keys().collect())
+}
+
+fn route(to: Ipv4Prefix, limit: Option<u16>, index: u32) -> RouteMessage {
+    let route = RouteMessageBuilder::<Ipv4Addr>::new();
+    let mut route = route.destination_prefix(to.address(), to.bits()).output_interface(index).build();
+    let metrics = limit.map(|limit| {
+        // The other side is not asked for larger ones either. A segment has 40 bytes of headers.
+        vec![RouteMetric::Mtu(limit.into()), RouteMetric::Advmss(u32::from(limit).saturating_sub(40))]
+    });
+    route.attributes.extend(metrics.map(RouteAttribute::Metrics));
+    route
+}
+
+/// Routes to the interface that are the mesh's, with their limits.
+async fn routes_to(handle: &Handle, index: u32) -> Result<BTreeMap<Ipv4Prefix, Option<u16>>, Error> {
     let mut all = handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
-    let mut found = BTreeSet::new();
+    let mut found = BTreeMap::new();
     while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
-        found.extend(pods_of(&route.map_err(Error::Routes)?, index));
+        found.extend(ours(&route.map_err(Error::Routes)?, index));
     }
     Ok(found)
 }
 
-/// The prefix of pods that a route is to, if it leads to the interface.
-fn pods_of(route: &RouteMessage, index: u32) -> Option<Ipv4Prefix> {
+/// What a route leads to and its limit, if it leads to the interface and is the mesh's: to pods, or to one peer.
+fn ours(route: &RouteMessage, index: u32) -> Option<(Ipv4Prefix, Option<u16>)> {
     let leads = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Oif(oif) if *oif == index);
     let address = route.attributes.iter().find_map(|attribute| {
         let RouteAttribute::Destination(RouteAddress::Inet(address)) = attribute else { return None };
         Some(*address)
     });
-    let address = address.filter(|_| route.attributes.iter().any(leads))?;
-    let prefix = Ipv4Prefix::new(address, route.header.destination_prefix_length).ok()?;
-    POD_PREFIX.contains(address).then_some(prefix)
+    // The machine's own address has a route of another kind.
+    let set = route.header.table == RouteHeader::RT_TABLE_MAIN && route.header.kind == RouteType::Unicast;
+    let address = address.filter(|_| set && route.attributes.iter().any(leads))?;
+    let to = Ipv4Prefix::new(address, route.header.destination_prefix_length).ok()?;
+    let limit = route.attributes.iter().find_map(|attribute| {
+        let RouteAttribute::Metrics(metrics) = attribute else { return None };
+        metrics.iter().find_map(|metric| if let RouteMetric::Mtu(limit) = metric { Some(*limit) } else { None })
+    });
+    // One that is no size of a packet is none of ours, and is put right.
+    let limit = limit.map(|limit| u16::try_from(limit).unwrap_or(u16::MAX));
+    (POD_PREFIX.contains(address) || to.bits() == 32).then_some((to, limit))
 }
 
 #[cfg(test)]
@@ -240,14 +288,29 @@ mod tests {
         assert_eq!(in_the_mesh(&peer(1)).endpoints, ["192.0.2.9:7838".parse().expect("an address")]);
     }
 
+    /// Proves: M7 M9
     #[test]
-    fn only_a_route_to_pods_that_leads_to_the_interface_is_the_meshs() {
+    fn only_routes_to_pods_and_to_single_peers_that_lead_to_the_interface_are_the_meshs() {
         let prefix = |text: &str| text.parse::<Ipv4Prefix>().expect("a prefix");
-        let pods = route(prefix("10.244.7.0/24"), 5);
-        assert_eq!(pods_of(&pods, 5), Some(prefix("10.244.7.0/24")));
-        assert_eq!(pods_of(&pods, 6), None, "the bridge of this machine's own pods");
-        assert_eq!(pods_of(&route(prefix("10.118.0.0/16"), 5), 5), None, "the VPN's, which the address brought");
+        let (pods, peer) = (prefix("10.244.7.0/24"), prefix("10.118.0.9/32"));
+        assert_eq!(ours(&route(pods, None, 5), 5), Some((pods, None)));
+        assert_eq!(ours(&route(pods, None, 6), 5), None, "the bridge of this machine's own pods");
+        assert_eq!(ours(&route(peer, Some(1328), 5), 5), Some((peer, Some(1328))));
+        assert_eq!(ours(&route(prefix("10.118.0.0/16"), None, 5), 5), None, "the VPN's, which the address brought");
+        let mut own = route(peer, None, 5);
+        own.header.kind = RouteType::Local;
+        assert_eq!(ours(&own, 5), None, "the machine's own address");
         let everything = RouteMessageBuilder::<Ipv4Addr>::new().output_interface(5).build();
-        assert_eq!(pods_of(&everything, 5), None);
+        assert_eq!(ours(&everything, 5), None);
+    }
+
+    /// Proves: M9
+    #[test]
+    fn a_limit_is_what_is_sent_and_what_is_asked_for() {
+        let to = "10.118.0.9/32".parse().expect("a prefix");
+        let metrics = RouteAttribute::Metrics(vec![RouteMetric::Mtu(1328), RouteMetric::Advmss(1288)]);
+        assert!(route(to, Some(1328), 5).attributes.contains(&metrics));
+        let has_metrics = |attribute: &RouteAttribute| matches!(attribute, RouteAttribute::Metrics(_));
+        assert!(!route(to, None, 5).attributes.iter().any(has_metrics));
     }
 }
