@@ -11,6 +11,7 @@ mod coordinators;
 mod enrolment;
 mod join;
 mod kube;
+mod mesh;
 mod network;
 mod records;
 mod recover;
@@ -47,5 +48,6 @@ pub const TABLES: &[Table] = &[
     of!(records),
     of!(join),
     of!(activation),
+    of!(mesh),
     of!(kube),
 ];

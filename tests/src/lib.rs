@@ -41,6 +41,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 
 pub mod campaign;
+mod capture;
 mod context;
 mod crowd;
 mod disk;
@@ -63,6 +64,7 @@ mod tables;
 mod writer;
 mod writes;
 
+pub use capture::{Kind, kinds, others};
 pub use context::Context;
 pub use crowd::{Crowd, Manner};
 pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};

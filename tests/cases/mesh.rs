@@ -1,0 +1,257 @@
+//! The mesh of two machines, seen from their cables: nothing goes beside WireGuard, nothing is written while nothing changes, a
+//! narrow path is lived through.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use api::wire::{FaultKind, LogsRequest, StatusRequest, StatusResponse};
+use qemu::machine::Mac;
+use qemu::network::{
+    Answer, Cable, Counters, Cut, Direction, Faults, Gateway, GatewaySetup, Held, Host, Network, Reason, Segment,
+    Setup, StaticRoute,
+};
+use qemu::{Deadline, Vm};
+use tonic::Status;
+
+use crate::{Case, Context, Kind, Need, Owner, Stranger, kinds, others, wait_state};
+
+pub(crate) const CASES: &[Case] = &[
+    case(
+        "a mesh at rest is not written, and between its machines goes nothing but WireGuard",
+        &["A2", "M5", "M7", "M8"],
+        rest,
+    ),
+    case("a mesh carries bytes both ways over a path that drops what is too large and says nothing", &["M9"], narrow),
+];
+
+const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves, needs: &[Need::Swtpm], run }
+}
+
+const NAME: &str = "one";
+/// One call to a machine.
+const CALL: Duration = Duration::from_secs(30);
+const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
+/// What PID 1 says when it has written to the kernel's mesh.
+const WRITTEN: Words = Words { of: None, are: "the kernel's mesh is changed" };
+const NARROW: Words = Words { of: None, are: "the path is narrow" };
+const LISTENS: Words = Words { of: Some("test.returns"), are: "listening" };
+const CARRIED: Words = Words { of: Some("test.carries"), are: "bytes there and back" };
+const RESTORED: Words = Words { of: Some("test.foreign"), are: "the foreign one is gone after" };
+/// Short, so that a machine soon asks for its address again.
+const LEASE_SECONDS: u32 = 20;
+
+/// What PID 1 or a service of its writes down.
+#[derive(Debug, Clone, Copy)]
+struct Words {
+    of: Option<&'static str>,
+    are: &'static str,
+}
+
+/// A coordinator and a node, of the debug profile; the owner reaches each by itself.
+#[derive(Debug)]
+struct Duo {
+    _segment: Segment,
+    _gateway: Gateway,
+    outside: Host,
+    cables: [Cable; 2],
+    captures: [PathBuf; 2],
+    owner: Owner,
+    machines: [Vm; 2],
+}
+
+fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Duo>>> {
+    t.shared("two machines of one mesh", Duo::new)
+}
+
+/// An address of the segment.
+const fn site(last: u8) -> Ipv4Addr {
+    Ipv4Addr::new(203, 0, 113, last)
+}
+
+/// The network card of the `n`-th machine there.
+fn card(n: usize) -> Mac {
+    Mac::numbered(if n == 0 { 10 } else { 11 })
+}
+
+impl Duo {
+    fn new(t: &Context) -> anyhow::Result<Self> {
+        let segment = Network::start(0)?.segment();
+        let prefix = dhcp::Prefix::new(24).context("24 bits are a prefix")?;
+        let (mac, pool) = (Mac::numbered(200), (site(10), site(99)));
+        let setup = GatewaySetup { mac, address: site(1), prefix, pool, lease_seconds: LEASE_SECONDS };
+        let gateway = segment.gateway(&setup)?;
+        let (mac, addresses) = (Mac::numbered(201), vec![(site(200), 24)]);
+        // To the VPN's addresses it knows no other way than through a machine.
+        let routes = vec![StaticRoute { to: [10, 0, 0, 0].into(), prefix: 24, via: site(20) }];
+        let outside = segment.host(&Setup { mac, addresses, routes, dhcp: None })?;
+        let cables = [segment.cable()?, segment.cable()?];
+        fs::create_dir_all(t.dir()).context("make a place for captures")?;
+        let captures = ["first", "second"].map(|name| t.dir().join(format!("{name}.pcapng")));
+        for n in 0..2 {
+            cables[n].capture("eth1", &captures[n])?;
+            gateway.reserve(card(n), site([20, 21][n]), Held::NotYet);
+        }
+        let owner = t.owner()?;
+        let plain = ["--level", "encrypted", "--node-name"];
+        let founding = ["first", "--no-kubernetes", "--vpn-prefix", "10.0.0.0/24"];
+        let config = owner.config(NAME, &[&plain[..], &founding].concat())?;
+        let plan = t.debug_machine("first")?.tpm().nic_of(card(0), cables[0].link());
+        let mut first = plan.config(&config)?.start()?;
+        owner.status_when_running(NAME, &mut first, t.within(30))?;
+        // The ticket names where the first machine is, by what the records say.
+        let ticket = first.until(t.within(40), || {
+            let listed = owner.ask(NAME, &first, &["machine", "list"]).ok()?;
+            let addresses = listed["machines"][0]["addresses"].as_array()?.to_vec();
+            addresses.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with("203.0.113.20"))).then_some(())?;
+            owner.ask(NAME, &first, &["ticket", "issue"]).ok()?["ticket"].as_str().map(str::to_owned)
+        })?;
+        let joining = owner.config_of_joiner("second", &ticket, &[&plain[..], &["second"]].concat())?;
+        let plan = t.debug_machine("second")?.tpm().nic_of(card(1), cables[1].link());
+        let mut second = plan.config(&joining)?.start()?;
+        wait_state(&mut second, "Running", t.within(60))?;
+        let machines = [first, second];
+        Ok(Self { _segment: segment, _gateway: gateway, outside, cables, captures, owner, machines })
+    }
+
+    /// The machine does what the debug profile's test service of this name does.
+    fn inject(&self, n: usize, service: &str) -> anyhow::Result<()> {
+        self.session(n)?.inject(FaultKind::TestService, service)?;
+        Ok(())
+    }
+
+    /// The owner at a machine itself, whatever becomes of the mesh.
+    fn session(&self, n: usize) -> anyhow::Result<Stranger> {
+        Stranger::meet_as(&self.machines[n], Some(&self.owner.key()?), Deadline::after(CALL))
+    }
+
+    /// The second machine sends bytes to the first and gets them back.
+    fn carry(&self, t: &Context) -> anyhow::Result<()> {
+        self.inject(0, "test.returns")?;
+        self.says(0, LISTENS, 0, t.within(20))?;
+        self.inject(1, "test.carries")
+    }
+
+    /// The lines of a machine's log with these words.
+    fn said(&self, n: usize, words: Words) -> anyhow::Result<Vec<String>> {
+        let request = LogsRequest { subtree: words.of.unwrap_or_default().to_owned(), ..LogsRequest::default() };
+        let said = self.session(n)?.call(async |client| {
+            let (mut entries, mut said) = (client.logs(request).await?.into_inner(), Vec::new());
+            while let Some(entry) = entries.message().await? {
+                said.extend(Some(entry.line).filter(|line| line.contains(words.are)));
+            }
+            Ok::<_, Status>(said)
+        });
+        Ok(said?)
+    }
+
+    /// Waits until a machine has said so more than `before` times; what it said last.
+    fn says(&self, n: usize, words: Words, before: usize, deadline: Deadline) -> anyhow::Result<String> {
+        let said = || self.said(n, words).ok().filter(|said| said.len() > before)?.pop();
+        self.machines[n].until(deadline, said).with_context(|| format!("machine {n} does not say `{}`", words.are))
+    }
+
+    fn status(&self, n: usize) -> anyhow::Result<StatusResponse> {
+        Ok(self.session(n)?.call(async |client| client.status(StatusRequest {}).await)?.into_inner())
+    }
+
+    fn set(&self, n: usize, faults: Faults) {
+        BOTH.iter().for_each(|direction| self.cables[n].set_faults(*direction, faults));
+    }
+
+    fn counters(&self, n: usize) -> [Counters; 2] {
+        BOTH.map(|direction| self.cables[n].counters(direction))
+    }
+
+    /// What a machine's cable has carried so far.
+    fn carried(&self, n: usize) -> anyhow::Result<BTreeMap<Kind, usize>> {
+        kinds(&fs::read(&self.captures[n]).context("read a capture")?)
+    }
+}
+
+fn rest(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let duo = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    // The smallest prefix that a VPN can have.
+    let listed = duo.owner.ask(NAME, &duo.machines[0], &["machine", "list"])?;
+    let address =
+        |name: &str| listed["machines"].as_array()?.iter().find(|row| row["name"] == name)?["vpn_ip"].as_str();
+    ensure!([address("first"), address("second")] == [Some("10.0.0.1"), Some("10.0.0.2")], "{listed:#}");
+
+    // They have joined and hear of each other: a while later all has come to rest.
+    let writes = || -> anyhow::Result<[usize; 2]> { Ok([duo.said(0, WRITTEN)?.len(), duo.said(1, WRITTEN)?.len()]) };
+    let pass = |seconds: u64| -> anyhow::Result<()> {
+        let end = duo.status(0)?.uptime_ms + 1000 * seconds;
+        let over = || duo.status(0).ok().filter(|status| status.uptime_ms > end).map(drop);
+        Ok(duo.machines[0].until(t.within(seconds + 30), over)?)
+    };
+    pass(10)?;
+    let before = writes()?;
+    ensure!(before.iter().all(|writes| *writes > 0), "each has written its peer: {before:?}");
+    pass(60)?;
+    ensure!(writes()? == before, "written while nothing changes: {before:?}, then {:?}", writes()?);
+
+    // Somebody else writes there: what is foreign goes, what is missing comes back.
+    duo.inject(1, "test.foreign")?;
+    let back = duo.says(1, RESTORED, 0, t.within(30))?;
+    ensure!(back.contains("1 peers are back"), "{back}");
+    t.measured(&back);
+    ensure!(writes()?[1] > before[1], "that is a write");
+
+    // All of it, from before the first machine had an address until now.
+    for n in 0..2 {
+        let carried = duo.carried(n)?;
+        t.measured(&format!("machine {n}: {carried:?}"));
+        ensure!(others(&carried).is_empty(), "beside the VPN: {:?}", others(&carried));
+        ensure!(carried.get(&Kind::WireGuard).is_some_and(|packets| *packets > 20), "{carried:?}");
+    }
+    // Neither etcd nor the VPN API listens on a public address, and the VPN's is not reached from there.
+    let ports = [2379, 2380, model::VPN_API_PORT];
+    let public = duo.outside.scan_tcp(site(20), ports, t.within(20))?;
+    ensure!(public.ports(Answer::Closed) == ports, "{public:?}");
+    let vpn = duo.outside.scan_tcp([10, 0, 0, 1].into(), ports, t.within(20))?;
+    ensure!(vpn.answered().is_empty(), "{vpn:?}");
+    // That was seen: an eye that sees nothing would have passed, too.
+    let carried = duo.carried(0)?;
+    let seen = |port: u16| others(&carried).iter().any(|other| other.ends_with(&format!(":{port}")));
+    ensure!(ports.into_iter().all(seen), "{carried:?}");
+    Ok(())
+}
+
+fn narrow(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let duo = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let dropped = |[sent, received]: [Counters; 2]| {
+        [sent, received].map(|counters| counters.dropped.get(&Reason::Mtu).copied().unwrap_or_default())
+    };
+    // The way between them breaks, and what comes in its place is narrower.
+    let before = duo.said(1, WRITTEN)?.len();
+    duo.set(1, Faults { cable: Cut::Cut, ..Faults::default() });
+    duo.says(1, WRITTEN, before, t.within(60))?;
+    duo.set(1, Faults { mtu: Some(1400), ..Faults::default() });
+    for n in 0..2 {
+        let line = duo.says(n, NARROW, 0, t.within(90))?;
+        // 1400 less IPv4, UDP and WireGuard, in whole 16 bytes.
+        ensure!(line.contains("limit=1328"), "{line}");
+    }
+    let measured = dropped(duo.counters(1));
+    ensure!(measured[0] > 0 && measured[1] > 0, "the cable is narrow both ways: {measured:?}");
+
+    // Narrower than what was measured, nothing is carried: the same segments are dropped again and again. As measured, all is.
+    duo.set(1, Faults { mtu: Some(1380), ..Faults::default() });
+    duo.carry(t)?;
+    let again = || (dropped(duo.counters(1))[0] > measured[0] + 12).then_some(());
+    duo.machines[1].until(t.within(30), again).context("what is too large is sent, and dropped")?;
+    ensure!(duo.said(1, CARRIED)?.is_empty(), "carried by a path that is narrower");
+    duo.set(1, Faults { mtu: Some(1400), ..Faults::default() });
+    let before = dropped(duo.counters(1));
+    t.measured(&duo.says(1, CARRIED, 0, t.within(90))?);
+    ensure!(dropped(duo.counters(1)) == before, "what is too large is not sent: {:?}", dropped(duo.counters(1)));
+    duo.set(1, Faults::default());
+    Ok(())
+}
