@@ -16,10 +16,10 @@ use cluster::record::Standing;
 use keys::activation::{BadCode, Code};
 use keys::ticket::{TEXT_PREFIX, Ticket};
 use model::{MachineState, NodeName};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::clock::{ASK_AGAIN, Deadline};
+use crate::clock::Deadline;
 use crate::commands::cluster::joining;
 use crate::commands::ticket::{Issue, Issued};
 use crate::commands::{Context, PATIENCE, enrol};
@@ -270,14 +270,11 @@ impl Machine<'_> {
         progress: &mut Progress,
     ) -> Result<(), Failure> {
         let deadline = Deadline::after(self.arguments.timeout);
-        let mut session = Some(coordinator);
-        loop {
-            let last = match joining::listed(&mut session, context).await {
+        let (mut session, mut last) = (Some(coordinator), String::new());
+        let joined = deadline.until(async || {
+            last = match joining::listed(&mut session, context).await {
                 Ok(listed) => match listed.iter().find(|row| row.name == name.as_str()).map(|row| row.standing) {
-                    Some(Standing::Member) => {
-                        progress.done(&format!("{name}: Member of the cluster"));
-                        return Ok(());
-                    }
+                    Some(Standing::Member) => return Ok(Some(())),
                     Some(standing) => format!("{}: joins", standing.word()),
                     None => self.asks().await?,
                 },
@@ -285,13 +282,17 @@ impl Machine<'_> {
                     session = None;
                     format!("wait for a coordinator: {error}")
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(Failure::from(error)),
             };
             progress.show(&format!("{name}: {last}"));
-            if deadline.left().is_none() {
-                return Err(ActivateError::NoMember { name: name.clone(), after: deadline.length(), last }.into());
+            Ok(None)
+        });
+        match joined.await? {
+            Some(()) => {
+                progress.done(&format!("{name}: Member of the cluster"));
+                Ok(())
             }
-            sleep(ASK_AGAIN).await;
+            None => Err(ActivateError::NoMember { name: name.clone(), after: deadline.length(), last }.into()),
         }
     }
 
@@ -340,6 +341,7 @@ mod tests {
     use keys::activation::Waiting;
     use keys::identity::SigningKey;
     use model::{ClusterId, ClusterRole, ConfigDigest, MachineId, Secret};
+    use tokio::time::sleep;
 
     use super::*;
     use crate::machine::fake::{Answer, Fake};

@@ -1,3 +1,5 @@
+//! Both ends of an activation, in whatever order things come, and codes as people type them.
+
 use std::convert::Infallible;
 
 use proptest::prelude::*;
