@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(refused.to_string(), format!("the machine at {} is not blank: it is Running", coordinator.address));
     }
 
-    /// Proves: N1 S2 S8
+    /// Proves: N1 S2
     #[tokio::test]
     async fn without_a_ticket_the_cluster_issues_one_and_the_machine_is_waited_for_by_its_name() {
         let (_root, context, coordinator, blank) = with_a_blank_machine(9).await;
