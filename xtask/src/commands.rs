@@ -37,7 +37,7 @@ pub const COMMANDS: &[Row] = &[
     row("components", By::SetUp, "Build the upstream components, or find them in the cache, and print where they are"),
     row("image", By::SetUp, "Build an image: kernel, components, programs, root, disk"),
     row("fuzz", By::Workshop, "Search for bytes that panic a parser, for a while, by hand; `--help` says how"),
-    row("campaign", By::Workshop, "Live through what seeds bring, in the simulator or on machines, by hand; `--help` says how"),
+    row("campaign", By::Workshop, "Live through what seeds bring, simulated or on machines, by hand"),
     row("bench", By::SetUp, "Measure, beside the least that could do the same"),
     row("reproducible", By::SetUp, "Build an image twice, the second time elsewhere, and compare every byte"),
     row("programs", By::SetUp, "Build the machine's own programs, static, and print where they are"),
