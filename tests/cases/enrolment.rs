@@ -30,7 +30,7 @@ pub(crate) const CASES: &[Case] = &[
 fn blank(t: &Context) -> anyhow::Result<()> {
     let mut vm = t.machine("m").start()?;
     wait_state(&mut vm, "Blank", t.within(20))?;
-    vm.wait_for("no enrolment config", t.within(1))?;
+    vm.wait_for("reason     waiting to be activated", t.within(1))?;
     let mut stranger = Stranger::meet(&vm, t.within(10))?;
     let (first, second) = (stranger.state()?, stranger.state()?);
     ensure!(first.state == MachineState::Blank && first.version == second.version, "{first:?}");
