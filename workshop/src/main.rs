@@ -84,7 +84,7 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Live through what seeds bring, in the simulator or on machines, by hand; `--help` says how
+    /// Live through what seeds bring, simulated or on machines, by hand
     #[command(disable_help_flag = true)]
     Campaign {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
