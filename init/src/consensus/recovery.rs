@@ -74,14 +74,16 @@ impl Records {
         Ok(RecoveryPlan { silent, others: others.collect() })
     }
 
-    /// Notes that it is to be done; whoever runs etcd here begins it.
+    /// Notes that it is to be done, where it may be; whoever runs etcd here begins it.
     ///
     /// # Errors
-    /// [`NotRecoverable::Note`].
-    pub(crate) async fn note_recovery(&self, by: OwnerPubKey) -> Result<(), NotRecoverable> {
+    /// [`NotRecoverable`]: nothing is noted.
+    pub(crate) async fn recover(&self, by: OwnerPubKey) -> Result<RecoveryPlan, NotRecoverable> {
+        let plan = self.recovery_plan().await?;
         let (directory, name) = NOTE.rsplit_once('/').expect("it has a directory");
         let noted = tasks::blocking(move || durable::replace(Path::new(directory), name, &by.0)).await;
-        noted.map_err(NotRecoverable::Note)
+        noted.map_err(NotRecoverable::Note)?;
+        Ok(plan)
     }
 
     /// Waits until what was noted is written into the records.

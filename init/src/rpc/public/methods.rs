@@ -219,11 +219,11 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::RecoverClusterResponse>, Status> {
         let by = records::owner(&request)?;
         let (records, proceed) = (self.0.records()?, request.into_inner().proceed);
-        let plan = records.recovery_plan().await?;
-        if proceed {
-            records.note_recovery(by).await?;
-            self.0.recovers.notify_one();
+        if !proceed {
+            return Ok(Response::new(records.recovery_plan().await?.into()));
         }
+        let plan = records.recover(by).await?;
+        self.0.recovers.notify_one();
         Ok(Response::new(plan.into()))
     }
 
