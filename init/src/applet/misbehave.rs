@@ -217,6 +217,11 @@ fn bounds() -> io::Result<()> {
 fn trace() -> io::Result<()> {
     fs::File::open("/proc/self/mem")?;
     let mut child = Command::new("/proc/self/exe").arg0("test-idle").spawn()?;
+    // A child has its parent's memory, which its parent may read, until it executes (posix_spawn is a vfork, and the kernel
+    // lets the parent go on a moment before the exchange: fs/exec.c `exec_mmap`). Then its words are its own.
+    while fs::read(format!("/proc/{}/cmdline", child.id()))? != b"test-idle\0" {
+        std::thread::yield_now();
+    }
     let result =
         [child.id(), 1].into_iter().try_for_each(|process| match fs::File::open(format!("/proc/{process}/mem")) {
             Ok(_memory) => Err(io::Error::other(format!("the memory of process {process} opens"))),
