@@ -10,16 +10,21 @@ use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use libtest_mimic::{Completion, Failed};
 use qemu::Vm;
+use qemu::deadline::Stopwatch;
 use qemu::host::{self, Acceleration, Requirement};
 
 use crate::context::Context;
 use crate::image::Image;
 use crate::pace::Pace;
 use crate::{Case, Need, Skipped};
+
+/// How many of the cases that took longest are told.
+const LONGEST: usize = 12;
 
 /// What cases share under one name.
 pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
@@ -31,6 +36,7 @@ pub(crate) struct Session {
     dir: PathBuf,
     shared: Mutex<HashMap<&'static str, Slot>>,
     told: Mutex<String>,
+    took: Mutex<Vec<(Duration, &'static str)>>,
     _lock: File,
 }
 
@@ -43,8 +49,8 @@ impl Session {
         lock.try_lock().with_context(|| format!("another run of the tests uses `{}`", out.display()))?;
         let dir = out.join("cases");
         end_leftovers(&dir)?;
-        let (shared, told) = (Mutex::default(), Mutex::default());
-        Ok(Self { image, pace: Pace::here(), dir, shared, told, _lock: lock })
+        let (shared, told, took) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { image, pace: Pace::here(), dir, shared, told, took, _lock: lock })
     }
 
     pub(crate) fn image(&self) -> &Image {
@@ -59,10 +65,12 @@ impl Session {
     pub(crate) fn run(self: &Arc<Self>, case: &Case) -> Result<Completion, Failed> {
         let dir = self.dir_of(case.name);
         let context = Context::new(Arc::clone(self), dir.clone());
+        let begun = Stopwatch::start();
         let result = self.meet(case.needs).and_then(|()| {
             // Failed assertions keep their artefacts like any other failure.
             catch_unwind(AssertUnwindSafe(|| (case.run)(&context))).unwrap_or_else(|panic| Err(message(&*panic)))
         });
+        lock(&self.took).push((begun.elapsed(), case.name));
         match result {
             Ok(()) => {
                 // What cannot be removed now is when the next session begins.
@@ -92,7 +100,8 @@ impl Session {
                 let _removed = fs::remove_dir_all(self.dir_of(&format!("shared {name}")));
             }
         }
-        std::mem::take(&mut lock(&self.told))
+        let took = longest(std::mem::take(&mut lock(&self.took)));
+        std::mem::take(&mut *lock(&self.told)) + &took
     }
 
     /// What cases share under this name. Files of cases follow each other: what an earlier one shared ends when a later one
@@ -131,6 +140,16 @@ impl Session {
     }
 }
 
+/// The cases that took longest, with what they made for those behind them, where there are so many that it matters.
+fn longest(mut took: Vec<(Duration, &'static str)>) -> String {
+    if took.len() <= LONGEST {
+        return String::new();
+    }
+    took.sort_unstable_by(|one, other| other.cmp(one));
+    let line = |(time, name): &(Duration, &str)| format!("{:>8.1} s  {name}\n", time.as_secs_f64());
+    format!("longest of {} cases:\n", took.len()) + &took[..LONGEST].iter().map(line).collect::<String>()
+}
+
 /// What a panic said.
 fn message(panic: &(dyn Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
@@ -167,4 +186,19 @@ fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
 /// A case that panicked has failed; what it shares is as good as before.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_cases_are_told_of_a_whole_run_and_of_no_small_one() {
+        let took: Vec<_> = (0..13).map(|seconds| (Duration::from_secs(seconds), "a case")).collect();
+        assert_eq!(longest(took[..LONGEST].to_vec()), "");
+        let told = longest(took);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (LONGEST + 1, "longest of 13 cases:"));
+        assert_eq!((lines[1], lines[LONGEST]), ("    12.0 s  a case", "     1.0 s  a case"));
+    }
 }
