@@ -17,6 +17,8 @@ pub enum Span {
     MemberBehindApi,
     /// A member that was told to reboot, from power-on to Member.
     Rejoin,
+    /// A machine that is removed, from its owner's command until no other of five has it as a peer, by the host's clock.
+    PeerGone,
     /// All three coordinators switched on after all were off, from power-on to the last that sees the cluster's records.
     ColdStart,
 }
@@ -24,7 +26,7 @@ pub enum Span {
 /// A span as it was seen once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Took {
-    /// By the machine's own clock.
+    /// By the machine's own clock, where it is one machine's.
     pub uptime: Duration,
     /// CPU time of all virtual machines from the beginning of the command that caused it to its end; none where another
     /// span has it.
@@ -37,7 +39,8 @@ pub struct Spans(Vec<(Span, Took)>);
 
 impl Span {
     /// All of them, in the order in which they are measured.
-    pub const ALL: [Self; 5] = [Self::ThreeVoters, Self::Member, Self::MemberBehindApi, Self::Rejoin, Self::ColdStart];
+    pub const ALL: [Self; 6] =
+        [Self::ThreeVoters, Self::Member, Self::MemberBehindApi, Self::Rejoin, Self::PeerGone, Self::ColdStart];
 
     /// For a person.
     #[must_use]
@@ -47,6 +50,7 @@ impl Span {
             Self::Member => "a further machine to Member",
             Self::MemberBehindApi => "of that, after its public API",
             Self::Rejoin => "a reboot, to Member again",
+            Self::PeerGone => "a removed machine, to no peer of it",
             Self::ColdStart => "all coordinators off, to quorum",
         }
     }
@@ -58,7 +62,16 @@ impl Span {
             Self::ThreeVoters => 45.0,
             Self::Member | Self::Rejoin => 12.0,
             Self::MemberBehindApi => 5.0,
+            Self::PeerGone => 1.0,
             Self::ColdStart => 30.0,
+        }
+    }
+
+    /// The limit for each single one, where there is one.
+    const fn at_worst(self) -> Option<f64> {
+        match self {
+            Self::PeerGone => Some(2.0),
+            Self::ThreeVoters | Self::Member | Self::MemberBehindApi | Self::Rejoin | Self::ColdStart => None,
         }
     }
 }
@@ -77,14 +90,21 @@ impl Spans {
         Some(Took { uptime: median(seen.iter().map(|took| took.uptime).collect())?, cpu: cpu.and_then(median) })
     }
 
-    /// The medians against their limits, in seconds.
+    /// The medians, and the worst where that has a limit, too, against their limits, in seconds.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
-        let finding = |span: Span| {
-            let took = self.median(span)?;
-            Some(Finding { what: span.what(), measured: vec![took.uptime.as_secs_f64()], at_most: span.at_most() })
+        let finding = |span: Span, took: Option<Took>, at_most: f64| {
+            Some(Finding { what: span.what(), measured: vec![took?.uptime.as_secs_f64()], at_most })
         };
-        Span::ALL.into_iter().filter_map(finding).collect()
+        let both = |span: Span| {
+            let worst = span.at_worst().and_then(|at_most| finding(span, self.worst(span), at_most));
+            finding(span, self.median(span), span.at_most()).into_iter().chain(worst)
+        };
+        Span::ALL.into_iter().flat_map(both).collect()
+    }
+
+    fn worst(&self, span: Span) -> Option<Took> {
+        self.0.iter().filter(|(of, _)| *of == span).map(|(_, took)| *took).max_by_key(|took| took.uptime)
     }
 }
 
@@ -106,6 +126,13 @@ pub fn said(console: &str, words: &str) -> Option<Duration> {
     found
 }
 
+/// How many peers the kernel of a machine has, by the last that is said of it on its console.
+#[must_use]
+pub fn peers(console: &str) -> Option<usize> {
+    let mut changed = console.lines().rev().filter(|line| line.contains("the kernel's mesh is changed"));
+    changed.next()?.split_whitespace().find_map(|word| word.strip_prefix("peers=")?.parse().ok())
+}
+
 /// The time in front of a line.
 fn uptime(line: &str) -> Option<Duration> {
     let (uptime, _) = line.trim_start().strip_prefix('[')?.split_once(']')?;
@@ -125,6 +152,25 @@ mod tests {
         assert_eq!((said(console, "sheet"), said(console, "nowhere")), (None, None));
         let booted = format!("{console}[     0.4] INFO the next boot\r\n");
         assert_eq!((said(&booted, "here"), said(&booted, "next")), (None, Some(Duration::from_millis(400))));
+    }
+
+    #[test]
+    fn a_machine_is_believed_how_many_peers_it_had_last() {
+        let line = |peers: u8| format!("[  4.5] INFO the kernel's mesh is changed messages=2 peers={peers}\r\n");
+        assert_eq!(peers(&[line(3), line(4), "[ 5.1] INFO else peers=9\r\n".into()].concat()), Some(4));
+        assert_eq!(peers("[  4.5] INFO here\r\n"), None);
+    }
+
+    #[test]
+    fn each_removal_is_held_against_a_limit_of_its_own() {
+        let mut spans = Spans::default();
+        for millis in [300, 400, 500, 1900] {
+            spans.push(Span::PeerGone, Took { uptime: Duration::from_millis(millis), cpu: None });
+        }
+        let holds = |spans: &Spans| spans.findings().iter().map(Finding::holds).collect::<Vec<_>>();
+        assert_eq!(holds(&spans), [true, true], "the median is below 1 s, and the worst below 2 s");
+        spans.push(Span::PeerGone, Took { uptime: Duration::from_millis(2100), cpu: None });
+        assert_eq!(holds(&spans), [true, false]);
     }
 
     #[test]

@@ -146,6 +146,12 @@ impl Mesh {
         }
     }
 
+    /// How many peers the kernel has once all that was asked of it is done.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.wanted.len()
+    }
+
     /// When to come back, and why; none while a look is awaited.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {

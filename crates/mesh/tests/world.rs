@@ -201,6 +201,7 @@ fn foreign_peers_and_routes_go_and_missing_ones_come_back() {
     world.kernel.routes = BTreeMap::from([(pod_prefix(200), None)]);
     world.pass(3);
     assert_eq!(world.kernel.peers.keys().collect::<Vec<_>>(), [&VpnPubKey([1; 32])]);
+    assert_eq!(world.mesh.peers(), 1);
     assert_eq!(world.kernel.routes, BTreeMap::from([(pod_prefix(1), None)]));
     assert_eq!(world.said().len(), 1);
     world.kernel.peers.get_mut(&VpnPubKey([1; 32])).expect("it is back").allowed.clear();

@@ -5,9 +5,9 @@ use std::{path::PathBuf, process::Command, time::Duration};
 
 use ::image::Profile;
 use anyhow::{Context, Result, bail};
-use benches::cluster::{Span, Spans, Took, said};
+use benches::cluster::{Span, Spans, Took, peers, said};
 use clap::Args;
-use qemu::{Deadline, Vm};
+use qemu::{Deadline, Vm, deadline::Stopwatch};
 use serde_json::Value;
 use xtask::{
     cache::Cache,
@@ -27,8 +27,10 @@ const CLUSTER: &str = "bench";
 /// What a machine is made of, whichever it is.
 const MACHINE: [&str; 6] = ["--level", "encrypted", "--cpus", "1", "--memory", "512M"];
 const COORDINATORS: [&str; 3] = ["m1", "m2", "m3"];
-/// The machine that comes later.
+/// The machine that comes later, and stays.
 const FURTHER: &str = "m4";
+/// The one after it, which is removed again.
+const REMOVED: &str = "m5";
 
 const VOTER: &str = "etcd's members are changed step=Promote";
 const MEMBER: &str = "announced to a coordinator";
@@ -117,16 +119,25 @@ impl Owner {
         let create = [&create[..], &["--image", &image], &MACHINE].concat();
         spans.push(Span::ThreeVoters, step(Span::ThreeVoters, &create, &|| self.said("m1", VOTER, 0))?);
 
-        let add =
-            ["cluster", "add", CLUSTER, "--image", &image, "--cpus", "1", "--memory", "512M", "--level", "encrypted"];
-        let took = step(Span::Member, &add, &|| self.said(FURTHER, MEMBER, 0))?;
-        spans.push(Span::Member, took);
-        let behind = took.uptime.saturating_sub(self.public_api(FURTHER)?);
-        spans.push(Span::MemberBehindApi, Took { uptime: behind, cpu: None });
+        let add = [&["cluster", "add", CLUSTER, "--image", &image], &MACHINE[..]].concat();
+        for machine in [FURTHER, REMOVED] {
+            let took = step(Span::Member, &add, &|| self.said(machine, MEMBER, 0))?;
+            spans.push(Span::Member, took);
+            let behind = took.uptime.saturating_sub(self.public_api(machine)?);
+            spans.push(Span::MemberBehindApi, Took { uptime: behind, cpu: None });
+        }
 
         let reboot = ["-c", CLUSTER, "-m", FURTHER, "machine", "reboot", "--wait"];
         let took = step(Span::Rejoin, &reboot, &|| self.said(FURTHER, MEMBER, 0))?;
         spans.push(Span::Rejoin, took);
+
+        self.have_peers(4)?;
+        let begun = Stopwatch::start();
+        let took = step(Span::PeerGone, &["-c", CLUSTER, "machine", "remove", REMOVED, "--lost"], &|| {
+            self.have_peers(3)?;
+            Ok(begun.elapsed())
+        })?;
+        spans.push(Span::PeerGone, took);
 
         self.ask(&["cluster", "stop", CLUSTER])?;
         // What is said from here on is of the next boot.
@@ -160,6 +171,16 @@ impl Owner {
         uptime.with_context(|| format!("{name} does not say `{words}`: see `{}`", folder.display()))
     }
 
+    /// Waits until each machine that stays has so many peers.
+    fn have_peers(&self, number: usize) -> Result<()> {
+        for name in COORDINATORS.iter().chain([&FURTHER]) {
+            let has = || (peers(&self.console(name)) == Some(number)).then_some(());
+            let waited = self.vm(name)?.until(Deadline::after(SAYS), has);
+            waited.with_context(|| format!("{name} has not {number} peers: see `{}`", self.folder(name).display()))?;
+        }
+        Ok(())
+    }
+
     /// All that its console said; nothing where it has none.
     fn console(&self, name: &str) -> String {
         let bytes = std::fs::read(self.folder(name).join("serial.log")).unwrap_or_default();
@@ -169,7 +190,7 @@ impl Owner {
 
     /// CPU time of all that run; none runs before the first.
     fn cpu(&self) -> Duration {
-        let names = COORDINATORS.iter().chain([&FURTHER]);
+        let names = COORDINATORS.iter().chain([&FURTHER, &REMOVED]);
         names.filter_map(|name| Some(self.vm(name).ok()?.cpu_time())).sum()
     }
 

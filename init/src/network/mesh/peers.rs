@@ -132,7 +132,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
             }
         }
         if written > 0 {
-            tracing::info!(messages = written, "the kernel's mesh is changed");
+            tracing::info!(messages = written, peers = decides.peers(), "the kernel's mesh is changed");
         }
         event = tokio::select! {
             changed = told.changed() => Event::Changed(changed),
