@@ -20,7 +20,7 @@ use crate::network::mesh::Mesh;
 use crate::network::uplink::Uplink;
 use crate::rpc::public::PublicApi;
 use crate::runtime::child::Children;
-use crate::runtime::clock::{self, Floor};
+use crate::runtime::clock::{self, Known};
 use crate::runtime::console;
 use crate::runtime::log;
 use crate::runtime::services::{Run, Services};
@@ -38,7 +38,7 @@ pub(crate) fn run() -> Result<Infallible, Fatal> {
 async fn boot() -> Result<Infallible, Fatal> {
     log::install(console::open_all());
     let kernel = Kernel::mount()?;
-    clock::not_before(Floor::Image);
+    clock::correct(Known::Image);
     let (facts, mut power_on) = Facts::new(kernel.boot);
     let (board, reader) = Board::new(facts.clone());
     let children = Children::default();

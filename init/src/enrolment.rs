@@ -48,7 +48,7 @@ use crate::machine::disk::Disk;
 use crate::machine::esp::{self, Esp};
 use crate::machine::tpm::{EndOf, Tpm};
 use crate::runtime::child::Children;
-use crate::runtime::clock::{self, Floor};
+use crate::runtime::clock::{self, Known};
 use crate::runtime::tasks;
 use crate::shown::board::Board;
 use crate::storage::{self, CloseError};
@@ -207,7 +207,7 @@ impl Enrolment {
             Decision::Admitted(draft) => {
                 let underway = power_on.enrols();
                 self.board.underway(&underway, "joining a cluster");
-                clock::not_before(Floor::Cluster(draft.time()));
+                clock::correct(Known::Cluster(draft.time()));
                 (underway, self.join(*draft).await)
             }
             Decision::Create(creation) => {
@@ -218,7 +218,7 @@ impl Enrolment {
             Decision::Open(opening) => {
                 let underway = if opening.finishes_create() { power_on.enrols() } else { power_on.opens() };
                 self.board.underway(&underway, opening.message());
-                clock::not_before(Floor::Seal(opening.sealed_at()));
+                clock::correct(Known::Seal(opening.sealed_at()));
                 (underway, self.open(*opening).await)
             }
         };

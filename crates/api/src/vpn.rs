@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use cluster::members::MOST_COORDINATORS;
 use cluster::peer::Peer;
 use cluster::peers::News;
-use cluster::record::{Release, UnixSeconds};
+use cluster::record::Release;
 use cluster::state::PeerVersion;
 use keys::coordinator::CoordinatorKeys;
 use keys::endpoint::Endpoint;
@@ -72,12 +72,6 @@ impl TryFrom<wire::AnnounceRequest> for Announced {
             release: release.map_err(|_| Malformed::new("release", Problem::Unusable))?,
             endpoints: endpoints(&request.endpoints)?,
         })
-    }
-}
-
-impl From<UnixSeconds> for wire::AnnounceResponse {
-    fn from(time: UnixSeconds) -> Self {
-        Self { time_unix_s: time.0 }
     }
 }
 

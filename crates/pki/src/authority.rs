@@ -15,7 +15,7 @@ use time::OffsetDateTime;
 use crate::key::{KeyDer, KeyError, PrivateKey, PublicKey};
 use crate::profile::{AuthorityKind, Name, Profile, Usage};
 
-/// Clocks of two machines may differ: what is signed is good from an hour before it was signed.
+/// Clocks of two machines may differ: an authority, and what it signs, is good from an hour before it was made.
 const BACKDATE: Duration = Duration::from_secs(3600);
 /// The life of an authority. The cluster's id derives from its key and nothing rotates it yet, so it outlives hardware.
 const AUTHORITY: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
@@ -78,6 +78,7 @@ pub struct Issued {
 pub struct Authority {
     kind: AuthorityKind,
     certificate: CertificateDer<'static>,
+    not_before: OffsetDateTime,
     not_after: u64,
     issuer: Issuer<'static, PrivateKey>,
 }
@@ -91,10 +92,11 @@ impl Authority {
         let key = PrivateKey::generate()?;
         let not_after = now.as_secs() + AUTHORITY.as_secs();
         let mut params = authority_params(kind, key.public());
-        (params.not_before, params.not_after) = (backdated(now)?, instant(not_after)?);
+        let not_before = instant(now.as_secs().saturating_sub(BACKDATE.as_secs()))?;
+        (params.not_before, params.not_after) = (not_before, instant(not_after)?);
         params.serial_number = Some(serial()?);
         let certificate = params.self_signed(&key)?.into();
-        Ok(Self { kind, certificate, not_after, issuer: Issuer::new(params, key) })
+        Ok(Self { kind, certificate, not_before, not_after, issuer: Issuer::new(params, key) })
     }
 
     /// Takes up a stored authority.
@@ -114,10 +116,11 @@ impl Authority {
         if common_name != Some(subject(kind, key.public()).as_str()) {
             return Err(LoadError::WrongKind(kind));
         }
+        let not_before = parsed.validity().not_before.to_datetime();
         let not_after = u64::try_from(parsed.validity().not_after.timestamp()).map_err(|_| LoadError::Certificate)?;
         let certificate = CertificateDer::from(certificate.to_vec());
         let params = authority_params(kind, key.public());
-        Ok(Self { kind, certificate, not_after, issuer: Issuer::new(params, key) })
+        Ok(Self { kind, certificate, not_before, not_after, issuer: Issuer::new(params, key) })
     }
 
     /// Which of the three it is.
@@ -146,7 +149,8 @@ impl Authority {
         self.issuer.key().to_pkcs8()
     }
 
-    /// A certificate of `profile` for a key that is already there.
+    /// A certificate of `profile` for a key that is already there. It is good from when the authority is: who signs may have a
+    /// clock that is ahead of those who check.
     ///
     /// # Errors
     /// [`IssueError`]; the profile of another authority is refused.
@@ -169,7 +173,7 @@ impl Authority {
             params.distinguished_name.push(DnType::OrganizationName, organisation);
         }
         params.distinguished_name.push(DnType::CommonName, row.common_name);
-        params.not_before = backdated(now)?;
+        params.not_before = self.not_before;
         params.not_after = instant((now.as_secs() + row.lifetime.as_secs()).min(self.not_after))?;
         params.serial_number = Some(serial()?);
         params.is_ca = IsCa::ExplicitNoCa;
@@ -213,10 +217,6 @@ fn serial() -> Result<SerialNumber, IssueError> {
     let mut bytes = [0; 16];
     rand::fill(&mut bytes).map_err(|_| IssueError::Random)?;
     Ok(SerialNumber::from_slice(&bytes))
-}
-
-fn backdated(now: UnixTime) -> Result<OffsetDateTime, IssueError> {
-    instant(now.as_secs().saturating_sub(BACKDATE.as_secs()))
 }
 
 fn instant(seconds: u64) -> Result<OffsetDateTime, IssueError> {

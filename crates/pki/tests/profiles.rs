@@ -201,6 +201,25 @@ fn each_profile_says_what_its_row_says_and_nothing_more() {
     }
 }
 
+/// Who signs may have a clock that is a year ahead of those who check.
+///
+/// Proves: W3
+#[test]
+fn a_certificate_is_good_from_when_its_authority_is() {
+    for authority in authorities() {
+        let stored = authority.export_key().unwrap();
+        let loaded = Authority::load(authority.kind(), authority.certificate(), stored.expose()).unwrap();
+        for expected in table(Box::leak(Box::new(node()))) {
+            if expected.authority == loaded.kind() {
+                let key = PrivateKey::generate().unwrap();
+                let issued = loaded.issue(&expected.profile, key.public(), at(NOW + 365 * DAY)).unwrap();
+                let since = parse(&issued).validity().not_before;
+                assert_eq!(since, parse(loaded.certificate()).validity().not_before, "{:?}", expected.profile);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_bootstrap_certificate_lives_for_an_hour() {
     let authority = Authority::create(AuthorityKind::Kubernetes, at(NOW)).unwrap();

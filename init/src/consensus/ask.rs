@@ -31,7 +31,6 @@ use super::Records;
 use crate::facts::Facts;
 use crate::network::mesh::peers::Told;
 use crate::network::mesh::{endpoints, kept};
-use crate::runtime::clock::{self, Floor};
 use crate::runtime::{tasks, tls};
 use crate::version::release;
 
@@ -271,8 +270,7 @@ impl Asker {
         let endpoints = self.facts.read(|now| endpoints(&now.links));
         let said = Announced { release: release(), endpoints: endpoints.clone() };
         let answered = timeout(SILENT, client.announce(wire::AnnounceRequest::from(said))).await;
-        let answer = answered.map_err(|_elapsed| Left::Silent)??.into_inner();
-        clock::not_before(Floor::Cluster(answer.time_unix_s));
+        answered.map_err(|_elapsed| Left::Silent)??;
         Ok(endpoints)
     }
 

@@ -13,7 +13,7 @@ use pki::{CertificateDer, PublicKey};
 
 use super::Directories;
 use super::ask::{self, Asks, Ends, NotAnswered, Shown};
-use crate::runtime::clock::{self, Floor};
+use crate::runtime::clock::{self, Known};
 use crate::shown::board::Board;
 
 const SHOWN: Shown = Shown { step: "ask for the key", failed: "no key from the cluster" };
@@ -51,7 +51,7 @@ pub(super) async fn answer(keyless: Keyless<'_>, board: &Board, directories: &Di
     let asks = Asks { cluster: identity.holder.cluster, authority: authority.pin(), key: &identity.key };
     let Given { answer, time, directory } =
         ask::first(&coordinators, board, SHOWN, async |endpoint| ask(asks, keyless, endpoint).await).await;
-    clock::not_before(Floor::Cluster(time));
+    clock::correct(Known::Cluster(time));
     directories.send_replace(Some(directory));
     Some(answer)
 }

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use api::vpn_server::VpnServer;
 use api::{Announced, HandedOver, PeersAnswer, wire};
 use cluster::peers::News;
-use cluster::record::UnixSeconds;
 use cluster::state::PeerVersion;
 use keys::identity::Identity;
 use model::{Chain, MachinePubKey, VPN_API_PORT};
@@ -30,7 +29,6 @@ use crate::consensus::{NewsFor, NoNews, NotHandedOver, Records, Tells};
 use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
-use crate::runtime::clock;
 use crate::runtime::services::{Ends, Run, Unit};
 use crate::runtime::tasks;
 use crate::runtime::tls::Clock;
@@ -155,7 +153,7 @@ impl api::vpn_server::Vpn for Vpn {
         let machine = member(request.extensions())?;
         let Announced { release, endpoints } = request.into_inner().try_into()?;
         self.0.decide(cluster::request::Request::Announce { machine, release, endpoints }).await?;
-        Ok(Response::new(UnixSeconds(clock::unix().as_secs()).into()))
+        Ok(Response::new(wire::AnnounceResponse {}))
     }
 
     async fn peers(&self, request: Request<wire::PeersRequest>) -> Result<Response<Self::PeersStream>, Status> {

@@ -19,39 +19,41 @@ pub(crate) fn unix() -> Duration {
 /// time the image was built, which would make every build another one.
 const IMAGE: u64 = 1784743658;
 
-/// What the time cannot be before.
+/// Of a clock that is this near to the cluster's nothing is changed.
+const NEAR: u64 = 60;
+
+/// What is known of the time, and from where; all in Unix seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Floor {
-    /// The release of what the image is made of.
+pub(crate) enum Known {
+    /// It is after the release of what the image is made of.
     Image,
-    /// When the seal was written, in Unix seconds. Only an opened seal says so: in clear anyone could write a date.
+    /// It is after the seal was written. Only an opened seal says so: in clear anyone could write a date.
     Seal(u64),
-    /// What the cluster says that let the machine in, in Unix seconds.
+    /// A coordinator says that it is this. Only before `wg0` is up: WireGuard's peers refuse one whose clock goes back.
     Cluster(u64),
 }
 
-impl Floor {
-    const fn seconds(self) -> u64 {
-        match self {
-            Self::Image => IMAGE,
-            Self::Seal(at) | Self::Cluster(at) => at,
-        }
-    }
-
+impl Known {
     /// What a clock that shows `now` has to be set to.
     fn correction(self, now: Duration) -> Option<rustix::time::Timespec> {
-        let tv_sec = i64::try_from(self.seconds()).ok()?;
-        (now.as_secs() < self.seconds()).then_some(rustix::time::Timespec { tv_sec, tv_nsec: 0 })
+        let now = now.as_secs();
+        let (time, wrong) = match self {
+            Self::Image => (IMAGE, now < IMAGE),
+            Self::Seal(at) => (at, now < at),
+            Self::Cluster(at) => (at, now.abs_diff(at) > NEAR),
+        };
+        let tv_sec = i64::try_from(time).ok()?;
+        wrong.then_some(rustix::time::Timespec { tv_sec, tv_nsec: 0 })
     }
 }
 
-/// A clock without a battery may be years behind: it is set to `floor` if it is before that. An effect like the others:
-/// deciding never changes the machine.
-pub(crate) fn not_before(floor: Floor) {
-    let Some(time) = floor.correction(unix()) else { return };
+/// Sets a clock that does not fit what is `known`: without a battery it may be years behind, and nobody may have set it
+/// right. An effect like the others: deciding never changes the machine.
+pub(crate) fn correct(known: Known) {
+    let Some(time) = known.correction(unix()) else { return };
     match rustix::time::clock_settime(rustix::time::ClockId::Realtime, time) {
-        Ok(()) => tracing::info!(?floor, "the clock was too early: set"),
-        Err(error) => tracing::warn!(?floor, %error, "the clock is too early and cannot be set"),
+        Ok(()) => tracing::info!(?known, "the clock was wrong: set"),
+        Err(error) => tracing::warn!(?known, %error, "the clock is wrong and cannot be set"),
     }
 }
 
@@ -77,13 +79,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_moved_forward_to_the_floor_and_never_back() {
-        let set = |floor: Floor, now| floor.correction(Duration::from_secs(now)).map(|time| time.tv_sec);
-        assert_eq!(set(Floor::Seal(2_000_000_000), 0), Some(2_000_000_000));
-        assert_eq!(set(Floor::Seal(2_000_000_000), 1_999_999_999), Some(2_000_000_000));
-        assert_eq!(set(Floor::Seal(2_000_000_000), 2_000_000_000), None);
-        assert_eq!(set(Floor::Seal(u64::MAX), 0), None, "no date");
-        assert_eq!(set(Floor::Image, 1_000_000_000), Some(1784743658));
+    fn a_clock_is_not_before_image_and_seal_and_near_to_the_clusters() {
+        let set = |known: Known, now| known.correction(Duration::from_secs(now)).map(|time| time.tv_sec);
+        assert_eq!(set(Known::Seal(2_000_000_000), 0), Some(2_000_000_000));
+        assert_eq!(set(Known::Seal(2_000_000_000), 1_999_999_999), Some(2_000_000_000));
+        assert_eq!(set(Known::Seal(2_000_000_000), 2_000_000_000), None);
+        assert_eq!(set(Known::Seal(2_000_000_000), 2_100_000_000), None, "it was written long ago");
+        assert_eq!(set(Known::Seal(u64::MAX), 0), None, "no date");
+        assert_eq!(set(Known::Image, 1_000_000_000), Some(1784743658));
+        let cluster = Known::Cluster(2_000_000_000);
+        assert_eq!((set(cluster, 1_999_999_940), set(cluster, 2_000_000_060)), (None, None));
+        assert_eq!(set(cluster, 1_999_999_939), Some(2_000_000_000));
+        assert_eq!(set(cluster, 2_031_536_000), Some(2_000_000_000), "a year ahead");
     }
 
     /// Another version was released at another time.
