@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::boots::median;
-use crate::verdict::Finding;
+use crate::verdict::{Finding, resident};
 
 /// What takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +106,12 @@ impl Spans {
     fn worst(&self, span: Span) -> Option<Took> {
         self.0.iter().filter(|(of, _)| *of == span).map(|(_, took)| *took).max_by_key(|took| took.uptime)
     }
+}
+
+/// The limit on PID 1 of a coordinator of five machines.
+#[must_use]
+pub fn resident_of_five(kilobytes: u64) -> Finding {
+    resident("VmRSS of PID 1, coordinator of 5, MiB", kilobytes, 12.0)
 }
 
 /// When a machine said `words` last in its last boot, by the time in front of the line on its console.

@@ -111,12 +111,13 @@ pub fn findings(boots: &Boots, processor: Processor) -> Vec<Finding> {
 pub fn memory(cairn: &Evidence) -> Vec<Finding> {
     let count = u32::try_from(cairn.ours).map_or(f64::INFINITY, f64::from);
     let processes = Finding { what: "processes of our own beside PID 1", measured: vec![count], at_most: 0.0 };
-    let resident = cairn.resident.map(|kilobytes| Finding {
-        what: "VmRSS of PID 1, everything up, MiB",
-        measured: vec![u32::try_from(kilobytes).map_or(f64::INFINITY, f64::from) / 1024.0],
-        at_most: 10.0,
-    });
+    let resident = cairn.resident.map(|kilobytes| resident("VmRSS of PID 1, everything up, MiB", kilobytes, 10.0));
     resident.into_iter().chain([processes]).collect()
+}
+
+/// What PID 1 holds, told in kilobytes, against a limit in MiB.
+pub(crate) fn resident(what: &'static str, kilobytes: u64, at_most: f64) -> Finding {
+    Finding { what, measured: vec![u32::try_from(kilobytes).map_or(f64::INFINITY, f64::from) / 1024.0], at_most }
 }
 
 #[cfg(test)]

@@ -12,11 +12,9 @@ use std::{
 use ::image::{Entry, names};
 use ::tests::Stranger;
 use anyhow::{Context, Result, ensure};
-use api::wire::FaultKind;
 use benches::{Milestone, Seen, evidence, evidence::Evidence, floor};
 use kube::Plan;
-use model::{Level, PUBLIC_API_PORT, Secret};
-use pki::PrivateKey;
+use model::{Level, PUBLIC_API_PORT};
 use qemu::{
     Deadline, Machine, Vm,
     machine::{Boot as Board, Cache, Clock, Content, Disk, Forward, Kernel, Link, Mac, Nic, OnReset, Tpm, Watchdog},
@@ -27,7 +25,7 @@ use serde_json::Value;
 use super::{
     follow::{self, Told},
     pod::Kubectl,
-    site::{Boot, CPUS, DISK, MEMORY, Site, fresh},
+    site::{self, Boot, CPUS, DISK, MEMORY, Site, fresh},
 };
 use xtask::process::answer;
 
@@ -79,11 +77,8 @@ impl<'a> Cairn<'a> {
     pub(crate) fn resident(&self, name: &str) -> Result<u64> {
         let mut resident = 0;
         self.boot_until(name, |vm| {
-            let mut owner = Stranger::meet_as(vm, Some(&self.key()?), Deadline::after(END))?;
-            // No child is started; what PID 1 holds is told behind whatever was done.
-            let told = owner.inject(FaultKind::Children, "0").context("ask PID 1 what it holds")?;
-            let held = told.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse().ok());
-            resident = held.with_context(|| format!("find the memory in `{told}`"))?;
+            let key = site::owner_key(&self.folder)?;
+            resident = site::resident(Stranger::meet_as(vm, Some(&key), Deadline::after(END))?)?;
             Ok(())
         })?;
         Ok(resident)
@@ -197,13 +192,6 @@ impl<'a> Cairn<'a> {
             on_reset: OnReset::Exit,
             clock: Clock::OfHost,
         }
-    }
-
-    /// The owner's key, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and version).
-    fn key(&self) -> Result<PrivateKey> {
-        let file = std::fs::read(self.folder.join("cairn/owner.keys")).context("read the owner's keys")?;
-        let mut seed = *file.get(12..).and_then(<[u8]>::first_chunk::<32>).context("`owner.keys` is cut")?;
-        Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
     }
 
     /// `cairnctl` of an owner who lives in the machine's folder.

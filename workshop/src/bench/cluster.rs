@@ -1,11 +1,16 @@
 //! `cargo xtask bench cluster`: clusters of virtual machines as `cairnctl` makes them, steered by it alone; what is measured
 //! is what the machines themselves say on their consoles, by their own clocks.
 
-use std::{path::PathBuf, process::Command, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
 
 use ::image::Profile;
+use ::tests::Stranger;
 use anyhow::{Context, Result, bail};
-use benches::cluster::{Span, Spans, Took, peers, said};
+use benches::cluster::{Span, Spans, Took, peers, resident_of_five, said};
 use clap::Args;
 use qemu::{Deadline, Vm, deadline::Stopwatch};
 use serde_json::Value;
@@ -59,32 +64,32 @@ pub(crate) struct Options {
 /// Any step's; a broken limit.
 pub(crate) fn cluster(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
-    let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
-    let image = out.join("image");
-    image::build(workspace, cache, &wanted, &image)?;
+    let image = |profile: Profile, folder: &str| -> Result<PathBuf> {
+        let (wanted, image) = (Wanted { profile, build: options.build, kernel_source: None }, out.join(folder));
+        image::build(workspace, cache, &wanted, &image)?;
+        Ok(image)
+    };
+    let (release, debug) = (image(Profile::Release, "image")?, image(Profile::Debug, "debug-image")?);
     let cairnctl = programs::cairnctl(workspace)?;
+    let owner = |folder: &str, image: &Path| Owner {
+        cairnctl: cairnctl.clone(),
+        home: out.join(folder),
+        image: image.to_string_lossy().into_owned(),
+    };
     let mut spans = Spans::default();
     for run in 1..=options.runs {
-        let home = out.join(format!("run-{run}"));
-        let owner = Owner { cairnctl: cairnctl.clone(), home, image: image.clone() };
-        if owner.home.exists() {
-            // What a bench that was ended left running; mostly there is nothing.
-            let _destroyed_or_not_there = owner.ask(&["cluster", "destroy", CLUSTER, "--yes"]);
-        }
-        site::fresh(&owner.home)?;
-        let measured = owner.measure(run, &mut spans);
-        let end: &[&str] = if measured.is_ok() { &["destroy", CLUSTER, "--yes"] } else { &["stop", CLUSTER, "--now"] };
-        let ended = owner.ask(&[&["cluster"], end].concat());
-        measured?;
-        ended?;
+        owner(&format!("run-{run}"), &release).in_a_cluster(|owner| owner.measure(run, &mut spans))?;
     }
+    let resident = talking_step("memory of PID 1", "five machines of the debug profile", || {
+        owner("memory", &debug).in_a_cluster(Owner::resident)
+    })?;
     say("\nseconds of uptime [CPU seconds of all QEMU], medians; 1 processor and 512 MiB for each machine");
     for span in Span::ALL {
         let Some(Took { uptime, cpu }) = spans.median(span) else { continue };
         let cpu = cpu.map_or(String::new(), |cpu| format!(" [{:.1}]", cpu.as_secs_f64()));
         say(format_args!("  {:<34}{:>9.1}{cpu}", span.what(), uptime.as_secs_f64()));
     }
-    let findings = spans.findings();
+    let findings = [spans.findings(), vec![resident_of_five(resident)]].concat();
     for finding in &findings {
         say(finding.line());
     }
@@ -95,10 +100,41 @@ pub(crate) fn cluster(workspace: &Workspace, cache: &Cache, options: &Options) -
 struct Owner {
     cairnctl: PathBuf,
     home: PathBuf,
-    image: PathBuf,
+    image: String,
 }
 
 impl Owner {
+    /// Does something in a home of its own, and ends the cluster that it made there. What failed stays, switched off.
+    fn in_a_cluster<T>(&self, measure: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        if self.home.exists() {
+            // What a bench that was ended left running; mostly there is nothing.
+            let _destroyed_or_not_there = self.ask(&["cluster", "destroy", CLUSTER, "--yes"]);
+        }
+        site::fresh(&self.home)?;
+        let measured = measure(self);
+        let end: &[&str] = if measured.is_ok() { &["destroy", CLUSTER, "--yes"] } else { &["stop", CLUSTER, "--now"] };
+        let ended = self.ask(&[&["cluster"], end].concat());
+        let measured = measured?;
+        ended?;
+        Ok(measured)
+    }
+
+    /// Makes a cluster with so many machines, three of which coordinate.
+    fn create<'a>(&'a self, machines: &'a str) -> Vec<&'a str> {
+        let create = ["cluster", "create", CLUSTER, "--machines", machines, "--coordinators", "3", "--no-kubernetes"];
+        [&create[..], &["--image", &self.image], &MACHINE].concat()
+    }
+
+    /// What PID 1 of one of three coordinators of five machines holds, in kilobytes.
+    fn resident(&self) -> Result<u64> {
+        self.ask(&self.create("5"))?;
+        self.have_peers(4)?;
+        let status: Value = serde_json::from_str(&self.ask(&["-o", "json", "cluster", "status", CLUSTER])?)?;
+        let row = status["machines"].as_array().into_iter().flatten().find(|row| row["machine"] == COORDINATORS[0]);
+        let address = row.and_then(|row| row["address"].as_str()?.parse().ok()).context("find the first machine")?;
+        site::resident(Stranger::call_at(address, Some(&site::owner_key(&self.home)?))?)
+    }
+
     /// One cluster, from its first machine to its cold start.
     fn measure(&self, run: u32, spans: &mut Spans) -> Result<()> {
         let step = |span: Span, command: &[&str], took: &dyn Fn() -> Result<Duration>| {
@@ -114,12 +150,9 @@ impl Owner {
                 Ok(took)
             })
         };
-        let image = self.image.to_string_lossy();
-        let create = ["cluster", "create", CLUSTER, "--machines", "3", "--coordinators", "3", "--no-kubernetes"];
-        let create = [&create[..], &["--image", &image], &MACHINE].concat();
-        spans.push(Span::ThreeVoters, step(Span::ThreeVoters, &create, &|| self.said("m1", VOTER, 0))?);
+        spans.push(Span::ThreeVoters, step(Span::ThreeVoters, &self.create("3"), &|| self.said("m1", VOTER, 0))?);
 
-        let add = [&["cluster", "add", CLUSTER, "--image", &image], &MACHINE[..]].concat();
+        let add = [&["cluster", "add", CLUSTER, "--image", &self.image], &MACHINE[..]].concat();
         for machine in [FURTHER, REMOVED] {
             let took = step(Span::Member, &add, &|| self.said(machine, MEMBER, 0))?;
             spans.push(Span::Member, took);

@@ -1,12 +1,15 @@
 //! What both sides of a bench stand on and give back: the same processors and memory, a place for their files, what was seen
-//! of a boot. It never boots.
+//! of a boot and what PID 1 says of itself. It never boots.
 
 use std::path::{Path, PathBuf};
 
 use ::image::Manifest;
+use ::tests::Stranger;
 use anyhow::{Context, Result};
+use api::wire::FaultKind;
 use benches::{Seen, evidence::Evidence};
-use model::ClusterId;
+use model::{ClusterId, Secret};
+use pki::PrivateKey;
 use qemu::Vm;
 
 /// What both sides have.
@@ -46,4 +49,19 @@ pub(super) fn fresh(folder: &Path) -> Result<()> {
         Ok(()) | Err(_) => {} // gone either way
     }
     std::fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))
+}
+
+/// The key of an owner who lives in `home`, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and version).
+pub(super) fn owner_key(home: &Path) -> Result<PrivateKey> {
+    let file = std::fs::read(home.join("cairn/owner.keys")).context("read the owner's keys")?;
+    let mut seed = *file.get(12..).and_then(<[u8]>::first_chunk::<32>).context("`owner.keys` is cut")?;
+    Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
+}
+
+/// `VmRSS` of PID 1 in kilobytes, as it says itself in the debug profile.
+pub(super) fn resident(mut owner: Stranger) -> Result<u64> {
+    // No child is started; what PID 1 holds is told behind whatever was done.
+    let told = owner.inject(FaultKind::Children, "0").context("ask PID 1 what it holds")?;
+    let held = told.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse().ok());
+    held.with_context(|| format!("find the memory in `{told}`"))
 }
