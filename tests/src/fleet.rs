@@ -24,8 +24,8 @@ use crate::records::{NOT_AFTER, Records};
 use crate::writer::{Places, Writer, drawn};
 use crate::{Context, Owner, Plan, SITE, Site, Stranger};
 
-/// What a coordinator is given that runs no Kubernetes.
-const MEMORY_MIB: u32 = 512;
+/// What a coordinator is given that runs no Kubernetes: the least that `cairnctl` makes one of.
+const MEMORY_MIB: u32 = 384;
 /// What PID 1 says when it sees every change again.
 pub const SEES_RECORDS: &str = "the cluster's records are read";
 /// What PID 1 of a machine says that is let in no more.
