@@ -172,6 +172,8 @@ pub struct Client {
     mac: Mac,
     kept: KeptPrefixes,
     random: Random,
+    /// The address whose lease ended: wanted again (RFC 2131, 4.4.1), since others know the machine by it.
+    wanted: Option<Ipv4Addr>,
     state: State,
 }
 
@@ -222,7 +224,8 @@ impl Client {
         let Station { mac, seed, kept } = station;
         let mut random = Random(seed);
         let exchange = Exchange::begin(&mut random, now);
-        let mut client = Self { mac, kept, random, state: State::Selecting { exchange, refusals: 0 } };
+        let state = State::Selecting { exchange, refusals: 0 };
+        let mut client = Self { mac, kept, random, wanted: None, state };
         client.handle(Event::Tick, now, out);
         client
     }
@@ -237,7 +240,8 @@ impl Client {
             // How far the earlier client came with it is not known.
             out.push(Effect::Configure(held));
         }
-        let mut client = Self { mac, kept, random: Random(seed), state: State::Bound { lease, since } };
+        let state = State::Bound { lease, since };
+        let mut client = Self { mac, kept, random: Random(seed), wanted: None, state };
         client.handle(Event::Tick, now, out);
         client
     }
@@ -316,6 +320,7 @@ impl Client {
             (&State::Requesting { ref offer, refusals, .. }, MessageType::Nak) => {
                 foreign(offer.server_id)?;
                 out.push(Effect::Report(Report::Refused));
+                self.wanted = None;
                 self.select(refusals.saturating_add(1), now);
             }
             (State::Renewing { lease, .. } | State::Rebinding { lease, .. }, MessageType::Ack) => {
@@ -331,6 +336,7 @@ impl Client {
                     foreign(lease.server_id)?;
                 }
                 out.extend([Effect::Report(Report::Refused), Effect::Deconfigure]);
+                self.wanted = None;
                 self.select(0, now);
             }
             (
@@ -365,6 +371,7 @@ impl Client {
                 }
                 let mut discover = exchange.message(MessageType::Discover, mac, now);
                 discover.max_size = Some(MAX_SIZE);
+                discover.requested_ip = self.wanted;
                 exchange.asked(&mut self.random, now);
                 out.push(broadcast(Ipv4Addr::UNSPECIFIED, &discover));
             }
@@ -414,6 +421,7 @@ impl Client {
         };
         let Some(ends) = lease.term.ends(since) else { return };
         if ends.end <= now {
+            self.wanted = Some(lease.address);
             out.extend([Effect::Report(Report::Expired), Effect::Deconfigure]);
             self.select(0, now);
         } else if ends.rebind <= now && !matches!(self.state, State::Rebinding { .. }) {

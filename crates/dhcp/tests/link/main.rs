@@ -187,7 +187,8 @@ fn a_silent_server_costs_the_lease_at_its_end_and_not_before() {
         if desk.client.lease().is_none() {
             assert_eq!(desk.elapsed(), Duration::from_secs(60));
             assert_eq!(out[..2], [Effect::Report(Report::Expired), Effect::Deconfigure]);
-            assert_eq!(message(&out).message_type, MessageType::Discover);
+            let again = message(&out);
+            assert_eq!((again.message_type, again.requested_ip), (MessageType::Discover, Some(lease.address)));
             continue;
         }
         let expected = if desk.elapsed() < Duration::from_secs(52) {
@@ -317,7 +318,8 @@ fn a_refused_renewal_takes_the_address_away_and_begins_again() {
     nak.server_id = Some(SERVER);
     let out = desk.receive(&nak.emit());
     assert_eq!(out[..2], [Effect::Report(Report::Refused), Effect::Deconfigure]);
-    assert_eq!(message(&out).message_type, MessageType::Discover);
+    let again = message(&out);
+    assert_eq!((again.message_type, again.requested_ip), (MessageType::Discover, None));
 }
 
 /// A server of the same link that nobody asked.
