@@ -6,6 +6,7 @@ use crate::Table;
 mod activation;
 mod api;
 mod boot;
+mod campaign;
 mod cluster;
 mod coordinators;
 mod enrolment;
@@ -36,6 +37,7 @@ pub const TABLES: &[Table] = &[
     of!(boot),
     of!(cluster),
     of!(coordinators),
+    of!(campaign),
     of!(enrolment),
     of!(storage),
     of!(recover),

@@ -1,0 +1,69 @@
+//! What befalls a cluster of five machines, one thing after the other: what a seed brings, as `cargo xtask campaign cluster`
+//! has it go on for hours, and what no seed may leave out.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use model::ClusterRole;
+
+use crate::campaign::{Campaign, Event, Events, Last, Time};
+use crate::{Case, Context, Leaving, Need, Off};
+
+pub(crate) const CASES: &[Case] = &[
+    case("five machines live through what a seed brings", &["K4", "K6"], short),
+    case("the first coordinator is gone for good, and a new one comes through another", &["N3"], first_gone),
+    case("clocks are off, leases end, addresses change", &["K4", "M3"], elsewhere),
+];
+
+const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves, needs: &[Need::Swtpm], run }
+}
+
+/// What this seed begins with is in the test of the plan.
+const SEED: u64 = 1;
+const EVENTS: usize = 4;
+/// No machine of the seed has this number.
+const NEW: u32 = 20;
+
+fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Campaign>>> {
+    t.shared("five machines", Campaign::begin)
+}
+
+/// What happens is said by who coordinates, and who does not.
+fn live_through(t: &Context, events: impl FnOnce(&[u32], &[u32]) -> Vec<Event>) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let mut campaign = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    for event in events(&campaign.coordinators(), &campaign.nodes()) {
+        t.measured(&event.to_string());
+        campaign.live_through(t, &event)?;
+    }
+    t.measured(&format!("{} changes were acknowledged, none is lost", campaign.acknowledged()));
+    Ok(())
+}
+
+fn short(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |_, _| Events::of(SEED).take(EVENTS).collect())
+}
+
+/// A node hears of it only when it comes back: the directory on its ESP still names the one that is gone.
+fn first_gone(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |coordinators, nodes| {
+        let role = ClusterRole::Coordinator;
+        let event = Event::Replaced { machine: coordinators[0], how: Leaving::Lost, by: NEW, role };
+        vec![Event::Without { machine: nodes[0], event: Box::new(event) }]
+    })
+}
+
+fn elsewhere(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |coordinators, nodes| {
+        let away =
+            |machines: [u32; 2], clock| Event::Away { machines: machines.into(), how: Off::AtOnce, changes: 1, clock };
+        let order = [nodes, coordinators].concat();
+        let moved = order[1..].to_vec();
+        vec![
+            away([coordinators[0], nodes[0]], Time::YearAhead),
+            away([coordinators[1], nodes[0]], Time::YearBehind),
+            Event::NoLeases,
+            Event::AllOff { how: Off::InOrder, order, last: Last::WithOthers, moved },
+        ]
+    })
+}
