@@ -1,5 +1,5 @@
 //! The mesh of two machines, seen from their cables: nothing goes beside WireGuard, nothing is written while nothing changes, a
-//! narrow path is lived through.
+//! narrow path and another address are lived through.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::wire::{FaultKind, LogsRequest, StatusRequest, StatusResponse};
+use api::wire::{FaultKind, LogsRequest, RestartServiceRequest, StatusRequest, StatusResponse};
 use qemu::machine::Mac;
 use qemu::network::{
     Answer, Cable, Counters, Cut, Direction, Faults, Gateway, GatewaySetup, Held, Host, Network, Reason, Segment,
@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
         rest,
     ),
     case("a mesh carries bytes both ways over a path that drops what is too large and says nothing", &["M9"], narrow),
+    case("a mesh holds its connections when a machine gets another address", &["M6"], moved),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -57,7 +58,7 @@ struct Words {
 #[derive(Debug)]
 struct Duo {
     _segment: Segment,
-    _gateway: Gateway,
+    gateway: Gateway,
     outside: Host,
     cables: [Cable; 2],
     captures: [PathBuf; 2],
@@ -116,7 +117,7 @@ impl Duo {
         let mut second = plan.config(&joining)?.start()?;
         wait_state(&mut second, "Running", t.within(60))?;
         let machines = [first, second];
-        Ok(Self { _segment: segment, _gateway: gateway, outside, cables, captures, owner, machines })
+        Ok(Self { _segment: segment, gateway, outside, cables, captures, owner, machines })
     }
 
     /// The machine does what the debug profile's test service of this name does.
@@ -130,8 +131,13 @@ impl Duo {
         Stranger::meet_as(&self.machines[n], Some(&self.owner.key()?), Deadline::after(CALL))
     }
 
-    /// The second machine sends bytes to the first and gets them back.
-    fn carry(&self, t: &Context) -> anyhow::Result<()> {
+    /// The second machine sends bytes to the first and gets them back, for the first time or once more.
+    fn carry(&self, t: &Context, times: usize) -> anyhow::Result<()> {
+        if times > 0 {
+            let again = RestartServiceRequest { name: "test.carries".to_owned() };
+            self.session(1)?.call(async |client| client.restart_service(again).await)?;
+            return Ok(());
+        }
         self.inject(0, "test.returns")?;
         self.says(0, LISTENS, 0, t.within(20))?;
         self.inject(1, "test.carries")
@@ -255,7 +261,7 @@ fn narrow(t: &Context) -> anyhow::Result<()> {
 
     // Narrower than what was measured, nothing is carried: the same segments are dropped again and again. As measured, all is.
     duo.set(1, Faults { mtu: Some(1380), ..Faults::default() });
-    duo.carry(t)?;
+    duo.carry(t, duo.said(1, CARRIED)?.len())?;
     let again = || (dropped(duo.counters(1))[0] > measured[0] + 12).then_some(());
     duo.machines[1].until(t.within(30), again).context("what is too large is sent, and dropped")?;
     ensure!(duo.said(1, CARRIED)?.is_empty(), "carried by a path that is narrower");
@@ -264,5 +270,27 @@ fn narrow(t: &Context) -> anyhow::Result<()> {
     t.measured(&duo.says(1, CARRIED, 0, t.within(90))?);
     ensure!(dropped(duo.counters(1)) == before, "what is too large is not sent: {:?}", dropped(duo.counters(1)));
     duo.set(1, Faults::default());
+    Ok(())
+}
+
+fn moved(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let duo = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = duo.said(1, CARRIED)?.len();
+    // So slow that the connection lasts longer than the lease.
+    duo.set(1, Faults { rate: Some(3_000_000), ..Faults::default() });
+    duo.carry(t, before)?;
+    // Its old address is somebody else's now, as far as the gateway knows.
+    duo.gateway.reserve(Mac::numbered(99), site(21), Held::FromBefore);
+    duo.gateway.reserve(card(1), site(31), Held::NotYet);
+    let has = |status: &StatusResponse, address: Ipv4Addr| {
+        status.public_addresses.iter().any(|shown| shown.starts_with(&format!("{address}/24 (")))
+    };
+    let has_moved = || duo.status(1).ok().filter(|status| has(status, site(31)));
+    let status = duo.machines[1].until(t.within(60), has_moved)?;
+    ensure!(!has(&status, site(21)), "{status:#?}");
+    ensure!(duo.said(1, CARRIED)?.len() == before, "the connection was over before the machine moved");
+    duo.set(1, Faults::default());
+    t.measured(&duo.says(1, CARRIED, before, t.within(90))?);
     Ok(())
 }
