@@ -57,7 +57,8 @@ fn elsewhere(t: &Context) -> anyhow::Result<()> {
     live_through(t, |coordinators, nodes| {
         let away =
             |machines: [u32; 2], clock| Event::Away { machines: machines.into(), how: Off::AtOnce, changes: 1, clock };
-        let order = [nodes, coordinators].concat();
+        // One coordinator is where it was: by it the others find one another.
+        let order = [coordinators, nodes].concat();
         let moved = order[1..].to_vec();
         vec![
             away([coordinators[0], nodes[0]], Time::YearAhead),
