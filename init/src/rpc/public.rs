@@ -9,6 +9,7 @@ mod debug;
 mod first_contact;
 mod forward;
 mod kubernetes;
+mod machines;
 mod methods;
 mod records;
 mod recover;

@@ -19,7 +19,7 @@ use super::context::{Context, GoingDown};
 use super::convert::{self, When};
 use super::debug::Debug;
 use super::streams::{self, Answers};
-use super::{activate, contribute, forward, records, recover, redeem, release};
+use super::{activate, contribute, forward, machines, records, recover, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::rpc::access::{Methods, Undecided, state};
@@ -256,7 +256,7 @@ impl api::public_server::Public for Public {
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {
-        let machine = redeem::machine(&request)?;
+        let machine = machines::caller(&request)?;
         let request = request.into_inner().request;
         let response = redeem::redeem(&self.0.machines, &self.0.records()?, machine, &request).await?;
         Ok(Response::new(wire::RedeemResponse { response }))
@@ -266,7 +266,7 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::ReleaseKeyRequest>,
     ) -> Result<Response<wire::ReleaseKeyResponse>, Status> {
-        let machine = redeem::machine(&request)?;
+        let machine = machines::caller(&request)?;
         let asked = KeyAsked::try_from(request.into_inner())?;
         Ok(Response::new(release::release(&self.0.machines, &self.0.records()?, machine, asked).await?.into()))
     }
@@ -288,7 +288,7 @@ impl api::public_server::Public for Public {
     }
 
     async fn contribute(&self, request: Request<wire::Contribution>) -> Result<Response<wire::Contribution>, Status> {
-        let machine = redeem::machine(&request)?;
+        let machine = machines::caller(&request)?;
         let given = Contribution::try_from(request.into_inner())?;
         Ok(Response::new(contribute::contribute(&self.0, machine, given).await?.into()))
     }

@@ -8,7 +8,7 @@ use cluster::txn::Granted;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
-use super::redeem::Underway;
+use super::machines::Underway;
 use crate::consensus::Records;
 use crate::enrolment;
 use crate::rpc::session::Origin;
