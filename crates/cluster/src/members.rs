@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use keys::cold_start::quorum;
 use model::MachineId;
 
 /// etcd's `--max-learners`: a pair.
@@ -50,12 +51,6 @@ pub enum Step {
     Promote(MachineId),
     /// Take this member out.
     Remove(MachineId),
-}
-
-/// How many of `voters` make a quorum.
-#[must_use]
-pub const fn quorum(voters: usize) -> usize {
-    voters / 2 + 1
 }
 
 impl Members {

@@ -21,6 +21,12 @@ use crate::shamir::{self, Point};
 /// As many as etcd may have voters.
 pub const MOST_HOLDERS: usize = 7;
 
+/// How many of `voters` make a quorum: of etcd, and of those who find a cold-start key.
+#[must_use]
+pub const fn quorum(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
 /// Bytes of a cluster key under the cold-start key.
 pub const WRAPPED_BYTES: usize = 32 + TAG_BYTES;
 
@@ -76,7 +82,7 @@ impl Epoch {
     /// How many shares give the key: a quorum, so that those who open are those who decide.
     #[must_use]
     pub fn threshold(&self) -> usize {
-        self.holders.len() / 2 + 1
+        quorum(self.holders.len())
     }
 
     /// Where the polynomial is a holder's: its rank among the holders, from one.
