@@ -159,7 +159,7 @@ pub(crate) struct Unread;
 /// # Errors
 /// [`UsersError`].
 pub(crate) async fn joins_etcd() -> Result<(), UsersError> {
-    users::made().await
+    users::joins().await
 }
 
 /// Erases what etcd has on this machine, which is to be none of its members.

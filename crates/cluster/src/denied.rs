@@ -140,9 +140,6 @@ pub enum Denied {
     /// It holds a role that is to be taken first.
     #[error("the machine is still a coordinator; take that role away first")]
     StillCoordinator,
-    /// It has none of the cluster's state.
-    #[error("the machine is no coordinator")]
-    NoCoordinator,
     /// It is no coordinator, and its etcd still is a member.
     #[error("the machine's etcd has not left yet; try again when it has")]
     StillLeaving,

@@ -5,7 +5,7 @@ use cluster::epochs::{self, Due};
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
 use cluster::peers::News;
-use cluster::record::{ColdStartEpochs, Generations, Release, Standing, UnixSeconds};
+use cluster::record::{ColdStartEpochs, Generations, Machine, Release, Standing, UnixSeconds};
 use cluster::redeem::Body;
 use cluster::request::{Asks, Creation, Leaving, Offer, Request};
 use cluster::role::AnyRole;
@@ -482,7 +482,11 @@ fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number(
         scene.members.voters.insert(id(n), Voter::Silent);
     }
     scene.asks(Asks::AddRole(id(2), AnyRole::Kubernetes(KubernetesRole::ControlPlane)));
-    assert_eq!(scene.refuses(Asks::Recover(id(4))), Denied::NoCoordinator);
+    scene.issue(5, 1, |_| {});
+    scene.yes(&redeem(5, 5));
+    assert_eq!(scene.refuses(Asks::Recover(id(5))), Denied::NotMember);
+    scene.asks(Asks::Remove(id(5), Leaving::Lost));
+    assert_eq!(scene.refuses(Asks::Recover(id(5))), Denied::MachineRemoved);
     assert_eq!(scene.refuses(Asks::Recover(id(9))), Denied::UnknownMachine);
     let stranger = Request::Owner { by: owner(2).key, asks: Asks::Recover(id(3)) };
     assert_eq!(scene.no(&stranger), Denied::UnknownOwner);
@@ -490,11 +494,28 @@ fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number(
     assert_eq!(scene.asks(Asks::Recover(id(3))), Granted::Done);
     let state = scene.state();
     assert_eq!(state.coordinators(), [id(3)].into());
-    assert!(state.machines().all(|(_, machine)| machine.standing == Standing::Member), "nobody is removed");
+    let nobody_else = |(_, it): (_, &Machine)| it.id() == id(5) || it.standing == Standing::Member;
+    assert!(state.machines().all(nobody_else), "nobody is removed");
     assert!(state.machine(&id(2)).is_some_and(|second| !second.kubernetes.contains(&KubernetesRole::ControlPlane)));
     assert_eq!(state.peer_version().recoveries, before.recoveries + 1);
     // Whoever knows the cluster as of before is told all anew; an etcd of before knows less than they do.
     assert!(matches!(state.news(Some(before)), News::Whole { .. }));
+}
+
+/// It keeps its vote until etcd has let go of it, and may be all that is left until then.
+///
+/// Proves: K6
+#[test]
+fn a_coordinator_that_was_to_step_down_and_still_votes_is_one_that_a_cluster_can_be_recovered_with() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
+    scene.members.voters.insert(id(2), Voter::Live);
+    scene.asks(Asks::Drain(id(2)));
+    scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
+    scene.members.voters.insert(id(1), Voter::Silent);
+    assert_eq!(scene.asks(Asks::Recover(id(2))), Granted::Done);
+    assert_eq!((scene.state().coordinators(), scene.standing(2)), ([id(2)].into(), Standing::Draining));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use cluster::denied::Denied;
 use cluster::request::Request;
 use cluster::state::BadState;
 use cluster::view::View;
-use etcd::wire::etcdserverpb::WatchResponse;
+use etcd::wire::etcdserverpb::{RangeRequest, WatchResponse};
 use etcd::{BadAnswer, Progress, Reading, Watched};
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
@@ -24,11 +24,14 @@ const TRIM: Duration = Duration::from_secs(600);
 /// Why the copy is not kept up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
+    /// Whether its etcd votes.
+    #[error("ask etcd whether it votes")]
+    Votes(#[source] NoAnswer),
     /// It cannot be read.
-    #[error("read the cluster's records")]
-    Read(#[source] NoAnswer),
+    #[error(transparent)]
+    Read(#[from] Unreadable),
     /// It says what this version does not understand: a newer one wrote it.
-    #[error("understand the cluster's records")]
+    #[error("understand what was changed in the cluster's records")]
     State(#[from] BadState),
     /// An etcd without a cluster's records, on a machine that did not create the cluster.
     #[error("etcd has no records of the cluster that this machine joined")]
@@ -56,6 +59,26 @@ pub(crate) enum Lost {
     Trim(#[source] NoAnswer),
 }
 
+/// Why the records cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// etcd does not tell them.
+    #[error("read the cluster's records")]
+    Etcd(#[from] NoAnswer),
+    /// They say what this version does not understand: a newer one wrote them.
+    #[error("understand the cluster's records")]
+    State(#[from] BadState),
+}
+
+/// Which records are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    /// Those of now, which takes a quorum of etcd's voters.
+    Now,
+    /// Those that this machine's etcd has, however old.
+    ThisMachine,
+}
+
 /// As long as it is there, what was seen is of now.
 struct Fresh<'a>(&'a Records);
 
@@ -67,8 +90,8 @@ impl Drop for Fresh<'_> {
 
 /// Reads, then follows what is changed, and tends what is this coordinator's to tend, until either fails.
 pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
-    members::votes(&records.link).await.map_err(Lost::Read)?;
-    let view = read(records).await?;
+    members::votes(&records.link).await.map_err(Lost::Votes)?;
+    let view = read(records, Of::Now).await?;
     let (revision, empty) = (view.revision(), view.state().version().is_none());
     let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
     // While the cluster is being recovered its etcd is not here to stay.
@@ -136,11 +159,13 @@ async fn tend(records: &Records, empty: bool) -> Result<Infallible, Lost> {
     }
 }
 
-async fn read(records: &Records) -> Result<View, Lost> {
+/// Reads everything.
+pub(super) async fn read(records: &Records, of: Of) -> Result<View, Unreadable> {
     let mut reading = Reading::begin();
     loop {
-        let page = records.link.range(reading.page()).await.map_err(Lost::Read)?;
-        match reading.take(page).map_err(|bad| Lost::Read(bad.into()))? {
+        let asked = RangeRequest { serializable: of == Of::ThisMachine, ..reading.page() };
+        let page = records.link.range(asked).await?;
+        match reading.take(page).map_err(NoAnswer::from)? {
             Progress::More => {}
             Progress::Done => return Ok(reading.view()?),
         }

@@ -13,17 +13,22 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::{OtherMember, RecoveryPlan};
+use cluster::Denied;
+use cluster::record::UnixSeconds;
 use cluster::request::{Asks, Request};
+use cluster::state::BadState;
 use keys::identity::machine_id;
 use model::OwnerPubKey;
 
+use super::keep::{self, Of, Unreadable};
 use super::link::NoAnswer;
 use super::members::{Answers, answers};
-use super::{NotGranted, Records};
-use crate::runtime::{durable, tasks};
+use super::users::DATA;
+use super::{First, NotGranted, Records};
+use crate::runtime::{clock, durable, tasks};
 
 /// Says that it is to be done, and which owner asked: 32 bytes. It goes with etcd's data.
-pub(super) const NOTE: &str = "/data/etcd-recovery";
+pub(super) const NOTE: &str = "etcd-recovery";
 /// Without a leader for so long, etcd is not just in an election.
 const WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
@@ -42,14 +47,31 @@ pub(crate) enum NotRecoverable {
     /// Others have.
     #[error("the coordinator at {0} has a leader; nothing was done; ask that one, or mend what keeps them apart")]
     OthersLead(Ipv4Addr),
+    /// By what it has, it is not to be done.
+    #[error("by the records that this machine has: {0}; nothing was done; choose another coordinator")]
+    Denied(Denied),
+    /// What it has is no use to it.
+    #[error(
+        "this machine does not understand the records that it has ({0}); nothing was done; choose another coordinator"
+    )]
+    Records(BadState),
     /// It cannot be noted.
     #[error("note on the data partition that the cluster is to be recovered: {0}; nothing was done")]
     Note(#[source] io::Error),
 }
 
+impl From<Unreadable> for NotRecoverable {
+    fn from(error: Unreadable) -> Self {
+        match error {
+            Unreadable::Etcd(error) => Self::Silent(error),
+            Unreadable::State(error) => Self::Records(error),
+        }
+    }
+}
+
 /// Whether this machine's etcd is to take all other members out, and who asked for that.
 pub(crate) fn noted() -> Option<OwnerPubKey> {
-    std::fs::read(NOTE).ok()?.try_into().ok().map(OwnerPubKey)
+    std::fs::read(Path::new(DATA).join(NOTE)).ok()?.try_into().ok().map(OwnerPubKey)
 }
 
 impl Records {
@@ -57,21 +79,13 @@ impl Records {
     ///
     /// # Errors
     /// [`NotRecoverable`].
-    pub(crate) async fn recovery_plan(&self) -> Result<RecoveryPlan, NotRecoverable> {
-        let Answers { own, listed, others } = answers(self, &mut BTreeMap::new()).await?;
-        let silent = self.silent_for().filter(|silent| *silent >= WITHOUT_LEADER && own.leader.is_none());
-        let silent = silent.ok_or(NotRecoverable::Leader)?;
-        if !own.votes {
-            return Err(NotRecoverable::Learner);
-        }
-        if let Some((vpn_ip, _)) = others.iter().find(|(_, health)| health.leader.is_some()) {
-            return Err(NotRecoverable::OthersLead(*vpn_ip));
-        }
-        let others = listed.iter().filter(|member| member.id != own.id).map(|member| OtherMember {
-            vpn_ip: member.vpn_ip,
-            answers: others.iter().any(|(vpn_ip, _)| *vpn_ip == member.vpn_ip),
-        });
-        Ok(RecoveryPlan { silent, others: others.collect() })
+    pub(crate) async fn recovery_plan(&self, by: OwnerPubKey) -> Result<RecoveryPlan, NotRecoverable> {
+        let plan = plan(self.silent_for(), &answers(self, &mut BTreeMap::new()).await?)?;
+        // What is denied then would be denied for ever, and the other members would be gone.
+        let view = keep::read(self, Of::ThisMachine).await?;
+        let now = UnixSeconds(clock::unix().as_secs());
+        cluster::decide(view.state(), &request(&self.first, by), now).map_err(NotRecoverable::Denied)?;
+        Ok(plan)
     }
 
     /// Notes that it is to be done, where it may be; whoever runs etcd here begins it.
@@ -79,9 +93,8 @@ impl Records {
     /// # Errors
     /// [`NotRecoverable`]: nothing is noted.
     pub(crate) async fn recover(&self, by: OwnerPubKey) -> Result<RecoveryPlan, NotRecoverable> {
-        let plan = self.recovery_plan().await?;
-        let (directory, name) = NOTE.rsplit_once('/').expect("it has a directory");
-        let noted = tasks::blocking(move || durable::replace(Path::new(directory), name, &by.0)).await;
+        let plan = self.recovery_plan(by).await?;
+        let noted = tasks::blocking(move || durable::replace(Path::new(DATA), NOTE, &by.0)).await;
         noted.map_err(NotRecoverable::Note)?;
         Ok(plan)
     }
@@ -93,12 +106,33 @@ impl Records {
     }
 }
 
+/// What etcd's members say of it, where this machine's has told nothing for `silent`.
+fn plan(silent: Option<Duration>, answers: &Answers) -> Result<RecoveryPlan, NotRecoverable> {
+    let Answers { own, listed, others } = answers;
+    let silent = silent.filter(|silent| *silent >= WITHOUT_LEADER && own.leader.is_none());
+    let silent = silent.ok_or(NotRecoverable::Leader)?;
+    if !own.votes {
+        return Err(NotRecoverable::Learner);
+    }
+    if let Some((vpn_ip, _)) = others.iter().find(|(_, health)| health.leader.is_some()) {
+        return Err(NotRecoverable::OthersLead(*vpn_ip));
+    }
+    let others = listed.iter().filter(|member| member.id != own.id).map(|member| OtherMember {
+        vpn_ip: member.vpn_ip,
+        answers: others.iter().any(|(vpn_ip, _)| *vpn_ip == member.vpn_ip),
+    });
+    Ok(RecoveryPlan { silent, others: others.collect() })
+}
+
+fn request(this: &First, by: OwnerPubKey) -> Request {
+    Request::Owner { by, asks: Asks::Recover(machine_id(&this.key().0)) }
+}
+
 /// Writes into the records what was noted, if anything was: etcd has no other member by now.
 pub(super) async fn finish(records: &Records) -> Result<(), Error> {
     if let Some(by) = noted() {
-        let asks = Asks::Recover(machine_id(&records.first.key().0));
-        records.decide(Request::Owner { by, asks }).await?;
-        tasks::blocking(|| durable::remove(Path::new(NOTE))).await.map_err(Error::Note)?;
+        records.decide(request(&records.first, by)).await?;
+        tasks::blocking(|| durable::remove(&Path::new(DATA).join(NOTE))).await.map_err(Error::Note)?;
         tracing::warn!("the cluster goes on with this coordinator's records alone");
     }
     records.seen.send_modify(|seen| seen.recovered = true);
@@ -112,6 +146,52 @@ pub(crate) enum Error {
     #[error("write into the records that the cluster was recovered")]
     Write(#[from] NotGranted),
     /// The note.
-    #[error("remove `{NOTE}`")]
+    #[error("remove `{DATA}/{NOTE}`")]
     Note(#[source] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd::members::{Health, Member};
+
+    use super::*;
+
+    const LONG: Option<Duration> = Some(Duration::from_secs(34));
+
+    fn ip(n: u8) -> Ipv4Addr {
+        [10, 118, 0, n].into()
+    }
+
+    fn health(id: u64, leader: Option<u64>) -> Health {
+        Health { id, leader, log: 9, applied: 9, votes: true }
+    }
+
+    /// Three members, of which this machine's is the first and the second one answers; nobody leads.
+    fn three() -> Answers {
+        let listed = (1..=3).map(|n| Member { id: n.into(), vpn_ip: ip(n), votes: true }).collect();
+        Answers { own: health(1, None), listed, others: vec![(ip(2), health(2, None))] }
+    }
+
+    /// Proves: K6
+    #[test]
+    fn the_others_are_named_with_whether_they_answer() {
+        let RecoveryPlan { silent, others } = plan(LONG, &three()).expect("it may be recovered");
+        let others: Vec<_> = others.iter().map(|other| (other.vpn_ip, other.answers)).collect();
+        assert_eq!((Some(silent), others), (LONG, vec![(ip(2), true), (ip(3), false)]));
+    }
+
+    /// Proves: K6
+    #[test]
+    fn where_anybody_leads_or_did_a_moment_ago_or_this_copy_has_no_vote_nothing_is_recovered() {
+        for silent in [None, WITHOUT_LEADER.checked_sub(Duration::from_millis(1))] {
+            assert!(matches!(plan(silent, &three()), Err(NotRecoverable::Leader)), "{silent:?}");
+        }
+        assert!(plan(Some(WITHOUT_LEADER), &three()).is_ok());
+        let led = Answers { own: health(1, Some(2)), ..three() };
+        assert!(matches!(plan(LONG, &led), Err(NotRecoverable::Leader)));
+        let learner = Answers { own: Health { votes: false, ..health(1, None) }, ..three() };
+        assert!(matches!(plan(LONG, &learner), Err(NotRecoverable::Learner)));
+        let elsewhere = Answers { others: vec![(ip(2), health(2, None)), (ip(3), health(3, Some(3)))], ..three() };
+        assert!(matches!(plan(LONG, &elsewhere), Err(NotRecoverable::OthersLead(at)) if at == ip(3)));
+    }
 }

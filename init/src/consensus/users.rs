@@ -1,7 +1,6 @@
 //! etcd's users: made once, before anybody but PID 1 reaches it; from then on it asks who calls. That this was done is a file
 //! on DATA beside etcd's own, so that at later boots nobody has to wait for it.
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -19,10 +18,12 @@ use crate::runtime::{durable, tasks};
 
 /// The role that may do everything; etcd has the name fixed, and the role by itself.
 const ALL: &str = "root";
-/// Says that the users are made. It goes with etcd's data: who loses that loses this.
-const MADE: &str = "/data/etcd-users";
+/// Where etcd's data is, and what is noted of it: who loses that loses this.
+pub(super) const DATA: &str = "/data";
+/// Says that the users are made.
+const MADE: &str = "etcd-users";
 /// etcd's own.
-const ETCD: &str = "/data/etcd";
+const ETCD: &str = "etcd";
 
 /// Why the users are not made, or not known to be.
 #[derive(Debug, thiserror::Error)]
@@ -31,23 +32,34 @@ pub(crate) enum Error {
     #[error("make etcd's users")]
     Etcd(#[from] NoAnswer),
     /// It was done, and cannot be noted.
-    #[error("write `{MADE}`")]
+    #[error("write `{DATA}/{MADE}`")]
     Note(#[source] io::Error),
 }
 
 /// Whether the users were made, at this boot or before.
 pub(crate) fn known() -> EtcdUsers {
-    if Path::new(MADE).exists() { EtcdUsers::Known } else { EtcdUsers::Unknown }
+    if Path::new(DATA).join(MADE).exists() { EtcdUsers::Known } else { EtcdUsers::Unknown }
 }
 
-/// Notes that the cluster has made them: its etcd asks who calls, wherever it runs.
-pub(super) async fn made() -> Result<(), Error> {
-    tasks::blocking(note).await.map_err(Error::Note)
+/// Notes, before etcd runs here as a further member, that the cluster has made them: its etcd asks who calls, wherever it runs.
+pub(super) async fn joins() -> Result<(), Error> {
+    tasks::blocking(|| begin(Path::new(DATA))).await.map_err(Error::Note)
 }
 
 /// Erases what etcd has here, and all notes with it.
 pub(super) async fn erase() -> io::Result<()> {
-    tasks::blocking(|| [ETCD, MADE, NOTE].into_iter().try_for_each(|path| durable::remove(Path::new(path)))).await
+    tasks::blocking(|| end(Path::new(DATA))).await
+}
+
+/// What was to be recovered with an etcd that ran here before is over: this one would take the others out.
+fn begin(data: &Path) -> io::Result<()> {
+    durable::remove(&data.join(NOTE))?;
+    durable::replace(data, MADE, &[])
+}
+
+/// The note in front of what it is of.
+fn end(data: &Path) -> io::Result<()> {
+    [NOTE, ETCD, MADE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
 }
 
 /// Makes them, whatever of it was done before, and notes it.
@@ -79,7 +91,7 @@ pub(super) async fn make(link: &Link) -> Result<(), Error> {
         in_time(etcd.auth_enable(AuthEnableRequest {})).await?;
         tracing::info!("etcd asks who calls");
     }
-    made().await
+    tasks::blocking(|| durable::replace(Path::new(DATA), MADE, &[])).await.map_err(Error::Note)
 }
 
 /// What an attempt before this one has made is there.
@@ -90,7 +102,24 @@ fn unless_there<T>(made: Result<T, NoAnswer>) -> Result<(), NoAnswer> {
     }
 }
 
-fn note() -> io::Result<()> {
-    File::create(MADE)?.sync_all()?;
-    File::open("/data")?.sync_all()
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Proves: K6
+    #[test]
+    fn neither_an_etcd_that_joins_nor_one_that_comes_later_recovers_what_was_noted_before() {
+        let data = tempfile::tempdir().expect("a place for files");
+        let note = || fs::write(data.path().join(NOTE), [7; 32]).expect("written");
+        let there = || [NOTE, ETCD, MADE].map(|name| data.path().join(name).exists());
+        note();
+        begin(data.path()).expect("noted");
+        assert_eq!(there(), [false, false, true]);
+        note();
+        fs::create_dir_all(data.path().join(ETCD).join("member")).expect("made");
+        end(data.path()).expect("erased");
+        assert_eq!(there(), [false; 3]);
+    }
 }

@@ -7,7 +7,7 @@ use super::{Draft, Ground};
 use crate::denied::Denied;
 use crate::key::Key;
 use crate::members::{Learner, MOST_COORDINATORS};
-use crate::record::{Cluster, Holder, Machine};
+use crate::record::{Cluster, Holder, Machine, Standing};
 use crate::role::AnyRole;
 use crate::txn::{Granted, Txn};
 
@@ -82,11 +82,16 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role:
 }
 
 /// The others are nodes from now on, however they are: an etcd that one of them still runs is none of the cluster's any more.
+/// This one coordinates, also where that role was taken away before its etcd had left: nobody else has the records.
 pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
-    if !ground.belonging(id)?.coordinates() {
-        return Err(Denied::NoCoordinator);
+    let known = ground.belonging(id)?;
+    if known.standing == Standing::Admitted {
+        return Err(Denied::NotMember);
     }
     let mut draft = ground.change("cluster recovered", id, Some(by));
+    if !known.coordinates() {
+        draft.machine(&Machine { role: ClusterRole::Coordinator, ..known.clone() });
+    }
     for other in coordinators(ground).filter(|other| other.id() != *id) {
         let mut other = other.clone();
         other.role = ClusterRole::Node;

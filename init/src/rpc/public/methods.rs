@@ -220,7 +220,7 @@ impl api::public_server::Public for Public {
         let by = records::owner(&request)?;
         let (records, proceed) = (self.0.records()?, request.into_inner().proceed);
         if !proceed {
-            return Ok(Response::new(records.recovery_plan().await?.into()));
+            return Ok(Response::new(records.recovery_plan(by).await?.into()));
         }
         let plan = records.recover(by).await?;
         self.0.recovers.notify_one();

@@ -52,9 +52,11 @@ impl From<NotRecoverable> for Status {
         let text = error.to_string();
         match error {
             NotRecoverable::Silent(_) => api::not_yet(text),
-            NotRecoverable::Learner | NotRecoverable::Leader | NotRecoverable::OthersLead(_) => {
-                Self::failed_precondition(text)
-            }
+            NotRecoverable::Learner
+            | NotRecoverable::Leader
+            | NotRecoverable::OthersLead(_)
+            | NotRecoverable::Denied(_)
+            | NotRecoverable::Records(_) => Self::failed_precondition(text),
             NotRecoverable::Note(_) => Self::internal(text),
         }
     }
