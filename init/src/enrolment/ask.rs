@@ -269,7 +269,16 @@ fn refusal(endpoint: &Endpoint, status: &Status) -> NotAnswered {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use model::{ClusterRole, Secret};
+    use pki::client_auth::{Owners, server_config};
+    use pki::{Authority, AuthorityKind, Profile, UnixTime};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
     use super::*;
+    use crate::runtime::clock;
 
     fn endpoint() -> Endpoint {
         Endpoint::read("192.0.2.1:7836").expect("an endpoint")
@@ -294,5 +303,46 @@ mod tests {
         }
         let silent = NotAnswered::Connect(endpoint(), io::ErrorKind::ConnectionRefused.into());
         assert_eq!(silent.round(), Round::Unanswered);
+    }
+
+    /// Whoever answers at a coordinator's address and is none, whatever its own CA calls it, gets no further than the handshake:
+    /// it is asked nothing, and later whoever may be there by then.
+    ///
+    /// Proves: A5 S3
+    #[tokio::test]
+    async fn an_impostor_at_a_coordinators_address_is_asked_nothing() {
+        let now = UnixTime::since_unix_epoch(clock::unix());
+        let authority = || Authority::create(AuthorityKind::Cairn, now).expect("an authority");
+        let (ours, its_own) = (authority(), authority());
+        let cluster = keys::identity::cluster_id(&ours.public().spki());
+        let [coordinator, asker] = [1, 2].map(|seed| SigningKey::from_seed(Secret::take(&mut [seed; 32])));
+        let asks = Asks { cluster, authority: ours.public().pin(), key: &asker };
+        let machine = keys::identity::machine_id(&coordinator.public());
+        let coordinator = PrivateKey::ed25519(coordinator.seed()).expect("a key");
+        let issued = |by: &Authority, role| {
+            let profile = Profile::Machine { machine, cluster, role };
+            by.issue(&profile, coordinator.public(), now).expect("a certificate")
+        };
+        let (coordinates, node) = (ClusterRole::Coordinator, ClusterRole::Node);
+        for (leaf, behind, believed) in [
+            (issued(&ours, coordinates), &ours, true),
+            (issued(&its_own, coordinates), &its_own, false),
+            (issued(&its_own, coordinates), &ours, false),
+            (issued(&ours, node), &ours, false),
+        ] {
+            let shown = Identity { chain: vec![leaf, behind.certificate().clone()], key: &coordinator };
+            let server = server_config(shown, None, Owners::default(), Arc::new(Clock)).expect("a server");
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a socket");
+            let at = listener.local_addr().expect("an address").to_string();
+            let at = Endpoint::read(&at).expect("an endpoint");
+            let answers = async {
+                let (caller, _) = listener.accept().await.expect("somebody calls");
+                TlsAcceptor::from(Arc::new(server)).accept(caller).await
+            };
+            let (asked, met) = tokio::join!(asks.connect(&at), answers);
+            assert_eq!((asked.is_ok(), met.is_ok()), (believed, believed));
+            let round = asked.err().map(|why| why.round());
+            assert_eq!(round, (!believed).then_some(Round::Unanswered));
+        }
     }
 }

@@ -229,3 +229,112 @@ impl Ends for NotGiven {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use enrol::contribute::{Voter, held, hold};
+    use enrol::found::Slots;
+    use keys::cold_start::Epoch;
+    use keys::data_key::Holder;
+    use keys::directory::{Coordinator, Directory};
+    use keys::pair::SLOT_BYTES;
+    use keys::share::ShareKey;
+    use model::{BootClass, ClusterId, DiskUuid, LocalKey, MasterSecret, RootHash, Secret, Uuid};
+    use zeroize::Zeroizing;
+
+    use super::*;
+    use crate::machine::kernel::Boot;
+
+    const CLUSTER: ClusterId = ClusterId([1; 16]);
+    const EPOCH: u32 = 4;
+
+    fn machine(number: u8) -> MachineId {
+        MachineId([number; 16])
+    }
+
+    /// Where a machine calls from.
+    fn source(number: u8) -> IpAddr {
+        Ipv4Addr::new(192, 0, 2, number).into()
+    }
+
+    /// Machine `of`, which waits: one of two that hold a share of the epoch, of which it takes both. What its shares come to
+    /// goes to the receiver.
+    fn waits(of: u8) -> (Exchange, mpsc::Receiver<Told>) {
+        let holder = Holder { cluster: CLUSTER, machine: machine(of) };
+        let key = ShareKey::of(&LocalKey(Secret::take(&mut [of; 32])), &holder);
+        let (master, disk) = (MasterSecret(Secret::take(&mut [7; 32])), DiskUuid(Uuid([of; 16])));
+        let epoch = Epoch::new(EPOCH, [machine(1), machine(2)].into()).expect("an epoch");
+        let holding = cluster::epochs::Holding { epoch, stands: None, disk, generation: 1 };
+        let mut slots = Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
+        let write = hold(&holding, &holder, &master, &key, &slots).expect("a holder").expect("nothing lies there");
+        slots.0[write.slot] = Zeroizing::new(write.bytes);
+        let coordinator = |number| Coordinator { machine: machine(number), endpoints: Vec::new() };
+        let coordinators = (1..=3).map(coordinator).collect();
+        let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
+        let gathering = Gathering::begin(Voter::new(machine(of), directory, held(&slots, disk, &key).0));
+        let (answers, heard) = mpsc::channel(1);
+        let (facts, _power_on) = Facts::new(Boot {
+            profile: api::Profile::Release,
+            root_hash: RootHash([1; 32]),
+            boot_id: String::from("b"),
+            class: BootClass::Direct,
+        });
+        let gathering = Mutex::new(gathering.expect("it needs others"));
+        let waits = Waits { gathering, authority: SpkiPin([0; 32]), answers, facts };
+        (Exchange(Arc::new(Mutex::new(Part::Waits(Arc::new(waits))))), heard)
+    }
+
+    /// What machine `of` says to the other one, of the two.
+    fn says(of: u8) -> Contribution {
+        let (exchange, _heard) = waits(of);
+        let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0) else { panic!("it waits") };
+        let gathering = lock::even_if_poisoned(&waits.gathering);
+        gathering.contribution(machine(3 - of), EPOCH, Vec::new()).expect("the other one holds a share")
+    }
+
+    fn knows(exchange: &Exchange, number: u8) -> Vec<String> {
+        let Part::Waits(waits) = &*lock::even_if_poisoned(&exchange.0) else { panic!("it waits") };
+        let endpoints = lock::even_if_poisoned(&waits.gathering).endpoints(machine(number));
+        endpoints.iter().map(|endpoint| endpoint.as_str().to_owned()).collect()
+    }
+
+    /// Proves: K6 M6
+    #[tokio::test]
+    async fn a_voter_that_calls_gives_its_share_is_given_one_and_the_machine_goes_on_with_a_quorum() {
+        let (exchange, mut heard) = waits(1);
+        let given = exchange.contribute(machine(2), source(9), says(2)).await.expect("a voter");
+        assert_eq!((given.epoch, given.share.expose()), (EPOCH, says(1).share.expose()));
+        let told = heard.try_recv().expect("two of two are a quorum");
+        assert!(matches!(told.answer, Answer::ClusterHalf(half) if half.disk == DiskUuid(Uuid([1; 16]))));
+        assert_eq!(knows(&exchange, 2), ["192.0.2.9:7836"], "and where it called from");
+        // Nobody listens by now, or somebody has just answered: that is no reason to keep a share back.
+        drop(heard);
+        assert!(exchange.contribute(machine(2), source(9), says(2)).await.is_ok());
+    }
+
+    /// Proves: K6 K7
+    #[tokio::test]
+    async fn who_is_no_voter_of_the_epoch_is_given_nothing_and_nothing_is_taken_from_it() {
+        let (exchange, mut heard) = waits(1);
+        for (stranger, epoch) in [(3, EPOCH), (9, EPOCH), (1, EPOCH), (2, EPOCH + 1)] {
+            let given = Contribution { epoch, ..says(2) };
+            let refused = exchange.contribute(machine(stranger), source(stranger), given).await;
+            assert!(matches!(refused, Err(NotExchanged::NotShared(_))), "{stranger} {epoch}");
+            assert_eq!(knows(&exchange, stranger), [""; 0], "{stranger} {epoch}");
+        }
+        assert!(heard.try_recv().is_err(), "no share of the other's was taken");
+    }
+
+    /// Proves: K6
+    #[tokio::test]
+    async fn a_machine_that_waits_no_more_gives_no_share() {
+        let nobody = Exchange::default();
+        assert!(matches!(nobody.contribute(machine(2), source(2), says(2)).await, Err(NotExchanged::NoPart)));
+        let (exchange, mut heard) = waits(1);
+        exchange.over();
+        assert!(matches!(exchange.contribute(machine(2), source(2), says(2)).await, Err(NotExchanged::NoPart)));
+        assert!(heard.try_recv().is_err());
+    }
+}

@@ -23,7 +23,7 @@ pub(super) async fn contribute(
     let source = origin.peer.ip();
     let _place = context.machines.begin(source)?;
     if let Ok(records) = context.records()
-        && records.silent_for().is_none_or(|silent| silent < LEADERLESS)
+        && leads(records.silent_for())
     {
         return Err(api::not_yet("etcd has a leader here: ask for the key; nothing was exchanged"));
     }
@@ -35,11 +35,42 @@ pub(super) async fn contribute(
     })
 }
 
+/// Whether etcd has a leader, or had one a moment ago; `silent` says for how long it has told nothing.
+fn leads(silent: Option<Duration>) -> bool {
+    silent.is_none_or(|silent| silent < LEADERLESS)
+}
+
 fn refused(why: &NotExchanged) -> Status {
     let text = Chain(why).to_string();
     match why {
         NotExchanged::NoPart => Status::failed_precondition(text),
         NotExchanged::NotShared(_) => Status::permission_denied(text),
         NotExchanged::Read(_) => Status::unavailable(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use enrol::contribute::NotShared;
+    use model::MachineId;
+
+    use super::*;
+
+    /// A share is worth a key: while records can be asked they decide.
+    ///
+    /// Proves: K6
+    #[test]
+    fn shares_are_exchanged_where_etcd_has_had_no_leader_for_a_while() {
+        assert!(leads(None) && leads(Some(Duration::from_secs(9))));
+        assert!(!leads(Some(LEADERLESS)));
+    }
+
+    /// Who is refused for good does not ask as if nobody were there.
+    #[test]
+    fn a_refusal_says_whether_asking_again_helps() {
+        let code = |why| refused(&why).code();
+        assert_eq!(code(NotExchanged::NoPart), tonic::Code::FailedPrecondition);
+        let stranger = NotShared::NoCoordinator(MachineId([9; 16]));
+        assert_eq!(code(stranger.into()), tonic::Code::PermissionDenied);
     }
 }

@@ -1,5 +1,6 @@
 //! Where an owner's tunnel leads: to this machine's Kubernetes API, to the public API of another machine of the cluster, over
-//! the VPN, or to that of a machine outside which is to be activated. It carries bytes and vouches for nothing: TLS ends at the target, which asks who calls as it asks everybody.
+//! the VPN, or to that of a machine outside which is to be activated. It carries bytes and vouches for nothing: TLS ends at the
+//! target, which asks who calls as it asks everybody.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
