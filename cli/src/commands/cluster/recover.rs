@@ -47,6 +47,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, thiserror::Error)]
 #[error("the cluster does not go on after {} s: {last}", after.as_secs())]
 pub(crate) struct NotRecovered {
+    from: NodeName,
     after: Duration,
     /// What was heard last.
     last: String,
@@ -62,7 +63,7 @@ impl Advice for NotRecovered {
     }
 
     fn next(&self) -> Option<String> {
-        Some("cairnctl machine logs --tail 50 init etcd".to_owned())
+        Some(format!("cairnctl -m {} machine logs --tail 50", self.from))
     }
 }
 
@@ -86,13 +87,13 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     let (mut session, _) = context.open().await?;
     let plan = session.recover_cluster(*yes).await?;
     if *yes {
-        goes_on(session, context, &Deadline::after(*timeout)).await?;
+        goes_on(session, context, from, &Deadline::after(*timeout)).await?;
     }
     Ok(print(context.format, from, &plan, *yes, out)?)
 }
 
 /// Waits until the machine decides for the cluster again.
-async fn goes_on(session: Session, context: &Context, deadline: &Deadline) -> Result<(), Failure> {
+async fn goes_on(session: Session, context: &Context, from: &NodeName, deadline: &Deadline) -> Result<(), Failure> {
     let (mut progress, mut session, mut last) = (Progress::start(), Some(session), String::new());
     let looked = deadline.until(async || {
         match decides(&mut session, context).await {
@@ -106,7 +107,7 @@ async fn goes_on(session: Session, context: &Context, deadline: &Deadline) -> Re
     });
     match looked.await? {
         Some(()) => Ok(()),
-        None => Err(NotRecovered { after: deadline.length(), last }.into()),
+        None => Err(NotRecovered { from: from.clone(), after: deadline.length(), last }.into()),
     }
 }
 
@@ -183,5 +184,14 @@ mod tests {
             done.contains("The cluster goes on with what `m3` has") && !done.contains("nothing was done"),
             "{done}"
         );
+    }
+
+    /// Proves: K6
+    #[test]
+    fn where_it_takes_long_the_machine_itself_is_to_be_asked() {
+        let (from, last) = (NodeName::chosen("m3").expect("a name"), String::new());
+        let next = NotRecovered { from, after: Duration::from_secs(300), last }.next().expect("something to do");
+        assert!(next.starts_with("cairnctl -m m3 "), "the first machine may be among the lost: {next}");
+        assert!(crate::args::parse(next.split(' ').map(Into::into)).is_ok(), "{next}");
     }
 }
