@@ -122,26 +122,18 @@ mod tests {
     use model::ConfigDigest;
 
     use super::*;
+    use crate::commands::home;
     use crate::machine::fake::{Answer, Fake, Lie};
     use crate::store::ClusterRecord;
 
     #[tokio::test]
     async fn services_are_asked_of_a_pinned_machine_only() {
-        let root = tempfile::tempdir().unwrap();
-        let store = Store::at(root.path().join("cairn")).unwrap();
-        let name: ClusterName = "home".parse().unwrap();
-        let lock = store.lock(&name).unwrap();
-        store.begin(&name, &lock).unwrap();
-        let secret = store.begin_first_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
-        let config = ConfigDigest([5; 32]);
-        let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+        let (_root, context, owner) = home::begun();
+        let (secret, config) = (context.awaits(), ConfigDigest([5; 32]));
         let fake = Fake::start(1, owner, Answer::Proven { secret, config, lie: Lie::None }).await;
-        let mut record = ClusterRecord::of_config(name, config);
+        let mut record = ClusterRecord::of_config(home::name(), config);
         record.machines_mut()[0].address = Some(fake.address.to_string());
-        store.save(&record, &lock).unwrap();
-        drop(lock);
-        let context =
-            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
+        context.keep(&record);
 
         assert_eq!(services_of(&context).await, None);
         assert_eq!(fake.calls(), [""; 0], "the Tab key claims nothing");

@@ -92,10 +92,10 @@ mod tests {
     use pki::PublicKey;
 
     use super::*;
+    use crate::commands::home;
     use crate::failure::{Advice, Code};
     use crate::machine::fake::{Answer, Fake, Lie};
-    use crate::screen::Format;
-    use crate::store::{ClusterName, ClusterRecord, MachineRecord, Store};
+    use crate::store::{ClusterRecord, MachineRecord};
 
     const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
 
@@ -109,24 +109,17 @@ mod tests {
     }
 
     async fn two() -> Two {
-        let root = tempfile::tempdir().unwrap();
-        let store = Store::at(root.path().join("cairn")).unwrap();
-        let name: ClusterName = "home".parse().unwrap();
-        let lock = store.lock(&name).unwrap();
-        store.begin(&name, &lock).unwrap();
-        let secret = store.begin_first_machine(&name, &ClusterRecord::first_name(), &lock).unwrap();
-        let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+        let (root, context, owner) = home::begun();
+        let secret = context.awaits();
         let answer = Answer::Proven { secret, config: CONFIG, lie: Lie::None };
         let coordinator = Fake::start(1, owner.clone(), answer).await;
         let node = coordinator.node(2, owner.clone()).await;
-        let mut record = ClusterRecord::of_config(name, CONFIG);
+        let mut record = ClusterRecord::of_config(home::name(), CONFIG);
         record.add(MachineRecord::joining(NodeName::stored("m2").unwrap()));
         for (machine, fake) in record.machines_mut().iter_mut().zip([&coordinator, &node]) {
             machine.address = Some(fake.address.to_string());
         }
-        store.save(&record, &lock).unwrap();
-        let context =
-            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
+        context.keep(&record);
         Two { _root: root, context, coordinator, node, owner }
     }
 
@@ -148,7 +141,7 @@ mod tests {
         }
 
         fn second(&self) -> Context {
-            self.context.about(&"home".parse().unwrap(), &NodeName::stored("m2").unwrap())
+            self.context.about(&home::name(), &NodeName::stored("m2").unwrap())
         }
     }
 
@@ -191,17 +184,17 @@ mod tests {
     async fn a_machine_that_was_only_listed_is_reached_when_the_first_is_gone() {
         let two = two().await;
         let Two { context, coordinator, node, .. } = &two;
-        let (home, m2): (ClusterName, _) = ("home".parse().unwrap(), NodeName::stored("m2").unwrap());
+        let m2 = NodeName::stored("m2").unwrap();
         let mut record = context.cluster().unwrap();
         record.remove(&m2);
-        context.store.save(&record, &context.store.lock(&home).unwrap()).unwrap();
+        context.keep(&record);
         two.lists(node.machine, Standing::Member);
         crate::commands::machine::list::run(context, &mut Vec::new()).await.unwrap();
         let mut record = context.cluster().unwrap();
         assert_eq!(record.machines().len(), 1, "it is still the one that is meant without a name");
         record.machines_mut()[0].address =
             Some(Fake::start(7, two.owner.clone(), Answer::NotYet).await.address.to_string());
-        context.store.save(&record, &context.store.lock(&home).unwrap()).unwrap();
+        context.keep(&record);
 
         let asked = coordinator.calls().len();
         let (mut session, meant) = two.second().open().await.unwrap();
@@ -215,7 +208,7 @@ mod tests {
         let other = coordinator.node(3, two.owner.clone()).await;
         let moved = OtherMachine { addresses: vec![other.address.to_string()], ..record.others()[0].clone() };
         assert!(record.hear([moved.clone()]) && !record.hear([moved]));
-        context.store.save(&record, &context.store.lock(&home).unwrap()).unwrap();
+        context.keep(&record);
         assert_eq!(two.second().open().await.unwrap_err().code(), Code::Refused);
         assert!(record.hear([]) && record.other(&m2).is_none());
     }
@@ -229,9 +222,9 @@ mod tests {
         two.second().open().await.unwrap();
         let Two { context, coordinator, .. } = &two;
         let nowhere = Fake::start(7, two.owner.clone(), Answer::NotYet).await.address;
-        let (name, mut record) = ("home".parse().unwrap(), context.cluster().unwrap());
+        let mut record = context.cluster().unwrap();
         record.machines_mut()[0].address = Some(nowhere.to_string());
-        context.store.save(&record, &context.store.lock(&name).unwrap()).unwrap();
+        context.keep(&record);
         let asked = coordinator.calls().len();
         let none = context.open_coordinator().await.unwrap_err();
         let said = none.to_string();

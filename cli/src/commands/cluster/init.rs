@@ -13,12 +13,12 @@ use clap::Args;
 use model::NodeName;
 
 use crate::clock::Deadline;
-use crate::commands::machine::activate::{self, Typed, only_by_address};
+use crate::commands::blank::{OnScreen, only_by_address};
 use crate::commands::{Context, condition};
 use crate::enrolment::{self, Becomes, Choices, Founding, StaticNetwork, Wanted};
 use crate::failure::{Advice, Code as Exit, Failure, NOTHING};
 use crate::length;
-use crate::machine::{Address, Blank, Way};
+use crate::machine::{Blank, Way};
 use crate::screen::{self, Progress};
 use crate::store::{ClusterName, ClusterRecord, Locked};
 
@@ -32,12 +32,8 @@ start. The machine proves that it knows the code before anything of the config
 is sent, and takes it only from who knows the code, too. Machines that are to
 join it: cairnctl machine activate")]
 pub(crate) struct Init {
-    /// Where the machine is, as its screen shows it
-    #[arg(value_name = "ADDRESS")]
-    at: Address,
-    /// The code on its screen
-    #[arg(long, value_name = "CODE", value_parser = activate::code)]
-    code: Typed,
+    #[command(flatten)]
+    machine: OnScreen,
     /// The cluster's name on this host [default: that of --cluster, else hardware]
     #[arg(long, value_name = "NAME")]
     name: Option<ClusterName>,
@@ -81,7 +77,7 @@ impl Init {
 
     /// A new cluster whose first machine has its config; or nothing.
     async fn found(&self, name: &ClusterName, context: &Context, progress: &mut Progress) -> Result<(), Failure> {
-        let (code, at, store) = (self.code.code(), &self.at, &context.store);
+        let (code, at, store) = (self.machine.code(), &self.machine.at, &context.store);
         progress.show(&format!("{at}: does it know its code?"));
         drop(Blank::meet(at, &Way::Direct, &code).await?);
         progress.done(&format!("{at}: blank, and knows its code"));
@@ -120,7 +116,7 @@ impl Init {
         context: &Context,
         lock: &Locked,
     ) -> Result<zeroize::Zeroizing<Vec<u8>>, Failure> {
-        let Self { at, node_name, choices, founding, network, .. } = self;
+        let Self { machine: OnScreen { at, .. }, node_name, choices, founding, network, .. } = self;
         let store = &context.store;
         store.begin(name, lock)?;
         let secret = store.begin_first_machine(name, &ClusterRecord::first_name(), lock)?;

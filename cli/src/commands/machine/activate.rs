@@ -13,18 +13,18 @@ use std::time::Duration;
 use api::ListedMachine;
 use clap::Args;
 use cluster::record::Standing;
-use keys::activation::{BadCode, Code};
+use keys::activation::Code;
 use keys::ticket::{TEXT_PREFIX, Ticket};
 use model::{MachineState, NodeName};
 use tokio::time::timeout;
-use zeroize::Zeroizing;
 
 use crate::clock::Deadline;
+use crate::commands::blank::{OnScreen, only_by_address};
 use crate::commands::cluster::joining;
 use crate::commands::ticket::{Issue, Issued};
 use crate::commands::{Context, PATIENCE, enrol};
 use crate::enrolment::{self, Becomes, Choices, StaticNetwork, Wanted};
-use crate::failure::{Advice, Code as Exit, Failure, NOTHING};
+use crate::failure::{Advice, Code as Exit, Failure};
 use crate::length;
 use crate::machine::{ActivationError, Address, Blank, Session, Way, public_state};
 use crate::screen::{self, Progress};
@@ -42,12 +42,8 @@ is sent, and takes it only from who knows the code, too.
 Without --ticket the cluster issues one for this machine alone. With --through
 a machine of the cluster carries the bytes; TLS ends here all the same.")]
 pub(crate) struct Activate {
-    /// Where the machine is, as its screen shows it
-    #[arg(value_name = "ADDRESS")]
-    at: Address,
-    /// The code on its screen
-    #[arg(long, value_name = "CODE", value_parser = code)]
-    code: Typed,
+    #[command(flatten)]
+    machine: OnScreen,
     /// The ticket by which it joins: its text, a file, or - for standard input
     #[arg(long, value_name = "TICKET")]
     ticket: Option<String>,
@@ -64,33 +60,9 @@ pub(crate) struct Activate {
     timeout: Duration,
 }
 
-/// A code as it was typed, and seen to be one.
-#[derive(Clone)]
-pub(crate) struct Typed(Zeroizing<String>);
-
-impl std::fmt::Debug for Typed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Typed")
-    }
-}
-
-/// For the command line: a slip is found before anything is asked.
-pub(crate) fn code(text: &str) -> Result<Typed, BadCode> {
-    Code::from_text(text).map(|_| Typed(Zeroizing::new(text.to_owned())))
-}
-
-impl Typed {
-    pub(crate) fn code(&self) -> Code {
-        Code::from_text(&self.0).expect("it was read before")
-    }
-}
-
 /// Why the command ends where activation itself did not fail.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ActivateError {
-    /// It is named otherwise than by where it is.
-    #[error("a blank machine is named by its address alone: {0} is none of it")]
-    Named(&'static str),
     /// It accepted its config, and stopped.
     #[error("the machine at {address} has its config, and is {state}")]
     Stopped { address: Address, state: MachineState },
@@ -102,7 +74,6 @@ pub(crate) enum ActivateError {
 impl Advice for ActivateError {
     fn code(&self) -> Exit {
         match self {
-            Self::Named(_) => Exit::Usage,
             Self::Stopped { .. } => Exit::Failed,
             Self::NoMember { .. } => Exit::Timeout,
         }
@@ -110,7 +81,6 @@ impl Advice for ActivateError {
 
     fn unchanged(&self) -> &'static str {
         match self {
-            Self::Named(_) => NOTHING,
             Self::Stopped { .. } | Self::NoMember { .. } => {
                 "the machine was activated, and goes on by itself when it can"
             }
@@ -119,19 +89,9 @@ impl Advice for ActivateError {
 
     fn next(&self) -> Option<String> {
         Some(match self {
-            Self::Named(_) => "leave it out".to_owned(),
             Self::Stopped { .. } => "its screen says why".to_owned(),
             Self::NoMember { .. } => "its screen says what it waits for; cairnctl machine list".to_owned(),
         })
-    }
-}
-
-/// Refuses options that name another machine than the address does.
-pub(crate) fn only_by_address(context: &Context) -> Result<(), ActivateError> {
-    match (&context.machine, &context.address) {
-        (Some(_), _) => Err(ActivateError::Named("--machine")),
-        (None, Some(_)) => Err(ActivateError::Named("--address")),
-        (None, None) => Ok(()),
     }
 }
 
@@ -142,7 +102,7 @@ pub(crate) async fn run(arguments: &Activate, context: &Context, out: &mut dyn W
         None => None,
     };
     let machine =
-        Machine { arguments, way: through.as_ref().map_or(Way::Direct, Way::Through), code: arguments.code.code() };
+        Machine { arguments, way: through.as_ref().map_or(Way::Direct, Way::Through), code: arguments.machine.code() };
     let mut progress = Progress::start();
     match &arguments.ticket {
         Some(ticket) => {
@@ -157,7 +117,7 @@ pub(crate) async fn run(arguments: &Activate, context: &Context, out: &mut dyn W
             }
             let did = format!(
                 "the machine at {} is activated and joins; see it come:\n  cairnctl machine list",
-                arguments.at
+                arguments.machine.at
             );
             Ok(screen::did(context.format, out, &did)?)
         }
@@ -190,7 +150,7 @@ struct Machine<'a> {
 
 impl Machine<'_> {
     async fn meet(&self) -> Result<Blank<'_>, Failure> {
-        Ok(Blank::meet(&self.arguments.at, &self.way, &self.code).await?)
+        Ok(Blank::meet(&self.arguments.machine.at, &self.way, &self.code).await?)
     }
 
     /// Hands it a config with this ticket.
@@ -201,7 +161,7 @@ impl Machine<'_> {
         context: &Context,
         progress: &mut Progress,
     ) -> Result<Taken, Failure> {
-        let Activate { choices, network, at, .. } = self.arguments;
+        let Activate { choices, network, machine: OnScreen { at, .. }, .. } = self.arguments;
         let wanted = Wanted { choices, node: name, network: Some(network), becomes: Becomes::Joins(ticket) };
         let signed = enrolment::sign(wanted, &context.store.owner()?)?;
         progress.show(&format!("{at}: hand in its config"));
@@ -223,9 +183,9 @@ impl Machine<'_> {
         progress: &mut Progress,
     ) -> Result<NodeName, Failure> {
         let context = &context.about_cluster(cluster);
-        progress.show(&format!("{}: does it know its code?", self.arguments.at));
+        progress.show(&format!("{}: does it know its code?", self.arguments.machine.at));
         drop(self.meet().await?);
-        progress.done(&format!("{}: blank, and knows its code", self.arguments.at));
+        progress.done(&format!("{}: blank, and knows its code", self.arguments.machine.at));
         let (mut coordinator, meant, listed) = joining::coordinator(context, progress).await?;
         let name = self.reserve(cluster, &listed, context)?;
         let lasts = self.arguments.timeout.max(TICKET_LASTS);
@@ -255,7 +215,7 @@ impl Machine<'_> {
         let name = names.remove(0);
         let mut machine = MachineRecord::joining(name.clone());
         // Behind another machine its address says nothing to this host.
-        machine.address = matches!(self.way, Way::Direct).then(|| self.arguments.at.to_string());
+        machine.address = matches!(self.way, Way::Direct).then(|| self.arguments.machine.at.to_string());
         record.add(machine);
         context.store.save(&record, &lock)?;
         Ok(name)
@@ -298,7 +258,7 @@ impl Machine<'_> {
 
     /// What it tells anybody while the cluster does not know it.
     async fn asks(&self) -> Result<String, ActivateError> {
-        let address = &self.arguments.at;
+        let address = &self.arguments.machine.at;
         let state = match self.way {
             Way::Direct => timeout(PATIENCE, public_state(address, None)).await,
             Way::Through(_) => return Ok("asks the cluster to let it in".to_owned()),
@@ -344,9 +304,8 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
+    use crate::commands::home;
     use crate::machine::fake::{Answer, Fake};
-    use crate::screen::Format;
-    use crate::store::Store;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -364,20 +323,13 @@ mod tests {
 
     /// A person with a cluster `home`, whose first machine is `coordinator`, and a blank machine with this code on its screen.
     async fn with_a_blank_machine(byte: u8) -> (tempfile::TempDir, Context, Fake, Fake) {
-        let root = tempfile::tempdir().unwrap();
-        let store = Store::at(root.path().join("cairn")).unwrap();
-        let name: ClusterName = "home".parse().unwrap();
-        let lock = store.lock(&name).unwrap();
-        store.begin(&name, &lock).unwrap();
-        let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+        let (root, context, owner) = home::begun();
         let coordinator = Fake::start(1, owner.clone(), Answer::NotYet).await;
         let blank = Fake::start(2, owner, Answer::Blank(Mutex::new(Waiting::new(code(byte))))).await;
-        let mut record = ClusterRecord::of_config(name, ConfigDigest([5; 32]));
+        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
         record.meet(coordinator.pins());
         record.machines_mut()[0].address = Some(coordinator.address.to_string());
-        store.save(&record, &lock).unwrap();
-        let context =
-            Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
+        context.keep(&record);
         (root, context, coordinator, blank)
     }
 

@@ -1,0 +1,37 @@
+//! What this host keeps of a person and their cluster `home`, as the tests of commands have it. Nothing of it answers: that is
+//! what fake machines are for.
+
+use model::FirstContact;
+use pki::PublicKey;
+
+use super::Context;
+use crate::screen::Format;
+use crate::store::{ClusterName, ClusterRecord, Store};
+
+/// A person's store, with the cluster begun in it, and their key. The store is gone when the directory is dropped.
+pub(crate) fn begun() -> (tempfile::TempDir, Context, PublicKey) {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::at(root.path().join("cairn")).unwrap();
+    store.begin(&name(), &store.lock(&name()).unwrap()).unwrap();
+    let owner = store.owner_or_new().unwrap().tls_key().unwrap().public().clone();
+    let context = Context { store, cluster: None, machine: None, through: None, address: None, format: Format::Table };
+    (root, context, owner)
+}
+
+/// The cluster's.
+pub(crate) fn name() -> ClusterName {
+    "home".parse().unwrap()
+}
+
+impl Context {
+    /// The secret of the cluster's first machine, which is awaited from now on.
+    pub(crate) fn awaits(&self) -> FirstContact {
+        let lock = self.store.lock(&name()).unwrap();
+        self.store.begin_first_machine(&name(), &ClusterRecord::first_name(), &lock).unwrap()
+    }
+
+    /// Keeps this of the cluster.
+    pub(crate) fn keep(&self, record: &ClusterRecord) {
+        self.store.save(record, &self.store.lock(&record.name).unwrap()).unwrap();
+    }
+}
