@@ -21,6 +21,9 @@ use crate::virtual_network;
 /// A virtual network takes a connection before there is a guest to take it, and asks the guest again only after seconds: while a
 /// machine boots an attempt is given up early. It doubles, so that a host that is merely slow is met as well.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// For so long others are asked to lead to a machine that does not answer itself. Each that is asked for one that is off says so
+/// only after seconds, and a cluster may have a hundred.
+const OTHERS: Duration = Duration::from_secs(30);
 
 /// Why a cluster's machine cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
@@ -186,16 +189,25 @@ impl Context {
             Err(error) if error.is_unreached() && self.address.is_none() => error,
             opened => return opened,
         };
+        match self.through_others(&Deadline::after(OTHERS)).await? {
+            Some(opened) => Ok(opened),
+            None => Err(unreached),
+        }
+    }
+
+    /// The machine that is meant, reached through the first of the others that leads there.
+    async fn through_others(&self, deadline: &Deadline) -> Result<Option<(Session, Meant)>, OpenError> {
         let meant = self.meant()?;
         let record = &meant.record;
         let known = record.machines().iter().enumerate().filter(|(at, _)| record.pins(*at).is_some());
         let known = known.map(|(_, machine)| &machine.name).chain(record.others().iter().map(|other| &other.name));
         for other in known.filter(|name| *name != meant.name()) {
-            if let Ok(opened) = self.beyond(&self.about(&record.name, other)).await {
-                return Ok(opened);
+            let Some(left) = deadline.left() else { break };
+            if let Ok(Ok(opened)) = timeout(left, self.beyond(&self.about(&record.name, other))).await {
+                return Ok(Some(opened));
             }
         }
-        Err(unreached)
+        Ok(None)
     }
 
     /// The machine that is meant, reached through that of `carries`. One that is not known here is known to its cluster.
@@ -483,6 +495,9 @@ mod tests {
         let unreached = context.open().await.unwrap_err();
         assert_eq!(unreached.to_string(), "connect to 127.0.0.1:1", "its own error, where nobody leads there");
         first.leads(second.machine, second);
+        let asked = first.calls().len();
+        assert!(context.through_others(&Deadline::after(Duration::ZERO)).await.unwrap().is_none());
+        assert_eq!(first.calls().len(), asked, "nobody is asked once the time is over");
         let (mut session, meant) = context.open().await.unwrap();
         session.status().await.unwrap();
         assert_eq!((second.calls(), meant.called().as_str()), (vec!["Status"], "machine `m2` of `home`"));
