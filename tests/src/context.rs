@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::session::Session;
 
 /// What a case gets.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Context {
     session: Arc<Session>,
     dir: PathBuf,

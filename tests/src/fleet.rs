@@ -47,6 +47,8 @@ pub struct Cluster {
 /// The machines.
 #[derive(Debug)]
 pub struct Fleet {
+    /// Where the files of all its machines lie, whichever case has one join: they live as long as the fleet.
+    home: Context,
     site: Site,
     owner: Owner,
     cluster: ClusterId,
@@ -107,8 +109,9 @@ impl Fleet {
         let Ticket { cluster, ca_spki, .. } = Ticket::from_text(text)?;
         let first = Machine { plan, role: ClusterRole::Coordinator, vm: Some(vm), cable: 0 };
         let (machines, places) = ([(1, first)].into(), Places::default());
+        let home = t.clone();
         let mut fleet =
-            Self { site, owner, cluster, ca_spki, machines, places, cards: wanted.coordinators + wanted.nodes };
+            Self { home, site, owner, cluster, ca_spki, machines, places, cards: wanted.coordinators + wanted.nodes };
         fleet.capture(1)?;
         fleet.tell_places();
         for machine in 2..=wanted.coordinators + wanted.nodes {
@@ -143,7 +146,7 @@ impl Fleet {
         let choices = ["--level", "encrypted", "--node-name", &name(machine)];
         let config = self.owner.config_of_joiner(&name(machine), &ticket.to_text(), &choices)?;
         let cable = self.site.machines();
-        let plan = small(self.site.machine(t, &name(machine))?).config(&config)?;
+        let plan = small(self.site.machine(&self.home, &name(machine))?).config(&config)?;
         self.machines.insert(machine, Machine { plan, role, vm: None, cable });
         self.capture(machine)?;
         self.start(machine)
