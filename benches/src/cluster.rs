@@ -1,5 +1,5 @@
 //! What machines that are one cluster are measured by: spans from a machine's power-on to what it says it has reached, by
-//! its own clock, and their medians over several clusters.
+//! its own clock, or from its owner's command to what all of them say; their medians over several clusters; and memory.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl Spans {
     /// The median of a span; none that was not seen.
     #[must_use]
     pub fn median(&self, span: Span) -> Option<Took> {
-        let seen: Vec<Took> = self.0.iter().filter(|(of, _)| *of == span).map(|(_, took)| *took).collect();
+        let seen: Vec<Took> = self.seen(span).collect();
         let cpu: Option<Vec<Duration>> = seen.iter().map(|took| took.cpu).collect();
         Some(Took { uptime: median(seen.iter().map(|took| took.uptime).collect())?, cpu: cpu.and_then(median) })
     }
@@ -97,14 +97,16 @@ impl Spans {
             Some(Finding { what: span.what(), measured: vec![took?.uptime.as_secs_f64()], at_most })
         };
         let both = |span: Span| {
-            let worst = span.at_worst().and_then(|at_most| finding(span, self.worst(span), at_most));
+            let worst = span
+                .at_worst()
+                .and_then(|at_most| finding(span, self.seen(span).max_by_key(|took| took.uptime), at_most));
             finding(span, self.median(span), span.at_most()).into_iter().chain(worst)
         };
         Span::ALL.into_iter().flat_map(both).collect()
     }
 
-    fn worst(&self, span: Span) -> Option<Took> {
-        self.0.iter().filter(|(of, _)| *of == span).map(|(_, took)| *took).max_by_key(|took| took.uptime)
+    fn seen(&self, span: Span) -> impl Iterator<Item = Took> {
+        self.0.iter().filter(move |(of, _)| *of == span).map(|(_, took)| *took)
     }
 }
 

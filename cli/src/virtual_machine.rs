@@ -21,10 +21,10 @@ use crate::store::{BootWay, ClusterName, FileError, VirtualMachine};
 /// driver poke the place of another TPM.
 const MICROVM_TPM: &str = "tpm_tis.force=1";
 
-/// The least memory that a machine is made with: those that cases of the tests make five of, three coordinators among them.
-const BARE_MIB: u64 = 384;
+/// The least memory that a machine is made with. Cases of the tests make clusters of such machines, with three coordinators.
+const LEAST_MIB: u64 = 384;
 /// The same with Kubernetes: its services alone hold 730 MiB at rest, and pods and the images' files want their place.
-const KUBERNETES_MIB: u64 = 2048;
+const LEAST_KUBERNETES_MIB: u64 = 2048;
 
 /// Why there is no virtual machine.
 #[derive(Debug, thiserror::Error)]
@@ -154,7 +154,7 @@ pub(crate) fn cmdline(image: &Path) -> Result<String, VirtualMachineError> {
 /// out about the host is left to QEMU.
 pub(crate) fn fits_memory(mib: u32, kubernetes: bool, has_mib: Option<u64>) -> Result<(), VirtualMachineError> {
     let wanted_mib = u64::from(mib);
-    let needed_mib = if kubernetes { KUBERNETES_MIB } else { BARE_MIB };
+    let needed_mib = least_mib(kubernetes);
     match has_mib {
         _ if wanted_mib < needed_mib => {
             Err(VirtualMachineError::TooLittleMemory { kubernetes, wanted_mib, needed_mib })
@@ -171,7 +171,7 @@ pub(crate) fn fits_beside(
     kubernetes: bool,
     free_mib: Option<u64>,
 ) -> Result<(), VirtualMachineError> {
-    let (each_mib, least_mib) = (u64::from(each_mib), if kubernetes { KUBERNETES_MIB } else { BARE_MIB });
+    let (each_mib, least_mib) = (u64::from(each_mib), least_mib(kubernetes));
     let needed = each_mib.saturating_mul(u64::try_from(machines).unwrap_or(u64::MAX));
     match free_mib {
         Some(free_mib) if needed > free_mib => {
@@ -179,6 +179,10 @@ pub(crate) fn fits_beside(
         }
         Some(_) | None => Ok(()),
     }
+}
+
+const fn least_mib(kubernetes: bool) -> u64 {
+    if kubernetes { LEAST_KUBERNETES_MIB } else { LEAST_MIB }
 }
 
 fn needs(machines: usize, each_mib: u64) -> String {

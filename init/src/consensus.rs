@@ -56,6 +56,8 @@ pub(crate) use users::known as etcd_users;
 const TURN: Duration = Duration::from_secs(10);
 /// For so long a copy may not be kept up before others are asked: an election is over by then.
 const LAPSE: Duration = Duration::from_secs(5);
+/// Without a leader for so long, etcd is not just in an election.
+const LEADERLESS: Duration = Duration::from_secs(10);
 
 /// Why there is no link to etcd.
 #[derive(Debug, thiserror::Error)]
@@ -289,10 +291,15 @@ impl Records {
     }
 
     /// For how long this machine's etcd has told nothing: it has no leader, or does not run. None while it tells.
-    pub(crate) fn silent_for(&self) -> Option<Duration> {
+    fn silent_for(&self) -> Option<Duration> {
         let seen = self.seen.borrow();
         let now = clock::unix_millis();
         (!seen.is_kept()).then(|| Duration::from_millis(now.since(seen.lost.unwrap_or(self.began))))
+    }
+
+    /// Whether this machine's etcd has a leader, or had one a moment ago.
+    pub(crate) fn etcd_has_leader(&self) -> bool {
+        leaderless(self.silent_for()).is_none()
     }
 
     /// Has this machine hold its shares of the cold-start key, and begins an epoch when etcd's voters are others; a task for good.
@@ -332,5 +339,25 @@ impl Records {
         let mut seen = self.seen.subscribe();
         let reached = seen.wait_for(|seen| seen.view.as_ref().is_some_and(|view| view.revision() >= revision));
         timeout(TURN, reached).await.is_ok_and(|reached| reached.is_ok())
+    }
+}
+
+/// For how long etcd has had no leader, where it is not just in an election; `silent` says for how long it has told nothing.
+fn leaderless(silent: Option<Duration>) -> Option<Duration> {
+    silent.filter(|silent| *silent >= LEADERLESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A share is worth a key: while records can be asked they decide.
+    ///
+    /// Proves: K6
+    #[test]
+    fn shares_are_exchanged_where_etcd_has_had_no_leader_for_a_while() {
+        let leads = |silent| leaderless(silent).is_none();
+        assert!(leads(None) && leads(Some(Duration::from_secs(9))));
+        assert!(!leads(Some(LEADERLESS)));
     }
 }

@@ -1,7 +1,7 @@
 //! What befalls a cluster of five machines, one thing after the other: what a seed brings, as `cargo xtask campaign cluster`
 //! has it go on for hours, and what no seed may leave out.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use model::ClusterRole;
 
@@ -24,13 +24,9 @@ const EVENTS: usize = 4;
 /// No machine of the seed has this number.
 const NEW: u32 = 20;
 
-fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Campaign>>> {
-    t.shared("five machines", Campaign::begin)
-}
-
 /// What happens is said by who coordinates, and who does not.
 fn live_through(t: &Context, events: impl FnOnce(&[u32], &[u32]) -> Vec<Event>) -> anyhow::Result<()> {
-    let shared = shared(t)?;
+    let shared = t.shared("five machines", Campaign::begin)?;
     let mut campaign = shared.lock().unwrap_or_else(PoisonError::into_inner);
     for event in events(&campaign.coordinators(), &campaign.nodes()) {
         t.measured(&event.to_string());

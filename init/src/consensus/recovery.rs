@@ -23,14 +23,12 @@ use model::OwnerPubKey;
 use super::keep::{self, Of, Unreadable};
 use super::link::NoAnswer;
 use super::members::{Answers, answers};
-use super::users::DATA;
-use super::{First, NotGranted, Records};
+use super::{First, LEADERLESS, NotGranted, Records, leaderless};
 use crate::runtime::{clock, durable, tasks};
+use crate::storage::DATA;
 
 /// Says that it is to be done, and which owner asked: 32 bytes. It goes with etcd's data.
 pub(super) const NOTE: &str = "etcd-recovery";
-/// Without a leader for so long, etcd is not just in an election.
-const WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
 /// Why the cluster does not go on with this coordinator alone.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +40,7 @@ pub(crate) enum NotRecoverable {
     #[error("this machine's etcd keeps a copy without a vote; nothing was done; choose a coordinator that votes")]
     Learner,
     /// It has a leader, or had one a moment ago.
-    #[error("etcd has a leader, or had one in the last {} s; nothing was done; the cluster can be changed as always", WITHOUT_LEADER.as_secs())]
+    #[error("etcd has a leader, or had one in the last {} s; nothing was done; the cluster can be changed as always", LEADERLESS.as_secs())]
     Leader,
     /// Others have.
     #[error("the coordinator at {0} has a leader; nothing was done; ask that one, or mend what keeps them apart")]
@@ -109,7 +107,7 @@ impl Records {
 /// What etcd's members say of it, where this machine's has told nothing for `silent`.
 fn plan(silent: Option<Duration>, answers: &Answers) -> Result<RecoveryPlan, NotRecoverable> {
     let Answers { own, listed, others } = answers;
-    let silent = silent.filter(|silent| *silent >= WITHOUT_LEADER && own.leader.is_none());
+    let silent = leaderless(silent).filter(|_| own.leader.is_none());
     let silent = silent.ok_or(NotRecoverable::Leader)?;
     if !own.votes {
         return Err(NotRecoverable::Learner);
@@ -183,10 +181,10 @@ mod tests {
     /// Proves: K6
     #[test]
     fn where_anybody_leads_or_did_a_moment_ago_or_this_copy_has_no_vote_nothing_is_recovered() {
-        for silent in [None, WITHOUT_LEADER.checked_sub(Duration::from_millis(1))] {
+        for silent in [None, LEADERLESS.checked_sub(Duration::from_millis(1))] {
             assert!(matches!(plan(silent, &three()), Err(NotRecoverable::Leader)), "{silent:?}");
         }
-        assert!(plan(Some(WITHOUT_LEADER), &three()).is_ok());
+        assert!(plan(Some(LEADERLESS), &three()).is_ok());
         let led = Answers { own: health(1, Some(2)), ..three() };
         assert!(matches!(plan(LONG, &led), Err(NotRecoverable::Leader)));
         let learner = Answers { own: Health { votes: false, ..health(1, None) }, ..three() };

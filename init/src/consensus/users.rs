@@ -15,12 +15,11 @@ use kube::{ETCD_USERS, EtcdRights, EtcdUsers};
 use super::link::{Link, NoAnswer, in_time};
 use super::recovery::NOTE;
 use crate::runtime::{durable, tasks};
+use crate::storage::DATA;
 
 /// The role that may do everything; etcd has the name fixed, and the role by itself.
 const ALL: &str = "root";
-/// Where etcd's data is, and what is noted of it: who loses that loses this.
-pub(super) const DATA: &str = "/data";
-/// Says that the users are made.
+/// Says that the users are made. It lies beside etcd's data: who loses that loses this.
 const MADE: &str = "etcd-users";
 /// etcd's own.
 const ETCD: &str = "etcd";

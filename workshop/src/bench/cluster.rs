@@ -1,5 +1,5 @@
 //! `cargo xtask bench cluster`: clusters of virtual machines as `cairnctl` makes them, steered by it alone; what is measured
-//! is what the machines themselves say on their consoles, by their own clocks.
+//! is what the machines themselves say on their consoles, by their own clocks where it is one machine's matter.
 
 use std::{
     path::{Path, PathBuf},
@@ -83,7 +83,7 @@ pub(crate) fn cluster(workspace: &Workspace, cache: &Cache, options: &Options) -
     let resident = talking_step("memory of PID 1", "five machines of the debug profile", || {
         owner("memory", &debug).in_a_cluster(Owner::resident)
     })?;
-    say("\nseconds of uptime [CPU seconds of all QEMU], medians; 1 processor and 512 MiB for each machine");
+    say("\nseconds [CPU seconds of all QEMU], medians; 1 processor and 512 MiB for each machine");
     for span in Span::ALL {
         let Some(Took { uptime, cpu }) = spans.median(span) else { continue };
         let cpu = cpu.map_or(String::new(), |cpu| format!(" [{:.1}]", cpu.as_secs_f64()));
@@ -119,7 +119,7 @@ impl Owner {
         Ok(measured)
     }
 
-    /// Makes a cluster with so many machines, three of which coordinate.
+    /// The command that makes a cluster of so many machines, three of which coordinate.
     fn create<'a>(&'a self, machines: &'a str) -> Vec<&'a str> {
         let create = ["cluster", "create", CLUSTER, "--machines", machines, "--coordinators", "3", "--no-kubernetes"];
         [&create[..], &["--image", &self.image], &MACHINE].concat()
