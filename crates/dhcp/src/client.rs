@@ -1,4 +1,5 @@
-//! The client of one link: asks for an address and keeps it (RFC 2131 §4.4, without INIT-REBOOT).
+//! The client of one link: asks for an address and keeps it (RFC 2131 §4.4; without INIT-REBOOT at a boot, which has no address
+//! from before, but with it when a link has its carrier again).
 //! It must never use an address whose lease is over, nor believe an answer to a question it did not ask, nor take what
 //! the cluster keeps for itself: such an answer is left alone, as if it had not come, and the question is asked again.
 //!
@@ -8,6 +9,8 @@
 //!        │                      │                   └────────────────┴──────────────────┤
 //!        └── nak, no answer ────┴──────────────────────── nak (from Renewing too), end ─┘
 //! ```
+//! Where the carrier comes back, Selecting and Requesting begin anew, and a lease is *confirmed*: Bound, Renewing or Rebinding
+//! ──► Confirming, which an ack, or a while without any answer, ends in Bound, a nak in Selecting, and T2 in Rebinding.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -91,6 +94,8 @@ pub enum Term {
 pub enum Event<'a> {
     /// A UDP payload came to the client's port.
     Received(&'a [u8]),
+    /// The link has its carrier again. What it is connected to may be another network.
+    Carrier,
     /// A deadline is due.
     Tick,
 }
@@ -203,6 +208,12 @@ enum State {
         since: Instant,
         exchange: Exchange,
     },
+    /// Asks any server whether the lease holds in the network that the link is connected to now.
+    Confirming {
+        lease: Lease,
+        since: Instant,
+        exchange: Exchange,
+    },
 }
 
 /// One transaction: the same question until it is answered.
@@ -250,12 +261,16 @@ impl Client {
     pub fn handle(&mut self, event: Event<'_>, now: Instant, out: &mut Vec<Effect>) {
         // What is over is over, even where its answer comes with the deadline.
         self.expire(now, out);
-        if let Event::Received(bytes) = event {
-            if let Err(ignored) = self.receive(bytes, now, out) {
-                out.push(Effect::Report(Report::Ignored(ignored)));
+        match event {
+            Event::Received(bytes) => {
+                if let Err(ignored) = self.receive(bytes, now, out) {
+                    out.push(Effect::Report(Report::Ignored(ignored)));
+                }
             }
-            self.expire(now, out);
+            Event::Carrier => self.confirm(now),
+            Event::Tick => return,
         }
+        self.expire(now, out);
     }
 
     /// When [`Event::Tick`] is due next, and what for; `None` with a lease for ever.
@@ -271,6 +286,10 @@ impl Client {
             State::Rebinding { lease, since, exchange } => {
                 lease.term.ends(*since).map(|ends| earlier((exchange.next, "rebind"), (ends.end, "end of the lease")))
             }
+            State::Confirming { lease, since, exchange } => {
+                let confirm = (exchange.next, "confirm");
+                Some(lease.term.ends(*since).map_or(confirm, |ends| earlier(confirm, (ends.rebind, "rebinding time"))))
+            }
         }
     }
 
@@ -278,7 +297,10 @@ impl Client {
     #[must_use]
     pub const fn lease(&self) -> Option<&Lease> {
         match &self.state {
-            State::Bound { lease, .. } | State::Renewing { lease, .. } | State::Rebinding { lease, .. } => Some(lease),
+            State::Bound { lease, .. }
+            | State::Renewing { lease, .. }
+            | State::Rebinding { lease, .. }
+            | State::Confirming { lease, .. } => Some(lease),
             State::Selecting { .. } | State::Requesting { .. } => None,
         }
     }
@@ -291,6 +313,22 @@ impl Client {
         self.state = State::Selecting { exchange, refusals };
     }
 
+    /// Asks again from the beginning, at once.
+    fn confirm(&mut self, now: Instant) {
+        match &self.state {
+            // It has only just begun, as at a boot: the question comes again soon enough.
+            State::Selecting { exchange, .. } | State::Requesting { exchange, .. } if exchange.tries <= 1 => {}
+            State::Selecting { .. } | State::Requesting { .. } => self.select(0, now),
+            State::Bound { lease, since }
+            | State::Renewing { lease, since, .. }
+            | State::Rebinding { lease, since, .. }
+            | State::Confirming { lease, since, .. } => {
+                let (lease, since, exchange) = (lease.clone(), *since, Exchange::begin(&mut self.random, now));
+                self.state = State::Confirming { lease, since, exchange };
+            }
+        }
+    }
+
     fn receive(&mut self, bytes: &[u8], now: Instant, out: &mut Vec<Effect>) -> Result<(), Ignored> {
         let message = Message::parse(bytes).map_err(Ignored::Malformed)?;
         let unexpected = Ignored::Unexpected(message.message_type);
@@ -298,7 +336,8 @@ impl Client {
             State::Selecting { exchange, .. }
             | State::Requesting { exchange, .. }
             | State::Renewing { exchange, .. }
-            | State::Rebinding { exchange, .. } => *exchange,
+            | State::Rebinding { exchange, .. }
+            | State::Confirming { exchange, .. } => *exchange,
             State::Bound { .. } => return Err(unexpected),
         };
         if message.xid != exchange.xid || message.chaddr != self.mac || exchange.tries == 0 {
@@ -323,15 +362,21 @@ impl Client {
                 self.wanted = None;
                 self.select(refusals.saturating_add(1), now);
             }
-            (State::Renewing { lease, .. } | State::Rebinding { lease, .. }, MessageType::Ack) => {
+            (
+                State::Renewing { lease, .. } | State::Rebinding { lease, .. } | State::Confirming { lease, .. },
+                MessageType::Ack,
+            ) => {
                 if matches!(self.state, State::Renewing { .. }) {
                     foreign(lease.server_id)?;
                 }
                 let lease = Lease::of(&message, server, self.kept)?.for_address(lease.address)?;
                 self.bind(lease, &message, exchange, out);
             }
-            (State::Renewing { lease, .. } | State::Rebinding { lease, .. }, MessageType::Nak) => {
-                // Rebinding asks every server, so any may refuse.
+            (
+                State::Renewing { lease, .. } | State::Rebinding { lease, .. } | State::Confirming { lease, .. },
+                MessageType::Nak,
+            ) => {
+                // Only renewing asks one server: elsewhere any may refuse.
                 if matches!(self.state, State::Renewing { .. }) {
                     foreign(lease.server_id)?;
                 }
@@ -344,7 +389,8 @@ impl Client {
                 | State::Requesting { .. }
                 | State::Bound { .. }
                 | State::Renewing { .. }
-                | State::Rebinding { .. },
+                | State::Rebinding { .. }
+                | State::Confirming { .. },
                 _any_other_type,
             ) => return Err(unexpected),
         }
@@ -396,11 +442,20 @@ impl Client {
                 exchange.asked_until(ends.end, ends.shortest_wait, now);
                 out.push(broadcast(lease.address, &request));
             }
+            State::Confirming { lease, exchange, .. } if exchange.next <= now => {
+                // RFC 2131 §4.3.2, INIT-REBOOT: the address in option 50 alone, from nowhere.
+                let mut request = exchange.message(MessageType::Request, mac, now);
+                request.requested_ip = Some(lease.address);
+                request.max_size = Some(MAX_SIZE);
+                exchange.asked(&mut self.random, now);
+                out.push(broadcast(Ipv4Addr::UNSPECIFIED, &request));
+            }
             State::Selecting { .. }
             | State::Requesting { .. }
             | State::Bound { .. }
             | State::Renewing { .. }
-            | State::Rebinding { .. } => {}
+            | State::Rebinding { .. }
+            | State::Confirming { .. } => {}
         }
     }
 
@@ -413,10 +468,18 @@ impl Client {
             }
             return;
         }
+        if let State::Confirming { lease, since, exchange } = &self.state
+            && exchange.next <= now
+            && exchange.tries >= MOST_REQUESTS
+        {
+            // RFC 2131 §3.2: where nobody answers, the lease is good for as long as it lasts.
+            self.state = State::Bound { lease: lease.clone(), since: *since };
+        }
         let (lease, since) = match &self.state {
             State::Bound { lease, since }
             | State::Renewing { lease, since, .. }
-            | State::Rebinding { lease, since, .. } => (lease, *since),
+            | State::Rebinding { lease, since, .. }
+            | State::Confirming { lease, since, .. } => (lease, *since),
             State::Selecting { .. } | State::Requesting { .. } => return,
         };
         let Some(ends) = lease.term.ends(since) else { return };

@@ -13,6 +13,14 @@ pub const SILENT_AFTER: Duration = Duration::from_secs(11);
 /// endpoint is in place by then.
 pub const TRY: Duration = Duration::from_secs(3);
 
+/// The same for another way to who answered until now: it needs no handshake, and is asked for an echo at each look. Where several
+/// ways are tried, the last of them has to come in time.
+pub const TRY_WAY: Duration = Duration::from_secs(2);
+
+/// Who is asked for an echo at each look while nothing comes has not answered four of them by then. That many are not lost by
+/// chance where a link still carries anything.
+pub const DEAF_AFTER: Duration = Duration::from_secs(4);
+
 /// What is known of one peer's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answering {
@@ -23,6 +31,8 @@ pub struct Answering {
     waits_since: Option<Instant>,
     /// It said something between the last two looks.
     heard: bool,
+    /// What it said last was no answer.
+    talks: bool,
 }
 
 impl Answering {
@@ -37,7 +47,7 @@ impl Answering {
         self.heard = counters.received > before.received;
         if self.heard {
             self.answered = true;
-            self.waits_since = None;
+            self.talks = self.waits_since.take().is_none();
         } else if counters.sent > before.sent {
             self.waits_since.get_or_insert(now);
         }
@@ -50,11 +60,28 @@ impl Answering {
         self.waits_since = None;
     }
 
-    /// When this peer is given up at its present endpoint, if it says nothing until then.
+    /// Something is sent to it now that it has to answer.
+    pub fn ask(&mut self, now: Instant) {
+        self.waits_since.get_or_insert(now);
+    }
+
+    /// When this peer is given up where it is, if it says nothing until then; `patience` is for one that has answered there, `first`
+    /// for one that has not yet.
     #[must_use]
-    pub fn silent_at(&self) -> Option<Instant> {
-        let patience = if self.answered { SILENT_AFTER } else { TRY };
-        self.waits_since.map(|since| since + patience)
+    pub fn silent_at(&self, patience: Duration, first: Duration) -> Option<Instant> {
+        self.waits_since.map(|since| since + if self.answered { patience } else { first })
+    }
+
+    /// Whether it says things by itself, so that its silence means something.
+    #[must_use]
+    pub const fn talks(&self) -> bool {
+        self.talks
+    }
+
+    /// Whether something that was sent has no answer.
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        self.waits_since.is_some()
     }
 
     /// Whether it said something between the last two looks.
@@ -78,6 +105,25 @@ mod tests {
         Counters { sent, received }
     }
 
+    /// Proves: M12
+    #[test]
+    fn who_says_something_unasked_talks_until_it_only_answers() {
+        let start = testkit::origin();
+        let second = |number| start + Duration::from_secs(number);
+        let mut peer = Answering::default();
+        peer.look(at(100, 100), second(0));
+        peer.look(at(100, 500), second(1));
+        assert!(peer.talks());
+        peer.look(at(100, 500), second(2));
+        assert!(peer.talks() && !peer.is_heard(), "it has fallen silent, and was told nothing");
+        assert!(!peer.waits());
+        peer.ask(second(2));
+        peer.look(at(160, 560), second(3));
+        assert!(!peer.talks() && peer.works(), "an answer");
+        peer.look(at(160, 900), second(4));
+        assert!(peer.talks());
+    }
+
     /// Proves: M6
     #[test]
     fn who_was_told_something_and_says_nothing_is_silent_after_a_while() {
@@ -85,18 +131,22 @@ mod tests {
         let second = |number| start + Duration::from_secs(number);
         let mut peer = Answering::default();
         peer.look(at(0, 0), second(0));
-        assert_eq!((peer.silent_at(), peer.works()), (None, false), "nobody asked it for anything");
+        assert_eq!((peer.silent_at(SILENT_AFTER, TRY), peer.works()), (None, false), "nobody asked it for anything");
         peer.look(at(148, 0), second(1));
-        assert_eq!(peer.silent_at(), Some(second(4)), "a first handshake");
+        assert_eq!(peer.silent_at(SILENT_AFTER, TRY), Some(second(4)), "a first handshake");
         peer.look(at(148, 92), second(2));
-        assert_eq!((peer.silent_at(), peer.works(), peer.is_heard()), (None, true, true));
+        assert_eq!((peer.silent_at(SILENT_AFTER, TRY), peer.works(), peer.is_heard()), (None, true, true));
         peer.look(at(300, 92), second(3));
         assert!(!peer.is_heard(), "not since the last look");
-        assert_eq!(peer.silent_at(), Some(second(14)), "it may take ten seconds to answer");
+        assert_eq!(peer.silent_at(SILENT_AFTER, TRY), Some(second(14)), "it may take ten seconds to answer");
         peer.look(at(400, 92), second(9));
-        assert_eq!((peer.silent_at(), peer.works()), (Some(second(14)), false), "more of the same changes nothing");
+        assert_eq!(
+            (peer.silent_at(SILENT_AFTER, TRY), peer.works()),
+            (Some(second(14)), false),
+            "more of the same changes nothing"
+        );
         peer.look(at(400, 124), second(13));
-        assert_eq!((peer.silent_at(), peer.works()), (None, true), "an empty packet is an answer");
+        assert_eq!((peer.silent_at(SILENT_AFTER, TRY), peer.works()), (None, true), "an empty packet is an answer");
     }
 
     #[test]
@@ -105,9 +155,9 @@ mod tests {
         let mut peer = Answering::default();
         peer.look(at(5000, 5000), start);
         peer.try_again();
-        assert_eq!((peer.works(), peer.silent_at()), (false, None));
+        assert_eq!((peer.works(), peer.silent_at(SILENT_AFTER, TRY)), (false, None));
         peer.look(at(148, 0), start);
-        assert_eq!(peer.silent_at(), Some(start + TRY));
+        assert_eq!(peer.silent_at(SILENT_AFTER, TRY), Some(start + TRY));
         peer.look(at(148, 92), start);
         assert!(peer.works());
     }

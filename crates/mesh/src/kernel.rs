@@ -1,11 +1,11 @@
 //! What the kernel's WireGuard has, and the changes it is asked for (`include/uapi/linux/wireguard.h`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use model::{Ipv4Prefix, VpnPubKey};
 
-/// A look at the interface.
+/// A look at the interface, and at how packets leave the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
     /// Its peers.
@@ -13,6 +13,30 @@ pub struct Found {
     /// What is routed to it by a route of its own: pods, and peers with a narrow path. With the largest packet that may go
     /// there, where that is less than the interface allows.
     pub routes: BTreeMap<Ipv4Prefix, Option<u16>>,
+    /// Routes by uplinks whose link has a carrier, in the kernel's order; no detours.
+    pub uplinks: Vec<UplinkRoute>,
+    /// Which single address is reached by another way than these say.
+    pub detours: BTreeMap<Ipv4Addr, Way>,
+}
+
+/// A route by an uplink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UplinkRoute {
+    /// Where it leads.
+    pub to: Ipv4Prefix,
+    /// Of routes to the same prefix the lowest is taken.
+    pub metric: u32,
+    /// How.
+    pub way: Way,
+}
+
+/// How packets leave the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// The kernel's number for the link.
+    pub link: u32,
+    /// Who passes them on; none where they go straight to whom they are for.
+    pub gateway: Option<Ipv4Addr>,
 }
 
 /// A peer, as the kernel has it.
@@ -65,4 +89,8 @@ pub enum Route {
     Set(Ipv4Prefix, Option<u16>),
     /// To be routed there no more.
     Remove(Ipv4Prefix),
+    /// This address alone is reached by this way from now on.
+    Detour(Ipv4Addr, Way),
+    /// It is reached by the usual way again.
+    Return(Ipv4Addr),
 }

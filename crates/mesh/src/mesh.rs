@@ -6,20 +6,23 @@ use std::time::{Duration, Instant};
 
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
 
-use crate::answering::Answering;
-use crate::kernel::{Change, Counters, Found, FoundPeer, Route};
+use crate::answering::{Answering, DEAF_AFTER, SILENT_AFTER, TRY, TRY_WAY};
+use crate::kernel::{Change, Counters, Found, FoundPeer, Route, Way};
 use crate::path::{Moment, Path};
 use crate::peer::{Peer, may_be_tried};
+use crate::way::{Detour, ways};
 
 /// Between two looks at the kernel while all is well: what somebody else changed there is put right within it.
 const LOOK: Duration = Duration::from_secs(3);
-/// While a peer does not answer, or echoes of one are awaited.
+/// While a peer does not answer, or echoes of one are awaited; and while one talks that could be reached by another way.
 const SOON: Duration = Duration::from_secs(1);
 /// Changes in one message: each takes 200 bytes at most, and the kernel takes messages of 64 KiB.
 const MOST_CHANGES: usize = 128;
 /// So often a peer that says nothing is tried before it is made anew, and each of its endpoints once at least. A peer whose
 /// clock was set back is refused by the kernel that remembers a later time of it, until it is made anew there.
 const TRIES: usize = 3;
+/// An echo that asks whether a peer is there, and tells it where this machine is now: headers alone.
+const SMALLEST: u16 = 28;
 /// Paths that are measured at a time: 64 of the largest echoes are 90 KB.
 const MOST_MEASURED: usize = 64;
 
@@ -32,6 +35,8 @@ pub enum Event {
     Changed(BTreeMap<MachineId, Option<Peer>>),
     /// What the kernel has.
     Looked(Found),
+    /// A link has got or lost its carrier, so that packets may leave by other ways than at the last look.
+    LinksChanged,
     /// An echo is back.
     Echoed(Echo),
     /// A deadline is due.
@@ -96,6 +101,14 @@ struct Wanted {
     tries: usize,
     answering: Answering,
     path: Path,
+    /// Where it answered last.
+    heard_at: Option<SocketAddrV4>,
+    /// By which way it is reached, if not by the usual one.
+    detour: Option<Detour>,
+    /// By which way it was reached last.
+    way: Option<Way>,
+    /// There are others.
+    choice: bool,
 }
 
 impl Mesh {
@@ -125,9 +138,13 @@ impl Mesh {
             Event::Looked(found) => {
                 self.found = found;
                 self.put_right(now, out);
-                let waits = |wanted: &Wanted| wanted.answering.silent_at().is_some() || wanted.path.is_measuring();
+                let waits = |wanted: &Wanted| {
+                    let talks = wanted.choice && wanted.answering.talks();
+                    talks || wanted.answering.waits() || wanted.path.is_measuring()
+                };
                 self.next_look = Some(now + if self.wanted.values().any(waits) { SOON } else { LOOK });
             }
+            Event::LinksChanged => self.next_look = self.next_look.map(|_| now),
             Event::Echoed(Echo { vpn_ip, size }) => {
                 let machine = self.prefixes.get(&alone(vpn_ip)).copied();
                 if let Some(wanted) = machine.and_then(|machine| self.wanted.get_mut(&machine)) {
@@ -199,26 +216,40 @@ impl Mesh {
             message.add(vec![Change::Remove(*key)]);
         }
         let mut measured = self.wanted.values().filter(|wanted| wanted.path.is_measuring()).count();
+        let mut echoes = Vec::new();
         for wanted in self.wanted.values_mut() {
-            let found = self.found.peers.get(&wanted.peer.key);
-            message.add(wanted.put_right(found, now));
+            let peer = self.found.peers.get(&wanted.peer.key);
+            let endpoint = peer.and_then(|peer| peer.endpoint);
+            let ways = endpoint.map(|endpoint| ways(&self.found.uplinks, *endpoint.ip())).unwrap_or_default();
+            let (changes, asks) = wanted.put_right(peer, &ways, now);
+            message.add(changes);
             let goes_on = wanted.path.is_measuring();
             let good = wanted.answering.is_heard() && measured < MOST_MEASURED;
-            let endpoint = found.and_then(|found| found.endpoint);
             let sizes = wanted.path.look(endpoint, if good { Moment::Good } else { Moment::Bad }, now);
             measured += usize::from(!goes_on && wanted.path.is_measuring());
             let vpn_ip = wanted.peer.vpn_ip;
-            out.extend(sizes.iter().map(|size| Effect::Echo(Echo { vpn_ip, size: *size })));
+            let asked = (asks == Asks::Yes).then_some(SMALLEST);
+            echoes.extend(asked.iter().chain(sizes).map(|size| Effect::Echo(Echo { vpn_ip, size: *size })));
         }
         self.ask(message, Vec::new(), out);
         self.put_routes_right(out);
+        // By the ways that are set by now.
+        out.extend(echoes);
     }
 
     /// Compares all routes that are wanted with all that were found.
     fn put_routes_right(&mut self, out: &mut Vec<Effect>) {
         let wanted: BTreeMap<_, _> = self.wanted.values().flat_map(Wanted::routes).collect();
         let gone = self.found.routes.keys().filter(|to| !wanted.contains_key(to)).copied().map(Route::Remove);
-        let routes = gone.chain(wanted.iter().map(|(to, limit)| Route::Set(*to, *limit))).collect();
+        let mut routes: Vec<_> = gone.chain(wanted.iter().map(|(to, limit)| Route::Set(*to, *limit))).collect();
+        let mut detours = BTreeMap::new();
+        for detour in self.wanted.values().filter_map(|wanted| wanted.detour) {
+            // Peers behind one address go one way.
+            detours.entry(detour.address).or_insert(detour.way);
+        }
+        let over = self.found.detours.keys().filter(|address| !detours.contains_key(address));
+        routes.extend(over.copied().map(Route::Return));
+        routes.extend(detours.into_iter().map(|(address, way)| Route::Detour(address, way)));
         self.ask(Message::default(), routes, out);
     }
 
@@ -250,7 +281,18 @@ impl Mesh {
         let old = old.filter(|old| old.peer.key == peer.key);
         let answering = old.map(|old| old.answering).unwrap_or_default();
         let path = old.map(|old| old.path).unwrap_or_default();
-        let mut wanted = Wanted { allowed: peer.allowed(), endpoints, tries: 0, answering, path, peer };
+        let mut wanted = Wanted {
+            allowed: peer.allowed(),
+            endpoints,
+            tries: 0,
+            answering,
+            path,
+            heard_at: old.and_then(|old| old.heard_at),
+            detour: old.and_then(|old| old.detour),
+            way: old.and_then(|old| old.way),
+            choice: old.is_some_and(|old| old.choice),
+            peer,
+        };
         match self.found.peers.get(&wanted.peer.key) {
             None => changes.push(wanted.set(wanted.endpoints.first().copied())),
             Some(found) => {
@@ -276,6 +318,8 @@ impl Mesh {
         let news = routes.into_iter().filter(|route| match route {
             Route::Set(to, limit) => found.routes.insert(*to, *limit) != Some(*limit),
             Route::Remove(to) => found.routes.remove(to).is_some(),
+            Route::Detour(address, way) => found.detours.insert(*address, *way) != Some(*way),
+            Route::Return(address) => found.detours.remove(address).is_some(),
         });
         out.extend(news.map(Effect::Route));
     }
@@ -307,33 +351,79 @@ impl Wanted {
         Some(Change::Move { key: self.peer.key, endpoint })
     }
 
-    /// What is to be changed, given what the kernel has of it.
-    fn put_right(&mut self, found: Option<&FoundPeer>, now: Instant) -> Vec<Change> {
+    /// What is to be changed, given what the kernel has of it and by which ways its endpoint is reached; and whether it is to be
+    /// asked for an echo.
+    fn put_right(&mut self, found: Option<&FoundPeer>, ways: &[Way], now: Instant) -> (Vec<Change>, Asks) {
         let Some(found) = found else {
-            self.answering = Answering::default();
-            return vec![self.set(self.endpoints.first().copied())];
+            (self.answering, self.detour, self.way) = (Answering::default(), None, None);
+            return (vec![self.set(self.endpoints.first().copied())], Asks::No);
         };
         let mut changes = Vec::new();
         if found.allowed != self.allowed {
             changes.push(self.set(None));
         }
         self.answering.look(found.counters, now);
+        self.choice = ways.len() > 1;
+        // Whoever only listens is told nothing by its own packets: they are not answered because there are none.
+        if self.choice && self.answering.talks() && !self.answering.is_heard() {
+            self.answering.ask(now);
+        }
+        let in_touch = self.answering.works() || self.answering.waits();
+        let address = found.endpoint.map(|endpoint| *endpoint.ip());
+        self.detour = self.detour.filter(|detour| address.is_some_and(|address| detour.holds(address, ways)));
+        // Where there is another way, the peer is asked, so that it is known sooner.
+        let patience = if self.choice { DEAF_AFTER } else { SILENT_AFTER };
+        let first = if self.detour.is_some() { TRY_WAY } else { TRY };
+        let silent = self.answering.silent_at(patience, first).is_some_and(|due| due <= now);
+        // Where it never answered the next endpoint is likelier than another way, until all have been tried.
+        let may_be_there = self.heard_at == found.endpoint || self.tries >= self.endpoints.len();
+        let next = address.filter(|_| silent && may_be_there);
+        let next = next.and_then(|address| Detour::next(self.detour, address, ways, now));
         if self.answering.works() {
-            self.tries = 0;
-        } else if self.answering.silent_at().is_some_and(|due| due <= now) {
+            (self.tries, self.heard_at) = (0, found.endpoint);
+            if self.detour.is_some_and(|detour| detour.is_over(now)) {
+                self.detour = None;
+                self.answering.try_again();
+            }
+        } else if next.is_some() {
+            self.detour = next;
+            self.answering.try_again();
+        } else if silent {
+            self.detour = None;
             self.path.doubt();
             let endpoint = self.endpoint_after(found.endpoint);
             self.tries += 1;
             if self.tries.is_multiple_of(TRIES.max(self.endpoints.len())) {
                 self.answering = Answering::default();
-                return vec![Change::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
+                changes = vec![Change::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
+            } else {
+                changes.extend(self.try_at(endpoint, found.endpoint));
             }
-            changes.extend(self.try_at(endpoint, found.endpoint));
         } else if found.endpoint.is_none() {
             changes.extend(self.try_at(self.endpoint_after(None), None));
         }
-        changes
+        (changes, self.goes_by(ways, in_touch, now))
     }
+
+    /// Notes by which way the peer is reached now. One that answers, or is waited for, is asked for an echo where that is another way, so that it
+    /// answers by that way from then on; and as long as it says nothing though there are others.
+    fn goes_by(&mut self, ways: &[Way], in_touch: bool, now: Instant) -> Asks {
+        let Some(way) = self.detour.map(|detour| detour.way).or(ways.first().copied()) else { return Asks::No };
+        let moved = self.way.replace(way).is_some_and(|before| before != way);
+        if in_touch && moved {
+            self.path.doubt();
+            self.answering.ask(now);
+            return Asks::Yes;
+        }
+        if self.choice && self.answering.waits() { Asks::Yes } else { Asks::No }
+    }
+}
+
+/// Whether a peer is asked for an echo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    Yes,
+    No,
 }
 
 /// A prefix of one address.

@@ -161,6 +161,11 @@ const SETTINGS: &[Row] = &[
     setting("net/ipv4/ip_forward", "1", "the machine routes for its pods; what may pass is decided by routing rules"),
     setting("net/ipv4/conf/all/rp_filter", "1", "answers leave where the question came from"),
     setting("net/ipv4/conf/default/rp_filter", "1", "as above, for links to come"),
+    setting(
+        "net/ipv4/conf/default/ignore_routes_with_linkdown",
+        "1",
+        "what a link without carrier leads to, others may",
+    ),
     setting("net/ipv4/conf/all/accept_redirects", "0", "nobody on the link changes our routes"),
     setting("net/ipv4/conf/default/accept_redirects", "0", "as above, for links to come"),
     setting("net/ipv4/conf/all/send_redirects", "0", "we are no router for strangers"),
@@ -393,6 +398,13 @@ mod tests {
         ] {
             assert_eq!(value_of(key), Some(value), "{key}");
         }
+    }
+
+    /// Proves: M12
+    #[test]
+    fn no_route_is_taken_whose_link_has_no_carrier() {
+        // Only what links begin with counts for a link: the kernel asks `all` nothing here.
+        assert_eq!(value_of("net/ipv4/conf/default/ignore_routes_with_linkdown"), Some("1"));
     }
 
     /// Written out: a bound that follows the code it bounds is none.

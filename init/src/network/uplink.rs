@@ -3,6 +3,7 @@
 //!
 //! It knows nothing of the mesh: VPN and pod prefixes are only names of what an uplink must never reach or be given.
 
+mod carrier;
 mod dhcp;
 mod rules;
 
@@ -15,7 +16,9 @@ use model::{Ipv4Prefix, KeptPrefixes, NetworkConfig};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
+use tokio::sync::watch;
 
+use self::carrier::Carriers;
 use crate::facts::Address;
 use crate::runtime::lock;
 use crate::runtime::services::Services;
@@ -49,11 +52,17 @@ pub(crate) enum Error {
     /// Links or addresses could not be listed.
     #[error("list {0}")]
     List(&'static str, #[source] io::Error),
+    /// The kernel does not tell its links.
+    #[error("read the links")]
+    Links(#[source] rtnetlink::Error),
+    /// The kernel's news of links have an end.
+    #[error("hear of the links")]
+    Unheard,
     /// Resolvers could not be written.
     #[error("write {RESOLV_CONF}")]
     Resolvers(#[source] io::Error),
-    /// The DHCP clients are not taken into the tree.
-    #[error("start the DHCP clients")]
+    /// What serves the links is not taken into the tree.
+    #[error("start what serves the links")]
     Tree(#[from] supervise::NotTaken),
     /// A DHCP client cannot use its link.
     #[error("open a packet socket on link `{0}`")]
@@ -83,6 +92,8 @@ pub(crate) struct Network {
     pub(crate) kept: KeptPrefixes,
     /// Resolvers by link, so that one lease does not wipe another's.
     resolvers: Arc<Mutex<Resolvers>>,
+    /// Links that have a carrier.
+    carriers: watch::Sender<Carriers>,
     _carrying: Arc<Task<()>>,
 }
 
@@ -112,6 +123,7 @@ impl Uplink {
         for link in &links {
             network.up(link).await?;
         }
+        tree.take(vec![carrier::unit(&network, &links)]).await?;
         match config {
             NetworkConfig::Dhcp => tree.take(dhcp::clients(&network, links)).await?,
             NetworkConfig::Static { address, prefix_bits, gateway, dns } => {
@@ -153,7 +165,13 @@ impl Network {
     fn open(board: &Board, kept: KeptPrefixes) -> Result<Self, Error> {
         let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(Error::Socket)?;
         let carrying = tasks::spawn(connection);
-        Ok(Self { handle, board: board.clone(), kept, resolvers: Arc::default(), _carrying: Arc::new(carrying) })
+        let (board, carriers) = (board.clone(), watch::Sender::default());
+        Ok(Self { handle, board, kept, resolvers: Arc::default(), carriers, _carrying: Arc::new(carrying) })
+    }
+
+    /// Tells when a link has got or lost its carrier.
+    pub(crate) fn carriers(&self) -> watch::Receiver<Carriers> {
+        self.carriers.subscribe()
     }
 
     async fn up(&self, link: &Link) -> Result<(), Error> {
@@ -253,7 +271,7 @@ impl Network {
         };
         let carrying = Arc::new(tasks::spawn(std::future::ready(())));
         let (board, _reader) = Board::new(crate::facts::Facts::new(boot).0);
-        Self { handle, board, kept, resolvers: Arc::default(), _carrying: carrying }
+        Self { handle, board, kept, resolvers: Arc::default(), carriers: watch::Sender::default(), _carrying: carrying }
     }
 }
 

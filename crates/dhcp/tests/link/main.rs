@@ -322,6 +322,80 @@ fn a_refused_renewal_takes_the_address_away_and_begins_again() {
     assert_eq!((again.message_type, again.requested_ip), (MessageType::Discover, None));
 }
 
+impl Desk {
+    fn carrier(&mut self) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.client.handle(Event::Carrier, self.now, &mut out);
+        out
+    }
+}
+
+/// Proves: M12
+#[test]
+fn a_link_that_has_its_carrier_again_asks_at_once_whether_its_lease_holds() {
+    let (mut desk, mut server, lease) = Desk::bound();
+    desk.now += Duration::from_secs(10);
+    let out = desk.carrier();
+    assert_eq!(sent(&out).0, Destination::Broadcast { from: Ipv4Addr::UNSPECIFIED });
+    let asked = message(&out);
+    assert_eq!((asked.message_type, asked.requested_ip), (MessageType::Request, Some(lease.address)));
+    assert_eq!((asked.ciaddr, asked.server_id), (Ipv4Addr::UNSPECIFIED, None));
+    assert_eq!(desk.client.lease(), Some(&lease), "it is used meanwhile");
+    let since = desk.now;
+    assert_eq!(desk.answer(&mut server, &out), [configured(&lease, since)]);
+    desk.wait_for("renewal time");
+    assert_eq!(desk.elapsed(), Duration::from_secs(40));
+    // The other way of being told: it is another network.
+    let out = desk.carrier();
+    let refusal = nak(&out, STRANGER);
+    let out = desk.receive(&refusal);
+    assert_eq!(out[..2], [Effect::Report(Report::Refused), Effect::Deconfigure]);
+    let again = message(&out);
+    assert_eq!((again.message_type, again.requested_ip), (MessageType::Discover, None));
+}
+
+/// Proves: M12
+#[test]
+fn a_lease_that_nobody_confirms_is_kept_and_ends_when_it_ends() {
+    let (mut desk, _, lease) = Desk::bound();
+    desk.now += Duration::from_secs(1);
+    let mut asked = desk.carrier().len();
+    while desk.client.poll_timeout().expect("a deadline").1 == "confirm" {
+        desk.now = desk.client.poll_timeout().expect("a deadline").0;
+        let mut out = Vec::new();
+        desk.client.handle(Event::Tick, desk.now, &mut out);
+        asked += out.len();
+    }
+    assert_eq!(asked, 4);
+    assert!((10..25).contains(&desk.elapsed().as_secs()), "{:?}", desk.elapsed());
+    assert_eq!(desk.client.lease(), Some(&lease));
+    desk.wait_for("renewal time");
+    assert_eq!(desk.elapsed(), Duration::from_secs(30));
+    // At T2 and at the end the clock counts, however often the carrier comes.
+    desk.now = desk.begin + Duration::from_millis(51_900);
+    desk.carrier();
+    let out = desk.wait_for("rebinding time");
+    assert!(desk.elapsed() < Duration::from_secs(53), "{:?}", desk.elapsed());
+    assert_eq!(sent(&out).0, Destination::Broadcast { from: lease.address }, "rebinding");
+    desk.now = desk.begin + Duration::from_secs(60);
+    let out = desk.carrier();
+    assert_eq!(out[..2], [Effect::Report(Report::Expired), Effect::Deconfigure]);
+}
+
+/// Proves: M12
+#[test]
+fn a_link_without_an_address_asks_at_once_when_it_has_its_carrier_again() {
+    let (mut desk, _) = Desk::open();
+    assert_eq!(desk.carrier(), [], "it has just asked");
+    for _ in 0..6 {
+        desk.wait_for("discover");
+    }
+    desk.now += Duration::from_secs(2);
+    assert_eq!(message(&desk.carrier()).message_type, MessageType::Discover);
+    let (at, _) = desk.client.poll_timeout().expect("a deadline");
+    assert!(at <= desk.now + Duration::from_secs(2), "as at first");
+}
+
 /// A server of the same link that nobody asked.
 const STRANGER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 66);
 

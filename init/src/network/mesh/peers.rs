@@ -8,10 +8,12 @@ use std::sync::{Arc, Mutex};
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
 use cluster::state::PeerVersion;
-use mesh::kernel::{Change, Found, Route};
+use mesh::kernel::{Change, Found, Route, UplinkRoute, Way};
 use mesh::{Effect, Event};
 use model::{Ipv4Prefix, MachineId, POD_PREFIX, VpnPubKey};
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteType};
+use rtnetlink::packet_route::route::{
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
+};
 use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::sync::{Notify, watch};
 
@@ -112,6 +114,7 @@ fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
 /// [`Error`] names what the kernel refused.
 pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
     let echoes = Echoes::open(mesh.vpn_ip).map_err(Error::Echoes)?;
+    let mut carriers = mesh.network.carriers();
     let mut decides = mesh::Mesh::start(mesh.own, mesh.network.kept, clock::now());
     let mut effects = Vec::new();
     let mut event = loop {
@@ -136,6 +139,10 @@ pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
         }
         event = tokio::select! {
             changed = told.changed() => Event::Changed(changed),
+            changed = carriers.changed() => {
+                changed.expect("the network has the sender");
+                Event::LinksChanged
+            }
             echo = echoes.next() => Event::Echoed(echo.map_err(Error::Echoes)?),
             () = until(decides.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
@@ -158,11 +165,26 @@ async fn perform(mesh: &Mesh, echoes: &Echoes, effect: Effect) -> Result<Option<
             let failed = |error| Error::Route(to, error);
             routes.del(route(to, None, mesh.index)).execute().await.map_err(failed)?;
         }
+        Effect::Route(Route::Detour(to, way)) => {
+            let set = routes.add(detour(to, way)).replace().execute().await;
+            match set {
+                Ok(()) => tracing::info!(%to, ?way, "the usual way is silent: another one is taken"),
+                Err(error) => tracing::debug!(%to, ?way, %error, "the link is gone meanwhile: the next look tells"),
+            }
+        }
+        Effect::Route(Route::Return(to)) => {
+            let usual = routes.del(detour(to, None)).execute().await;
+            match usual {
+                Ok(()) => tracing::info!(%to, "the usual way is taken"),
+                Err(error) => tracing::debug!(%to, %error, "the link is gone meanwhile: the next look tells"),
+            }
+        }
         Effect::Echo(echo) => echoes.ask(echo),
         Effect::Look => {
             let peers = mesh.wireguard.peers().await?;
-            let routes = routes_to(&mesh.network.handle, mesh.index).await?;
-            return Ok(Some(Found { peers, routes }));
+            let mut found = Found { peers, ..Found::default() };
+            look_at_routes(&mesh.network.handle, mesh.index, &mut found).await?;
+            return Ok(Some(found));
         }
         Effect::Report(overlap) => tracing::warn!("{overlap}"),
     }
@@ -203,14 +225,58 @@ fn route(to: Ipv4Prefix, limit: Option<u16>, index: u32) -> RouteMessage {
     route
 }
 
-/// Routes to the interface that are the mesh's, with their limits.
-async fn routes_to(handle: &Handle, index: u32) -> Result<BTreeMap<Ipv4Prefix, Option<u16>>, Error> {
-    let mut all = handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
-    let mut found = BTreeMap::new();
-    while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
-        found.extend(ours(&route.map_err(Error::Routes)?, index));
+/// Marks detours: nobody else's routes have this number (`RTPROT_*`, `include/uapi/linux/rtnetlink.h`).
+const DETOUR: RouteProtocol = RouteProtocol::Other(118);
+
+/// A route to one address alone, by a way, or by whichever one it has.
+fn detour(to: Ipv4Addr, way: impl Into<Option<Way>>) -> RouteMessage {
+    let route = RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(to, 32).protocol(DETOUR);
+    let Some(Way { link, gateway }) = way.into() else { return route.build() };
+    let route = route.output_interface(link);
+    match gateway {
+        Some(gateway) => route.gateway(gateway).build(),
+        None => route.build(),
     }
-    Ok(found)
+}
+
+/// Reads all routes that are the mesh's or tell by which way peers are reached.
+async fn look_at_routes(handle: &Handle, index: u32, found: &mut Found) -> Result<(), Error> {
+    let mut all = handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
+    while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
+        let route = route.map_err(Error::Routes)?;
+        found.routes.extend(ours(&route, index));
+        match by_an_uplink(&route, index) {
+            Some(UplinkRoute { to, way, .. }) if route.header.protocol == DETOUR => {
+                found.detours.insert(to.address(), way);
+            }
+            // The kernel passes over those that cannot be used.
+            Some(used) if !route.header.flags.intersects(RouteFlags::Dead | RouteFlags::Linkdown) => {
+                found.uplinks.push(used);
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(())
+}
+
+/// A route that does not lead to the interface. Those to the machine's own pods are among them; no peer is reached by one.
+fn by_an_uplink(route: &RouteMessage, index: u32) -> Option<UplinkRoute> {
+    let (mut to, mut metric, mut link, mut gateway) = (Ipv4Addr::UNSPECIFIED, 0, None, None);
+    for attribute in &route.attributes {
+        if let RouteAttribute::Destination(RouteAddress::Inet(address)) = attribute {
+            to = *address;
+        } else if let RouteAttribute::Priority(priority) = attribute {
+            metric = *priority;
+        } else if let RouteAttribute::Oif(oif) = attribute {
+            link = Some(*oif);
+        } else if let RouteAttribute::Gateway(RouteAddress::Inet(address)) = attribute {
+            gateway = Some(*address);
+        }
+    }
+    let link = link.filter(|link| *link != index)?;
+    let to = Ipv4Prefix::new(to, route.header.destination_prefix_length).ok()?;
+    let set = route.header.table == RouteHeader::RT_TABLE_MAIN && route.header.kind == RouteType::Unicast;
+    set.then_some(UplinkRoute { to, metric, way: Way { link, gateway } })
 }
 
 /// What a route leads to and its limit, if it leads to the interface and is the mesh's: to pods, or to one peer.
@@ -302,6 +368,28 @@ mod tests {
         assert_eq!(ours(&own, 5), None, "the machine's own address");
         let everything = RouteMessageBuilder::<Ipv4Addr>::new().output_interface(5).build();
         assert_eq!(ours(&everything, 5), None);
+    }
+
+    /// Proves: M12
+    #[test]
+    fn a_route_tells_by_which_way_it_leads_and_a_detour_is_told_from_all_others() {
+        let way = Way { link: 3, gateway: Some(Ipv4Addr::new(198, 51, 100, 1)) };
+        let to = Ipv4Addr::new(192, 0, 2, 9);
+        let set = detour(to, way);
+        assert_eq!(set.header.protocol, RouteProtocol::Other(118));
+        let alone = Ipv4Prefix::new(to, 32).expect("an address");
+        assert_eq!(by_an_uplink(&set, 5), Some(UplinkRoute { to: alone, metric: 0, way }));
+        assert_eq!(by_an_uplink(&set, 3), None, "the interface is no uplink");
+        assert_eq!(by_an_uplink(&detour(to, None), 5), None, "only to be taken away");
+        let usual = RouteMessageBuilder::<Ipv4Addr>::new().gateway([192, 0, 2, 1].into()).output_interface(2);
+        let usual = usual.priority(102).build();
+        let everything = Ipv4Prefix::new(Ipv4Addr::UNSPECIFIED, 0).expect("a prefix");
+        let way = Way { link: 2, gateway: Some([192, 0, 2, 1].into()) };
+        assert_eq!(by_an_uplink(&usual, 5), Some(UplinkRoute { to: everything, metric: 102, way }));
+        assert_ne!(usual.header.protocol, DETOUR);
+        let mut own = usual;
+        own.header.kind = RouteType::Local;
+        assert_eq!(by_an_uplink(&own, 5), None);
     }
 
     /// Proves: M9

@@ -74,6 +74,9 @@ async fn serve(leased: Arc<LeasedLink>) -> Result<(), Error> {
         Some(held) => Client::resume(station, held, clock::now(), &mut effects),
         None => Client::start(station, clock::now(), &mut effects),
     };
+    // Those that come from now on: what it had before is none.
+    let mut carriers = network.carriers();
+    let mut carrier = carriers.borrow_and_update().contains(&link.index);
     // Sends renewals from the lease's address; the packet socket hears their answers.
     let mut renewals = None;
     let mut complained = None;
@@ -100,6 +103,13 @@ async fn serve(leased: Arc<LeasedLink>) -> Result<(), Error> {
                     if datagram.destination.port() == CLIENT {
                         client.handle(Event::Received(datagram.payload), clock::now(), &mut effects);
                     }
+                }
+            }
+            changed = carriers.changed() => {
+                changed.expect("the network has the sender");
+                let before = std::mem::replace(&mut carrier, carriers.borrow_and_update().contains(&link.index));
+                if carrier && !before {
+                    client.handle(Event::Carrier, clock::now(), &mut effects);
                 }
             }
             () = crate::runtime::services::until(deadline) => client.handle(Event::Tick, clock::now(), &mut effects),

@@ -1,18 +1,24 @@
-//! The mesh against a kernel in memory, and machines that answer at some of their endpoints.
+//! The mesh against a kernel in memory, and machines that answer at some of their endpoints, by links that carry or do not.
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use mesh::kernel::{Change, Counters, Found, FoundPeer, Route};
+use mesh::kernel::{Change, Counters, Found, FoundPeer, Route, UplinkRoute, Way};
 use mesh::peer::Peer;
 use mesh::{Echo, Effect, Event, Mesh};
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VPN_PREFIX, VpnPubKey, pod_prefix};
 use proptest::prelude::*;
 
+mod uplinks;
+
 const OWN: VpnPubKey = VpnPubKey([0xff; 32]);
+/// Links of the machine.
+const ONE: u32 = 2;
+const TWO: u32 = 3;
+const THREE: u32 = 4;
 
 /// A kernel, the clock, and where machines answer.
 struct World {
@@ -23,6 +29,14 @@ struct World {
     answers: BTreeSet<(VpnPubKey, SocketAddrV4)>,
     /// Keys that somebody sends to all the time.
     wanted: BTreeSet<VpnPubKey>,
+    /// Keys whose machines send all the time, and are answered by nothing but themselves.
+    tell: BTreeSet<VpnPubKey>,
+    /// What the kernel routes by each link while that has a carrier.
+    links: BTreeMap<u32, Vec<UplinkRoute>>,
+    /// Links that have one.
+    carriers: BTreeSet<u32>,
+    /// Links from which nothing comes back, and nobody says so.
+    dead: BTreeSet<u32>,
     /// How large packets may be to those where it is less than any.
     narrow: BTreeMap<VpnPubKey, u16>,
     echoes: Vec<Echo>,
@@ -33,19 +47,65 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_links(&[ONE])
+    }
+
+    /// Each with a default route, the first with the lowest metric.
+    fn with_links(links: &[u32]) -> Self {
         let now = testkit::origin();
-        Self {
+        let everything = Ipv4Prefix::new(Ipv4Addr::UNSPECIFIED, 0).expect("a prefix");
+        let route = |link: u32| UplinkRoute { to: everything, metric: 100 + link, way: way(link) };
+        let mut world = Self {
             mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), now),
             kernel: Found::default(),
             now,
+            links: links.iter().map(|link| (*link, vec![route(*link)])).collect(),
+            carriers: BTreeSet::new(),
+            dead: BTreeSet::new(),
             answers: BTreeSet::new(),
             wanted: BTreeSet::new(),
+            tell: BTreeSet::new(),
             narrow: BTreeMap::new(),
             echoes: Vec::new(),
             messages: Vec::new(),
             routes: Vec::new(),
             reports: 0,
+        };
+        links.iter().for_each(|link| world.carrier(*link, true));
+        world
+    }
+
+    /// A link gets or loses its carrier: the kernel forgets nothing, but passes over what cannot be used.
+    fn carrier(&mut self, link: u32, up: bool) {
+        if up {
+            self.carriers.insert(link)
+        } else {
+            self.carriers.remove(&link)
+        };
+        let used = self.links.iter().filter(|(link, _)| self.carriers.contains(link));
+        self.kernel.uplinks = used.flat_map(|(_, routes)| routes.clone()).collect();
+        self.handle(Event::LinksChanged);
+    }
+
+    /// By which link packets to an address leave.
+    fn leaves_by(&self, address: Ipv4Addr) -> Option<u32> {
+        let detour = self.kernel.detours.get(&address).map(|way| way.link);
+        let mut best: Option<&UplinkRoute> = None;
+        for route in self.kernel.uplinks.iter().filter(|route| route.to.contains(address)) {
+            let is_better = |best: &UplinkRoute| {
+                route.to.bits() > best.to.bits() || route.to.bits() == best.to.bits() && route.metric < best.metric
+            };
+            if best.is_none_or(is_better) {
+                best = Some(route);
+            }
         }
+        detour.filter(|link| self.carriers.contains(link)).or(best.map(|route| route.way.link))
+    }
+
+    /// Whether what goes to this key at this endpoint is answered.
+    fn is_answered(&self, key: VpnPubKey, endpoint: SocketAddrV4) -> bool {
+        let carries = self.leaves_by(*endpoint.ip()).is_some_and(|link| !self.dead.contains(&link));
+        carries && self.answers.contains(&(key, endpoint))
     }
 
     fn handle(&mut self, event: Event) {
@@ -60,6 +120,10 @@ impl World {
                             assert_ne!(self.kernel.routes.insert(to, limit), Some(limit), "it was so");
                         }
                         Route::Remove(to) => assert!(self.kernel.routes.remove(&to).is_some(), "it was not there"),
+                        Route::Detour(to, way) => {
+                            assert_ne!(self.kernel.detours.insert(to, way), Some(way), "it was so");
+                        }
+                        Route::Return(to) => assert!(self.kernel.detours.remove(&to).is_some(), "it was not there"),
                     }
                     self.routes.push(route);
                 }
@@ -77,11 +141,13 @@ impl World {
     fn ask(&mut self, echo: Echo) {
         self.echoes.push(echo);
         let to = Ipv4Prefix::new(echo.vpn_ip, 32).expect("an address");
-        let owner = self.kernel.peers.iter_mut().find(|(_, peer)| peer.allowed.contains(&to));
-        let Some((key, peer)) = owner else { return };
+        let owner = self.kernel.peers.iter().find(|(_, peer)| peer.allowed.contains(&to));
+        let Some((key, endpoint)) = owner.map(|(key, peer)| (*key, peer.endpoint)) else { return };
+        let passes = self.narrow.get(&key).is_none_or(|widest| echo.size <= *widest);
+        let answered = passes && endpoint.is_some_and(|endpoint| self.is_answered(key, endpoint));
+        let peer = self.kernel.peers.get_mut(&key).expect("it was found");
         peer.counters.sent += u64::from(echo.size);
-        let passes = self.narrow.get(key).is_none_or(|widest| echo.size <= *widest);
-        if passes && peer.endpoint.is_some_and(|endpoint| self.answers.contains(&(*key, endpoint))) {
+        if answered {
             peer.counters.received += u64::from(echo.size);
             self.handle(Event::Echoed(echo));
         }
@@ -119,10 +185,17 @@ impl World {
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             self.now += Duration::from_secs(1);
-            for (key, peer) in &mut self.kernel.peers {
-                if let Some(endpoint) = peer.endpoint.filter(|_| self.wanted.contains(key)) {
-                    peer.counters.sent += 148;
-                    peer.counters.received += if self.answers.contains(&(*key, endpoint)) { 92 } else { 0 };
+            for key in self.wanted.clone() {
+                let Some(endpoint) = self.kernel.peers.get(&key).and_then(|peer| peer.endpoint) else { continue };
+                let answer = if self.is_answered(key, endpoint) { 92 } else { 0 };
+                let counters = &mut self.kernel.peers.get_mut(&key).expect("it was found").counters;
+                counters.sent += 148;
+                counters.received += answer;
+            }
+            for key in self.tell.clone() {
+                let endpoint = self.kernel.peers.get(&key).and_then(|peer| peer.endpoint);
+                if endpoint.is_some_and(|endpoint| self.is_answered(key, endpoint)) {
+                    self.kernel.peers.get_mut(&key).expect("it was found").counters.received += 1400;
                 }
             }
             if self.mesh.poll_timeout().is_some_and(|(due, _)| due <= self.now) {
@@ -152,6 +225,10 @@ impl World {
     fn said(&mut self) -> Vec<Vec<Change>> {
         std::mem::take(&mut self.messages)
     }
+}
+
+fn way(link: u32) -> Way {
+    Way { link, gateway: Some(Ipv4Addr::new(198, 18, 0, u8::try_from(link).expect("few links"))) }
 }
 
 fn at(endpoint: &str) -> SocketAddrV4 {
@@ -209,7 +286,7 @@ fn foreign_peers_and_routes_go_and_missing_ones_come_back() {
     assert_eq!(world.kernel.peers[&VpnPubKey([1; 32])].allowed, peer(1, 1, Some(1), &[]).allowed());
 }
 
-/// Proves: M5
+/// Proves: M4 M5
 #[test]
 fn a_new_key_takes_over_in_one_message_and_pods_move_without_a_gap_in_their_route() {
     let mut world = World::new();
