@@ -90,20 +90,31 @@ impl Failure {
         error.downcast_ref::<WriteError>().is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// Prints the three things, the chain of causes in the first.
-    pub(crate) fn print(&self, to: &mut dyn Write) -> io::Result<()> {
+    /// What was wrong, with the chain of causes.
+    pub(crate) fn reason(&self) -> String {
         let mut text = self.error.to_string();
         let mut cause = self.error.source();
         while let Some(error) = cause {
             text = format!("{text}: {error}");
             cause = error.source();
         }
+        text
+    }
+
+    /// What to do next, if anything helps.
+    pub(crate) fn next(&self) -> Option<String> {
+        self.next.clone().or_else(|| self.error.next())
+    }
+
+    /// Prints the three things.
+    pub(crate) fn print(&self, to: &mut dyn Write) -> io::Result<()> {
+        let text = self.reason();
         // A machine's words may be among them: none of them steers the terminal, and each line stays a line.
         for (number, line) in text.lines().enumerate() {
             writeln!(to, "{}{}", if number == 0 { "error: " } else { "  " }, printable(line))?;
         }
         writeln!(to, "  {}", self.left.as_deref().unwrap_or_else(|| self.error.unchanged()))?;
-        match self.next.clone().or_else(|| self.error.next()) {
+        match self.next() {
             Some(next) => writeln!(to, "  next: {}", printable(&next)),
             None => Ok(()),
         }

@@ -272,7 +272,7 @@ async fn first_is_up(
         progress.done("the node is Ready");
         Ok(context.open().await?.0.status().await?)
     };
-    unless_lost(std::slice::from_ref(&directory), up).await
+    unless_lost(&directory, up).await
 }
 
 /// Machines that came up.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use api::{ListedMachine, MachineStatus};
 use cluster::record::Standing;
 use model::{MachineState, NodeName, TicketId};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::each;
@@ -160,7 +161,7 @@ pub(crate) async fn revoke(ticket: TicketId, context: &Context, progress: &mut P
     }
 }
 
-/// Waits for all of these machines: for the cluster's word, then for their own.
+/// Waits for all of these machines, each to its own end: for the cluster's word, then for its own.
 async fn wait_for(
     machines: &[usize],
     context: &Context,
@@ -169,35 +170,94 @@ async fn wait_for(
 ) -> Result<Vec<(usize, MachineStatus)>, Failure> {
     let record = context.cluster()?;
     let mut awaited: Vec<_> = machines.iter().map(|at| Awaited::of(*at, &record, context, progress)).collect();
-    let directories: Vec<_> = awaited.iter().map(|machine| machine.directory.clone()).collect();
-    let waited = async {
-        unless_lost(&directories, until_members(&mut awaited, context, deadline)).await?;
-        unless_lost(&directories, each::all(awaited.iter_mut().map(|machine| machine.runs(deadline)))).await
-    };
-    let stays = format!("what was made for cluster `{}` stays for a look", record.name);
-    waited.await.map_err(|failure| failure.leaving(stays))
+    let names: Vec<_> = awaited.iter().map(|machine| machine.name.clone()).collect();
+    let (tells, heard) = watch::channel(Heard::Listed(Vec::new()));
+    let ends = each::all(awaited.iter_mut().map(|machine| machine.comes_up(heard.clone(), deadline)));
+    tokio::select! {
+        ended = ends => all_of_them(&record.name, names.into_iter().zip(ended).collect()),
+        failed = tell(&tells, context) => Err(failed.leaving(stays(&record.name))),
+    }
 }
 
-/// Until the cluster's records name each of them as Member.
-async fn until_members(awaited: &mut [Awaited], context: &Context, deadline: &Deadline) -> Result<(), Failure> {
-    let mut coordinator = None;
-    let looked = deadline.until(async || {
-        match listed(&mut coordinator, context).await {
-            Ok(listed) => {
-                each::all(awaited.iter_mut().map(|machine| machine.stands(&listed))).await?;
+/// What there is of machines that did not come up.
+fn stays(cluster: &ClusterName) -> String {
+    format!("what was made for cluster `{cluster}` stays for a look")
+}
+
+/// What all of them came to, if none of them failed.
+fn all_of_them<T>(cluster: &ClusterName, ended: Vec<(NodeName, Result<T, Failure>)>) -> Result<Vec<T>, Failure> {
+    let (mut up, mut members, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, ended) in ended {
+        match ended {
+            Ok(machine) => {
+                up.push(machine);
+                members.push(name.to_string());
             }
+            Err(failure) => failed.push((name, failure)),
+        }
+    }
+    match (failed.len(), members.len()) {
+        (0, _) => Ok(up),
+        (1, 0) => Err(failed.remove(0).1.leaving(stays(cluster))),
+        (_, 0) => Err(Failure::from(NotAll { machines: failed.len(), failed }).leaving(stays(cluster))),
+        (_, joined) => {
+            let left = format!("{} joined and run; {}", members.join(", "), stays(cluster));
+            Err(Failure::from(NotAll { machines: joined + failed.len(), failed }).leaving(left))
+        }
+    }
+}
+
+/// Of several machines some did not join.
+#[derive(Debug, thiserror::Error)]
+#[error("{} of {machines} machines did not join{}", failed.len(), reasons(failed))]
+struct NotAll {
+    machines: usize,
+    /// One or more.
+    failed: Vec<(NodeName, Failure)>,
+}
+
+/// Each with its reason, on lines of their own.
+fn reasons(failed: &[(NodeName, Failure)]) -> String {
+    failed.iter().map(|(name, failure)| format!("\n{name}: {}", failure.reason())).collect()
+}
+
+impl Advice for NotAll {
+    fn code(&self) -> Code {
+        self.failed.first().map_or(Code::Failed, |(_, failure)| failure.code())
+    }
+
+    fn unchanged(&self) -> &'static str {
+        "what was made of them stays for a look"
+    }
+
+    fn next(&self) -> Option<String> {
+        self.failed.first().and_then(|(_, failure)| failure.next())
+    }
+}
+
+/// What a coordinator said last.
+#[derive(Debug)]
+enum Heard {
+    /// The cluster's machines.
+    Listed(Vec<ListedMachine>),
+    /// None answers, for this reason.
+    Nothing(String),
+}
+
+/// Asks for the cluster's machines, again and again, for all that wait; ends with what does not pass.
+async fn tell(tells: &watch::Sender<Heard>, context: &Context) -> Failure {
+    let mut coordinator = None;
+    loop {
+        match listed(&mut coordinator, context).await {
+            Ok(listed) => tells.send_replace(Heard::Listed(listed)),
             Err(error) if error.may_pass() => {
                 coordinator = None;
-                awaited.iter_mut().for_each(|machine| machine.show(format!("wait for a coordinator: {error}")));
+                tells.send_replace(Heard::Nothing(error.to_string()))
             }
-            Err(error) => return Err(error.into()),
-        }
-        Ok::<_, Failure>(awaited.iter().all(|machine| machine.is_member).then_some(()))
-    });
-    looked.await?;
-    let Some(missing) = awaited.iter().find(|machine| !machine.is_member) else { return Ok(()) };
-    let (last, console) = (missing.last.clone(), console(&missing.directory));
-    Err(WaitError::NoMember { after: deadline.length(), last, console }.into())
+            Err(error) => return error.into(),
+        };
+        sleep(ASK_AGAIN).await;
+    }
 }
 
 /// The machines of the cluster, over the session that there is.
@@ -220,7 +280,6 @@ struct Awaited {
     context: Context,
     directory: PathBuf,
     progress: Progress,
-    is_member: bool,
     /// What was shown last.
     last: String,
 }
@@ -234,7 +293,6 @@ impl Awaited {
             directory: context.store.machine_directory(&record.name, &name),
             progress: progress.of(Some(name.as_str())),
             name,
-            is_member: false,
             last: String::new(),
         }
     }
@@ -244,23 +302,61 @@ impl Awaited {
         self.last = what;
     }
 
-    /// What the cluster says of it; what the machine says where the cluster does not know it yet.
-    async fn stands(&mut self, listed: &[ListedMachine]) -> Result<(), Failure> {
-        match listed.iter().find(|machine| machine.name == self.name.as_str()).map(|machine| machine.standing) {
-            Some(Standing::Member) if self.is_member => {}
-            Some(Standing::Member) => {
-                self.is_member = true;
-                self.progress.done("Member of the cluster");
+    /// Until it is a member and runs. Where it cannot, that is shown while others are still waited for.
+    async fn comes_up(
+        &mut self,
+        mut heard: watch::Receiver<Heard>,
+        deadline: &Deadline,
+    ) -> Result<(usize, MachineStatus), Failure> {
+        let directory = self.directory.clone();
+        let up = async {
+            self.joins(&mut heard, deadline).await?;
+            until_running(&self.context, &self.directory, deadline, &mut self.progress).await
+        };
+        match unless_lost(&directory, up).await {
+            Ok(status) => Ok((self.at, status)),
+            Err(failure) => {
+                self.progress.done(&failure.reason());
+                Err(failure)
             }
-            Some(standing) => self.show(format!("{}: joins", standing.word())),
-            None => match self.state().await {
-                Some(state @ (MachineState::NeedsOwner | MachineState::Failed)) => {
-                    let (reason, console) = ("its console says why".to_owned(), console(&self.directory));
-                    return Err(WaitError::Stopped { state, reason, console }.into());
+        }
+    }
+
+    /// Until the cluster's records name it as Member.
+    async fn joins(&mut self, heard: &mut watch::Receiver<Heard>, deadline: &Deadline) -> Result<(), Failure> {
+        while let Some(left) = deadline.left() {
+            if timeout(left, heard.changed()).await.is_err() {
+                break;
+            }
+            let standing = match &*heard.borrow_and_update() {
+                Heard::Listed(listed) => {
+                    Ok(listed.iter().find(|it| it.name == self.name.as_str()).map(|it| it.standing))
                 }
-                Some(state) => self.show(format!("{state}: asks the cluster to let it in")),
-                None => self.show("boots".to_owned()),
-            },
+                Heard::Nothing(why) => Err(format!("wait for a coordinator: {why}")),
+            };
+            match standing {
+                Ok(Some(Standing::Member)) => {
+                    self.progress.done("Member of the cluster");
+                    return Ok(());
+                }
+                Ok(Some(standing)) => self.show(format!("{}: joins", standing.word())),
+                Ok(None) => self.asks().await?,
+                Err(nobody) => self.show(nobody),
+            }
+        }
+        let (last, console) = (self.last.clone(), console(&self.directory));
+        Err(WaitError::NoMember { after: deadline.length(), last, console }.into())
+    }
+
+    /// What the machine says while its cluster does not know it.
+    async fn asks(&mut self) -> Result<(), Failure> {
+        match self.state().await {
+            Some(state @ (MachineState::NeedsOwner | MachineState::Failed)) => {
+                let (reason, console) = ("its console says why".to_owned(), console(&self.directory));
+                return Err(WaitError::Stopped { state, reason, console }.into());
+            }
+            Some(state) => self.show(format!("{state}: asks the cluster to let it in")),
+            None => self.show("boots".to_owned()),
         }
         Ok(())
     }
@@ -270,9 +366,38 @@ impl Awaited {
         let address = self.context.address(&self.context.meant().ok()?).ok()?;
         Some(timeout(STATE, public_state(&address, None)).await.ok()?.ok()?.state)
     }
+}
 
-    async fn runs(&mut self, deadline: &Deadline) -> Result<(usize, MachineStatus), Failure> {
-        let running = until_running(&self.context, &self.directory, deadline, &mut self.progress);
-        Ok((self.at, running.await?))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Proves: N2 Q6
+    #[test]
+    fn one_machine_that_fails_takes_no_other_along_and_each_has_its_result() {
+        let cluster = "lab".parse::<ClusterName>().unwrap();
+        let name = |text: &str| NodeName::chosen(text).unwrap();
+        let off = |machine: &str| {
+            let console = PathBuf::from(machine).join("serial.log");
+            Failure::from(WaitError::Off { qemu: String::new(), console })
+        };
+        let printed = |ended: Vec<(NodeName, Result<u8, Failure>)>| {
+            let mut text = Vec::new();
+            all_of_them(&cluster, ended).unwrap_err().print(&mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let all = all_of_them(&cluster, vec![(name("m2"), Ok(2)), (name("m3"), Ok(3))]).unwrap();
+        assert_eq!(all, [2, 3]);
+        let some = printed(vec![(name("m2"), Ok(2)), (name("m3"), Err(off("m3"))), (name("m4"), Ok(4))]);
+        let expected = "error: 1 of 3 machines did not join\n  \
+            m3: the machine is off: it powered itself off, or its QEMU ended\n  \
+            m2, m4 joined and run; what was made for cluster `lab` stays for a look\n  \
+            next: read m3/serial.log; cairnctl cluster destroy takes it all away\n";
+        assert_eq!(some, expected);
+        let none = printed(vec![(name("m2"), Err(off("m2"))), (name("m3"), Err(off("m3")))]);
+        assert!(none.starts_with("error: 2 of 2 machines did not join\n  m2: "), "{none}");
+        assert!(!none.contains("joined and run"), "{none}");
+        let only = printed(vec![(name("m2"), Err(off("m2")))]);
+        assert!(only.starts_with("error: the machine is off"), "{only}");
     }
 }

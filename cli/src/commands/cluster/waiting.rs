@@ -1,6 +1,5 @@
 //! Waiting for machines that were started: until they run, or are lost. What was made stays for a look.
 
-use std::convert::Infallible;
 use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +9,6 @@ use model::MachineState;
 use qemu::last_words;
 use tokio::time::sleep;
 
-use super::each;
 use crate::clock::{ASK_AGAIN, Deadline};
 use crate::commands::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure};
@@ -82,16 +80,15 @@ impl Advice for WaitError {
     }
 }
 
-/// Waits for what concerns the machines with their files in these directories; ends when one of them cannot come up any
-/// more: its kernel panicked, or it is off.
+/// Waits for what concerns the machine with its files in this directory; ends when that cannot come up any more: its kernel
+/// panicked, or it is off.
 pub(super) async fn unless_lost<T>(
-    directories: &[PathBuf],
+    directory: &Path,
     wait: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
-    let lost = each::all(directories.iter().map(async |directory| Err::<Infallible, _>(until_lost(directory).await)));
     tokio::select! {
         done = wait => done,
-        Err(lost) = lost => Err(lost),
+        lost = until_lost(directory) => Err(lost),
     }
 }
 
@@ -202,7 +199,7 @@ mod tests {
         let lost = async |console: &str, qemu: &str| {
             fs::write(directory.path().join("serial.log"), console).unwrap();
             fs::write(directory.path().join("qemu.log"), qemu).unwrap();
-            printed(&unless_lost(&[directory.path().to_owned()], pending::<Result<(), _>>()).await.unwrap_err())
+            printed(&unless_lost(directory.path(), pending::<Result<(), _>>()).await.unwrap_err())
         };
         let panic = "[ 0.1] no init\n[ 0.2] Kernel panic - not syncing: No working init found.\n";
         let panicked = lost(panic, "").await;
