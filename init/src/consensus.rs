@@ -153,7 +153,10 @@ pub(crate) enum NotGranted {
 
 /// The records were not read in this boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cluster's records are not read yet; nothing was done; try again when etcd is ready")]
+#[error(
+    "the cluster's records are not read here: etcd is not ready yet, or keeps a copy without a vote until one more coordinator \
+     comes; nothing was done; ask another coordinator, or try again"
+)]
 pub(crate) struct Unread;
 
 /// Notes that etcd, which the machine is about to run as a further member, knows its users.

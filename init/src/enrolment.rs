@@ -28,7 +28,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use enrol::asking::{self, Answer, Asking, Given};
-use enrol::found::{Creation, Decision, Found, Inputs, Opening, Report, Seal, decide};
+use enrol::found::{Creation, Decision, Found, Inputs, Minimum, Opening, Report, Seal, decide};
 use enrol::join::{Asker, Draft, Joining, Material};
 use enrol::making::Fresh;
 use enrol::member::Membership;
@@ -369,7 +369,13 @@ impl Enrolment {
         let (raised, opening, tpm) = raised.await;
         self.tpm = tpm;
         match raised {
-            Ok(Some(minimum)) => tracing::info!(minimum, "older directories are refused from the next boot on"),
+            Ok(Some(Minimum { directory, header })) => {
+                tracing::info!(
+                    directory,
+                    header,
+                    "older directories and data headers are refused from the next boot on"
+                );
+            }
             Ok(None) => {}
             Err(reason) => self.board.error(&format!("the seal's minimum is not raised: {reason}")),
         }

@@ -54,6 +54,7 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
     let asker = Asker {
         identity: member.identity.clone(),
         vpn_ip: member.assignment.vpn_ip(),
+        key_generation: member.recorded.key_generation,
         facts: board.facts().clone(),
         told: Told::default(),
         root: Path::new(enrolment::ROOT),

@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Role(change::Role),
     /// Take a machine out of the cluster
     Remove(change::Remove),
+    /// Have a machine's disk locked with another cluster key, from its next start on
+    RotateKey(change::RotateKey),
     /// All that is known about the machine
     Status,
     /// Log entries of services, oldest first
@@ -48,6 +50,7 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
         Command::Activate(arguments) => activate::run(arguments, context, out).await,
         Command::Role(role) => change::role(role, context, out).await,
         Command::Remove(arguments) => change::remove(arguments, context, out).await,
+        Command::RotateKey(arguments) => change::rotate_key(arguments, context, out).await,
         Command::Status => status::run(context, out).await,
         Command::Logs(arguments) => logs::run(arguments, context, out).await,
         Command::Services(arguments) => services::run(arguments, context, out).await,

@@ -136,6 +136,7 @@ mod tests {
                 addresses: vec![self.node.address.to_string()],
                 last_seen: None,
                 etcd: None,
+                generations: cluster::record::Generations::One(1),
             };
             *self.coordinator.listed.lock().unwrap() = vec![row];
         }

@@ -157,7 +157,7 @@ async fn open(session: &mut Session, pins: &Pins, owner: &Owner, dry_run: bool) 
     let asked = Asked { holder: Holder { cluster: pins.cluster, machine: pins.machine }, disk, generation };
     let half = owner.cluster_half(&record, &asked).map_err(RecoverError::Open)?;
     if !dry_run {
-        let ClusterHalf { key, disk, generation } = half;
+        let ClusterHalf { key, disk, generation, next: _none_in_a_record } = half;
         session.give_cluster_key(KeyGiven { disk, generation, key }).await?;
     }
     Ok(())

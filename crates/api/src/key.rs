@@ -27,6 +27,8 @@ pub struct KeyReleased {
     pub time: UnixSeconds,
     /// The cluster's half of what opens the disk.
     pub key: ClusterKey,
+    /// The next one, which the disk is to be locked with; none where the key is not rotated.
+    pub next: Option<ClusterKey>,
     /// Where the coordinators are by now, signed: whoever takes it verifies it.
     pub directory: Vec<u8>,
 }
@@ -126,8 +128,9 @@ impl TryFrom<wire::ReleaseKeyRequest> for KeyAsked {
 
 impl From<KeyReleased> for wire::ReleaseKeyResponse {
     fn from(released: KeyReleased) -> Self {
-        let KeyReleased { time, key, directory } = released;
-        Self { time_unix_s: time.0, cluster_key: key.expose().to_vec(), directory }
+        let KeyReleased { time, key, next, directory } = released;
+        let next_cluster_key = next.map_or_else(Vec::new, |next| next.expose().to_vec());
+        Self { time_unix_s: time.0, cluster_key: key.expose().to_vec(), directory, next_cluster_key }
     }
 }
 
@@ -136,8 +139,12 @@ impl TryFrom<wire::ReleaseKeyResponse> for KeyReleased {
 
     fn try_from(mut response: wire::ReleaseKeyResponse) -> Result<Self, Malformed> {
         let key = Secret::take(&mut fixed("cluster_key", &response.cluster_key)?);
+        let next = match response.next_cluster_key.as_slice() {
+            [] => None,
+            next => Some(ClusterKey(Secret::take(&mut fixed("next_cluster_key", next)?))),
+        };
         let directory = std::mem::take(&mut response.directory);
-        Ok(Self { time: UnixSeconds(response.time_unix_s), key: ClusterKey(key), directory })
+        Ok(Self { time: UnixSeconds(response.time_unix_s), key: ClusterKey(key), next, directory })
     }
 }
 
@@ -150,6 +157,7 @@ impl fmt::Debug for wire::ReleaseKeyResponse {
 impl Drop for wire::ReleaseKeyResponse {
     fn drop(&mut self) {
         self.cluster_key.zeroize();
+        self.next_cluster_key.zeroize();
     }
 }
 
@@ -161,10 +169,14 @@ mod tests {
     fn what_is_asked_for_and_given_crosses_the_wire() {
         let asked = KeyAsked { disk: DiskUuid(Uuid([1; 16])), generation: 2, level: Level::Encrypted };
         assert_eq!(wire::ReleaseKeyRequest::from(asked).try_into(), Ok(asked));
-        let key = ClusterKey(Secret::take(&mut [4; 32]));
-        let released = KeyReleased { time: UnixSeconds(3), key, directory: vec![5] };
-        let read = KeyReleased::try_from(wire::ReleaseKeyResponse::from(released)).expect("reads");
-        assert_eq!((read.time, read.key.expose(), read.directory), (UnixSeconds(3), &[4; 32], vec![5]));
+        for next in [None, Some([6; 32])] {
+            let key = |mut bytes: [u8; 32]| ClusterKey(Secret::take(&mut bytes));
+            let released =
+                KeyReleased { time: UnixSeconds(3), key: key([4; 32]), next: next.map(key), directory: vec![5] };
+            let read = KeyReleased::try_from(wire::ReleaseKeyResponse::from(released)).expect("reads");
+            assert_eq!((read.time, read.key.expose(), read.directory), (UnixSeconds(3), &[4; 32], vec![5]));
+            assert_eq!(read.next.map(|next| *next.expose()), next);
+        }
     }
 
     #[test]
@@ -200,8 +212,11 @@ mod tests {
         ] {
             assert_eq!(KeyAsked::try_from(request).map_err(|malformed| malformed.to_string()), Err(text.to_owned()));
         }
-        let short = wire::ReleaseKeyResponse { time_unix_s: 1, cluster_key: vec![4; 31], directory: vec![] };
-        let refused = KeyReleased::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
-        assert_eq!(refused, Err("field `cluster_key` has 31 bytes instead of 32".to_owned()));
+        for (key, next, field) in [(31, 0, "cluster_key"), (32, 31, "next_cluster_key")] {
+            let (cluster_key, next_cluster_key) = (vec![4; key], vec![4; next]);
+            let short = wire::ReleaseKeyResponse { time_unix_s: 1, cluster_key, directory: vec![], next_cluster_key };
+            let refused = KeyReleased::try_from(short).map(|_| ()).map_err(|malformed| malformed.to_string());
+            assert_eq!(refused, Err(format!("field `{field}` has 31 bytes instead of 32")));
+        }
     }
 }

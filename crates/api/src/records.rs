@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use cluster::members::Members;
-use cluster::record::{Machine, Revoked, Standing, TicketRecord, UnixSeconds};
+use cluster::record::{Generations, Machine, Revoked, Standing, TicketRecord, UnixSeconds};
 use cluster::request::{Asks, Leaving, Offer};
 use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole, MachineId, MachinePubKey, NodeName, TicketId, TicketPubKey};
@@ -45,6 +45,8 @@ pub struct ListedMachine {
     pub last_seen: Option<UnixMillis>,
     /// What its etcd is; none where etcd has no such member.
     pub etcd: Option<EtcdMember>,
+    /// Which cluster key its disk is locked with, and whether it is to take the next one.
+    pub generations: Generations,
 }
 
 /// What a member of etcd is.
@@ -69,11 +71,14 @@ pub enum MachineChange {
     Remove,
     /// It will not come back.
     RemoveLost,
+    /// Its disk is to be locked with the next cluster key.
+    RotateKey,
 }
 
 impl MachineChange {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Coordinator, Self::Node, Self::Drain, Self::Remove, Self::RemoveLost];
+    pub const ALL: [Self; 6] =
+        [Self::Coordinator, Self::Node, Self::Drain, Self::Remove, Self::RemoveLost, Self::RotateKey];
 
     /// What the records are asked for.
     #[must_use]
@@ -84,6 +89,7 @@ impl MachineChange {
             Self::Drain => Asks::Drain(machine),
             Self::Remove => Asks::Remove(machine, Leaving::Drained),
             Self::RemoveLost => Asks::Remove(machine, Leaving::Lost),
+            Self::RotateKey => Asks::RotateKey(machine),
         }
     }
 }
@@ -96,6 +102,7 @@ impl From<MachineChange> for wire::MachineChange {
             MachineChange::Drain => Self::Drain,
             MachineChange::Remove => Self::Remove,
             MachineChange::RemoveLost => Self::RemoveLost,
+            MachineChange::RotateKey => Self::RotateKey,
         }
     }
 }
@@ -199,6 +206,7 @@ impl ListedMachine {
             vpn_ip: machine.vpn_ip,
             addresses: machine.endpoints.reported.iter().map(|it| it.host().to_owned()).collect(),
             last_seen,
+            generations: machine.generations,
         }
     }
 }
@@ -234,6 +242,8 @@ impl From<ListedMachine> for wire::ClusterMachine {
             addresses: machine.addresses,
             last_seen_unix_ms: machine.last_seen.map(|at| at.0),
             etcd_votes: machine.etcd.map(|member| member == EtcdMember::Voter),
+            key_generation: machine.generations.oldest(),
+            key_rotates: matches!(machine.generations, Generations::Rotating(_)),
         }
     }
 }
@@ -253,6 +263,10 @@ impl TryFrom<wire::ClusterMachine> for ListedMachine {
             addresses: machine.addresses,
             last_seen: machine.last_seen_unix_ms.map(UnixMillis),
             etcd: machine.etcd_votes.map(|votes| if votes { EtcdMember::Voter } else { EtcdMember::Learner }),
+            generations: match (machine.key_generation, machine.key_rotates) {
+                (one, false) => Generations::One(one),
+                (one, true) => Generations::Rotating(one),
+            },
         })
     }
 }
@@ -411,6 +425,7 @@ mod tests {
             addresses: vec!["192.0.2.1".to_owned()],
             last_seen,
             etcd: None,
+            generations: Generations::One(1),
         }
     }
 
@@ -435,8 +450,12 @@ mod tests {
             let listed = Listed { old_since: last_seen, rows: vec![machine(standing, last_seen)] };
             assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
         }
-        for etcd in [None, Some(EtcdMember::Voter), Some(EtcdMember::Learner)] {
-            let rows = vec![ListedMachine { etcd, ..machine(Standing::Member, None) }];
+        for (etcd, generations) in [
+            (None, Generations::One(2)),
+            (Some(EtcdMember::Voter), Generations::Rotating(2)),
+            (Some(EtcdMember::Learner), Generations::One(1)),
+        ] {
+            let rows = vec![ListedMachine { etcd, generations, ..machine(Standing::Member, None) }];
             let listed = Listed { old_since: None, rows };
             assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
         }
@@ -455,6 +474,7 @@ mod tests {
         assert_eq!(<(MachineId, MachineChange)>::try_from(none).expect_err("none").field, "change");
         let lost = MachineChange::RemoveLost.asks(id);
         assert_eq!(lost, Asks::Remove(id, Leaving::Lost));
+        assert_eq!(MachineChange::RotateKey.asks(id), Asks::RotateKey(id));
         assert_eq!(MachineChange::Node.asks(id), Asks::RemoveRole(id, AnyRole::Coordinator));
     }
 

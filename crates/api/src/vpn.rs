@@ -31,6 +31,8 @@ pub struct Announced {
     pub release: Release,
     /// Where its WireGuard may be reached.
     pub endpoints: Vec<Endpoint>,
+    /// Which cluster key its disk is locked with.
+    pub key_generation: u32,
 }
 
 /// One message of the stream of peers.
@@ -58,8 +60,8 @@ pub struct HandedOver {
 
 impl From<Announced> for wire::AnnounceRequest {
     fn from(announced: Announced) -> Self {
-        let Announced { release, endpoints } = announced;
-        Self { release: release.to_string(), endpoints: keys::endpoint::texts(&endpoints) }
+        let Announced { release, endpoints, key_generation } = announced;
+        Self { release: release.to_string(), endpoints: keys::endpoint::texts(&endpoints), key_generation }
     }
 }
 
@@ -71,6 +73,7 @@ impl TryFrom<wire::AnnounceRequest> for Announced {
         Ok(Self {
             release: release.map_err(|_| Malformed::new("release", Problem::Unusable))?,
             endpoints: endpoints(&request.endpoints)?,
+            key_generation: request.key_generation,
         })
     }
 }
@@ -331,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_a_machine_says_of_itself_crosses_the_wire_and_is_read_with_care() {
-        let said = Announced { release: Release(0, 3, 1), endpoints: peer(1).endpoints };
+        let said = Announced { release: Release(0, 3, 1), endpoints: peer(1).endpoints, key_generation: 7 };
         let good = wire::AnnounceRequest::from(said.clone());
         assert_eq!(Announced::try_from(good.clone()), Ok(said));
         let refused = |request: wire::AnnounceRequest| Announced::try_from(request).expect_err("malformed").field;

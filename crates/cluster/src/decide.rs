@@ -39,11 +39,12 @@ pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn,
             asked(&ground, *by, asks)
         }
         Request::Redeem(redeem) => redeem::redeem(&ground, redeem),
-        Request::Announce { machine, release, endpoints } => machines::announce(&ground, machine, *release, endpoints),
+        Request::Announce { machine, release, endpoints, generation } => {
+            machines::announce(&ground, machine, (*release, endpoints), *generation)
+        }
         Request::ReleaseKey { machine, disk, generation, level } => {
             machines::release_key(&ground, machine, *disk, *generation, *level)
         }
-        Request::ConfirmKey { machine, generation } => machines::confirm_key(&ground, machine, *generation),
         Request::BeginEpoch => cold_start::begin(&ground),
         Request::AcknowledgeEpoch { machine, number } => cold_start::acknowledge(&ground, machine, *number),
     }

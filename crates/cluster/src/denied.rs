@@ -111,8 +111,11 @@ pub enum Denied {
     #[error("this disk has no key of generation {0}")]
     UnknownGeneration(u32),
     /// A rotation is under way.
-    #[error("the machine has not yet confirmed its newer key")]
+    #[error("the machine's key is being rotated already: the machine takes the next one when it is started")]
     RotationUnderWay,
+    /// Its disk is in clear.
+    #[error("the machine's disk is not encrypted: there is no key to rotate")]
+    NothingLocked,
     /// The owner opens.
     #[error("the cluster's policy is that its owner opens it after a total power-off: there is no cold-start key")]
     ColdStartManual,

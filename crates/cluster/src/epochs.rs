@@ -25,22 +25,25 @@ pub struct Holding {
     pub stands: Option<u32>,
     /// What the cluster key beside it opens.
     pub disk: DiskUuid,
-    /// Which of that disk's keys.
-    pub generation: u32,
+    /// Which of that disk's keys: while they rotate, both.
+    pub generations: Generations,
 }
 
-/// The share of the epoch that stands, which machine `itself` is to have already; none where it holds none.
+/// The share of the epoch that stands, which machine `itself` is to have already; none where it holds none. Nor where it has said that
+/// it holds one of the next epoch: the two have a place, and nothing else.
 #[must_use]
 pub fn stands(state: &State, itself: &MachineId) -> Option<Holding> {
+    if state.cold_start().next.as_ref().is_some_and(|next| next.acknowledged.contains(itself)) {
+        return None;
+    }
     let epoch = state.cold_start().current.as_ref().filter(|epoch| epoch.holders().contains(itself))?;
     holding(state, itself, epoch)
 }
 
 fn holding(state: &State, itself: &MachineId, epoch: &Epoch) -> Option<Holding> {
     let machine = state.machine(itself)?;
-    let (Generations::One(generation) | Generations::Rotating(generation)) = machine.generations;
     let stands = state.cold_start().current.as_ref().map(Epoch::number);
-    Some(Holding { epoch: epoch.clone(), stands, disk: machine.disk, generation })
+    Some(Holding { epoch: epoch.clone(), stands, disk: machine.disk, generations: machine.generations })
 }
 
 /// What is due on machine `itself`. Nothing under policy `manual`, at level insecure, and while nothing is seen of the voters.

@@ -84,6 +84,7 @@ mod tests {
     use super::*;
     use crate::fixture;
 
+    /// Proves: M1
     #[test]
     fn what_coordinators_saw_comes_before_what_a_machine_says() {
         let mut machine = fixture::machine(3);

@@ -35,6 +35,8 @@ pub enum Request {
         release: Release,
         /// Where it may be reached.
         endpoints: Vec<Endpoint>,
+        /// Which cluster key its disk is locked with: while that rotates, this is what ends it.
+        generation: u32,
     },
     /// A machine asks for its cluster key.
     ReleaseKey {
@@ -46,13 +48,6 @@ pub enum Request {
         generation: u32,
         /// How it is protected.
         level: Level,
-    },
-    /// A machine has closed its disk with the newer of two keys.
-    ConfirmKey {
-        /// Who, by the key that its connection proved.
-        machine: MachinePubKey,
-        /// The newer one.
-        generation: u32,
     },
     /// A coordinator sees other voters than hold the cold-start key.
     BeginEpoch,

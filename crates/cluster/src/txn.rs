@@ -58,6 +58,8 @@ pub enum Granted {
         disk: DiskUuid,
         /// The one that was asked for.
         generation: u32,
+        /// While it rotates: the one that is given along.
+        next: Option<u32>,
     },
 }
 

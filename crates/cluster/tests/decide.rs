@@ -4,6 +4,7 @@ use cluster::denied::Denied;
 use cluster::epochs::{self, Due};
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
+use cluster::peer::Peer;
 use cluster::peers::News;
 use cluster::record::{ColdStartEpochs, Generations, Machine, Release, Standing, UnixSeconds};
 use cluster::redeem::Body;
@@ -12,6 +13,7 @@ use cluster::role::AnyRole;
 use cluster::txn::{Condition, Granted, MOST_COMPARES, Outcome, Txn};
 use cluster::{State, decide};
 use keys::cold_start::Epoch;
+use keys::endpoint::Endpoint;
 use model::{ClusterRole, ColdStart, Ipv4Prefix, KubernetesRole, Level, NodeName, OwnerPubKey, VPN_PREFIX};
 use proptest::prelude::*;
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
@@ -133,7 +135,11 @@ fn redeem(n: u16, by: u16) -> Request {
 }
 
 fn announce(n: u16) -> Request {
-    Request::Announce { machine: machine_key(n), release: RELEASE, endpoints: vec![] }
+    announces_key(n, 1)
+}
+
+fn announces_key(n: u16, generation: u32) -> Request {
+    Request::Announce { machine: machine_key(n), release: RELEASE, endpoints: vec![], generation }
 }
 
 fn release(n: u16, of: u16, generation: u32, level: Level) -> Request {
@@ -290,13 +296,13 @@ fn there_are_pods_for_256_workers() {
     assert_eq!(scene.refuses(Asks::AddRole(id(2), worker)), Denied::PodsExhausted);
 }
 
-/// Proves: K7 K9
+/// Proves: K7 K8 K9
 #[test]
 fn a_key_is_released_to_its_machine_for_its_disk_only() {
     let mut scene = Scene::new();
     scene.issue(2, 1, |_| {});
     scene.yes(&redeem(2, 2));
-    let key = |generation| Granted::ClusterKey { machine: id(2), disk: disk(2), generation };
+    let key = |generation| Granted::ClusterKey { machine: id(2), disk: disk(2), generation, next: None };
     let changes = scene.state().version();
     assert_eq!(scene.yes(&release(2, 2, 1, Level::Encrypted)), key(1), "Admitted");
     assert_eq!(scene.state().version(), changes, "a release changes nothing");
@@ -322,18 +328,41 @@ fn a_key_is_released_to_its_machine_for_its_disk_only() {
 fn while_a_key_rotates_both_are_released_and_then_the_newer_alone() {
     let mut scene = Scene::new();
     scene.join(2);
-    let confirm = |generation| Request::ConfirmKey { machine: machine_key(2), generation };
-    assert_eq!(scene.no(&confirm(2)), Denied::UnknownGeneration(2));
-    assert_eq!(scene.yes(&confirm(1)), Granted::Already);
+    scene.join(3);
+    let generations = |scene: &Scene, n| scene.state().machine(&id(n)).expect("known").generations;
+    assert_eq!(scene.yes(&announces_key(2, 1)), Granted::Already);
     scene.asks(Asks::RotateKey(id(2)));
     assert_eq!(scene.refuses(Asks::RotateKey(id(2))), Denied::RotationUnderWay);
-    for generation in [1, 2] {
-        scene.yes(&release(2, 2, generation, Level::Encrypted));
+    for (generation, along) in [(1, Some(2)), (2, None)] {
+        let granted = scene.yes(&release(2, 2, generation, Level::Encrypted));
+        assert_eq!(granted, Granted::ClusterKey { machine: id(2), disk: disk(2), generation, next: along });
     }
-    assert_eq!(scene.no(&confirm(1)), Denied::UnknownGeneration(1), "the older one is not confirmed");
-    assert_eq!(scene.yes(&confirm(2)), Granted::Done);
-    assert_eq!(scene.state().machine(&id(2)).expect("known").generations, Generations::One(2));
+    assert_eq!(scene.no(&release(2, 2, 3, Level::Encrypted)), Denied::UnknownGeneration(3));
+    assert_eq!(scene.yes(&announces_key(2, 1)), Granted::Already, "it has not taken the next one yet");
+    assert_eq!(generations(&scene, 2), Generations::Rotating(1));
+    assert_eq!(scene.yes(&announces_key(3, 1)), Granted::Already);
+    assert_eq!(generations(&scene, 2), Generations::Rotating(1), "nobody tells it of another machine");
+    assert_eq!(scene.yes(&announces_key(2, 2)), Granted::Done);
+    assert_eq!((generations(&scene, 2), generations(&scene, 3)), (Generations::One(2), Generations::One(1)));
     assert_eq!(scene.no(&release(2, 2, 1, Level::Encrypted)), Denied::UnknownGeneration(1), "the older one is dead");
+    assert_eq!(scene.yes(&announces_key(2, 1)), Granted::Already, "and does not come back");
+    scene.asks(Asks::RotateKey(id(2)));
+    assert_eq!(generations(&scene, 2), Generations::Rotating(2));
+
+    // The cluster went on with records of before the rotation; the machine had gone on.
+    assert_eq!(scene.yes(&announces_key(3, 2)), Granted::Done);
+    assert_eq!(generations(&scene, 3), Generations::One(2));
+    assert_eq!(scene.refuses(Asks::RotateKey(id(9))), Denied::UnknownMachine);
+}
+
+/// Proves: D13
+#[test]
+fn a_disk_in_clear_has_no_key_to_rotate() {
+    let mut creation = cast::creation(VPN_PREFIX);
+    creation.cluster.policy.level = Level::Insecure;
+    creation.machine.level = Level::Insecure;
+    let scene = Scene::of(creation);
+    assert_eq!(scene.refuses(Asks::RotateKey(id(1))), Denied::NothingLocked);
 }
 
 /// Proves: D13 K6
@@ -380,11 +409,11 @@ fn an_epoch_of_the_cold_start_key_stands_once_each_voter_has_its_share() {
         scene.yes(&acknowledge(n, 4));
     }
     scene.asks(Asks::RotateKey(id(2)));
-    scene.yes(&Request::ConfirmKey { machine: machine_key(2), generation: 2 });
+    scene.yes(&announces_key(2, 2));
     let next = epochs(&scene).next.expect("it was begun");
     assert_eq!((next.epoch.number(), next.acknowledged.len()), (5, 0));
     scene.asks(Asks::RotateKey(id(3)));
-    scene.yes(&Request::ConfirmKey { machine: machine_key(3), generation: 2 });
+    scene.yes(&announces_key(3, 2));
     assert_eq!(epochs(&scene).newest().map(Epoch::number), Some(5), "a node's is in none");
 }
 
@@ -411,10 +440,12 @@ fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_sha
     scene.yes(&Request::BeginEpoch);
     for n in 1..=3 {
         let Some(Due::Hold(holding)) = due(&scene, n) else { panic!("it holds none: {:?}", due(&scene, n)) };
-        assert_eq!((holding.epoch.number(), holding.stands, holding.generation), (2, Some(1), 1));
+        assert_eq!((holding.epoch.number(), holding.stands, holding.generations), (2, Some(1), Generations::One(1)));
         assert_eq!(holding.disk, scene.state().machine(&id(n)).expect("a machine").disk);
+        assert_eq!(stands(&scene, n), Some(1).filter(|_| n == 1), "until it has said so");
         scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 2 });
         assert_eq!(due(&scene, n), None, "it has said so");
+        assert_eq!(stands(&scene, n), Some(2).filter(|_| n == 3), "two have a place, and nothing else");
     }
     assert_eq!(due(&scene, 4), None);
     assert_eq!([1, 2, 3, 4].map(|n| stands(&scene, n)), [Some(2), Some(2), Some(2), None]);
@@ -435,11 +466,59 @@ fn where_the_owner_opens_there_is_no_cold_start_key() {
     assert_eq!(scene.no(&Request::BeginEpoch), Denied::ColdStartManual);
     assert_eq!(epochs::due(&scene.state(), &id(1)), None);
     scene.asks(Asks::RotateKey(id(1)));
-    scene.yes(&Request::ConfirmKey { machine: machine_key(1), generation: 2 });
+    scene.yes(&announces_key(1, 2));
     assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
 }
 
-/// Proves: S5
+/// Proves: N6
+#[test]
+fn a_machine_keeps_all_that_is_its_own_whatever_its_role() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    let before = scene.state().machine(&id(2)).expect("known").clone();
+    scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
+    let coordinates = scene.state().machine(&id(2)).expect("known").clone();
+    assert_eq!(coordinates.role, ClusterRole::Coordinator);
+    assert_eq!(Machine { role: before.role, ..coordinates }, before, "disk, keys, address and name stay");
+    scene.members.voters.insert(id(2), Voter::Live);
+    scene.asks(Asks::RemoveRole(id(1), AnyRole::Coordinator));
+    scene.members.voters.remove(&id(1));
+    assert_eq!(scene.refuses(Asks::RemoveRole(id(2), AnyRole::Coordinator)), Denied::LastCoordinator);
+    scene.asks(Asks::AddRole(id(1), AnyRole::Coordinator));
+    scene.members.voters.insert(id(1), Voter::Live);
+    scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
+    assert_eq!(scene.state().machine(&id(2)), Some(&before), "a node again, and the same");
+}
+
+/// What its peers see of a machine changes together with the version by which they ask, and the audit alone changes without.
+///
+/// Proves: M1
+#[test]
+fn what_peers_see_changes_with_the_version_in_one_transaction() {
+    let mut scene = Scene::new();
+    scene.issue(2, 1, |_| {});
+    let of_2 = |scene: &Scene| scene.state().machine(&id(2)).map(Peer::of);
+    let endpoints = vec![Endpoint::read("192.0.2.77:7838").expect("an endpoint")];
+    let elsewhere = Request::Announce { machine: machine_key(2), release: RELEASE, endpoints, generation: 1 };
+    let removed = Request::Owner { by: owner(1).key, asks: Asks::Remove(id(2), Leaving::Lost) };
+    for (request, changes) in [
+        (redeem(2, 2), true),
+        (announce(2), true),
+        (release(2, 2, 1, Level::Encrypted), false),
+        (elsewhere, true),
+        (removed, true),
+    ] {
+        let (before, revision) = (of_2(&scene), scene.etcd.revision());
+        scene.yes(&request);
+        let (_, version) = scene.state().version().expect("there is a cluster");
+        assert_eq!(version > revision, changes, "{request:?}");
+        if !changes {
+            assert_eq!(of_2(&scene), before, "{request:?}");
+        }
+    }
+}
+
+/// Proves: N6 S5
 #[test]
 fn coordinators_come_and_go_without_losing_quorum() {
     let mut scene = Scene::new();

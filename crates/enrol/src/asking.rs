@@ -54,7 +54,7 @@ impl Answer {
     /// A half that somebody brings, for the disk and generation that they say.
     #[must_use]
     pub const fn half(key: ClusterKey, disk: DiskUuid, generation: u32) -> Self {
-        Self::ClusterHalf(ClusterHalf { key, disk, generation })
+        Self::ClusterHalf(ClusterHalf { key, disk, generation, next: None })
     }
 }
 

@@ -42,6 +42,18 @@ impl Held {
         Shares::new(self.epoch.clone(), self.wrapped).give(machine, self.value.duplicate())
     }
 
+    /// Of which epoch it is.
+    #[must_use]
+    pub const fn epoch(&self) -> &Epoch {
+        &self.epoch
+    }
+
+    /// Whether its epoch's key opens the cluster key of `generation`, too.
+    #[must_use]
+    pub fn carries(&self, generation: u32) -> bool {
+        self.wrapped.includes(generation)
+    }
+
     pub(crate) fn duplicate(&self) -> Self {
         Self { epoch: self.epoch.clone(), wrapped: self.wrapped, value: self.value.duplicate() }
     }
@@ -81,8 +93,8 @@ pub enum NotHeld {
     TooLarge(#[from] TooLarge),
 }
 
-/// Has `holder` hold what it is to hold: derived from the master secret, closed with `key`, and not written over the share of
-/// the epoch that stands. None where it lies there already.
+/// Has `holder` hold what it is to hold: derived from the master secret, closed with `key`, and not written over the newest share
+/// of the epoch that stands. None where it lies there already.
 ///
 /// # Errors
 /// [`NotHeld`].
@@ -94,14 +106,12 @@ pub fn hold(
     slots: &Slots,
 ) -> Result<Option<Write>, NotHeld> {
     let slots = slots.bytes();
-    let Holding { epoch, stands, disk, generation } = holding;
+    let Holding { epoch, stands, disk, generations } = holding;
     let derived = epoch.derive(master, holder.cluster, &holder.machine);
     let (cold_start, value) = derived.ok_or(NotHeld::NoHolder(epoch.number()))?;
-    let half = ClusterHalf {
-        key: cluster_key(master, holder.cluster, *disk, *generation),
-        disk: *disk,
-        generation: *generation,
-    };
+    let (generation, of) = (generations.oldest(), |of| cluster_key(master, holder.cluster, *disk, of));
+    let half =
+        ClusterHalf { key: of(generation), disk: *disk, generation, next: generations.behind(generation).map(of) };
     let share = Share::close(key, epoch.clone(), &value, cold_start.wrap(&half));
     if share::read(slots, *disk).0.contains(&share) {
         return Ok(None);
@@ -110,18 +120,17 @@ pub fn hold(
     Ok(Some(Write { slot: next.slot, bytes: share.emit(next.generation)? }))
 }
 
-/// What is erased once the epoch `stands`, whose share lies there: those of epochs before it. Fewer may have been enough for them.
+/// What is erased once the epoch `stands`, whose share lies there: those of epochs before it, for which fewer may have been enough,
+/// and one of its own that was written before and carries other cluster keys.
 pub fn superseded(slots: &Slots, stands: u32) -> impl Iterator<Item = Write> {
-    let of_before = move |bytes: &[u8]| {
+    let written = slots.bytes().map(|bytes| {
         let slot = Slot::read(File::Share, bytes).ok()?;
-        Share::decode(slot.clear()).ok().filter(|share| share.epoch.number() < stands)
-    };
-    let before = slots.bytes().map(|bytes| of_before(bytes).is_some());
-    before
-        .into_iter()
-        .enumerate()
-        .filter(|(_, before)| *before)
-        .map(|(slot, _)| Write { slot, bytes: vec![0; SLOT_BYTES] })
+        let share = Share::decode(slot.clear()).ok()?;
+        Some((share.epoch.number(), slot.generation))
+    });
+    let counts = written.into_iter().flatten().filter(|(epoch, _)| *epoch == stands).max();
+    let over = written.into_iter().enumerate().filter(move |(_, it)| it.is_some_and(|it| Some(it) < counts));
+    over.map(|(slot, _)| Write { slot, bytes: vec![0; SLOT_BYTES] })
 }
 
 /// Why nothing is given to, or taken from, somebody who has proved to be a machine.

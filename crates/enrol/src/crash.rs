@@ -1,17 +1,26 @@
-//! Power cuts during create and join: after any effect, in the middle of any write, any number of times.
+//! Power cuts during create, join and the rotation of a key: after any effect, in the middle of any write, any number of times.
 
+use std::collections::BTreeSet;
+
+use cluster::record::Generations;
+use keys::data_key::{ClusterHalf, OpenError};
+use keys::header::{Copy, Header};
+use keys::record::{Asked, NotGiven, Record};
+use keys::seal::attempt_slot;
 use model::Level;
 use proptest::prelude::*;
 
-use keys::seal::attempt_slot;
-
-use crate::found::{Files, Slots};
-use crate::world::{Chip, Cut, Ended, World, finished};
+use crate::asking::Given;
+use crate::fixture::secret;
+use crate::found::{Decision, Files, Found, Slots};
+use crate::release::Keyless;
+use crate::wait::{Reason, Wait};
+use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
 /// More effects than any plan has.
 const MOST_EFFECTS: usize = 26;
 /// The same of a member that opens its disk.
-const MOST_EFFECTS_OF_OPENING: usize = 8;
+const MOST_EFFECTS_OF_OPENING: usize = 10;
 /// Sectors of a header copy, and of a slot: none, the first few, all but one, all.
 const TEARS: [usize; 9] = [0, 1, 2, 3, 7, 8, 64, 127, 128];
 
@@ -156,6 +165,229 @@ fn an_effect_that_fails_closes_the_data_and_the_next_boot_goes_on_or_starts_over
         // Of the plan at level insecure, which has no share, up to the cap.
         assert!(failed >= 15, "{failed} effects failed at {level}");
     }
+}
+
+/// Machines whose cluster rotates their keys: one that asks for its half, and one that is alone and has it by its own share.
+fn rotating(level: Level, tpm: Option<&Chip>) -> [World; 2] {
+    let mut joined = outlive(World::invited(level, tpm.cloned()), &[]);
+    joined.store.generations = Generations::Rotating(1);
+    let mut alone = finished(level, tpm.cloned()).0;
+    alone.holds(Generations::Rotating(1));
+    [joined, alone]
+}
+
+/// The cluster gives the older key no more.
+fn confirmed(mut world: World) -> World {
+    match world.store.admitted.len() {
+        0 => world.holds(Generations::One(2)),
+        _ => world.store.generations = Generations::One(2),
+    }
+    world
+}
+
+/// Boots through the cuts; at whichever boot it runs, both places of the header hold the newer key.
+fn outlive_rotation(mut world: World, cuts: &[Cut]) -> World {
+    let cluster = world.filesystem.as_ref().and_then(|it| it.cluster).expect("a member");
+    for cut in cuts.iter().copied().map(Some).chain([None]) {
+        match world.boot(cut) {
+            Ended::Running(of) => {
+                assert_eq!(of, cluster);
+                assert_eq!((world.locked_with(), world.tells), ([Some(2); 2], 2), "{cuts:?}");
+                assert_eq!(world.headers[0], world.headers[1], "{cuts:?}");
+            }
+            ended @ (Ended::Cut | Ended::Waiting(_)) => {
+                assert_eq!((ended, cut.is_some()), (Ended::Cut, true), "{cuts:?}")
+            }
+        }
+        assert!(owner_opens(&world), "without its cluster, after {cuts:?}");
+    }
+    world
+}
+
+/// Whether the record on the ESP of a machine that waits gives its owner the key that its header is locked with.
+fn owner_opens(world: &World) -> bool {
+    let Decision::Wait(wait, seal) = found(world, Given::default()).decision else { return true };
+    let keyless = Keyless::of(&wait, seal.as_deref()).expect("it waits for its key");
+    let asked = Asked { holder: keyless.identity().holder, disk: keyless.disk(), generation: keyless.generation() };
+    let half = keyless.record().map(|record| record.cluster_half(&secret(2), &asked));
+    half.is_some_and(|half| half.is_ok_and(|half| keyless.takes(&half).is_ok()))
+}
+
+/// At any cut there is one of two keys that opens, and the cluster gives both.
+///
+/// Proves: D4 D13
+#[test]
+fn a_cut_while_the_key_rotates_leaves_a_machine_that_opens_and_finishes_it() {
+    for (level, tpm) in [(Level::Encrypted, None), (Level::Authenticated, Some(Chip::default()))] {
+        for member in rotating(level, tpm.as_ref()) {
+            let mut rewritten = BTreeSet::new();
+            for after in 0..MOST_EFFECTS_OF_OPENING {
+                for sectors in TEARS {
+                    let mut cut = member.clone();
+                    if cut.boot(Some(Cut { after, sectors })) == Ended::Cut && sectors == 0 {
+                        let copies = cut.headers.iter().zip(&member.headers);
+                        rewritten.insert(copies.filter(|(new, old)| new != old).count());
+                    }
+                    let mut world = confirmed(outlive_rotation(member.clone(), &[Cut { after, sectors }]));
+                    assert!(matches!(world.boot(None), Ended::Running(_)), "the newer key is enough");
+                    assert!(matches!(world.boot(None), Ended::Running(_)));
+                }
+            }
+            assert_eq!(Vec::from_iter(rewritten), [0, 1, 2], "cut before, between and behind both");
+        }
+    }
+}
+
+/// The second cut comes while something is written for the second time.
+///
+/// Proves: D4 D13 K5
+#[test]
+fn two_cuts_leave_the_owner_a_way_to_the_key_of_now() {
+    let [joined, _] = rotating(Level::Encrypted, Some(&Chip::default()));
+    for first in 0..MOST_EFFECTS_OF_OPENING {
+        for second in 0..MOST_EFFECTS_OF_OPENING {
+            let cuts = [Cut { after: first, sectors: 0 }, Cut { after: second, sectors: 1 }];
+            outlive_rotation(joined.clone(), &cuts);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Proves: D4 D13
+    #[test]
+    fn any_row_of_cuts_ends_in_a_rotated_machine(
+        level in prop::sample::select(vec![Level::Encrypted, Level::Authenticated]),
+        which in 0..2_usize,
+        cuts in prop::collection::vec((0..MOST_EFFECTS_OF_OPENING, 0usize..=128), 0..6),
+    ) {
+        let cuts: Vec<_> = cuts.into_iter().map(|(after, sectors)| Cut { after, sectors }).collect();
+        let [joined, alone] = rotating(level, Some(&Chip::default()));
+        let world = outlive_rotation(if which == 0 { joined } else { alone }, &cuts);
+        prop_assert!(matches!(confirmed(world).boot(None), Ended::Running(_)));
+    }
+}
+
+/// What a thief has that copied a machine's ESP, with the keys that its cluster gave it then.
+///
+/// Proves: D13 K5
+#[test]
+fn an_old_esp_and_an_old_cluster_key_open_nothing_once_the_key_is_rotated() {
+    let half = |world: &World, generation| {
+        let disk = world.found().seal().expect("it opens").body.disk;
+        let half = ClusterHalf { key: Store::half(disk, generation), disk, generation, next: None };
+        Given { half: Some(half), ..Given::default() }
+    };
+    let opens = |world: &World, given| matches!(found(world, given).decision, Decision::Open(_));
+    let [before, alone] = rotating(Level::Authenticated, Some(&Chip::default()));
+    let after = outlive_rotation(before.clone(), &[]);
+    assert!(opens(&before, half(&before, 1)), "what was stolen opened the disk as it was");
+    // The old seal, share, directory and record beside the disk of now; and the ESP of now with the old key.
+    let stolen = World { files: before.files.clone(), ..after.clone() };
+    for world in [&stolen, &after] {
+        let refused = found(world, half(world, 1)).decision;
+        assert!(matches!(refused, Decision::Wait(Wait::AwaitingKeys { generation: 2, .. }, _)), "{refused:?}");
+        assert!(opens(world, half(world, 2)), "the newer key is what is missing");
+    }
+    let lying =
+        Given { half: half(&after, 1).half.map(|half| ClusterHalf { generation: 2, ..half }), ..Given::default() };
+    let refused = found(&after, lying).decision;
+    assert!(
+        matches!(refused, Decision::Wait(Wait::NeedsOwner(Reason::Header(OpenError::ClusterHalf)), _)),
+        "{refused:?}"
+    );
+
+    // A lone coordinator's share was the whole key, before it was rotated.
+    let (untouched, _) = finished(Level::Authenticated, Some(Chip::default()));
+    assert!(opens(&untouched, Given::default()));
+    let after = confirmed(outlive_rotation(alone.clone(), &[]));
+    assert_eq!(after.files.record, alone.files.record, "any key of the cluster follows from the master secret");
+    let stolen = World { files: untouched.files, ..after.clone() };
+    assert!(opens(&after, Given::default()));
+    assert!(!opens(&stolen, Given::default()), "its old share gives the old key");
+
+    // The owner's record follows, and the seal does at the next boot: then the header as it was is refused as such.
+    let mut world = confirmed(outlive_rotation(before.clone(), &[]));
+    let record = |world: &World, generation| {
+        let found = world.found();
+        let body = &found.seal().expect("it opens").body;
+        let asked = Asked { holder: body.holder(), disk: body.disk, generation };
+        let slots = [0, 1].map(|slot| &world.files.record.0[slot][..]);
+        let record = Record::fitting(slots, body.disk, generation).expect("one of them");
+        record.cluster_half(&secret(2), &asked).map(|half| *half.key.expose())
+    };
+    let disk = world.found().seal().expect("it opens").body.disk;
+    assert_eq!(record(&world, 2), Ok(*Store::half(disk, 2).expose()));
+    assert_eq!(record(&before, 2), Err(NotGiven::Generation { of: 1, asked: 2 }), "the stolen one");
+    assert!(matches!(world.boot(None), Ended::Running(_)));
+    let seals = world.files.seal.clone();
+    assert!(matches!(world.boot(None), Ended::Running(_)));
+    assert_eq!(world.files.seal, seals, "nothing rises, nothing is written");
+    world.headers = before.headers.clone();
+    let refused = found(&world, half(&before, 1)).decision;
+    let Decision::Wait(Wait::NeedsOwner(Reason::Header(OpenError::Older { found: 2, minimum: 3 })), _) = refused else {
+        panic!("{refused:?}")
+    };
+}
+
+/// A coordinator's own share is what opens it when all are switched off: a disk that it could not open any more is not rotated.
+///
+/// Proves: D13 K6
+#[test]
+fn a_disk_whose_share_does_not_carry_the_next_key_is_not_rotated_yet() {
+    let (mut world, _) = finished(Level::Encrypted, Some(Chip::default()));
+    let given = |world: &World| {
+        let mut other = world.clone();
+        other.holds(Generations::Rotating(1));
+        let Decision::Open(opening) = other.found().decision else { panic!("it opens") };
+        let half = opening.half.expect("of its share");
+        assert!(half.next.is_some());
+        Given { half: Some(half), ..Given::default() }
+    };
+    let half = given(&world);
+    assert!(matches!(world.boot_given(half, None), Ended::Running(_)));
+    assert_eq!((world.locked_with(), world.tells), ([Some(1); 2], 1));
+    let half = given(&world);
+    world.holds(Generations::Rotating(1));
+    assert!(matches!(world.boot_given(half, None), Ended::Running(_)));
+    assert_eq!(world.locked_with(), [Some(2); 2]);
+}
+
+/// Proves: D13 D14
+#[test]
+fn a_copy_of_the_header_that_may_be_newer_is_not_written_over_by_an_older_one() {
+    let [rotating, _] = rotating(Level::Encrypted, Some(&Chip::default()));
+    let resting =
+        World { store: Store { generations: Generations::One(1), ..rotating.store.clone() }, ..rotating.clone() };
+    // Written by a newer Cairn.
+    for mut world in [rotating.clone(), resting.clone()] {
+        world.headers[1][8] = 2;
+        let before = world.headers.clone();
+        assert!(matches!(world.boot(None), Ended::Running(_)));
+        assert!(world.headers == before && world.tells == 1);
+    }
+    // Later by its number, and damaged: what is written next is later still.
+    let Copy::Valid(later) = Copy::read(&resting.headers[1]) else { panic!("a member's") };
+    let later = Header { generation: later.generation + 7, ..later }.to_bytes().to_vec();
+    for (mut world, key) in [(resting.clone(), 1), (rotating, 2)] {
+        world.headers[1] = later.clone();
+        assert!(matches!(world.boot(None), Ended::Running(_)));
+        assert_eq!((world.headers[1] == later, world.tells), (key == 1, key));
+        assert!(matches!(world.boot(None), Ended::Running(_)));
+        assert_eq!(world.tells, key);
+    }
+    // Damaged, or as it was before: mended.
+    for damage in [vec![0; later.len()], vec![7; later.len()]] {
+        let mut world = resting.clone();
+        world.headers[0] = damage;
+        assert!(matches!(world.boot(None), Ended::Running(_)));
+        assert_eq!(world.headers, resting.headers);
+    }
+}
+
+fn found(world: &World, given: Given) -> Found {
+    world.found_with(given, Ok(world.tpm.clone().as_mut()))
 }
 
 /// Makes a disk to begin with.

@@ -174,7 +174,8 @@ impl Draft {
                 let Holder { cluster, machine } = self.holder;
                 let (key, share) =
                     epoch.derive(&self.material.master_secret, cluster, &machine).expect("it is its own");
-                let half = ClusterHalf { key: self.cluster_key(), disk: self.material.disk, generation: FIRST_KEY };
+                let (cluster_key, disk) = (self.cluster_key(), self.material.disk);
+                let half = ClusterHalf { key: cluster_key, disk, generation: FIRST_KEY, next: None };
                 let closing = ShareKey::of(&self.material.local_key, &self.holder);
                 let share = Share::close(&closing, epoch, &share, key.wrap(&half));
                 share.emit(self.site.next.share.generation).map(Some)

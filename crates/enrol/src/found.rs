@@ -24,7 +24,7 @@
 //! ```compile_fail,E0451
 //! fn beside(seal: enrol::found::Seal, opened: keys::data_key::Opened) {
 //!     let leftovers = enrol::found::Leftovers::default();
-//!     enrol::found::Opening { seal, opened, half: None, leftovers, raising: todo!() }; // of a header that somebody else opened
+//!     enrol::found::Opening { seal, opened, half: None, leftovers, locking: todo!(), raising: todo!() }; // somebody else opened it
 //! }
 //! ```
 
@@ -47,8 +47,9 @@ use crate::join::{self, Admission, Asker, Begun, Joining, NotAccepted};
 use crate::keeper::{Keeper, Locked, NotReleased, released};
 use crate::making::{Issued, NextWrites, Site};
 use crate::member::Membership;
-use crate::plan::{Effect, Plan};
+use crate::plan::{Effect, HeaderCopy, Plan};
 use crate::renewal;
+use crate::rotation::{Locking, NotRotated, Rotated};
 use crate::wait::{Failure, Reason, Wait};
 
 /// Everything a decision is made of, but the TPM.
@@ -191,8 +192,9 @@ pub struct Creation {
 pub struct Opening {
     seal: Seal,
     opened: Opened,
-    half: Option<ClusterHalf>,
+    pub(crate) half: Option<ClusterHalf>,
     leftovers: Leftovers,
+    locking: Locking,
     raising: Raising,
 }
 
@@ -202,6 +204,15 @@ struct Raising {
     next: Option<Next>,
     directory: Slots,
     raised: Option<Effect>,
+}
+
+/// What is not below what a seal says from the next boot on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Minimum {
+    /// The version of a directory.
+    pub directory: u64,
+    /// The generation of a data header.
+    pub header: u64,
 }
 
 /// Why the minimum does not rise in this boot.
@@ -261,8 +272,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
             let leftovers = Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) };
             // Behind one that opened and is not the newest the next would be written over it.
             let next = Some(files.next_writes().seal).filter(|next| next.generation == generation + 1);
-            let record = Record::newest(files.record.bytes()).map(Box::new);
-            with_seal(seal, header, half, Beside { leftovers, directory: files.directory.clone(), record, next })
+            with_seal(seal, header, half, Beside { leftovers, files, next })
         }
     };
     Ok(Found { network, vpn_prefix, decision, reports })
@@ -437,16 +447,17 @@ fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm
 }
 
 /// What lies on the ESP beside a seal that opened.
-struct Beside {
+#[derive(Clone, Copy)]
+struct Beside<'a> {
     leftovers: Leftovers,
-    directory: Slots,
-    record: Option<Box<Record>>,
+    files: &'a Files,
     /// Where the seal may be written anew.
     next: Option<Next>,
 }
 
-fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Held>>, beside: Beside) -> Decision {
-    let Beside { leftovers, directory, record, next } = beside;
+fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Held>>, beside: Beside<'_>) -> Decision {
+    let Beside { leftovers, files, next } = beside;
+    let (directory, (disk, key)) = (files.directory.clone(), (seal.body.disk, seal.body.share_key()));
     let (half, shares) = half.map_or_else(|shares| (None, shares), |half| (Some(half), Vec::new()));
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
         Ok(opened) => {
@@ -455,10 +466,16 @@ fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Hel
                 opened,
                 half,
                 leftovers,
+                locking: Locking {
+                    copies: header.clone(),
+                    record: files.record.clone(),
+                    shares: contribute::held(&files.share, disk, &key).0,
+                },
                 raising: Raising { next, directory, raised: None },
             }));
         }
         Err(OpenError::ClusterHalfMissing { generation }) => {
+            let record = Record::fitting(files.record.bytes(), disk, generation).map(Box::new);
             Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory, record, shares }
         }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
@@ -511,6 +528,9 @@ pub enum PlanError<E: std::error::Error + 'static> {
     /// The header cannot be committed.
     #[error("commit the data header")]
     Commit(#[from] OpenError),
+    /// The disk cannot be locked with the next cluster key.
+    #[error("lock the disk with the next cluster key")]
+    Rotate(#[from] NotRotated),
 }
 
 impl Opening {
@@ -543,8 +563,8 @@ impl Opening {
 
     /// Has the plan raise the seal's minimum, where both slots of the directory hold one that the CA with this
     /// SubjectPublicKeyInfo (DER) signed and that is above it: to the older of the two, so that a slot that is lost later loses
-    /// nothing. What was an interrupted create or join is finished first, in a boot of its own. The new minimum; `now` is in
-    /// seconds of Unix time.
+    /// nothing; and where the header is locked with a cluster key that the seal does not name yet: to that header. What was an
+    /// interrupted create or join is finished first, in a boot of its own. The new minimum; `now` is in seconds of Unix time.
     ///
     /// # Errors
     /// [`NotRaised`]; the machine opens all the same.
@@ -554,10 +574,12 @@ impl Opening {
         keeper: Option<&mut K>,
         mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
         now: u64,
-    ) -> Result<Option<u64>, NotRaised<E, K::Error>> {
-        let minimum = renewal::durable(&self.raising.directory, ca_spki, self.seal.body.minimum_directory);
+    ) -> Result<Option<Minimum>, NotRaised<E, K::Error>> {
+        let directory = renewal::durable(&self.raising.directory, ca_spki, self.seal.body.minimum_directory);
+        let header = self.rotated().map(|key_generation| (self.opened.header.generation, key_generation));
         let finishes = self.finishes_create() || self.leftovers.attempt.is_some();
-        let (Some(minimum), Some(next), false) = (minimum, self.raising.next, finishes) else { return Ok(None) };
+        let rises = (directory.is_some() || header.is_some()) && !finishes;
+        let Some(next) = self.raising.next.filter(|_| rises) else { return Ok(None) };
         let root = SealRoot(Secret::fill(|bytes| fill(bytes)).map_err(NotRaised::Random)?);
         let (mut salt, mut nonce) = ([0; 32], [0; 12]);
         fill(&mut salt).map_err(NotRaised::Random)?;
@@ -578,21 +600,31 @@ impl Opening {
             node_name: clear.node_name.clone(),
             sealed_at: now.max(clear.sealed_at),
         };
-        let before = std::mem::replace(&mut body.minimum_directory, minimum);
+        let before = (body.minimum_directory, (body.minimum_header, body.key_generation));
+        let after = (directory.unwrap_or(before.0), header.unwrap_or(before.1));
+        (body.minimum_directory, (body.minimum_header, body.key_generation)) = after;
         match seal::emit(next.generation, &clear, body, &root, nonce) {
             Ok(bytes) => {
                 self.raising.raised = Some(Effect::RaiseMinimum { slot: next.slot, bytes: bytes.into() });
-                Ok(Some(minimum))
+                Ok(Some(Minimum { directory: body.minimum_directory, header: body.minimum_header }))
             }
             Err(error) => {
-                body.minimum_directory = before;
+                (body.minimum_directory, (body.minimum_header, body.key_generation)) = before;
                 Err(error.into())
             }
         }
     }
 
+    /// The generation of the cluster key that the disk is locked with, where the seal names another one. By the time that the seal is
+    /// written both copies of the header are: the plan has their effects first.
+    fn rotated(&self) -> Option<u32> {
+        let generation = self.opened.header.lock.as_ref()?.key_generation;
+        Some(generation).filter(|generation| *generation != self.seal.body.key_generation)
+    }
+
     /// What to do, and for whom. A header that a cut left provisional is committed before its data is opened, under a salt
-    /// that `fill` fills with random bytes.
+    /// that `fill` fills with random bytes. Where the half brings the next cluster key along, the disk is locked with that from
+    /// the end of this plan on; and where a cut left two headers, both places hold the one that opened.
     ///
     /// # Errors
     /// [`PlanError`]; nothing was written.
@@ -600,18 +632,39 @@ impl Opening {
         self,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(Plan, Membership), PlanError<E>> {
-        let Self { seal, opened, half, leftovers, raising } = self;
+        let Self { seal, opened, half, leftovers, locking, raising } = self;
         let holder = seal.body.holder();
+        let salt = || {
+            let mut salt = [0; 32];
+            fill(&mut salt).map_err(PlanError::Random)?;
+            Ok::<_, PlanError<E>>(salt)
+        };
+        let mut last = Vec::new();
+        let mut locked = opened.header.clone();
         let committed = match opened.header.state {
-            State::Committed => None,
-            State::Provisional => {
-                let mut salt = [0; 32];
-                fill(&mut salt).map_err(PlanError::Random)?;
-                Some(opened.commit(&seal.body.local_key, half.as_ref(), salt, &holder)?)
+            State::Provisional => Some(opened.commit(&seal.body.local_key, half.as_ref(), salt()?, &holder)?),
+            State::Committed => {
+                let rotated = match half.as_ref().filter(|half| locking.takes_next(half)) {
+                    Some(half) => locking.rotate(&seal.body, &opened, half, salt()?)?,
+                    None => None,
+                };
+                if let Some(Rotated { record, header }) = rotated {
+                    last.extend(record);
+                    last.extend(HeaderCopy::BOTH.map(|copy| Effect::header(copy, &header)));
+                    locked = header;
+                } else {
+                    last.extend(locking.behind(&locked).map(|copy| Effect::header(copy, &locked)));
+                }
+                None
             }
         };
-        let plan = Plan::open(opened, committed, leftovers, raising.raised, holder);
-        Ok((plan, Membership::of(seal)))
+        last.extend(raising.raised);
+        let plan = Plan::open(opened, committed, leftovers, last, holder);
+        let mut membership = Membership::of(seal);
+        if let Some(lock) = &locked.lock {
+            membership.recorded.key_generation = lock.key_generation;
+        }
+        Ok((plan, membership))
     }
 }
 

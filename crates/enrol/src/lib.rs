@@ -18,7 +18,8 @@
 //! * [`plan`]: effects in their order, who performs them, and the cap at their end.
 //! * [`member`]: who the machine is.
 //! * [`wait`]: why it waits, in words for people. [`asking`]: what it asks for, and how it goes on. [`release`]: what a member asks
-//!   for whose disk is closed, and whom. [`renewal`]: which directory it keeps while it serves.
+//!   for whose disk is closed, and whom. [`renewal`]: which directory it keeps while it serves. [`rotation`]: how its disk takes the
+//!   next cluster key.
 
 pub mod asking;
 pub mod config;
@@ -32,6 +33,7 @@ pub mod member;
 pub mod plan;
 pub mod release;
 pub mod renewal;
+pub mod rotation;
 pub mod wait;
 
 #[cfg(test)]

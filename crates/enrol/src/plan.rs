@@ -84,13 +84,13 @@ impl Plan {
         opened: Opened,
         committed: Option<Header>,
         leftover: Leftovers,
-        raised: Option<Effect>,
+        last: Vec<Effect>,
         holder: Holder,
     ) -> Self {
         let mut effects = vec![Effect::MendTable];
         effects.extend(leftover.attempt.map(|slot| Effect::EraseAttempt { slot }));
         if let Some(header) = committed {
-            effects.extend([HeaderCopy::First, HeaderCopy::Second].map(|copy| Effect::header(copy, &header)));
+            effects.extend(HeaderCopy::BOTH.map(|copy| Effect::header(copy, &header)));
         }
         let Opened { header, volume } = opened;
         effects.extend([Effect::MapVolume { disk: header.disk, volume, mapping: Mapping::Open }, Effect::Mount]);
@@ -99,7 +99,7 @@ impl Plan {
             Leftover::Absent | Leftover::Ignore => {}
         }
         effects.push(Effect::LoadKeys);
-        effects.extend(raised);
+        effects.extend(last);
         Self { effects, holder, purpose: Purpose::Open }
     }
 
@@ -214,6 +214,11 @@ pub enum HeaderCopy {
     First,
     /// Half a MiB on.
     Second,
+}
+
+impl HeaderCopy {
+    /// In the order in which they are written.
+    pub(crate) const BOTH: [Self; 2] = [Self::First, Self::Second];
 }
 
 /// How block layers are made.

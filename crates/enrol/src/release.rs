@@ -105,12 +105,12 @@ impl<'a> Keyless<'a> {
         endpoints
     }
 
-    /// The answer that this key is, if it opens the disk.
+    /// The answer that this key is, if it opens the disk; `next` is what came along with it.
     ///
     /// # Errors
     /// What the header says against it.
-    pub fn answer(&self, key: ClusterKey) -> Result<Answer, OpenError> {
-        let half = ClusterHalf { key, disk: self.disk(), generation: self.generation };
+    pub fn answer(&self, key: ClusterKey, next: Option<ClusterKey>) -> Result<Answer, OpenError> {
+        let half = ClusterHalf { key, disk: self.disk(), generation: self.generation, next };
         self.takes(&half).map(|()| Answer::ClusterHalf(half))
     }
 

@@ -418,7 +418,7 @@ fn the_cluster_half_decides_between_waiting_opening_and_refusing() {
     // A whole share, but of another cluster key.
     let alone = Epoch::first(machine);
     let (key, value) = alone.derive(&MasterSecret(secret(0x99)), cluster, &machine).expect("a holder");
-    let wrapped = key.wrap(&ClusterHalf { key: ClusterKey(secret(0x98)), disk, generation: 1 });
+    let wrapped = key.wrap(&ClusterHalf { key: ClusterKey(secret(0x98)), disk, generation: 1, next: None });
     world.pair(File::Share)[1] = share(&ours_opens, &value, &alone, wrapped);
     assert_eq!(reason(&world), Reason::Header(OpenError::ClusterHalf));
 

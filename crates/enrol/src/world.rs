@@ -4,10 +4,12 @@
 
 use std::convert::Infallible;
 
-use cluster::record::{Owner, Release, UnixSeconds};
+use cluster::epochs::Holding;
+use cluster::record::{Generations, Owner, Release, UnixSeconds};
 use cluster::redeem::{Answer, Redeem};
 use cluster::state::PeerVersion;
 use keys::binding::TpmObject;
+use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Volume};
 use keys::directory::{self, Coordinator, Directory};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
@@ -22,13 +24,16 @@ use zeroize::Zeroizing;
 
 use crate::asking::Given;
 use crate::config::{EnrolmentConfig, WithoutTpm};
+use crate::contribute;
 use crate::create::{Draft, Material, SignedDirectory};
 use crate::fixture::{ca, config, config_that_starts, owner, redeeming, secret};
 use crate::found::{Creation, Decision, Files, Found, Inputs, Slots, decide};
 use crate::join::{self, About, Admission, Joining};
 use crate::keeper::{Keeper, Locked, NotReleased};
 use crate::making::{Fresh, Issued};
+use crate::member::Membership;
 use crate::plan::{Effect, Halt, HeaderCopy, Mapping, NewData, Performer, Plan};
+use crate::release::Keyless;
 use crate::wait::{Layer, Wait};
 
 const SECTOR: usize = 512;
@@ -43,7 +48,9 @@ pub(crate) struct World {
     pub(crate) boot_class: BootClass,
     /// The cluster that a ticket leads to.
     pub(crate) store: Store,
-    attempts: u8,
+    pub(crate) attempts: u8,
+    /// Which cluster key its disk takes, as it would tell its cluster after the last plan that was made.
+    pub(crate) tells: u32,
 }
 
 /// A TPM: it keeps a secret in the blob it gives out, and knows its own by the storage key's name.
@@ -117,11 +124,13 @@ pub(crate) struct Store {
     /// Whom it let in, with the disk of each.
     pub(crate) admitted: Vec<(MachinePubKey, DiskUuid)>,
     pub(crate) role: ClusterRole,
+    /// Which keys of each disk it gives.
+    pub(crate) generations: Generations,
 }
 
 impl Default for Store {
     fn default() -> Self {
-        Self { uses: 1, admitted: vec![], role: ClusterRole::Node }
+        Self { uses: 1, admitted: vec![], role: ClusterRole::Node, generations: Generations::One(1) }
     }
 }
 
@@ -155,7 +164,7 @@ impl Store {
             node_name: NodeName::derived(machine_id(&machine.0)),
             assignment: assignment.expect("they fit"),
             key_generation: 1,
-            cluster_key: Self::half(asks.1),
+            cluster_key: Self::half(asks.1, 1),
             directory: ca().sign(&Directory { cluster, version: 5, coordinators }.unsigned()),
             peer_version: PeerVersion::default(),
             peers: vec![],
@@ -163,14 +172,16 @@ impl Store {
     }
 
     /// The half of a machine that it let in.
-    fn release(&self, machine: MachineId, disk: DiskUuid) -> Option<ClusterHalf> {
+    fn release(&self, machine: MachineId, disk: DiskUuid, generation: u32) -> Option<ClusterHalf> {
         let knows = self.admitted.iter().any(|it| machine_id(&it.0.0) == machine && it.1 == disk);
-        knows.then(|| ClusterHalf { key: Self::half(disk), disk, generation: 1 })
+        let next = self.generations.behind(generation).map(|next| Self::half(disk, next));
+        let half = || ClusterHalf { key: Self::half(disk, generation), disk, generation, next };
+        (knows && self.generations.include(generation)).then(half)
     }
 
     /// Its half of what opens a disk.
-    pub(crate) fn half(disk: DiskUuid) -> ClusterKey {
-        cluster_key(&MasterSecret(secret(0x70)), cluster_id(&ca().spki), disk, 1)
+    pub(crate) fn half(disk: DiskUuid, generation: u32) -> ClusterKey {
+        cluster_key(&MasterSecret(secret(0x70)), cluster_id(&ca().spki), disk, generation)
     }
 }
 
@@ -291,6 +302,7 @@ impl World {
             boot_class: BootClass::Direct,
             store: Store::default(),
             attempts: 0,
+            tells: 0,
         }
     }
 
@@ -339,8 +351,10 @@ impl World {
     fn boot_in(&mut self, given: Given, trouble: Trouble) -> Ended {
         let decision = match self.found_given(given).decision {
             Decision::Wait(wait, seal) => {
-                let asks = seal.filter(|_| matches!(wait, Wait::AwaitingKeys { .. }));
-                let half = asks.and_then(|seal| self.store.release(seal.body.holder().machine, seal.body.disk));
+                let keyless = Keyless::of(&wait, seal.as_deref());
+                let half = keyless.and_then(|keyless| {
+                    self.store.release(keyless.identity().holder.machine, keyless.disk(), keyless.generation())
+                });
                 return match half {
                     None => Ended::Waiting(wait.message()),
                     half => self.boot_in(Given { half, ..Given::default() }, trouble),
@@ -363,23 +377,20 @@ impl World {
             loaded: false,
             capped: false,
         };
-        let plan = match decision {
+        let (plan, membership) = match decision {
             Decision::Create(creation) => boot.create(*creation),
             Decision::Join(joining) => match boot.join(*joining) {
-                Ok(plan) => plan,
+                Ok(planned) => planned,
                 Err(ended) => return ended,
             },
             Decision::Open(mut opening) => {
                 let raised = opening.raise(&ca().spki, boot.world.tpm.as_mut(), drawn(attempt), 1_790_000_000);
                 raised.expect("a chip that seals");
-                let salt = |bytes: &mut [u8]| {
-                    bytes.fill(0xcc);
-                    Ok::<(), Infallible>(())
-                };
-                opening.plan(salt).expect("what opened commits").0
+                opening.plan(drawn(attempt.wrapping_add(13))).expect("what opened commits")
             }
             Decision::Admitted(_) | Decision::Wait(..) => unreachable!("nobody was asked yet, and who waits is above"),
         };
+        boot.world.tells = membership.recorded.key_generation;
         match plan.perform(&mut boot) {
             Ok(_capped) => {
                 assert!(boot.capped && boot.mounted, "a plan ends with the cap, on open data");
@@ -404,6 +415,32 @@ impl World {
         }
     }
 
+    /// Has a machine that created its cluster hold its share for these generations of its cluster key, as a coordinator writes it
+    /// while it serves.
+    pub(crate) fn holds(&mut self, generations: Generations) {
+        let Ok(material) = Material::draw(drawn(0));
+        let (holder, disk, key) = {
+            let found = self.found();
+            let body = &found.seal().expect("a member's seal opens").body;
+            (body.holder(), body.disk, body.share_key())
+        };
+        let holding = Holding { epoch: Epoch::first(holder.machine), stands: Some(1), disk, generations };
+        let written = contribute::hold(&holding, &holder, &material.master_secret, &key, &self.files.share);
+        let write = written.expect("it holds it").expect("another generation is another share");
+        self.pair(File::Share)[write.slot] = write.bytes.into();
+        for over in contribute::superseded(&self.files.share.clone(), 1) {
+            self.pair(File::Share)[over.slot] = over.bytes.into();
+        }
+    }
+
+    /// The cluster key that each copy of the header takes; none at level insecure.
+    pub(crate) fn locked_with(&self) -> [Option<u32>; 2] {
+        Copies::read(&self.headers[0], &self.headers[1]).0.map(|copy| match copy {
+            Copy::Valid(header) => header.lock.map(|lock| lock.key_generation),
+            Copy::Blank | Copy::Refused(_) => panic!("a member has two headers: {copy:?}"),
+        })
+    }
+
     /// Below which the seal that opens believes no directory.
     pub(crate) fn minimum(&self) -> u64 {
         self.found().seal().expect("a member's seal opens").body.minimum_directory
@@ -416,16 +453,16 @@ impl World {
 }
 
 impl Boot<'_> {
-    fn create(&mut self, creation: Creation) -> Plan {
+    fn create(&mut self, creation: Creation) -> (Plan, Membership) {
         assert!(!self.world.committed(), "a create on a committed disk");
         let Ok(material) = Material::draw(drawn(self.attempt));
         let draft = creation.draft(material, Issued { ca_spki: ca_spki(self.attempt), ..issued() });
         let signed = signed(&draft);
-        draft.plan(self.world.tpm.as_mut(), signed, 1_790_000_000).expect("fits").0
+        draft.plan(self.world.tpm.as_mut(), signed, 1_790_000_000).expect("fits")
     }
 
     /// Asks twice, as a machine whose first answer was lost, and goes on with one of the answers.
-    fn join(&mut self, joining: Joining) -> Result<Plan, Ended> {
+    fn join(&mut self, joining: Joining) -> Result<(Plan, Membership), Ended> {
         assert!(!self.world.committed(), "a join on a committed disk");
         let before = self.world.disk();
         let Ok(material) = join::Material::draw(drawn(self.attempt));
@@ -450,7 +487,7 @@ impl Boot<'_> {
         let decision = self.world.found_given(given).decision;
         let Decision::Admitted(draft) = decision else { panic!("the same machine reads its attempt: {decision:?}") };
         let Ok(fresh) = Fresh::draw(drawn(self.attempt.wrapping_add(7)));
-        Ok(draft.plan(fresh, self.world.tpm.as_mut(), 1_790_000_000).expect("fits").0)
+        Ok(draft.plan(fresh, self.world.tpm.as_mut(), 1_790_000_000).expect("fits"))
     }
 }
 

@@ -112,7 +112,7 @@ impl Epoch {
 #[derive(Debug)]
 pub struct Key(Secret<32>);
 
-/// Whose cluster key is wrapped: another machine, disk or generation is another key.
+/// Whose cluster key is wrapped: another machine, disk or generation is another key. While it is rotated, the next one is wrapped, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrapped {
     /// The disk the cluster key is for.
@@ -121,6 +121,20 @@ pub struct Wrapped {
     pub key_generation: u32,
     /// It, under the cold-start key.
     pub cipher: [u8; WRAPPED_BYTES],
+    /// That of the generation behind it, the same way.
+    pub next: Option<[u8; WRAPPED_BYTES]>,
+}
+
+impl Wrapped {
+    /// Whether the key of `generation` is wrapped.
+    #[must_use]
+    pub fn includes(&self, generation: u32) -> bool {
+        match generation.checked_sub(self.key_generation) {
+            Some(0) => true,
+            Some(1) => self.next.is_some(),
+            Some(_) | None => false,
+        }
+    }
 }
 
 impl Key {
@@ -128,8 +142,12 @@ impl Key {
     #[must_use]
     pub fn wrap(&self, half: &ClusterHalf) -> Wrapped {
         let (disk, key_generation) = (half.disk, half.generation);
-        let cipher = encrypt(&self.wrapping(disk, key_generation), [0; 12], &[], half.key.expose());
-        Wrapped { disk, key_generation, cipher: cipher.try_into().expect("a key and a tag") }
+        let cipher = |generation, key: &ClusterKey| {
+            let cipher = encrypt(&self.wrapping(disk, generation), [0; 12], &[], key.expose());
+            cipher.try_into().expect("a key and a tag")
+        };
+        let next = half.next.as_ref().map(|next| cipher(key_generation.saturating_add(1), next));
+        Wrapped { disk, key_generation, cipher: cipher(key_generation, &half.key), next }
     }
 
     /// The inverse of [`Self::wrap`].
@@ -137,10 +155,13 @@ impl Key {
     /// # Errors
     /// [`Unauthentic`] under the key of another epoch, and for changed bytes.
     pub fn unwrap(&self, wrapped: &Wrapped) -> Result<ClusterHalf, Unauthentic> {
-        let key = self.wrapping(wrapped.disk, wrapped.key_generation);
-        let plain = decrypt(&key, [0; 12], &[], &wrapped.cipher)?;
-        let key = ClusterKey(secret(&plain).ok_or(Unauthentic)?);
-        Ok(ClusterHalf { key, disk: wrapped.disk, generation: wrapped.key_generation })
+        let (disk, generation) = (wrapped.disk, wrapped.key_generation);
+        let key = |generation, cipher: &[u8]| {
+            let plain = decrypt(&self.wrapping(disk, generation), [0; 12], &[], cipher)?;
+            Ok(ClusterKey(secret(&plain).ok_or(Unauthentic)?))
+        };
+        let next = wrapped.next.map(|next| key(generation.saturating_add(1), &next)).transpose()?;
+        Ok(ClusterHalf { key: key(generation, &wrapped.cipher)?, disk, generation, next })
     }
 
     fn wrapping(&self, disk: DiskUuid, generation: u32) -> Secret<32> {
@@ -242,7 +263,7 @@ mod tests {
 
     fn half() -> ClusterHalf {
         let key = ClusterKey(Secret::take(&mut [9; 32]));
-        ClusterHalf { key, disk: DiskUuid(Uuid([3; 16])), generation: 4 }
+        ClusterHalf { key, disk: DiskUuid(Uuid([3; 16])), generation: 4, next: None }
     }
 
     fn share(epoch: &Epoch, holder: u8) -> Secret<32> {
@@ -326,6 +347,26 @@ mod tests {
             Wrapped { cipher: changed, ..wrapped },
         ];
         for other in others {
+            assert_eq!(key.unwrap(&other).err(), Some(Unauthentic));
+        }
+    }
+
+    /// Proves: D13
+    #[test]
+    fn while_a_key_rotates_both_are_wrapped_and_neither_stands_in_for_the_other() {
+        let (key, _) = epoch(1, 1).derive(&master(7), CLUSTER, &machine(1)).expect("a holder");
+        let next = ClusterKey(Secret::take(&mut [8; 32]));
+        let both = key.wrap(&ClusterHalf { next: Some(next), ..half() });
+        let opened = key.unwrap(&both).expect("opens");
+        let of = |generation| opened.of(generation).map(|key| *key.expose());
+        assert_eq!([3, 4, 5, 6].map(of), [None, Some([9; 32]), Some([8; 32]), None]);
+        assert_eq!([3, 4, 5, 6].map(|it| both.includes(it)), [false, true, true, false]);
+        assert_eq!([4, 5].map(|it| key.wrap(&half()).includes(it)), [true, false]);
+        assert_eq!(both.cipher, key.wrap(&half()).cipher, "the older one is as it was");
+        let swapped = Wrapped { cipher: both.next.expect("both"), next: Some(both.cipher), ..both };
+        let mut changed = both;
+        changed.next.as_mut().expect("both")[0] ^= 1;
+        for other in [swapped, changed, Wrapped { next: Some(both.cipher), ..both }] {
             assert_eq!(key.unwrap(&other).err(), Some(Unauthentic));
         }
     }

@@ -1,7 +1,8 @@
 //! Opening and wrapping the volume key: the only way from two key halves and a header to what the kernel is given.
 //!
 //! ```text
-//! Copies ──open(local, cluster half, Expected)──► Opened { header, volume } ──recommit──► Header to write
+//! Copies ──open(local, cluster half, Expected)──► Opened { header, volume } ─┬─ commit ─► Header to write
+//!                                                                            └─ rotate ─► the same, under the next cluster key
 //!   policy first (disk, level, minimum), then which half is wrong, then AES-GCM over the whole header
 //! ```
 
@@ -11,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::derive::{decrypt, encrypt, equal, hkdf, secret};
 use crate::header::{Copies, Header, HeaderError, Lock, State, Suite};
 use crate::purpose::Purpose;
-use crate::recovery::SealedToOwner;
+use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealFailed, SealedToOwner};
 
 /// Whose disk it is. Part of the key that wraps the volume key, so a header opens nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct Expected {
     pub minimum: u64,
 }
 
-/// The cluster's half, and what it is the half of.
+/// The cluster's half, and what it is the half of. While the cluster rotates it, whoever gives it gives the next one along.
 #[derive(Debug)]
 pub struct ClusterHalf {
     /// The key.
@@ -44,6 +45,20 @@ pub struct ClusterHalf {
     pub disk: DiskUuid,
     /// Which generation of the disk's cluster key it is.
     pub generation: u32,
+    /// The key of the generation behind it, while the disk is to be locked with that.
+    pub next: Option<ClusterKey>,
+}
+
+impl ClusterHalf {
+    /// The key of `generation`, if that is one of the two.
+    #[must_use]
+    pub fn of(&self, generation: u32) -> Option<&ClusterKey> {
+        match generation.checked_sub(self.generation)? {
+            0 => Some(&self.key),
+            1 => self.next.as_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// An opened data partition: what the layers above it are made from.
@@ -145,13 +160,14 @@ fn open_one(
         return Err(OpenError::Older { found: header.generation, minimum: expected.minimum });
     }
     let Some(lock) = &header.lock else { return Ok(Volume::Raw) };
-    let Some(half) = cluster.filter(|half| half.disk == header.disk && half.generation == lock.key_generation) else {
+    let half = cluster.filter(|half| half.disk == header.disk);
+    let Some(cluster) = half.and_then(|half| half.of(lock.key_generation)) else {
         return Err(match lock.local_fits(local) {
             true => OpenError::ClusterHalfMissing { generation: lock.key_generation },
             false => OpenError::LocalHalf,
         });
     };
-    let key = DataKey::unwrap(local, &half.key, header, &expected.holder)?;
+    let key = DataKey::unwrap(local, cluster, header, &expected.holder)?;
     Ok(match lock.suite {
         Suite::Authenticated => Volume::Authenticated(key),
         Suite::Encrypted => Volume::Encrypted(key),
@@ -278,10 +294,49 @@ impl Opened {
             return Ok(Header { state, generation, disk, lock: None });
         };
         let (suite, key_generation, owner) = (lock.suite, lock.key_generation, lock.owner);
-        let half = cluster.ok_or(OpenError::ClusterHalfMissing { generation: key_generation })?;
+        let cluster = cluster.and_then(|half| half.of(key_generation));
+        let cluster = cluster.ok_or(OpenError::ClusterHalfMissing { generation: key_generation })?;
         let wrapping = Wrapping { state, generation, disk, suite, key_generation, salt, owner };
-        Ok(key.wrap(&wrapping, local, &half.key, holder))
+        Ok(key.wrap(&wrapping, local, cluster, holder))
     }
+
+    /// The header that replaces this one when the half that opened it brings the next one along: the same volume key under that,
+    /// and the owner slot anew, which names the generation, too. None where there is no next one.
+    ///
+    /// # Errors
+    /// [`SealFailed`] when the owner's key does not take the volume key.
+    pub fn rotate(&self, rotation: &Rotation<'_>) -> Result<Option<Header>, SealFailed> {
+        let Rotation { local, half, holder, owner, generation, salt } = *rotation;
+        let (Volume::Encrypted(key) | Volume::Authenticated(key), Some(lock)) = (&self.volume, &self.header.lock)
+        else {
+            return Ok(None);
+        };
+        let next = half.next.as_ref().filter(|_| half.generation == lock.key_generation);
+        let (Some(next), Some(key_generation)) = (next, half.generation.checked_add(1)) else { return Ok(None) };
+        let (state, disk, suite) = (self.header.state, self.header.disk, lock.suite);
+        let Holder { cluster, machine } = *holder;
+        let context = Context { kind: Kind::VolumeKey, cluster, machine, disk, key_generation };
+        let owner = Some(recovery::seal(owner, &context, key.for_owner())?);
+        let wrapping = Wrapping { state, generation, disk, suite, key_generation, salt, owner };
+        Ok(Some(key.wrap(&wrapping, local, next, holder)))
+    }
+}
+
+/// What a header is made of that takes the next cluster key.
+#[derive(Debug, Clone, Copy)]
+pub struct Rotation<'a> {
+    /// The local half, which stays.
+    pub local: &'a LocalKey,
+    /// The half that opened the header, and the next one.
+    pub half: &'a ClusterHalf,
+    /// Whose disk it is.
+    pub holder: &'a Holder,
+    /// Who may open the owner slot.
+    pub owner: &'a RecoveryPubKey,
+    /// The header's: above that of both copies.
+    pub generation: u64,
+    /// 32 random bytes, used for this header only.
+    pub salt: [u8; 32],
 }
 
 impl Lock {
@@ -464,5 +519,43 @@ mod tests {
         assert!(DataKey::unwrap(&local(), &half(0x21).key, &header, &holder()).is_ok());
         let old = DataKey::unwrap(&local(), &half(0x20).key, &header, &holder());
         assert_eq!(old.err(), Some(OpenError::ClusterHalf));
+    }
+
+    /// Proves: D12 D13
+    #[test]
+    fn the_half_that_opened_is_replaced_by_the_one_that_comes_along_and_by_no_other() {
+        let private = key(0x05);
+        let owner = &RecoveryPubKey::of(&private);
+        let next = || Some(ClusterKey(key(0x21)));
+        let before = header(State::Committed, 2);
+        let both = ClusterHalf { next: next(), ..half(0x20) };
+        let with = |before: &Header, half: &ClusterHalf| {
+            let opened = open(&copies(before, before), &local(), Some(half), &expected()).expect("opens");
+            let (local, salt) = (&local(), bytes(0x42));
+            opened.rotate(&Rotation { local, half, holder: &holder(), owner, generation: 3, salt }).expect("seals")
+        };
+        assert_eq!(with(&before, &half(0x20)), None, "none comes along");
+        let after = with(&before, &both).expect("one comes along");
+        let lock = after.lock.as_ref().expect("it locks");
+        assert_eq!((after.generation, after.state, lock.key_generation), (3, State::Committed, 2));
+        let opens = |half: &ClusterHalf| {
+            let opened = open(&copies(&after, &after), &local(), Some(half), &expected())?;
+            let Volume::Authenticated(key) = opened.volume else { panic!("the level stays") };
+            assert_eq!(key.xts().expose(), data_key().xts().expose(), "the volume key stays");
+            Ok(())
+        };
+        assert_eq!(opens(&half(0x20)), Err(OpenError::ClusterHalfMissing { generation: 2 }));
+        assert_eq!(opens(&ClusterHalf { generation: 2, ..half(0x20) }), Err(OpenError::ClusterHalf));
+        assert_eq!(opens(&ClusterHalf { generation: 2, ..half(0x21) }), Ok(()));
+        assert_eq!(opens(&both), Ok(()), "a cut in between locks nobody out");
+        assert_eq!(with(&after, &both), None, "and what was rotated is not rotated again");
+        assert_eq!(with(&after, &ClusterHalf { generation: 2, ..half(0x21) }), None);
+
+        let Holder { cluster, machine } = holder();
+        let context = |key_generation| Context { kind: Kind::VolumeKey, cluster, machine, disk: DISK, key_generation };
+        let slot = lock.owner.expect("the owner's");
+        let opened = |generation| recovery::open(&private, &context(generation), &slot).map(|key| *key.expose());
+        assert_eq!(opened(2), Ok(*data_key().for_owner().expose()));
+        assert!(opened(1).is_err(), "it names the generation");
     }
 }

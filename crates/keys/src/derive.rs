@@ -122,6 +122,7 @@ mod tests {
         assert_eq!(decrypt(&key, [2; 12], b"aad", &cipher[..TAG_BYTES - 1]), Err(Unauthentic));
     }
 
+    /// Proves: K8
     #[test]
     fn a_purpose_and_its_context_make_another_key() {
         let key = |salt: &[u8], purpose, context: &[&[u8]]| *hkdf::<32>(salt, b"secret", purpose, context).expose();

@@ -50,7 +50,7 @@ pub(crate) fn local() -> LocalKey {
 }
 
 pub(crate) fn half(first: u8) -> ClusterHalf {
-    ClusterHalf { key: ClusterKey(key(first)), disk: DISK, generation: 1 }
+    ClusterHalf { key: ClusterKey(key(first)), disk: DISK, generation: 1, next: None }
 }
 
 pub(crate) fn holder() -> Holder {
@@ -182,6 +182,7 @@ fn golden_text(name: &str, text: &str) {
     assert_eq!(text, golden, "{name} changed: a format is changed in FORMATS.md, the code and here in one step");
 }
 
+/// Proves: K1
 #[test]
 fn every_derivation_gives_its_known_answer() {
     let machine = SigningKey::from_seed(key(0x50));
@@ -236,6 +237,9 @@ fn every_format_has_its_known_bytes() {
     let wrapped = epoch_key.wrap(&half(0x20));
     let share = Share::close(&ShareKey::of(&local(), &holder()), epoch(), &value, wrapped);
     golden("share.hex", &share.emit(1).expect("fits"));
+    let both = epoch_key.wrap(&ClusterHalf { next: Some(ClusterKey(key(0x21))), ..half(0x20) });
+    let share = Share::close(&ShareKey::of(&local(), &holder()), epoch(), &value, both);
+    golden("share-rotating.hex", &share.emit(2).expect("fits"));
     let assignment = Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect());
     golden("assignment.hex", &assignment::encode(&assignment));
     let coordinators = vec![Coordinator { machine: identity_machine(), endpoints: vec!["192.0.2.10:7836".into()] }];

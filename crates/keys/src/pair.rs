@@ -197,6 +197,15 @@ impl Pair {
     }
 }
 
+/// Where the next write of `file` goes that spares the newest slot which `counts`, be it the newest or not.
+#[must_use]
+pub fn beside(file: File, slots: [&[u8]; 2], counts: impl Fn(&Slot) -> bool) -> Next {
+    let next = Pair::read(file, slots).next;
+    let counting = |at: usize| Some((Slot::read(file, slots[at]).ok().filter(&counts)?.generation, at));
+    let spared = [0, 1].into_iter().filter_map(counting).max();
+    Next { slot: spared.map_or(next.slot, |(_, at)| 1 - at), ..next }
+}
+
 /// The encrypted part of a slot that is about to be written.
 #[derive(Debug)]
 pub struct Body<'a> {

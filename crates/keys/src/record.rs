@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use crate::data_key::{ClusterHalf, Holder};
 use crate::identity::cluster_key;
-use crate::pair::{self, File, Pair, TooLarge};
+use crate::pair::{self, File, Next, Pair, TooLarge};
 use crate::recovery::{self, Context, Kind, NotOurs, SealedToOwner};
 
 /// A sealed secret and what it is bound to.
@@ -60,10 +60,29 @@ impl Record {
         })
     }
 
-    /// The newest record of the two slots that makes sense.
+    /// The newest record of the two slots that leads to the cluster key of `disk` and `generation`; else the newest that makes sense.
     #[must_use]
-    pub fn newest(slots: [&[u8]; 2]) -> Option<Self> {
-        Pair::read(File::Record, slots).newest_first.iter().find_map(|slot| Self::decode(slot.clear()).ok())
+    pub fn fitting(slots: [&[u8]; 2], disk: DiskUuid, generation: u32) -> Option<Self> {
+        let newest_first = Pair::read(File::Record, slots).newest_first;
+        let records = || newest_first.iter().filter_map(|slot| Self::decode(slot.clear()).ok());
+        records().find(|record| record.fits(disk, generation)).or_else(|| records().next())
+    }
+
+    /// Where the next record is written: not over the one that fits.
+    #[must_use]
+    pub fn place(slots: [&[u8]; 2], disk: DiskUuid, generation: u32) -> Next {
+        let fits = |record: Self| record.fits(disk, generation);
+        pair::beside(File::Record, slots, |slot| Self::decode(slot.clear()).is_ok_and(fits))
+    }
+
+    fn fits(&self, disk: DiskUuid, generation: u32) -> bool {
+        let Context { kind, disk: of, key_generation, .. } = self.context;
+        let leads = match kind {
+            Kind::MasterSecret => true,
+            Kind::ClusterKey => key_generation == generation,
+            Kind::VolumeKey => false,
+        };
+        of == disk && leads
     }
 
     /// What [`Self::decode`] reads.
@@ -111,7 +130,7 @@ impl Record {
             Kind::ClusterKey => return Err(NotGiven::Generation { of: key_generation, asked: generation }),
             Kind::VolumeKey => return Err(NotGiven::Kind),
         };
-        Ok(ClusterHalf { key, disk, generation })
+        Ok(ClusterHalf { key, disk, generation, next: None })
     }
 }
 
@@ -245,11 +264,41 @@ mod tests {
     fn the_newest_record_that_makes_sense_counts() {
         let file = |secret, generation| record(Kind::ClusterKey, secret).emit(generation).expect("fits");
         let (older, newer) = (file(1, 1), file(2, 2));
-        let read = |slots: [&[u8]; 2]| Record::newest(slots).map(|record| record.cluster_half(&owner(7), &asked()));
+        let Asked { disk, generation, .. } = asked();
+        let read = |slots: [&[u8]; 2]| {
+            Record::fitting(slots, disk, generation).map(|record| record.cluster_half(&owner(7), &asked()))
+        };
         let key = |slots| read(slots).expect("there is one").expect("it opens").key;
         assert_eq!(key([&older, &newer]).expose(), &[2; 32]);
         assert_eq!(key([&newer, &older]).expose(), &[2; 32]);
         assert_eq!(key([&older, &[]]).expose(), &[1; 32]);
         assert!(read([&[], &[]]).is_none());
+    }
+
+    /// While a key rotates the two slots hold one of either generation. Proves: K5 D13
+    #[test]
+    fn the_record_of_the_generation_that_is_asked_for_counts_and_is_not_written_over() {
+        let Asked { disk, generation, .. } = asked();
+        let of = |key_generation| {
+            let record = record(Kind::ClusterKey, 1);
+            Record { context: Context { key_generation, ..record.context }, ..record }
+        };
+        let (old, new) = (of(generation).emit(1).expect("fits"), of(generation + 1).emit(2).expect("fits"));
+        let blank = vec![0; pair::SLOT_BYTES];
+        for slots in [[&old[..], &new], [&new, &old]] {
+            let at = |wanted: &[u8]| slots.iter().position(|slot| *slot == wanted).expect("one of the two");
+            let fits = |asked| Record::fitting(slots, disk, asked).expect("one of the two").context.key_generation;
+            assert_eq!([generation, generation + 1].map(fits), [generation, generation + 1]);
+            assert_eq!(fits(generation + 2), generation + 1, "the newest, where none fits");
+            for (asked, spared) in [(generation, &old), (generation + 1, &new)] {
+                assert_eq!(Record::place(slots, disk, asked), Next { slot: 1 - at(spared), generation: 3 });
+            }
+        }
+        let elsewhere = Record::fitting([&old, &new], DiskUuid(Uuid([9; 16])), generation);
+        assert_eq!(elsewhere.map(|record| record.context.key_generation), Some(generation + 1), "no record is of it");
+        let master = record(Kind::MasterSecret, 1).emit(1).expect("fits");
+        assert_eq!(Record::place([&blank, &master], disk, generation + 7), Next { slot: 0, generation: 2 });
+        let any = Record::fitting([&master, &new], disk, generation + 7).expect("it is there");
+        assert_eq!(any.context.kind, Kind::MasterSecret, "any generation follows from the master secret");
     }
 }

@@ -3,7 +3,8 @@
 //! closed. It names its disk, so one that an abandoned create left behind is ignored.
 //!
 //! ```text
-//! message Share { bytes disk = 1; uint32 key_generation = 2; uint32 epoch = 3; repeated bytes holders = 4; bytes share = 5; bytes wrapped = 6; }
+//! message Share { bytes disk = 1; uint32 key_generation = 2; uint32 epoch = 3; repeated bytes holders = 4; bytes share = 5; bytes wrapped = 6;
+//!                 optional bytes wrapped_next = 7; }
 //! ```
 
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ use prost::Message as _;
 use crate::cold_start::{BadEpoch, Epoch, WRAPPED_BYTES, Wrapped};
 use crate::data_key::Holder;
 use crate::derive::{Unauthentic, decrypt, encrypt, hkdf, secret};
-use crate::pair::{self, File, Next, Pair, Slot, TooLarge};
+use crate::pair::{self, File, Next, Pair, TooLarge};
 use crate::purpose::Purpose;
 
 /// A share as it is stored.
@@ -52,7 +53,8 @@ impl ShareKey {
         let length = u32::try_from(holders.len()).expect("few holders").to_be_bytes();
         let number = epoch.number().to_be_bytes();
         let generation = wrapped.key_generation.to_be_bytes();
-        let context: &[&[u8]] = &[&wrapped.disk.0.0, &generation, &number, &length, &holders, &wrapped.cipher];
+        let next = wrapped.next.as_ref().map_or(&[][..], |next| next);
+        let context: &[&[u8]] = &[&wrapped.disk.0.0, &generation, &number, &length, &holders, &wrapped.cipher, next];
         hkdf(&[], self.0.expose(), Purpose::ShareWrap, context)
     }
 }
@@ -88,11 +90,8 @@ pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
 /// Where the next share for `disk` is written: not over the one of the epoch that `stands`, which all its holders may need.
 #[must_use]
 pub fn place(slots: [&[u8]; 2], disk: DiskUuid, stands: Option<u32>) -> Next {
-    let next = Pair::read(File::Share, slots).next;
-    let share = Slot::read(File::Share, slots[next.slot]).ok().and_then(|slot| Share::decode(slot.clear()).ok());
     let of_use = |share: Share| share.wrapped.disk == disk && Some(share.epoch.number()) == stands;
-    let slot = if share.is_some_and(of_use) { 1 - next.slot } else { next.slot };
-    Next { slot, ..next }
+    pair::beside(File::Share, slots, |slot| Share::decode(slot.clear()).is_ok_and(of_use))
 }
 
 impl Share {
@@ -129,6 +128,7 @@ impl Share {
                 disk: DiskUuid(Uuid(wire.disk.as_slice().try_into().map_err(|_| ShareError::Disk)?)),
                 key_generation: wire.key_generation,
                 cipher: sized("wrapped", &wire.wrapped)?,
+                next: wire.wrapped_next.map(|next| sized("wrapped_next", &next)).transpose()?,
             },
             closed: sized("share", &wire.share)?,
         })
@@ -146,6 +146,7 @@ impl Share {
             holders: self.epoch.holders().iter().map(|id| id.0.to_vec()).collect(),
             share: self.closed.to_vec(),
             wrapped: self.wrapped.cipher.to_vec(),
+            wrapped_next: self.wrapped.next.map(|next| next.to_vec()),
         };
         pair::emit(File::Share, generation, &wire.encode_to_vec(), None)
     }
@@ -168,6 +169,7 @@ const SHARE: Message = Message {
         Field { number: 4, name: "holders", kind: Kind::Bytes, rule: Rule::Repeated },
         Field { number: 5, name: "share", kind: Kind::Bytes, rule: Rule::Required },
         Field { number: 6, name: "wrapped", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 7, name: "wrapped_next", kind: Kind::Bytes, rule: Rule::Optional },
     ],
 };
 
@@ -185,6 +187,8 @@ struct ShareWire {
     share: Vec<u8>,
     #[prost(bytes = "vec", required, tag = "6")]
     wrapped: Vec<u8>,
+    #[prost(bytes = "vec", optional, tag = "7")]
+    wrapped_next: Option<Vec<u8>>,
 }
 
 #[cfg(test)]
@@ -202,7 +206,8 @@ mod tests {
 
     fn share_of(disk: u8, epoch: u32, held: u8) -> Share {
         let epoch = Epoch::new(epoch, [MachineId([1; 16])].into()).expect("an epoch");
-        let wrapped = Wrapped { disk: DiskUuid(Uuid([disk; 16])), key_generation: 1, cipher: [0; WRAPPED_BYTES] };
+        let (disk, cipher) = (DiskUuid(Uuid([disk; 16])), [0; WRAPPED_BYTES]);
+        let wrapped = Wrapped { disk, key_generation: 1, cipher, next: None };
         Share::close(&share_key(6), epoch, &Secret::take(&mut [held; 32]), wrapped)
     }
 
@@ -213,7 +218,8 @@ mod tests {
 
     fn wire() -> ShareWire {
         let (holders, share) = (vec![vec![7; 16], vec![8; 16]], vec![3; WRAPPED_BYTES]);
-        ShareWire { disk: vec![4; 16], key_generation: 5, epoch: 6, holders, share, wrapped: vec![9; WRAPPED_BYTES] }
+        let wrapped = vec![9; WRAPPED_BYTES];
+        ShareWire { disk: vec![4; 16], key_generation: 5, epoch: 6, holders, share, wrapped, wrapped_next: None }
     }
 
     /// Proves: D2
@@ -238,6 +244,7 @@ mod tests {
             Share { wrapped: Wrapped { disk: DiskUuid(Uuid([2; 16])), ..whole.wrapped }, ..whole.clone() },
             Share { wrapped: Wrapped { key_generation: 2, ..whole.wrapped }, ..whole.clone() },
             Share { wrapped: Wrapped { cipher: [1; WRAPPED_BYTES], ..whole.wrapped }, ..whole.clone() },
+            Share { wrapped: Wrapped { next: Some([0; WRAPPED_BYTES]), ..whole.wrapped }, ..whole.clone() },
             Share { closed, ..whole },
         ];
         for share in changed {
@@ -251,7 +258,10 @@ mod tests {
         let good = decode(&wire()).expect("a good share");
         assert_eq!(good.closed, [3; WRAPPED_BYTES]);
         let disk = DiskUuid(Uuid([4; 16]));
-        assert_eq!(good.wrapped, Wrapped { disk, key_generation: 5, cipher: [9; WRAPPED_BYTES] });
+        let wrapped = Wrapped { disk, key_generation: 5, cipher: [9; WRAPPED_BYTES], next: None };
+        assert_eq!(good.wrapped, wrapped);
+        let both = decode(&ShareWire { wrapped_next: Some(vec![8; WRAPPED_BYTES]), ..wire() }).expect("a good share");
+        assert_eq!(both.wrapped, Wrapped { next: Some([8; WRAPPED_BYTES]), ..wrapped });
         let epoch = Epoch::new(6, [MachineId([7; 16]), MachineId([8; 16])].into());
         assert_eq!(Ok(good.epoch), epoch);
 
@@ -271,6 +281,8 @@ mod tests {
         assert_eq!(short.err(), Some(ShareError::Size("wrapped", 32)));
         let short = decode(&ShareWire { share: vec![9; 49], ..wire() });
         assert_eq!(short.err(), Some(ShareError::Size("share", 49)));
+        let short = decode(&ShareWire { wrapped_next: Some(vec![]), ..wire() });
+        assert_eq!(short.err(), Some(ShareError::Size("wrapped_next", 0)));
         let trailing = [wire().encode_to_vec(), vec![0x40, 1]].concat();
         assert!(matches!(Share::decode(&trailing), Err(ShareError::Malformed(_))), "an unknown field 8");
     }
@@ -296,6 +308,9 @@ mod tests {
         assert_eq!(slot([&older, &newer], Some(2)), Next { slot: 0, generation: 3 });
         assert_eq!(slot([&newer, &older], Some(1)), Next { slot: 0, generation: 3 });
         assert_eq!(slot([&older, &newer], None), Next { slot: 0, generation: 3 }, "the older one");
+        // Written twice, as while a key rotates: the newer one counts.
+        assert_eq!(slot([&of(1, 1), &of(1, 2)], Some(1)), Next { slot: 0, generation: 3 });
+        assert_eq!(slot([&of(1, 2), &of(1, 1)], Some(1)), Next { slot: 1, generation: 3 });
         // The same number on another disk stands for nothing.
         assert_eq!(slot([&share(2, 7, 1), &newer], Some(1)), Next { slot: 0, generation: 3 });
     }

@@ -291,6 +291,7 @@ mod tests {
             prop_assert_eq!(RootHash(bytes).to_string().parse(), Ok(RootHash(bytes)));
         }
 
+        /// Proves: K1
         #[test]
         fn any_spelling_of_a_uuid_is_the_same_uuid(bytes: [u8; 16]) {
             let uuid = Uuid(bytes);

@@ -21,6 +21,9 @@ use crate::laws::Broken;
 
 const LAW: &str = "an epoch that stands is whole: any quorum of its holders opens, and fewer open nothing";
 
+/// The disk of each machine, and which cluster key it is locked with.
+pub type Disks = BTreeMap<MachineId, (DiskUuid, u32)>;
+
 /// The pairs of files in which shares lie, by machine.
 #[derive(Debug)]
 pub struct Esps {
@@ -43,7 +46,7 @@ impl Esps {
         ShareKey::of(&LocalKey(Secret::take(&mut local)), &Holder { cluster: self.cluster, machine })
     }
 
-    /// A holder writes its share of `epoch`, for its disk under the key of `generation`, while the epoch `stands` still holds.
+    /// A holder writes its share of `epoch`, for its disk under its keys of now, while the epoch `stands` still holds.
     ///
     /// # Panics
     /// When the machine is no holder.
@@ -54,6 +57,16 @@ impl Esps {
         if let Some(write) = write {
             slots.0[write.slot] = write.bytes.into();
         }
+        if holding.stands == Some(holding.epoch.number()) {
+            erase_superseded(slots, holding.epoch.number());
+        }
+    }
+
+    /// Whether each share that a machine holds carries the key of `generation`: without that its disk is not locked with it.
+    #[must_use]
+    pub fn carry(&self, machine: MachineId, disk: DiskUuid, generation: u32) -> bool {
+        let held = self.slots.get(&machine).map(|slots| contribute::held(slots, disk, &self.share_key(machine)).0);
+        held.is_none_or(|held| held.iter().all(|held| held.carries(generation)))
     }
 
     /// A holder sees that the epoch stands, and that none follows: what it held before is erased. By itself it opens nothing then,
@@ -64,9 +77,7 @@ impl Esps {
     pub fn settle(&mut self, machine: MachineId, holding: &Holding) -> Result<(), Broken> {
         let (key, epoch) = (self.share_key(machine), &holding.epoch);
         let Some(slots) = self.slots.get_mut(&machine) else { return Err(broken(&machine, epoch, "holds nothing")) };
-        for before in contribute::superseded(slots, epoch.number()).collect::<Vec<_>>() {
-            slots.0[before.slot] = before.bytes.into();
-        }
+        erase_superseded(slots, epoch.number());
         let (held, _) = contribute::held(slots, holding.disk, &key);
         let opens = held.iter().any(|held| matches!(held.alone(machine), Ok(Some(_))));
         if opens && epoch.holders().len() > 1 { Err(broken(&machine, epoch, "opens by itself")) } else { Ok(()) }
@@ -77,12 +88,7 @@ impl Esps {
     ///
     /// # Errors
     /// [`Broken`] names who does not, or does.
-    pub fn opens(
-        &self,
-        epoch: &Epoch,
-        disks: &BTreeMap<MachineId, DiskUuid>,
-        random: &mut Random,
-    ) -> Result<(), Broken> {
+    pub fn opens(&self, epoch: &Epoch, disks: &Disks, random: &mut Random) -> Result<(), Broken> {
         let mut back: Vec<_> = epoch.holders().iter().copied().collect();
         while back.len() > quorum(epoch.holders().len()) {
             back.swap_remove(random.below(back.len()));
@@ -99,13 +105,7 @@ impl Esps {
     }
 
     /// These come back and exchange what they have, each with each, until nobody has anything new to say; who opened.
-    fn meet(
-        &self,
-        epoch: &Epoch,
-        back: &[MachineId],
-        disks: &BTreeMap<MachineId, DiskUuid>,
-        random: &mut Random,
-    ) -> Result<Vec<bool>, Broken> {
+    fn meet(&self, epoch: &Epoch, back: &[MachineId], disks: &Disks, random: &mut Random) -> Result<Vec<bool>, Broken> {
         if epoch.holders().len() == 1 {
             return back.iter().map(|machine| self.alone(epoch, machine, disks)).collect();
         }
@@ -137,38 +137,41 @@ impl Esps {
     }
 
     /// A lone holder's share is the key itself.
-    fn alone(&self, epoch: &Epoch, machine: &MachineId, disks: &BTreeMap<MachineId, DiskUuid>) -> Result<bool, Broken> {
-        self.voter(epoch, machine, disks).map(|voter| voter.epochs().any(|held| held == epoch.number()))
+    fn alone(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<bool, Broken> {
+        let (disk, _) = disks[machine];
+        let slots = self.slots.get(machine).ok_or_else(|| broken(machine, epoch, "holds nothing"))?;
+        let (held, _) = contribute::held(slots, disk, &self.share_key(*machine));
+        let Some(held) = held.iter().find(|held| held.epoch().number() == epoch.number()) else { return Ok(false) };
+        let half = held.alone(*machine).map_err(|why| broken(machine, epoch, &why.to_string()))?;
+        let Some(half) = half else { return Ok(false) };
+        self.is_right(epoch, machine, &Answer::ClusterHalf(half), disks).map(|()| true)
     }
 
-    fn voter(
-        &self,
-        epoch: &Epoch,
-        machine: &MachineId,
-        disks: &BTreeMap<MachineId, DiskUuid>,
-    ) -> Result<Voter, Broken> {
+    fn voter(&self, epoch: &Epoch, machine: &MachineId, disks: &Disks) -> Result<Voter, Broken> {
         let slots = self.slots.get(machine).ok_or_else(|| broken(machine, epoch, "holds nothing"))?;
-        let (held, _) = contribute::held(slots, disks[machine], &self.share_key(*machine));
+        let (held, _) = contribute::held(slots, disks[machine].0, &self.share_key(*machine));
         // As the records make it when the epoch comes to stand.
         let coordinators = epoch.holders().iter().map(|machine| Coordinator { machine: *machine, endpoints: vec![] });
         let directory = Directory { cluster: self.cluster, version: 1, coordinators: coordinators.collect() };
         Ok(Voter::new(*machine, directory, held))
     }
 
-    fn is_right(
-        &self,
-        epoch: &Epoch,
-        machine: &MachineId,
-        answer: &Answer,
-        disks: &BTreeMap<MachineId, DiskUuid>,
-    ) -> Result<(), Broken> {
+    fn is_right(&self, epoch: &Epoch, machine: &MachineId, answer: &Answer, disks: &Disks) -> Result<(), Broken> {
         let Answer::ClusterHalf(half) = answer else { return Err(broken(machine, epoch, "is answered otherwise")) };
-        let right = cluster_key(&self.master, self.cluster, half.disk, half.generation);
-        if half.key.expose() == right.expose() && half.disk == disks[machine] {
+        let (disk, generation) = disks[machine];
+        let right = cluster_key(&self.master, self.cluster, disk, generation);
+        let given = half.of(generation).filter(|_| half.disk == disk);
+        if given.is_some_and(|given| given.expose() == right.expose()) {
             Ok(())
         } else {
             Err(broken(machine, epoch, "opens to another key"))
         }
+    }
+}
+
+fn erase_superseded(slots: &mut Slots, stands: u32) {
+    for before in contribute::superseded(slots, stands).collect::<Vec<_>>() {
+        slots.0[before.slot] = before.bytes.into();
     }
 }
 

@@ -163,11 +163,14 @@ impl Laws {
     /// # Errors
     /// [`Broken`] names the law.
     pub fn granted(&self, granted: Granted) -> Result<(), Broken> {
-        let Granted::ClusterKey { machine, disk, generation } = granted else { return Ok(()) };
+        let Granted::ClusterKey { machine, disk, generation, next } = granted else { return Ok(()) };
         let known = self.machines.get(&machine);
         let law = "no key release to who is removed, none for another's disk";
-        let fits =
-            known.is_some_and(|known| known.belongs() && known.disk == disk && known.generations.include(generation));
+        let fits = known.is_some_and(|known| {
+            known.belongs()
+                && known.disk == disk
+                && [Some(generation), next].into_iter().flatten().all(|it| known.generations.include(it))
+        });
         holds(law, fits, || format!("{machine}, {disk}, generation {generation}"))
     }
 

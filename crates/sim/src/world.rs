@@ -14,9 +14,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decision::{Decision, Next, Proposal};
 use cluster::denied::Denied;
-use cluster::epochs::{Due, Holding, due, stands};
+use cluster::epochs::Holding;
 use cluster::peers::{Known, News};
-use cluster::record::UnixSeconds;
+use cluster::record::{Generations, UnixSeconds};
 use cluster::redeem::Redeem;
 use cluster::request::{Asks, Offer, Request};
 use cluster::txn::{Granted, Outcome};
@@ -34,13 +34,14 @@ use crate::laws::{Broken, Laws};
 
 mod cables;
 mod owner;
+mod shares;
+mod trail;
 mod waves;
 
 use cables::{INTERVAL, Versions};
+use trail::{brief, short};
 pub use waves::{WAVE, WAVES, waves};
 
-/// How many events before a failure are shown.
-const TRAIL: usize = 30;
 /// How often a machine asks before it gives up for good: worlds end.
 const MOST_TRIES: u32 = 40;
 
@@ -70,6 +71,8 @@ pub struct Report {
     pub members: usize,
     /// Cluster keys given out.
     pub released: u64,
+    /// Disks that took another one.
+    pub rotated: u64,
     /// Changes of etcd's members.
     pub steps: u64,
     /// Epochs of the cold-start key that came to stand.
@@ -130,6 +133,8 @@ enum Event {
     CatchUp,
     /// History is forgotten.
     Compact,
+    /// What would be if all machines were switched off now is looked at.
+    AllOff,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -173,6 +178,10 @@ struct Machine {
     lies: Lie,
     /// What it asks to join with, made and verified once: that costs more than the rest of its life here.
     redeem: Option<Box<Redeem>>,
+    /// Which cluster key its disk is locked with.
+    locked_with: u32,
+    /// Which one it has told.
+    told: u32,
     /// Whom it knows.
     known: Known,
 }
@@ -188,6 +197,8 @@ impl Machine {
             tries: 0,
             lies,
             redeem: None,
+            locked_with: 1,
+            told: 1,
             known: Known::default(),
         }
     }
@@ -263,7 +274,8 @@ impl World {
             world.machines.insert(n, Machine::new(Stage::Member, 0, Lie::None));
         }
         let epoch = Epoch::first(first);
-        world.esps.write(first, &Holding { epoch, stands: None, disk: cast::disk(1), generation: 1 });
+        let generations = Generations::One(1);
+        world.esps.write(first, &Holding { epoch, stands: None, disk: cast::disk(1), generations });
         for n in plan.members + 2..plan.machines + 2 {
             let lies = match world.random.below(20) {
                 0 => Lie::Disk(world.other()),
@@ -293,6 +305,7 @@ impl World {
         self.put(700, Event::Cut(1, Cable::Cut));
         self.put(500, Event::CatchUp);
         self.put(3000, Event::Compact);
+        self.put(900, Event::AllOff);
         for n in 1..self.plan.members + 2 {
             let after = 10 + self.below(1000);
             self.put(after, Event::Live(n));
@@ -313,6 +326,7 @@ impl World {
         self.report.revisions = self.etcd.revision();
         let members = self.machines.values().filter(|machine| machine.stage == Stage::Member);
         self.report.members = members.count();
+        self.comes_back()?;
         self.converges()
     }
 
@@ -333,7 +347,7 @@ impl World {
         self.at_once(issue)?;
         for n in 2..self.plan.members + 2 {
             self.at_once(Request::Redeem(Box::new(cast::redeem(n, &ticket, &cast::body(n, &ticket)))))?;
-            self.at_once(announces(n, vec![]))?;
+            self.at_once(announces(n, vec![], 1))?;
         }
         Ok(())
     }
@@ -376,6 +390,11 @@ impl World {
             Event::Power(n, power) => self.power(n, power),
             Event::Cut(n, cable) => self.cut(n, cable),
             Event::Hold(id) => self.hold(id)?,
+            Event::AllOff => {
+                self.comes_back()?;
+                let after = 1000 + self.below(4000);
+                self.put(after, Event::AllOff);
+            }
             Event::CatchUp => {
                 self.etcd.catch_up();
                 self.put(400, Event::CatchUp);
@@ -459,7 +478,8 @@ impl World {
             self.laws.changed(self.etcd.changed_in(self.checked))?;
             self.store.changed(self.etcd.changed_in(self.checked), self.checked, self.now);
             if let Some(epoch) = self.laws.stands() {
-                self.esps.opens(&epoch, &self.laws.disks(), &mut self.random)?;
+                let disks = self.disks();
+                self.esps.opens(&epoch, &disks, &mut self.random)?;
                 self.report.epochs += 1;
             }
             for id in self.coordinators.keys().copied().collect::<Vec<_>>() {
@@ -528,28 +548,6 @@ impl World {
         Ok(())
     }
 
-    /// Writes the share that this voter is to hold, and says that it has it; by what it has seen, which may be old.
-    fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
-        let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let Some(machine) = seen.state().machine(&id) else { return Ok(()) };
-        let Some(Due::Hold(holding)) = due(seen.state(), &id) else {
-            let settled = seen.state().cold_start().next.is_none();
-            return match stands(seen.state(), &id).filter(|_| settled) {
-                Some(holding) => self.esps.settle(id, &holding),
-                None => Ok(()),
-            };
-        };
-        self.esps.write(id, &holding);
-        if let Some(epoch) = self.laws.standing() {
-            self.esps.opens(epoch, &self.laws.disks(), &mut self.random)?;
-        }
-        let number = holding.epoch.number();
-        let decision = Decision::new(Request::AcknowledgeEpoch { machine: machine.key, number });
-        let after = 1 + self.below(200);
-        self.put(after, Event::Ask { who: Who::Coordinator, decision, via: id });
-        Ok(())
-    }
-
     fn power(&mut self, n: u16, power: Power) {
         let Some(machine) = self.machines.get_mut(&n) else { return };
         (machine.power, machine.reached_since) = (power, self.now);
@@ -592,10 +590,14 @@ impl World {
                 let redeem = machine.redeem.get_or_insert_with(|| Box::new(asks_to_join(n, ticket, lies)));
                 Request::Redeem(redeem.clone())
             }
-            Stage::Admitted => announces(n, vec![]),
-            Stage::Member if moves => announces(n, vec![place]),
+            Stage::Admitted => announces(n, vec![], machine.locked_with),
+            Stage::Member if moves || machine.told != machine.locked_with => {
+                machine.told = machine.locked_with;
+                announces(n, vec![place], machine.locked_with)
+            }
             Stage::Member => {
-                let (disk, generation) = if other_key { (cast::disk(n + 1), 1) } else { (cast::disk(n), 1) };
+                let generation = machine.locked_with;
+                let disk = if other_key { cast::disk(n + 1) } else { cast::disk(n) };
                 let level = Level::Encrypted;
                 Request::ReleaseKey { machine: cast::machine_key(n), disk, generation, level }
             }
@@ -661,8 +663,15 @@ impl World {
             }
             (stage, _) => stage, // a key, or an answer to what was asked before
         };
-        if let Granted::ClusterKey { .. } = granted {
+        if let Granted::ClusterKey { generation, next, .. } = granted {
             self.report.released += 1;
+            // Its disk takes the next one in this boot. It may be switched off before it tells that, and starts with the new one.
+            if let Some(next) = next.filter(|_| generation == machine.locked_with)
+                && self.esps.carry(cast::id(n), cast::disk(n), next)
+            {
+                machine.locked_with = next;
+                self.report.rotated += 1;
+            }
         } else {
             machine.tries = 0;
         }
@@ -679,6 +688,12 @@ impl World {
         *self.report.denied.entry(kind.split(['(', ' ']).next().unwrap_or_default().to_owned()).or_default() += 1;
         if let Who::Machine(n) = who {
             if let Some(machine) = self.machines.get_mut(&n) {
+                if let (Request::ReleaseKey { generation, .. }, Denied::UnknownGeneration(_)) = (request, denied)
+                    && *generation == machine.locked_with
+                {
+                    let law = "the cluster gives the key that a member's disk is locked with";
+                    return Err(Broken { law, how: format!("machine {n}, generation {generation}") });
+                }
                 if *denied == Denied::MachineRemoved {
                     machine.stage = Stage::Refused;
                 }
@@ -729,17 +744,10 @@ impl World {
         self.sequence += 1;
         self.agenda.insert((self.now + after, self.sequence), event);
     }
-
-    fn note(&mut self, text: String) {
-        if self.trail.len() == TRAIL {
-            self.trail.pop_front();
-        }
-        self.trail.push_back(text);
-    }
 }
 
-fn announces(n: u16, endpoints: Vec<Endpoint>) -> Request {
-    Request::Announce { machine: cast::machine_key(n), release: cast::RELEASE, endpoints }
+fn announces(n: u16, endpoints: Vec<Endpoint>, generation: u32) -> Request {
+    Request::Announce { machine: cast::machine_key(n), release: cast::RELEASE, endpoints, generation }
 }
 
 /// What machine `n` joins with.
@@ -752,38 +760,4 @@ fn asks_to_join(n: u16, ticket: &Ticket, lies: Lie) -> Redeem {
         Lie::Level => body.level = Level::Insecure,
     }
     cast::redeem(n, ticket, &body)
-}
-
-fn short(id: MachineId) -> String {
-    id.to_string()[..8].to_owned()
-}
-
-fn brief(event: &Event) -> String {
-    let asked = |request: &Request| match request {
-        Request::Create(_) => "create".to_owned(),
-        Request::Redeem(redeem) => format!("redeem for {}", short(keys::identity::machine_id(&redeem.machine().0))),
-        Request::Owner { asks, .. } => format!("{asks:?}"),
-        Request::Announce { .. }
-        | Request::ReleaseKey { .. }
-        | Request::ConfirmKey { .. }
-        | Request::BeginEpoch
-        | Request::AcknowledgeEpoch { .. } => format!("{request:?}"),
-    };
-    match event {
-        Event::Ask { who, decision, via } => format!("{who:?} asks {}: {}", short(*via), asked(decision.request())),
-        Event::Commit { who, decision, via, .. } => {
-            format!("{} commits for {who:?}: {}", short(*via), asked(decision.request()))
-        }
-        Event::News(n, _) => format!("machine {n} hears of others"),
-        Event::Live(_)
-        | Event::Peers(_)
-        | Event::Owner
-        | Event::Watch(_)
-        | Event::Reconcile(_)
-        | Event::Power(..)
-        | Event::Cut(..)
-        | Event::Hold(_)
-        | Event::CatchUp
-        | Event::Compact => format!("{event:?}"),
-    }
 }

@@ -7,17 +7,18 @@ use sim::world::{Plan, WAVE, WAVES, run, waves};
 
 const PLAN: Plan = Plan { machines: 29, members: 0, tickets: 12, lasts: 20_000, events: u64::MAX };
 
-/// Proves: S4 M2 M3 M8 K6 K7
+/// Proves: S4 M2 M3 M8 K6 K7 D13
 #[test]
 fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
     let mut denied = BTreeMap::<String, u64>::new();
-    let (mut members, mut released, mut steps, mut epochs, mut heard) = (0, 0, 0, 0, 0);
+    let (mut members, mut released, mut steps, mut epochs, mut heard, mut rotated) = (0, 0, 0, 0, 0, 0);
     let (mut cuts, mut without_quorum) = (0, 0);
     for seed in 0..200 {
         let report = run(seed, PLAN).unwrap_or_else(|failure| panic!("\n{failure}"));
         report.denied.into_iter().for_each(|(reason, times)| *denied.entry(reason).or_default() += times);
         members += report.members;
         released += report.released;
+        rotated += report.rotated;
         steps += report.steps;
         epochs += report.epochs;
         heard += report.heard;
@@ -30,6 +31,7 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
         "{members} members, {released} keys, {steps} steps, {epochs} epochs, {heard} news"
     );
     assert!(cuts > 200 * 3 && without_quorum > 0, "{cuts} cuts, {without_quorum} ms without quorum");
+    assert!(rotated > 100, "{rotated} disks took another cluster key");
     for reason in [
         "UnknownTicket",
         "TicketExpired",

@@ -136,7 +136,7 @@ fn the_keys_of_a_disk_leave_nothing_behind() {
         let key = DataKey::fresh(VolumeKey(secret()));
         let bytes = key.wrap(&wrapping, &local, &cluster, &holder).to_bytes();
         drop((key.xts(), key.integrity(), key.journal()));
-        let half = ClusterHalf { key: cluster, disk: DISK, generation: 1 };
+        let half = ClusterHalf { key: cluster, disk: DISK, generation: 1, next: None };
         let expected = Expected { holder, disk: DISK, level: Level::Authenticated, minimum: 1 };
         let opened = open(&Copies::read(&bytes[..], &bytes[..]), &local, Some(&half), &expected).expect("opens");
         let Volume::Authenticated(again) = &opened.volume else { panic!("authenticated") };

@@ -48,6 +48,8 @@ pub(crate) struct Asker {
     pub(crate) identity: Arc<Identity>,
     /// Its own.
     pub(crate) vpn_ip: Ipv4Addr,
+    /// Which cluster key its disk is locked with.
+    pub(crate) key_generation: u32,
     pub(crate) facts: Facts,
     pub(crate) told: Told,
     /// Where what is heard is kept.
@@ -268,7 +270,8 @@ impl Asker {
     /// Says what this machine runs, and where it may be reached; returns the latter.
     async fn announce(&self, client: &mut VpnClient<Channel>) -> Result<Vec<keys::endpoint::Endpoint>, Left> {
         let endpoints = self.facts.read(|now| endpoints(&now.links));
-        let said = Announced { release: release(), endpoints: endpoints.clone() };
+        let key_generation = self.key_generation;
+        let said = Announced { release: release(), endpoints: endpoints.clone(), key_generation };
         let answered = timeout(SILENT, client.announce(wire::AnnounceRequest::from(said))).await;
         answered.map_err(|_elapsed| Left::Silent)??;
         Ok(endpoints)

@@ -36,11 +36,17 @@ pub(super) async fn hold(records: &Records, shares: &Shares) -> Result<Infallibl
             let _we_hold_the_sender = seen.changed().await;
             continue;
         };
-        // Once in a boot, and when another epoch stands: a share that was lost is written again.
+        // Once in a boot, and when another epoch stands: a share that was lost is written again. And when the machine's cluster key
+        // rotates: its share carries what the cluster gives.
         if let Some(holding) = stands.filter(|holding| mended.as_ref() != Some(holding)) {
             let (epoch, holders) = (holding.epoch.number(), holding.epoch.holders().len());
-            if shares.hold(holding.clone()).await? {
-                tracing::warn!(epoch, "this machine's share was not there: it is written again");
+            let rotates = mended.as_ref().is_some_and(|before: &Holding| before.generations != holding.generations);
+            match (shares.hold(holding.clone()).await?, rotates) {
+                (false, _) => {}
+                (true, true) => {
+                    tracing::info!(epoch, "this machine's share carries the cluster keys that are given now")
+                }
+                (true, false) => tracing::warn!(epoch, "this machine's share was not there: it is written again"),
             }
             tracing::info!(epoch, holders, "this epoch of the cold-start key stands");
             mended = Some(holding);

@@ -103,7 +103,8 @@ impl First {
 
     /// What the machine says of itself.
     pub(super) fn announces(&self) -> Request {
-        Request::Announce { machine: self.key, release: release(), endpoints: self.endpoints() }
+        let (endpoints, generation) = (self.endpoints(), self.recorded.key_generation);
+        Request::Announce { machine: self.key, release: release(), endpoints, generation }
     }
 
     /// Where it may be reached now.

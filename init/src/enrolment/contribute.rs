@@ -234,6 +234,7 @@ impl Ends for NotGiven {
 mod tests {
     use std::net::Ipv4Addr;
 
+    use cluster::record::Generations;
     use enrol::contribute::{Voter, held, hold};
     use enrol::found::Slots;
     use keys::cold_start::Epoch;
@@ -266,7 +267,7 @@ mod tests {
         let key = ShareKey::of(&LocalKey(Secret::take(&mut [of; 32])), &holder);
         let (master, disk) = (MasterSecret(Secret::take(&mut [7; 32])), DiskUuid(Uuid([of; 16])));
         let epoch = Epoch::new(EPOCH, [machine(1), machine(2)].into()).expect("an epoch");
-        let holding = cluster::epochs::Holding { epoch, stands: None, disk, generation: 1 };
+        let holding = cluster::epochs::Holding { epoch, stands: None, disk, generations: Generations::One(1) };
         let mut slots = Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
         let write = hold(&holding, &holder, &master, &key, &slots).expect("a holder").expect("nothing lies there");
         slots.0[write.slot] = Zeroizing::new(write.bytes);

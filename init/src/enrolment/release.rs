@@ -17,7 +17,7 @@ use crate::runtime::clock::{self, Known};
 use crate::shown::board::Board;
 
 const SHOWN: Shown = Shown { step: "ask for the key", failed: "no key from the cluster" };
-/// A time, a key, and a directory that fits its file.
+/// A time, two keys, and a directory that fits its file.
 const MOST_ANSWER_BYTES: usize = 128 + SLOT_BYTES;
 
 /// Why one coordinator did not give the key.
@@ -86,8 +86,8 @@ async fn ask(asks: Asks<'_>, keyless: Keyless<'_>, endpoint: &Endpoint) -> Resul
     let response = session
         .call(MOST_ANSWER_BYTES, async |client| client.release_key(api::wire::ReleaseKeyRequest::from(asked)).await);
     let unread = |error| NotReleased::Answer(endpoint.clone(), error);
-    let KeyReleased { time, key, directory } = response.await?.try_into().map_err(unread)?;
-    let answer = keyless.answer(key).map_err(|error| NotReleased::Half(endpoint.clone(), error))?;
+    let KeyReleased { time, key, next, directory } = response.await?.try_into().map_err(unread)?;
+    let answer = keyless.answer(key, next).map_err(|error| NotReleased::Half(endpoint.clone(), error))?;
     Ok(Given { answer, time: time.0, directory })
 }
 

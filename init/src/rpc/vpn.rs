@@ -151,8 +151,8 @@ impl api::vpn_server::Vpn for Vpn {
         request: Request<wire::AnnounceRequest>,
     ) -> Result<Response<wire::AnnounceResponse>, Status> {
         let machine = member(request.extensions())?;
-        let Announced { release, endpoints } = request.into_inner().try_into()?;
-        self.0.decide(cluster::request::Request::Announce { machine, release, endpoints }).await?;
+        let Announced { release, endpoints, key_generation: generation } = request.into_inner().try_into()?;
+        self.0.decide(cluster::request::Request::Announce { machine, release, endpoints, generation }).await?;
         Ok(Response::new(wire::AnnounceResponse {}))
     }
 

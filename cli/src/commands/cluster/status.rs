@@ -66,8 +66,7 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
     let shown = match (&context.machine, record.machines().len()) {
         (None, 2..) => {
             let asked = (0..record.machines().len()).map(|machine| ask(context, &record, machine));
-            let Ok(heard) =
-                each::all(asked.map(|asked| async { Ok::<_, std::convert::Infallible>(asked.await) })).await;
+            let heard = each::all(asked).await;
             let seen = heard.iter().enumerate().map(|(machine, heard)| match heard {
                 Ok(status) => (machine, Seen::Answers(status)),
                 Err(why) => (machine, Seen::Not(why.clone())),

@@ -1,5 +1,5 @@
-//! `machine role` and `machine remove`: what a machine is to its cluster. The cluster's records are changed, by any
-//! coordinator; the machines follow by themselves, and `--wait` looks until they have.
+//! `machine role`, `machine remove` and `machine rotate-key`: what a machine is to its cluster. The cluster's records are changed, by
+//! any coordinator; the machines follow by themselves, and `--wait` looks until they have.
 
 use std::io::Write;
 use std::time::Duration;
@@ -62,6 +62,23 @@ pub(crate) struct Remove {
     timeout: Duration,
 }
 
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairnctl machine rotate-key m4
+  cairnctl -m m4 machine reboot --wait    m4 takes the next key now
+
+Until the machine has been started again the cluster gives it both keys, then
+the older one to nobody. Whoever copied its ESP before, and has the cluster key
+of then, does not open its disk any more. A coordinator that is started within
+a second or two takes the key one start later. `machine list` shows which
+machines are to take another key.")]
+pub(crate) struct RotateKey {
+    /// The machine's name or id, as `cairnctl machine list` shows it
+    #[arg(value_name = "MACHINE")]
+    called: String,
+}
+
 /// Why nothing is changed, or not all of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
@@ -122,6 +139,16 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         session.change_machine(machine.id, MachineChange::Remove).await?;
     }
     Ok(screen::did(context.format, out, &format!("machine `{}` is removed", machine.name))?)
+}
+
+pub(crate) async fn rotate_key(arguments: &RotateKey, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let (mut session, _) = context.open_coordinator().await?;
+    let machine = find(&mut session, &arguments.called).await?;
+    session.change_machine(machine.id, MachineChange::RotateKey).await?;
+    let name = &machine.name;
+    let did =
+        format!("machine `{name}` takes another cluster key when it starts next: cairnctl -m {name} machine reboot");
+    Ok(screen::did(context.format, out, &did)?)
 }
 
 /// The machine of that name; of those that were removed only by its id.

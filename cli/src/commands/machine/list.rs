@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use api::{EtcdMember, Listed, ListedMachine, UnixMillis};
+use cluster::record::Generations;
 use model::ClusterRole;
 use serde::Serialize;
 
@@ -23,6 +24,10 @@ struct MachineOut {
     vpn_ip: String,
     addresses: Vec<String>,
     last_seen_unix_ms: Option<u64>,
+    /// Which cluster key its disk is locked with.
+    key_generation: u32,
+    /// Whether it is to take the next one.
+    key_rotates: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -48,6 +53,8 @@ impl From<&ListedMachine> for MachineOut {
             vpn_ip: machine.vpn_ip.to_string(),
             addresses: machine.addresses.clone(),
             last_seen_unix_ms: machine.last_seen.map(|at| at.0),
+            key_generation: machine.generations.oldest(),
+            key_rotates: matches!(machine.generations, Generations::Rotating(_)),
         }
     }
 }
@@ -83,7 +90,7 @@ fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
             machine.name.clone(),
             role(machine),
             commands::roles(&machine.kubernetes),
-            machine.standing.word().to_owned(),
+            state(machine),
             machine.version.clone(),
             machine.vpn_ip.to_string(),
             addresses,
@@ -91,6 +98,14 @@ fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
         ]);
     }
     table
+}
+
+/// How far it belongs to the cluster, and whether it is to be started again to take another key.
+fn state(machine: &ListedMachine) -> String {
+    match machine.generations {
+        Generations::One(_) => machine.standing.word().to_owned(),
+        Generations::Rotating(_) => format!("{} (key rotates)", machine.standing.word()),
+    }
 }
 
 /// The role, and what of it etcd has not followed yet.
@@ -126,6 +141,7 @@ mod tests {
             addresses: if n == 1 { vec!["192.0.2.1".to_owned(), "198.51.100.1".to_owned()] } else { vec![] },
             last_seen,
             etcd: (n == 1).then_some(EtcdMember::Voter),
+            generations: Generations::One(1),
         };
         let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
         let mut text = Vec::new();
@@ -139,6 +155,8 @@ m2    node         -                     Admitted  0.1.0    10.118.0.2   -      
         let with = |etcd| role(&ListedMachine { etcd, ..rows[0].clone() });
         assert_eq!(with(Some(EtcdMember::Learner)), "coordinator (no vote yet)");
         assert_eq!(with(None), "coordinator (joining etcd)");
+        let rotates = ListedMachine { generations: Generations::Rotating(1), ..rows[0].clone() };
+        assert_eq!(state(&rotates), "Member (key rotates)");
         let leaves = ListedMachine { etcd: Some(EtcdMember::Voter), ..rows[1].clone() };
         assert_eq!(role(&leaves), "node (leaving etcd)");
     }

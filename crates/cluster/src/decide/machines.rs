@@ -14,8 +14,8 @@ use crate::txn::{Granted, Txn};
 pub(super) fn announce(
     ground: &Ground<'_>,
     machine: &MachinePubKey,
-    release: Release,
-    endpoints: &[Endpoint],
+    (release, endpoints): (Release, &[Endpoint]),
+    generation: u32,
 ) -> Result<Txn, Denied> {
     let known = ground.belonging(&machine_id(&machine.0))?;
     let (standing, member) = match known.standing {
@@ -27,13 +27,20 @@ pub(super) fn announce(
         release,
         times: Times { member, ..known.times },
         endpoints: Endpoints { reported: endpoints.to_vec(), ..known.endpoints.clone() },
+        generations: known.generations.told(generation),
         ..known.clone()
     };
     if told == *known {
         return Ok(ground.unchanged(Granted::Already));
     }
-    let mut draft = ground.change("announced", &known.id(), None);
+    let rotated = told.generations != known.generations;
+    let mut draft = ground.change(if rotated { "key rotated" } else { "announced" }, &known.id(), None);
     draft.machine(&told);
+    // The epoch that stands was begun while its share carried the older key: in the next one none does.
+    let holds = || ground.state.cold_start().newest().is_some_and(|epoch| epoch.holders().contains(&known.id()));
+    if rotated && holds() && !ground.state.members().voters.is_empty() {
+        cold_start::begin_with(ground, &mut draft)?;
+    }
     Ok(draft.grants(Granted::Done))
 }
 
@@ -61,7 +68,8 @@ pub(super) fn release_key(
     apart.copy_from_slice(&id.0[..8]);
     // One line of a machine and second: a second one in it would say the same.
     let line = AuditId { seconds: ground.now.0, apart: u64::from_be_bytes(apart) };
-    let mut txn = ground.unchanged(Granted::ClusterKey { machine: id, disk, generation });
+    let next = known.generations.behind(generation);
+    let mut txn = ground.unchanged(Granted::ClusterKey { machine: id, disk, generation, next });
     let text = AuditLine { what: "key released".to_owned(), whom: id.to_string(), owner: None };
     txn.puts.push((Key::Audit(line), text.encode()));
     Ok(txn)
@@ -69,6 +77,9 @@ pub(super) fn release_key(
 
 pub(super) fn rotate_key(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {
     let known = ground.member(id)?;
+    if known.level == Level::Insecure {
+        return Err(Denied::NothingLocked);
+    }
     let generations = match known.generations {
         Generations::Rotating(_) => return Err(Denied::RotationUnderWay),
         Generations::One(u32::MAX) => return Err(Denied::GenerationsExhausted),
@@ -77,25 +88,6 @@ pub(super) fn rotate_key(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -
     let mut draft = ground.change("key rotation begun", id, Some(by));
     draft.machine(&Machine { generations, ..known.clone() });
     Ok(draft.grants(Granted::Done))
-}
-
-pub(super) fn confirm_key(ground: &Ground<'_>, machine: &MachinePubKey, generation: u32) -> Result<Txn, Denied> {
-    let known = ground.belonging(&machine_id(&machine.0))?;
-    if generation != known.generations.newest() {
-        return Err(Denied::UnknownGeneration(generation));
-    }
-    match known.generations {
-        Generations::One(_) => Ok(ground.unchanged(Granted::Already)),
-        Generations::Rotating(_) => {
-            let mut draft = ground.change("key rotated", &known.id(), None);
-            draft.machine(&Machine { generations: Generations::One(generation), ..known.clone() });
-            // What its share carries is the older key: a new epoch has it carry the newer one.
-            if ground.state.cold_start().newest().is_some_and(|epoch| epoch.holders().contains(&known.id())) {
-                cold_start::begin_with(ground, &mut draft)?;
-            }
-            Ok(draft.grants(Granted::Done))
-        }
-    }
 }
 
 pub(super) fn drain(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Result<Txn, Denied> {

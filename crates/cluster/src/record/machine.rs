@@ -86,7 +86,7 @@ pub enum Standing {
 pub enum Generations {
     /// This one.
     One(u32),
-    /// This one and the one behind it, until the machine confirms that.
+    /// This one and the one behind it, until the machine tells that its disk is locked with that.
     Rotating(u32),
 }
 
@@ -98,6 +98,27 @@ impl Generations {
             Self::One(one) => generation == one,
             Self::Rotating(one) => generation == one || generation.checked_sub(1) == Some(one),
         }
+    }
+
+    /// The oldest.
+    #[must_use]
+    pub const fn oldest(self) -> u32 {
+        match self {
+            Self::One(one) | Self::Rotating(one) => one,
+        }
+    }
+
+    /// The one that is given along with `generation`: the one behind it, while the machine is to take that.
+    #[must_use]
+    pub fn behind(self, generation: u32) -> Option<u32> {
+        Some(self.newest()).filter(|newest| generation.checked_add(1) == Some(*newest) && self.include(generation))
+    }
+
+    /// After the machine has told which one its disk is locked with: that one, unless it is the oldest or an older one. One behind the
+    /// newest is believed, too: where a cluster goes on with an old copy of its records, a machine may have gone on before.
+    #[must_use]
+    pub const fn told(self, generation: u32) -> Self {
+        if generation > self.oldest() { Self::One(generation) } else { self }
     }
 
     /// The newest.

@@ -37,7 +37,7 @@ fn a_machine_that_awaits_its_keys_goes_on_with_the_right_half_only() {
     let (mut asking, asks) = waiting(&found);
     let question = Question::ClusterHalf { disk, generation: 1 };
     assert!(matches!(asks, Effect::Ask(asked) if asked == question), "{asks:?}");
-    let half = |key, generation| Answer::ClusterHalf(ClusterHalf { key, disk, generation });
+    let half = |key, generation| Answer::half(key, disk, generation);
     let wrong = ClusterKey(crate::fixture::secret(0x99));
     let refused = asking.answered(half(wrong, 1));
     assert!(matches!(refused, Effect::Report(Refused::ClusterHalf(OpenError::ClusterHalf))), "{refused:?}");

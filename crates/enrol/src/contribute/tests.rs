@@ -1,13 +1,16 @@
 //! Voters in memory that were all switched off: who is given what, and that a quorum opens in whatever order it meets.
 
+use cluster::record::Generations;
 use keys::cold_start::Epoch;
-use keys::directory::Coordinator;
+use keys::directory::{self, Coordinator};
+use keys::identity::cluster_id;
 use keys::pair::SLOT_BYTES;
 use model::{ClusterId, ClusterKey, DiskUuid, LocalKey, MasterSecret, Uuid};
 use proptest::prelude::*;
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::fixture::ca;
 
 const CLUSTER: ClusterId = ClusterId([1; 16]);
 
@@ -21,7 +24,7 @@ fn endpoint(number: u8) -> Endpoint {
 
 fn half(number: u8) -> ClusterHalf {
     let key = ClusterKey(Secret::take(&mut [number; 32]));
-    ClusterHalf { key, disk: DiskUuid(Uuid([number; 16])), generation: 1 }
+    ClusterHalf { key, disk: DiskUuid(Uuid([number; 16])), generation: 1, next: None }
 }
 
 fn epoch(number: u32, holders: impl IntoIterator<Item = u8>) -> Epoch {
@@ -189,7 +192,7 @@ fn a_share_is_written_once_and_not_over_the_one_that_stands() {
     let disk = DiskUuid(Uuid([1; 16]));
     let mut slots = Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
     let mut holds = |epoch: &Epoch, stands| {
-        let holding = Holding { epoch: epoch.clone(), stands, disk, generation: 1 };
+        let holding = Holding { epoch: epoch.clone(), stands, disk, generations: Generations::One(1) };
         let write = hold(&holding, &holder, &master, &key, &slots).expect("it is a holder");
         let written = write.is_some();
         if let Some(write) = write {
@@ -213,7 +216,7 @@ fn a_share_is_written_once_and_not_over_the_one_that_stands() {
         assert_eq!(numbers, left, "what a thief would need fewer for is gone once {stands} stands");
     }
 
-    let others = Holding { epoch: epoch(5, [2, 3]), stands: None, disk, generation: 1 };
+    let others = Holding { epoch: epoch(5, [2, 3]), stands: None, disk, generations: Generations::One(1) };
     let refused = hold(&others, &holder, &master, &key, &slots).map(|_| ());
     assert_eq!(refused, Err(NotHeld::NoHolder(5)));
     let (held, _) = super::held(&slots, disk, &key);
@@ -221,7 +224,72 @@ fn a_share_is_written_once_and_not_over_the_one_that_stands() {
     assert!(opened.is_none(), "two hold it, and both are needed");
 }
 
+/// While its key rotates, the share of the same epoch is written anew with both; and at the end with the newer one alone.
+///
+/// Proves: D13 K6
+#[test]
+fn a_share_follows_the_keys_that_the_cluster_gives_and_a_cut_leaves_one_that_opens() {
+    let holder = Holder { cluster: CLUSTER, machine: machine(1) };
+    let (master, key) = (MasterSecret(Secret::take(&mut [7; 32])), share_key());
+    let disk = DiskUuid(Uuid([1; 16]));
+    let mut slots = Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
+    let (alone, next) = (epoch(3, [1]), epoch(4, [1]));
+    let hold = |slots: &mut Slots, epoch: &Epoch, generations| {
+        let holding = Holding { epoch: epoch.clone(), stands: Some(3), disk, generations };
+        let write = hold(&holding, &holder, &master, &key, slots).expect("it is a holder");
+        write.is_some_and(|write| {
+            slots.0[write.slot] = Zeroizing::new(write.bytes);
+            true
+        })
+    };
+    let gives = |slots: &Slots| {
+        let (held, senseless) = super::held(slots, disk, &key);
+        assert!(senseless.is_empty());
+        let half = |held: &Held| held.alone(machine(1)).expect("it holds it").expect("it is alone");
+        let of = |half: &ClusterHalf| [1, 2, 3].map(|it| half.of(it).map(|key| *key.expose()));
+        held.iter().map(|held| (held.epoch.number(), of(&half(held)))).collect::<Vec<_>>()
+    };
+    let [one, two] = [1, 2].map(|it| Some(*cluster_key(&master, CLUSTER, disk, it).expose()));
+    let erase = |slots: &mut Slots, stands| {
+        for over in superseded(&slots.clone(), stands) {
+            slots.0[over.slot] = Zeroizing::new(over.bytes);
+        }
+    };
+    assert!(hold(&mut slots, &alone, Generations::One(1)));
+    assert!(hold(&mut slots, &alone, Generations::Rotating(1)));
+    assert_eq!(gives(&slots), [(3, [one, two, None]), (3, [one, None, None])], "cut here, the newer one counts");
+    erase(&mut slots, 3);
+    assert_eq!(gives(&slots), [(3, [one, two, None])]);
+    assert!(!hold(&mut slots, &alone, Generations::Rotating(1)), "it lies there");
+    assert!(hold(&mut slots, &alone, Generations::One(2)));
+    erase(&mut slots, 3);
+    assert!(hold(&mut slots, &next, Generations::One(2)));
+    assert_eq!(gives(&slots), [(4, [None, two, None]), (3, [None, two, None])]);
+    erase(&mut slots, 5);
+    assert_eq!(gives(&slots).len(), 2, "where the one that stands does not lie, nothing goes");
+    erase(&mut slots, 4);
+    assert_eq!(gives(&slots), [(4, [None, two, None])]);
+}
+
 fn share_key() -> ShareKey {
     let holder = Holder { cluster: CLUSTER, machine: machine(1) };
     ShareKey::of(&LocalKey(Secret::take(&mut [8; 32])), &holder)
+}
+
+/// Proves: D11 K7
+#[test]
+fn a_coordinator_that_is_open_believes_no_directory_below_what_its_seal_takes() {
+    let coordinators = vec![Coordinator { machine: machine(2), endpoints: vec![] }];
+    let directory = Directory { cluster: cluster_id(&ca().spki), version: 6, coordinators };
+    let file = directory::emit(1, &ca().sign(&directory.unsigned())).expect("it fits");
+    let nothing = || -> Zeroizing<Vec<u8>> { vec![0; SLOT_BYTES].into() };
+    let (key, directory, share) = (share_key(), Slots([file.into(), nothing()]), Slots([nothing(), nothing()]));
+    let believes = |minimum_directory| {
+        let (itself, disk, ca_spki) = (machine(1), half(1).disk, &ca().spki);
+        let on_esp =
+            OnEsp { itself, disk, key: &key, ca_spki, minimum_directory, share: &share, directory: &directory };
+        Voter::on_esp(on_esp).map(|voter| voter.map(|voter| voter.coordinators().collect::<Vec<_>>()))
+    };
+    assert_eq!(believes(6), Ok(Some(vec![machine(2)])));
+    assert_eq!(believes(7), Err(DirectoryError::Older { found: 6, minimum: 7 }));
 }

@@ -78,6 +78,7 @@ mod tests {
 
     use super::*;
 
+    /// Proves: N5
     #[test]
     fn pauses_grow_to_a_minute_and_a_refusal_is_asked_again_rarely() {
         let mut pace = Pace::new();
@@ -87,6 +88,7 @@ mod tests {
         assert_eq!(pace.after(Round::Unanswered, u32::MAX).as_secs(), 1, "somebody was there");
     }
 
+    /// Proves: N5
     #[test]
     fn chance_spreads_pauses_over_their_second_half() {
         for random in [0, 1, u32::MAX / 2, u32::MAX] {
@@ -96,6 +98,7 @@ mod tests {
         assert_ne!(Pace::new().after(Round::Unanswered, 0), Pace::new().after(Round::Unanswered, u32::MAX));
     }
 
+    /// Proves: N5
     #[test]
     fn a_round_asks_each_endpoint_once_and_begins_anywhere() {
         let endpoints: Vec<_> = (1..=3).map(|n| Endpoint::read(&format!("a:{n}")).expect("an endpoint")).collect();

@@ -239,7 +239,7 @@ fn the_seal_takes_the_other_slot_and_the_owner_opens_record_and_volume_key() {
     let holder = Holder { cluster: cluster_id(&ca().spki), machine: machine_id(&made.identity.public()) };
     let context =
         |kind| Context { kind, cluster: holder.cluster, machine: holder.machine, disk: made.disk, key_generation: 1 };
-    let (owner, cluster_key) = (secret(2), Store::half(made.disk));
+    let (owner, cluster_key) = (secret(2), Store::half(made.disk, 1));
     for effect in &effects {
         if let Effect::WriteEsp { file: File::Record, bytes, .. } = effect {
             let record = Record::decode(Slot::read(File::Record, bytes).expect("reads").clear()).expect("a record");

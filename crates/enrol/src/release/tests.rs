@@ -42,7 +42,7 @@ fn file(generation: u64, version: u64, coordinators: &[(MachineId, &[&str])]) ->
     directory::emit(generation, &ca().sign(&directory.unsigned())).map(Zeroizing::new).expect("fits")
 }
 
-/// Proves: K9
+/// Proves: K9 N5
 #[test]
 fn a_member_asks_the_others_of_the_newest_directory_that_its_cluster_signed() {
     let mut world = joined();
@@ -82,9 +82,9 @@ fn a_key_that_does_not_open_the_disk_is_no_half_of_it() {
     let found = world.found();
     let keyless = keyless(&found);
     assert_eq!((keyless.generation(), keyless.level()), (1, Level::Encrypted));
-    let wrong = keyless.answer(ClusterKey(secret(0x99))).map(|_| ());
+    let wrong = keyless.answer(ClusterKey(secret(0x99)), None).map(|_| ());
     assert_eq!(wrong, Err(OpenError::ClusterHalf));
-    let right = keyless.answer(Store::half(keyless.disk())).expect("it is its own");
+    let right = keyless.answer(Store::half(keyless.disk(), 1), None).expect("it is its own");
     assert!(matches!(right, Answer::ClusterHalf(half) if half.disk == keyless.disk() && half.generation == 1));
 }
 
@@ -104,7 +104,7 @@ fn a_voter_goes_on_with_the_share_of_another_one_of_its_directory() {
     let master = MasterSecret(secret(0x70));
     let derived = |of: &MachineId| epoch.derive(&master, cluster_id(&ca().spki), of).expect("a holder");
     let (key, value) = derived(&itself);
-    let half = ClusterHalf { key: Store::half(disk), disk, generation: 1 };
+    let half = ClusterHalf { key: Store::half(disk, 1), disk, generation: 1, next: None };
     let share = Share::close(&closing, epoch.clone(), &value, key.wrap(&half));
     world.pair(File::Share)[0] = share.emit(1).map(Zeroizing::new).expect("fits");
     let all: [(MachineId, &[&str]); 3] =

@@ -27,16 +27,23 @@ pub(super) async fn release(
         tracing::info!(%machine, reason = %refused, "a key is not released");
     })?;
     let cluster = records.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?;
-    let (Granted::ClusterKey { machine, disk, generation }, Some(cluster)) = (granted, cluster) else {
+    let (Granted::ClusterKey { machine, disk, generation, next }, Some(cluster)) = (granted, cluster) else {
         return Err(Status::internal("a machine asked for its key, and something else was granted"));
     };
     let directory = records.directory()?;
-    let key = enrolment::cluster_key(cluster, disk, generation).await.map_err(|error| {
-        tracing::error!(%machine, error = %Chain(&error), "a key that may be released cannot be derived");
-        Status::unavailable(format!("the key cannot be derived: {}; ask again", Chain(&error)))
-    })?;
-    tracing::info!(%machine, %disk, generation, level = %asked.level, "a key is released");
-    Ok(KeyReleased { time: UnixSeconds(clock::unix().as_secs()), key, directory })
+    let derive = async |generation| {
+        enrolment::cluster_key(cluster, disk, generation).await.map_err(|error| {
+            tracing::error!(%machine, error = %Chain(&error), "a key that may be released cannot be derived");
+            Status::unavailable(format!("the key cannot be derived: {}; ask again", Chain(&error)))
+        })
+    };
+    let key = derive(generation).await?;
+    let along = match next {
+        Some(next) => Some(derive(next).await?),
+        None => None,
+    };
+    tracing::info!(%machine, %disk, generation, next, level = %asked.level, "a key is released");
+    Ok(KeyReleased { time: UnixSeconds(clock::unix().as_secs()), key, next: along, directory })
 }
 
 /// Who asks is who the connection proved, whatever is asked for.

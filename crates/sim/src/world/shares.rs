@@ -1,0 +1,73 @@
+//! What voters do for the cold-start key in a world: they hold shares, by what they have seen, and a quorum of shares opens each disk with
+//! the key that it is locked with. What a share is, and when one is due, is the matter of `enrol` and `cluster`.
+
+use cluster::decide;
+use cluster::decision::Decision;
+use cluster::epochs::{Due, due, stands};
+use cluster::record::Machine;
+use cluster::request::Request;
+use model::{Level, MachineId};
+
+use super::{Event, Stage, Who, World, seen};
+use crate::cast;
+use crate::esp::Disks;
+use crate::laws::Broken;
+
+impl World {
+    /// Writes the shares that this voter is to hold, and says which it has; by what it has seen, which may be old.
+    pub(super) fn hold(&mut self, id: MachineId) -> Result<(), Broken> {
+        let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
+        let Some(machine) = seen.state().machine(&id) else { return Ok(()) };
+        let standing = stands(seen.state(), &id);
+        if let Some(holding) = &standing {
+            self.esps.write(id, holding);
+        }
+        let Some(Due::Hold(holding)) = due(seen.state(), &id) else {
+            let settled = seen.state().cold_start().next.is_none();
+            return match standing.filter(|_| settled) {
+                Some(holding) => self.esps.settle(id, &holding),
+                None => Ok(()),
+            };
+        };
+        self.esps.write(id, &holding);
+        let disks = self.disks();
+        if let Some(epoch) = self.laws.standing() {
+            self.esps.opens(epoch, &disks, &mut self.random)?;
+        }
+        let number = holding.epoch.number();
+        let decision = Decision::new(Request::AcknowledgeEpoch { machine: machine.key, number });
+        let after = 1 + self.below(200);
+        self.put(after, Event::Ask { who: Who::Coordinator, decision, via: id });
+        Ok(())
+    }
+
+    /// All machines were switched off at this moment: any quorum of the holders opens, and a coordinator that has opened gives every
+    /// member the key that its disk is locked with. What coordinators have seen does not count then, only what lies in etcd and on ESPs.
+    pub(super) fn comes_back(&mut self) -> Result<(), Broken> {
+        let disks = self.disks();
+        let Some(epoch) = self.laws.standing() else { return Ok(()) };
+        self.esps.opens(epoch, &disks, &mut self.random)?;
+        let view = seen(&self.etcd);
+        let state = view.state();
+        for n in self.machines.iter().filter(|(_, machine)| machine.stage == Stage::Member).map(|(n, _)| *n) {
+            let id = cast::id(n);
+            if !state.machine(&id).is_some_and(Machine::belongs) {
+                continue; // removed, and not told so yet
+            }
+            let ((disk, generation), level) = (disks[&id], Level::Encrypted);
+            let machine = cast::machine_key(n);
+            let request = Request::ReleaseKey { machine, disk, generation, level };
+            decide(state, &request, self.clock(cast::id(1))).map_err(|denied| {
+                let law = "after a total power-off every member gets its key again";
+                Broken { law, how: format!("machine {n}, generation {generation}: {denied}") }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The disk of each machine, and which key it is locked with.
+    pub(super) fn disks(&self) -> Disks {
+        let disks = self.laws.disks().into_iter();
+        disks.map(|(id, disk)| (id, (disk, self.machines[&self.numbers[&id]].locked_with))).collect()
+    }
+}
