@@ -272,6 +272,12 @@ impl Vm {
         &mut self.console
     }
 
+    /// All that its console has said so far, whether or not it was waited for.
+    #[must_use]
+    pub fn said(&self) -> Vec<Line> {
+        self.console.lines()
+    }
+
     /// Waits for a console line and marks it in the timeline.
     ///
     /// # Errors

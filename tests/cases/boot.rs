@@ -47,7 +47,7 @@ impl Sealed {
             disk.put_config(&config)?;
             let mut vm = plan.start()?;
             let status = owner.status_when_running("one", &mut vm, t.within(60))?;
-            let console = vm.console().lines().iter().map(|line| line.text.clone()).collect();
+            let console = vm.said().iter().map(|line| line.text.clone()).collect();
             let screen = Screen::of(&mut vm, &t.dir().join("screen.ppm"), t.within(1))?;
             owner.ask("one", &vm, &["machine", "poweroff"])?;
             vm.wait_shutdown(t.within(10))?;
@@ -179,5 +179,5 @@ fn first_extent(root: &std::path::Path, file: &str) -> anyhow::Result<u64> {
 
 /// Whether PID 1 has come as far as to show its screen.
 fn came_up(vm: &mut Vm) -> bool {
-    vm.console().lines().iter().any(|line| line.text.starts_with("  state "))
+    vm.said().iter().any(|line| line.text.starts_with("  state "))
 }

@@ -10,7 +10,7 @@ use crate::{Case, Context, Leaving, Need, Off};
 
 pub(crate) const CASES: &[Case] = &[
     case("five machines live through what a seed brings", &["K4", "K6"], short),
-    case("the first coordinator is gone for good, and a new one comes through another", &["N3"], first_gone),
+    case("the first coordinator is gone for good, and a new one comes through another", &["N3", "N5"], first_gone),
     case("clocks are off, leases end, addresses change", &["K4", "M3"], elsewhere),
 ];
 

@@ -9,7 +9,7 @@ use model::ClusterRole;
 use qemu::network::{Cut, Direction, Faults};
 use serde_json::Value;
 
-use crate::{Case, Cluster, Context, Fleet, Leaving, Need, Off, SEES_RECORDS, name, wait_state};
+use crate::{Case, Cluster, Context, Fleet, Leaving, MESH_CHANGED, Need, Off, SEES_RECORDS, name, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     case("three coordinators become three voters of etcd", &["S5"], voters),
@@ -20,8 +20,13 @@ pub(crate) const CASES: &[Case] = &[
         &["K6", "K7", "D2"],
         all_off,
     ),
+    case(
+        "coordinators take another cluster key when they start, and open by it when all were off",
+        &["D3", "D13", "K6"],
+        rotated,
+    ),
     case("one of three goes on alone by its owner's word, and the others do not", &["K6"], recovered),
-    case("a coordinator becomes a node again, and leaves", &["S5"], leaves),
+    case("the first coordinator becomes a node, keeps its address, and leaves", &["M4", "N6", "S5"], leaves),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -132,6 +137,35 @@ fn all_off(t: &Context) -> anyhow::Result<()> {
     fleet.is_whole(t.within(60))
 }
 
+/// Two of three take another key, one after the other; and then nobody does anything but switch machines on.
+fn rotated(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    can_open(t, &mut fleet)?;
+    let is = |generation: u32, rotates: bool| {
+        move |row: &Value| row["key_generation"] == generation && row["key_rotates"] == rotates
+    };
+    for machine in [2, 1] {
+        listed(t, &fleet, machine, is(1, false))?;
+        fleet.ask(&["machine", "rotate-key", &name(machine)])?;
+        listed(t, &fleet, machine, is(1, true))?;
+        fleet.vm(machine)?.wait_for("carries the cluster keys that are given now", t.within(30))?;
+        fleet.reset(&[machine], t.within(5))?;
+        comes_back(t, &mut fleet, machine)?;
+        listed(t, &fleet, machine, is(2, false))?;
+    }
+    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
+    for machine in 1..=3 {
+        fleet.start(machine)?;
+    }
+    for machine in 1..=3 {
+        comes_back(t, &mut fleet, machine)?;
+    }
+    listed(t, &fleet, 1, is(2, false))?;
+    listed(t, &fleet, 3, is(1, false))?;
+    fleet.is_whole(t.within(60))
+}
+
 /// Two of three are lost, or so it seems: the first goes on by its owner's word. When the two come back and are a quorum, they
 /// are not another cluster for longer than they hear of nobody else.
 fn recovered(t: &Context) -> anyhow::Result<()> {
@@ -180,15 +214,29 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The machine that made the cluster is a coordinator like any other.
 fn leaves(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    fleet.set_role(t, 3, ClusterRole::Node)?;
+    let its_own = |fleet: &Fleet| fleet.row(1, t.within(30)).map(|row| (row.id, row.vpn_ip));
+    let before = its_own(&fleet)?;
+    fleet.set_role(t, 1, ClusterRole::Node)?;
     fleet.is_whole(t.within(60))?;
-    fleet.vm(3)?.wait_for("this machine is no coordinator any more", t.within(30))?;
+    fleet.vm(1)?.wait_for("this machine is no coordinator any more", t.within(30))?;
+    ensure!(its_own(&fleet)? == before, "{before:?} became {:?}", its_own(&fleet)?);
     // It does not get its key again, and says why to whoever stands in front of it.
-    fleet.remove(t, 3, Leaving::Drained)?;
-    fleet.is_whole(t.within(60))
+    fleet.remove(t, 1, Leaving::Drained)?;
+    fleet.is_whole(t.within(60))?;
+    // Its packets are nobody's: the kernels of those that stay have each other for a peer, and nobody else.
+    for machine in [2, 3] {
+        let vm = &*fleet.vm(machine)?;
+        let alone = vm.until(t.within(10), || {
+            let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
+            last.text.contains("peers=1").then_some(())
+        });
+        alone.with_context(|| format!("{} has another peer than the one that stays", name(machine)))?;
+    }
+    Ok(())
 }
 
 /// What is wrong with a cable that was pulled.
@@ -201,7 +249,7 @@ fn can_open(t: &Context, fleet: &mut Fleet) -> anyhow::Result<()> {
     for machine in 1..=3 {
         let vm = fleet.vm(machine)?;
         // An earlier case may have read over it.
-        if !vm.console().lines().iter().any(|line| line.text.contains(EPOCH_STANDS)) {
+        if !vm.said().iter().any(|line| line.text.contains(EPOCH_STANDS)) {
             vm.wait_for(EPOCH_STANDS, t.within(60))?;
         }
     }

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Error, bail, ensure};
+use api::KeyAsked;
+use cluster::record::Release;
+use cluster::redeem::Body;
 use keys::identity::SigningKey;
+use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
-use model::Secret;
+use model::{BootClass, DiskUuid, Level, OwnerPubKey, RootHash, Secret, Uuid, VpnPubKey};
 use qemu::Vm;
 
-use crate::{Case, Context, Need, Owner, SITE, Site, wait_state};
+use crate::{Case, Context, Joiner, Need, Owner, SITE, Site, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -28,6 +32,12 @@ pub(crate) const CASES: &[Case] = &[
         proves: &["S3", "S4"],
         needs: &[Need::Swtpm],
         run: refused,
+    },
+    Case {
+        name: "whoever asks with another machine's disk or key is refused, and so is whoever was removed",
+        proves: &["S3", "K7", "K9"],
+        needs: &[Need::Swtpm],
+        run: anothers,
     },
 ];
 
@@ -129,7 +139,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         let joining = owner.config_of_joiner(name, &ticket, &[&LEVEL[..], &["--node-name", "second"]].concat())?;
         let mut second = plan.clone().config(&joining)?.start()?;
         second.wait_for(why, t.within(60))?;
-        ensure!(second.console().lines().iter().all(|line| !line.text.contains("grow-data")), "{why}: it goes on");
+        ensure!(second.said().iter().all(|line| !line.text.contains("grow-data")), "{why}: it goes on");
         second.kill();
     }
     let listed = owner.ask(NAME, &first, &["machine", "list"])?;
@@ -139,6 +149,70 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     let mut second = plan.config(&joining)?.start()?;
     second.wait_for("grow-data", t.within(60))?;
     wait_state(&mut second, "Running", t.within(60))?;
+    Ok(())
+}
+
+/// It was refused, and told why.
+fn denied<T>(answer: Result<T, String>, why: &str) -> anyhow::Result<()> {
+    let Err(said) = answer else { bail!("granted, and should not be: {why}") };
+    ensure!(said.contains(why), "`{said}` instead of `{why}`");
+    Ok(())
+}
+
+/// Machines made by the case ask a coordinator for what is theirs, which they get, and for what is not.
+fn anothers(t: &Context) -> anyhow::Result<()> {
+    let (mut site, owner) = (Site::new()?, t.owner()?);
+    let first = first(t, &mut site, &owner)?;
+    let issued = owner.ask(NAME, &first, &["ticket", "issue", "--uses", "5"])?;
+    let ticket = Ticket::from_text(issued["ticket"].as_str().context("a ticket has a text")?)?;
+    let body = |number: u8| -> anyhow::Result<Body> {
+        Ok(Body {
+            ticket: ticket.public(),
+            owner: OwnerPubKey(owner.key()?.public().as_ed25519().context("an owner's key is Ed25519")?),
+            vpn_key: VpnPubKey(*RecoveryPubKey::of(&Secret::take(&mut [number; 32])).bytes()),
+            disk: DiskUuid(Uuid([number; 16])),
+            level: Level::Encrypted,
+            boot_class: BootClass::Direct,
+            release: Release::read("1.0.0")?,
+            root_hash: RootHash([7; 32]),
+            storage_key_name: None,
+            endpoints: Vec::new(),
+            node_name: None,
+        })
+    };
+    let (one, two) = (Joiner::new(&first)?, Joiner::new(&first)?);
+    let answer = one.redeem(&ticket, &body(1)?)?.map_err(Error::msg)?;
+    for (joiner, body, why) in [
+        (&two, Body { disk: body(1)?.disk, ..body(2)? }, "this disk is known as another machine's"),
+        (&two, Body { vpn_key: body(1)?.vpn_key, ..body(2)? }, "this VPN key is known as another machine's"),
+        (&one, Body { disk: body(2)?.disk, ..body(1)? }, "the machine was admitted with another disk"),
+        (&two, Body { level: Level::Insecure, ..body(2)? }, "the cluster asks for encrypted at least"),
+    ] {
+        denied(joiner.redeem(&ticket, &body)?, why)?;
+    }
+    let listed = || owner.ask(NAME, &first, &["machine", "list"]);
+    ensure!(listed()?["machines"].as_array().is_some_and(|rows| rows.len() == 2), "{:#}", listed()?);
+    // Nothing of what was refused was kept: the same disk and key are the other machine's by now.
+    two.redeem(&ticket, &body(2)?)?.map_err(Error::msg)?;
+
+    let asked = |disk| KeyAsked { disk: DiskUuid(Uuid([disk; 16])), generation: 1, level: Level::Encrypted };
+    let released = one.release(asked(1))?.map_err(Error::msg)?;
+    ensure!(released.key.expose() == answer.cluster_key.expose(), "another half than the one it was let in with");
+    let nobody = Joiner::new(&first)?;
+    for (joiner, asked, why) in [
+        (&two, asked(1), "this is not the machine's disk"),
+        (&nobody, asked(1), "the cluster does not know this machine"),
+        (&one, KeyAsked { generation: 2, ..asked(1) }, "this disk has no key of generation 2"),
+        (&one, KeyAsked { level: Level::Insecure, ..asked(1) }, "the cluster asks for encrypted at least"),
+    ] {
+        denied(joiner.release(asked)?, why)?;
+    }
+    owner.ask(NAME, &first, &["machine", "remove", answer.node_name.as_str(), "--lost"])?;
+    denied(one.release(asked(1))?, "the machine was removed from the cluster")?;
+    denied(one.redeem(&ticket, &body(1)?)?, "the machine was removed from the cluster")?;
+    two.release(asked(2))?.map_err(Error::msg)?;
+    let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
+    ensure!(tickets["tickets"][0]["used"] == 2, "{tickets:#}");
     Ok(())
 }
 

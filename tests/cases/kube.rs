@@ -351,7 +351,7 @@ fn reboot(t: &Context) -> anyhow::Result<()> {
 
     cluster.ask(&["machine", "reboot"])?;
     cluster.vm.wait_reset(t.within(20))?;
-    dependants_first(&stopped(&cluster.vm.console().lines()))?;
+    dependants_first(&stopped(&cluster.vm.said()))?;
     let Cluster { vm, owner, .. } = &mut *cluster;
     // The owner's tool speaks to nobody but the machine and the authority that it pinned at first contact.
     owner.status_of_next_boot(NAME, vm, &before.machine, t.within(60))?;

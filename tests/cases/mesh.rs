@@ -1,5 +1,5 @@
 //! The mesh of two machines, seen from their cables: nothing goes beside WireGuard, nothing is written while nothing changes, a
-//! narrow path and another address are lived through.
+//! narrow path, another address and the loss of one of two uplinks are lived through.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use api::wire::{FaultKind, LogsRequest, RestartServiceRequest, StatusRequest, StatusResponse};
+use qemu::deadline::Stopwatch;
 use qemu::machine::Mac;
 use qemu::network::{
     Answer, Cable, Counters, Cut, Direction, Faults, Gateway, GatewaySetup, Held, Host, Network, Reason, Segment,
     Setup, StaticRoute,
 };
 use qemu::{Deadline, Vm};
+use serde_json::json;
 use tonic::Status;
 
-use crate::{Case, Context, Kind, Need, Owner, Stranger, kinds, others, wait_state};
+use crate::{Case, Context, Kind, MESH_CHANGED, Need, Owner, Stranger, kinds, others, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     case(
@@ -28,6 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     ),
     case("a mesh carries bytes both ways over a path that drops what is too large and says nothing", &["M9"], narrow),
     case("a mesh holds its connections when a machine gets another address", &["M6"], moved),
+    case("a machine that loses one of two uplinks goes on by the other", &["M12"], lost),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -38,14 +41,22 @@ const NAME: &str = "one";
 /// One call to a machine.
 const CALL: Duration = Duration::from_secs(30);
 const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
-/// What PID 1 says when it has written to the kernel's mesh.
-const WRITTEN: &str = "the kernel's mesh is changed";
 const NARROW: Words = Words { of: None, are: "the path is narrow" };
 const LISTENS: Words = Words { of: Some("test.returns"), are: "listening" };
 const CARRIED: Words = Words { of: Some("test.carries"), are: "bytes there and back" };
 const RESTORED: Words = Words { of: Some("test.foreign"), are: "the foreign one is gone after" };
+const DETOUR: Words = Words { of: None, are: "the usual way is silent" };
 /// Short, so that a machine soon asks for its address again.
 const LEASE_SECONDS: u32 = 20;
+/// Longer than anything that is tried: what is to be seen is the loss of an uplink, not of its lease.
+const LONG_LEASE_SECONDS: u32 = 3600;
+/// The second machine's second uplink, where it has one.
+const OTHER_UPLINK: usize = 2;
+/// So many frames each way are more than leases, neighbours and echoes make in that time: bytes are carried.
+const CARRIES: u64 = 40;
+/// Two to three times what is promised, for hosts that are busy otherwise.
+const BY_CARRIER: Duration = Duration::from_secs(15);
+const SILENTLY: Duration = Duration::from_secs(30);
 
 /// What PID 1 or a service of its writes down.
 #[derive(Debug, Clone, Copy)]
@@ -60,14 +71,23 @@ struct Duo {
     _segment: Segment,
     gateway: Gateway,
     outside: Host,
-    cables: [Cable; 2],
+    /// The machines', then the second one's other uplink, where it has two.
+    cables: Vec<Cable>,
     captures: [PathBuf; 2],
     owner: Owner,
     machines: [Vm; 2],
 }
 
 fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Duo>>> {
-    t.shared("two machines of one mesh", Duo::new)
+    t.shared("two machines of one mesh", |t| Duo::new(t, Uplinks::One))
+}
+
+/// How many uplinks the second machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Uplinks {
+    One,
+    /// Into two networks, between which the gateway passes packets on.
+    Two,
 }
 
 /// An address of the segment.
@@ -75,23 +95,32 @@ const fn site(last: u8) -> Ipv4Addr {
     Ipv4Addr::new(203, 0, 113, last)
 }
 
-/// The network card of the `n`-th machine there.
+/// The network card at the end of the `n`-th cable.
 fn card(n: usize) -> Mac {
-    Mac::numbered(if n == 0 { 10 } else { 11 })
+    Mac::numbered([10, 11, 12][n])
 }
 
 impl Duo {
-    fn new(t: &Context) -> anyhow::Result<Self> {
-        let segment = Network::start(0)?.segment();
+    fn new(t: &Context, uplinks: Uplinks) -> anyhow::Result<Self> {
+        let network = Network::start(0)?;
+        let segment = network.segment();
         let prefix = dhcp::Prefix::new(24).context("24 bits are a prefix")?;
         let (mac, pool) = (Mac::numbered(200), (site(10), site(99)));
-        let setup = GatewaySetup { mac, address: site(1), prefix, pool, lease_seconds: LEASE_SECONDS };
+        let lease_seconds = if uplinks == Uplinks::One { LEASE_SECONDS } else { LONG_LEASE_SECONDS };
+        let setup = GatewaySetup { mac, address: site(1), prefix, pool, lease_seconds };
         let gateway = segment.gateway(&setup)?;
         let (mac, addresses) = (Mac::numbered(201), vec![(site(200), 24)]);
         // To the VPN's addresses it knows no other way than through a machine.
         let routes = vec![StaticRoute { to: [10, 0, 0, 0].into(), prefix: 24, via: site(20) }];
         let outside = segment.host(&Setup { mac, addresses, routes, dhcp: None })?;
-        let cables = [segment.cable()?, segment.cable()?];
+        let mut cables = vec![segment.cable()?, segment.cable()?];
+        if uplinks == Uplinks::Two {
+            let other = |last| Ipv4Addr::new(198, 51, 100, last);
+            let (mac, address, pool) = (Mac::numbered(202), other(1), (other(10), other(99)));
+            let segment = network.segment();
+            segment.gateway(&GatewaySetup { mac, address, prefix, pool, lease_seconds })?;
+            cables.push(segment.cable()?);
+        }
         fs::create_dir_all(t.dir()).context("make a place for captures")?;
         let captures = ["first", "second"].map(|name| t.dir().join(format!("{name}.pcapng")));
         for n in 0..2 {
@@ -113,7 +142,12 @@ impl Duo {
             owner.ask(NAME, &first, &["ticket", "issue"]).ok()?["ticket"].as_str().map(str::to_owned)
         })?;
         let joining = owner.config_of_joiner("second", &ticket, &[&plain[..], &["second"]].concat())?;
-        let plan = t.debug_machine("second")?.tpm().nic_of(card(1), cables[1].link());
+        let mut plan = t.debug_machine("second")?.tpm().nic_of(card(1), cables[1].link());
+        if let Some(other) = cables.get(OTHER_UPLINK) {
+            plan = plan.nic_of(card(OTHER_UPLINK), other.link());
+            // The card to the host's own network, which leads nowhere, comes behind the two.
+            plan.machine().nics.rotate_left(1);
+        }
         let mut second = plan.config(&joining)?.start()?;
         wait_state(&mut second, "Running", t.within(60))?;
         let machines = [first, second];
@@ -179,6 +213,21 @@ impl Duo {
         BOTH.map(|direction| self.cables[n].counters(direction))
     }
 
+    /// How long it takes until bytes are carried by this cable, both ways, from now on.
+    fn carried_by(&self, cable: usize, t: &Context) -> anyhow::Result<Duration> {
+        let delivered = || self.counters(cable).map(|counters| counters.delivered);
+        let (before, since) = (delivered(), Stopwatch::start());
+        let carries = || delivered().iter().zip(before).all(|(now, before)| now - before > CARRIES).then_some(());
+        self.machines[1].until(t.within(60), carries).with_context(|| format!("cable {cable} carries nothing"))?;
+        Ok(since.elapsed())
+    }
+
+    /// Pulls the plug of the second machine's first uplink, or puts it back: the machine sees that.
+    fn plug(&mut self, up: bool, t: &Context) -> anyhow::Result<()> {
+        self.machines[1].qmp().execute("set_link", &json!({ "name": "nic0", "up": up }), t.within(5))?;
+        Ok(())
+    }
+
     /// What a machine's cable has carried so far.
     fn carried(&self, n: usize) -> anyhow::Result<BTreeMap<Kind, usize>> {
         kinds(&fs::read(&self.captures[n]).context("read a capture")?)
@@ -186,7 +235,7 @@ impl Duo {
 }
 
 fn written(machine: &mut Vm) -> usize {
-    machine.console().lines().iter().filter(|line| line.text.contains(WRITTEN)).count()
+    machine.said().iter().filter(|line| line.text.contains(MESH_CHANGED)).count()
 }
 
 fn rest(t: &Context) -> anyhow::Result<()> {
@@ -292,5 +341,31 @@ fn moved(t: &Context) -> anyhow::Result<()> {
     ensure!(duo.said(1, CARRIED)?.len() == before, "the connection was over before the machine moved");
     duo.set(1, Faults::default());
     t.measured(&duo.says(1, CARRIED, before, t.within(90))?);
+    Ok(())
+}
+
+fn lost(t: &Context) -> anyhow::Result<()> {
+    let mut duo = Duo::new(t, Uplinks::Two)?;
+    // So slow that one connection lasts through all of it.
+    for cable in [1, OTHER_UPLINK] {
+        duo.set(cable, Faults { rate: Some(1_000_000), ..Faults::default() });
+    }
+    duo.carry(t)?;
+    duo.carried_by(1, t)?;
+    duo.plug(false, t)?;
+    let by_carrier = duo.carried_by(OTHER_UPLINK, t)?;
+    duo.plug(true, t)?;
+    duo.carried_by(1, t).context("the usual uplink is used again")?;
+    // The cable breaks behind a switch: the card sees nothing of it.
+    duo.set(1, Faults { cable: Cut::Cut, ..Faults::default() });
+    let silently = duo.carried_by(OTHER_UPLINK, t)?;
+    t.measured(&format!(
+        "the other uplink carries {by_carrier:.1?} after the plug was pulled, {silently:.1?} after silence"
+    ));
+    ensure!(by_carrier < BY_CARRIER && silently < SILENTLY, "by carrier {by_carrier:?}, silently {silently:?}");
+    duo.says(1, DETOUR, 0, t.within(20))?;
+    ensure!(duo.said(1, CARRIED)?.is_empty(), "the connection was over before");
+    duo.set(OTHER_UPLINK, Faults::default());
+    t.measured(&duo.says(1, CARRIED, 0, t.within(120))?);
     Ok(())
 }

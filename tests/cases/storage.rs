@@ -228,14 +228,14 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     owner.status_when_running("one", &mut vm, t.within(30))?;
     // On a fast host it is all tagged before anybody can ask; the console has shown what was.
     let tagging = |line: &qemu::console::Line| line.text.contains(" % tagged), tpm");
-    ensure!(vm.console().lines().iter().any(tagging), "it was authenticated before it was all tagged");
+    ensure!(vm.said().iter().any(tagging), "it was authenticated before it was all tagged");
     let mut last = None;
     let tagged = vm.until(t.within(30), || {
         let seen = last.insert(owner.status("one", &vm).ok()?);
         (seen.level == "authenticated").then_some(())
     });
     tagged.with_context(|| format!("{last:#?}"))?;
-    let heads = vm.console().lines().iter().filter(|line| line.text.starts_with("  Cairn ")).count();
+    let heads = vm.said().iter().filter(|line| line.text.starts_with("  Cairn ")).count();
     ensure!(heads == 1, "a serial line is told what changed: {heads} times all of it");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
@@ -245,7 +245,7 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     wait_state(&mut vm, "Failed", t.within(30))?;
     let reason = vm.wait_for("  reason ", t.within(1))?.text;
     ensure!(reason.contains("refuses it"), "{reason}");
-    let lines = vm.console().lines();
+    let lines = vm.said();
     ensure!(lines.iter().any(|line| line.text.contains("Checksum failed at sector 0x0")), "{reason}");
     Ok(())
 }

@@ -195,7 +195,8 @@ pub enum Length {
 /// # Errors
 /// What was not well, with the seed and where to look.
 pub fn campaign(seed: u64, length: Length, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
-    let session = Arc::new(Session::open(out)?);
+    // Programs that the machines need are told where their files lie, and take nothing that is relative.
+    let session = Arc::new(Session::open(&std::path::absolute(out)?)?);
     let dir = session.dir_of("campaign");
     let t = Context::new(session, dir.clone());
     let lived = go_on(&t, seed, length, &mut say);

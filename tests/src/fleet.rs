@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Error, ensure};
 use api::{EtcdMember, ListedMachine, MachineChange};
 use cluster::record::Standing;
 use keys::endpoint::Endpoint;
 use keys::ticket::Ticket;
-use model::{ClusterId, ClusterRole, MachineId, MachineState, PUBLIC_API_PORT, TicketPubKey};
+use model::{ClusterId, ClusterRole, MachineState, PUBLIC_API_PORT, TicketPubKey};
 use qemu::machine::{Clock, Mac};
 use qemu::network::{Cut, Direction, Faults};
 use qemu::{Deadline, Vm};
@@ -28,6 +28,8 @@ use crate::{Context, Owner, Plan, SITE, Site, Stranger};
 const MEMORY_MIB: u32 = 384;
 /// What PID 1 says when it sees every change again.
 pub const SEES_RECORDS: &str = "the cluster's records are read";
+/// What PID 1 says when it has changed the kernel's peers or routes, with how many peers there are then.
+pub const MESH_CHANGED: &str = "the kernel's mesh is changed";
 /// What PID 1 of a machine says that is let in no more.
 const REMOVED: &str = "the machine was removed from the cluster";
 /// The cluster's name.
@@ -329,6 +331,14 @@ impl Fleet {
         Ok(self.owner.ask(NAME, vm, command)?)
     }
 
+    /// What a machine is listed as, by whichever coordinator answers.
+    ///
+    /// # Errors
+    /// When none does in time, or it is not listed.
+    pub fn row(&self, machine: u32, deadline: Deadline) -> anyhow::Result<ListedMachine> {
+        self.through(deadline, |records| row_of(records, machine))
+    }
+
     /// Somebody who writes through all coordinators, until it is dropped.
     ///
     /// # Errors
@@ -337,37 +347,46 @@ impl Fleet {
         Writer::start(&self.owner, Arc::clone(&self.places))
     }
 
-    /// Waits until all machines that are on are one cluster: each runs, and reaches each other one over the VPN; each coordinator
-    /// sees every change, and lists all machines as what they should be, with etcd's members as many as they should be.
+    /// Waits until all machines that are on are one cluster: each runs, and reaches each other one over the VPN; each coordinator that
+    /// votes sees every change, and lists all machines as what they should be, with etcd's members as many as they should be.
     ///
     /// # Errors
     /// What is not so when the deadline passes.
     pub fn is_whole(&self, deadline: Deadline) -> anyhow::Result<()> {
-        let mut ids = BTreeMap::new();
+        let mut rows = BTreeMap::new();
         for machine in self.coordinators() {
-            ids = self.until(deadline, || self.listed_by(machine))?;
+            rows = self.until(deadline, || self.listed_by(machine).or_else(|why| self.listed_without(machine, why)))?;
         }
         for machine in self.on() {
-            self.until(deadline, || self.reaches_others(machine, &ids))?;
+            self.until(deadline, || self.reaches_others(machine, &rows))?;
         }
         Ok(())
     }
 
-    /// Each coordinator takes a change, and tells all that was ever acknowledged.
+    /// Each coordinator that votes takes a change, and tells all that was ever acknowledged.
     ///
     /// # Errors
     /// When one does not in time, or something is lost.
     pub fn read_back(&self, writer: &Writer, deadline: Deadline) -> anyhow::Result<()> {
         for machine in self.coordinators() {
             let place = self.place(machine)?;
-            let read = self.until(deadline, || writer.read_back(place));
+            let read = self
+                .until(deadline, || writer.read_back(place).or_else(|why| self.listed_without(machine, why).map(drop)));
             read.with_context(|| format!("read back from {}", name(machine)))?;
         }
         Ok(())
     }
 
-    /// The ids of all machines, when this coordinator lists them as they should be.
-    fn listed_by(&self, coordinator: u32) -> anyhow::Result<BTreeMap<u32, MachineId>> {
+    /// All machines, when another coordinator lists them as they should be, this one as one that keeps a copy without a vote: then
+    /// it answers nothing. Else `why` it did not answer.
+    fn listed_without(&self, silent: u32, why: Error) -> anyhow::Result<BTreeMap<u32, ListedMachine>> {
+        let mut others = self.coordinators().into_iter().filter(|other| *other != silent);
+        let listed = others.find_map(|other| self.listed_by(other).ok());
+        listed.filter(|rows| rows[&silent].etcd == Some(EtcdMember::Learner)).ok_or(why)
+    }
+
+    /// All machines, when this coordinator lists them as they should be.
+    fn listed_by(&self, coordinator: u32) -> anyhow::Result<BTreeMap<u32, ListedMachine>> {
         let who = name(coordinator);
         let listed =
             Records::at(self.place(coordinator)?, &self.owner.key()?).and_then(|mut records| records.machines());
@@ -379,25 +398,25 @@ impl Fleet {
             .filter(|row| row.standing != Standing::Removed)
             .map(|row| (row.name.as_str(), row))
             .collect();
-        let mut ids = BTreeMap::new();
+        let mut machines = BTreeMap::new();
         for (machine, known) in &self.machines {
             let called = name(*machine);
             let row = rows.get(called.as_str()).with_context(|| format!("{who} does not list {called}"))?;
             let is_of_etcd = row.etcd.is_some() == (known.role == ClusterRole::Coordinator);
             let fits = row.standing == Standing::Member && row.role == known.role && is_of_etcd;
             ensure!(fits, "{who} lists {called}, which should be a {}, as {row:?}", known.role.word());
-            ids.insert(*machine, row.id);
+            machines.insert(*machine, (*row).clone());
         }
-        ensure!(rows.len() == ids.len(), "{who} lists others, too: {:?}", rows.keys().collect::<BTreeSet<_>>());
+        ensure!(rows.len() == machines.len(), "{who} lists others, too: {:?}", rows.keys().collect::<BTreeSet<_>>());
         let voters = rows.values().filter(|row| row.etcd == Some(EtcdMember::Voter)).count();
         let coordinators = self.machines.values().filter(|known| known.role == ClusterRole::Coordinator).count();
         // One more than odd waits for a second one; after some have left their number may be even.
         let expected = voters == coordinators || voters + 1 == coordinators && voters % 2 == 1;
         ensure!(expected, "{who} lists {voters} voters of {coordinators} coordinators");
-        Ok(ids)
+        Ok(machines)
     }
 
-    fn reaches_others(&self, machine: u32, ids: &BTreeMap<u32, MachineId>) -> anyhow::Result<()> {
+    fn reaches_others(&self, machine: u32, rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
         let place = self.place(machine)?;
         let state = Stranger::call_at(place, None).and_then(|mut stranger| stranger.state());
         let state = state.with_context(|| format!("ask {}", name(machine)))?.state;
@@ -405,7 +424,7 @@ impl Fleet {
         let mut through = Records::at(place, &self.owner.key()?)?;
         for other in self.on().into_iter().filter(|other| *other != machine) {
             through
-                .reaches(ids[&other])
+                .reaches(rows[&other].id)
                 .with_context(|| format!("{} does not reach {}", name(machine), name(other)))?;
         }
         Ok(())

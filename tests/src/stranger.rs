@@ -13,7 +13,7 @@ use api::PublicState;
 use api::debug_client::DebugClient;
 use api::wire::{FaultKind, GetStateRequest, InjectRequest};
 use hyper_util::rt::TokioIo;
-use pki::PrivateKey;
+use pki::{Identity, PrivateKey};
 use qemu::{Deadline, Vm};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -163,8 +163,9 @@ pub fn certificates(vm: &Vm, name: &str, deadline: Deadline) -> anyhow::Result<V
     Ok(shown.iter().map(|certificate| certificate.clone().into_owned()).collect())
 }
 
-async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Result<(Channel, u16)> {
-    let session = shake_hands(address, key, "machine.cairn.internal").await?;
+async fn connect(address: SocketAddr, owner: Option<&PrivateKey>) -> anyhow::Result<(Channel, u16)> {
+    let shown = |key| anyhow::Ok(Identity { chain: vec![pki::client_auth::owner_certificate(key)?], key });
+    let session = shake_hands(address, owner.map(shown).transpose()?, "machine.cairn.internal").await?;
     let port = session.get_ref().0.local_addr()?.port();
     Ok((channel(session).await?, port))
 }
@@ -172,12 +173,11 @@ async fn connect(address: SocketAddr, key: Option<&PrivateKey>) -> anyhow::Resul
 /// A TLS session with whoever answers there when asked for `name`.
 pub(crate) async fn shake_hands(
     address: SocketAddr,
-    key: Option<&PrivateKey>,
+    shown: Option<Identity<'_>>,
     name: &str,
 ) -> anyhow::Result<TlsStream<TcpStream>> {
     let mut tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider))?;
-    if let Some(key) = key {
-        let chain = vec![pki::client_auth::owner_certificate(key)?];
+    if let Some(Identity { chain, key }) = shown {
         let key = PrivatePkcs8KeyDer::from(key.to_pkcs8()?.expose().to_vec()).into();
         let shown = CertifiedKey::from_der(chain, key, tls.crypto_provider())?;
         tls.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(shown));
