@@ -1,12 +1,13 @@
 //! Which directory a member keeps on its ESP while it serves: the newest that its cluster signed. Who heard of it, and of whom,
 //! does not matter. Must never write over the slot that holds the one it has, so that a cut leaves that one whole; nor write
-//! more often than who coordinates changes, or every 10 minutes where only their endpoints do.
+//! more often than who coordinates changes, or six times an hour where only their endpoints do.
 //!
 //! ```text
 //!   hear ─► not signed, or another cluster's: refused       due ─► take ─► Write ─ performed ─► written: it is the one it has
 //!        └► newer, and says something else: waits ──────────┘
 //! ```
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use keys::directory::{self, Directory, DirectoryError};
@@ -14,8 +15,11 @@ use keys::pair::{File, Next, Pair, Slot, TooLarge};
 
 use crate::found::Slots;
 
-/// Between two writes for the sake of endpoints: a machine whose addresses come and go would wear its disk out.
-const ENDPOINTS: Duration = Duration::from_secs(600);
+/// So many writes for the sake of endpoints in [`PERIOD`]: machines whose addresses come and go would wear the disk out. More than
+/// one, since whoever changes its address twice and is switched off with all others would be looked for at the one between.
+const MOST_WRITES: usize = 6;
+/// See [`MOST_WRITES`].
+const PERIOD: Duration = Duration::from_secs(3600);
 
 /// What becomes of a member's directory.
 #[derive(Debug)]
@@ -26,8 +30,8 @@ pub struct Renewal {
     newest: u64,
     next: Next,
     waits: Option<(Directory, Vec<u8>)>,
-    /// When it was written last in this boot.
-    written: Option<Instant>,
+    /// When it was written in this boot, the newest last: the last [`MOST_WRITES`].
+    written: VecDeque<Instant>,
 }
 
 /// A slot of the directory's pair that is to be overwritten, whole, and synced. Only [`Renewal::take`] makes one.
@@ -89,7 +93,7 @@ impl Renewal {
         let slot = held.as_ref().map_or(slot, |(held, ..)| 1 - held);
         let held = held.map(|(_, _, directory)| directory);
         let newest = held.as_ref().map_or(minimum.saturating_sub(1), |held| held.version);
-        Self { ca_spki, held, newest, next: Next { slot, generation }, waits: None, written: None }
+        Self { ca_spki, held, newest, next: Next { slot, generation }, waits: None, written: VecDeque::new() }
     }
 
     /// Takes what somebody says, which is not believed yet. What is older, or says nothing else, changes nothing.
@@ -114,7 +118,8 @@ impl Renewal {
         let (waits, _) = self.waits.as_ref()?;
         let machines = |directory: &Directory| directory.coordinators.iter().map(|it| it.machine).collect::<Vec<_>>();
         let endpoints_alone = self.held.as_ref().is_some_and(|held| machines(held) == machines(waits));
-        Some(self.written.filter(|_| endpoints_alone).map_or(now, |written| now.max(written + ENDPOINTS)))
+        let first = self.written.front().filter(|_| endpoints_alone && self.written.len() == MOST_WRITES);
+        Some(first.map_or(now, |first| now.max(*first + PERIOD)))
     }
 
     /// What is to be written now. It is what the machine has once it was performed: [`Self::written`].
@@ -134,7 +139,10 @@ impl Renewal {
     pub fn written(&mut self, write: Write, now: Instant) {
         self.held = Some(write.directory);
         self.next = self.next.after();
-        self.written = Some(now);
+        if self.written.len() == MOST_WRITES {
+            self.written.pop_front();
+        }
+        self.written.push_back(now);
     }
 }
 
@@ -212,9 +220,9 @@ mod tests {
             slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(MINIMUM, 1, 1))).expect("fits"));
             let mut now = testkit::origin();
             let mut renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
-            let (mut tear, mut last) = (None, None);
+            let (mut tear, mut writes) = (None, Vec::new());
             let newest_of_all = history.last().expect("one or more").clone();
-            for step in steps.into_iter().chain([Step::Settles, Step::Passes(600)]) {
+            for step in steps.into_iter().chain([Step::Settles, Step::Passes(3600)]) {
                 match step {
                     Step::Hears(which) => renewal.hear(signed(&history[which.index(history.len())])).expect("ours"),
                     Step::Lied(version) => {
@@ -234,18 +242,17 @@ mod tests {
                 if let Some(write) = renewal.take(now).expect("fits") {
                     let same = before.coordinators.iter().map(|it| it.machine)
                         .eq(write.directory.coordinators.iter().map(|it| it.machine));
-                    if let Some(last) = last.filter(|_| same) {
-                        prop_assert!(now - last >= ENDPOINTS, "written for endpoints alone");
-                    }
+                    let recent = writes.iter().filter(|then| now - **then < PERIOD).count();
+                    prop_assert!(!same || recent < MOST_WRITES, "written for endpoints alone");
                     let whole = tear.take().map_or(SLOT_BYTES, |bytes| bytes.min(SLOT_BYTES - 1));
                     slots.0[write.slot()][..whole].copy_from_slice(&write.bytes()[..whole]);
                     if whole == SLOT_BYTES {
                         renewal.written(write, now);
-                        last = Some(now);
+                        writes.push(now);
                     } else {
                         // The machine is off and on again, with what lies there.
                         renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
-                        last = None;
+                        writes.clear();
                     }
                 }
                 let kept = newest(&slots).expect("there is always one");
@@ -277,14 +284,19 @@ mod tests {
         renewal.written(write, now);
         renewal.hear(signed(&directory(6, 2, 1))).expect("ours");
         assert_eq!(renewal.due(now), None, "it says nothing else");
-        renewal.hear(signed(&directory(7, 2, 2))).expect("ours");
-        assert_eq!(renewal.due(now), Some(now + ENDPOINTS));
+        for (version, host) in [(7, 2), (8, 1), (9, 2), (10, 1), (11, 2)] {
+            renewal.hear(signed(&directory(version, 2, host))).expect("ours");
+            let write = renewal.take(now).expect("fits").expect("another endpoint");
+            renewal.written(write, now);
+        }
+        renewal.hear(signed(&directory(12, 2, 1))).expect("ours");
+        assert_eq!(renewal.due(now), Some(now + PERIOD), "six were written");
         assert!(renewal.take(now).expect("fits").is_none());
-        renewal.hear(signed(&directory(8, 1, 2))).expect("ours");
+        renewal.hear(signed(&directory(13, 1, 1))).expect("ours");
         assert_eq!(renewal.due(now), Some(now), "who coordinates changed");
-        renewal.hear(signed(&directory(9, 2, 1))).expect("ours");
+        renewal.hear(signed(&directory(14, 2, 2))).expect("ours");
         assert_eq!(renewal.due(now), None, "all is as it is written");
-        renewal.hear(signed(&directory(8, 1, 2))).expect("ours");
+        renewal.hear(signed(&directory(13, 1, 1))).expect("ours");
         assert_eq!(renewal.due(now), None, "what comes late is of before");
     }
 }

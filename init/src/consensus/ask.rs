@@ -30,7 +30,7 @@ use tonic::{Status, Streaming};
 use super::Records;
 use crate::facts::Facts;
 use crate::network::mesh::peers::Told;
-use crate::network::mesh::{endpoints, kept};
+use crate::network::mesh::{endpoints, is_news, kept};
 use crate::runtime::{tasks, tls};
 use crate::version::release;
 
@@ -259,7 +259,7 @@ impl Asker {
                     *heard = Heard::Something;
                 }
                 Ok(()) = facts.changed() => {
-                    if self.facts.read(|now| endpoints(&now.links)) != said {
+                    if is_news(&said, &self.facts.read(|now| endpoints(&now.links))) {
                         said = self.announce(&mut client).await?;
                     }
                 }

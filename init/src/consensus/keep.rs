@@ -16,6 +16,7 @@ use tonic::Streaming;
 use super::link::NoAnswer;
 use super::{NotGranted, Records, members, recovery};
 use crate::enrolment::MakeError;
+use crate::network::mesh::is_news;
 use crate::runtime::clock;
 
 /// How often the audit is looked at: it grows by a line for each change, and each key that is given out.
@@ -148,9 +149,9 @@ async fn tend(records: &Records, empty: bool) -> Result<Infallible, Lost> {
     trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         facts.mark_unchanged();
-        let endpoints = records.first.endpoints();
+        let said = records.first.endpoints();
         announce(records).await?;
-        while records.first.endpoints() == endpoints {
+        while !is_news(&said, &records.first.endpoints()) {
             tokio::select! {
                 changed = facts.changed() => changed.expect("this machine holds its facts"),
                 _ = trim.tick() => self::trim(records).await.map_err(Lost::Trim)?,
