@@ -144,6 +144,13 @@ pub(crate) enum NotGranted {
     /// Others were first each time.
     #[error("other coordinators were first each time; nothing was changed; try again")]
     OthersFirst,
+    /// This coordinator is cut off from most of the others, or they are off.
+    #[error(
+        "this coordinator has seen no change for {} s, since most of the cluster's coordinators do not answer it; nothing was changed; \
+         ask another coordinator, or try again",
+        .0.as_secs()
+    )]
+    Leaderless(Duration),
     /// etcd did not say what became of it.
     #[error(
         "etcd gives no answer ({0}); whether it was done is not known; ask again: what is asked twice is done once"
@@ -310,11 +317,22 @@ impl Records {
         match epochs::hold(&self, &shares).await? {}
     }
 
+    /// [`Self::decide`] for who asks from outside: nothing is tried without a leader, so that nobody is left in the dark about what became of it.
+    ///
+    /// # Errors
+    /// [`NotGranted`].
+    pub(crate) async fn grant(&self, request: Request) -> Result<Granted, NotGranted> {
+        match leaderless(self.silent_for()) {
+            Some(silent) => Err(NotGranted::Leaderless(silent)),
+            None => self.decide(request).await,
+        }
+    }
+
     /// Decides a request and has etcd take what comes of it. What was written is seen before it is told.
     ///
     /// # Errors
     /// [`NotGranted`].
-    pub(crate) async fn decide(&self, request: Request) -> Result<Granted, NotGranted> {
+    async fn decide(&self, request: Request) -> Result<Granted, NotGranted> {
         let _turn = timeout(TURN, self.turn.lock()).await.map_err(|_| NotGranted::Busy)?;
         let mut decision = Decision::new(request);
         loop {

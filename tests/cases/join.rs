@@ -6,13 +6,18 @@ use anyhow::{Context as _, Error, bail, ensure};
 use api::KeyAsked;
 use cluster::record::Release;
 use cluster::redeem::Body;
+use keys::endpoint::Endpoint;
 use keys::identity::SigningKey;
 use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
-use model::{BootClass, DiskUuid, Level, OwnerPubKey, RootHash, Secret, Uuid, VpnPubKey};
+use model::{
+    BootClass, DiskUuid, Level, OwnerPubKey, PUBLIC_API_PORT, PartitionKind, RootHash, Secret, TicketPubKey, Uuid,
+    VpnPubKey,
+};
 use qemu::Vm;
 
-use crate::{Case, Context, Joiner, Need, Owner, SITE, Site, wait_state};
+use crate::writer::drawn;
+use crate::{Case, Context, Joiner, Need, Owner, Records, SITE, Site, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -42,6 +47,8 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const NAME: &str = "one";
+/// Of a disk that is looked at.
+const DISK_MIB: u64 = 2048;
 /// What each machine is asked to be.
 const LEVEL: [&str; 2] = ["--level", "encrypted"];
 
@@ -129,7 +136,12 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     };
     let forged = edited(&|ticket| ticket.key = SigningKey::from_seed(Secret::take(&mut [7; 32])))?;
     let of_other = edited(&|ticket| ticket.ca_spki = [7; 32])?;
-    let plan = site.machine(t, "second")?;
+    let (plan, disk) = site.machine(t, "second")?.raw_disk(DISK_MIB)?;
+    let data = || {
+        let range = disk.range(PartitionKind::Data)?;
+        disk.read(PartitionKind::Data, 0, usize::try_from(range.end - range.start)?)
+    };
+    let before = data()?;
     for (name, ticket, why) in [
         ("revoked", revoked, "the ticket was revoked"),
         ("expired", expired, "the ticket has expired"),
@@ -141,6 +153,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         second.wait_for(why, t.within(60))?;
         ensure!(second.said().iter().all(|line| !line.text.contains("grow-data")), "{why}: it goes on");
         second.kill();
+        ensure!(data()? == before, "{why}: its data partition is another");
     }
     let listed = owner.ask(NAME, &first, &["machine", "list"])?;
     ensure!(listed["machines"].as_array().is_some_and(|rows| rows.len() == 1), "{listed:#}");
@@ -149,6 +162,27 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     let mut second = plan.config(&joining)?.start()?;
     second.wait_for("grow-data", t.within(60))?;
     wait_state(&mut second, "Running", t.within(60))?;
+    ensure!(data()? != before, "a machine that joined has written its data partition");
+
+    // A member in a coordinator's place lets nobody in, whoever has written its address into a ticket that holds.
+    let (_, good) = issue(&[])?;
+    let listed = owner.ask(NAME, &first, &["machine", "list"])?;
+    let rows = listed["machines"].as_array().into_iter().flatten();
+    let its = rows.filter(|row| row["name"] == "second").filter_map(|row| row["addresses"].as_array()).flatten();
+    let its = its.filter_map(|address| address.as_str()).find(|address| address.starts_with(SITE));
+    let its = its.with_context(|| format!("no address of the site: {listed:#}"))?;
+    let mut ticket = Ticket::from_text(&good)?;
+    ticket.coordinator_public_endpoints = vec![Endpoint::read(&format!("{its}:{PUBLIC_API_PORT}"))?];
+    let third = ["--level", "encrypted", "--node-name", "third"];
+    let joining = owner.config_of_joiner("impostor", &ticket.to_text(), &third)?;
+    let plan = site.machine(t, "third")?;
+    let mut machine = plan.clone().config(&joining)?.start()?;
+    machine.wait_for("invalid peer certificate", t.within(60))?;
+    ensure!(machine.said().iter().all(|line| !line.text.contains("grow-data")), "it goes on");
+    machine.kill();
+    let joining = owner.config_of_joiner("third", &good, &third)?;
+    let mut machine = plan.config(&joining)?.start()?;
+    wait_state(&mut machine, "Running", t.within(60))?;
     Ok(())
 }
 
@@ -165,7 +199,7 @@ fn anothers(t: &Context) -> anyhow::Result<()> {
     let first = first(t, &mut site, &owner)?;
     let issued = owner.ask(NAME, &first, &["ticket", "issue", "--uses", "5"])?;
     let ticket = Ticket::from_text(issued["ticket"].as_str().context("a ticket has a text")?)?;
-    let body = |number: u8| -> anyhow::Result<Body> {
+    let body_of = |ticket: &Ticket, number: u8| -> anyhow::Result<Body> {
         Ok(Body {
             ticket: ticket.public(),
             owner: OwnerPubKey(owner.key()?.public().as_ed25519().context("an owner's key is Ed25519")?),
@@ -180,6 +214,7 @@ fn anothers(t: &Context) -> anyhow::Result<()> {
             node_name: None,
         })
     };
+    let body = |number| body_of(&ticket, number);
     let (one, two) = (Joiner::new(&first)?, Joiner::new(&first)?);
     let answer = one.redeem(&ticket, &body(1)?)?.map_err(Error::msg)?;
     for (joiner, body, why) in [
@@ -213,6 +248,31 @@ fn anothers(t: &Context) -> anyhow::Result<()> {
     two.release(asked(2))?.map_err(Error::msg)?;
     let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
     ensure!(tickets["tickets"][0]["used"] == 2, "{tickets:#}");
+
+    // A ticket for one machine alone.
+    let place = first.forward(PUBLIC_API_PORT).context("the public API is not forwarded")?;
+    let (three, key) = (Joiner::new(&first)?, drawn()?);
+    Records::at(place, &owner.key()?)?.issue_for(TicketPubKey(key.public()), three.machine()?)?;
+    let its = Ticket { key, coordinator_public_endpoints: ticket.coordinator_public_endpoints.clone(), ..ticket };
+    denied(nobody.redeem(&its, &body_of(&its, 3)?)?, "the ticket is for another machine")?;
+    three.redeem(&its, &body_of(&its, 3)?)?.map_err(Error::msg)?;
+
+    // Two come at once by a ticket for one: whoever is second is told that it is used up.
+    let issued = owner.ask(NAME, &first, &["ticket", "issue"])?;
+    let once = Ticket::from_text(issued["ticket"].as_str().context("a ticket has a text")?)?;
+    let come = [(Joiner::new(&first)?, body_of(&once, 4)?), (Joiner::new(&first)?, body_of(&once, 5)?)];
+    let answers = std::thread::scope(|scope| {
+        let asked = come.each_ref().map(|(joiner, body)| scope.spawn(|| joiner.redeem(&once, body)));
+        asked.map(|asked| asked.join().map_err(|_panicked| Error::msg("a joiner panicked")).flatten())
+    });
+    let (mut granted, mut refused) = (0, Vec::new());
+    for answer in answers {
+        match answer? {
+            Ok(_) => granted += 1,
+            Err(why) => refused.push(why),
+        }
+    }
+    ensure!(granted == 1 && refused[0].contains("the ticket is used up"), "{granted} granted, {refused:?}");
     Ok(())
 }
 
@@ -241,6 +301,14 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     })?;
     let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
     ensure!(tickets["tickets"][0]["used"] == 1, "{tickets:#}");
+    let unseen = || {
+        let listed = machines()?;
+        let mut seen = listed["machines"].as_array()?.iter().map(|row| row["last_seen_unix_ms"].as_u64());
+        let (first, second) = (seen.next()??, seen.next()??);
+        first.checked_sub(second)
+    };
+    let ago = unseen().context("not seen, though it is there")?;
+    ensure!(ago < 3000, "seen {ago} ms ago, though it is there");
 
     // Its owner reaches it through the first machine, and it answers itself, as who it is.
     let status = owner.ask(NAME, &first, &["-m", "second", "--through", "m1", "machine", "status"])?;
@@ -264,6 +332,10 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     let config = owner.config_of_joiner("third", ticket, &["--level", "encrypted", "--node-name", "third"])?;
     let mut third = site.machine(t, "third")?.config(&config)?.start()?;
     third.wait_for("the ticket is used up: it has admitted 1 of 1 machines", t.within(60))?;
+
+    // Who is off was seen while it was on.
+    second.kill();
+    first.until(t.within(30), || unseen().filter(|ago| *ago > 5000))?;
     Ok(())
 }
 

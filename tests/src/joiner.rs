@@ -9,6 +9,7 @@ use api::wire::{RedeemRequest, ReleaseKeyRequest};
 use api::{KeyAsked, KeyReleased};
 use cluster::redeem::{Answer, Body};
 use keys::ticket::{EXPORTER_LABEL, Ticket};
+use model::MachinePubKey;
 use pki::{Identity, PrivateKey};
 use qemu::Vm;
 use tokio::runtime::Runtime;
@@ -42,6 +43,14 @@ impl Joiner {
         let coordinator = coordinator.forward(model::PUBLIC_API_PORT).context("the public API is not forwarded")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, coordinator, key: PrivateKey::ed25519(drawn()?.seed())? })
+    }
+
+    /// Whose key it holds.
+    ///
+    /// # Errors
+    /// Never: its key is Ed25519.
+    pub fn machine(&self) -> anyhow::Result<MachinePubKey> {
+        Ok(MachinePubKey(self.key.public().as_ed25519().context("a machine's key is Ed25519")?))
     }
 
     /// Asks to be let in as what `body` says; what it is given, or why it is not let in.

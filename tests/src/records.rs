@@ -12,7 +12,7 @@ use api::wire::{
 use api::{Listed, ListedMachine, ListedTicket, MachineChange, Malformed, NewTicket, Target, TunnelPart};
 use cluster::record::UnixSeconds;
 use cluster::request::Offer;
-use model::{ClusterRole, MachineId, TicketId, TicketPubKey};
+use model::{ClusterRole, MachineId, MachinePubKey, TicketId, TicketPubKey};
 use pki::PrivateKey;
 use tokio::time::timeout;
 use tonic::{Status, Streaming};
@@ -42,7 +42,9 @@ impl Records {
     /// # Errors
     /// When there is no answer, or none that makes sense.
     pub fn machines(&mut self) -> anyhow::Result<Listed<ListedMachine>> {
-        whole(self.ask(async |client| pieces(client.list_machines(ListMachinesRequest {}).await?.into_inner()).await)?)
+        whole(self.ask(async |client| {
+            pieces(client.list_machines(ListMachinesRequest { call: false }).await?.into_inner()).await
+        })?)
     }
 
     /// The cluster's tickets.
@@ -58,8 +60,18 @@ impl Records {
     /// # Errors
     /// When it is not acknowledged.
     pub fn issue(&mut self, key: TicketPubKey, uses: u32, role: ClusterRole) -> anyhow::Result<NewTicket> {
-        let kubernetes = BTreeSet::new();
-        let offer = Offer { key, uses, not_after: NOT_AFTER, role, kubernetes, machine: None, node_name: None };
+        self.offer(Offer { uses, role, ..one_node(key) })
+    }
+
+    /// Issues a ticket of that key for one machine alone.
+    ///
+    /// # Errors
+    /// When it is not acknowledged.
+    pub fn issue_for(&mut self, key: TicketPubKey, machine: MachinePubKey) -> anyhow::Result<NewTicket> {
+        self.offer(Offer { machine: Some(machine), ..one_node(key) })
+    }
+
+    fn offer(&mut self, offer: Offer) -> anyhow::Result<NewTicket> {
         let request = IssueTicketRequest::from(offer);
         let answer = self.ask(async |client| Ok(client.issue_ticket(request).await?.into_inner()))?;
         Ok(answer.try_into()?)
@@ -96,6 +108,12 @@ impl Records {
         let answer = self.0.call(async move |client| timeout(ANSWER, call(client)).await);
         Ok(answer.with_context(|| format!("no answer within {} s", ANSWER.as_secs()))??)
     }
+}
+
+/// What lets any one machine in, as a node.
+fn one_node(key: TicketPubKey) -> Offer {
+    let (role, kubernetes) = (ClusterRole::Node, BTreeSet::new());
+    Offer { key, uses: 1, not_after: NOT_AFTER, role, kubernetes, machine: None, node_name: None }
 }
 
 async fn pieces<P>(mut answer: Streaming<P>) -> Result<Vec<P>, Status> {

@@ -211,8 +211,17 @@ impl Session {
 
     /// The machines of the cluster.
     pub(crate) async fn machines(&mut self) -> Result<Listed<ListedMachine>, CallError> {
+        self.list_machines(ListMachinesRequest { call: false }).await
+    }
+
+    /// The same, with when each was seen last: the coordinator looks who is there.
+    pub(crate) async fn machines_seen(&mut self) -> Result<Listed<ListedMachine>, CallError> {
+        self.list_machines(ListMachinesRequest { call: true }).await
+    }
+
+    async fn list_machines(&mut self, request: ListMachinesRequest) -> Result<Listed<ListedMachine>, CallError> {
         let method = "ListMachines";
-        let pieces = soon(method, self.client.list_machines(ListMachinesRequest {})).await?;
+        let pieces = soon(method, self.client.list_machines(request)).await?;
         whole(method, pieces).await
     }
 

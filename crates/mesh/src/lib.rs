@@ -9,6 +9,7 @@
 //!   a look at the kernel ───────► found ──┘      └────► Look again: soon while somebody does not answer
 //!                                                └────► Echo, to measure the path to a peer; its answers set routes' limits.
 //!                                                        Also to who is silent, or reached by another way than before
+//!   a call: who is there? ───────────────► Echo to all ─► Heard, when each was heard last
 //! ```
 //! * [`peer`]: what the cluster says of a machine, and which endpoints may be tried.
 //! * [`kernel`]: what the kernel has, and the changes it is asked for.

@@ -23,6 +23,8 @@ const MOST_CHANGES: usize = 128;
 const TRIES: usize = 3;
 /// An echo that asks whether a peer is there, and tells it where this machine is now: headers alone.
 const SMALLEST: u16 = 28;
+/// For so long answers are awaited where somebody wants to know who is there: a handshake and an echo of whoever is.
+const CALLED: Duration = Duration::from_secs(1);
 /// Paths that are measured at a time: 64 of the largest echoes are 90 KB.
 const MOST_MEASURED: usize = 64;
 
@@ -39,6 +41,8 @@ pub enum Event {
     LinksChanged,
     /// An echo is back.
     Echoed(Echo),
+    /// Somebody wants to know who is there: a mesh at rest says nothing by itself.
+    Called,
     /// A deadline is due.
     Tick,
 }
@@ -56,6 +60,8 @@ pub enum Effect {
     Echo(Echo),
     /// Tell the log.
     Report(Overlap),
+    /// Tell whoever called when each machine was heard last; those are missing that never were in this boot.
+    Heard(BTreeMap<MachineId, Instant>),
 }
 
 /// A packet inside of the tunnel that a peer sends back as it came.
@@ -89,6 +95,16 @@ pub struct Mesh {
     /// By the last look, and what was asked for since.
     found: Found,
     next_look: Option<Instant>,
+    call: Option<Call>,
+}
+
+/// Who is there is found out.
+#[derive(Debug)]
+struct Call {
+    /// Who has not answered yet.
+    missing: BTreeSet<MachineId>,
+    /// How long that is waited for.
+    until: Instant,
 }
 
 #[derive(Debug)]
@@ -103,6 +119,8 @@ struct Wanted {
     path: Path,
     /// Where it answered last.
     heard_at: Option<SocketAddrV4>,
+    /// When it said something last.
+    heard: Option<Instant>,
     /// By which way it is reached, if not by the usual one.
     detour: Option<Detour>,
     /// By which way it was reached last.
@@ -123,6 +141,7 @@ impl Mesh {
             prefixes: BTreeMap::new(),
             found: Found::default(),
             next_look: Some(now),
+            call: None,
         }
     }
 
@@ -148,14 +167,23 @@ impl Mesh {
             Event::Echoed(Echo { vpn_ip, size }) => {
                 let machine = self.prefixes.get(&alone(vpn_ip)).copied();
                 if let Some(wanted) = machine.and_then(|machine| self.wanted.get_mut(&machine)) {
+                    wanted.heard = Some(now);
                     let before = wanted.path.limit();
                     wanted.path.echoed(size, now);
                     if wanted.path.limit() != before {
                         self.put_routes_right(out);
                     }
                 }
+                if let (Some(call), Some(machine)) = (&mut self.call, machine) {
+                    call.missing.remove(&machine);
+                }
             }
+            Event::Called => self.call(now, out),
             Event::Tick => {}
+        }
+        if self.call.take_if(|call| call.missing.is_empty() || call.until <= now).is_some() {
+            let heard = self.wanted.iter().filter_map(|(id, wanted)| Some((*id, wanted.heard?)));
+            out.push(Effect::Heard(heard.collect()));
         }
         if self.next_look.is_some_and(|due| due <= now) {
             self.next_look = None;
@@ -169,10 +197,22 @@ impl Mesh {
         self.wanted.len()
     }
 
-    /// When to come back, and why; none while a look is awaited.
+    /// When to come back, and why; none while a look is all that is awaited.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        self.next_look.map(|due| (due, "look at the kernel's peers"))
+        let look = self.next_look.map(|due| (due, "look at the kernel's peers"));
+        let call = self.call.as_ref().map(|call| (call.until, "tell who is there"));
+        look.into_iter().chain(call).min()
+    }
+
+    /// Asks everybody for an echo, unless that is under way.
+    fn call(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        if self.call.is_some() {
+            return;
+        }
+        self.call = Some(Call { missing: self.wanted.keys().copied().collect(), until: now + CALLED });
+        let echoes = self.wanted.values().map(|wanted| Echo { vpn_ip: wanted.peer.vpn_ip, size: SMALLEST });
+        out.extend(echoes.map(Effect::Echo));
     }
 
     /// Takes what the cluster says of some machines. All that is given up is free before anything is taken.
@@ -288,6 +328,7 @@ impl Mesh {
             answering,
             path,
             heard_at: old.and_then(|old| old.heard_at),
+            heard: old.and_then(|old| old.heard),
             detour: old.and_then(|old| old.detour),
             way: old.and_then(|old| old.way),
             choice: old.is_some_and(|old| old.choice),
@@ -363,6 +404,9 @@ impl Wanted {
             changes.push(self.set(None));
         }
         self.answering.look(found.counters, now);
+        if self.answering.is_heard() {
+            self.heard = Some(now);
+        }
         self.choice = ways.len() > 1;
         // Whoever only listens is told nothing by its own packets: they are not answered because there are none.
         if self.choice && self.answering.talks() && !self.answering.is_heard() {

@@ -152,7 +152,7 @@ impl api::vpn_server::Vpn for Vpn {
     ) -> Result<Response<wire::AnnounceResponse>, Status> {
         let machine = member(request.extensions())?;
         let Announced { release, endpoints, key_generation: generation } = request.into_inner().try_into()?;
-        self.0.decide(cluster::request::Request::Announce { machine, release, endpoints, generation }).await?;
+        self.0.grant(cluster::request::Request::Announce { machine, release, endpoints, generation }).await?;
         Ok(Response::new(wire::AnnounceResponse {}))
     }
 

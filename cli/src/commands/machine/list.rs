@@ -61,7 +61,7 @@ impl From<&ListedMachine> for MachineOut {
 
 pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut session, meant) = context.open_coordinator().await?;
-    let listed = session.machines().await?;
+    let listed = session.machines_seen().await?;
     context.hear(&meant, &listed.rows)?;
     match context.format {
         Format::Json => screen::json(

@@ -43,6 +43,8 @@ struct World {
     messages: Vec<Vec<Change>>,
     routes: Vec<Route>,
     reports: usize,
+    /// What was told of who is there.
+    heard: Vec<BTreeMap<MachineId, Instant>>,
 }
 
 impl World {
@@ -70,6 +72,7 @@ impl World {
             messages: Vec::new(),
             routes: Vec::new(),
             reports: 0,
+            heard: Vec::new(),
         };
         links.iter().for_each(|link| world.carrier(*link, true));
         world
@@ -133,6 +136,7 @@ impl World {
                 }
                 Effect::Echo(echo) => self.ask(echo),
                 Effect::Report(_) => self.reports += 1,
+                Effect::Heard(heard) => self.heard.push(heard),
             }
         }
     }
@@ -456,6 +460,51 @@ fn no_more_than_some_paths_are_measured_at_a_time_and_in_the_end_all() {
     }
     assert!(most <= 64, "{most} at a time");
     assert_eq!(world.kernel.routes.len(), 200);
+}
+
+#[test]
+fn who_is_there_is_told_at_once_where_all_answer_and_after_a_second_where_not() {
+    let mut world = World::new();
+    world.handle(Event::Called);
+    assert_eq!(world.heard, [BTreeMap::new()], "nobody is waited for");
+    let peers: Vec<_> = (1..=3).map(|n| (n, peer(n, n, None, &[HOME]))).collect();
+    world.peers(&peers);
+    world.answers(1, HOME);
+    world.answers(2, HOME);
+    let begun = world.now;
+    // A mesh at rest: nobody was heard.
+    world.pass(60);
+    world.heard.clear();
+    world.handle(Event::Called);
+    let id = |n: u8| MachineId([n; 16]);
+    let asked = world.echoes.len();
+    assert!(world.heard.is_empty(), "the third one may still answer");
+    world.handle(Event::Called);
+    assert_eq!(world.echoes.len(), asked, "it is under way");
+    world.pass(1);
+    let then = begun + Duration::from_secs(60);
+    assert_eq!(world.heard, [BTreeMap::from([(id(1), then), (id(2), then)])]);
+
+    // The second is off, the third on, and all that is asked for is asked once.
+    world.answers.remove(&(VpnPubKey([2; 32]), at(HOME)));
+    world.answers(3, HOME);
+    world.pass(30);
+    world.heard.clear();
+    world.handle(Event::Called);
+    world.pass(1);
+    let told = world.heard.pop().expect("told");
+    assert_eq!((told[&id(3)], world.heard.len()), (world.now - Duration::from_secs(1), 0));
+    assert!(told[&id(2)] <= then + Duration::from_secs(3), "when it was heard last");
+    world.answers(2, HOME);
+    world.pass(30);
+    world.handle(Event::Called);
+    assert_eq!(world.heard.pop().expect("at once").into_values().min(), Some(world.now));
+
+    // Who is there under another key was never heard.
+    world.changed(&[(1, Some(peer(9, 1, None, &[HOME])))]);
+    world.handle(Event::Called);
+    world.pass(1);
+    assert!(!world.heard.pop().expect("told").contains_key(&id(1)));
 }
 
 /// Its kernel refuses handshakes of a clock that went back, until the peer is made anew there.

@@ -18,6 +18,7 @@ use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::sync::{Notify, watch};
 
 use super::echoes::Echoes;
+use super::roll::Roll;
 use super::wireguard::WireGuard;
 use super::{Error, Mesh};
 use crate::runtime::services::until;
@@ -33,6 +34,8 @@ struct Shared {
     news: Notify,
     /// As of when all of it is.
     version: watch::Sender<Option<PeerVersion>>,
+    /// Who wants to know which of them are there.
+    roll: Roll,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +66,11 @@ impl Told {
     /// All that was told.
     pub(crate) fn known(&self) -> Known {
         lock::even_if_poisoned(&self.0.peers).known.clone()
+    }
+
+    /// By which it is found out who of them is there.
+    pub(crate) fn roll(&self) -> &Roll {
+        &self.0.roll
     }
 
     /// Where a machine is in the VPN, if it is a peer now.
@@ -129,7 +137,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
         let mut written = 0_u32;
         while let Some(effect) = due.pop_front() {
             written += u32::from(matches!(effect, Effect::Configure(_) | Effect::Route(_)));
-            if let Some(found) = perform(&mesh, &echoes, effect).await? {
+            if let Some(found) = perform(&mesh, &echoes, &told, effect).await? {
                 decides.handle(Event::Looked(found), clock::now(), &mut effects);
                 due.extend(effects.drain(..));
             }
@@ -143,6 +151,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
                 changed.expect("the network has the sender");
                 Event::LinksChanged
             }
+            () = told.roll().called() => Event::Called,
             echo = echoes.next() => Event::Echoed(echo.map_err(Error::Echoes)?),
             () = until(decides.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };
@@ -150,7 +159,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
 }
 
 /// Performs one effect; a look has an answer.
-async fn perform(mesh: &Mesh, echoes: &Echoes, effect: Effect) -> Result<Option<Found>, Error> {
+async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> Result<Option<Found>, Error> {
     let routes = mesh.network.handle.route();
     match effect {
         Effect::Configure(changes) => mesh.wireguard.change(&changes).await?,
@@ -187,6 +196,7 @@ async fn perform(mesh: &Mesh, echoes: &Echoes, effect: Effect) -> Result<Option<
             return Ok(Some(found));
         }
         Effect::Report(overlap) => tracing::warn!("{overlap}"),
+        Effect::Heard(heard) => told.roll().answer(heard),
     }
     Ok(None)
 }

@@ -22,6 +22,7 @@ use super::streams::{self, Answers};
 use super::{activate, contribute, forward, machines, records, recover, redeem, release};
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
+use crate::network::mesh::roll::Seen;
 use crate::rpc::access::{Methods, Undecided, state};
 use crate::rpc::session::Origin;
 use crate::runtime::clock;
@@ -196,10 +197,16 @@ impl api::public_server::Public for Public {
 
     async fn list_machines(
         &self,
-        _: Request<wire::ListMachinesRequest>,
+        request: Request<wire::ListMachinesRequest>,
     ) -> Result<Response<Self::ListMachinesStream>, Status> {
+        let records = self.0.records()?;
+        let mut seen = match self.0.peers() {
+            Some(told) if request.into_inner().call => told.roll().call().await,
+            Some(_) | None => Seen::new(),
+        };
         let this = self.0.facts.read(|now| now.names.as_ref().map(|names| names.machine));
-        let pieces = records::machines(&self.0.records()?, this.ok_or_else(no_member)?)?;
+        seen.insert(this.ok_or_else(no_member)?, clock::unix_millis());
+        let pieces = records::machines(&records, &seen)?;
         Ok(Response::new(streams::pieces(pieces)))
     }
 

@@ -11,7 +11,7 @@ use pki::client_auth::Who;
 use tonic::{Request, Status};
 
 use crate::consensus::{NotGranted, NotRecoverable, Records, Unread};
-use crate::runtime::clock;
+use crate::network::mesh::roll::Seen;
 
 /// Rows of a piece: far below what an answer may have.
 const PIECE: usize = 500;
@@ -40,7 +40,7 @@ impl From<NotGranted> for Status {
             NotGranted::Denied(Denied::UnknownTicket | Denied::UnknownMachine) => Self::not_found(text),
             NotGranted::Denied(Denied::UnknownOwner) => Self::permission_denied(text),
             NotGranted::Denied(_) => Self::failed_precondition(text),
-            NotGranted::Unread(_) | NotGranted::OthersFirst => api::not_yet(text),
+            NotGranted::Unread(_) | NotGranted::OthersFirst | NotGranted::Leaderless(_) => api::not_yet(text),
             NotGranted::Busy => Self::resource_exhausted(text),
             NotGranted::Unanswered(_) => Self::unknown(text),
         }
@@ -62,12 +62,11 @@ impl From<NotRecoverable> for Status {
     }
 }
 
-/// All machines, by name; `this` is the one that answers.
-pub(super) fn machines(records: &Records, this: MachineId) -> Result<Vec<Listed<ListedMachine>>, Status> {
-    let now = clock::unix_millis();
+/// All machines, by name, with when they were seen last.
+pub(super) fn machines(records: &Records, seen: &Seen) -> Result<Vec<Listed<ListedMachine>>, Status> {
     let rows = |view: &View| {
         let members = view.state().members();
-        let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, members, (*id == this).then_some(now));
+        let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, members, seen.get(id).copied());
         let mut rows: Vec<_> = view.state().machines().map(row).collect();
         // Those that were removed last.
         rows.sort_by(|one, other| {
@@ -91,7 +90,7 @@ pub(super) fn tickets(records: &Records) -> Result<Vec<Listed<ListedTicket>>, St
 
 /// Issues a ticket; says where its holder has to go.
 pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> Result<NewTicket, Status> {
-    let granted = records.decide(request::Request::Owner { by, asks: Asks::IssueTicket(offer) }).await?;
+    let granted = records.grant(request::Request::Owner { by, asks: Asks::IssueTicket(offer) }).await?;
     let Granted::Ticket(id) = granted else { return Err(Status::internal("a ticket was asked for, and none granted")) };
     Ok(NewTicket { id, coordinators: records.read(|view, _| coordinators(view.state()))? })
 }
@@ -103,13 +102,13 @@ pub(super) async fn change(
     machine: MachineId,
     change: MachineChange,
 ) -> Result<(), Status> {
-    records.decide(request::Request::Owner { by, asks: change.asks(machine) }).await?;
+    records.grant(request::Request::Owner { by, asks: change.asks(machine) }).await?;
     Ok(())
 }
 
 /// Revokes a ticket.
 pub(super) async fn revoke(records: &Records, by: OwnerPubKey, id: TicketId) -> Result<(), Status> {
-    records.decide(request::Request::Owner { by, asks: Asks::RevokeTicket(id) }).await?;
+    records.grant(request::Request::Owner { by, asks: Asks::RevokeTicket(id) }).await?;
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub(super) async fn redeem(
     let redeem = Redeem::verify(bytes, key, &origin.redeem)
         .map_err(|bad| Status::invalid_argument(format!("{}; nothing was changed", Chain(&bad))))?;
     let machine = keys::identity::machine_id(&key.0);
-    let granted = records.decide(Request::Redeem(Box::new(redeem))).await.inspect_err(|refused| {
+    let granted = records.grant(Request::Redeem(Box::new(redeem))).await.inspect_err(|refused| {
         // Anybody can make up a ticket: of those the audit counts the calls.
         if !matches!(refused, NotGranted::Denied(Denied::UnknownTicket)) {
             tracing::info!(%machine, reason = %refused, "a ticket is not redeemed");

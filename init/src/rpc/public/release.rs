@@ -23,7 +23,7 @@ pub(super) async fn release(
 ) -> Result<KeyReleased, Status> {
     let _place = underway.begin(origin.peer.ip())?;
     let machine = keys::identity::machine_id(&key.0);
-    let granted = records.decide(request(key, asked)).await.inspect_err(|refused| {
+    let granted = records.grant(request(key, asked)).await.inspect_err(|refused| {
         tracing::info!(%machine, reason = %refused, "a key is not released");
     })?;
     let cluster = records.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?;
