@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::{Case, Context, Need, Owner, web_pod};
+use crate::{Case, Context, LAID_DOWN, Need, Owner, web_pod};
 use anyhow::{Context as _, ensure};
 use image::names;
 use serde_json::{Value, json};
@@ -176,6 +176,19 @@ fn several(t: &Context) -> anyhow::Result<()> {
     ensure!(!cluster.home.join(NAME).join("machines/m4").exists(), "files are left");
     let capture = fs::read(cluster.home.join(NAME).join("machines/m2/network.pcapng"))?;
     ensure!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) && capture.len() > 4096, "{} bytes", capture.len());
+
+    // The machine that made the cluster leaves it, by one command, and has nothing of a coordinator when that returns.
+    cluster.run(&["cluster", "start", "-m", "m1"])?;
+    cluster.run(&["-m", "m1", "condition", "wait", "Running", "--timeout", &patience(60)])?;
+    for machine in ["m2", "m3"] {
+        let add = ["machine", "role", "add", machine, "coordinator", "--wait", "--timeout", &patience(60)];
+        cluster.run(&add)?;
+    }
+    cluster.run(&["machine", "remove", "m1", "--timeout", &patience(60)])?;
+    let said = fs::read_to_string(cluster.console())?;
+    ensure!(said.contains(LAID_DOWN), "it was removed before it had erased anything");
+    let rest = json!(["m2", "coordinator", "Member", "m3", "coordinator", "Member", "m1", "node", "Removed"]);
+    ensure!(members()? == rest, "{:#}", members()?);
     cluster.destroyed()
 }
 

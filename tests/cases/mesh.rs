@@ -275,7 +275,7 @@ fn rest(t: &Context) -> anyhow::Result<()> {
         ensure!(carried.get(&Kind::WireGuard).is_some_and(|packets| *packets > 20), "{carried:?}");
     }
     // Neither etcd nor the VPN API listens on a public address, and the VPN's is not reached from there.
-    let ports = [2379, 2380, model::VPN_API_PORT];
+    let ports = [model::ETCD_CLIENT_PORT, model::ETCD_PEER_PORT, model::VPN_API_PORT];
     let public = duo.outside.scan_tcp(site(20), ports, t.within(20))?;
     ensure!(public.ports(Answer::Closed) == ports, "{public:?}");
     let vpn = duo.outside.scan_tcp([10, 0, 0, 1].into(), ports, t.within(20))?;

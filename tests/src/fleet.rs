@@ -19,6 +19,7 @@ use qemu::network::{Cut, Direction, Faults};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
+use crate::capture::{Kind, kinds};
 use crate::owner::wait_state;
 use crate::records::{NOT_AFTER, Records};
 use crate::writer::{Places, Writer, drawn};
@@ -30,6 +31,8 @@ const MEMORY_MIB: u32 = 384;
 pub const SEES_RECORDS: &str = "the cluster's records are read";
 /// What PID 1 says when it has changed the kernel's peers or routes, with how many peers there are then.
 pub const MESH_CHANGED: &str = "the kernel's mesh is changed";
+/// What PID 1 says when it has erased what a coordinator has.
+pub const LAID_DOWN: &str = "this machine is no coordinator any more";
 /// What PID 1 of a machine says that is let in no more.
 const REMOVED: &str = "the machine was removed from the cluster";
 /// The cluster's name.
@@ -280,6 +283,8 @@ impl Fleet {
                 self.change(t, machine, MachineChange::Drain)?;
                 if self.known(machine)?.role == ClusterRole::Coordinator {
                     self.set_role(t, machine, ClusterRole::Node)?;
+                    // Nobody would tell it any more: it would keep what a coordinator has.
+                    self.vm(machine)?.wait_for(LAID_DOWN, t.within(60))?;
                 }
                 self.through(t.within(60), |records| {
                     let row = row_of(records, machine)?;
@@ -472,6 +477,14 @@ impl Fleet {
         vm.and_then(|vm| vm.forward(PUBLIC_API_PORT)).with_context(|| format!("{} is off", name(machine)))
     }
 
+    /// What a machine's cable has carried so far, through all that befell it.
+    ///
+    /// # Errors
+    /// When there is no such machine, or no capture.
+    pub fn carried(&self, machine: u32) -> anyhow::Result<BTreeMap<Kind, usize>> {
+        kinds(&std::fs::read(capture_of(&self.known(machine)?.plan)).context("read a capture")?)
+    }
+
     /// Tells writers where coordinators are now.
     fn tell_places(&self) {
         let places = self.coordinators().into_iter().filter_map(|machine| self.place(machine).ok()).collect();
@@ -481,8 +494,7 @@ impl Fleet {
     /// What the machine's cable carries is kept beside what its console says.
     fn capture(&self, machine: u32) -> anyhow::Result<()> {
         let known = self.known(machine)?;
-        let file: PathBuf = known.plan.dir().join("network.pcapng");
-        self.site.cable(known.cable).capture(&name(machine), &file).context("capture a cable")
+        self.site.cable(known.cable).capture(&name(machine), &capture_of(&known.plan)).context("capture a cable")
     }
 
     fn known(&self, machine: u32) -> anyhow::Result<&Machine> {
@@ -492,6 +504,10 @@ impl Fleet {
     fn known_mut(&mut self, machine: u32) -> anyhow::Result<&mut Machine> {
         self.machines.get_mut(&machine).with_context(|| format!("there is no {}", name(machine)))
     }
+}
+
+fn capture_of(plan: &Plan) -> PathBuf {
+    plan.dir().join("network.pcapng")
 }
 
 /// One processor and little memory: there are many of them.

@@ -70,7 +70,7 @@ pub use context::Context;
 pub use crowd::{Crowd, Manner};
 pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};
 pub use evidence::{recovered, same_machine, stays, untouched};
-pub use fleet::{Cluster, Fleet, Leaving, MESH_CHANGED, NAME, Off, SEES_RECORDS, name};
+pub use fleet::{Cluster, Fleet, LAID_DOWN, Leaving, MESH_CHANGED, NAME, Off, SEES_RECORDS, name};
 pub use image::{Image, ImageError};
 pub use joiner::Joiner;
 pub use owner::{Owner, Refused, wait_state};

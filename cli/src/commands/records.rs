@@ -18,6 +18,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 impl Context {
     /// A session with a coordinator: the machine that is named, else the first that shows the cluster's records.
     pub(crate) async fn open_coordinator(&self) -> Result<(Session, Meant), OpenError> {
+        self.open_coordinator_but(None).await
+    }
+
+    /// The same, where no machine is named, without asking that one.
+    pub(crate) async fn open_coordinator_but(&self, but: Option<&NodeName>) -> Result<(Session, Meant), OpenError> {
         let record = self.cluster()?;
         let one = record.machines().len() == 1 && (record.others().is_empty() || self.address.is_some());
         if self.machine.is_some() || self.through.is_some() || one {
@@ -26,7 +31,8 @@ impl Context {
         let mut why = Vec::new();
         let own = record.machines().iter().enumerate().filter(|(at, _)| record.known(*at) != Known::Joins);
         let own = own.map(|(_, machine)| &machine.name);
-        for name in own.chain(record.others().iter().map(|other| &other.name)) {
+        let all = own.chain(record.others().iter().map(|other| &other.name));
+        for name in all.filter(|name| Some(*name) != but) {
             let asked = async {
                 let (mut session, meant) = self.about(&record.name, name).open().await?;
                 session.machines().await?;

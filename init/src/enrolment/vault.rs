@@ -208,7 +208,7 @@ pub(super) fn take_up(root: &str, keys: &CoordinatorKeys, certificate: &[u8]) ->
 /// Erases what makes a coordinator. Nothing to do on a node.
 ///
 /// # Errors
-/// [`LoadError`]; at the next start it is a node all the same, and goes on.
+/// [`LoadError`]; at the next start it is a node all the same, and has to be laid down again.
 pub(super) fn lay_down(root: &str) -> Result<(), LoadError> {
     let root = Path::new(root);
     let assignment = assignment::decode(&take(root, ASSIGNMENT)?)?;

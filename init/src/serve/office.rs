@@ -6,7 +6,7 @@
 //!   hears: node ────────► shows itself as a node ─► none of it runs ─► etcd's data and the keys are erased
 //!   owner: recover ─────► all of it runs anew, with an etcd that takes the others out ─► recovered ─► and anew, as always
 //! ```
-//! Each step may be cut: the next start finds a coordinator or a node, and goes on from there.
+//! Each step may be cut: the next start finds a coordinator, or a node, which erases what a coordinator would have.
 
 use std::convert::Infallible;
 use std::io;
@@ -129,13 +129,14 @@ impl Office {
         self.0.shows.subscribe()
     }
 
-    /// Holds it from the start, if the machine's data says so.
+    /// Holds it from the start, if the machine's data says so. Else there is nothing left of it when this returns, though it was
+    /// cut while it was taken up or laid down.
     ///
     /// # Errors
     /// [`Error`] names the step.
     pub(super) async fn begin(&self) -> Result<(), Error> {
         let Member { authorities, assignment, joined, .. } = &self.0.member;
-        let Some(authorities) = authorities else { return Ok(()) };
+        let Some(authorities) = authorities else { return erase().await };
         let etcd = match (consensus::recovers(), *joined) {
             (Some(_), _) => EtcdCluster::Recovered,
             (None, true) => EtcdCluster::Existing,
@@ -259,12 +260,18 @@ impl Office {
         context.ways.exchange.over();
         shows.send_replace(member.identity.clone());
         self.stop().await?;
+        // Before the rest, which a node erases at its next start, too.
         member.shares.erase().await?;
-        enrolment::lay_down().await?;
-        consensus::erase_etcd().await.map_err(Error::Erase)?;
+        erase().await?;
         *lock::even_if_poisoned(held) = None;
         board.facts().update(|now| now.assignment = Some(node));
         tracing::info!("this machine is no coordinator any more");
         Ok(())
     }
+}
+
+/// Erases what a coordinator has on its data partition. Nothing to do where it is not there.
+async fn erase() -> Result<(), Error> {
+    enrolment::lay_down().await?;
+    consensus::erase_etcd().await.map_err(Error::Erase)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::{ListedMachine, MachineChange};
 use clap::{Args, Subcommand};
 use cluster::record::Standing;
-use model::ClusterRole;
+use model::{ClusterRole, NodeName};
 
 use crate::clock::Deadline;
 use crate::commands::Context;
@@ -15,6 +15,9 @@ use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
 use crate::machine::Session;
 use crate::screen::{self, Progress};
+
+/// The service that a machine runs as long as it coordinates.
+const ETCD: &str = "etcd";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
@@ -88,13 +91,16 @@ pub(crate) enum ChangeError {
     /// It takes longer.
     #[error("machine `{name}` has not followed after {} s", after.as_secs())]
     Late { name: String, after: Duration },
+    /// It is out of etcd, and has not said that it has erased what a coordinator has.
+    #[error("machine `{name}` does not say that it holds nothing of a coordinator any more, for {} s", after.as_secs())]
+    Holds { name: String, after: Duration },
 }
 
 impl Advice for ChangeError {
     fn code(&self) -> Code {
         match self {
             Self::Unknown(_) => Code::NotFound,
-            Self::Late { .. } => Code::Timeout,
+            Self::Late { .. } | Self::Holds { .. } => Code::Timeout,
         }
     }
 
@@ -102,11 +108,19 @@ impl Advice for ChangeError {
         match self {
             Self::Unknown(_) => NOTHING,
             Self::Late { .. } => "the cluster's records are changed, and the machine follows when it can",
+            Self::Holds { .. } => "it is drained and coordinates no more, and is still of the cluster",
         }
     }
 
     fn next(&self) -> Option<String> {
-        Some("cairnctl machine list".to_owned())
+        Some(match self {
+            Self::Unknown(_) | Self::Late { .. } => "cairnctl machine list".to_owned(),
+            Self::Holds { name, .. } => {
+                format!(
+                    "when it runs: cairnctl machine remove {name}; if it never will: cairnctl machine remove {name} --lost"
+                )
+            }
+        })
     }
 }
 
@@ -115,8 +129,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
         Role::Add(arguments) => (MachineChange::Coordinator, arguments, |machine| machine.etcd.is_some()),
         Role::Remove(arguments) => (MachineChange::Node, arguments, |machine| machine.etcd.is_none()),
     };
-    let (mut session, _) = context.open_coordinator().await?;
-    let machine = find(&mut session, &arguments.called).await?;
+    let (mut session, machine, _) = about(context, &arguments.called).await?;
     session.change_machine(machine.id, change).await?;
     if arguments.wait {
         until(&mut session, &machine, &Deadline::after(arguments.timeout), has_followed).await?;
@@ -126,8 +139,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
 }
 
 pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, _) = context.open_coordinator().await?;
-    let machine = find(&mut session, &arguments.called).await?;
+    let (mut session, machine, its) = about(context, &arguments.called).await?;
     if arguments.lost {
         session.change_machine(machine.id, MachineChange::RemoveLost).await?;
     } else if machine.standing != Standing::Removed {
@@ -135,7 +147,10 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         if machine.role == ClusterRole::Coordinator {
             session.change_machine(machine.id, MachineChange::Node).await?;
         }
-        until(&mut session, &machine, &Deadline::after(arguments.timeout), |machine| machine.etcd.is_none()).await?;
+        let deadline = Deadline::after(arguments.timeout);
+        until(&mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;
+        // Behind its removal nobody tells it any more that it is a node.
+        lays_down(&its, &machine, &deadline).await?;
         session.change_machine(machine.id, MachineChange::Remove).await?;
     }
     Ok(screen::did(context.format, out, &format!("machine `{}` is removed", machine.name))?)
@@ -149,6 +164,41 @@ pub(crate) async fn rotate_key(arguments: &RotateKey, context: &Context, out: &m
     let did =
         format!("machine `{name}` takes another cluster key when it starts next: cairnctl -m {name} machine reboot");
     Ok(screen::did(context.format, out, &did)?)
+}
+
+/// A session with a coordinator, the machine of that name or id, and how it is asked itself. The coordinator is another one where there
+/// is one: the machine may be none soon.
+async fn about(context: &Context, called: &str) -> Result<(Session, ListedMachine, Context), Failure> {
+    let (mut session, meant) = context.open_coordinator().await?;
+    let machine = find(&mut session, called).await?;
+    let name = NodeName::stored(&machine.name).map_err(|_no_name| ChangeError::Unknown(called.to_owned()))?;
+    let its = context.about(&meant.record.name, &name);
+    if meant.name().as_str() == machine.name
+        && let Ok((other, _)) = context.open_coordinator_but(Some(meant.name())).await
+    {
+        session = other;
+    }
+    Ok((session, machine, its))
+}
+
+/// Waits until the machine says that it runs nothing of a coordinator, and so has erased what it had for that. A node that is silent
+/// is not waited for.
+async fn lays_down(its: &Context, machine: &ListedMachine, deadline: &Deadline) -> Result<(), Failure> {
+    let mut progress = Progress::start();
+    let looked = deadline.until(async || {
+        progress.show(&format!("wait for {} to erase what a coordinator has", machine.name));
+        let asked = async {
+            let (mut session, _) = its.open().await.ok()?;
+            session.services().await.ok()
+        };
+        let has_none = match asked.await {
+            Some(services) => services.iter().all(|service| service.name != ETCD),
+            None => machine.role == ClusterRole::Node,
+        };
+        Ok::<_, Failure>(has_none.then_some(()))
+    });
+    let holds = || ChangeError::Holds { name: machine.name.clone(), after: deadline.length() };
+    looked.await?.ok_or_else(|| holds().into())
 }
 
 /// The machine of that name; of those that were removed only by its id.
