@@ -170,8 +170,8 @@ fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
     };
     // Cases keep files of their own beside their machines' directories; an owner has machines in clusters.
     let clusters = |case: &PathBuf| entries(&case.join("owner/cairn/clusters"));
-    let machines =
-        |case: &PathBuf| entries(case).into_iter().chain(clusters(case).into_iter().map(|of| of.join("machine")));
+    let of_clusters = |case: &PathBuf| clusters(case).into_iter().flat_map(|of| entries(&of.join("machines")));
+    let machines = |case: &PathBuf| entries(case).into_iter().chain(of_clusters(case));
     for machine in entries(dir).iter().flat_map(machines).filter(|path| path.is_dir()) {
         if let Some(vm) = Vm::attach(&machine).context("find a machine that an earlier run left")? {
             vm.kill();

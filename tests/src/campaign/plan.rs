@@ -182,8 +182,12 @@ impl Events {
         let (how, order) = (self.off(), self.all());
         let last = if self.random.below(2) == 0 { Last::Afterwards } else { Last::WithOthers };
         let mut moved = if self.random.below(3) == 0 { self.all() } else { Vec::new() };
-        // One address at least stays.
-        moved.truncate(order.len() - 1);
+        // A voter stays where it was and comes back with the first: by it the others find one another. Of an even number of
+        // coordinators one has no vote.
+        let first = &order[..order.len() - usize::from(last == Last::Afterwards)];
+        let known = first.iter().filter(|machine| self.coordinators.contains(machine));
+        let stay: Vec<_> = known.take(2 - self.coordinators.len() % 2).collect();
+        moved.retain(|machine| !stay.contains(&machine));
         Event::AllOff { how, order, last, moved }
     }
 
@@ -339,10 +343,15 @@ mod tests {
                     assert!(gone * 2 < voters, "a majority is gone: {event}");
                 }
                 Event::Slow { machines, .. } => assert!(machines.iter().all(is_there), "{event}"),
-                Event::AllOff { order, moved, .. } => {
+                Event::AllOff { order, moved, last, .. } => {
                     let back: BTreeSet<u32> = order.iter().copied().collect();
                     assert_eq!(back, coordinators.union(&nodes).copied().collect(), "{event}");
-                    assert!(moved.len() < back.len() && moved.iter().all(is_there), "{event}");
+                    assert!(moved.iter().all(is_there), "{event}");
+                    let first = order.len() - usize::from(*last == Last::Afterwards);
+                    let stays = |machine: &&u32| coordinators.contains(machine) && !moved.contains(machine);
+                    let without_a_vote = (coordinators.len() + 1) % 2;
+                    let stay = order[..first].iter().filter(stays).count();
+                    assert!(stay > without_a_vote, "nobody may find anybody: {event}");
                 }
                 Event::Role { machine, role } => {
                     let (from, to) = match role {
