@@ -26,10 +26,10 @@ Examples:
   cairnctl recover               open them all
   cairnctl -m m2 recover         only this one
 
-A machine waits so after each start where the policy is manual, and wherever
-nobody else gives it its key: its share is lost, or too few coordinators are
-left. What opens it is owner.keys; a key that is not its own is refused, and
-the machine waits on.")]
+A machine waits so when it starts and nobody else gives it its key: no
+coordinator runs and the policy is manual, its share is lost, or too few
+coordinators are left. What opens it is owner.keys; a key that is not its own is
+refused, and the machine waits on.")]
 pub(crate) struct Arguments {
     /// Only say which machines wait, and whether this owner can open them
     #[arg(long)]

@@ -47,8 +47,8 @@ ticket that is used up by them.
 
 With cold start automatic each coordinator's share of the cold-start key is in
 its TPM. With one of them that protects a stolen disk, not a stolen machine;
-with three it protects one stolen machine, too. With manual only the owner opens
-the machines after each start: cairnctl recover.")]
+with three it protects one stolen machine, too. With manual a machine that no
+coordinator gives its key waits for the owner: cairnctl recover.")]
 pub(crate) struct Arguments {
     /// The cluster's name on this host [default: that of --cluster, else local]
     #[arg(value_name = "NAME")]

@@ -25,10 +25,10 @@ Examples:
   cairnctl cluster recover --from m3          what it would mean
   cairnctl cluster recover --from m3 --yes    do it
 
-For when more than half of the coordinators will not come back. While they only
-are off, switch them on instead: nothing is lost then. What others took and
-this machine has not heard of is lost. Of those that come back after all none
-goes on by itself: they become nodes.
+For when half of the coordinators that vote, or more, will not come back. While
+they only are off, switch them on instead: nothing is lost then. What others
+took and this machine has not heard of is lost. Of those that come back after
+all none goes on by itself: they become nodes.
 
 A machine that waits for its key is opened first: cairnctl recover.")]
 pub(crate) struct Arguments {

@@ -23,10 +23,14 @@ const ETCD: &str = "etcd";
 pub(crate) enum Role {
     /// Make a machine a coordinator: it will hold the cluster's state
     ///
-    /// A cluster has 1, 3, 5 or 7 voters. One more than that keeps a copy and
-    /// votes as soon as there is a second one.
+    /// Votes grow in pairs: 1, 3, 5, 7. One more than that keeps a copy and votes
+    /// as soon as there is a second one. Where an even number votes, since roles
+    /// were taken, one more votes by itself.
     Add(RoleChange),
     /// Make a machine a node again: it will hold none of the cluster's state
+    ///
+    /// Of three voters two are left, where no other coordinator keeps a copy: then
+    /// nothing is decided while one of the two is off.
     Remove(RoleChange),
 }
 
