@@ -18,9 +18,10 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
     Case { name, proves, needs: &[Need::Swtpm], run }
 }
 
-/// What this seed begins with is in the test of the plan.
-const SEED: u64 = 1;
-const EVENTS: usize = 4;
+/// It begins with what other cases have none or little of: a role that is given and one that is taken, a coordinator that leaves, a
+/// cable that lets nothing in, a kill.
+const SEED: u64 = 596;
+const EVENTS: usize = 5;
 /// No machine of the seed has this number.
 const NEW: u32 = 20;
 

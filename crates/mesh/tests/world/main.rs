@@ -500,7 +500,21 @@ fn who_is_there_is_told_at_once_where_all_answer_and_after_a_second_where_not() 
     world.handle(Event::Called);
     assert_eq!(world.heard.pop().expect("at once").into_values().min(), Some(world.now));
 
-    // Who is there under another key was never heard.
+    // Who answered somebody else was heard by the next look.
+    world.wanted.insert(VpnPubKey([3; 32]));
+    world.pass(30);
+    let off = world.now;
+    world.answers.clear();
+    world.pass(30);
+    world.handle(Event::Called);
+    world.pass(1);
+    assert!(world.heard.pop().expect("told")[&id(3)] >= off - Duration::from_secs(3), "and not called then");
+
+    // At another endpoint it is who it was, under another key it was never heard.
+    world.changed(&[(1, Some(peer(1, 1, None, &[OTHER])))]);
+    world.handle(Event::Called);
+    world.pass(1);
+    assert!(world.heard.pop().expect("told").contains_key(&id(1)));
     world.changed(&[(1, Some(peer(9, 1, None, &[HOME])))]);
     world.handle(Event::Called);
     world.pass(1);
