@@ -88,7 +88,8 @@ pub struct Overlap {
 pub struct Mesh {
     own: VpnPubKey,
     kept: KeptPrefixes,
-    wanted: BTreeMap<MachineId, Wanted>,
+    /// Each in a block of its own: a sorted map keeps half of its places free, and this one's would be the largest.
+    wanted: BTreeMap<MachineId, Box<Wanted>>,
     /// Whose a key is, and who speaks for which prefix: a change looks up no more than it changes.
     keys: BTreeMap<VpnPubKey, MachineId>,
     prefixes: BTreeMap<Ipv4Prefix, MachineId>,
@@ -109,10 +110,8 @@ struct Call {
 
 #[derive(Debug)]
 struct Wanted {
+    /// With those of its endpoints that may be tried.
     peer: Peer,
-    allowed: BTreeSet<Ipv4Prefix>,
-    /// Those of the peer's endpoints that may be tried.
-    endpoints: Vec<SocketAddrV4>,
     /// How often it was tried since it last answered.
     tries: usize,
     answering: Answering,
@@ -161,7 +160,7 @@ impl Mesh {
                     let talks = wanted.choice && wanted.answering.talks();
                     talks || wanted.answering.waits() || wanted.path.is_measuring()
                 };
-                self.next_look = Some(now + if self.wanted.values().any(waits) { SOON } else { LOOK });
+                self.next_look = Some(now + if self.wanted.values().any(|wanted| waits(wanted)) { SOON } else { LOOK });
             }
             Event::LinksChanged => self.next_look = self.next_look.map(|_| now),
             Event::Echoed(Echo { vpn_ip, size }) => {
@@ -221,7 +220,9 @@ impl Mesh {
         let mut routes = Vec::new();
         let news =
             |(id, peer): &(MachineId, Option<Peer>)| self.wanted.get(id).map(|wanted| &wanted.peer) != peer.as_ref();
-        let changed: Vec<_> = changed.into_iter().filter(news).collect();
+        let may_be_tried = |peer| self.with_what_may_be_tried(peer);
+        let changed = changed.into_iter().map(|(id, peer)| (id, peer.map(may_be_tried)));
+        let changed: Vec<_> = changed.filter(news).collect();
         let given_up: Vec<_> = changed.iter().map(|(id, _)| self.give_up(*id)).collect();
         let mut steps = Vec::new();
         for ((id, peer), old) in changed.into_iter().zip(given_up) {
@@ -229,7 +230,7 @@ impl Mesh {
             if let Some(peer) = peer.filter(|peer| peer.key != self.own) {
                 match self.overlap(id, &peer) {
                     Some(overlap) => out.push(Effect::Report(overlap)),
-                    None => self.want(id, peer, old.as_ref(), &mut changes),
+                    None => self.want(id, peer, old.as_deref(), &mut changes),
                 }
             }
             steps.push((id, old, changes));
@@ -239,10 +240,14 @@ impl Mesh {
             let key = old.as_ref().map(|old| old.peer.key).filter(|key| !self.keys.contains_key(key));
             // In front of the new key, which takes over its addresses, and in one message with it.
             changes.splice(..0, key.filter(|key| self.found.peers.contains_key(key)).map(Change::Remove));
-            let given_up = old.iter().flat_map(Wanted::routes).map(|(to, _)| to).filter(|to| !self.is_routed(to));
+            let given_up = old.iter().flat_map(|old| old.routes()).map(|(to, _)| to).filter(|to| !self.is_routed(to));
             routes.extend(given_up.map(Route::Remove));
             routes.extend(
-                self.wanted.get(&id).into_iter().flat_map(Wanted::routes).map(|(to, limit)| Route::Set(to, limit)),
+                self.wanted
+                    .get(&id)
+                    .into_iter()
+                    .flat_map(|wanted| wanted.routes())
+                    .map(|(to, limit)| Route::Set(to, limit)),
             );
             message.add(changes);
         }
@@ -279,7 +284,7 @@ impl Mesh {
 
     /// Compares all routes that are wanted with all that were found.
     fn put_routes_right(&mut self, out: &mut Vec<Effect>) {
-        let wanted: BTreeMap<_, _> = self.wanted.values().flat_map(Wanted::routes).collect();
+        let wanted: BTreeMap<_, _> = self.wanted.values().flat_map(|wanted| wanted.routes()).collect();
         let gone = self.found.routes.keys().filter(|to| !wanted.contains_key(to)).copied().map(Route::Remove);
         let mut routes: Vec<_> = gone.chain(wanted.iter().map(|(to, limit)| Route::Set(*to, *limit))).collect();
         let mut detours = BTreeMap::new();
@@ -299,11 +304,11 @@ impl Mesh {
     }
 
     /// The machine is as if it had never been named.
-    fn give_up(&mut self, id: MachineId) -> Option<Wanted> {
+    fn give_up(&mut self, id: MachineId) -> Option<Box<Wanted>> {
         let wanted = self.wanted.remove(&id)?;
         self.keys.remove(&wanted.peer.key);
-        for prefix in &wanted.allowed {
-            self.prefixes.remove(prefix);
+        for prefix in wanted.peer.allowed() {
+            self.prefixes.remove(&prefix);
         }
         Some(wanted)
     }
@@ -315,15 +320,17 @@ impl Mesh {
         Some(Overlap { machine, other })
     }
 
+    fn with_what_may_be_tried(&self, mut peer: Peer) -> Peer {
+        peer.endpoints.retain(|endpoint| may_be_tried(*endpoint, self.kept));
+        peer
+    }
+
     fn want(&mut self, id: MachineId, peer: Peer, old: Option<&Wanted>, changes: &mut Vec<Change>) {
-        let endpoints = peer.endpoints.iter().copied().filter(|it| may_be_tried(*it, self.kept)).collect();
         // Its key is who it is: with another one it has answered nothing.
         let old = old.filter(|old| old.peer.key == peer.key);
         let answering = old.map(|old| old.answering).unwrap_or_default();
         let path = old.map(|old| old.path).unwrap_or_default();
         let mut wanted = Wanted {
-            allowed: peer.allowed(),
-            endpoints,
             tries: 0,
             answering,
             path,
@@ -335,20 +342,20 @@ impl Mesh {
             peer,
         };
         match self.found.peers.get(&wanted.peer.key) {
-            None => changes.push(wanted.set(wanted.endpoints.first().copied())),
+            None => changes.push(wanted.set(wanted.peer.endpoints.first().copied())),
             Some(found) => {
-                if found.allowed != wanted.allowed {
+                if found.allowed != wanted.peer.allowed() {
                     changes.push(wanted.set(None));
                 }
-                let moved = old.is_none_or(|old| old.endpoints != wanted.endpoints);
+                let moved = old.is_none_or(|old| old.peer.endpoints != wanted.peer.endpoints);
                 if moved && !wanted.answering.works() {
-                    changes.extend(wanted.try_at(wanted.endpoints.first().copied(), found.endpoint));
+                    changes.extend(wanted.try_at(wanted.peer.endpoints.first().copied(), found.endpoint));
                 }
             }
         }
         self.keys.insert(wanted.peer.key, id);
-        self.prefixes.extend(wanted.allowed.iter().map(|prefix| (*prefix, id)));
-        self.wanted.insert(id, wanted);
+        self.prefixes.extend(wanted.peer.allowed().into_iter().map(|prefix| (prefix, id)));
+        self.wanted.insert(id, Box::new(wanted));
     }
 
     /// Asks the kernel for what it has not got yet, and takes it for done: the next look tells.
@@ -376,13 +383,13 @@ impl Wanted {
     }
 
     fn set(&self, endpoint: Option<SocketAddrV4>) -> Change {
-        Change::Set { key: self.peer.key, endpoint, allowed: self.allowed.clone() }
+        Change::Set { key: self.peer.key, endpoint, allowed: self.peer.allowed() }
     }
 
     /// The endpoint behind `found` in the list, the first one behind the last.
     fn endpoint_after(&self, found: Option<SocketAddrV4>) -> Option<SocketAddrV4> {
-        let place = self.endpoints.iter().position(|endpoint| Some(*endpoint) == found);
-        place.and_then(|place| self.endpoints.get(place + 1)).or(self.endpoints.first()).copied()
+        let place = self.peer.endpoints.iter().position(|endpoint| Some(*endpoint) == found);
+        place.and_then(|place| self.peer.endpoints.get(place + 1)).or(self.peer.endpoints.first()).copied()
     }
 
     /// Has packets go to `endpoint`, unless they go there.
@@ -397,10 +404,10 @@ impl Wanted {
     fn put_right(&mut self, found: Option<&FoundPeer>, ways: &[Way], now: Instant) -> (Vec<Change>, Asks) {
         let Some(found) = found else {
             (self.answering, self.detour, self.way) = (Answering::default(), None, None);
-            return (vec![self.set(self.endpoints.first().copied())], Asks::No);
+            return (vec![self.set(self.peer.endpoints.first().copied())], Asks::No);
         };
         let mut changes = Vec::new();
-        if found.allowed != self.allowed {
+        if found.allowed != self.peer.allowed() {
             changes.push(self.set(None));
         }
         self.answering.look(found.counters, now);
@@ -420,7 +427,7 @@ impl Wanted {
         let first = if self.detour.is_some() { TRY_WAY } else { TRY };
         let silent = self.answering.silent_at(patience, first).is_some_and(|due| due <= now);
         // Where it never answered the next endpoint is likelier than another way, until all have been tried.
-        let may_be_there = self.heard_at == found.endpoint || self.tries >= self.endpoints.len();
+        let may_be_there = self.heard_at == found.endpoint || self.tries >= self.peer.endpoints.len();
         let next = address.filter(|_| silent && may_be_there);
         let next = next.and_then(|address| Detour::next(self.detour, address, ways, now));
         if self.answering.works() {
@@ -437,7 +444,7 @@ impl Wanted {
             self.path.doubt();
             let endpoint = self.endpoint_after(found.endpoint);
             self.tries += 1;
-            if self.tries.is_multiple_of(TRIES.max(self.endpoints.len())) {
+            if self.tries.is_multiple_of(TRIES.max(self.peer.endpoints.len())) {
                 self.answering = Answering::default();
                 changes = vec![Change::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
             } else {
