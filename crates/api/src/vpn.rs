@@ -19,8 +19,9 @@ use zeroize::Zeroizing;
 use crate::malformed::{fixed, present};
 use crate::{Malformed, Problem, wire};
 
-/// Of how many machines one answer tells.
-pub const MOST_NEWS_PEERS: usize = 4096;
+/// Of how many machines one answer tells. A machine that knows nobody is told of all at once, so a cluster larger than this would
+/// tell it nothing.
+pub const MOST_NEWS_PEERS: usize = 16_384;
 /// Room for so many with all their endpoints.
 pub const MOST_NEWS_BYTES: usize = 4 << 20;
 
@@ -368,9 +369,9 @@ mod tests {
         assert_eq!(edited(|it| it.vpn_public_key.fill(0)), "field `vpn_public_key` cannot be used");
         assert_eq!(edited(|it| it.endpoints.push("a:0".into())), "field `endpoints` cannot be used");
         assert_eq!(edited(|it| it.pods = Some(wire::PodPrefix { address: 1, bits: 8 })), "field `pods` cannot be used");
-        let many = (0..=4096_u32).map(|n| {
+        let many = (0..=MOST_NEWS_PEERS).map(|n| {
             let mut id = [0; 16];
-            id[..4].copy_from_slice(&n.to_be_bytes());
+            id[..8].copy_from_slice(&n.to_be_bytes());
             wire::ClusterPeer { machine_id: id.to_vec(), ..good.clone() }
         });
         assert_eq!(refused(told(many.collect())), "field `peers` is out of range");
@@ -385,13 +386,13 @@ mod tests {
     #[test]
     fn the_most_that_is_told_fits_into_one_message() {
         let endpoint = Endpoint::read("255.255.255.255:65535").expect("an endpoint");
-        let of = |n: u32| {
+        let of = |n: usize| {
             let mut id = [0xff; 16];
-            id[..4].copy_from_slice(&n.to_be_bytes());
+            id[..8].copy_from_slice(&n.to_be_bytes());
             let peer = Peer { machine: MachineId(id), endpoints: vec![endpoint.clone(); 8], ..peer(255) };
             (peer.machine, peer)
         };
-        let peers = (0..4096).map(of).collect();
+        let peers = (0..MOST_NEWS_PEERS).map(of).collect();
         let bytes = wire::PeersResponse::from(node(News::Whole { version: NEW, peers })).encoded_len();
         assert!(bytes <= MOST_NEWS_BYTES, "{bytes}");
     }
