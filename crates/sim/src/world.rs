@@ -440,6 +440,7 @@ impl World {
             self.unanswered(who);
             return Ok(());
         }
+        let before = self.etcd.revision();
         let Ok(outcome) = self.etcd.commit(proposal.txn()) else {
             self.unanswered(who);
             return Ok(());
@@ -447,6 +448,12 @@ impl World {
         match decision.after(proposal, outcome) {
             Next::Answer(answer) => {
                 self.check()?;
+                if let Err(denied) = &answer
+                    && self.etcd.revision() != before
+                {
+                    let how = format!("{denied:?} to {:?}", decision.request());
+                    return Err(Broken { law: "a refusal changes nothing", how });
+                }
                 if let Ok(granted) = answer {
                     self.laws.granted(granted)?;
                 }
@@ -679,11 +686,7 @@ impl World {
     }
 
     fn refused(&mut self, who: Who, request: &Request, denied: &Denied) -> Result<(), Broken> {
-        let reason = denied.to_string();
-        if reason.is_empty() {
-            return Err(Broken { law: "every Denied names its reason", how: format!("{request:?}: {denied:?}") });
-        }
-        self.note(format!("{:>6} ms    denied: {reason}", self.now));
+        self.note(format!("{:>6} ms    denied: {denied}", self.now));
         let kind = format!("{denied:?}");
         *self.report.denied.entry(kind.split(['(', ' ']).next().unwrap_or_default().to_owned()).or_default() += 1;
         if let Who::Machine(n) = who {
