@@ -209,6 +209,17 @@ impl Etcd {
         }
     }
 
+    /// This voter goes on alone, with all that was committed: the others are taken out, and stop as soon as they hear of it
+    /// (`--force-new-cluster`).
+    ///
+    /// # Errors
+    /// [`Refused::NoSuchMember`] when it does not vote, or does not run.
+    pub fn go_on_alone(&mut self, id: MachineId) -> Result<(), Refused> {
+        let member = self.members.get(&id).filter(|member| member.votes && member.up).ok_or(Refused::NoSuchMember)?;
+        self.members = [(id, *member)].into();
+        Ok(())
+    }
+
     fn voters(&self) -> impl Iterator<Item = &Member> {
         self.members.values().filter(|member| member.votes)
     }

@@ -25,6 +25,7 @@ pub struct Broken {
 pub struct Laws {
     changes: u64,
     vpn_prefix: Option<Ipv4Prefix>,
+    recoveries: u64,
     machines: BTreeMap<MachineId, Machine>,
     /// What only one may have at a time, by its text, and who has it.
     held: BTreeMap<String, MachineId>,
@@ -49,7 +50,7 @@ impl Laws {
     /// # Errors
     /// [`Broken`] names the law.
     pub fn changed(&mut self, changes: &[Change]) -> Result<(), Broken> {
-        let mut versions = 0;
+        let (mut versions, recoveries) = (0, self.recoveries);
         for change in changes {
             let (bytes, value) = match change {
                 Change::Put(pair) => (&pair.key, Some(pair.value.as_slice())),
@@ -72,6 +73,9 @@ impl Laws {
                 Key::Cluster => {
                     let cluster = Cluster::decode(value).map_err(|error| unread(&error))?;
                     self.vpn_prefix = Some(cluster.vpn_prefix);
+                    let (before, now) = (self.recoveries, cluster.recoveries);
+                    holds("no recovery is forgotten", before <= now, || format!("{before}, then {now}"))?;
+                    self.recoveries = now;
                 }
                 Key::Machine(id) => self.machine(id, Machine::decode(value).map_err(|error| unread(&error))?)?,
                 Key::Ticket(id) => {
@@ -90,7 +94,12 @@ impl Laws {
             Change::Delete { .. } => false,
         });
         holds("every change writes the version", versions == 1 || audit_only, || format!("{changes:?}"))?;
-        let coordinates = self.machines.values().any(Machine::coordinates);
+        let coordinators = self.machines.values().filter(|machine| machine.coordinates()).count();
+        let alone = self.recoveries == recoveries || coordinators == 1;
+        holds("after a recovery one coordinates, and nobody else until an owner says so", alone, || {
+            format!("{coordinators} after recovery {}", self.recoveries)
+        })?;
+        let coordinates = coordinators > 0;
         holds("there is always a coordinator", self.machines.is_empty() || coordinates, || "none is left".to_owned())
     }
 
@@ -103,6 +112,12 @@ impl Laws {
         }
         self.epochs = epochs;
         Ok(())
+    }
+
+    /// How often the cluster was recovered.
+    #[must_use]
+    pub const fn recoveries(&self) -> u64 {
+        self.recoveries
     }
 
     /// The epoch that has come to stand since this was asked.

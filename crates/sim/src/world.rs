@@ -34,6 +34,7 @@ use crate::laws::{Broken, Laws};
 
 mod cables;
 mod owner;
+mod recovery;
 mod shares;
 mod trail;
 mod waves;
@@ -81,6 +82,8 @@ pub struct Report {
     pub heard: u64,
     /// How often a machine was cut off from all others.
     pub cuts: u64,
+    /// How often one coordinator went on alone.
+    pub recoveries: u64,
     /// How long too few voters reached each other, in milliseconds.
     pub without_quorum: u64,
     /// How often each reason was given.
@@ -119,6 +122,8 @@ enum Event {
     News(u16, Box<News>),
     /// An owner asks for something.
     Owner,
+    /// An owner looks whether the cluster is to go on with one coordinator alone.
+    Recover,
     /// A coordinator sees what was changed.
     Watch(MachineId),
     /// A coordinator makes the next change of etcd's members.
@@ -303,6 +308,7 @@ impl World {
         self.put(50, Event::Owner);
         self.put(30, Event::Reconcile(cast::id(1)));
         self.put(700, Event::Cut(1, Cable::Cut));
+        self.put(2000, Event::Recover);
         self.put(500, Event::CatchUp);
         self.put(3000, Event::Compact);
         self.put(900, Event::AllOff);
@@ -354,11 +360,14 @@ impl World {
 
     /// Has the first coordinator decide a request that nobody else is in the way of.
     fn at_once(&mut self, request: Request) -> Result<(), Broken> {
-        let first = cast::id(1);
-        let proposal = Decision::new(request).propose(self.coordinators[&first].state(), cast::BEGIN);
+        self.at_once_by(cast::id(1), request)
+    }
+
+    fn at_once_by(&mut self, id: MachineId, request: Request) -> Result<(), Broken> {
+        let proposal = Decision::new(request).propose(self.coordinators[&id].state(), cast::BEGIN);
         let committed = self.etcd.commit(proposal.txn());
         assert!(matches!(committed, Ok(Outcome::Committed)), "{committed:?}");
-        self.watch(first);
+        self.watch(id);
         self.check()
     }
 
@@ -385,6 +394,7 @@ impl World {
             Event::Peers(n) => self.asks_for_peers(n)?,
             Event::News(n, news) => self.hears(n, *news)?,
             Event::Owner => self.owner_asks(),
+            Event::Recover => self.recovers()?,
             Event::Watch(id) => self.watch(id),
             Event::Reconcile(id) => self.reconcile(id)?,
             Event::Power(n, power) => self.power(n, power),
@@ -436,7 +446,8 @@ impl World {
             1 => (true, false),
             _ => (true, true), // most of the time nothing happens
         };
-        if !reaches || self.is_cut(via) {
+        // Nor has one that was taken out an etcd that takes anything.
+        if !reaches || self.is_cut(via) || !self.etcd.members().has(&via) {
             self.unanswered(who);
             return Ok(());
         }

@@ -12,7 +12,7 @@ const PLAN: Plan = Plan { machines: 29, members: 0, tickets: 12, lasts: 20_000, 
 fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
     let mut denied = BTreeMap::<String, u64>::new();
     let (mut members, mut released, mut steps, mut epochs, mut heard, mut rotated) = (0, 0, 0, 0, 0, 0);
-    let (mut cuts, mut without_quorum) = (0, 0);
+    let (mut cuts, mut without_quorum, mut recoveries) = (0, 0, 0);
     for seed in 0..200 {
         let report = run(seed, PLAN).unwrap_or_else(|failure| panic!("\n{failure}"));
         report.denied.into_iter().for_each(|(reason, times)| *denied.entry(reason).or_default() += times);
@@ -24,6 +24,7 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
         heard += report.heard;
         cuts += report.cuts;
         without_quorum += report.without_quorum;
+        recoveries += report.recoveries;
     }
     // A world in which nothing happens keeps every law, too.
     assert!(
@@ -31,6 +32,7 @@ fn two_hundred_worlds_of_thirty_machines_keep_every_law() {
         "{members} members, {released} keys, {steps} steps, {epochs} epochs, {heard} news"
     );
     assert!(cuts > 200 * 3 && without_quorum > 0, "{cuts} cuts, {without_quorum} ms without quorum");
+    assert!(recoveries > 20, "{recoveries} recoveries");
     assert!(rotated > 100, "{rotated} disks took another cluster key");
     for reason in [
         "UnknownTicket",

@@ -40,6 +40,7 @@ pub(super) fn brief(event: &Event) -> String {
         Event::Live(_)
         | Event::Peers(_)
         | Event::Owner
+        | Event::Recover
         | Event::Watch(_)
         | Event::Reconcile(_)
         | Event::Power(..)
