@@ -319,6 +319,7 @@ impl public_server::Public for Api {
             level: None,
             protection: Protection::None,
             boot_class: BootClass::Direct,
+            role: Some(self.role),
             cold_start: None,
             public_addresses: vec![],
             vpn_addresses: vec![],

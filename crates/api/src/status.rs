@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use model::{BootClass, ClusterId, ColdStart, Level, MachineId, MachineState, Protection, RootHash};
+use model::{BootClass, ClusterId, ClusterRole, ColdStart, Level, MachineId, MachineState, Protection, RootHash};
 
 use crate::malformed::{fixed, known};
 use crate::{Condition, Malformed, Problem, UnixMillis, wire};
@@ -118,6 +118,8 @@ pub struct MachineStatus {
     pub protection: Protection,
     /// How it was started.
     pub boot_class: BootClass,
+    /// A coordinator as long as anything of one is left on it; none on a machine that is in no cluster.
+    pub role: Option<ClusterRole>,
     /// None on a machine that is in no cluster.
     pub cold_start: Option<ColdStart>,
     /// Addresses of its links: `192.0.2.10/24 (eth0)`.
@@ -152,6 +154,7 @@ impl From<MachineStatus> for wire::StatusResponse {
             tagged_percent: status.level.and_then(LevelInForce::tagged_percent),
             protection: wire::Protection::from(status.protection).into(),
             boot_class: wire::BootClass::from(status.boot_class).into(),
+            role: status.role.map(|role| wire::ClusterRole::from(role).into()),
             cold_start: status.cold_start.map(|cold_start| wire::ColdStart::from(cold_start).into()),
             public_addresses: status.public_addresses,
             vpn_addresses: status.vpn_addresses,
@@ -179,6 +182,7 @@ impl TryFrom<wire::StatusResponse> for MachineStatus {
             level: level.map(|level| LevelInForce::read(level, answer.tagged_percent)).transpose()?,
             protection: known("protection", answer.protection().known())?,
             boot_class: known("boot_class", answer.boot_class().known())?,
+            role: answer.role.map(|_| known("role", answer.role().known())).transpose()?,
             cold_start: answer.cold_start.map(|_| known("cold_start", answer.cold_start().known())).transpose()?,
             name: answer.name,
             version: answer.version,
@@ -216,6 +220,7 @@ mod tests {
             level,
             protection: Protection::Tpm,
             boot_class: BootClass::Direct,
+            role: Some(ClusterRole::Coordinator),
             cold_start: Some(ColdStart::Automatic),
             public_addresses: vec!["10.0.2.15/24".to_owned()],
             vpn_addresses: vec!["10.118.0.1/16".to_owned()],

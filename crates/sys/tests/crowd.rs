@@ -183,7 +183,9 @@ impl Node {
                 })),
                 Effect::Route(Route::Set(to, limit)) => drop(found.routes.insert(to, limit)),
                 Effect::Look => {}
-                Effect::Route(_) | Effect::Echo(_) | Effect::Report(_) => panic!("{effect:?} of nobody"),
+                Effect::Route(_) | Effect::Echo(_) | Effect::Report(_) | Effect::Heard(_) => {
+                    panic!("{effect:?} of nobody")
+                }
             }
         }
         let mut effects = Vec::new();
@@ -244,7 +246,7 @@ impl Cost {
                 .iter()
                 .map(|effect| match effect {
                     Effect::Configure(changes) => changes.len(),
-                    Effect::Route(_) | Effect::Look | Effect::Echo(_) | Effect::Report(_) => {
+                    Effect::Route(_) | Effect::Look | Effect::Echo(_) | Effect::Report(_) | Effect::Heard(_) => {
                         panic!("{effect:?} for machine {n}")
                     }
                 })

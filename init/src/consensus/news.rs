@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::peers::News;
+use cluster::record::Machine;
 use cluster::state::PeerVersion;
 use model::{ClusterRole, MachineId};
 use tokio::sync::watch;
@@ -64,7 +65,7 @@ impl NewsFor {
     pub(crate) fn may_hear(&self) -> Result<(), NoNews> {
         let seen = self.seen.borrow();
         let state = seen.view.as_ref().ok_or(Unread)?.state();
-        let belongs = state.machine(&self.machine).is_some_and(cluster::record::Machine::belongs);
+        let belongs = state.machine(&self.machine).is_some_and(Machine::belongs);
         if !belongs {
             return Err(NoNews::NotMember);
         }
@@ -76,7 +77,8 @@ impl NewsFor {
         self.may_hear()?;
         let seen = self.seen.borrow();
         let state = seen.view.as_ref().ok_or(Unread)?.state();
-        let coordinates = state.coordinators().contains(&self.machine) || state.members().has(&self.machine);
+        let record = state.machine(&self.machine);
+        let coordinates = record.is_some_and(Machine::coordinates) || state.members().has(&self.machine);
         Ok(if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node })
     }
 

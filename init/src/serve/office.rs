@@ -264,8 +264,9 @@ impl Office {
         member.shares.erase().await?;
         erase().await?;
         *lock::even_if_poisoned(held) = None;
-        board.facts().update(|now| now.assignment = Some(node));
         tracing::info!("this machine is no coordinator any more");
+        // Who asks hears it only now: `cairnctl machine remove` waits for it.
+        board.facts().update(|now| now.assignment = Some(node));
         Ok(())
     }
 }

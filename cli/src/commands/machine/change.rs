@@ -16,9 +16,6 @@ use crate::length;
 use crate::machine::Session;
 use crate::screen::{self, Progress};
 
-/// The service that a machine runs as long as it coordinates.
-const ETCD: &str = "etcd";
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
     /// Make a machine a coordinator: it will hold the cluster's state
@@ -185,21 +182,17 @@ async fn about(context: &Context, called: &str) -> Result<(Session, ListedMachin
     Ok((session, machine, its))
 }
 
-/// Waits until the machine says that it runs nothing of a coordinator, and so has erased what it had for that. A node that is silent
-/// is not waited for.
+/// Waits until the machine says that it is a node: then it has erased what a coordinator has. A node that is silent is not waited for.
 async fn lays_down(its: &Context, machine: &ListedMachine, deadline: &Deadline) -> Result<(), Failure> {
     let mut progress = Progress::start();
     let looked = deadline.until(async || {
         progress.show(&format!("wait for {} to erase what a coordinator has", machine.name));
         let asked = async {
             let (mut session, _) = its.open().await.ok()?;
-            session.services().await.ok()
+            session.status().await.ok()?.role
         };
-        let has_none = match asked.await {
-            Some(services) => services.iter().all(|service| service.name != ETCD),
-            None => machine.role == ClusterRole::Node,
-        };
-        Ok::<_, Failure>(has_none.then_some(()))
+        let role = asked.await.unwrap_or(machine.role);
+        Ok::<_, Failure>((role == ClusterRole::Node).then_some(()))
     });
     let holds = || ChangeError::Holds { name: machine.name.clone(), after: deadline.length() };
     looked.await?.ok_or_else(|| holds().into())

@@ -29,6 +29,7 @@ struct StatusOut {
     level: Option<String>,
     protection: String,
     boot_class: String,
+    role: Option<String>,
     cold_start: Option<String>,
     public_addresses: Vec<String>,
     vpn_addresses: Vec<String>,
@@ -56,6 +57,7 @@ impl From<&MachineStatus> for StatusOut {
             level: status.level.map(|level| level.to_string()),
             protection: status.protection.to_string(),
             boot_class: status.boot_class.to_string(),
+            role: status.role.map(|role| role.to_string()),
             cold_start: status.cold_start.map(|cold_start| cold_start.to_string()),
             public_addresses: status.public_addresses.clone(),
             vpn_addresses: status.vpn_addresses.clone(),
@@ -91,6 +93,7 @@ fn sheet(status: &MachineStatus, out: &mut dyn Write) -> io::Result<()> {
         ("Name", status.name.clone()),
         ("State", format!("{}{step}, for {since}", status.state)),
         ("Because", status.reason.clone()),
+        ("Role", status.role.map(|role| role.to_string()).unwrap_or_default()),
         ("Waits for", status.waits_for.join("; ")),
         ("Last error", status.last_error.clone()),
         ("Level", status.level.map_or_else(none, |level| level.to_string())),
@@ -115,7 +118,7 @@ mod tests {
     use std::time::Duration;
 
     use api::{LevelInForce, Profile, UnixMillis};
-    use model::{BootClass, ClusterId, ColdStart, MachineId, MachineState, Protection, RootHash};
+    use model::{BootClass, ClusterId, ClusterRole, ColdStart, MachineId, MachineState, Protection, RootHash};
 
     use super::*;
 
@@ -139,6 +142,7 @@ mod tests {
             level: Some(LevelInForce::Tagging { percent: 37 }),
             protection: Protection::Tpm,
             boot_class: BootClass::Direct,
+            role: Some(ClusterRole::Coordinator),
             cold_start: Some(ColdStart::Automatic),
             public_addresses: vec!["10.0.2.15/24".into()],
             vpn_addresses: vec!["10.118.0.1/16".into()],
@@ -151,6 +155,7 @@ mod tests {
         let expected = "\
 Name        m-010101010101
 State       Running (control), for 1m05s
+Role        coordinator
 Waits for   NodeReady
 Level       authenticated (37 % tagged)
 Protection  tpm (boot class direct)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::{MachineStatus, Service, ServiceState, UnixMillis};
-use model::MachineId;
+use model::{Assignment, MachineId};
 use supervise::{Ending, Exit, State};
 
 use crate::facts::Now;
@@ -40,6 +40,7 @@ pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Opt
         level: facts.level,
         protection: facts.protection,
         boot_class: boot.class,
+        role: facts.assignment.as_ref().map(Assignment::role),
         cold_start: facts.cold_start,
         public_addresses: board::public_addresses(facts),
         vpn_addresses: board::vpn_addresses(facts),
