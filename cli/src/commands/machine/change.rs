@@ -133,7 +133,7 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
     let (mut session, machine, _) = about(context, &arguments.called).await?;
     session.change_machine(machine.id, change).await?;
     if arguments.wait {
-        until(&mut session, &machine, &Deadline::after(arguments.timeout), has_followed).await?;
+        until(context, &mut session, &machine, &Deadline::after(arguments.timeout), has_followed).await?;
     }
     let becomes = if change == MachineChange::Coordinator { "is to be a coordinator" } else { "is to be a node" };
     Ok(screen::did(context.format, out, &format!("machine `{}` {becomes}", machine.name))?)
@@ -149,9 +149,12 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
             session.change_machine(machine.id, MachineChange::Node).await?;
         }
         let deadline = Deadline::after(arguments.timeout);
-        until(&mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;
+        until(context, &mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;
         // Behind its removal nobody tells it any more that it is a node.
         lays_down(&its, &machine, &deadline).await?;
+        if machine.role == ClusterRole::Coordinator {
+            (session, _) = context.open_coordinator_but(its.machine.as_ref()).await?;
+        }
         session.change_machine(machine.id, MachineChange::Remove).await?;
     }
     Ok(screen::did(context.format, out, &format!("machine `{}` is removed", machine.name))?)
@@ -209,16 +212,29 @@ async fn find(session: &mut Session, called: &str) -> Result<ListedMachine, Fail
     found.ok_or_else(|| ChangeError::Unknown(called.to_owned()).into())
 }
 
+/// Looks until the cluster lists the machine as wanted. Where the coordinator that is asked is none any more, another one is.
 async fn until(
+    context: &Context,
     session: &mut Session,
     machine: &ListedMachine,
     deadline: &Deadline,
     has_followed: impl Fn(&ListedMachine) -> bool,
 ) -> Result<(), Failure> {
     let mut progress = Progress::start();
+    let name = NodeName::stored(&machine.name).ok();
     let looked = deadline.until(async || {
-        let listed = session.machines().await?.rows.into_iter().find(|listed| listed.id == machine.id);
         progress.show(&format!("wait for {}", machine.name));
+        let Ok(listed) = session.machines().await else {
+            return match context.open_coordinator_but(name.as_ref()).await {
+                Ok((other, _)) => {
+                    *session = other;
+                    Ok(None)
+                }
+                Err(error) if error.may_pass() => Ok(None),
+                Err(error) => Err(error.into()),
+            };
+        };
+        let listed = listed.rows.into_iter().find(|listed| listed.id == machine.id);
         Ok::<_, Failure>(listed.as_ref().is_none_or(&has_followed).then_some(()))
     });
     looked.await?.ok_or_else(|| ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into())
