@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use cluster::epochs::{Due, Holding, due, stands};
 use cluster::request::Request;
-use model::{Chain, MachinePubKey};
+use model::{Chain, MachineId, MachinePubKey};
 use tokio::time::sleep;
 
-use super::{NotGranted, Records};
+use super::keep::{self, Of};
+use super::{LEADERLESS, NotGranted, Records};
 use crate::enrolment::shares::{Shares, WriteError};
 
 /// Between two tries of what did not succeed: others may have been first, or etcd has no leader.
@@ -33,7 +34,10 @@ pub(super) async fn hold(records: &Records, shares: &Shares) -> Result<Infallibl
         seen.mark_unchanged();
         let found = records.read(|view, _| (due(view.state(), &itself), stands(view.state(), &itself)));
         let Ok((due, stands)) = found else {
-            let _we_hold_the_sender = seen.changed().await;
+            tokio::select! {
+                _we_hold_the_sender = seen.changed() => {}
+                () = sleep(LEADERLESS) => hold_alone(records, shares, &itself).await?,
+            }
             continue;
         };
         // Once in a boot, and when another epoch stands: a share that was lost is written again. And when the machine's cluster key
@@ -65,6 +69,22 @@ pub(super) async fn hold(records: &Records, shares: &Shares) -> Result<Infallibl
             }
         }
     }
+}
+
+/// Where nothing of the records was seen since the start, for want of a leader: writes the share of an epoch that had begun when all
+/// were switched off, and did not stand yet. This machine may have opened by the epoch before, which the others hold no shares of.
+async fn hold_alone(records: &Records, shares: &Shares, itself: &MachineId) -> Result<(), Error> {
+    let Ok(view) = keep::read(records, Of::ThisMachine).await else { return Ok(()) };
+    if let Some(Due::Hold(holding)) = due(view.state(), itself) {
+        let epoch = holding.epoch.number();
+        if shares.hold(holding).await? {
+            tracing::info!(
+                epoch,
+                "this machine holds its share of an epoch that does not stand yet: others may open by it"
+            );
+        }
+    }
+    Ok(())
 }
 
 async fn perform(
