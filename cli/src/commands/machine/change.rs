@@ -130,10 +130,11 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
         Role::Add(arguments) => (MachineChange::Coordinator, arguments, |machine| machine.etcd.is_some()),
         Role::Remove(arguments) => (MachineChange::Node, arguments, |machine| machine.etcd.is_none()),
     };
-    let (mut session, machine, _) = about(context, &arguments.called).await?;
+    let (mut session, machine, its) = about(context, &arguments.called).await?;
     session.change_machine(machine.id, change).await?;
     if arguments.wait {
-        until(context, &mut session, &machine, &Deadline::after(arguments.timeout), has_followed).await?;
+        let deadline = Deadline::after(arguments.timeout);
+        until(context, its.machine.as_ref(), &mut session, &machine, &deadline, has_followed).await?;
     }
     let becomes = if change == MachineChange::Coordinator { "is to be a coordinator" } else { "is to be a node" };
     Ok(screen::did(context.format, out, &format!("machine `{}` {becomes}", machine.name))?)
@@ -149,11 +150,12 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
             session.change_machine(machine.id, MachineChange::Node).await?;
         }
         let deadline = Deadline::after(arguments.timeout);
-        until(context, &mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;
+        let its_name = its.machine.as_ref();
+        until(context, its_name, &mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;
         // Behind its removal nobody tells it any more that it is a node.
         lays_down(&its, &machine, &deadline).await?;
         if machine.role == ClusterRole::Coordinator {
-            (session, _) = context.open_coordinator_but(its.machine.as_ref()).await?;
+            (session, _) = context.open_coordinator_but(its_name).await?;
         }
         session.change_machine(machine.id, MachineChange::Remove).await?;
     }
@@ -215,17 +217,17 @@ async fn find(session: &mut Session, called: &str) -> Result<ListedMachine, Fail
 /// Looks until the cluster lists the machine as wanted. Where the coordinator that is asked is none any more, another one is.
 async fn until(
     context: &Context,
+    its_name: Option<&NodeName>,
     session: &mut Session,
     machine: &ListedMachine,
     deadline: &Deadline,
     has_followed: impl Fn(&ListedMachine) -> bool,
 ) -> Result<(), Failure> {
     let mut progress = Progress::start();
-    let name = NodeName::stored(&machine.name).ok();
     let looked = deadline.until(async || {
         progress.show(&format!("wait for {}", machine.name));
         let Ok(listed) = session.machines().await else {
-            return match context.open_coordinator_but(name.as_ref()).await {
+            return match context.open_coordinator_but(its_name).await {
                 Ok((other, _)) => {
                     *session = other;
                     Ok(None)
