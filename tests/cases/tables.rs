@@ -1,7 +1,7 @@
 //! The tables of cases, one a file. A part of the library, so that the house rules ask the table itself which case proves
 //! what. How to add one: see `src/lib.rs`.
 
-use crate::Table;
+use crate::{Load, Table};
 
 mod activation;
 mod api;
@@ -24,32 +24,33 @@ mod table;
 mod victim;
 mod workshop;
 
-/// A file's table under the file's name.
+/// A file's table under the file's name, and what its cases ask of the host.
 macro_rules! of {
-    ($file:ident) => {
-        Table { file: concat!(stringify!($file), ".rs"), cases: $file::CASES }
+    ($file:ident, $load:ident) => {
+        Table { file: concat!(stringify!($file), ".rs"), cases: $file::CASES, load: Load::$load }
     };
 }
 
-/// All of them, in the order in which they run.
+/// All of them, in the order in which they begin: those of many machines early, with short ones beside them. Kubernetes is
+/// alone: beside others its machines are so slow that what waits for pods gives up.
 pub const TABLES: &[Table] = &[
-    of!(workshop),
-    of!(boot),
-    of!(cluster),
-    of!(coordinators),
-    of!(campaign),
-    of!(enrolment),
-    of!(storage),
-    of!(recover),
-    of!(table),
-    of!(shutdown),
-    of!(supervision),
-    of!(api),
-    of!(siege),
-    of!(network),
-    of!(records),
-    of!(join),
-    of!(activation),
-    of!(mesh),
-    of!(kube),
+    of!(cluster, Alone),
+    of!(workshop, Light),
+    of!(boot, Light),
+    of!(coordinators, Heavy),
+    of!(campaign, Heavy),
+    of!(mesh, Heavy),
+    of!(join, Heavy),
+    of!(enrolment, Light),
+    of!(storage, Light),
+    of!(recover, Light),
+    of!(table, Light),
+    of!(shutdown, Light),
+    of!(supervision, Light),
+    of!(api, Light),
+    of!(network, Light),
+    of!(records, Light),
+    of!(activation, Light),
+    of!(siege, Alone),
+    of!(kube, Alone),
 ];

@@ -17,11 +17,13 @@ use crate::session::Session;
 pub struct Context {
     session: Arc<Session>,
     dir: PathBuf,
+    /// The case's.
+    file: &'static str,
 }
 
 impl Context {
-    pub(crate) fn new(session: Arc<Session>, dir: PathBuf) -> Self {
-        Self { session, dir }
+    pub(crate) fn new(session: Arc<Session>, dir: PathBuf, file: &'static str) -> Self {
+        Self { session, dir, file }
     }
 
     /// Where the case's files lie: removed when it passes.
@@ -70,9 +72,9 @@ impl Context {
         Owner::new(self.dir.join("owner"))
     }
 
-    /// Something costly that cases share: built by the first that asks, ended with the run or when cases begin to share
-    /// something else. Only one case at a time can hold it, and should leave it as the next expects it. Where building
-    /// failed, each case that asks fails.
+    /// Something costly that cases share: built by the first that asks, ended with the last case of the files that asked.
+    /// Only one case at a time can hold it, and should leave it as the next expects it. Where building failed, each case
+    /// that asks fails.
     ///
     /// # Errors
     /// What `build` said; another type under the same name.
@@ -81,9 +83,10 @@ impl Context {
         name: &'static str,
         build: impl FnOnce(&Self) -> anyhow::Result<T>,
     ) -> anyhow::Result<Arc<Mutex<T>>> {
-        let slot = self.session.shared(name);
+        let slot = self.session.shared(name, self.file);
         let built = slot.get_or_init(|| {
-            let context = Self::new(Arc::clone(&self.session), self.session.dir_of(&format!("shared {name}")));
+            let dir = self.session.dir_of(&format!("shared {name}"));
+            let context = Self { session: Arc::clone(&self.session), dir, file: self.file };
             build(&context).map(|value| Arc::new(Mutex::new(value)) as Arc<dyn Any + Send + Sync>)
         });
         match built {

@@ -30,6 +30,7 @@
 //! - [`Context::within`] takes seconds as a host with KVM needs them, generously; elsewhere they are stretched.
 //! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps.
 //! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Need`].
+//! - Cases of one file run one after the other, those of several files beside each other; see `turns.rs`.
 //! - Machines that take minutes to come up are built once, by [`Context::shared`]. Where they are off, each case does what
 //!   it does to a copy ([`Plan::copied`]), so that no case finds what another left, and a failure hides nothing.
 //! - All of a case's files lie in [`Context::dir`]: removed when it passes, kept and named when it fails.
@@ -62,6 +63,7 @@ mod status;
 mod stranger;
 #[path = "../cases/tables.rs"]
 mod tables;
+mod turns;
 mod writer;
 mod writes;
 
@@ -84,10 +86,12 @@ pub use site::{SITE, Site};
 pub use status::{Service, Status};
 pub use stranger::{PublicClient, Stranger, certificates};
 pub use tables::TABLES;
+pub use turns::Load;
 pub use writer::{Places, Writer};
 pub use writes::{Happened, WriteLog};
 
 use session::Session;
+use turns::Place;
 
 /// A row of a table of cases.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +113,8 @@ pub struct Table {
     pub file: &'static str,
     /// Its cases, in the order in which they run.
     pub cases: &'static [Case],
+    /// What they ask of the host.
+    pub load: Load,
 }
 
 /// What a case needs of the host.
@@ -132,7 +138,8 @@ pub struct Skipped(pub &'static str);
 #[must_use]
 pub fn run(tables: &[Table], out: &Path) -> ExitCode {
     let mut arguments = Arguments::from_args();
-    let cases: Vec<Case> = tables.iter().flat_map(|table| table.cases).copied().collect();
+    let of_files = tables.iter().flat_map(|table| table.cases.iter().map(move |case| (table, case)));
+    let cases: Vec<Case> = of_files.clone().map(|(_, case)| *case).collect();
     if let Err(fault) = check(&cases) {
         eprintln!("error: {fault}");
         return ExitCode::FAILURE;
@@ -141,17 +148,19 @@ pub fn run(tables: &[Table], out: &Path) -> ExitCode {
         let unrunnable = |case: &Case| trial(case, || Ok(Completion::Completed));
         return libtest_mimic::run(&arguments, cases.iter().map(unrunnable).collect()).exit_code();
     }
-    let session = match Session::open(out) {
+    let session = match Session::open(out, arguments.test_threads) {
         Ok(session) => Arc::new(session),
         Err(error) => {
             eprintln!("error: {error:#}");
             return ExitCode::FAILURE;
         }
     };
-    arguments.test_threads.get_or_insert_with(|| session.pace().machines_at_once());
-    let trials = cases.into_iter().map(|case| {
-        let session = Arc::clone(&session);
-        trial(&case, move || session.run(&case))
+    // Each has a thread from the start, in which it waits for its turn.
+    arguments.test_threads = Some(cases.len().max(2));
+    let trials = of_files.enumerate().map(|(number, (table, case))| {
+        let place = Place { number, file: table.file, load: table.load };
+        let (session, case) = (Arc::clone(&session), *case);
+        trial(&case, move || session.run(&case, place))
     });
     let conclusion = libtest_mimic::run(&arguments, trials.collect());
     eprint!("{}", session.close(conclusion.has_failed()));
@@ -204,7 +213,7 @@ mod tests {
     fn the_tables_are_of_their_files_and_each_case_is_named_once() {
         let cases: Vec<Case> = TABLES.iter().flat_map(|table| table.cases).copied().collect();
         assert_eq!(check(&cases), Ok(()));
-        for Table { file, cases } in TABLES {
+        for Table { file, cases, .. } in TABLES {
             let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases").join(file);
             let source = std::fs::read_to_string(path).expect("the table's file");
             assert!(cases.iter().all(|case| source.contains(&format!("\"{}\"", case.name))), "{file}");

@@ -4,12 +4,12 @@
 //! ended, and only those: each is proven by pid and start time.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
@@ -21,6 +21,7 @@ use qemu::host::{self, Acceleration, Requirement};
 use crate::context::Context;
 use crate::image::Image;
 use crate::pace::Pace;
+use crate::turns::{Place, Turns};
 use crate::{Case, Need, Skipped};
 
 /// How many of the cases that took longest are told.
@@ -29,19 +30,31 @@ const LONGEST: usize = 12;
 /// What cases share under one name.
 pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
 
+#[derive(Debug, Default)]
+struct Shared {
+    slot: Slot,
+    /// The files whose cases have asked for it and have not all ended.
+    files: BTreeSet<&'static str>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Session {
     image: Image,
     pace: Pace,
     dir: PathBuf,
-    shared: Mutex<HashMap<&'static str, Slot>>,
+    /// How many cases run at once.
+    at_once: usize,
+    turns: Mutex<Turns>,
+    ended: Condvar,
+    shared: Mutex<HashMap<&'static str, Shared>>,
     told: Mutex<String>,
     took: Mutex<Vec<(Duration, &'static str)>>,
     _lock: File,
 }
 
 impl Session {
-    pub(crate) fn open(out: &Path) -> anyhow::Result<Self> {
+    /// With files below `out`, and so many cases at once, if not as many as the host carries.
+    pub(crate) fn open(out: &Path, at_once: Option<usize>) -> anyhow::Result<Self> {
         let image = Image::of_environment()?;
         require(&[host::QEMU, host::QEMU_IMG])?;
         fs::create_dir_all(out).with_context(|| format!("make `{}`", out.display()))?;
@@ -49,8 +62,19 @@ impl Session {
         lock.try_lock().with_context(|| format!("another run of the tests uses `{}`", out.display()))?;
         let dir = out.join("cases");
         end_leftovers(&dir)?;
-        let (shared, told, took) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Self { image, pace: Pace::here(), dir, shared, told, took, _lock: lock })
+        let pace = Pace::here();
+        Ok(Self {
+            image,
+            pace,
+            dir,
+            at_once: at_once.unwrap_or(pace.processors),
+            turns: Mutex::default(),
+            ended: Condvar::default(),
+            shared: Mutex::default(),
+            told: Mutex::default(),
+            took: Mutex::default(),
+            _lock: lock,
+        })
     }
 
     pub(crate) fn image(&self) -> &Image {
@@ -61,16 +85,35 @@ impl Session {
         self.pace
     }
 
-    /// Runs one case and keeps or removes its files.
-    pub(crate) fn run(self: &Arc<Self>, case: &Case) -> Result<Completion, Failed> {
-        let dir = self.dir_of(case.name);
-        let context = Context::new(Arc::clone(self), dir.clone());
+    /// Runs one case when it is its turn.
+    #[expect(clippy::print_stderr, reason = "what a person reads who waits")]
+    pub(crate) fn run(self: &Arc<Self>, case: &Case, place: Place) -> Result<Completion, Failed> {
+        let mut turns = lock(&self.turns);
+        turns.wait(place);
+        while !turns.take(place, self.at_once) {
+            turns = self.ended.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(turns);
         let begun = Stopwatch::start();
+        let result = self.run_now(case, place);
+        let took = begun.elapsed();
+        eprintln!("{:>8.1} s  {}", took.as_secs_f64(), case.name);
+        lock(&self.took).push((took, case.name));
+        if lock(&self.turns).end(place) {
+            self.end_shared(place.file);
+        }
+        self.ended.notify_all();
+        result
+    }
+
+    /// Runs one case and keeps or removes its files.
+    fn run_now(self: &Arc<Self>, case: &Case, place: Place) -> Result<Completion, Failed> {
+        let dir = self.dir_of(case.name);
+        let context = Context::new(Arc::clone(self), dir.clone(), place.file);
         let result = self.meet(case.needs).and_then(|()| {
             // Failed assertions keep their artefacts like any other failure.
             catch_unwind(AssertUnwindSafe(|| (case.run)(&context))).unwrap_or_else(|panic| Err(message(&*panic)))
         });
-        lock(&self.took).push((begun.elapsed(), case.name));
         match result {
             Ok(()) => {
                 // What cannot be removed now is when the next session begins.
@@ -93,8 +136,8 @@ impl Session {
     /// Ends what was shared; what is to be told about the run.
     pub(crate) fn close(&self, failed: bool) -> String {
         let shared: Vec<_> = lock(&self.shared).drain().collect();
-        for (name, slot) in shared {
-            drop(slot);
+        for (name, shared) in shared {
+            drop(shared);
             if !failed {
                 // What cannot be removed now is when the next session begins.
                 let _removed = fs::remove_dir_all(self.dir_of(&format!("shared {name}")));
@@ -104,15 +147,23 @@ impl Session {
         std::mem::take(&mut *lock(&self.told)) + &took
     }
 
-    /// What cases share under this name. Files of cases follow each other: what an earlier one shared ends when a later one
-    /// begins to share something else, so that its machines take no processor from those that follow.
-    pub(crate) fn shared(&self, name: &'static str) -> Slot {
-        let mut shared = lock(&self.shared);
-        if !shared.contains_key(name) {
-            // The names stay: their files are removed with the run.
-            shared.values_mut().for_each(|slot| *slot = Slot::default());
+    /// What cases share under this name, asked for by one of this file.
+    pub(crate) fn shared(&self, name: &'static str, file: &'static str) -> Slot {
+        let mut all = lock(&self.shared);
+        let shared = all.entry(name).or_default();
+        shared.files.insert(file);
+        Arc::clone(&shared.slot)
+    }
+
+    /// All cases of this file have ended: so does what they alone shared, so that its machines take no processor from others.
+    fn end_shared(&self, file: &'static str) {
+        let mut all = lock(&self.shared);
+        for shared in all.values_mut() {
+            if shared.files.remove(file) && shared.files.is_empty() {
+                // The names stay: their files are removed with the run.
+                shared.slot = Slot::default();
+            }
         }
-        Arc::clone(shared.entry(name).or_default())
     }
 
     /// Directory of the case, or of the shared thing, of this name.

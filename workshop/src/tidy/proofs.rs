@@ -40,7 +40,7 @@ impl Proofs {
     /// What the cases on machines say.
     pub(super) fn of_cases(tables: &[Table]) -> Self {
         let mut proofs = Self::default();
-        for Table { file, cases } in tables {
+        for Table { file, cases, .. } in tables {
             for (case, id) in cases.iter().flat_map(|case| case.proves.iter().map(move |id| (case, id))) {
                 let proof = proofs.by_id.entry((*id).to_owned()).or_default();
                 proof.cases.insert(((*file).to_owned(), case.name.to_owned()));
@@ -142,7 +142,7 @@ fn proved(line: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use ::tests::Case;
+    use ::tests::{Case, Load};
 
     use super::*;
 
@@ -154,7 +154,7 @@ mod tests {
 
     fn proofs() -> Proofs {
         const CASES: &[Case] = &[case("one", &["O1", "D4"]), case("two", &["O1"]), case("three", &[])];
-        let mut proofs = Proofs::of_cases(&[Table { file: "boot.rs", cases: CASES }]);
+        let mut proofs = Proofs::of_cases(&[Table { file: "boot.rs", cases: CASES, load: Load::Light }]);
         proofs.read("b/src/x.rs", &format!("    /// Proves: O1, D2. And more.\n{TEST}// Proves: O9\n\"Proves: O9\""));
         proofs.read("b/src/reproducible.rs", "//! So. Proves: S6\n");
         proofs.read("a/src/x.rs", "/// Proves: O1 A1, among O9.\n/// And so on.\n#[expect(x)]\n#[test]\nfn y() {}\n");

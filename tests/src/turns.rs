@@ -1,0 +1,164 @@
+//! Whose turn it is. Machines wait much: for their clocks, for each other, for what they were told to wait for; so cases run
+//! beside each other, but those of one file one after the other, because they share machines. Pure.
+//!
+//! All cases wait from the start, each in a thread of its own. The first in the order of the tables goes first whose file has
+//! none running, and that has [`Load`] enough to spare. One that must be alone waits until nobody runs, and nobody behind it
+//! begins meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the cases of a file ask of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Load {
+    /// A machine or two: runs beside anything that may.
+    Light,
+    /// Machines that take more than one processor even at rest: one such case at a time.
+    Heavy,
+    /// All that the host has, for Kubernetes or because times are compared: nothing runs beside it.
+    Alone,
+}
+
+/// A case's place among all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// Its number, in the order of the tables.
+    pub(crate) number: usize,
+    /// Its file.
+    pub(crate) file: &'static str,
+    /// What it asks of the host.
+    pub(crate) load: Load,
+}
+
+/// Who waits and who runs.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    waiting: BTreeMap<usize, Place>,
+    running: BTreeMap<usize, Place>,
+}
+
+impl Turns {
+    /// One more that waits.
+    pub(crate) fn wait(&mut self, place: Place) {
+        self.waiting.insert(place.number, place);
+    }
+
+    /// Whether it is this one's turn, where so many run at once; from then on it runs.
+    pub(crate) fn take(&mut self, place: Place, at_once: usize) -> bool {
+        let its_turn = self.running.len() < at_once && self.next() == Some(place);
+        if its_turn {
+            self.waiting.remove(&place.number);
+            self.running.insert(place.number, place);
+        }
+        its_turn
+    }
+
+    /// It has ended. Whether it was the last of its file.
+    pub(crate) fn end(&mut self, place: Place) -> bool {
+        self.running.remove(&place.number);
+        !self.waiting.values().chain(self.running.values()).any(|other| other.file == place.file)
+    }
+
+    fn next(&self) -> Option<Place> {
+        let runs = |load| self.running.values().any(|place| place.load == load);
+        let busy: BTreeSet<&str> = self.running.values().map(|place| place.file).collect();
+        let fits = |place: &&Place| match place.load {
+            Load::Alone => true,
+            Load::Heavy => !runs(Load::Heavy) && !busy.contains(place.file),
+            Load::Light => !busy.contains(place.file),
+        };
+        let first = self.waiting.values().find(fits)?;
+        (!runs(Load::Alone) && (first.load != Load::Alone || busy.is_empty())).then_some(*first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FILES: [(&str, Load); 6] = [
+        ("a.rs", Load::Light),
+        ("b.rs", Load::Light),
+        ("c.rs", Load::Light),
+        ("alone.rs", Load::Alone),
+        ("heavy.rs", Load::Heavy),
+        ("heavier.rs", Load::Heavy),
+    ];
+
+    fn place(number: usize, file: usize) -> Place {
+        let (file, load) = FILES[file];
+        Place { number, file, load }
+    }
+
+    /// All that may begin now.
+    fn begin(turns: &mut Turns, places: &[Place], at_once: usize) -> Vec<usize> {
+        let mut began = Vec::new();
+        while let Some(place) = places.iter().find(|place| turns.take(**place, at_once)) {
+            began.push(place.number);
+        }
+        began
+    }
+
+    fn all_wait(files: &[usize]) -> (Turns, Vec<Place>) {
+        let places: Vec<_> = files.iter().enumerate().map(|(number, file)| place(number, *file)).collect();
+        let mut turns = Turns::default();
+        places.iter().for_each(|place| turns.wait(*place));
+        (turns, places)
+    }
+
+    #[test]
+    fn files_run_beside_each_other_and_the_cases_of_one_do_not() {
+        let (mut turns, places) = all_wait(&[0, 0, 1, 2]);
+        assert_eq!(begin(&mut turns, &places, 2), [0, 2]);
+        assert!(turns.end(places[2]), "the only one of its file");
+        assert_eq!(begin(&mut turns, &places, 2), [3], "1 waits for 0");
+        assert!(!turns.end(places[0]), "1 is of that file");
+        assert_eq!(begin(&mut turns, &places, 2), [1]);
+    }
+
+    #[test]
+    fn who_must_be_alone_waits_for_all_and_is_passed_by_nobody() {
+        let (mut turns, places) = all_wait(&[0, 3, 1]);
+        assert_eq!(begin(&mut turns, &places, 2), [0]);
+        turns.end(places[0]);
+        assert_eq!(begin(&mut turns, &places, 2), [1]);
+        turns.end(places[1]);
+        assert_eq!(begin(&mut turns, &places, 2), [2]);
+    }
+
+    #[test]
+    fn of_those_that_load_the_host_one_runs_at_a_time() {
+        let (mut turns, places) = all_wait(&[4, 5, 0, 1]);
+        assert_eq!(begin(&mut turns, &places, 3), [0, 2, 3]);
+        turns.end(places[2]);
+        assert_eq!(begin(&mut turns, &places, 3), [0; 0]);
+        turns.end(places[0]);
+        assert_eq!(begin(&mut turns, &places, 3), [1]);
+    }
+
+    proptest! {
+        /// Whatever ends when: all get their turn, never too many, never two of a file, never one beside who is alone, never
+        /// two that load the host.
+        #[test]
+        fn everybody_gets_a_turn(
+            files in prop::collection::vec(0..FILES.len(), 1..30),
+            ends in prop::collection::vec(any::<prop::sample::Index>(), 30),
+            at_once in 1..4_usize,
+        ) {
+            let (mut turns, places) = all_wait(&files);
+            let mut ran = BTreeSet::new();
+            for end in ends.iter().take(places.len()) {
+                ran.extend(begin(&mut turns, &places, at_once));
+                let running: Vec<Place> = turns.running.values().copied().collect();
+                prop_assert!(!running.is_empty() && running.len() <= at_once);
+                let of_files: BTreeSet<_> = running.iter().map(|place| place.file).collect();
+                prop_assert_eq!(of_files.len(), running.len());
+                let load = |load| running.iter().filter(|place| place.load == load).count();
+                prop_assert!(load(Load::Heavy) <= 1 && (running.len() == 1 || load(Load::Alone) == 0));
+                turns.end(*end.get(&running));
+            }
+            prop_assert_eq!(ran.len(), places.len());
+        }
+    }
+}
