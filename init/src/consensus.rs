@@ -312,9 +312,10 @@ impl Records {
         leaderless(self.silent_for()).is_none()
     }
 
-    /// Has this machine hold its shares of the cold-start key, and begins an epoch when etcd's voters are others; a task for good.
-    pub(crate) async fn hold(self, shares: Shares) -> Result<(), epochs::Error> {
-        match epochs::hold(&self, &shares).await? {}
+    /// Has this machine hold its shares of the cold-start key, and begins an epoch when others are to hold it; a task for good.
+    /// `tells` is of which epoch it holds one that it cannot acknowledge itself.
+    pub(crate) async fn hold(self, shares: Shares, tells: watch::Sender<Option<u32>>) -> Result<(), epochs::Error> {
+        match epochs::hold(&self, &shares, &tells).await? {}
     }
 
     /// [`Self::decide`] for who asks from outside: nothing is tried without a leader, so that nobody is left in the dark about what became of it.

@@ -59,6 +59,7 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
         told: Told::default(),
         root: Path::new(enrolment::ROOT),
         role: watch::Sender::new(None),
+        epoch: watch::Sender::new(None),
         records: api.context.coordinating(),
         directories: member.renewing.directories(),
     };

@@ -29,6 +29,7 @@ pub(crate) const CASES: &[Case] = &[
         rotated,
     ),
     case("one of three goes on alone by its owner's word, and the others do not", &["K6"], recovered),
+    case("all are switched off while two more come to vote", &["K6", "S5"], amid_votes),
     case("coordinators reach each other through WireGuard alone, whatever befell them", &["A2"], hidden),
     case("the first coordinator becomes a node, keeps its address, and leaves", &["M4", "N6", "S5"], leaves),
 ];
@@ -93,7 +94,8 @@ fn losses(t: &Context) -> anyhow::Result<()> {
         // One of three hears nothing and is not heard; then it speaks and hears nothing.
         for directions in [&BOTH[..], &[Direction::Received]] {
             fleet.set_faults(2, directions, cut())?;
-            fleet.vm(2)?.wait_for("watch the cluster's records", t.within(60))?;
+            // Of what it did then, which it cannot tell before.
+            fleet.vm(2)?.wait_for("service ended service=cluster ", t.within(60))?;
             fleet.set_faults(2, directions, Faults::default())?;
             fleet.vm(2)?.wait_for(SEES_RECORDS, t.within(60))?;
         }
@@ -222,6 +224,32 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
     fleet.is_whole(t.within(60))?;
     ensure!(tickets(&fleet)?.is_superset(&before), "acknowledged before, and lost");
     Ok(())
+}
+
+/// One alone becomes three: whoever votes then holds a share already, or etcd would need more machines than can open.
+fn amid_votes(t: &Context) -> anyhow::Result<()> {
+    const VOTES: &str = "step=Promote";
+    let shared = shared(t)?;
+    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    for machine in [3, 2] {
+        fleet.set_role(t, machine, ClusterRole::Node)?;
+        fleet.vm(machine)?.wait_for(LAID_DOWN, t.within(90))?;
+    }
+    let said = |vm: &qemu::Vm| vm.said().iter().filter(|line| line.text.contains(VOTES)).count();
+    let before = said(fleet.vm(1)?);
+    for machine in [2, 3] {
+        fleet.set_role(t, machine, ClusterRole::Coordinator)?;
+    }
+    let vm = fleet.vm(1)?;
+    vm.until(t.within(120), || (said(vm) > before).then_some(())).context("nobody comes to vote")?;
+    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
+    for machine in 1..=3 {
+        fleet.start(machine)?;
+    }
+    for machine in 1..=3 {
+        comes_back(t, &mut fleet, machine)?;
+    }
+    fleet.is_whole(t.within(60))
 }
 
 /// Of etcd, the VPN API and all else that they said since they were made nothing was outside; shares and keys go by the public API.

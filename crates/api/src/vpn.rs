@@ -34,6 +34,8 @@ pub struct Announced {
     pub endpoints: Vec<Endpoint>,
     /// Which cluster key its disk is locked with.
     pub key_generation: u32,
+    /// Of which epoch of the cold-start key it holds a share, where it cannot say so in the records itself.
+    pub epoch: Option<u32>,
 }
 
 /// One message of the stream of peers.
@@ -61,8 +63,8 @@ pub struct HandedOver {
 
 impl From<Announced> for wire::AnnounceRequest {
     fn from(announced: Announced) -> Self {
-        let Announced { release, endpoints, key_generation } = announced;
-        Self { release: release.to_string(), endpoints: keys::endpoint::texts(&endpoints), key_generation }
+        let Announced { release, endpoints, key_generation, epoch } = announced;
+        Self { release: release.to_string(), endpoints: keys::endpoint::texts(&endpoints), key_generation, epoch }
     }
 }
 
@@ -75,6 +77,7 @@ impl TryFrom<wire::AnnounceRequest> for Announced {
             release: release.map_err(|_| Malformed::new("release", Problem::Unusable))?,
             endpoints: endpoints(&request.endpoints)?,
             key_generation: request.key_generation,
+            epoch: request.epoch,
         })
     }
 }
@@ -335,7 +338,8 @@ mod tests {
 
     #[test]
     fn what_a_machine_says_of_itself_crosses_the_wire_and_is_read_with_care() {
-        let said = Announced { release: Release(0, 3, 1), endpoints: peer(1).endpoints, key_generation: 7 };
+        let (endpoints, epoch) = (peer(1).endpoints, Some(4));
+        let said = Announced { release: Release(0, 3, 1), endpoints, key_generation: 7, epoch };
         let good = wire::AnnounceRequest::from(said.clone());
         assert_eq!(Announced::try_from(good.clone()), Ok(said));
         let refused = |request: wire::AnnounceRequest| Announced::try_from(request).expect_err("malformed").field;

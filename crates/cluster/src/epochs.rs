@@ -1,16 +1,25 @@
 //! What a coordinator does for the cold-start key, by what it has seen of the records: which of its shares is missing, and when
 //! another epoch is to begin. Decides nothing that the records do not decide again.
+//!
+//! ```text
+//!   growing:   an epoch of voters and those that vote next stands ─► they vote
+//!   shrinking: who leaves votes no more ─► an epoch without it stands ─► it may erase its share
+//! ```
+//! So all voters hold shares of the epoch that stands, at each moment: whoever of them is switched on again is opened by it.
+
+use std::collections::BTreeSet;
 
 use keys::cold_start::Epoch;
 use model::{ColdStart, DiskUuid, Level, MachineId};
 
-use crate::record::Generations;
+use crate::members::Step;
+use crate::record::{Generations, Policy};
 use crate::state::State;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// etcd's voters are others than those of the newest epoch: [`Request::BeginEpoch`](crate::Request).
+    /// Others are to hold shares than those of the newest epoch: [`Request::BeginEpoch`](crate::Request).
     Begin,
     /// This machine writes its share, and then says so: [`Request::AcknowledgeEpoch`](crate::Request).
     Hold(Holding),
@@ -46,12 +55,44 @@ fn holding(state: &State, itself: &MachineId, epoch: &Epoch) -> Option<Holding> 
     Some(Holding { epoch: epoch.clone(), stands, disk: machine.disk, generations: machine.generations })
 }
 
+/// Whether there are shares: none under policy `manual`, and nobody needs any at level insecure.
+fn shared(state: &State) -> bool {
+    let shares = |policy: &Policy| policy.cold_start != ColdStart::Manual && policy.level != Level::Insecure;
+    state.cluster().is_some_and(|cluster| shares(&cluster.policy))
+}
+
+/// Of whom the newest epoch is to be: see [`crate::members::Members::electorate`].
+#[must_use]
+pub fn electorate(state: &State) -> BTreeSet<MachineId> {
+    let nobody = BTreeSet::new();
+    let holders = state.cold_start().newest().map_or(&nobody, Epoch::holders);
+    state.members().electorate(&state.coordinators(), holders)
+}
+
+/// The next change of etcd's members towards who is to coordinate: see [`crate::members::Members::next`].
+#[must_use]
+pub fn step(state: &State) -> Option<Step> {
+    let nobody = BTreeSet::new();
+    let holders = state.cold_start().current.as_ref().map_or(&nobody, Epoch::holders);
+    state.members().next(&state.coordinators(), shared(state).then_some(holders))
+}
+
+/// Whether the voters cannot open their disks without the share of this machine: too few of them are holders of the epoch that
+/// stands.
+#[must_use]
+pub fn is_needed(state: &State, machine: &MachineId) -> bool {
+    let Some(epoch) = state.cold_start().current.as_ref().filter(|epoch| epoch.holders().contains(machine)) else {
+        return false;
+    };
+    let others = state.members().voters.keys().filter(|voter| *voter != machine && epoch.holders().contains(*voter));
+    others.count() < epoch.threshold()
+}
+
 /// What is due on machine `itself`. Nothing under policy `manual`, at level insecure, and while nothing is seen of the voters.
 #[must_use]
 pub fn due(state: &State, itself: &MachineId) -> Option<Due> {
-    let (epochs, voters) = (state.cold_start(), &state.members().voters);
-    let policy = state.cluster()?.policy;
-    if policy.cold_start == ColdStart::Manual || policy.level == Level::Insecure {
+    let epochs = state.cold_start();
+    if !shared(state) {
         return None;
     }
     if let Some(next) = &epochs.next
@@ -60,6 +101,6 @@ pub fn due(state: &State, itself: &MachineId) -> Option<Due> {
     {
         return holding(state, itself, &next.epoch).map(Due::Hold);
     }
-    let others = |newest: &Epoch| !newest.holders().iter().eq(voters.keys());
-    (voters.contains_key(itself) && epochs.newest().is_none_or(others)).then_some(Due::Begin)
+    let others = |newest: &Epoch| *newest.holders() != electorate(state);
+    (state.members().voters.contains_key(itself) && epochs.newest().is_none_or(others)).then_some(Due::Begin)
 }

@@ -3,7 +3,8 @@
 //!
 //! Voters are odd while growing: a coordinator joins as a learner, and two that are ready are promoted back to back. Shrinking
 //! may leave an even number; then one that is ready is promoted by itself. Who leaves is removed before anybody is added, and nobody is
-//! added while the one before has not started.
+//! added while the one before has not started. Nobody votes who holds no share of the cold-start key: were all switched off
+//! then, fewer could open their disks than etcd needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -81,13 +82,34 @@ impl Members {
         self.live() >= quorum(self.voters.len() + 1) || (self.voters.len() == 1 && self.live() == 1)
     }
 
-    fn ready(&self) -> impl Iterator<Item = MachineId> {
-        self.learners.iter().filter(|(_, learner)| **learner == Learner::Ready).map(|(id, _)| *id)
+    /// Those of `ready` that are to vote next: a pair, or one for a voter that leaves or was lost.
+    fn candidates(&self, wanted: &BTreeSet<MachineId>, ready: &BTreeSet<MachineId>) -> BTreeSet<MachineId> {
+        let ready = self.learners.keys().filter(|id| wanted.contains(*id) && ready.contains(*id));
+        let succeeds = self.voters.keys().any(|voter| !wanted.contains(voter));
+        let even = self.voters.len().is_multiple_of(2);
+        match (succeeds || even, ready.clone().count()) {
+            (true, _) => ready.take(1).copied().collect(),
+            (false, MOST_LEARNERS..) => ready.take(MOST_LEARNERS).copied().collect(),
+            (false, _) => BTreeSet::new(),
+        }
     }
 
-    /// The next change towards `wanted` (who is to coordinate), if there is one that loses no quorum.
+    fn ready(&self) -> BTreeSet<MachineId> {
+        self.learners.iter().filter(|(_, learner)| **learner == Learner::Ready).map(|(id, _)| *id).collect()
+    }
+
+    /// Who is to hold shares of the cold-start key: the voters, and who is to vote next. Whoever is among the `holders` of now
+    /// counts as ready, so that a learner that is behind for a moment ends no epoch.
     #[must_use]
-    pub fn next(&self, wanted: &BTreeSet<MachineId>) -> Option<Step> {
+    pub fn electorate(&self, wanted: &BTreeSet<MachineId>, holders: &BTreeSet<MachineId>) -> BTreeSet<MachineId> {
+        let ready = self.ready().union(holders).copied().collect();
+        self.voters.keys().copied().chain(self.candidates(wanted, &ready)).collect()
+    }
+
+    /// The next change towards `wanted` (who is to coordinate), if there is one that loses no quorum. Only `holders` of the
+    /// cold-start key may come to vote, where there is one.
+    #[must_use]
+    pub fn next(&self, wanted: &BTreeSet<MachineId>, holders: Option<&BTreeSet<MachineId>>) -> Option<Step> {
         if self.live() < quorum(self.voters.len()) {
             return None; // etcd takes no change, and none is to wait for it there
         }
@@ -100,11 +122,10 @@ impl Members {
             return Some(Step::Remove(*voter));
         }
         // A voter that is to go and cannot yet: whoever is ready takes its place first.
-        let succeeds = leaving().next().is_some();
-        let ready: Vec<_> = self.ready().collect();
-        let even = self.voters.len().is_multiple_of(2);
-        let promotes = succeeds || even || ready.len() >= MOST_LEARNERS;
-        if let Some(learner) = ready.first().filter(|_| promotes && self.survives_one_more()) {
+        let may_vote = |learner: &&MachineId| holders.is_none_or(|holders| holders.contains(*learner));
+        if let Some(learner) = self.candidates(wanted, &self.ready()).iter().find(may_vote)
+            && self.survives_one_more()
+        {
             return Some(Step::Promote(*learner));
         }
         if self.learners.len() >= MOST_LEARNERS || self.live() < self.voters.len() {
@@ -166,7 +187,36 @@ mod tests {
             (3, 3, &[Ready, Ready], 1..=6, Some(Step::Promote(id(4)))),
         ] {
             let (seen, wanted) = (members(voters, live, learners), ids(wanted));
-            assert_eq!(seen.next(&wanted), step, "{voters} voters, {live} live, {learners:?}, {wanted:?}");
+            assert_eq!(seen.next(&wanted, None), step, "{voters} voters, {live} live, {learners:?}, {wanted:?}");
+        }
+    }
+
+    /// Proves: K4
+    #[test]
+    fn who_votes_next_holds_a_share_first() {
+        use Learner::{Behind, Ready};
+        for (voters, learners, wanted, holders, electorate, step) in [
+            (1, &[Ready, Ready][..], 1..=3, 1..=1, 1..=3, None),
+            (1, &[Ready, Ready], 1..=3, 1..=3, 1..=3, Some(Step::Promote(id(2)))),
+            (1, &[Ready, Behind], 1..=3, 1..=3, 1..=3, None), // behind for a moment: the epoch stays
+            (1, &[Ready, Behind], 1..=3, 1..=1, 1..=1, None),
+            (1, &[Ready], 1..=2, 1..=2, 1..=1, None), // it is to be a pair, and one of them is gone
+            (2, &[Ready], 1..=3, 1..=2, 1..=3, None),
+            (2, &[Ready], 1..=3, 1..=3, 1..=3, Some(Step::Promote(id(3)))),
+            (2, &[Ready, Ready], 1..=4, 1..=2, 1..=3, None), // one is enough for an odd number
+            (1, &[Ready], 2..=2, 1..=1, 1..=2, None),        // the last voter's successor
+            (1, &[Ready], 2..=2, 1..=2, 1..=2, Some(Step::Promote(id(2)))),
+            (3, &[Ready], 1..=4, 1..=3, 1..=3, None),
+            (3, &[], 1..=3, 1..=5, 1..=3, None),
+        ] {
+            let (seen, wanted, holders) = (members(voters, voters, learners), ids(wanted), ids(holders));
+            let case = format!("{voters} voters, {learners:?}, {wanted:?}, {holders:?}");
+            assert_eq!(seen.electorate(&wanted, &holders), ids(electorate), "{case}");
+            assert_eq!(
+                seen.next(&wanted, Some(&holders)).filter(|step| matches!(step, Step::Promote(_))),
+                step,
+                "{case}"
+            );
         }
     }
 
@@ -180,7 +230,7 @@ mod tests {
             let mut seen = members(voters, voters.saturating_sub(silent), &[]);
             for steps in 0.. {
                 prop_assert!(steps < 64, "it comes to an end");
-                let Some(step) = seen.next(&wanted) else { break };
+                let Some(step) = seen.next(&wanted, None) else { break };
                 match step {
                     Step::Add(id) => drop(seen.learners.insert(id, Learner::Ready)),
                     Step::Remove(id) => drop((seen.voters.remove(&id), seen.learners.remove(&id))),

@@ -3,7 +3,7 @@
 use cluster::denied::Denied;
 use cluster::epochs::{self, Due};
 use cluster::key::Key;
-use cluster::members::{Members, Voter};
+use cluster::members::{Learner, Members, Step, Voter};
 use cluster::peer::Peer;
 use cluster::peers::News;
 use cluster::record::{ColdStartEpochs, Generations, Machine, Release, Standing, UnixSeconds};
@@ -432,9 +432,13 @@ fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_sha
     for n in [2, 3] {
         scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
     }
-    assert_eq!(due(&scene, 1), None, "they do not vote yet");
-    scene.members.voters = (1..=3).map(|n| (id(n), Voter::Live)).collect();
-    assert_eq!([1, 2, 3].map(|n| due(&scene, n)), [const { Some(Due::Begin) }; 3], "whoever is first");
+    assert_eq!(due(&scene, 1), None, "etcd has not added them");
+    scene.members.learners = [(id(2), Learner::Ready), (id(3), Learner::Behind)].into();
+    assert_eq!(due(&scene, 1), None, "they are to vote together");
+    scene.members.learners.insert(id(3), Learner::Ready);
+    assert_eq!([1, 2, 3].map(|n| due(&scene, n)), [Some(Due::Begin), None, None], "before they vote");
+    let step = |scene: &Scene| epochs::step(&scene.state());
+    assert_eq!(step(&scene), None, "nobody votes who holds no share");
     scene.join(4);
     assert_eq!(due(&scene, 4), None, "a node begins nothing");
     scene.yes(&Request::BeginEpoch);
@@ -449,12 +453,47 @@ fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_sha
     }
     assert_eq!(due(&scene, 4), None);
     assert_eq!([1, 2, 3, 4].map(|n| stands(&scene, n)), [Some(2), Some(2), Some(2), None]);
+    for _ in [2, 3] {
+        let Some(Step::Promote(learner)) = step(&scene) else { panic!("they vote now: {:?}", step(&scene)) };
+        scene.members.learners.remove(&learner).expect("a learner");
+        scene.members.voters.insert(learner, Voter::Live);
+        assert_eq!([1, 2, 3].map(|n| due(&scene, n)), [const { None }; 3], "it is of them already");
+    }
     scene.members.voters.remove(&id(3));
     assert_eq!(due(&scene, 3), None, "who votes no more begins nothing");
     assert_eq!(due(&scene, 1), Some(Due::Begin));
     // A coordinator that has not seen etcd's members knows nothing of voters.
     scene.members.voters.clear();
     assert_eq!(due(&scene, 1), None);
+}
+
+/// Proves: K6
+#[test]
+fn who_left_stays_as_long_as_the_others_cannot_open_without_its_share() {
+    let mut scene = Scene::new();
+    for n in 2..=5 {
+        scene.join(n);
+    }
+    let vote = |scene: &mut Scene, voters: std::ops::RangeInclusive<u16>| {
+        scene.members.voters = voters.map(|n| (id(n), Voter::Live)).collect();
+    };
+    let needed = |scene: &Scene| (1..=5).filter(|n| epochs::is_needed(&scene.state(), &id(*n))).collect::<Vec<u16>>();
+    vote(&mut scene, 1..=5);
+    assert_eq!(needed(&scene), [1], "the first machine has it all");
+    scene.yes(&Request::BeginEpoch);
+    for n in 1..=5 {
+        scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 2 });
+    }
+    // Three of five open.
+    for (voters, wanted) in [(1..=5, vec![]), (1..=4, vec![]), (1..=3, vec![1, 2, 3]), (1..=2, vec![1, 2, 3, 4, 5])] {
+        vote(&mut scene, voters.clone());
+        assert_eq!(needed(&scene), wanted, "{voters:?} vote");
+    }
+    scene.yes(&Request::BeginEpoch);
+    for n in 1..=2 {
+        scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 3 });
+    }
+    assert_eq!(needed(&scene), [1, 2], "both of two");
 }
 
 #[test]

@@ -195,6 +195,11 @@ impl Laws {
     /// [`Broken`] names the law.
     pub fn members(&self, members: &Members) -> Result<(), Broken> {
         let (voters, live) = (members.voters.len(), members.live());
-        holds("membership change never loses quorum", live >= quorum(voters), || format!("{live} of {voters} live"))
+        holds("membership change never loses quorum", live >= quorum(voters), || format!("{live} of {voters} live"))?;
+        let Some(epoch) = self.standing() else { return Ok(()) };
+        let stranger = members.voters.keys().find(|voter| !epoch.holders().contains(*voter));
+        holds("whoever votes holds a share of the epoch that stands", stranger.is_none(), || {
+            format!("{:?} votes, and epoch {} is of {:?}", stranger, epoch.number(), epoch.holders())
+        })
     }
 }

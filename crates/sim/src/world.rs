@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cluster::decision::{Decision, Next, Proposal};
 use cluster::denied::Denied;
-use cluster::epochs::Holding;
+use cluster::epochs::{self, Due, Holding};
 use cluster::peers::{Known, News};
 use cluster::record::{Generations, UnixSeconds};
 use cluster::redeem::Redeem;
@@ -538,13 +538,13 @@ impl World {
     fn reconcile(&mut self, id: MachineId) -> Result<(), Broken> {
         let after = 150 + self.below(300);
         let Some(seen) = self.coordinators.get(&id) else { return Ok(()) };
-        let step = seen.state().cluster().and_then(|_| self.etcd.members().next(&seen.state().coordinators()));
-        let newest = seen.state().cold_start().newest();
-        let others_hold = newest.is_some_and(|epoch| !epoch.holders().iter().eq(self.etcd.members().voters.keys()));
+        let mut now = seen.clone();
+        now.see(self.etcd.members());
+        let (step, begins) = (epochs::step(now.state()), epochs::due(now.state(), &id) == Some(Due::Begin));
         self.put(after, Event::Reconcile(id));
         // Its etcd has no leader.
         let step = step.filter(|_| !self.is_cut(id));
-        if others_hold {
+        if begins {
             let decision = Decision::new(Request::BeginEpoch);
             self.put(1, Event::Ask { who: Who::Coordinator, decision, via: id });
         }

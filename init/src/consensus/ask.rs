@@ -58,6 +58,8 @@ pub(crate) struct Asker {
     pub(crate) role: watch::Sender<Option<ClusterRole>>,
     /// Its own records, while it coordinates: as long as they are kept up, nobody is asked.
     pub(crate) records: watch::Receiver<Option<Records>>,
+    /// Of which epoch of the cold-start key it holds a share that it could not acknowledge itself.
+    pub(crate) epoch: watch::Sender<Option<u32>>,
     /// Who is told of directories, which are not believed here.
     pub(crate) directories: watch::Sender<Option<Vec<u8>>>,
 }
@@ -247,7 +249,7 @@ impl Asker {
         heard: &mut Heard,
     ) -> Result<std::convert::Infallible, Left> {
         let mut client = self.connect(address, tls);
-        let mut facts = self.facts.watch();
+        let (mut facts, mut epoch) = (self.facts.watch(), self.epoch.subscribe());
         let mut said = self.announce(&mut client).await?;
         tracing::info!(%address, "announced to a coordinator");
         let asked = client.peers(wire::PeersRequest::from(self.told.version()));
@@ -258,6 +260,7 @@ impl Asker {
                     self.take(told?)?;
                     *heard = Heard::Something;
                 }
+                Ok(()) = epoch.changed() => said = self.announce(&mut client).await?,
                 Ok(()) = facts.changed() => {
                     if is_news(&said, &self.facts.read(|now| endpoints(&now.links))) {
                         said = self.announce(&mut client).await?;
@@ -270,8 +273,8 @@ impl Asker {
     /// Says what this machine runs, and where it may be reached; returns the latter.
     async fn announce(&self, client: &mut VpnClient<Channel>) -> Result<Vec<keys::endpoint::Endpoint>, Left> {
         let endpoints = self.facts.read(|now| endpoints(&now.links));
-        let key_generation = self.key_generation;
-        let said = Announced { release: release(), endpoints: endpoints.clone(), key_generation };
+        let (key_generation, epoch) = (self.key_generation, *self.epoch.borrow());
+        let said = Announced { release: release(), endpoints: endpoints.clone(), key_generation, epoch };
         let answered = timeout(SILENT, client.announce(wire::AnnounceRequest::from(said))).await;
         answered.map_err(|_elapsed| Left::Silent)??;
         Ok(endpoints)

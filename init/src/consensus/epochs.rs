@@ -1,19 +1,25 @@
 //! Has this coordinator do its part for the cold-start key: what that is says `cluster::epochs`; the share is on the ESP before
-//! the records are told so. Nothing happens here while etcd has one voter.
+//! the records are told so. One whose etcd has no vote yet, or no leader, sees what is due in its own etcd's copy; another
+//! coordinator, to which it announces itself, tells the records for it.
 
 use std::convert::Infallible;
 use std::time::Duration;
 
 use cluster::epochs::{Due, Holding, due, stands};
+use cluster::key::Key;
 use cluster::request::Request;
+use etcd::wire::etcdserverpb::RangeRequest;
 use model::{Chain, MachineId, MachinePubKey};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::keep::{self, Of};
-use super::{LEADERLESS, NotGranted, Records};
+use super::link::NoAnswer;
+use super::{NotGranted, Records};
 use crate::enrolment::shares::{Shares, WriteError};
 
-/// Between two tries of what did not succeed: others may have been first, or etcd has no leader.
+/// Between two tries of what did not succeed: others may have been first, or etcd has no leader. And between two looks into this
+/// machine's own copy, which tells nothing by itself.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why nothing is held any more; it is begun again.
@@ -25,18 +31,27 @@ pub(crate) enum Error {
 }
 
 /// Looks at what is due each time that something else is seen; a task for good.
-pub(super) async fn hold(records: &Records, shares: &Shares) -> Result<Infallible, Error> {
+pub(super) async fn hold(
+    records: &Records,
+    shares: &Shares,
+    tells: &watch::Sender<Option<u32>>,
+) -> Result<Infallible, Error> {
     let key = records.first.key();
     let itself = keys::identity::machine_id(&key.0);
     let mut seen = records.seen.subscribe();
-    let mut mended = None;
+    let (mut mended, mut looked_at) = (None, None);
     loop {
         seen.mark_unchanged();
         let found = records.read(|view, _| (due(view.state(), &itself), stands(view.state(), &itself)));
         let Ok((due, stands)) = found else {
             tokio::select! {
                 _we_hold_the_sender = seen.changed() => {}
-                () = sleep(LEADERLESS) => hold_alone(records, shares, &itself).await?,
+                () = sleep(AGAIN) => {
+                    let changed = changed(records).await.ok();
+                    if changed.is_some() && changed != looked_at && hold_alone(records, shares, &itself, tells).await? {
+                        looked_at = changed;
+                    }
+                }
             }
             continue;
         };
@@ -71,20 +86,32 @@ pub(super) async fn hold(records: &Records, shares: &Shares) -> Result<Infallibl
     }
 }
 
-/// Where nothing of the records was seen since the start, for want of a leader: writes the share of an epoch that had begun when all
-/// were switched off, and did not stand yet. This machine may have opened by the epoch before, which the others hold no shares of.
-async fn hold_alone(records: &Records, shares: &Shares, itself: &MachineId) -> Result<(), Error> {
-    let Ok(view) = keep::read(records, Of::ThisMachine).await else { return Ok(()) };
+/// In which revision epochs were changed last, as this machine's etcd has it.
+async fn changed(records: &Records) -> Result<i64, NoAnswer> {
+    let asked = RangeRequest { key: Key::ColdStart.bytes(), serializable: true, ..RangeRequest::default() };
+    Ok(records.link.range(asked).await?.kvs.first().map_or(0, |epochs| epochs.mod_revision))
+}
+
+/// Where nothing of the records was seen since the start: writes the share of an epoch that has begun, by this machine's own copy,
+/// and tells so. Whether that could be read. This machine may have opened by the epoch before, which the others hold no shares of.
+async fn hold_alone(
+    records: &Records,
+    shares: &Shares,
+    itself: &MachineId,
+    tells: &watch::Sender<Option<u32>>,
+) -> Result<bool, Error> {
+    let Ok(view) = keep::read(records, Of::ThisMachine).await else { return Ok(false) };
     if let Some(Due::Hold(holding)) = due(view.state(), itself) {
         let epoch = holding.epoch.number();
         if shares.hold(holding).await? {
             tracing::info!(
                 epoch,
-                "this machine holds its share of an epoch that does not stand yet: others may open by it"
+                "this machine holds its share of an epoch of the cold-start key that does not stand yet"
             );
         }
+        tells.send_if_modified(|told| told.replace(epoch) != Some(epoch));
     }
-    Ok(())
+    Ok(true)
 }
 
 async fn perform(

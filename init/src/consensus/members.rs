@@ -1,11 +1,12 @@
 //! etcd's members as this coordinator sees them, and the next change of them: made by the coordinator whose etcd leads, one
-//! at a time. Which change it is says `cluster::members`; what is seen goes into the records' view, where decisions need it.
+//! at a time. Which change it is says `cluster::epochs`; what is seen goes into the records' view, where decisions need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
+use cluster::epochs::step;
 use cluster::members::Members;
 use etcd::members::{Health, Member, change, seen};
 use model::{ETCD_CLIENT_PORT, MachineId};
@@ -61,7 +62,7 @@ pub(super) async fn tend(records: &Records) -> Result<Infallible, Lost> {
         let members = look(records, &mut links).await?;
         changed.mark_unchanged();
         let recorded = recorded(records)?;
-        let settled = members.next(&recorded.wanted).is_none();
+        let settled = records.read(|view, _| step(view.state()))?.is_none();
         // Of a lone coordinator nothing changes but by its own records.
         let alone = members.voters.len() == 1 && members.learners.is_empty() && recorded.wanted.len() == 1;
         tokio::select! {
@@ -101,7 +102,7 @@ async fn look(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result
         true
     });
     if own.leads()
-        && let Some(step) = members.next(&recorded.wanted)
+        && let Some(step) = records.read(|view, _| step(view.state()))?
         && let Some(change) = change(step, &listed, |machine| recorded.addresses.get(machine).copied())
     {
         match records.link.change(change).await {

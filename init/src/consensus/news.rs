@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::epochs::is_needed;
 use cluster::peers::News;
 use cluster::record::Machine;
 use cluster::state::PeerVersion;
@@ -72,13 +73,15 @@ impl NewsFor {
         if state.members().voters.is_empty() { Err(NoNews::Members) } else { Ok(()) }
     }
 
-    /// What the machine is: a coordinator from when its record says so until etcd has it as a member no longer.
+    /// What the machine is: a coordinator from when its record says so until etcd has it as a member no longer, and the others
+    /// can open their disks without its share.
     pub(crate) fn role(&self) -> Result<ClusterRole, NoNews> {
         self.may_hear()?;
         let seen = self.seen.borrow();
         let state = seen.view.as_ref().ok_or(Unread)?.state();
         let record = state.machine(&self.machine);
-        let coordinates = record.is_some_and(Machine::coordinates) || state.members().has(&self.machine);
+        let stays = state.members().has(&self.machine) || is_needed(state, &self.machine);
+        let coordinates = stays || record.is_some_and(Machine::coordinates);
         Ok(if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node })
     }
 
@@ -162,8 +165,9 @@ mod tests {
     use cluster::View;
     use cluster::key::Key;
     use cluster::members::{Members, Voter};
-    use cluster::record::{Machine, Standing, UnixSeconds};
+    use cluster::record::{ColdStartEpochs, Machine, Standing, UnixSeconds};
     use cluster::state::{Change, KeyValue};
+    use keys::cold_start::Epoch;
     use model::ClusterRole;
 
     use super::fixture::machine;
@@ -196,6 +200,17 @@ mod tests {
         seen.send_modify(|seen| {
             let view = seen.view.as_mut().expect("it was read");
             view.take([Change::Put(put(machine, revision))], revision).expect("our own");
+        });
+    }
+
+    /// An epoch of the cold-start key stands, of these machines.
+    fn hold(seen: &watch::Sender<Seen>, holders: &[u8], revision: u64) {
+        let holders = holders.iter().map(|n| machine(*n, Standing::Member).id()).collect();
+        let epochs = ColdStartEpochs { current: Some(Epoch::new(2, holders).expect("an epoch")), next: None };
+        let (key, value) = (Key::ColdStart.bytes(), epochs.encode());
+        seen.send_modify(|seen| {
+            let change = [Change::Put(KeyValue { key, value, mod_revision: revision })];
+            seen.view.as_mut().expect("it was read").take(change, revision).expect("our own");
         });
     }
 
@@ -252,6 +267,9 @@ mod tests {
         change(&seen, &machine(1, Standing::Member), 4);
         assert_eq!(news.role(), Ok(ClusterRole::Coordinator), "it is not to leave before etcd has removed it");
         see(&[9]);
+        hold(&seen, &[1, 9], 5);
+        assert_eq!(news.role(), Ok(ClusterRole::Coordinator), "the other cannot open without its share");
+        hold(&seen, &[9], 6);
         assert_eq!(news.role(), Ok(ClusterRole::Node));
         see(&[]);
         assert_eq!((news.role(), news.may_hear()), (Err(NoNews::Members), Err(NoNews::Members)));

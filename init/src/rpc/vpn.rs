@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use api::vpn_server::VpnServer;
 use api::{Announced, HandedOver, PeersAnswer, wire};
+use cluster::Denied;
 use cluster::peers::News;
 use cluster::state::PeerVersion;
 use keys::identity::Identity;
@@ -25,7 +26,7 @@ use tonic::{Request, Response, Status};
 
 use super::access::Methods;
 use super::{Callers, Front};
-use crate::consensus::{NewsFor, NoNews, NotHandedOver, Records, Tells};
+use crate::consensus::{NewsFor, NoNews, NotGranted, NotHandedOver, Records, Tells};
 use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
@@ -151,8 +152,15 @@ impl api::vpn_server::Vpn for Vpn {
         request: Request<wire::AnnounceRequest>,
     ) -> Result<Response<wire::AnnounceResponse>, Status> {
         let machine = member(request.extensions())?;
-        let Announced { release, endpoints, key_generation: generation } = request.into_inner().try_into()?;
+        let Announced { release, endpoints, key_generation: generation, epoch } = request.into_inner().try_into()?;
         self.0.grant(cluster::request::Request::Announce { machine, release, endpoints, generation }).await?;
+        if let Some(number) = epoch {
+            match self.0.grant(cluster::request::Request::AcknowledgeEpoch { machine, number }).await {
+                // It may have seen an older one: of the newest it hears, and says so then.
+                Err(NotGranted::Denied(Denied::UnknownEpoch(_))) => {}
+                granted => drop(granted?),
+            }
+        }
         Ok(Response::new(wire::AnnounceResponse {}))
     }
 

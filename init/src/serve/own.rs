@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use supervise::{Critical, Spec};
+use tokio::sync::watch;
 
 use super::office::Office;
 use crate::consensus::Records;
@@ -62,10 +63,12 @@ pub(super) fn tells(records: &Records, told: &Told) -> Unit {
     Unit::task("cluster.peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
 }
 
-/// On a coordinator, has it hold its shares of the cold-start key.
-pub(super) fn holds(records: &Records, shares: &Shares) -> Unit {
-    let (records, shares) = (records.clone(), shares.clone());
-    Unit::task("cluster.cold-start", Ends::Never, Run::task(move || records.clone().hold(shares.clone())))
+/// On a coordinator, has it hold its shares of the cold-start key; of which epoch, others are told by `tells` where it cannot
+/// say so in the records.
+pub(super) fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Option<u32>>) -> Unit {
+    let (records, shares, tells) = (records.clone(), shares.clone(), tells.clone());
+    let hold = move || records.clone().hold(shares.clone(), tells.clone());
+    Unit::task("cluster.cold-start", Ends::Never, Run::task(hold))
 }
 
 /// Keeps the newest directory that is heard of on the ESP.

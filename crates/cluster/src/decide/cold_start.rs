@@ -1,5 +1,5 @@
-//! Epochs of the cold-start key: a new one begins when the voters are others than its holders, or when a voter's cluster key
-//! is another, and holds as soon as each holder acknowledged it.
+//! Epochs of the cold-start key: a new one begins when others are to hold it ([`crate::epochs`] says who), or when a voter's
+//! cluster key is another, and holds as soon as each holder acknowledged it.
 
 use keys::cold_start::{BadEpoch, Epoch};
 use keys::identity::machine_id;
@@ -7,6 +7,7 @@ use model::{ColdStart, Level, MachinePubKey};
 
 use super::{Draft, Ground};
 use crate::denied::Denied;
+use crate::epochs::electorate;
 use crate::key::Key;
 use crate::record::{Cluster, ColdStartEpochs, Machine, NextEpoch};
 use crate::txn::{Granted, Txn};
@@ -20,13 +21,13 @@ pub(super) fn first(cluster: &Cluster, machine: &Machine) -> ColdStartEpochs {
     ColdStartEpochs { current, next: None }
 }
 
-/// Begins an epoch of etcd's voters of now, where the newest one is of others.
+/// Begins an epoch of those who vote and vote next, where the newest one is of others.
 pub(super) fn begin(ground: &Ground<'_>) -> Result<Txn, Denied> {
     if ground.cluster.policy.cold_start == ColdStart::Manual {
         return Err(Denied::ColdStartManual);
     }
-    let voters = &ground.state.members().voters;
-    if ground.state.cold_start().newest().is_some_and(|newest| newest.holders().iter().eq(voters.keys())) {
+    let holders = electorate(ground.state);
+    if ground.state.cold_start().newest().is_some_and(|newest| *newest.holders() == holders) {
         return Ok(ground.unchanged(Granted::Already));
     }
     let epoch = following(ground)?;
@@ -43,9 +44,8 @@ pub(super) fn begin_with(ground: &Ground<'_>, draft: &mut Draft) -> Result<(), D
 
 fn following(ground: &Ground<'_>) -> Result<Epoch, Denied> {
     let number = ground.state.cold_start().newest().map_or(0, Epoch::number);
-    let voters = ground.state.members().voters.keys().copied().collect();
     let number = number.checked_add(1).ok_or(Denied::EpochsExhausted)?;
-    Epoch::new(number, voters).map_err(|bad| match bad {
+    Epoch::new(number, electorate(ground.state)).map_err(|bad| match bad {
         BadEpoch::Number => Denied::EpochsExhausted,
         BadEpoch::Holders(_) => Denied::NoVoters,
     })
