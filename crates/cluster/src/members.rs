@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Proves: K4
+    /// Proves: K6
     #[test]
     fn who_votes_next_holds_a_share_first() {
         use Learner::{Behind, Ready};
