@@ -221,8 +221,8 @@ fn edited(t: &Context) -> anyhow::Result<()> {
 fn tampered(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = owner.config("one", &["--level", "authenticated", "--no-kubernetes"])?;
-    // 1 GiB of data: enough to be seen being tagged, not too much to wait for.
-    let (plan, disk) = t.machine("m").tpm().raw_disk(1600)?;
+    // Half a GiB of data: enough to be seen being tagged, not too much to wait for.
+    let (plan, disk) = t.machine("m").tpm().raw_disk(1100)?;
     disk.put_config(&config)?;
     let mut vm = plan.start()?;
     owner.status_when_running("one", &mut vm, t.within(30))?;

@@ -383,14 +383,9 @@ mod tests {
         }
         assert_eq!(kinds.len(), 9, "{kinds:?}");
         let words = |event: &Event| event.to_string().split(" for ").next().map(str::to_owned);
-        let short: Vec<_> = Events::of(596).take(5).filter_map(|event| words(&event)).collect();
-        let expected = [
-            "m4 becomes a coordinator",
-            "m2, a coordinator, leaves, and m6 comes in its place",
-            "m1 becomes a node",
-            "m6 hear nothing",
-            "m6 are killed",
-        ];
+        let short: Vec<_> = Events::of(596).take(3).filter_map(|event| words(&event)).collect();
+        let expected =
+            ["m4 becomes a coordinator", "m2, a coordinator, leaves, and m6 comes in its place", "m1 becomes a node"];
         assert_eq!(short, expected, "what the short form in the cases is chosen for");
         assert_ne!(lived_through(1), lived_through(2));
     }
