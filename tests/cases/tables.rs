@@ -31,8 +31,9 @@ macro_rules! of {
     };
 }
 
-/// All of them, in the order in which they begin: those of many machines early, with short ones beside them. Kubernetes is
-/// alone: beside others its machines are so slow that what waits for pods gives up.
+/// All of them, in the order in which they begin: those of many machines early, with short ones beside them. Those that
+/// count on answers within seconds, or start a thousand processes, do not run beside many machines either. Kubernetes is alone:
+/// beside others its machines are so slow that what waits for pods gives up.
 pub const TABLES: &[Table] = &[
     of!(cluster, Alone),
     of!(workshop, Light),
@@ -46,9 +47,9 @@ pub const TABLES: &[Table] = &[
     of!(recover, Light),
     of!(table, Light),
     of!(shutdown, Light),
-    of!(supervision, Light),
-    of!(api, Light),
-    of!(network, Light),
+    of!(supervision, Heavy),
+    of!(api, Heavy),
+    of!(network, Heavy),
     of!(records, Light),
     of!(activation, Light),
     of!(siege, Alone),

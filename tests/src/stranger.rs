@@ -36,7 +36,7 @@ pub type PublicClient = api::public_client::PublicClient<Channel>;
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// A fault's answer takes seconds; one that never comes fails the case.
-const FAULT: Duration = Duration::from_secs(120);
+const FAULT: Duration = Duration::from_secs(300);
 
 /// A connection to a machine, a stranger's unless it shows a key.
 #[derive(Debug)]

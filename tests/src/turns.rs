@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Load {
     /// A machine or two: runs beside anything that may.
     Light,
-    /// Machines that take more than one processor even at rest: one such case at a time.
+    /// Much, or an answer in time: one such case at a time.
     Heavy,
     /// All that the host has, for Kubernetes or because times are compared: nothing runs beside it.
     Alone,
