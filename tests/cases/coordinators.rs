@@ -94,7 +94,7 @@ fn losses(t: &Context) -> anyhow::Result<()> {
         // One of three hears nothing and is not heard; then it speaks and hears nothing.
         for directions in [&BOTH[..], &[Direction::Received]] {
             fleet.set_faults(2, directions, cut())?;
-            // Of what it did then, which it cannot tell before.
+            // Whichever of its tasks notices first ends the service.
             fleet.vm(2)?.wait_for("service ended service=cluster ", t.within(60))?;
             fleet.set_faults(2, directions, Faults::default())?;
             fleet.vm(2)?.wait_for(SEES_RECORDS, t.within(60))?;
@@ -166,13 +166,7 @@ fn rotated(t: &Context) -> anyhow::Result<()> {
         comes_back(t, &mut fleet, machine)?;
         listed(t, &fleet, machine, is(2, false))?;
     }
-    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
-    for machine in 1..=3 {
-        fleet.start(machine)?;
-    }
-    for machine in 1..=3 {
-        comes_back(t, &mut fleet, machine)?;
-    }
+    off_and_on(t, &mut fleet)?;
     listed(t, &fleet, 1, is(2, false))?;
     listed(t, &fleet, 3, is(1, false))?;
     fleet.is_whole(t.within(60))
@@ -242,13 +236,7 @@ fn amid_votes(t: &Context) -> anyhow::Result<()> {
     }
     let vm = fleet.vm(1)?;
     vm.until(t.within(120), || (said(vm) > before).then_some(())).context("nobody comes to vote")?;
-    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
-    for machine in 1..=3 {
-        fleet.start(machine)?;
-    }
-    for machine in 1..=3 {
-        comes_back(t, &mut fleet, machine)?;
-    }
+    off_and_on(t, &mut fleet)?;
     fleet.is_whole(t.within(60))
 }
 
@@ -323,6 +311,13 @@ fn tickets(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
     let listed = fleet.ask(&["ticket", "list"])?;
     let ids = listed["tickets"].as_array().context("a list of tickets")?.iter();
     Ok(ids.filter_map(|ticket| ticket["ticket_id"].as_str().map(str::to_owned)).collect())
+}
+
+/// Cuts the power of all three, and switches them on.
+fn off_and_on(t: &Context, fleet: &mut Fleet) -> anyhow::Result<()> {
+    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
+    (1..=3).try_for_each(|machine| fleet.start(machine))?;
+    (1..=3).try_for_each(|machine| comes_back(t, fleet, machine))
 }
 
 /// Waits until a coordinator that started again runs, and sees the cluster's records.

@@ -71,9 +71,9 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
     }
 }
 
-/// How often a leader is heard of, and after how long without it another is elected, each in milliseconds. Heartbeats are most
-/// of what an idle coordinator does, each of them a packet through TLS and WireGuard: so half as many as by etcd's default of
-/// 100 ms, in the default's time without one. That is the least multiple that etcd takes (server/embed/config.go `Validate`).
+/// How often a leader is heard of, and after how long without it another is elected, each in milliseconds. Heartbeats are about
+/// a third of what an idle one of three coordinators does, each of them a packet through TLS and WireGuard: so half as many as by
+/// etcd's default of 100 ms, in the default's time without one. That is the least multiple that etcd takes (server/embed/config.go `Validate`).
 const HEARTBEAT_MS: u32 = 200;
 const ELECTION_MS: u32 = 5 * HEARTBEAT_MS;
 
