@@ -1,5 +1,5 @@
-//! The machine that several files' cases share: a member without Kubernetes, of the debug profile. Each case leaves it
-//! as the next expects it: running, with its public API answering.
+//! A machine that the cases of a file share; several files have one each: a member without Kubernetes, of the debug profile.
+//! Each case leaves it as the next expects it: running, with its public API answering.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ pub(crate) struct Victim {
     pub(crate) config: Vec<u8>,
 }
 
-/// The one machine; only one case at a time has it.
+/// The one machine of the file; only one case at a time has it.
 pub(crate) fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Victim>>> {
     t.shared(NAME, |t| {
         let owner = t.owner()?;

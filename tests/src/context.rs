@@ -72,7 +72,7 @@ impl Context {
         Owner::new(self.dir.join("owner"))
     }
 
-    /// Something costly that cases share: built by the first that asks, ended with the last case of the files that asked.
+    /// Something costly that the cases of a file share: built by the first that asks, ended with the last case of the file.
     /// Only one case at a time can hold it, and should leave it as the next expects it. Where building failed, each case
     /// that asks fails.
     ///
@@ -83,9 +83,9 @@ impl Context {
         name: &'static str,
         build: impl FnOnce(&Self) -> anyhow::Result<T>,
     ) -> anyhow::Result<Arc<Mutex<T>>> {
-        let slot = self.session.shared(name, self.file);
+        let slot = self.session.shared(self.file, name);
         let built = slot.get_or_init(|| {
-            let dir = self.session.dir_of(&format!("shared {name}"));
+            let dir = self.session.dir_of(&format!("{} {name}", self.file));
             let context = Self { session: Arc::clone(&self.session), dir, file: self.file };
             build(&context).map(|value| Arc::new(Mutex::new(value)) as Arc<dyn Any + Send + Sync>)
         });

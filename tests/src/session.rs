@@ -4,7 +4,7 @@
 //! ended, and only those: each is proven by pid and start time.
 
 use std::any::Any;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,15 +27,8 @@ use crate::{Case, Need, Skipped};
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 12;
 
-/// What cases share under one name.
+/// What the cases of a file share under one name.
 pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
-
-#[derive(Debug, Default)]
-struct Shared {
-    slot: Slot,
-    /// The files whose cases have asked for it and have not all ended.
-    files: BTreeSet<&'static str>,
-}
 
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -46,7 +39,8 @@ pub(crate) struct Session {
     at_once: usize,
     turns: Mutex<Turns>,
     ended: Condvar,
-    shared: Mutex<HashMap<&'static str, Shared>>,
+    /// By file and name.
+    shared: Mutex<HashMap<(&'static str, &'static str), Slot>>,
     told: Mutex<String>,
     took: Mutex<Vec<(Duration, &'static str)>>,
     _lock: File,
@@ -98,9 +92,14 @@ impl Session {
         let result = self.run_now(case, place);
         let took = begun.elapsed();
         eprintln!("{:>8.1} s  {}", took.as_secs_f64(), case.name);
+        if let Err(failed) = &result {
+            // Told again at the end, but not by a run that is ended before.
+            eprintln!("failed: {}: {}", case.name, failed.message().unwrap_or_default());
+        }
         lock(&self.took).push((took, case.name));
         if lock(&self.turns).end(place) {
-            self.end_shared(place.file);
+            // So that their machines take no processor from others.
+            lock(&self.shared).retain(|(file, _), _| *file != place.file);
         }
         self.ended.notify_all();
         result
@@ -135,35 +134,18 @@ impl Session {
 
     /// Ends what was shared; what is to be told about the run.
     pub(crate) fn close(&self, failed: bool) -> String {
-        let shared: Vec<_> = lock(&self.shared).drain().collect();
-        for (name, shared) in shared {
-            drop(shared);
-            if !failed {
-                // What cannot be removed now is when the next session begins.
-                let _removed = fs::remove_dir_all(self.dir_of(&format!("shared {name}")));
-            }
+        lock(&self.shared).clear();
+        if !failed {
+            // What cannot be removed now is when the next session begins.
+            let _removed = fs::remove_dir_all(&self.dir);
         }
         let took = longest(std::mem::take(&mut lock(&self.took)));
         std::mem::take(&mut *lock(&self.told)) + &took
     }
 
-    /// What cases share under this name, asked for by one of this file.
-    pub(crate) fn shared(&self, name: &'static str, file: &'static str) -> Slot {
-        let mut all = lock(&self.shared);
-        let shared = all.entry(name).or_default();
-        shared.files.insert(file);
-        Arc::clone(&shared.slot)
-    }
-
-    /// All cases of this file have ended: so does what they alone shared, so that its machines take no processor from others.
-    fn end_shared(&self, file: &'static str) {
-        let mut all = lock(&self.shared);
-        for shared in all.values_mut() {
-            if shared.files.remove(file) && shared.files.is_empty() {
-                // The names stay: their files are removed with the run.
-                shared.slot = Slot::default();
-            }
-        }
+    /// What the cases of this file share under this name.
+    pub(crate) fn shared(&self, file: &'static str, name: &'static str) -> Slot {
+        Arc::clone(lock(&self.shared).entry((file, name)).or_default())
     }
 
     /// Directory of the case, or of the shared thing, of this name.
