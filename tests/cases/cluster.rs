@@ -49,12 +49,30 @@ fn journey(t: &Context) -> anyhow::Result<()> {
     let shown = cluster.kubectl(&["get", "nodes,pods", "--output", "wide"])?;
     ensure!(shown.contains(status["name"].as_str().context("the machine has a name")?), "{shown}");
     let timeline = cluster.ask(&["machine", "timeline"])?;
-    let reached = |name: &str| timeline.as_array().is_some_and(|rows| rows.iter().any(|row| row["name"] == name));
-    ensure!(reached("kernel") && reached("NodeReady"), "{timeline:#}");
+    let reached = |name: &str| timeline.as_array().and_then(|rows| rows.iter().find(|row| row["name"] == name));
+    let node_ready = reached("NodeReady").and_then(|row| row["uptime_ms"].as_u64());
+    ensure!(reached("kernel").is_some() && node_ready.is_some(), "{timeline:#}");
+    t.measured(&format!("node Ready, tagging: {} ms of uptime", node_ready.unwrap_or_default()));
+    tagging_made_way(&cluster)?;
 
     // On its way down it is taken away: what goes by itself in that moment is no error.
     cluster.run(&["machine", "poweroff"])?;
     cluster.destroyed()
+}
+
+/// The kernel's thread had only what was left over until the node was ready, by the kernel's own word, and then its own again.
+fn tagging_made_way(cluster: &Cluster) -> anyhow::Result<()> {
+    let log = cluster.run(&["machine", "logs", "init"])?;
+    let told: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("tagging has its priority") || line.contains("condition=NodeReady"))
+        .collect();
+    let place = |words: &str| told.iter().position(|line| line.contains(words));
+    ensure!(told.iter().filter(|line| line.contains("policy=")).all(|line| line.contains("kworker/")), "{told:?}");
+    let (made_way, ready, goes_on) = (place("policy=Idle"), place("condition=NodeReady"), place("policy=Share"));
+    // Where all was tagged before, it was given back then.
+    ensure!(made_way.is_some() && made_way < ready && ready.is_some() && made_way < goes_on, "{told:?}");
+    Ok(())
 }
 
 fn by_name(t: &Context) -> anyhow::Result<()> {

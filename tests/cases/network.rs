@@ -50,9 +50,9 @@ fn scan(t: &Context) -> anyhow::Result<()> {
     let (host, vm, owner) = beside_host(t, u32::MAX)?;
     let status = owner.status(NAME, &vm)?;
     ensure!(status.vpn_addresses == [format!("{VPN}/16")], "{status:#?}");
-    only_public(t, &host)?;
+    only_public(t, &host, 1..=u16::MAX)?;
     for behind in [VPN, POD_GATEWAY, Ipv4Addr::LOCALHOST] {
-        silent(t, &host, behind)?;
+        silent(t, &host, behind, 1..=u16::MAX)?;
     }
     // All the while etcd listened there.
     let services = owner.services(NAME, &vm)?;
@@ -60,26 +60,31 @@ fn scan(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything that anybody can ask of the machine's public address: the public API answers, WireGuard is there.
-pub(crate) fn only_public(t: &Context, host: &Host) -> anyhow::Result<()> {
+/// Of all that can be asked of the machine's public address at these ports, the public API answers, and WireGuard is there.
+pub(crate) fn only_public(t: &Context, host: &Host, ports: impl Iterator<Item = u16> + Clone) -> anyhow::Result<()> {
     // The kernel tells of a few closed ports at a time, one a second: so few are asked that it tells of each, and before
     // all of them are asked, which takes what it may tell of for a while. Before TCP, too: QEMU keeps a hundred thousand
     // questions for a machine that is slower than who asks, and an answer that comes behind them comes too late.
     let few = host.probe_udp(MACHINE, [53, WIREGUARD, 8472, 10250, 51820], b"?", t.within(20))?;
     ensure!(few.ports(Answer::Silent) == [WIREGUARD], "not closed by UDP: {:?}", few.ports(Answer::Silent));
-    let tcp = host.scan_tcp(MACHINE, 1..=u16::MAX, t.within(60))?;
+    let tcp = host.scan_tcp(MACHINE, ports.clone(), t.within(60))?;
     let open = tcp.ports(Answer::Open);
-    t.measured(&format!("{MACHINE} of the release image: of {} TCP ports {open:?} are open", u16::MAX));
+    t.measured(&format!("{MACHINE} of the release image: of {} TCP ports {open:?} are open", ports.clone().count()));
     ensure!(open == [PUBLIC_API], "open: {open:?}");
     ensure!(PRIVATE.iter().all(|port| tcp.ports(Answer::Closed).contains(port)), "{:?}", tcp.ports(Answer::Silent));
-    let udp = host.probe_udp(MACHINE, 1..=u16::MAX, b"?", t.within(60))?;
+    let udp = host.probe_udp(MACHINE, ports, b"?", t.within(60))?;
     ensure!(udp.ports(Answer::Open).is_empty(), "answers by UDP: {:?}", udp.ports(Answer::Open));
     Ok(())
 }
 
 /// Not a word comes back from an address behind the machine.
-pub(crate) fn silent(t: &Context, host: &Host, behind: Ipv4Addr) -> anyhow::Result<()> {
-    let tcp = host.scan_tcp(behind, 1..=u16::MAX, t.within(60))?;
+pub(crate) fn silent(
+    t: &Context,
+    host: &Host,
+    behind: Ipv4Addr,
+    ports: impl Iterator<Item = u16>,
+) -> anyhow::Result<()> {
+    let tcp = host.scan_tcp(behind, ports, t.within(60))?;
     ensure!(tcp.answered().is_empty(), "{behind} answers on {:?}", tcp.answered());
     let udp = host.probe_udp(behind, [53, WIREGUARD, 8080, 10250], b"?", t.within(20))?;
     ensure!(udp.answered().is_empty(), "{behind} answers by UDP on {:?}", udp.answered());
