@@ -19,14 +19,9 @@ pub(crate) const CASES: &[Case] = &[
     case("each of three coordinators restarts in turn, and no acknowledged write is lost", &["K4"], restarts),
     case("a coordinator that was cut off, or killed, is made up for and comes back", &["K4"], losses),
     case(
-        "two of three that were all switched off open by themselves, and one alone opens nothing",
-        &["K6", "K7", "D2"],
+        "coordinators take another cluster key, and when all were off two open by it, and one alone opens nothing",
+        &["K6", "K7", "D2", "D3", "D13"],
         all_off,
-    ),
-    case(
-        "coordinators take another cluster key when they start, and open by it when all were off",
-        &["D3", "D13", "K6"],
-        rotated,
     ),
     case("one of three goes on alone by its owner's word, and the others do not", &["K6"], recovered),
     case("all are switched off while two more come to vote", &["K6", "S5"], amid_votes),
@@ -123,12 +118,24 @@ fn losses(t: &Context) -> anyhow::Result<()> {
     under_a_writer(t, &mut fleet, |fleet| comes_back(t, fleet, 3))
 }
 
-/// Nobody does anything but switch machines on: two of three have their keys back, the third from them. One alone has not,
-/// wherever it was taken.
+/// Two of three take another key, one after the other. Then nobody does anything but switch machines on: two of three have
+/// their keys back, the third from them. One alone has not, wherever it was taken.
 fn all_off(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
     can_open(t, &mut fleet)?;
+    let is = |generation: u32, rotates: bool| {
+        move |row: &Value| row["key_generation"] == generation && row["key_rotates"] == rotates
+    };
+    for machine in [2, 1] {
+        listed(t, &fleet, machine, is(1, false))?;
+        fleet.ask(&["machine", "rotate-key", &name(machine)])?;
+        listed(t, &fleet, machine, is(1, true))?;
+        fleet.vm(machine)?.wait_for("carries the cluster keys that are given now", t.within(30))?;
+        fleet.reset(&[machine], t.within(5))?;
+        comes_back(t, &mut fleet, machine)?;
+        listed(t, &fleet, machine, is(2, false))?;
+    }
     fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
 
     fleet.start(1)?;
@@ -146,27 +153,6 @@ fn all_off(t: &Context) -> anyhow::Result<()> {
     issued.context("two of three have a leader, and take changes")?;
     fleet.start(3)?;
     comes_back(t, &mut fleet, 3)?;
-    fleet.is_whole(t.within(60))
-}
-
-/// Two of three take another key, one after the other; and then nobody does anything but switch machines on.
-fn rotated(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    can_open(t, &mut fleet)?;
-    let is = |generation: u32, rotates: bool| {
-        move |row: &Value| row["key_generation"] == generation && row["key_rotates"] == rotates
-    };
-    for machine in [2, 1] {
-        listed(t, &fleet, machine, is(1, false))?;
-        fleet.ask(&["machine", "rotate-key", &name(machine)])?;
-        listed(t, &fleet, machine, is(1, true))?;
-        fleet.vm(machine)?.wait_for("carries the cluster keys that are given now", t.within(30))?;
-        fleet.reset(&[machine], t.within(5))?;
-        comes_back(t, &mut fleet, machine)?;
-        listed(t, &fleet, machine, is(2, false))?;
-    }
-    off_and_on(t, &mut fleet)?;
     listed(t, &fleet, 1, is(2, false))?;
     listed(t, &fleet, 3, is(1, false))?;
     fleet.is_whole(t.within(60))
@@ -236,7 +222,9 @@ fn amid_votes(t: &Context) -> anyhow::Result<()> {
     }
     let vm = fleet.vm(1)?;
     vm.until(t.within(120), || (said(vm) > before).then_some(())).context("nobody comes to vote")?;
-    off_and_on(t, &mut fleet)?;
+    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
+    (1..=3).try_for_each(|machine| fleet.start(machine))?;
+    (1..=3).try_for_each(|machine| comes_back(t, &mut fleet, machine))?;
     fleet.is_whole(t.within(60))
 }
 
@@ -311,13 +299,6 @@ fn tickets(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
     let listed = fleet.ask(&["ticket", "list"])?;
     let ids = listed["tickets"].as_array().context("a list of tickets")?.iter();
     Ok(ids.filter_map(|ticket| ticket["ticket_id"].as_str().map(str::to_owned)).collect())
-}
-
-/// Cuts the power of all three, and switches them on.
-fn off_and_on(t: &Context, fleet: &mut Fleet) -> anyhow::Result<()> {
-    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
-    (1..=3).try_for_each(|machine| fleet.start(machine))?;
-    (1..=3).try_for_each(|machine| comes_back(t, fleet, machine))
 }
 
 /// Waits until a coordinator that started again runs, and sees the cluster's records.
