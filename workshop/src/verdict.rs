@@ -37,14 +37,6 @@ pub(crate) fn of_go(go_test: &mut Command) -> Result<Counts> {
     counted(go_test, add_go, &mut stdout())
 }
 
-/// Runs a whole `cargo xtask test`, which counts for itself: its last line is taken. The same ends are failures.
-///
-/// # Errors
-/// It cannot be started, or its output cannot be read or shown.
-pub(crate) fn of_all(xtask_test: &mut Command) -> Result<Counts> {
-    counted(xtask_test, take_last, &mut stdout())
-}
-
 /// How lines become counts.
 type Read = fn(&mut Counts, &str);
 
@@ -58,10 +50,6 @@ fn add(counts: &mut Counts, line: &str) {
 fn add_go(counts: &mut Counts, line: &str) {
     let ended = |how| usize::from(line.strip_prefix("--- ").is_some_and(|line| line.starts_with(how)));
     *counts += Counts { passed: ended("PASS: "), failed: ended("FAIL: "), skipped: ended("SKIP: ") };
-}
-
-fn take_last(counts: &mut Counts, line: &str) {
-    *counts = closing_line(line).unwrap_or_default();
 }
 
 fn counted(tests: &mut Command, read: Read, shown: &mut impl Write) -> Result<Counts> {
@@ -94,14 +82,6 @@ fn result_line(line: &str) -> Option<Counts> {
     let number =
         |word: &str| numbers.split(';').find_map(|part| part.trim().strip_suffix(word)?.trim().parse::<usize>().ok());
     Some(Counts { passed: number("passed")?, failed: number("failed")?, skipped: number("ignored")? })
-}
-
-/// Reads the line with which a whole run ends: what [`Counts`] prints.
-fn closing_line(line: &str) -> Option<Counts> {
-    let (passed, rest) = line.split_once(" passed, ")?;
-    let (failed, rest) = rest.split_once(" failed, ")?;
-    let skipped = rest.strip_suffix(" skipped")?;
-    Some(Counts { passed: passed.parse().ok()?, failed: failed.parse().ok()?, skipped: skipped.parse().ok()? })
 }
 
 impl AddAssign for Counts {
@@ -148,7 +128,6 @@ mod tests {
         assert_eq!(counts(add, "true"), failed);
         let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.1s";
         assert_eq!(counts(add, &format!("echo '{empty}'")), failed);
-        assert_eq!(counts(take_last, "echo 0 passed, 0 failed, 0 skipped"), failed);
     }
 
     #[test]
@@ -171,20 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_run_is_judged_by_its_last_line() {
-        let result = "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out";
-        let run = |end: &str| counts(take_last, &format!("echo '{result}'; {end}"));
-        assert_eq!(run("echo 9 passed, 0 failed, 1 skipped"), Counts { passed: 9, failed: 0, skipped: 1 });
-        assert_eq!(run("echo 9 passed, 2 failed, 1 skipped; exit 1"), Counts { passed: 9, failed: 2, skipped: 1 });
-        assert_eq!(run("echo 9 passed, 0 failed, 1 skipped; exit 1"), Counts { passed: 9, failed: 1, skipped: 1 });
-        assert_eq!(run("echo 9 passed, 0 failed, 1 skipped; echo killed"), Counts { passed: 0, failed: 1, skipped: 0 });
-    }
-
-    #[test]
-    fn the_closing_line_has_its_form_and_is_read_back() {
+    fn the_closing_line_has_its_form() {
         let counts = Counts { passed: 3, failed: 0, skipped: 1 };
         assert_eq!(counts.to_string(), "3 passed, 0 failed, 1 skipped");
-        assert_eq!(closing_line(&counts.to_string()), Some(counts));
-        assert_eq!(closing_line("3 passed, 0 failed"), None);
     }
 }

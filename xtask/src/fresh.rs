@@ -45,12 +45,18 @@ For example: cargo xtask fresh -- up --exit
 What is not committed is left out. What still runs there ends with the command, and the root is removed.
 ";
 
+/// Whether this is one.
+#[must_use]
+pub fn is_here() -> bool {
+    env::var_os(INSIDE).is_some()
+}
+
 /// Why a fresh root cannot be made here, if it cannot.
 ///
 /// # Errors
 /// `id` cannot be started.
 pub fn obstacle() -> Result<Option<&'static str>> {
-    let inside = env::var_os(INSIDE).is_some();
+    let inside = is_here();
     let root = root()? == Some(BecomeRoot::Already);
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let mut unshare = Command::new("unshare");

@@ -53,6 +53,10 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
                 (By::Driver, _) if asks => print(&format!("{}\n\nUsage: cargo xtask {}\n", row.about, row.name)),
                 (By::Driver, "fresh") => fresh::run(&workspace, &fresh::Asked::parse(rest)?),
                 (By::Driver, _) => Ok(ExitCode::SUCCESS), // packages: that was all
+                // Its clone keeps what it compiled, so that lints and tests compile what has changed.
+                (_, "ci") if fresh::obstacle()?.is_none() => {
+                    fresh::run(&workspace, &fresh::Asked::parse(&["--", "ci"])?)
+                }
                 (By::SetUp | By::Workshop, _) => workshop(&workspace, arguments),
             }
         }
