@@ -1,9 +1,9 @@
 //! Kubernetes on a machine: the node, a pod of the image's own, what is refused, what a reboot leaves.
 //!
-//! The cases share one machine, for it takes minutes to come up, and it is started twice in all: the reboot comes last. It
+//! All but the first share one machine, for it takes minutes to come up, and it is started twice in all: the reboot comes last. It
 //! is what hardware is: the whole disk, by UEFI, its config on the ESP, sealed to what was measured. It tags nothing, for that
 //! takes an emulated machine half of its time: at the default level, and where QEMU loads its kernel, the same image runs a
-//! pod in `cluster.rs`.
+//! pod in the first case.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,9 +17,15 @@ use qemu::console::Line;
 use qemu::network::{Answer, Host};
 use serde_json::Value;
 
-use super::network;
+use super::{cluster, network};
 
 pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "a cluster is made by one command, runs a pod and is taken away",
+        proves: &["O6", "W1", "W5", "Q6"],
+        needs: &[Need::Swtpm],
+        run: cluster::journey,
+    },
     case("a node is ready and runs a pod of the image", &["O6", "W1", "W5"], ready),
     case("a privileged pod is refused", &["W7"], privileged),
     case("a pod cannot be reached from outside", &["A7"], scanned),

@@ -35,7 +35,7 @@ macro_rules! of {
 /// count on answers within seconds, or start a thousand processes, do not run beside many machines either. Kubernetes is alone:
 /// beside others its machines are so slow that what waits for pods gives up.
 pub const TABLES: &[Table] = &[
-    of!(cluster, Alone),
+    of!(cluster, Heavy),
     of!(workshop, Light),
     of!(boot, Light),
     of!(coordinators, Heavy),

@@ -126,7 +126,9 @@ impl Campaign {
                 self.run(machines, t.within(60))?;
             }
             Event::AllOff { how, order, last, moved } => {
-                self.fleet.switch_off(order, *how, t.within(20))?;
+                let on = self.fleet.on();
+                let going: Vec<u32> = order.iter().copied().filter(|machine| on.contains(machine)).collect();
+                self.fleet.switch_off(&going, *how, t.within(20))?;
                 moved.iter().try_for_each(|machine| self.fleet.move_away(*machine))?;
                 let late = match last {
                     Last::WithOthers => 0,
@@ -155,12 +157,16 @@ impl Campaign {
                 }
                 self.fleet.set_leases(Cut::Whole);
             }
-            Event::Without { machine, event } => {
+            Event::Without { machine, events } => {
                 self.fleet.switch_off(&[*machine], Off::AtOnce, t.within(20))?;
-                self.happens(t, event)?;
-                self.is_well(t)?;
-                self.fleet.start(*machine)?;
-                self.run(&[*machine], t.within(60))?;
+                for event in events {
+                    self.happens(t, event)?;
+                    self.is_well(t)?;
+                }
+                if !self.fleet.on().contains(machine) {
+                    self.fleet.start(*machine)?;
+                    self.run(&[*machine], t.within(60))?;
+                }
             }
         }
         Ok(())

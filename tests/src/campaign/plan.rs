@@ -84,12 +84,12 @@ pub enum Event {
     },
     /// Nobody gives addresses until those of all machines have ended.
     NoLeases,
-    /// A node is off while something else happens.
+    /// A machine is off while something else happens, and comes back at the latest afterwards.
     Without {
-        /// The node.
+        /// Who.
         machine: u32,
-        /// What happens.
-        event: Box<Self>,
+        /// What happens, one after the other.
+        events: Vec<Self>,
     },
 }
 
@@ -223,9 +223,9 @@ impl Events {
     fn without(&mut self) -> Event {
         let Some(machine) = pick(&mut self.random, &self.nodes, 1).first().copied() else { return self.replaced() };
         self.nodes.remove(&machine);
-        let event = Box::new(self.replaced());
+        let events = vec![self.replaced()];
         self.nodes.insert(machine);
-        Event::Without { machine, event }
+        Event::Without { machine, events }
     }
 }
 
@@ -312,7 +312,10 @@ impl fmt::Display for Event {
                 write!(f, "{}, a {}, {how}, and {} comes in its place", name(*machine), role.word(), name(*by))
             }
             Self::NoLeases => f.write_str("nobody gives addresses until all have ended"),
-            Self::Without { machine, event } => write!(f, "while {} is off: {event}", name(*machine)),
+            Self::Without { machine, events } => {
+                let events: Vec<_> = events.iter().map(Self::to_string).collect();
+                write!(f, "while {} is off: {}", name(*machine), events.join("; "))
+            }
         }
     }
 }
@@ -330,9 +333,9 @@ mod tests {
         for event in &events {
             let mut happens = event;
             let mut off = None;
-            if let Event::Without { machine, event } = happens {
-                assert!(nodes.contains(machine), "{event}");
-                (happens, off) = (event, Some(*machine));
+            if let Event::Without { machine, events } = happens {
+                assert!(nodes.contains(machine) && events.len() == 1, "{event}");
+                (happens, off) = (&events[0], Some(*machine));
             }
             let is_there = |machine: &u32| coordinators.contains(machine) || nodes.contains(machine);
             match happens {
