@@ -125,7 +125,9 @@ pub(crate) enum NotHandedOver {
     #[error("the record of this machine makes no coordinator of it; nothing was handed over")]
     NoCoordinator,
     /// It would begin an etcd of its own.
-    #[error("etcd has not added this machine yet; nothing was handed over; ask again")]
+    #[error(
+        "etcd has not added this machine yet, and adds nobody while a voter is silent; nothing was handed over; ask again"
+    )]
     NotAdded,
 }
 

@@ -98,6 +98,7 @@ fn losses(t: &Context) -> anyhow::Result<()> {
     })?;
     // Two of three are gone: nothing is written, and what is read says how old it is.
     fleet.switch_off(&[3], Off::AtOnce, t.within(10))?;
+    listed(t, &fleet, 3, |row| row["etcd"] == "voter" && row["etcd_silent"] == true)?;
     fleet.set_faults(2, &[Direction::Sent], cut())?;
     let old = fleet.until(t.within(60), || {
         let listed = fleet.ask(&["machine", "list"])?;

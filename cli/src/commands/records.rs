@@ -142,6 +142,7 @@ mod tests {
                 addresses: vec![self.node.address.to_string()],
                 last_seen: None,
                 etcd: None,
+                silent: false,
                 generations: cluster::record::Generations::One(1),
             };
             *self.coordinator.listed.lock().unwrap() = vec![row];

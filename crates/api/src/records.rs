@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use cluster::members::Members;
+use cluster::members::{Members, Voter};
 use cluster::record::{Generations, Machine, Revoked, Standing, TicketRecord, UnixSeconds};
 use cluster::request::{Asks, Leaving, Offer};
 use cluster::role::AnyRole;
@@ -45,6 +45,8 @@ pub struct ListedMachine {
     pub last_seen: Option<UnixMillis>,
     /// What its etcd is; none where etcd has no such member.
     pub etcd: Option<EtcdMember>,
+    /// Whether that votes, and does not answer the coordinator that lists it.
+    pub silent: bool,
     /// Which cluster key its disk is locked with, and whether it is to take the next one.
     pub generations: Generations,
 }
@@ -198,6 +200,7 @@ impl ListedMachine {
         Self {
             id,
             etcd: voter.or_else(learner),
+            silent: members.voters.get(&id) == Some(&Voter::Silent),
             name: machine.name.as_str().to_owned(),
             role: machine.role,
             kubernetes: machine.kubernetes.clone(),
@@ -244,6 +247,7 @@ impl From<ListedMachine> for wire::ClusterMachine {
             etcd_votes: machine.etcd.map(|member| member == EtcdMember::Voter),
             key_generation: machine.generations.oldest(),
             key_rotates: matches!(machine.generations, Generations::Rotating(_)),
+            etcd_silent: machine.silent,
         }
     }
 }
@@ -262,6 +266,7 @@ impl TryFrom<wire::ClusterMachine> for ListedMachine {
             vpn_ip: machine.vpn_ip.into(),
             addresses: machine.addresses,
             last_seen: machine.last_seen_unix_ms.map(UnixMillis),
+            silent: machine.etcd_silent,
             etcd: machine.etcd_votes.map(|votes| if votes { EtcdMember::Voter } else { EtcdMember::Learner }),
             generations: match (machine.key_generation, machine.key_rotates) {
                 (one, false) => Generations::One(one),
@@ -425,6 +430,7 @@ mod tests {
             addresses: vec!["192.0.2.1".to_owned()],
             last_seen,
             etcd: None,
+            silent: false,
             generations: Generations::One(1),
         }
     }
@@ -450,12 +456,13 @@ mod tests {
             let listed = Listed { old_since: last_seen, rows: vec![machine(standing, last_seen)] };
             assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
         }
-        for (etcd, generations) in [
-            (None, Generations::One(2)),
-            (Some(EtcdMember::Voter), Generations::Rotating(2)),
-            (Some(EtcdMember::Learner), Generations::One(1)),
+        for (etcd, silent, generations) in [
+            (None, false, Generations::One(2)),
+            (Some(EtcdMember::Voter), false, Generations::Rotating(2)),
+            (Some(EtcdMember::Voter), true, Generations::One(1)),
+            (Some(EtcdMember::Learner), false, Generations::One(1)),
         ] {
-            let rows = vec![ListedMachine { etcd, generations, ..machine(Standing::Member, None) }];
+            let rows = vec![ListedMachine { etcd, silent, generations, ..machine(Standing::Member, None) }];
             let listed = Listed { old_since: None, rows };
             assert_eq!(wire::ListMachinesResponse::from(listed.clone()).try_into(), Ok(listed));
         }

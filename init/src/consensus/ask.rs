@@ -7,6 +7,7 @@
 //!        └── nobody answered ───────┘
 //! ```
 
+use std::error::Error as _;
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -186,19 +187,21 @@ impl Asker {
     /// Has a coordinator hand over what makes one of this machine.
     ///
     /// # Errors
-    /// Why the last that was asked does not.
+    /// Why a coordinator does not, or none is reached.
     pub(crate) async fn hand_over(&self) -> Result<HandedOver, NotHanded> {
         let tls = self.client()?;
-        let mut refused = NotHanded::Nobody;
+        // What a coordinator says tells more than that nobody listens at a node.
+        let (mut refused, mut unheard) = (None, None);
         for address in self.others() {
             let mut client = self.connect(address, tls.clone());
             match timeout(SILENT, client.hand_over(wire::HandOverRequest {})).await {
-                Err(_elapsed) => refused = Left::Silent.into(),
-                Ok(Err(status)) => refused = Left::from(status).into(),
+                Err(_elapsed) => unheard = Some(Left::Silent),
+                Ok(Err(status)) if status.source().is_some() => unheard = Some(status.into()),
+                Ok(Err(status)) => refused = Some(status.into()),
                 Ok(Ok(answer)) => return Ok(HandedOver::try_from(answer.into_inner()).map_err(Left::from)?),
             }
         }
-        Err(refused)
+        Err(refused.or(unheard).map_or(NotHanded::Nobody, NotHanded::Refused))
     }
 
     /// What was heard before this boot is told again: without it nobody is reached.

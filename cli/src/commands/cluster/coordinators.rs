@@ -99,6 +99,7 @@ mod tests {
             addresses: vec![],
             last_seen: None,
             etcd,
+            silent: false,
             generations: cluster::record::Generations::One(1),
         };
         let (voter, learner) = (Some(EtcdMember::Voter), Some(EtcdMember::Learner));

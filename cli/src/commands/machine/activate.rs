@@ -360,6 +360,7 @@ mod tests {
             addresses: vec!["192.0.2.1:7836".to_owned()],
             last_seen: None,
             etcd: None,
+            silent: false,
             generations: cluster::record::Generations::One(1),
         }
     }

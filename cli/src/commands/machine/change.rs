@@ -22,7 +22,8 @@ pub(crate) enum Role {
     ///
     /// Votes grow in pairs: 1, 3, 5, 7. One more than that keeps a copy and votes
     /// as soon as there is a second one. Where an even number votes, since roles
-    /// were taken, one more votes by itself.
+    /// were taken, one more votes by itself. While one that votes is silent, by
+    /// `cairnctl machine list`, nobody new joins it: switch it on or remove it.
     Add(RoleChange),
     /// Make a machine a node again: it will hold none of the cluster's state
     ///

@@ -18,6 +18,8 @@ struct MachineOut {
     role: String,
     /// `voter` or `learner`; absent: etcd has no such member.
     etcd: Option<&'static str>,
+    /// Whether that votes, and does not answer.
+    etcd_silent: bool,
     kubernetes_roles: Vec<String>,
     state: &'static str,
     version: String,
@@ -47,6 +49,7 @@ impl From<&ListedMachine> for MachineOut {
                 EtcdMember::Voter => "voter",
                 EtcdMember::Learner => "learner",
             }),
+            etcd_silent: machine.silent,
             kubernetes_roles: machine.kubernetes.iter().map(ToString::to_string).collect(),
             state: machine.standing.word(),
             version: machine.version.clone(),
@@ -108,10 +111,11 @@ fn state(machine: &ListedMachine) -> String {
     }
 }
 
-/// The role, and what of it etcd has not followed yet.
+/// The role, and how its etcd is, where it is not as it should be.
 fn role(machine: &ListedMachine) -> String {
     let role = machine.role;
     match (role, machine.etcd) {
+        (ClusterRole::Coordinator, Some(EtcdMember::Voter)) if machine.silent => format!("{role} (silent)"),
         (ClusterRole::Coordinator, Some(EtcdMember::Voter)) | (ClusterRole::Node, None) => role.to_string(),
         (ClusterRole::Coordinator, Some(EtcdMember::Learner)) => format!("{role} (no vote yet)"),
         (ClusterRole::Coordinator, None) => format!("{role} (joining etcd)"),
@@ -141,6 +145,7 @@ mod tests {
             addresses: if n == 1 { vec!["192.0.2.1".to_owned(), "198.51.100.1".to_owned()] } else { vec![] },
             last_seen,
             etcd: (n == 1).then_some(EtcdMember::Voter),
+            silent: false,
             generations: Generations::One(1),
         };
         let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
@@ -155,6 +160,7 @@ m2    node         -                     Admitted  0.1.0    10.118.0.2   -      
         let with = |etcd| role(&ListedMachine { etcd, ..rows[0].clone() });
         assert_eq!(with(Some(EtcdMember::Learner)), "coordinator (no vote yet)");
         assert_eq!(with(None), "coordinator (joining etcd)");
+        assert_eq!(role(&ListedMachine { silent: true, ..rows[0].clone() }), "coordinator (silent)");
         let rotates = ListedMachine { generations: Generations::Rotating(1), ..rows[0].clone() };
         assert_eq!(state(&rotates), "Member (key rotates)");
         let leaves = ListedMachine { etcd: Some(EtcdMember::Voter), ..rows[1].clone() };
