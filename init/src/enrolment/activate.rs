@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use api::HandedIn;
 use enrol::asking::{Answer, Refused};
 use keys::activation::{self, Code, Connection, Proof, Tries, Verdict, Waiting};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
-use super::recover::Told;
+use super::recover::{Told, tell};
 use crate::runtime::lock;
 
 /// A machine that waits with a code; none where it is not blank.
@@ -89,17 +89,8 @@ impl Activation {
             lock::even_if_poisoned(&waiting).handed_in(connection, &mut tries, &config, &proof)?;
             Judging { waiting: &waiting, verdict: Verdict::NotTaken }
         };
-        let (outcome, told) = oneshot::channel();
-        let answer = Told { answer: Answer::Config(config), outcome: Some(outcome) };
-        let given = async {
-            self.answers.send(answer).await.map_err(|_| NotActivated::NotBlank)?;
-            Ok(told.await.map_err(|_| NotActivated::NotBlank)??)
-        };
-        let taken = tokio::select! {
-            biased;
-            taken = given => taken,
-            _went_on = blank.wait_for(Option::is_none) => Err(NotActivated::NotBlank),
-        };
+        let word = tell(&self.answers, Answer::Config(config), blank.wait_for(Option::is_none)).await;
+        let taken = word.map_or(Err(NotActivated::NotBlank), |word| Ok(word?));
         if taken.is_ok() {
             judging.verdict = Verdict::Accepted;
         }

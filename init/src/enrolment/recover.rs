@@ -14,6 +14,26 @@ pub(super) struct Told {
     pub(super) outcome: Option<oneshot::Sender<Result<(), Refused>>>,
 }
 
+/// Tells a machine an answer, and returns its word on it; none when it did not hear, because it `went_on` with another.
+pub(super) async fn tell<T>(
+    answers: &mpsc::Sender<Told>,
+    answer: Answer,
+    went_on: impl Future<Output = T>,
+) -> Option<Result<(), Refused>> {
+    let (outcome, mut told) = oneshot::channel();
+    let answer = Told { answer, outcome: Some(outcome) };
+    let given = async {
+        answers.send(answer).await.ok()?;
+        (&mut told).await.ok()
+    };
+    tokio::select! {
+        biased;
+        word = given => word,
+        // It gives its word before it goes on, and may do both between the two looks of one poll: it is on another thread.
+        _went_on = went_on => told.try_recv().ok(),
+    }
+}
+
 /// What a machine waits for that its owner can give.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Needs {
@@ -68,17 +88,8 @@ impl Rescue {
         if needs.borrow_and_update().is_none() {
             return Err(NotGiven::NotWaiting);
         }
-        let (outcome, told) = oneshot::channel();
-        let answer = Told { answer, outcome: Some(outcome) };
-        let given = async {
-            self.answers.send(answer).await.map_err(|_| NotGiven::NotWaiting)?;
-            Ok(told.await.map_err(|_| NotGiven::NotWaiting)??)
-        };
-        tokio::select! {
-            biased;
-            given = given => given,
-            _went_on = needs.wait_for(Option::is_none) => Err(NotGiven::NotWaiting),
-        }
+        let word = tell(&self.answers, answer, needs.wait_for(Option::is_none)).await;
+        Ok(word.ok_or(NotGiven::NotWaiting)??)
     }
 }
 
@@ -133,5 +144,41 @@ mod tests {
         };
         let (late, ()) = tokio::join!(rescue.give(half()), went_on);
         assert!(matches!(late, Err(NotGiven::NotWaiting)));
+    }
+
+    /// The public API has a thread of its own, so the machine may give its word and go on between any two steps here.
+    /// Proves: K5
+    #[test]
+    fn who_gives_the_half_hears_that_it_was_taken_however_fast_the_machine_goes_on() {
+        const TIMES: usize = 2_000;
+        let (waits, needs) = watch::channel(None);
+        let (answers, mut heard) = mpsc::channel::<Told>(1);
+        let rescue = Rescue::new(needs, answers);
+        let goes_on = std::sync::Barrier::new(2);
+        std::thread::scope(|both| {
+            both.spawn(|| {
+                for _ in 0..TIMES {
+                    waits.send_replace(Some(Needs { disk: DISK, generation: 1, record: None }));
+                    goes_on.wait();
+                    let told = loop {
+                        match heard.try_recv() {
+                            Ok(told) => break told,
+                            Err(_nothing_yet) => std::hint::spin_loop(),
+                        }
+                    };
+                    told.outcome.expect("somebody wants to know").send(Ok(())).expect("and waits for it");
+                    waits.send_replace(None);
+                    goes_on.wait();
+                }
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            let late = (0..TIMES).filter(|_| {
+                goes_on.wait();
+                let given = runtime.block_on(rescue.give(half()));
+                goes_on.wait();
+                given.is_err()
+            });
+            assert_eq!(late.count(), 0, "of {TIMES}");
+        });
     }
 }
