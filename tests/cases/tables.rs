@@ -32,24 +32,24 @@ macro_rules! of {
 }
 
 /// All of them, in the order in which they begin: those of many machines early, with short ones beside them. Those that
-/// count on answers within seconds, or start a thousand processes, do not run beside many machines either. Kubernetes is alone:
-/// beside others its machines are so slow that what waits for pods gives up.
+/// count on answers within seconds, or start a thousand processes, do not run beside many machines. Kubernetes is alone: beside
+/// others its machines are so slow that what waits for pods gives up.
 pub const TABLES: &[Table] = &[
     of!(cluster, Heavy),
     of!(workshop, Light),
     of!(boot, Light),
     of!(coordinators, Heavy),
     of!(campaign, Heavy),
-    of!(mesh, Heavy),
-    of!(join, Heavy),
+    of!(mesh, Prompt),
+    of!(join, Prompt),
     of!(enrolment, Light),
     of!(storage, Light),
     of!(recover, Light),
     of!(table, Light),
     of!(shutdown, Light),
-    of!(supervision, Heavy),
-    of!(api, Heavy),
-    of!(network, Heavy),
+    of!(supervision, Prompt),
+    of!(api, Prompt),
+    of!(network, Prompt),
     of!(records, Light),
     of!(activation, Light),
     of!(siege, Alone),

@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub enum Load {
     /// A machine or two: runs beside anything that may.
     Light,
-    /// Much, or an answer in time: one such case at a time.
+    /// An answer in time, or a few machines: runs beside anything but many machines.
+    Prompt,
+    /// Many machines: one such case at a time, and light ones beside it.
     Heavy,
     /// All that the host has, for Kubernetes or because times are compared: nothing runs beside it.
     Alone,
@@ -63,7 +65,8 @@ impl Turns {
         let busy: BTreeSet<&str> = self.running.values().map(|place| place.file).collect();
         let fits = |place: &&Place| match place.load {
             Load::Alone => true,
-            Load::Heavy => !runs(Load::Heavy) && !busy.contains(place.file),
+            Load::Prompt => !runs(Load::Heavy) && !busy.contains(place.file),
+            Load::Heavy => !runs(Load::Heavy) && !runs(Load::Prompt) && !busy.contains(place.file),
             Load::Light => !busy.contains(place.file),
         };
         let first = self.waiting.values().find(fits)?;
@@ -77,13 +80,15 @@ mod tests {
 
     use super::*;
 
-    const FILES: [(&str, Load); 6] = [
+    const FILES: [(&str, Load); 8] = [
         ("a.rs", Load::Light),
         ("b.rs", Load::Light),
         ("c.rs", Load::Light),
         ("alone.rs", Load::Alone),
         ("heavy.rs", Load::Heavy),
         ("heavier.rs", Load::Heavy),
+        ("prompt.rs", Load::Prompt),
+        ("prompter.rs", Load::Prompt),
     ];
 
     fn place(number: usize, file: usize) -> Place {
@@ -137,9 +142,19 @@ mod tests {
         assert_eq!(begin(&mut turns, &places, 3), [1]);
     }
 
+    #[test]
+    fn who_is_to_answer_in_time_has_no_many_machines_beside_it() {
+        let (mut turns, places) = all_wait(&[6, 4, 7, 0]);
+        assert_eq!(begin(&mut turns, &places, 3), [0, 2, 3]);
+        turns.end(places[0]);
+        assert_eq!(begin(&mut turns, &places, 3), [0; 0]);
+        turns.end(places[2]);
+        assert_eq!(begin(&mut turns, &places, 3), [1]);
+    }
+
     proptest! {
         /// Whatever ends when: all get their turn, never too many, never two of a file, never one beside who is alone, never
-        /// two that load the host.
+        /// two that load the host, nor one beside who is to answer in time.
         #[test]
         fn everybody_gets_a_turn(
             files in prop::collection::vec(0..FILES.len(), 1..30),
@@ -156,6 +171,7 @@ mod tests {
                 prop_assert_eq!(of_files.len(), running.len());
                 let load = |load| running.iter().filter(|place| place.load == load).count();
                 prop_assert!(load(Load::Heavy) <= 1 && (running.len() == 1 || load(Load::Alone) == 0));
+                prop_assert!(load(Load::Heavy) == 0 || load(Load::Prompt) == 0);
                 turns.end(*end.get(&running));
             }
             prop_assert_eq!(ran.len(), places.len());
