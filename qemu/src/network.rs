@@ -46,7 +46,7 @@ pub use counters::{Counters, Reason};
 pub use fault::{Chance, Cut, Faults, HELD_BACK, LONGEST_DELAY, LONGEST_WAIT, MoreThanAll, ON_THE_WAY};
 pub use frame::{Decoder, Frame, Runt, TooLong, encode};
 pub use gateway::{BadGateway, GatewaySetup, Target};
-pub use host::{BadSetup, NoNextHop, Setup, StaticRoute};
+pub use host::{BadSetup, NoReport, Setup, StaticRoute};
 pub use leases::Held;
 pub use names::answer as answer_name;
 pub use pcap::Direction;
@@ -90,16 +90,16 @@ pub struct Gateway(Cable);
 /// Why a scan has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// Nothing could be sent.
+    /// Nothing could be sent, or silence could not be told from being late.
     #[error(transparent)]
-    NoNextHop(#[from] NoNextHop),
+    NoReport(#[from] NoReport),
     /// It was not over in time, or another one began in its place.
     #[error("the scan did not end within {0:?}")]
     Late(Duration),
 }
 
-/// After the first round of a scan. A few silent ports are so waited for 12.4 s: a machine under emulation, beside
-/// others, has been seen to answer nothing for six.
+/// After the barrier of the first round of a scan. A few silent ports are so waited for 12.4 s: a machine under emulation,
+/// beside others, has been seen to answer nothing for six.
 const PAUSE: Duration = Duration::from_millis(400);
 
 impl Network {
@@ -229,7 +229,8 @@ impl Host {
         &self.0
     }
 
-    /// Asks TCP ports of `target`, on the segment or behind a route.
+    /// Asks TCP ports of `target`, on the segment or behind a route. A port that is silent was worked through by who
+    /// takes the questions: the target, or the machine that the route names. (A gateway of ours does not say so.)
     ///
     /// # Errors
     /// [`ScanError`]
@@ -242,7 +243,7 @@ impl Host {
         self.scan(Scan::new(Question::Tcp, target, ports, PAUSE), deadline)
     }
 
-    /// Sends `payload` to UDP ports of `target` and waits for whatever comes back.
+    /// Sends `payload` to UDP ports of `target` and waits for whatever comes back. For silence the same holds.
     ///
     /// # Errors
     /// [`ScanError`]

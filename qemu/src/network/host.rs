@@ -2,7 +2,8 @@
 //! Nothing listens on it: whoever asks it for a TCP connection is refused, and so knows that it was reached.
 //!
 //! Probes are packets of our own through smoltcp's raw sockets, so that a scan of all ports needs no socket per port
-//! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's.
+//! and sees ICMP errors too; addressing, neighbours and routes are smoltcp's. Behind the probes of each round goes a
+//! barrier: a question to the machine that takes them, whose answer shows that it has worked through them.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -17,9 +18,12 @@ use smoltcp::wire::{
 
 use super::frame::Frame;
 use super::leases::Leases;
-use super::scan::{Answer, Question, Report, Scan};
+use super::scan::{Answer, CAUGHT_UP, Next, Question, Report, Scan};
 use super::wire::{OUTGOING, Wire, instant};
 use crate::machine::Mac;
+use barrier::Part;
+
+mod barrier;
 
 /// Who the host is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,19 +63,32 @@ pub enum BadSetup {
     Dhcp(#[from] dhcp::server::InvalidConfig),
 }
 
-/// Nobody answers for the next hop's address: no question of the scan has left the host.
+/// Why a scan has no report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no way to {0}: no route, or the next hop does not answer ARP")]
-pub struct NoNextHop(pub Ipv4Addr);
+pub enum NoReport {
+    /// Nobody answers for the next hop's address: no question of the scan has left the host.
+    #[error("no way to {0}: no route, or the next hop does not answer ARP")]
+    NextHop(Ipv4Addr),
+    /// The machine at this address, the target or the next hop to it, did not answer what it was asked behind the questions
+    /// of a round: what is silent may only be late.
+    #[error("the machine at {0} has not worked through what it was asked within {CAUGHT_UP:?}")]
+    Behind(Ipv4Addr),
+}
 
 /// The host without its cable.
 pub(super) struct Station {
+    mac: Mac,
+    routes: Vec<StaticRoute>,
     interface: Interface,
     wire: Wire,
     sockets: SocketSet<'static>,
     probes: [SocketHandle; 2],
     errors: SocketHandle,
     scan: Option<Running>,
+    /// The number of the last scan; they repeat, long after answers to the first one have come.
+    scans: u8,
+    /// Barriers of others: who asks for which address.
+    asked: Vec<(Mac, Ipv4Addr)>,
     leases: Option<Leases>,
 }
 
@@ -80,6 +97,8 @@ struct Running {
     /// When the first question was put; it has to leave within [`ARP`].
     began: Option<Duration>,
     something_left: bool,
+    /// The answer to the last barrier that was asked.
+    barrier: Option<Part>,
 }
 
 /// Probes come from this port and are known by it.
@@ -119,13 +138,19 @@ impl Station {
         let probes = [add(IpProtocol::Tcp), add(IpProtocol::Udp)];
         let errors = add(IpProtocol::Icmp);
         let leases = setup.dhcp.clone().map(|config| Leases::new(config, setup.mac, epoch)).transpose()?;
-        Ok(Self { interface, wire, sockets, probes, errors, scan: None, leases })
+        let (mac, routes) = (setup.mac, setup.routes.clone());
+        Ok(Self { mac, routes, interface, wire, sockets, probes, errors, scan: None, scans: 0, asked: vec![], leases })
     }
 
     /// Takes a frame from its cable.
     pub(super) fn receive(&mut self, frame: Frame, now: Duration) {
-        match self.leases.as_mut().and_then(|leases| leases.handle(frame.bytes(), now)) {
-            Some(answer) => self.wire.outgoing.extend(answer),
+        if let Some(answer) = self.leases.as_mut().and_then(|leases| leases.handle(frame.bytes(), now)) {
+            self.wire.outgoing.extend(answer);
+            return;
+        }
+        match barrier::read(&frame) {
+            Some(Part::Question { from, about }) => self.asked.push((from, about)),
+            Some(answer @ Part::Answer { .. }) => self.note_barrier(answer, now),
             None => self.wire.incoming.push_back(frame),
         }
     }
@@ -147,12 +172,14 @@ impl Station {
 
     /// Begins a scan; one that still runs is forgotten.
     pub(super) fn start(&mut self, scan: Scan) {
-        self.scan = Some(Running { scan, began: None, something_left: false });
+        self.scans = self.scans.wrapping_add(1);
+        self.scan = Some(Running { scan, began: None, something_left: false, barrier: None });
     }
 
     /// Does what there is to do now; the result of a scan that has ended.
-    pub(super) fn poll(&mut self, now: Duration) -> Option<Result<Report, NoNextHop>> {
+    pub(super) fn poll(&mut self, now: Duration) -> Option<Result<Report, NoReport>> {
         let left_before = self.exchange(now);
+        self.answer_barriers();
         let mut running = self.scan.take()?;
         let began = *running.began.get_or_insert(now);
         self.put_questions(&mut running.scan);
@@ -161,16 +188,23 @@ impl Station {
         let waiting = self.waiting();
         let mut running = self.scan.take()?;
         running.something_left |= left;
-        if !running.something_left && now >= began + ARP {
-            return Some(Err(NoNextHop(running.scan.target)));
-        }
+        let target = running.scan.target;
+        let Some(next_hop) = self.next_hop(target).filter(|_| running.something_left || now < began + ARP) else {
+            return Some(Err(NoReport::NextHop(target)));
+        };
         match running.scan.poll(waiting == 0, now) {
-            Some(report) => Some(Ok(report)),
-            None => {
-                self.scan = Some(running);
-                None
+            Next::Over(report) => return Some(Ok(report)),
+            Next::Behind => return Some(Err(NoReport::Behind(next_hop))),
+            Next::Wait => {}
+            // The questions are before it in the same queue.
+            Next::AskBarrier => {
+                let asker = barrier::asker(self.mac, self.scans, running.scan.round());
+                running.barrier = Some(Part::Answer { to: asker, about: next_hop });
+                self.wire.outgoing.push_back(barrier::question(asker, next_hop));
             }
         }
+        self.scan = Some(running);
+        None
     }
 
     /// Time until [`Self::poll`] has to be called even if no frame comes.
@@ -194,6 +228,15 @@ impl Station {
             let _changed = self.interface.poll(instant(now), &mut self.wire, &mut self.sockets);
         }
         left
+    }
+
+    /// Answers the barriers of others, once what came before them has been worked through.
+    fn answer_barriers(&mut self) {
+        for (from, about) in std::mem::take(&mut self.asked) {
+            if self.has(about) {
+                self.wire.outgoing.push_back(barrier::answer(self.mac, from, about));
+            }
+        }
     }
 
     /// Bytes of probes that wait for ARP or for the stream.
@@ -239,6 +282,13 @@ impl Station {
         taken
     }
 
+    /// Notes an answer to a barrier, if it is to that of this round, and by the machine that was asked.
+    fn note_barrier(&mut self, answer: Part, now: Duration) {
+        if let Some(running) = self.scan.as_mut().filter(|running| running.barrier == Some(answer)) {
+            running.scan.caught_up(now);
+        }
+    }
+
     fn note(&mut self, heard: Heard) {
         let Some(running) = &mut self.scan else { return };
         let Heard { from, protocol, port, answer, half_open } = heard;
@@ -270,8 +320,21 @@ impl Station {
             ack_number: Some(asked.sequence + 1),
             ..segment(TcpControl::Rst)
         };
-        let ours = self.interface.ip_addrs().iter().any(|own| own.address() == asked.to.into());
-        ours.then(|| tcp(asked.to, asked.from, &refusal))
+        self.has(asked.to).then(|| tcp(asked.to, asked.from, &refusal))
+    }
+
+    /// Whether this is an address of its own.
+    fn has(&self, address: Ipv4Addr) -> bool {
+        self.interface.ip_addrs().iter().any(|own| own.address() == address.into())
+    }
+
+    /// Who takes what is for this address: who has it, when that is on the link, and otherwise whom the route names.
+    fn next_hop(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
+        if self.interface.ip_addrs().iter().any(|own| own.contains_addr(&to.into())) {
+            return Some(to);
+        }
+        let routes = self.routes.iter().filter(|route| Ipv4Cidr::new(route.to, route.prefix).contains_addr(&to));
+        routes.max_by_key(|route| route.prefix).map(|route| route.via)
     }
 
     fn raw(&mut self, handle: SocketHandle) -> &mut raw::Socket<'static> {

@@ -1,10 +1,14 @@
 //! A scan of ports as a state machine: which ports to ask next, what each answered, when it is over. Pure.
 //!
 //! ```text
-//!   round 1: ask every port ─► wait ─► round 2: ask the silent ones ─► wait twice as long ─► … ─► Report
+//!   round 1: ask every port ─► barrier ─► wait ─► round 2: ask the silent ones ─► barrier ─► wait twice as long ─► …
+//!                                 └─ no answer in time ─► Behind
+//!   in each round: all have answered, or this was the last round ─► Report
 //! ```
 //! A network under load loses packets, and a machine that gets no processor answers late: an answer counts whenever it
-//! comes, and a port is silent only when it has been asked in every round.
+//! comes, and a port is silent only when it has been asked in every round, and when the machine has worked through what it
+//! was asked. That it has is shown by the barrier, a question behind the last one of the round that it is known to answer:
+//! frames are handled in order, and QEMU keeps a hundred thousand of them for a machine that is slower than who asks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
@@ -51,24 +55,53 @@ impl Report {
 }
 
 /// Rounds in which every port is asked that has not answered.
-const ROUNDS: u32 = 3;
+const ROUNDS: u8 = 3;
 /// Rounds where at most [`FEW`] are silent: a few packets more cost nothing, and a machine that runs beside others may
 /// not be given its processor for seconds. The pauses of all five rounds are 31 times the first.
-const ROUNDS_OF_FEW: u32 = 5;
+const ROUNDS_OF_FEW: u8 = 5;
 /// What one host may lose under load, and far from all ports.
 const FEW: usize = 64;
+
+/// How often a barrier is asked: its question or its answer may be lost, too.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Time for a machine to work through the questions of a round. One under emulation has been seen to need more than ten
+/// seconds.
+pub(super) const CAUGHT_UP: Duration = Duration::from_secs(120);
 
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) question: Question,
     pub(super) target: Ipv4Addr,
-    /// After the questions of this round; the next round's is twice as long.
+    /// Behind the barrier of this round, for answers that are on their way; the next round's is twice as long.
     pause: Duration,
-    round: u32,
+    round: u8,
     to_ask: VecDeque<u16>,
-    /// When the last question of this round has been waited for; none while some are to be asked.
-    round_ends: Option<Duration>,
+    stage: Stage,
     answers: BTreeMap<u16, Answer>,
+}
+
+/// How far a round is.
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// Questions are to be asked, or wait to be sent.
+    Asking,
+    /// All have been sent, and the barrier behind them; it is asked again at one time and waited for until another.
+    Barrier { again: Duration, until: Duration },
+    /// The machine has answered the barrier; what it said before may be on its way until then.
+    Pause { until: Duration },
+}
+
+/// What comes next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// To wait: until the time that [`Scan::poll_timeout`] says.
+    Wait,
+    /// To ask the barrier of this round, behind all that has been asked.
+    AskBarrier,
+    /// Nothing, the scan is over.
+    Over(Report),
+    /// Nothing: the barrier was not answered within [`CAUGHT_UP`], and so a silence says nothing.
+    Behind,
 }
 
 impl Scan {
@@ -81,7 +114,7 @@ impl Scan {
     ) -> Self {
         let answers: BTreeMap<u16, Answer> = ports.into_iter().map(|port| (port, Answer::Silent)).collect();
         let to_ask = answers.keys().copied().collect();
-        Self { question, target, pause, round: 1, to_ask, round_ends: None, answers }
+        Self { question, target, pause, round: 1, to_ask, stage: Stage::Asking, answers }
     }
 
     /// The next port to ask. Asking it is what this promises: it is not offered again in this round.
@@ -98,30 +131,61 @@ impl Scan {
         true
     }
 
-    /// Moves on when all has been sent (`sent`); the report when the scan is over.
-    pub(super) fn poll(&mut self, sent: bool, now: Duration) -> Option<Report> {
-        if !self.to_ask.is_empty() || !sent {
-            return None;
+    /// The number of the round, from 1.
+    pub(super) fn round(&self) -> u8 {
+        self.round
+    }
+
+    /// Notes that the machine has answered the barrier of this round.
+    pub(super) fn caught_up(&mut self, now: Duration) {
+        match self.stage {
+            Stage::Barrier { .. } => self.stage = Stage::Pause { until: now + self.pause },
+            // It has said so before; and nobody asks for it before all questions are sent.
+            Stage::Pause { .. } | Stage::Asking => {}
+        }
+    }
+
+    /// Moves on; `sent` says that all that was asked has been sent.
+    pub(super) fn poll(&mut self, sent: bool, now: Duration) -> Next {
+        if matches!(self.stage, Stage::Asking) && !(sent && self.to_ask.is_empty()) {
+            return Next::Wait;
         }
         let silent = self.answers.iter().filter(|row| *row.1 == Answer::Silent).map(|row| *row.0);
         let silent: VecDeque<u16> = silent.collect();
-        let end = *self.round_ends.get_or_insert(now + self.pause);
+        if silent.is_empty() {
+            return Next::Over(Report(std::mem::take(&mut self.answers)));
+        }
         let rounds = if silent.len() <= FEW { ROUNDS_OF_FEW } else { ROUNDS };
-        if silent.is_empty() || (now >= end && self.round >= rounds) {
-            return Some(Report(std::mem::take(&mut self.answers)));
+        match self.stage {
+            Stage::Asking => return self.ask_barrier(now, now + CAUGHT_UP),
+            Stage::Barrier { until, .. } if now >= until => return Next::Behind,
+            Stage::Barrier { again, until } if now >= again => return self.ask_barrier(now, until),
+            Stage::Barrier { .. } => return Next::Wait,
+            Stage::Pause { until } if now < until => return Next::Wait,
+            Stage::Pause { .. } if self.round >= rounds => {
+                return Next::Over(Report(std::mem::take(&mut self.answers)));
+            }
+            Stage::Pause { .. } => {}
         }
-        if now >= end {
-            self.round += 1;
-            self.pause *= 2;
-            self.to_ask = silent;
-            self.round_ends = None;
-        }
-        None
+        self.round += 1;
+        self.pause *= 2;
+        self.to_ask = silent;
+        self.stage = Stage::Asking;
+        Next::Wait
+    }
+
+    fn ask_barrier(&mut self, now: Duration, until: Duration) -> Next {
+        self.stage = Stage::Barrier { again: now + AGAIN, until };
+        Next::AskBarrier
     }
 
     /// When [`Self::poll`] has to be called again at the latest; none while questions wait to be sent.
     pub(super) fn poll_timeout(&self) -> Option<Duration> {
-        self.round_ends
+        match self.stage {
+            Stage::Asking => None,
+            Stage::Barrier { again, until } => Some(again.min(until)),
+            Stage::Pause { until } => Some(until),
+        }
     }
 }
 
@@ -139,11 +203,14 @@ mod tests {
         std::iter::from_fn(|| scan.ask()).collect()
     }
 
-    /// Goes on from `now`, when a round has been asked, to the end, by each deadline.
+    /// Goes on from `now`, when a round has been asked, to the end, by each deadline. Barriers are answered at once.
     fn pass(scan: &mut Scan, mut now: Duration) -> Report {
         loop {
-            if let Some(report) = scan.poll(true, now) {
-                return report;
+            match scan.poll(true, now) {
+                Next::Over(report) => return report,
+                Next::AskBarrier => scan.caught_up(now),
+                Next::Wait => {}
+                Next::Behind => panic!("it has caught up"),
             }
             match scan.poll_timeout() {
                 Some(end) => now = end,
@@ -156,14 +223,16 @@ mod tests {
     fn the_silent_are_asked_again_and_only_they() {
         let mut scan = scan(1..=3);
         assert_eq!(drain(&mut scan), [1, 2, 3]);
-        assert_eq!(scan.poll(false, Duration::ZERO), None);
-        assert_eq!(scan.poll_timeout(), None, "the pause begins when all is sent");
-        assert_eq!(scan.poll(true, Duration::ZERO), None);
+        assert_eq!(scan.poll(false, Duration::ZERO), Next::Wait);
+        assert_eq!(scan.poll_timeout(), None, "the barrier is asked when all is sent");
+        assert_eq!(scan.poll(true, Duration::ZERO), Next::AskBarrier);
+        scan.caught_up(Duration::ZERO);
+        assert_eq!(scan.poll(true, Duration::ZERO), Next::Wait);
         assert_eq!(scan.poll_timeout(), Some(PAUSE));
         assert!(scan.answered(2, Answer::Open));
         assert!(scan.answered(2, Answer::Closed), "known, and too late to count");
         assert!(!scan.answered(9, Answer::Open));
-        assert_eq!(scan.poll(true, PAUSE), None);
+        assert_eq!(scan.poll(true, PAUSE), Next::Wait);
         assert_eq!(drain(&mut scan), [1, 3]);
         scan.answered(3, Answer::Closed);
         let report = pass(&mut scan, PAUSE);
@@ -182,9 +251,14 @@ mod tests {
                 assert_eq!(asked.len(), usize::from(count));
                 rounds.push(now.as_secs());
             }
-            if scan.poll(true, now).is_some() {
-                rounds.push(now.as_secs());
-                return rounds;
+            match scan.poll(true, now) {
+                Next::Over(_) => {
+                    rounds.push(now.as_secs());
+                    return rounds;
+                }
+                Next::AskBarrier => scan.caught_up(now),
+                Next::Wait => {}
+                Next::Behind => panic!("it has caught up"),
             }
             now = scan.poll_timeout().unwrap_or(now);
         }
@@ -201,11 +275,51 @@ mod tests {
         let mut scan = scan([80]);
         drain(&mut scan);
         scan.answered(80, Answer::Unreachable);
-        assert_eq!(scan.poll(true, Duration::ZERO).unwrap().ports(Answer::Unreachable), [80]);
+        let over = scan.poll(true, Duration::ZERO);
+        assert_eq!(over, Next::Over(Report([(80, Answer::Unreachable)].into())), "no barrier is needed");
     }
 
     #[test]
     fn a_scan_of_nothing_is_over() {
-        assert_eq!(scan([]).poll(true, Duration::ZERO), Some(Report(BTreeMap::new())));
+        assert_eq!(scan([]).poll(true, Duration::ZERO), Next::Over(Report(BTreeMap::new())));
+    }
+
+    #[test]
+    fn a_barrier_is_asked_again_until_it_is_answered_and_the_pause_begins_then() {
+        let second = Duration::from_secs;
+        let mut scan = scan([80]);
+        scan.caught_up(second(0));
+        assert_eq!(scan.poll(true, second(0)), Next::Wait, "what was said too early says nothing: it is to be asked");
+        drain(&mut scan);
+        for now in 0..9 {
+            assert_eq!(scan.poll(true, second(now)), Next::AskBarrier);
+            assert_eq!(scan.poll(true, second(now)), Next::Wait);
+            assert_eq!(scan.poll_timeout(), Some(second(now + 1)));
+        }
+        scan.caught_up(second(9));
+        scan.caught_up(second(10));
+        assert_eq!(scan.poll_timeout(), Some(second(10)), "the first answer counts");
+        assert_eq!((scan.poll(true, second(10)), scan.round()), (Next::Wait, 2));
+        assert_eq!(drain(&mut scan), [80]);
+        assert_eq!(scan.poll(true, second(10)), Next::AskBarrier);
+    }
+
+    #[test]
+    fn a_barrier_that_is_not_answered_is_given_up_whatever_is_still_to_be_sent() {
+        let mut scan = scan([80]);
+        drain(&mut scan);
+        assert_eq!(scan.poll(true, Duration::ZERO), Next::AskBarrier);
+        assert_eq!(scan.poll(false, CAUGHT_UP - Duration::from_nanos(1)), Next::AskBarrier);
+        assert_eq!(scan.poll_timeout(), Some(CAUGHT_UP));
+        assert_eq!(scan.poll(false, CAUGHT_UP), Next::Behind);
+    }
+
+    #[test]
+    fn a_port_that_answers_before_the_barrier_does_counts() {
+        let mut scan = scan([80]);
+        drain(&mut scan);
+        assert_eq!(scan.poll(true, Duration::ZERO), Next::AskBarrier);
+        scan.answered(80, Answer::Closed);
+        assert_eq!(scan.poll(true, CAUGHT_UP), Next::Over(Report([(80, Answer::Closed)].into())));
     }
 }

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use super::forwards::{Forwards, Source};
 use super::frame::{self, Decoder};
-use super::host::NoNextHop;
+use super::host::NoReport;
 use super::pcap;
 use super::scan::{Report, Scan};
 use super::switch::Port;
@@ -41,7 +41,7 @@ pub(super) struct Running {
 /// What the thread is to do between two rounds.
 type Order = Box<dyn FnOnce(&mut Shell) + Send>;
 /// What a scan has found.
-type Found = Result<Report, NoNextHop>;
+type Found = Result<Report, NoReport>;
 
 /// Bytes that are read from a machine before the others get their turn, and that are made ready for one at a time: as
 /// many as the kernel keeps of a unix stream.

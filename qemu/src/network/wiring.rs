@@ -17,7 +17,7 @@ use super::counters::{Counters, Reason};
 use super::fault::{Faults, Line, Random};
 use super::frame::Frame;
 use super::gateway::{BadGateway, Connection, Gateway, GatewaySetup, LegId, Target};
-use super::host::{BadSetup, NoNextHop, Setup, Station};
+use super::host::{BadSetup, NoReport, Setup, Station};
 use super::leases::Held;
 use super::pcap::Direction;
 use super::scan::{Report, Scan};
@@ -42,7 +42,7 @@ pub(super) struct Wiring {
     cables: Vec<Cable>,
     /// The gateway of all segments that have one.
     pub(super) gateway: Gateway,
-    results: Vec<(Port, Result<Report, NoNextHop>)>,
+    results: Vec<(Port, Result<Report, NoReport>)>,
     captured: Vec<Captured>,
 }
 
@@ -220,7 +220,7 @@ impl Wiring {
     }
 
     /// The scans that have ended since the last time.
-    pub(super) fn results(&mut self) -> Vec<(Port, Result<Report, NoNextHop>)> {
+    pub(super) fn results(&mut self) -> Vec<(Port, Result<Report, NoReport>)> {
         std::mem::take(&mut self.results)
     }
 

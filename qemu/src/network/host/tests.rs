@@ -2,6 +2,7 @@
 
 use smoltcp::socket::tcp as stream;
 
+use super::super::fault::Random;
 use super::*;
 
 const ASKER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
@@ -36,6 +37,26 @@ impl Target {
         }
         Self { interface, wire, sockets }
     }
+
+    /// Works frames through, in their order, and gives what it says to them. Barriers it answers as Linux does, and as
+    /// smoltcp does not.
+    fn exchange(&mut self, frames: impl IntoIterator<Item = Frame>, now: Duration) -> Vec<Frame> {
+        for frame in frames {
+            let barrier = match barrier::read(&frame) {
+                Some(Part::Question { from, about }) => Some((from, about)),
+                Some(Part::Answer { .. }) | None => None,
+            };
+            self.wire.incoming.push_back(frame);
+            self.interface.poll(instant(now), &mut self.wire, &mut self.sockets);
+            if let Some((from, about)) = barrier
+                && self.interface.ip_addrs().iter().any(|own| own.address() == about.into())
+            {
+                self.wire.outgoing.push_back(barrier::answer(Mac::numbered(2), from, about));
+            }
+        }
+        self.interface.poll(instant(now), &mut self.wire, &mut self.sockets);
+        self.wire.outgoing.drain(..).collect()
+    }
 }
 
 fn host(setup: &Setup) -> Result<Station, BadSetup> {
@@ -48,7 +69,7 @@ fn asker() -> Station {
 }
 
 /// Runs both until the scan ends.
-fn run(host: &mut Station, target: &mut Target, scan: Scan) -> Result<Report, NoNextHop> {
+fn run(host: &mut Station, target: &mut Target, scan: Scan) -> Result<Report, NoReport> {
     run_losing(host, target, scan, |_| false)
 }
 
@@ -58,20 +79,15 @@ fn run_losing(
     target: &mut Target,
     scan: Scan,
     mut lost: impl FnMut(Duration) -> bool,
-) -> Result<Report, NoNextHop> {
+) -> Result<Report, NoReport> {
     host.start(scan);
     let mut now = Duration::ZERO;
     loop {
         if let Some(result) = host.poll(now) {
             return result;
         }
-        while let Some(frame) = host.send() {
-            if !lost(now) {
-                target.wire.incoming.push_back(frame);
-            }
-        }
-        target.interface.poll(instant(now), &mut target.wire, &mut target.sockets);
-        while let Some(frame) = target.wire.outgoing.pop_front() {
+        let asked: Vec<Frame> = std::iter::from_fn(|| host.send()).filter(|_| !lost(now)).collect();
+        for frame in target.exchange(asked, now) {
             if !lost(now) {
                 host.receive(frame, now);
             }
@@ -104,8 +120,14 @@ fn what_was_asked_by_another_protocol_and_is_answered_late_says_nothing() {
                 asker.receive(late.clone(), now);
                 let result = asker.poll(now);
                 while asker.send().is_some() {}
-                if let Some(result) = result {
-                    return result.unwrap().ports(Answer::Silent).is_empty();
+                match result {
+                    None => {}
+                    Some(Ok(report)) => return report.answered() == [53],
+                    // What is not there answers no barrier.
+                    Some(Err(why)) => {
+                        assert_eq!(why, NoReport::Behind(TARGET));
+                        return false;
+                    }
                 }
             }
         };
@@ -131,30 +153,116 @@ fn open_and_closed_ports_are_told_apart_and_open_ones_freed() {
     }
 }
 
-/// A link that loses each fifth frame, question or answer.
+/// A link that loses a tenth of the frames, questions and answers.
 #[test]
 fn lost_packets_do_not_make_a_port_silent() {
-    let mut frames = 0;
-    let each_fifth = |_| {
-        frames += 1;
-        frames % 5 == 0
-    };
+    let mut chance = Random(7);
+    let some = |_| chance.draw().is_multiple_of(10);
     let mut target = Target::new(&[TARGET], &[22]);
-    let report = run_losing(&mut asker(), &mut target, tcp_scan(TARGET, 20..=59), each_fifth).unwrap();
+    let report = run_losing(&mut asker(), &mut target, tcp_scan(TARGET, 20..=59), some).unwrap();
     assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 40));
 }
 
 /// A machine that is given no processor for a while, once it has told where it is.
 #[test]
 fn a_target_that_stands_still_is_waited_for_and_only_so_long() {
-    let stands_still = |pauses: u32| {
+    let stands_still = |until: Duration| {
         let mut target = Target::new(&[TARGET], &[22]);
         let mut host = asker();
         run(&mut host, &mut target, tcp_scan(TARGET, 1..=1)).unwrap();
-        let report = run_losing(&mut host, &mut target, tcp_scan(TARGET, 21..=23), |now| now < PAUSE * pauses);
-        report.unwrap().answered().len()
+        let report = run_losing(&mut host, &mut target, tcp_scan(TARGET, 21..=23), |now| now < until);
+        report.map(|report| report.answered().len())
     };
-    assert_eq!((stands_still(14), stands_still(32)), (3, 0));
+    assert_eq!(stands_still(CAUGHT_UP - 2 * PAUSE), Ok(3));
+    assert_eq!(stands_still(CAUGHT_UP), Err(NoReport::Behind(TARGET)));
+}
+
+/// The result of a scan of a machine that takes every frame at once and works on each of them for so long, which cannot be
+/// less than [`STEP`]; and when the scan ended.
+fn scan_slow(target: &mut Target, each: Duration, scan: Scan) -> (Result<Report, NoReport>, Duration) {
+    let (mut host, mut taken, mut now) = (asker(), std::collections::VecDeque::new(), Duration::ZERO);
+    // It knows where the target is.
+    run(&mut host, target, tcp_scan(TARGET, 1..=1)).unwrap();
+    host.start(scan);
+    let mut free_at = now;
+    loop {
+        if let Some(result) = host.poll(now) {
+            return (result, now);
+        }
+        taken.extend(std::iter::from_fn(|| host.send()));
+        if now >= free_at
+            && let Some(frame) = taken.pop_front()
+        {
+            free_at = now + each;
+            target.exchange([frame], now).into_iter().for_each(|frame| host.receive(frame, now));
+        }
+        now += STEP;
+    }
+}
+
+/// Eighty questions take it 40 s, and the host's own clock would give all rounds up after 7 s.
+#[test]
+fn a_machine_that_works_slowly_is_not_taken_for_silent() {
+    let each = Duration::from_millis(500);
+    let mut slow = Target::new(&[TARGET], &[22]);
+    let (report, ended) = scan_slow(&mut slow, each, tcp_scan(TARGET, 21..=100));
+    let report = report.unwrap();
+    assert_eq!((report.ports(Answer::Open), report.answered().len()), (vec![22], 80));
+    assert!(ended > 79 * each, "{ended:?}");
+
+    // The way behind it is closed: it says so by its own address, when it has worked through each round.
+    let mut deaf = Target::new(&[TARGET], &[22]);
+    let (report, ended) = scan_slow(&mut deaf, each, tcp_scan(BEHIND, 21..=100));
+    assert_eq!(report.unwrap().ports(Answer::Silent).len(), 80);
+    assert!(ended > 3 * 80 * each, "{ended:?}");
+}
+
+#[test]
+fn a_machine_that_does_not_catch_up_is_an_error_and_not_silence() {
+    for address in [TARGET, BEHIND] {
+        let mut slow = Target::new(&[TARGET], &[22]);
+        let each = CAUGHT_UP / 40;
+        // Some have answered by then.
+        let (report, ended) = scan_slow(&mut slow, each, tcp_scan(address, 21..=100));
+        let why = report.unwrap_err();
+        assert_eq!((why, ended), (NoReport::Behind(TARGET), CAUGHT_UP));
+        let told = "the machine at 192.168.7.2 has not worked through what it was asked within 120s";
+        assert_eq!(why.to_string(), told);
+    }
+}
+
+/// Its answer comes late, behind the questions of the round that followed, or of a scan that did.
+#[test]
+fn an_answer_to_an_earlier_barrier_says_nothing_of_this_round() {
+    let mut host = asker();
+    run(&mut host, &mut Target::new(&[TARGET], &[]), tcp_scan(TARGET, 1..=1)).unwrap();
+    // The barrier that the host asks at that time.
+    let barrier = |host: &mut Station, now: Duration| {
+        assert!(host.poll(now).is_none());
+        let sent: Vec<Frame> = std::iter::from_fn(|| host.send()).collect();
+        let last = sent.last().and_then(barrier::read);
+        let Some(Part::Question { from, about: TARGET }) = last else { panic!("{last:?}") };
+        (barrier::answer(Mac::numbered(2), from, TARGET), sent.len())
+    };
+    let mut now = Duration::from_secs(1);
+    let mut heard = Vec::new();
+    for _ in 0..2 {
+        host.start(tcp_scan(TARGET, 80..=80));
+        for round in 0..2 {
+            let (answer, sent) = barrier(&mut host, now);
+            assert_eq!(sent, 2, "the question, and the barrier behind it");
+            heard.iter().for_each(|earlier: &Frame| host.receive(earlier.clone(), now));
+            let from_another = barrier::answer(Mac::numbered(3), answer.destination(), ASKER);
+            host.receive(from_another, now);
+            // Asked again: none of that was the answer.
+            now += Duration::from_secs(1);
+            assert_eq!(barrier(&mut host, now), (answer.clone(), 1));
+            host.receive(answer.clone(), now);
+            now += PAUSE * (1 << round);
+            assert!(host.poll(now).is_none());
+            heard.push(answer);
+        }
+    }
 }
 
 /// What tests of A7 rely on: an address behind a machine is asked through it, and is heard when it answers.
@@ -184,10 +292,10 @@ fn udp_errors_are_heard() {
 fn nobody_there_is_an_error_and_not_silence() {
     let mut nobody = Target::new(&[Ipv4Addr::new(192, 168, 7, 99)], &[]);
     let mut host = asker();
-    assert_eq!(run(&mut host, &mut nobody, tcp_scan(TARGET, 1..=10)), Err(NoNextHop(TARGET)));
-    assert_eq!(run(&mut host, &mut nobody, tcp_scan(BEHIND, 1..=10)), Err(NoNextHop(BEHIND)));
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(TARGET, 1..=10)), Err(NoReport::NextHop(TARGET)));
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(BEHIND, 1..=10)), Err(NoReport::NextHop(BEHIND)));
     let unroutable = Ipv4Addr::new(203, 0, 113, 1);
-    assert_eq!(run(&mut host, &mut nobody, tcp_scan(unroutable, 1..=10)), Err(NoNextHop(unroutable)));
+    assert_eq!(run(&mut host, &mut nobody, tcp_scan(unroutable, 1..=10)), Err(NoReport::NextHop(unroutable)));
 }
 
 #[test]
