@@ -3,10 +3,11 @@
 //! Arguments, configurations and certificates come from the same crates as Cairn's, so that nothing but what Cairn adds
 //! can differ. What the floor can have done at build time is done then: it is the least, not a likeness.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use kube::{Credential, EtcdCluster, EtcdUsers, OwnerKubeconfig, Plan};
-use model::{Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, NodeName, Secret, VPN_PREFIX};
+use model::{Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Secret, VPN_PREFIX};
 use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
 use zeroize::Zeroizing;
 
@@ -31,6 +32,7 @@ pub const COMMAND_LINE: &str = "root=/dev/vda rootfstype=erofs ro init=/bin/init
 #[must_use]
 pub fn plan() -> Plan {
     Plan {
+        machine: MachineId([0; 16]),
         node: NodeName::chosen(NODE).expect("a constant of lower-case letters"),
         cluster: ClusterId([0; 16]),
         assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
@@ -93,16 +95,16 @@ impl Keys {
     /// [`KeysError`]
     pub fn files(&self, plan: &Plan, now: UnixTime) -> Result<Vec<File>, KeysError> {
         let mut files = Vec::new();
-        let mut put = |path: &str, text: &str| {
+        let mut put = |path: &str, bytes: &[u8]| {
             let below = path.strip_prefix("/run").expect("kube writes below /run only");
-            files.push(File { path: format!("{RUN}{below}"), bytes: text.as_bytes().to_vec() });
+            files.push(File { path: format!("{RUN}{below}"), bytes: bytes.to_vec() });
         };
         for file in kube::files(plan) {
             // Straight to the apiserver: the floor needs no balancer over coordinators, Cairn has one.
-            put(file.path, &file.contents.replace(&balanced(), &direct(plan)));
+            put(file.path, file.contents.replace(&balanced(), &direct(plan)).as_bytes());
         }
         for authority in [&self.etcd, &self.kubernetes] {
-            put(&kube::authority_path(authority.kind()), &pki::certificate_pem(authority.certificate()));
+            put(&kube::authority_path(authority.kind()), pki::certificate_pem(authority.certificate()).as_bytes());
         }
         for credential in Credential::ALL {
             let profile = credential.profile(plan);
@@ -111,12 +113,13 @@ impl Keys {
                 AuthorityKind::Kubernetes | AuthorityKind::Cairn => &self.kubernetes,
             };
             let issued = authority.issue_with_key(&profile, now)?;
-            put(&credential.certificate_path(), &pki::certificate_pem(&issued.certificate));
-            put(&credential.key_path(), &pki::private_key_pem(&issued.key.to_pkcs8()?));
+            put(&credential.certificate_path(), pki::certificate_pem(&issued.certificate).as_bytes());
+            put(&credential.key_path(), pki::private_key_pem(&issued.key.to_pkcs8()?).as_bytes());
         }
-        put(kube::SERVICE_ACCOUNT_KEY, &pki::private_key_pem(&self.service_accounts.to_pkcs8()?));
-        put(kube::SERVICE_ACCOUNT_PUBLIC, &pki::public_key_pem(self.service_accounts.public()));
-        put(kube::SECRETS_ENCRYPTION, &kube::secrets_encryption(&self.secrets));
+        put(kube::ETCD_REVOKED, &self.etcd.revoke(&BTreeSet::new(), now)?);
+        put(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&self.service_accounts.to_pkcs8()?).as_bytes());
+        put(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(self.service_accounts.public()).as_bytes());
+        put(kube::SECRETS_ENCRYPTION, kube::secrets_encryption(&self.secrets).as_bytes());
         Ok(files)
     }
 

@@ -18,6 +18,7 @@ pub(crate) mod link;
 mod members;
 mod news;
 mod recovery;
+mod revocation;
 mod users;
 
 use std::io;
@@ -49,6 +50,7 @@ pub(crate) use first::First;
 use link::{Link, NoAnswer};
 pub(crate) use news::{NewsFor, NoNews, Tells};
 pub(crate) use recovery::{NotRecoverable, noted as recovers};
+pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 pub(crate) use users::Error as UsersError;
 pub(crate) use users::known as etcd_users;
 
@@ -191,7 +193,8 @@ impl Records {
     /// [`Error`] names the step.
     pub(crate) fn of(authorities: &Arc<Authorities>, first: First, directories: Directories) -> Result<Self, Error> {
         let now = UnixTime::since_unix_epoch(clock::unix());
-        let issued = authorities.etcd.issue_with_key(&Profile::EtcdMachineClient, now)?;
+        let machine = first.machine();
+        let issued = authorities.etcd.issue_with_key(&Profile::EtcdMachineClient { machine }, now)?;
         let identity = Identity { chain: vec![issued.certificate.clone()], key: &issued.key };
         let authority = authorities.etcd.certificate().clone();
         let tls = pki::server_auth::under_authority(authority, Some(identity), Arc::new(Clock))?;

@@ -25,7 +25,7 @@ use sys::process::Privileges;
 
 use self::clients::Clients;
 pub(crate) use self::conditions::report;
-use crate::consensus::Records;
+use crate::consensus::{Records, RevocationError};
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::runtime::child::{Apart, Command, Limits};
 use crate::runtime::clock;
@@ -47,6 +47,9 @@ pub(crate) enum Error {
     /// A certificate could not be issued.
     #[error("issue a certificate")]
     Issue(#[from] pki::IssueError),
+    /// Whom etcd is to refuse cannot be said.
+    #[error(transparent)]
+    Revoked(#[from] RevocationError),
     /// A key could not be made or exported.
     #[error("make a key")]
     Key(#[from] pki::KeyError),

@@ -34,6 +34,8 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 }
 
 const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
+/// What PID 1 says of whom its etcd refuses.
+const REFUSES: &str = "etcd refuses the certificates of these machines machines=";
 /// What PID 1 says of the cold-start key that three hold.
 const EPOCH_STANDS: &str = "holders=3";
 
@@ -252,9 +254,17 @@ fn leaves(t: &Context) -> anyhow::Result<()> {
     fleet.is_whole(t.within(60))?;
     fleet.vm(1)?.wait_for(LAID_DOWN, t.within(30))?;
     ensure!(its_own(&fleet)? == before, "{before:?} became {:?}", its_own(&fleet)?);
+    // The others' etcd takes its certificates no longer.
+    for machine in [2, 3] {
+        let refused = format!("{REFUSES}{{MachineId({})}}", before.0);
+        fleet.vm(machine)?.wait_for(&refused, t.within(5))?;
+    }
     // It does not get its key again, and says why to whoever stands in front of it.
     fleet.remove(t, 1, Leaving::Drained)?;
     fleet.is_whole(t.within(60))?;
+    let rows = fleet.through(t.within(30), |records| Ok(records.machines()?.rows))?;
+    let may: Vec<_> = rows.iter().filter(|row| row.may_hold_keys).map(|row| row.id).collect();
+    ensure!(may == [before.0], "it coordinated, and may have kept keys: {rows:#?}");
     // Its packets are nobody's: the kernels of those that stay have each other for a peer, and nobody else.
     for machine in [2, 3] {
         let vm = &*fleet.vm(machine)?;

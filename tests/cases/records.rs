@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "etcd shows the cluster's records to nobody but PID 1",
-        proves: &["W7"],
+        proves: &["S5", "W7"],
         needs: &[],
         run: nobody_else,
     },
@@ -34,7 +34,7 @@ fn nobody_else(t: &Context) -> anyhow::Result<()> {
     let answers = vm.until(t.within(60), || {
         let lines = owner.logs(NAME, &vm, &["test.etcd"]).ok()?;
         let lines: Vec<_> = lines.iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned)).collect();
-        (lines.len() >= 21).then_some(lines)
+        (lines.len() >= 24).then_some(lines)
     })?;
     let answer = |who: &str, what: &str| {
         let start = format!("{who}: {what}: ");
@@ -48,6 +48,11 @@ fn nobody_else(t: &Context) -> anyhow::Result<()> {
         }
         let said = answer("nobody", &cairn)?;
         ensure!(said != "granted", "nobody: {cairn}: {said}");
+    }
+    let said = answer("revoked", "read /registry/")?;
+    ensure!(said != "granted", "etcd takes a certificate that it is to refuse: {answers:#?}");
+    for who in ["not yet revoked", "another"] {
+        ensure!(answer(who, "read /registry/")? == "granted", "{answers:#?}");
     }
     // It is no refusal of everything.
     for what in ["read /registry/", "write /registry/", "delete /registry/"] {

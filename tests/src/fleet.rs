@@ -436,7 +436,14 @@ impl Fleet {
     }
 
     /// Asks coordinators, one after the other, until one of them has done it.
-    fn through<T>(&self, deadline: Deadline, ask: impl Fn(&mut Records) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    ///
+    /// # Errors
+    /// The last one's when the deadline passes.
+    pub(crate) fn through<T>(
+        &self,
+        deadline: Deadline,
+        ask: impl Fn(&mut Records) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let key = self.owner.key()?;
         self.until(deadline, || {
             let mut last = anyhow::anyhow!("no coordinator is on");

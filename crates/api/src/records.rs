@@ -47,6 +47,8 @@ pub struct ListedMachine {
     pub etcd: Option<EtcdMember>,
     /// Whether that votes, and does not answer the coordinator that lists it.
     pub silent: bool,
+    /// Whether it may have kept keys that the cluster still uses: it was removed, and had been a coordinator.
+    pub may_hold_keys: bool,
     /// Which cluster key its disk is locked with, and whether it is to take the next one.
     pub generations: Generations,
 }
@@ -201,6 +203,7 @@ impl ListedMachine {
             id,
             etcd: voter.or_else(learner),
             silent: members.voters.get(&id) == Some(&Voter::Silent),
+            may_hold_keys: machine.may_hold_keys(),
             name: machine.name.as_str().to_owned(),
             role: machine.role,
             kubernetes: machine.kubernetes.clone(),
@@ -248,6 +251,7 @@ impl From<ListedMachine> for wire::ClusterMachine {
             key_generation: machine.generations.oldest(),
             key_rotates: matches!(machine.generations, Generations::Rotating(_)),
             etcd_silent: machine.silent,
+            may_hold_keys: machine.may_hold_keys,
         }
     }
 }
@@ -267,6 +271,7 @@ impl TryFrom<wire::ClusterMachine> for ListedMachine {
             addresses: machine.addresses,
             last_seen: machine.last_seen_unix_ms.map(UnixMillis),
             silent: machine.etcd_silent,
+            may_hold_keys: machine.may_hold_keys,
             etcd: machine.etcd_votes.map(|votes| if votes { EtcdMember::Voter } else { EtcdMember::Learner }),
             generations: match (machine.key_generation, machine.key_rotates) {
                 (one, false) => Generations::One(one),
@@ -431,6 +436,7 @@ mod tests {
             last_seen,
             etcd: None,
             silent: false,
+            may_hold_keys: false,
             generations: Generations::One(1),
         }
     }

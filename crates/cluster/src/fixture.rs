@@ -66,7 +66,12 @@ pub(crate) fn machine(n: u8) -> Machine {
             observed: vec![],
         },
         admission: Admission::Owner(OWNER),
-        times: Times { admitted: UnixSeconds(1), member: Some(UnixSeconds(2)), removed: None },
+        times: Times {
+            admitted: UnixSeconds(1),
+            member: Some(UnixSeconds(2)),
+            removed: None,
+            coordinator: Some(UnixSeconds(1)),
+        },
     }
 }
 

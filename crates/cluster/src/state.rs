@@ -202,6 +202,15 @@ impl State {
         self.machines.iter().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect()
     }
 
+    /// Whose certificates etcd is to refuse: those of machines that were coordinators, are to be none, and are members of etcd no
+    /// longer, since one that still leaves is needed until then. None while etcd's members are not known.
+    #[must_use]
+    pub fn revoked(&self) -> Option<BTreeSet<MachineId>> {
+        let was = |machine: &Machine| machine.has_coordinated() && !machine.coordinates();
+        let gone = self.machines.iter().filter(|(id, machine)| was(machine) && !self.members.has(id));
+        (!self.members.voters.is_empty()).then(|| gone.map(|(id, _)| *id).collect())
+    }
+
     /// Whose member of etcd is at which VPN address: who belongs, or who had it last.
     #[must_use]
     pub fn at_addresses(&self) -> BTreeMap<Ipv4Addr, MachineId> {

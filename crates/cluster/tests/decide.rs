@@ -518,7 +518,8 @@ fn a_machine_keeps_all_that_is_its_own_whatever_its_role() {
     scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
     let coordinates = scene.state().machine(&id(2)).expect("known").clone();
     assert_eq!(coordinates.role, ClusterRole::Coordinator);
-    assert_eq!(Machine { role: before.role, ..coordinates }, before, "disk, keys, address and name stay");
+    let was = |machine: Machine| Machine { role: before.role, times: before.times, ..machine };
+    assert_eq!(was(coordinates), before, "disk, keys, address and name stay");
     scene.members.voters.insert(id(2), Voter::Live);
     scene.asks(Asks::RemoveRole(id(1), AnyRole::Coordinator));
     scene.members.voters.remove(&id(1));
@@ -526,7 +527,8 @@ fn a_machine_keeps_all_that_is_its_own_whatever_its_role() {
     scene.asks(Asks::AddRole(id(1), AnyRole::Coordinator));
     scene.members.voters.insert(id(1), Voter::Live);
     scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
-    assert_eq!(scene.state().machine(&id(2)), Some(&before), "a node again, and the same");
+    let again = scene.state().machine(&id(2)).expect("known").clone();
+    assert_eq!((again.role, was(again)), (ClusterRole::Node, before.clone()), "a node again, and the same");
 }
 
 /// What its peers see of a machine changes together with the version by which they ask, and the audit alone changes without.
@@ -586,6 +588,56 @@ fn coordinators_come_and_go_without_losing_quorum() {
     assert_eq!(scene.refuses(Asks::AddRole(id(9), AnyRole::Coordinator)), Denied::CoordinatorsExhausted);
     scene.asks(Asks::RemoveRole(id(1), AnyRole::Coordinator));
     assert_eq!(scene.refuses(Asks::AddRole(id(1), AnyRole::Coordinator)), Denied::StillLeaving);
+}
+
+/// Proves: S5
+#[test]
+fn etcd_refuses_who_was_a_coordinator_once_it_is_no_member_of_it_any_more() {
+    let mut scene = Scene::new();
+    let may_hold_keys = |scene: &Scene| {
+        let state = scene.state();
+        let may = state.machines().filter(|(_, machine)| machine.may_hold_keys()).map(|(id, _)| *id);
+        may.collect::<Vec<_>>()
+    };
+    let none = std::collections::BTreeSet::new();
+    for n in 2..=4 {
+        scene.join(n);
+    }
+    assert_eq!(scene.state().revoked(), Some(none.clone()), "nodes have no certificates of etcd's");
+    for n in 2..=3 {
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+        assert_eq!(scene.state().revoked(), Some(none.clone()), "it is to be let in, though etcd has not added it yet");
+        scene.members.voters.insert(id(n), Voter::Live);
+    }
+    scene.asks(Asks::RemoveRole(id(1), AnyRole::Coordinator));
+    assert_eq!(scene.state().revoked(), Some(none.clone()), "it votes, and may be needed to let itself go");
+    scene.members.voters.remove(&id(1));
+    assert_eq!(scene.state().revoked(), Some([id(1)].into()));
+    assert_eq!(may_hold_keys(&scene), [], "it has erased them, and belongs");
+    scene.asks(Asks::AddRole(id(1), AnyRole::Coordinator));
+    assert_eq!(scene.state().revoked(), Some(none.clone()), "it comes back");
+    scene.members.voters.insert(id(1), Voter::Silent);
+    scene.asks(Asks::Remove(id(1), Leaving::Lost));
+    scene.asks(Asks::Remove(id(4), Leaving::Lost));
+    assert_eq!(scene.state().revoked(), Some(none));
+    scene.members.voters.remove(&id(1));
+    assert_eq!(scene.state().revoked(), Some([id(1)].into()));
+    assert_eq!(may_hold_keys(&scene), [id(1)], "the fourth was a node");
+    // Whoever does not know etcd's members does not know who still leaves.
+    scene.members = Members::default();
+    assert_eq!(scene.state().revoked(), None);
+    // A ticket makes coordinators, too; what they are given they are given as members.
+    scene.issue(5, 1, |it| it.role = ClusterRole::Coordinator);
+    scene.yes(&redeem(5, 5));
+    scene.members.voters.insert(id(2), Voter::Live);
+    assert_eq!(scene.state().revoked(), Some([id(1)].into()), "it is on its way in");
+    scene.asks(Asks::Remove(id(5), Leaving::Lost));
+    assert_eq!(may_hold_keys(&scene), [id(1)]);
+    scene.issue(6, 1, |it| it.role = ClusterRole::Coordinator);
+    scene.yes(&redeem(6, 6));
+    scene.yes(&announce(6));
+    scene.asks(Asks::Remove(id(6), Leaving::Lost));
+    assert_eq!(may_hold_keys(&scene).len(), 2);
 }
 
 /// Proves: K6

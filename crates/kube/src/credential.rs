@@ -77,12 +77,12 @@ impl Credential {
     /// The profile its certificate follows; the profile says which authority signs it.
     #[must_use]
     pub fn profile(self, plan: &Plan) -> Profile<'_> {
-        let (node, vpn) = (&plan.node, plan.vpn());
+        let (machine, node, vpn) = (plan.machine, &plan.node, plan.vpn());
         match self {
-            Self::EtcdServer => Profile::EtcdServer { node, vpn },
-            Self::EtcdPeer => Profile::EtcdPeer { node, vpn },
-            Self::EtcdMachineClient => Profile::EtcdMachineClient,
-            Self::EtcdApiserverClient => Profile::EtcdApiserverClient,
+            Self::EtcdServer => Profile::EtcdServer { machine, node, vpn },
+            Self::EtcdPeer => Profile::EtcdPeer { machine, node, vpn },
+            Self::EtcdMachineClient => Profile::EtcdMachineClient { machine },
+            Self::EtcdApiserverClient => Profile::EtcdApiserverClient { machine },
             Self::Apiserver => Profile::Apiserver { vpn, service: kubernetes_service() },
             Self::ApiserverKubeletClient => Profile::ApiserverKubeletClient,
             Self::ControllerManager => Profile::ControllerManager,

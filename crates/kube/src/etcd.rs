@@ -5,7 +5,7 @@ use model::{ETCD_CLIENT_PORT, MOST_ETCD_LEARNERS, etcd_peer_url};
 use pki::{AuthorityKind, ETCD_KUBERNETES, ETCD_PEER_NAME, ETCD_ROOT};
 
 use crate::credential::{Credential, authority_path};
-use crate::plan::{EtcdCluster, Plan};
+use crate::plan::{ETCD_REVOKED, EtcdCluster, Plan};
 use crate::service::{Condition, Limits, Privileges, Probe, ServiceSpec, Wanted, loopback, paths};
 
 pub(crate) const NAME: &str = "etcd";
@@ -37,10 +37,12 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             format!("--trusted-ca-file={authority}"),
             format!("--cert-file={}", server.certificate_path()),
             format!("--key-file={}", server.key_path()),
+            format!("--client-crl-file={ETCD_REVOKED}"),
             "--peer-client-cert-auth=true".to_owned(),
             format!("--peer-trusted-ca-file={authority}"),
             format!("--peer-cert-file={}", peer.certificate_path()),
             format!("--peer-key-file={}", peer.key_path()),
+            format!("--peer-crl-file={ETCD_REVOKED}"),
             // A client's certificate of the same authority is no member's.
             format!("--peer-cert-allowed-hostname={ETCD_PEER_NAME}"),
             "--tls-min-version=TLS1.3".to_owned(),
@@ -55,7 +57,8 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         .chain(recovers)
         .collect(),
         environment: Vec::new(),
-        files: [paths(&[server, peer], &[AuthorityKind::Etcd]), vec!["/data/etcd".to_owned()]].concat(),
+        files: [paths(&[server, peer], &[AuthorityKind::Etcd]), vec!["/data/etcd".to_owned(), ETCD_REVOKED.to_owned()]]
+            .concat(),
         probe: Probe::HttpsGet {
             address: loopback(ETCD_CLIENT_PORT),
             path: "/readyz",

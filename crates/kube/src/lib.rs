@@ -31,7 +31,8 @@ pub use credential::{Credential, authority_path};
 pub use etcd::{ETCD_USERS, EtcdRights, EtcdUser};
 pub use kubeconfig::{OwnerKubeconfig, owner_kubeconfig};
 pub use plan::{
-    Coordinator, DIRECTORIES, Directory, EtcdCluster, EtcdUsers, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC,
+    Coordinator, DIRECTORIES, Directory, ETCD_REVOKED, EtcdCluster, EtcdUsers, Plan, SERVICE_ACCOUNT_KEY,
+    SERVICE_ACCOUNT_PUBLIC,
 };
 pub use secrets::{SECRETS_ENCRYPTION, secrets_encryption};
 pub use service::{

@@ -2,7 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use model::{Assignment, ClusterId, ClusterRole, KUBERNETES_API_PORT, KubernetesRole, NodeName, SERVICE_PREFIX};
+use model::{
+    Assignment, ClusterId, ClusterRole, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, SERVICE_PREFIX,
+};
 
 use crate::service::Wanted;
 
@@ -10,6 +12,9 @@ use crate::service::Wanted;
 pub const SERVICE_ACCOUNT_KEY: &str = "/run/cairn/pki/service-account.key";
 /// Where its public half is (PEM).
 pub const SERVICE_ACCOUNT_PUBLIC: &str = "/run/cairn/pki/service-account.pub";
+
+/// Whose certificates etcd refuses (a revocation list, DER, mode 0600): read anew at each handshake, and without it none succeeds.
+pub const ETCD_REVOKED: &str = "/run/cairn/pki/etcd-revoked.crl";
 
 /// A directory that has to exist before the first service starts, owned by root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +70,8 @@ pub struct Coordinator {
 /// One machine.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// Which it is.
+    pub machine: MachineId,
     /// Its name, also in Kubernetes and etcd.
     pub node: NodeName,
     /// Its cluster: keeps etcd members of different clusters apart.

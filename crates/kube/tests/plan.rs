@@ -10,9 +10,9 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use kube::{
-    Coordinator, Credential, DIRECTORIES, ETCD_USERS, EtcdCluster, EtcdRights, EtcdUsers, Plan, Privileges, Probe,
-    SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path, bootstrap, files,
-    reserve, services, tasks,
+    Coordinator, Credential, DIRECTORIES, ETCD_REVOKED, ETCD_USERS, EtcdCluster, EtcdRights, EtcdUsers, Plan,
+    Privileges, Probe, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path,
+    bootstrap, files, reserve, services, tasks,
 };
 use model::{Assignment, ClusterId, ClusterRole, KubernetesRole, NodeName, VPN_PREFIX, pod_prefix};
 use pki::{AuthorityKind, Usage};
@@ -20,6 +20,7 @@ use proptest::prelude::*;
 
 fn plan() -> Plan {
     Plan {
+        machine: model::MachineId([0xab; 16]),
         node: NodeName::chosen("node-1").unwrap(),
         cluster: ClusterId([0xcd; 16]),
         assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
@@ -49,6 +50,7 @@ fn plans() -> impl Strategy<Value = Plan> {
             let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(pods));
             let vpn_ip = Ipv4Addr::new(10, 118, c, d);
             Some(Plan {
+                machine: model::MachineId([0xab; 16]),
                 node: NodeName::chosen(&name).ok()?,
                 cluster: ClusterId(cluster),
                 assignment: Assignment::new(vpn_ip, role, kubernetes.into_iter().collect(), pods).ok()?,
@@ -76,6 +78,7 @@ fn provided(plan: &Plan) -> BTreeSet<String> {
         .chain(Credential::read_on(plan).flat_map(|credential| [credential.certificate_path(), credential.key_path()]))
         .chain(authorities)
         .chain(accounts.into_iter().filter(|_| kubernetes))
+        .chain(plan.wants(Wanted::Coordinator).then(|| ETCD_REVOKED.to_owned()))
         .chain(DIRECTORIES.iter().map(|directory| directory.path.to_owned()))
         .collect()
 }

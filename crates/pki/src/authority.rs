@@ -2,12 +2,14 @@
 //!
 //! An authority is a self-signed ECDSA P-256 certificate and its key, nothing else: no intermediates, no state.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use aws_lc_rs::rand;
+use model::MachineId;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyUsagePurpose, SanType, SerialNumber,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyUsagePurpose, RevokedCertParams, SanType, SerialNumber,
 };
 use rustls::pki_types::{CertificateDer, UnixTime};
 use time::OffsetDateTime;
@@ -175,7 +177,7 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, row.common_name);
         params.not_before = self.not_before;
         params.not_after = instant((now.as_secs() + row.lifetime.as_secs()).min(self.not_after))?;
-        params.serial_number = Some(serial()?);
+        params.serial_number = Some(row.serial.map_or_else(serial, |machine| Ok(serial_of(machine)))?);
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = match row.usage {
@@ -188,6 +190,30 @@ impl Authority {
         Ok(params.signed_by(key, &self.issuer)?.into())
     }
 
+    /// A revocation list (RFC 5280, section 5; DER) of all that these machines hold of this authority: see [`crate::Row::serial`].
+    /// It is good until the authority's end; a later one is made when others are revoked.
+    ///
+    /// # Errors
+    /// [`IssueError`].
+    pub fn revoke(&self, machines: &BTreeSet<MachineId>, now: UnixTime) -> Result<Vec<u8>, IssueError> {
+        let this_update = instant(now.as_secs())?;
+        let revoked = |machine: &MachineId| RevokedCertParams {
+            serial_number: serial_of(*machine),
+            revocation_time: this_update,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update,
+            next_update: instant(self.not_after)?,
+            crl_number: now.as_secs().into(),
+            issuing_distribution_point: None,
+            revoked_certs: machines.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        Ok(list.signed_by(&self.issuer)?.der().to_vec())
+    }
+
     /// A fresh ECDSA P-256 key with a certificate of `profile`.
     ///
     /// # Errors
@@ -196,6 +222,11 @@ impl Authority {
         let key = PrivateKey::generate()?;
         Ok(Issued { certificate: self.issue(profile, key.public(), now)?, key })
     }
+}
+
+/// The serial number of what is issued to a machine alone.
+fn serial_of(machine: MachineId) -> SerialNumber {
+    SerialNumber::from_slice(&machine.0)
 }
 
 /// The subject names the key too, so that an authority made anew is never mistaken for its predecessor.

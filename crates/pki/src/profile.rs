@@ -23,6 +23,8 @@ pub enum Profile<'a> {
     },
     /// etcd towards its clients.
     EtcdServer {
+        /// Becomes its serial number: see [`Row::serial`].
+        machine: MachineId,
         /// The machine's name.
         node: &'a NodeName,
         /// Its VPN address.
@@ -30,15 +32,23 @@ pub enum Profile<'a> {
     },
     /// etcd towards other members, both ways.
     EtcdPeer {
+        /// Becomes its serial number: see [`Row::serial`].
+        machine: MachineId,
         /// The machine's name.
         node: &'a NodeName,
         /// Its VPN address.
         vpn: Ipv4Addr,
     },
     /// PID 1 as a client of etcd.
-    EtcdMachineClient,
+    EtcdMachineClient {
+        /// Becomes its serial number: see [`Row::serial`].
+        machine: MachineId,
+    },
     /// The apiserver as a client of etcd.
-    EtcdApiserverClient,
+    EtcdApiserverClient {
+        /// Becomes its serial number: see [`Row::serial`].
+        machine: MachineId,
+    },
     /// The apiserver towards its clients.
     Apiserver {
         /// The machine's VPN address.
@@ -141,6 +151,10 @@ pub struct Row {
     pub organisation: Option<&'static str>,
     /// Subject alternative names.
     pub names: Vec<Name>,
+    /// The serial number: the id of the machine that holds it, in all certificates that one has of etcd's authority, so that the
+    /// machine is revoked by name (RFC 5280, section 4.1.2.2, wants another number in each: etcd compares with its list alone).
+    /// Elsewhere a random one.
+    pub serial: Option<MachineId>,
     /// Why it is so.
     pub because: &'static str,
 }
@@ -199,6 +213,7 @@ impl Profile<'_> {
             common_name: common_name.to_owned(),
             organisation,
             names: Vec::new(),
+            serial: None,
             because,
         };
         let server = |authority, common_name: String, names, because| Row {
@@ -208,6 +223,7 @@ impl Profile<'_> {
             common_name,
             organisation: None,
             names,
+            serial: None,
             because,
         };
         match *self {
@@ -222,14 +238,18 @@ impl Profile<'_> {
                 )
             },
             // No node may be called so that its etcd passes for a user of etcd: hence the colon.
-            Self::EtcdServer { node, vpn } => server(
-                Etcd,
-                format!("server:{node}"),
-                vec![dns("localhost"), Name::Ip(Ipv4Addr::LOCALHOST), Name::Ip(vpn)],
-                "clients on the machine use loopback, those of other coordinators the VPN",
-            ),
-            Self::EtcdPeer { node, vpn } => Row {
+            Self::EtcdServer { machine, node, vpn } => Row {
+                serial: Some(machine),
+                ..server(
+                    Etcd,
+                    format!("server:{node}"),
+                    vec![dns("localhost"), Name::Ip(Ipv4Addr::LOCALHOST), Name::Ip(vpn)],
+                    "clients on the machine use loopback, those of other coordinators the VPN",
+                )
+            },
+            Self::EtcdPeer { machine, node, vpn } => Row {
                 usage: Both,
+                serial: Some(machine),
                 ..server(
                     Etcd,
                     format!("peer:{node}"),
@@ -237,10 +257,14 @@ impl Profile<'_> {
                     "each member dials each other; the remote address must be in the certificate",
                 )
             },
-            Self::EtcdMachineClient => client(Etcd, ETCD_ROOT, None, "PID 1 keeps the cluster's records in etcd"),
-            Self::EtcdApiserverClient => {
-                client(Etcd, ETCD_KUBERNETES, None, "the apiserver keeps its objects in etcd, and sees no others")
-            }
+            Self::EtcdMachineClient { machine } => Row {
+                serial: Some(machine),
+                ..client(Etcd, ETCD_ROOT, None, "PID 1 keeps the cluster's records in etcd")
+            },
+            Self::EtcdApiserverClient { machine } => Row {
+                serial: Some(machine),
+                ..client(Etcd, ETCD_KUBERNETES, None, "the apiserver keeps its objects in etcd, and sees no others")
+            },
             Self::Apiserver { vpn, service } => server(
                 Kubernetes,
                 "kube-apiserver".to_owned(),

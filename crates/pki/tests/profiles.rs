@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -10,10 +11,13 @@ use pki::{
     Authority, AuthorityKind, CertificateDer, IssueError, LoadError, PrivateKey, Profile, Purpose, UnixTime,
     VerifyError, accept_request, certificate_pem, make_request, verify,
 };
+use x509_parser::num_bigint::BigUint;
 use x509_parser::prelude::{GeneralName, ParsedExtension, X509Certificate};
 
 const VPN: Ipv4Addr = Ipv4Addr::new(10, 118, 0, 1);
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// Its first byte is 0: a number begins behind that.
+const MACHINE: MachineId = MachineId([0, 0xe7, 0xcd, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
 const NOW: i64 = 1_795_000_000;
@@ -70,7 +74,7 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             20 * year,
         ),
         row(
-            Profile::EtcdServer { node, vpn: VPN },
+            Profile::EtcdServer { machine: MACHINE, node, vpn: VPN },
             Etcd,
             server,
             "CN=server:node-1",
@@ -78,15 +82,15 @@ fn table(node: &'static NodeName) -> Vec<Expected> {
             year,
         ),
         row(
-            Profile::EtcdPeer { node, vpn: VPN },
+            Profile::EtcdPeer { machine: MACHINE, node, vpn: VPN },
             Etcd,
             both,
             "CN=peer:node-1",
             &["dns:peer.etcd.cairn.internal", "ip:10.118.0.1"],
             year,
         ),
-        row(Profile::EtcdMachineClient, Etcd, client, "CN=root", &[], year),
-        row(Profile::EtcdApiserverClient, Etcd, client, "CN=kubernetes", &[], year),
+        row(Profile::EtcdMachineClient { machine: MACHINE }, Etcd, client, "CN=root", &[], year),
+        row(Profile::EtcdApiserverClient { machine: MACHINE }, Etcd, client, "CN=kubernetes", &[], year),
         row(
             Profile::Apiserver { vpn: VPN, service: SERVICE },
             Kubernetes,
@@ -198,6 +202,28 @@ fn each_profile_says_what_its_row_says_and_nothing_more() {
         assert!(subject.is_some() && subject != issuer, "{what:?}");
         assert_eq!(issuer, of_authority, "{what:?}");
         assert!(parsed.raw_serial().len() > 8, "random serials are long");
+        assert_eq!(parsed.serial == number(MACHINE), expected.authority == AuthorityKind::Etcd, "{what:?}");
+    }
+}
+
+fn number(machine: MachineId) -> BigUint {
+    BigUint::from_bytes_be(&machine.0)
+}
+
+/// Proves: S5
+#[test]
+fn a_revocation_list_names_the_machines_whose_certificates_it_revokes() {
+    let [_, authority, _] = authorities();
+    let other = MachineId([0xff; 16]);
+    for machines in [BTreeSet::new(), [MACHINE].into(), [MACHINE, other].into()] {
+        let list = authority.revoke(&machines, at(NOW)).unwrap();
+        let (rest, parsed) = x509_parser::parse_x509_crl(&list).unwrap();
+        assert!(rest.is_empty());
+        assert_eq!(parsed.issuer(), parse(authority.certificate()).subject());
+        assert_eq!(parsed.last_update().timestamp(), NOW);
+        let revoked: Vec<_> =
+            parsed.iter_revoked_certificates().map(|certificate| certificate.serial().clone()).collect();
+        assert_eq!(revoked, machines.iter().copied().map(number).collect::<Vec<_>>());
     }
 }
 
@@ -249,7 +275,7 @@ fn a_certificate_of_one_authority_is_refused_by_the_others() {
     let authorities = authorities();
     let profiles = [
         Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), role: ClusterRole::Node },
-        Profile::EtcdApiserverClient,
+        Profile::EtcdApiserverClient { machine: MACHINE },
         Profile::KubeBootstrap,
     ];
     for (signer, profile) in authorities.iter().zip(profiles) {
@@ -282,7 +308,8 @@ fn an_authority_of_the_same_kind_made_anew_is_another() {
 fn time_use_and_name_are_checked() {
     let node = node();
     let authority = Authority::create(AuthorityKind::Etcd, at(NOW)).unwrap();
-    let issued = authority.issue_with_key(&Profile::EtcdServer { node: &node, vpn: VPN }, at(NOW)).unwrap();
+    let issued =
+        authority.issue_with_key(&Profile::EtcdServer { machine: MACHINE, node: &node, vpn: VPN }, at(NOW)).unwrap();
     let check = |purpose, now| verify(&issued.certificate, authority.certificate(), purpose, at(now));
     for name in ["localhost", "127.0.0.1", "10.118.0.1"] {
         assert!(check(Purpose::Server(name), NOW).is_ok(), "{name}");
@@ -339,7 +366,7 @@ fn a_stored_authority_goes_on_where_it_stopped() {
             AuthorityKind::Cairn => {
                 Profile::Machine { machine: MachineId([1; 16]), cluster: ClusterId([2; 16]), role: ClusterRole::Node }
             }
-            AuthorityKind::Etcd => Profile::EtcdMachineClient,
+            AuthorityKind::Etcd => Profile::EtcdMachineClient { machine: MACHINE },
             AuthorityKind::Kubernetes => Profile::KubeOwner,
         };
         let issued = again.issue_with_key(&profile, at(NOW + DAY)).unwrap();
@@ -357,7 +384,7 @@ fn a_stored_authority_that_does_not_fit_is_refused() {
     assert!(matches!(load(kind, etcd.certificate(), etcd_key.expose()), Err(LoadError::WrongKind(_))));
     assert!(matches!(load(kind, b"", cairn_key.expose()), Err(LoadError::Certificate)));
     assert!(matches!(load(kind, cairn.certificate(), b""), Err(LoadError::Key(_))));
-    let leaf = etcd.issue_with_key(&Profile::EtcdMachineClient, at(NOW)).unwrap();
+    let leaf = etcd.issue_with_key(&Profile::EtcdMachineClient { machine: MACHINE }, at(NOW)).unwrap();
     let leaf_key = leaf.key.to_pkcs8().unwrap();
     assert!(matches!(load(kind, &leaf.certificate, leaf_key.expose()), Err(LoadError::Certificate)));
 }

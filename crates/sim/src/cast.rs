@@ -153,7 +153,7 @@ pub fn creation(vpn_prefix: Ipv4Prefix) -> Creation {
         storage_key_name: None,
         endpoints: Endpoints::default(),
         admission: Admission::Owner(owner(1).key),
-        times: Times { admitted: BEGIN, member: Some(BEGIN), removed: None },
+        times: Times { admitted: BEGIN, member: Some(BEGIN), removed: None, coordinator: Some(BEGIN) },
     };
     Creation { cluster, machine }
 }

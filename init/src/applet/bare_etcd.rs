@@ -9,13 +9,16 @@ use std::sync::Arc;
 use cluster::key::{Key, PREFIX};
 use etcd::Watched;
 use etcd::wire::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
-use model::{Chain, NodeName};
+use model::{Chain, MachineId, NodeName};
 use pki::{Authority, AuthorityKind, Identity, Profile, UnixTime};
 use tonic::Status;
 
 use crate::consensus::link::{Link, NoAnswer};
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
+
+/// Why nobody could ask.
+type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// What each of them is answered, one line a question.
 pub(super) fn asked_by_others() -> io::Result<Vec<String>> {
@@ -26,10 +29,11 @@ async fn ask() -> io::Result<Vec<String>> {
     let file = |name: &str| fs::read(format!("/data/cairn/etcd.{name}"));
     let authority = Authority::load(AuthorityKind::Etcd, &file("crt")?, &file("key")?).map_err(io::Error::other)?;
     let node = NodeName::chosen("root").map_err(io::Error::other)?;
-    let member = Profile::EtcdPeer { node: &node, vpn: Ipv4Addr::LOCALHOST };
+    let machine = MachineId([0; 16]);
+    let member = Profile::EtcdPeer { machine, node: &node, vpn: Ipv4Addr::LOCALHOST };
     let mut lines = Vec::new();
     for (who, profile) in
-        [("apiserver", Some(Profile::EtcdApiserverClient)), ("member", Some(member)), ("nobody", None)]
+        [("apiserver", Some(Profile::EtcdApiserverClient { machine })), ("member", Some(member)), ("nobody", None)]
     {
         let link = link(&authority, profile).map_err(io::Error::other)?;
         let registry = "/registry/cairn-test";
@@ -46,10 +50,28 @@ async fn ask() -> io::Result<Vec<String>> {
             lines.push(format!("{who}: {what}: {outcome}"));
         }
     }
+    for (who, outcome) in revoked(&authority).await.map_err(io::Error::other)? {
+        let outcome = outcome.map_or_else(|refused| Chain(&refused).to_string(), |()| String::from("granted"));
+        lines.push(format!("{who}: read /registry/: {outcome}"));
+    }
     Ok(lines)
 }
 
-fn link(authority: &Authority, profile: Option<Profile<'_>>) -> Result<Link, Box<dyn std::error::Error + Send + Sync>> {
+/// A machine's certificate before and after it is listed as one that etcd refuses, and then another machine's: etcd reads the list
+/// anew each time.
+async fn revoked(authority: &Authority) -> Result<[(&'static str, Result<(), NoAnswer>); 3], Failed> {
+    let ask = |machine| {
+        let link = link(authority, Some(Profile::EtcdApiserverClient { machine }));
+        async move { Ok::<_, Failed>(read(&link?, "/registry/").await) }
+    };
+    let (listed, other) = (MachineId([1; 16]), MachineId([2; 16]));
+    let before = ask(listed).await?;
+    let list = authority.revoke(&[listed].into(), UnixTime::since_unix_epoch(clock::unix()))?;
+    fs::write(kube::ETCD_REVOKED, list)?;
+    Ok([("not yet revoked", before), ("revoked", ask(listed).await?), ("another", ask(other).await?)])
+}
+
+fn link(authority: &Authority, profile: Option<Profile<'_>>) -> Result<Link, Failed> {
     let now = UnixTime::since_unix_epoch(clock::unix());
     let issued = profile.map(|profile| authority.issue_with_key(&profile, now)).transpose()?;
     let identity = issued.as_ref().map(|it| Identity { chain: vec![it.certificate.clone()], key: &it.key });

@@ -8,7 +8,8 @@ use cluster::request::{Creation, Request};
 use enrol::member::Recorded;
 use keys::endpoint::Endpoint;
 use model::{
-    Assignment, ClusterId, ColdStart, Ipv4Prefix, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX, VpnPubKey,
+    Assignment, ClusterId, ColdStart, Ipv4Prefix, MachineId, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX,
+    VpnPubKey,
 };
 use tokio::sync::watch;
 
@@ -58,6 +59,11 @@ impl First {
         self.key
     }
 
+    /// Which machine it is.
+    pub(super) fn machine(&self) -> MachineId {
+        keys::identity::machine_id(&self.key.0)
+    }
+
     /// Whether it is the one that created the cluster.
     pub(super) const fn founds(&self) -> bool {
         self.founds
@@ -96,7 +102,7 @@ impl First {
             storage_key_name,
             endpoints: Endpoints { reported: self.endpoints(), observed: vec![] },
             admission: Admission::Owner(self.owner),
-            times: Times { admitted: now, member: Some(now), removed: None },
+            times: Times { admitted: now, member: Some(now), removed: None, coordinator: Some(now) },
         };
         Creation { cluster, machine }
     }

@@ -14,7 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
-use super::{NotGranted, Records, members, recovery};
+use super::{NotGranted, Records, members, recovery, revocation};
 use crate::enrolment::MakeError;
 use crate::network::mesh::is_news;
 use crate::runtime::clock;
@@ -55,6 +55,9 @@ pub(crate) enum Lost {
     /// etcd's members cannot be looked at.
     #[error(transparent)]
     Members(#[from] members::Lost),
+    /// Whom etcd is to refuse cannot be said.
+    #[error(transparent)]
+    Revocation(#[from] revocation::Error),
     /// The audit cannot be kept in its bounds.
     #[error("delete the oldest lines of the audit")]
     Trim(#[source] NoAnswer),
@@ -104,6 +107,7 @@ pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
     let Err(lost) = tokio::select! {
         lost = follow(records, told) => lost,
         lost = tend(records, empty) => lost,
+        lost = revocation::keep(records) => lost.map_err(Lost::Revocation),
         lost = async {
             // Members follow the records as they are behind it.
             recovery::finish(records).await?;

@@ -155,6 +155,7 @@ pub(super) mod fixture {
                 admitted: UnixSeconds(1),
                 member: (standing != Standing::Admitted).then_some(UnixSeconds(2)),
                 removed: None,
+                coordinator: Some(UnixSeconds(1)),
             },
         }
     }

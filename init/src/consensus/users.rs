@@ -14,6 +14,7 @@ use kube::{ETCD_USERS, EtcdRights, EtcdUsers};
 
 use super::link::{Link, NoAnswer, in_time};
 use super::recovery::NOTE;
+use super::revocation::REVOKED;
 use crate::runtime::{durable, tasks};
 use crate::storage::DATA;
 
@@ -58,7 +59,7 @@ fn begin(data: &Path) -> io::Result<()> {
 
 /// The note in front of what it is of.
 fn end(data: &Path) -> io::Result<()> {
-    [NOTE, ETCD, MADE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
+    [NOTE, ETCD, MADE, REVOKED].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
 }
 
 /// Makes them, whatever of it was done before, and notes it.
@@ -112,13 +113,15 @@ mod tests {
     fn neither_an_etcd_that_joins_nor_one_that_comes_later_recovers_what_was_noted_before() {
         let data = tempfile::tempdir().expect("a place for files");
         let note = || fs::write(data.path().join(NOTE), [7; 32]).expect("written");
-        let there = || [NOTE, ETCD, MADE].map(|name| data.path().join(name).exists());
+        let there = || [NOTE, ETCD, MADE, REVOKED].map(|name| data.path().join(name).exists());
         note();
         begin(data.path()).expect("noted");
-        assert_eq!(there(), [false, false, true]);
+        assert_eq!(there(), [false, false, true, false]);
         note();
         fs::create_dir_all(data.path().join(ETCD).join("member")).expect("made");
+        fs::write(data.path().join(REVOKED), [7; 32]).expect("written");
+        assert_eq!(there(), [true; 4]);
         end(data.path()).expect("erased");
-        assert_eq!(there(), [false; 3]);
+        assert_eq!(there(), [false; 4]);
     }
 }

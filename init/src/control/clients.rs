@@ -13,6 +13,7 @@ use probe::http::{Endpoint, Tls};
 use rustls::pki_types::ServerName;
 
 use super::Error;
+use crate::consensus;
 use crate::enrolment::Authorities;
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
@@ -43,6 +44,9 @@ impl Clients {
             let Issued { certificate, key } = issue(&credential.profile(plan))?;
             write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
             write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
+        }
+        if plan.wants(Wanted::Coordinator) {
+            write(kube::ETCD_REVOKED, &consensus::revocation_list(&authorities.etcd)?, 0o600)?;
         }
         if plan.wants(Wanted::ControlPlane) {
             let accounts = &authorities.service_accounts;

@@ -230,6 +230,7 @@ impl Office {
         let identity = Arc::new(authorities.coordinator(&member.identity)?);
         let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
         let plan = Arc::new(Plan {
+            machine: identity.holder.machine,
             node: identity.name.clone(),
             cluster: identity.holder.cluster,
             assignment: assignment.clone(),

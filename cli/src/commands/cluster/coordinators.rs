@@ -100,6 +100,7 @@ mod tests {
             last_seen: None,
             etcd,
             silent: false,
+            may_hold_keys: false,
             generations: cluster::record::Generations::One(1),
         };
         let (voter, learner) = (Some(EtcdMember::Voter), Some(EtcdMember::Learner));

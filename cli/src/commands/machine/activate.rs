@@ -361,6 +361,7 @@ mod tests {
             last_seen: None,
             etcd: None,
             silent: false,
+            may_hold_keys: false,
             generations: cluster::record::Generations::One(1),
         }
     }

@@ -54,7 +54,9 @@ Examples:
   cairnctl machine remove m4
   cairnctl machine remove m4 --lost    it is broken and will not come back
 
-A machine that is removed does not get its key again: its data stays shut.")]
+A machine that is removed does not get its key again: its data stays shut.
+One that was a coordinator is listed as `rotation due`: it may have kept keys
+of the cluster, and Cairn does not change those yet. Destroy its disk and TPM.")]
 pub(crate) struct Remove {
     /// The machine's name or id, as `cairnctl machine list` shows it
     #[arg(value_name = "MACHINE")]

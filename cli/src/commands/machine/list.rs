@@ -26,6 +26,8 @@ struct MachineOut {
     vpn_ip: String,
     addresses: Vec<String>,
     last_seen_unix_ms: Option<u64>,
+    /// Whether it was removed and may have kept keys that the cluster still uses, so that these are due to be rotated.
+    rotation_due: bool,
     /// Which cluster key its disk is locked with.
     key_generation: u32,
     /// Whether it is to take the next one.
@@ -50,6 +52,7 @@ impl From<&ListedMachine> for MachineOut {
                 EtcdMember::Learner => "learner",
             }),
             etcd_silent: machine.silent,
+            rotation_due: machine.may_hold_keys,
             kubernetes_roles: machine.kubernetes.iter().map(ToString::to_string).collect(),
             state: machine.standing.word(),
             version: machine.version.clone(),
@@ -103,9 +106,13 @@ fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
     table
 }
 
-/// How far it belongs to the cluster, and whether it is to be started again to take another key.
+/// How far it belongs to the cluster, and whether keys are to be changed: its own, by another start; or, since it may have kept
+/// them, the cluster's.
 fn state(machine: &ListedMachine) -> String {
     match machine.generations {
+        Generations::One(_) | Generations::Rotating(_) if machine.may_hold_keys => {
+            format!("{} (rotation due)", machine.standing.word())
+        }
         Generations::One(_) => machine.standing.word().to_owned(),
         Generations::Rotating(_) => format!("{} (key rotates)", machine.standing.word()),
     }
@@ -146,6 +153,7 @@ mod tests {
             last_seen,
             etcd: (n == 1).then_some(EtcdMember::Voter),
             silent: false,
+            may_hold_keys: false,
             generations: Generations::One(1),
         };
         let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
@@ -163,6 +171,8 @@ m2    node         -                     Admitted  0.1.0    10.118.0.2   -      
         assert_eq!(role(&ListedMachine { silent: true, ..rows[0].clone() }), "coordinator (silent)");
         let rotates = ListedMachine { generations: Generations::Rotating(1), ..rows[0].clone() };
         assert_eq!(state(&rotates), "Member (key rotates)");
+        let gone = ListedMachine { standing: Standing::Removed, may_hold_keys: true, ..rotates };
+        assert_eq!(state(&gone), "Removed (rotation due)");
         let leaves = ListedMachine { etcd: Some(EtcdMember::Voter), ..rows[1].clone() };
         assert_eq!(role(&leaves), "node (leaving etcd)");
     }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use keys::identity::machine_id;
 use keys::ticket::ticket_id;
-use model::{Ipv4Prefix, KubernetesRole, MachineId, NodeName, TicketId};
+use model::{ClusterRole, Ipv4Prefix, KubernetesRole, MachineId, NodeName, TicketId};
 
 use super::Ground;
 use crate::denied::Denied;
@@ -34,6 +34,7 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
     fits(ground, body)?;
     let name = name(ground.state, ticket, body, id)?;
     let (vpn_ip, next_address) = next_address(ground.state, ground.cluster)?;
+    let coordinator = (ticket.role == ClusterRole::Coordinator).then_some(ground.now);
     let worker = ticket.kubernetes.contains(&KubernetesRole::Worker);
     let pods = if worker { Some(next_pods(ground.state, ground.cluster)?) } else { None };
     let machine = Machine {
@@ -54,7 +55,7 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
         storage_key_name: body.storage_key_name,
         endpoints: Endpoints { reported: body.endpoints.clone(), observed: vec![] },
         admission: Admission::Ticket(ticket_id),
-        times: Times { admitted: ground.now, member: None, removed: None },
+        times: Times { admitted: ground.now, member: None, removed: None, coordinator },
     };
     let next_pods = pods.map_or(ground.cluster.next_pods, |(_, next)| next);
     let mut draft = ground.change("admitted", &id, None);

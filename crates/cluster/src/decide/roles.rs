@@ -27,7 +27,7 @@ pub(super) fn add(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: An
             if coordinators(ground).count() >= MOST_COORDINATORS {
                 return Err(Denied::CoordinatorsExhausted);
             }
-            machine.role = ClusterRole::Coordinator;
+            machine = machine.made_coordinator(ground.now);
         }
         AnyRole::Kubernetes(KubernetesRole::ControlPlane) => {
             if known.role != ClusterRole::Coordinator {
@@ -90,7 +90,7 @@ pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> R
     }
     let mut draft = ground.change("cluster recovered", id, Some(by));
     if !known.coordinates() {
-        draft.machine(&Machine { role: ClusterRole::Coordinator, ..known.clone() });
+        draft.machine(&known.made_coordinator(ground.now));
     }
     for other in coordinators(ground).filter(|other| other.id() != *id) {
         let mut other = other.clone();

@@ -8,7 +8,8 @@
 //!                   bytes root_hash = 16; repeated string reported_endpoints = 17;
 //!                   repeated string observed_endpoints = 18; optional bytes admitted_by_ticket = 19;
 //!                   optional bytes admitted_by_owner = 20; uint64 admitted_at = 21; optional uint64 member_at = 22;
-//!                   optional uint64 removed_at = 23; optional bytes storage_key_name = 24; }
+//!                   optional uint64 removed_at = 23; optional bytes storage_key_name = 24;
+//!                   optional uint64 coordinator_at = 25; }
 //! ```
 
 use std::collections::BTreeSet;
@@ -158,6 +159,8 @@ pub struct Times {
     pub member: Option<UnixSeconds>,
     /// Removed, if it is.
     pub removed: Option<UnixSeconds>,
+    /// A coordinator; of one that is none any more: when it last became one.
+    pub coordinator: Option<UnixSeconds>,
 }
 
 impl Standing {
@@ -208,6 +211,25 @@ impl Machine {
         self.role == ClusterRole::Coordinator && matches!(self.standing, Standing::Member | Standing::Draining)
     }
 
+    /// Whether it was ever given what coordinators hold: not before it was a member.
+    #[must_use]
+    pub const fn has_coordinated(&self) -> bool {
+        self.times.coordinator.is_some() && self.times.member.is_some()
+    }
+
+    /// Whether it may have kept keys that the cluster still uses: it was removed, and had been a coordinator.
+    #[must_use]
+    pub const fn may_hold_keys(&self) -> bool {
+        matches!(self.standing, Standing::Removed) && self.has_coordinated()
+    }
+
+    /// The same machine, made a coordinator at this time.
+    #[must_use]
+    pub fn made_coordinator(&self, at: UnixSeconds) -> Self {
+        let times = Times { coordinator: Some(at), ..self.times };
+        Self { role: ClusterRole::Coordinator, times, ..self.clone() }
+    }
+
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -244,6 +266,7 @@ impl Machine {
             member_at: self.times.member.map(|at| at.0),
             removed_at: self.times.removed.map(|at| at.0),
             storage_key_name: self.storage_key_name.map(|name| name.to_vec()),
+            coordinator_at: self.times.coordinator.map(|at| at.0),
         };
         wire.encode_to_vec()
     }
@@ -291,6 +314,7 @@ impl Machine {
                 admitted: UnixSeconds(wire.admitted_at),
                 member: wire.member_at.map(UnixSeconds),
                 removed: wire.removed_at.map(UnixSeconds),
+                coordinator: wire.coordinator_at.map(UnixSeconds),
             },
         };
         machine.contradiction().map_or(Ok(machine), |what| Err(BadRecord::Contradiction(what)))
@@ -309,6 +333,10 @@ impl Machine {
                 "a member has been one since a time",
             ),
             (self.standing == Standing::Admitted && self.times.member.is_some(), "who is Admitted was no member yet"),
+            (
+                self.role == ClusterRole::Coordinator && self.times.coordinator.is_none(),
+                "a coordinator has been one since a time",
+            ),
             (
                 self.generations.newest() == 0 || self.generations == Generations::Rotating(u32::MAX),
                 "key generations count from 1",
@@ -346,5 +374,6 @@ formats::strict_message! {
         22 optional u64 member_at;
         23 optional u64 removed_at;
         24 optional bytes storage_key_name;
+        25 optional u64 coordinator_at;
     }
 }
