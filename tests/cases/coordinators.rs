@@ -34,6 +34,8 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 }
 
 const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
+/// What PID 1 says of an etcd that ends by itself.
+const ETCD_ENDED: &str = "service ended service=etcd ";
 /// What PID 1 says of whom its etcd refuses.
 const REFUSES: &str = "etcd refuses the certificates of these machines machines=";
 /// What PID 1 says of the cold-start key that three hold.
@@ -201,6 +203,9 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
     for machine in [2, 3] {
         fleet.vm(machine)?.wait_for(LAID_DOWN, t.within(90))?;
     }
+    // They are a quorum of their own, and would have no reason to ask anybody before they lose their leader.
+    let mut told = |machine| anyhow::Ok(fleet.vm(machine)?.said().iter().any(|line| line.text.contains(ETCD_ENDED)));
+    ensure!(told(2)? || told(3)?, "the first one's etcd has not told the others' that they are none of its members");
     for machine in [2, 3] {
         fleet.ask(&["machine", "role", "add", &name(machine), "coordinator"])?;
     }

@@ -37,12 +37,13 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             format!("--trusted-ca-file={authority}"),
             format!("--cert-file={}", server.certificate_path()),
             format!("--key-file={}", server.key_path()),
+            // Towards members there is none: one that was taken out has to hear that from etcd itself, or it goes on with
+            // others that were (rafthttp/http.go answers 410 Gone, and it ends).
             format!("--client-crl-file={ETCD_REVOKED}"),
             "--peer-client-cert-auth=true".to_owned(),
             format!("--peer-trusted-ca-file={authority}"),
             format!("--peer-cert-file={}", peer.certificate_path()),
             format!("--peer-key-file={}", peer.key_path()),
-            format!("--peer-crl-file={ETCD_REVOKED}"),
             // A client's certificate of the same authority is no member's.
             format!("--peer-cert-allowed-hostname={ETCD_PEER_NAME}"),
             "--tls-min-version=TLS1.3".to_owned(),

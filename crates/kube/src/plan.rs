@@ -13,7 +13,7 @@ pub const SERVICE_ACCOUNT_KEY: &str = "/run/cairn/pki/service-account.key";
 /// Where its public half is (PEM).
 pub const SERVICE_ACCOUNT_PUBLIC: &str = "/run/cairn/pki/service-account.pub";
 
-/// Whose certificates etcd refuses (a revocation list, DER, mode 0600): read anew at each handshake, and without it none succeeds.
+/// With whose certificates etcd takes no client (a revocation list, DER, mode 0600): read anew at each handshake, and without it none succeeds.
 pub const ETCD_REVOKED: &str = "/run/cairn/pki/etcd-revoked.crl";
 
 /// A directory that has to exist before the first service starts, owned by root.

@@ -1,5 +1,5 @@
-//! Whose certificates this machine's etcd refuses: those of machines that were coordinators and are none. The list is kept on DATA, so
-//! that the next start begins with what was known last, and shown to etcd below /run.
+//! With whose certificates this machine's etcd takes no client: those of machines that were coordinators and are none. The list is
+//! kept on DATA, so that the next start begins with what was known last, and shown to etcd below /run.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
