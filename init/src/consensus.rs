@@ -30,7 +30,7 @@ use api::UnixMillis;
 use cluster::decision::{Decision, Next};
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
-use cluster::state::PeerVersion;
+use cluster::state::{NotHandedOver, PeerVersion};
 use cluster::txn::Granted;
 use cluster::{Denied, View};
 use model::{MachineId, NodeName};
@@ -115,22 +115,6 @@ impl Seen {
         self.directory = renewed.clone().or_else(|| self.directory.take());
         Ok(renewed)
     }
-}
-
-/// Why a machine is not made a coordinator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotHandedOver {
-    /// This coordinator does not know.
-    #[error(transparent)]
-    Unread(#[from] Unread),
-    /// Its record makes none of it.
-    #[error("the record of this machine makes no coordinator of it; nothing was handed over")]
-    NoCoordinator,
-    /// It would begin an etcd of its own.
-    #[error(
-        "etcd has not added this machine yet, and adds nobody while a voter is silent; nothing was handed over; ask again"
-    )]
-    NotAdded,
 }
 
 /// Why a request was not granted.
@@ -237,20 +221,12 @@ impl Records {
     /// All members of etcd, for one that `machine` is to run beside them: name and VPN address, its own among them.
     ///
     /// # Errors
-    /// [`NotHandedOver`].
-    pub(crate) fn members_for(&self, machine: MachineId) -> Result<Vec<(NodeName, Ipv4Addr)>, NotHandedOver> {
-        self.read(|view, _| {
-            let (state, members) = (view.state(), view.state().members());
-            if !state.coordinators().contains(&machine) {
-                return Err(NotHandedOver::NoCoordinator);
-            }
-            if !members.has(&machine) {
-                return Err(NotHandedOver::NotAdded);
-            }
-            let all = members.voters.keys().chain(members.learners.keys());
-            let member = |id| state.machine(id).map(|machine| (machine.name.clone(), machine.vpn_ip));
-            Ok(all.filter_map(member).collect())
-        })?
+    /// [`Unread`] where this coordinator does not know; within it, why the machine is to run none.
+    pub(crate) fn members_for(
+        &self,
+        machine: MachineId,
+    ) -> Result<Result<Vec<(NodeName, Ipv4Addr)>, NotHandedOver>, Unread> {
+        self.read(|view, _| view.state().members_for(&machine))
     }
 
     /// Waits until the copy is kept up.

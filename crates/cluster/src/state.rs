@@ -60,6 +60,19 @@ pub enum BadState {
     Misplaced(Key),
 }
 
+/// Why a machine is not given what makes a coordinator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotHandedOver {
+    /// Its record makes none of it.
+    #[error("the record of this machine makes no coordinator of it; nothing was handed over")]
+    NoCoordinator,
+    /// It would begin an etcd of its own.
+    #[error(
+        "etcd has not added this machine yet, and adds nobody while a voter is silent; nothing was handed over; ask again"
+    )]
+    NotAdded,
+}
+
 /// What must peers see, in order: a recovery counts more than any revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct PeerVersion {
@@ -200,6 +213,22 @@ impl State {
     #[must_use]
     pub fn coordinators(&self) -> BTreeSet<MachineId> {
         self.machines.iter().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect()
+    }
+
+    /// All members of etcd, name and VPN address, for a machine that is given what makes a coordinator and runs one beside them.
+    ///
+    /// # Errors
+    /// [`NotHandedOver`].
+    pub fn members_for(&self, machine: &MachineId) -> Result<Vec<(NodeName, Ipv4Addr)>, NotHandedOver> {
+        if !self.coordinators().contains(machine) {
+            return Err(NotHandedOver::NoCoordinator);
+        }
+        if !self.members.has(machine) {
+            return Err(NotHandedOver::NotAdded);
+        }
+        let all = self.members.voters.keys().chain(self.members.learners.keys());
+        let member = |id| self.machine(id).map(|machine| (machine.name.clone(), machine.vpn_ip));
+        Ok(all.filter_map(member).collect())
     }
 
     /// Whose certificates etcd is to refuse: those of machines that were coordinators, are to be none, and are members of etcd no

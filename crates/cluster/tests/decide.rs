@@ -10,6 +10,7 @@ use cluster::record::{ColdStartEpochs, Generations, Machine, Release, Standing, 
 use cluster::redeem::Body;
 use cluster::request::{Asks, Creation, Leaving, Offer, Request};
 use cluster::role::AnyRole;
+use cluster::state::NotHandedOver;
 use cluster::txn::{Condition, Granted, MOST_COMPARES, Outcome, Txn};
 use cluster::{State, decide};
 use keys::cold_start::Epoch;
@@ -638,6 +639,38 @@ fn etcd_refuses_who_was_a_coordinator_once_it_is_no_member_of_it_any_more() {
     scene.yes(&announce(6));
     scene.asks(Asks::Remove(id(6), Leaving::Lost));
     assert_eq!(may_hold_keys(&scene).len(), 2);
+}
+
+/// Master secret and authorities: with them a machine could give itself all the rest.
+///
+/// Proves: S5
+#[test]
+fn what_makes_a_coordinator_is_handed_to_who_is_to_be_one_and_is_a_member_of_etcd_and_to_nobody_else() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    let given = |scene: &Scene, n| scene.state().members_for(&id(n)).map(|members| members.len());
+    let to_no_node = Err(NotHandedOver::NoCoordinator);
+    assert_eq!((given(&scene, 2), given(&scene, 9)), (to_no_node, to_no_node));
+    scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
+    assert_eq!(given(&scene, 2), Err(NotHandedOver::NotAdded), "it would begin an etcd of its own");
+    scene.members.learners.insert(id(2), Learner::Behind);
+    assert_eq!(given(&scene, 2), Ok(2));
+    let state = scene.state();
+    let told = state.members_for(&id(2)).expect("it is to be one");
+    assert!(told.iter().any(|(_, vpn_ip)| *vpn_ip == state.machine(&id(2)).expect("known").vpn_ip), "itself, too");
+    scene.members.learners.clear();
+    scene.members.voters.insert(id(2), Voter::Live);
+    assert_eq!(given(&scene, 2), Ok(2));
+    scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
+    assert_eq!(given(&scene, 2), to_no_node, "it still votes, and steps down");
+    scene.members.voters.remove(&id(2));
+    scene.asks(Asks::Remove(id(2), Leaving::Lost));
+    assert_eq!(given(&scene, 2), to_no_node);
+    // Let in as a coordinator, and never announced.
+    scene.issue(3, 1, |it| it.role = ClusterRole::Coordinator);
+    scene.yes(&redeem(3, 3));
+    scene.members.learners.insert(id(3), Learner::Ready);
+    assert_eq!(given(&scene, 3), to_no_node);
 }
 
 /// Proves: K6

@@ -11,7 +11,7 @@ use api::vpn_server::VpnServer;
 use api::{Announced, HandedOver, PeersAnswer, wire};
 use cluster::Denied;
 use cluster::peers::News;
-use cluster::state::PeerVersion;
+use cluster::state::{NotHandedOver, PeerVersion};
 use keys::identity::Identity;
 use model::{Chain, MachinePubKey, VPN_API_PORT};
 use pki::client_auth::{Who, members};
@@ -26,7 +26,7 @@ use tonic::{Request, Response, Status};
 
 use super::access::Methods;
 use super::{Callers, Front};
-use crate::consensus::{NewsFor, NoNews, NotGranted, NotHandedOver, Records, Tells};
+use crate::consensus::{NewsFor, NoNews, NotGranted, Records, Tells};
 use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
@@ -117,12 +117,10 @@ impl From<NoNews> for Status {
     }
 }
 
-impl From<NotHandedOver> for Status {
-    fn from(error: NotHandedOver) -> Self {
-        match error {
-            NotHandedOver::Unread(_) | NotHandedOver::NotAdded => api::not_yet(error.to_string()),
-            NotHandedOver::NoCoordinator => Self::permission_denied(error.to_string()),
-        }
+fn not_handed_over(why: NotHandedOver) -> Status {
+    match why {
+        NotHandedOver::NotAdded => api::not_yet(why.to_string()),
+        NotHandedOver::NoCoordinator => Status::permission_denied(why.to_string()),
     }
 }
 
@@ -174,7 +172,7 @@ impl api::vpn_server::Vpn for Vpn {
         request: Request<wire::HandOverRequest>,
     ) -> Result<Response<wire::HandOverResponse>, Status> {
         let machine = keys::identity::machine_id(&member(request.extensions())?.0);
-        let members = self.0.members_for(machine)?;
+        let members = self.0.members_for(machine).map_err(NoNews::from)?.map_err(not_handed_over)?;
         let keys = enrolment::hand_over().await.map_err(|error| {
             tracing::error!(%machine, error = %Chain(&error), "a coordinator's keys cannot be handed over");
             Status::unavailable(format!("the keys cannot be read: {}; ask again", Chain(&error)))
