@@ -36,8 +36,7 @@ pub(super) async fn hold(
     shares: &Shares,
     tells: &watch::Sender<Option<u32>>,
 ) -> Result<Infallible, Error> {
-    let key = records.first.key();
-    let itself = keys::identity::machine_id(&key.0);
+    let (key, itself) = (records.first.key(), records.first.machine());
     let mut seen = records.seen.subscribe();
     let (mut mended, mut looked_at) = (None, None);
     loop {

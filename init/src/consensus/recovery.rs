@@ -17,7 +17,6 @@ use cluster::Denied;
 use cluster::record::UnixSeconds;
 use cluster::request::{Asks, Request};
 use cluster::state::BadState;
-use keys::identity::machine_id;
 use model::OwnerPubKey;
 
 use super::keep::{self, Of, Unreadable};
@@ -123,7 +122,7 @@ fn plan(silent: Option<Duration>, answers: &Answers) -> Result<RecoveryPlan, Not
 }
 
 fn request(this: &First, by: OwnerPubKey) -> Request {
-    Request::Owner { by, asks: Asks::Recover(machine_id(&this.key().0)) }
+    Request::Owner { by, asks: Asks::Recover(this.machine()) }
 }
 
 /// Writes into the records what was noted, if anything was: etcd has no other member by now.

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use model::MachineId;
 use pki::{Authority, UnixTime};
 
 use super::Records;
@@ -52,8 +53,7 @@ pub(super) async fn keep(records: &Records) -> Result<Infallible, Error> {
     let mut listed = None;
     loop {
         let revoked = seen.borrow_and_update().view.as_ref().and_then(|view| view.state().revoked());
-        if revoked.is_some() && revoked != listed {
-            let machines = revoked.clone().unwrap_or_default();
+        if let Some(machines) = revoked.filter(|machines| listed.as_ref() != Some(machines)) {
             let list = signed(&records.authorities.etcd, &machines)?;
             tasks::blocking(move || write(Path::new(DATA), Path::new(kube::ETCD_REVOKED), &list))
                 .await
@@ -61,13 +61,13 @@ pub(super) async fn keep(records: &Records) -> Result<Infallible, Error> {
             if !machines.is_empty() {
                 tracing::info!(?machines, "etcd refuses the certificates of these machines");
             }
-            listed = revoked;
+            listed = Some(machines);
         }
         let _we_hold_the_sender = seen.changed().await;
     }
 }
 
-fn signed(authority: &Authority, machines: &BTreeSet<model::MachineId>) -> Result<Vec<u8>, pki::IssueError> {
+fn signed(authority: &Authority, machines: &BTreeSet<MachineId>) -> Result<Vec<u8>, pki::IssueError> {
     authority.revoke(machines, UnixTime::since_unix_epoch(clock::unix()))
 }
 
@@ -94,7 +94,7 @@ mod tests {
         let now = UnixTime::since_unix_epoch(clock::unix());
         let authority = Authority::create(AuthorityKind::Etcd, now).expect("a CA");
         let first = kept(place.path(), &authority).expect("an empty list");
-        let list = signed(&authority, &[model::MachineId([7; 16])].into()).expect("signs");
+        let list = signed(&authority, &[MachineId([7; 16])].into()).expect("signs");
         assert!(list.len() > first.len());
         write(place.path(), &shown, &list).expect("written");
         assert_eq!(fs::read(&shown).expect("etcd reads it"), list);
