@@ -13,6 +13,8 @@ pub(crate) mod ask;
 mod directory;
 mod epochs;
 mod first;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod keep;
 pub(crate) mod link;
 mod members;

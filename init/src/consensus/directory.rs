@@ -52,7 +52,7 @@ mod tests {
     use pki::{AuthorityKind, UnixTime};
 
     use super::*;
-    use crate::consensus::news::fixture::machine;
+    use crate::consensus::fixture::machine;
 
     fn coordinator(n: u8, host: &str) -> Machine {
         let mut machine = machine(n, Standing::Member);

@@ -54,6 +54,32 @@ impl First {
         }
     }
 
+    /// A machine that joined, for tests.
+    #[cfg(test)]
+    pub(super) fn fixture(facts: &Facts) -> Self {
+        use model::{ClusterRole, DiskUuid, Level, Secret, Uuid, VPN_PREFIX};
+        let (key, vpn_ip) = (MachinePubKey([9; 32]), VPN_PREFIX.nth(9).expect("an address"));
+        Self {
+            key,
+            name: NodeName::derived(keys::identity::machine_id(&key.0)),
+            cluster: ClusterId([1; 16]),
+            owner: OwnerPubKey([1; 32]),
+            assignment: Assignment::new(vpn_ip, ClusterRole::Coordinator, [].into(), None).expect("they fit"),
+            vpn_key: VpnPubKey([9; 32]),
+            vpn_prefix: VPN_PREFIX,
+            cold_start: ColdStart::Automatic,
+            recorded: Recorded {
+                owner_recovery: keys::recovery::RecoveryPubKey::of(&Secret::take(&mut [2; 32])),
+                disk: DiskUuid(Uuid([9; 16])),
+                level: Level::Encrypted,
+                key_generation: 1,
+                storage_key_name: None,
+            },
+            facts: facts.clone(),
+            founds: false,
+        }
+    }
+
     /// The machine's.
     pub(super) const fn key(&self) -> MachinePubKey {
         self.key

@@ -121,64 +121,18 @@ impl NewsFor {
 }
 
 #[cfg(test)]
-pub(super) mod fixture {
-    //! Records as tests have them.
-
-    use std::collections::BTreeSet;
-
-    use cluster::record::{Admission, Endpoints, Generations, Machine, Release, Standing, Times, UnixSeconds};
-    use model::{
-        BootClass, ClusterRole, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, RootHash, Uuid, VPN_PREFIX,
-        VpnPubKey,
-    };
-
-    pub(crate) fn machine(n: u8, standing: Standing) -> Machine {
-        Machine {
-            key: MachinePubKey([n; 32]),
-            name: NodeName::derived(keys::identity::machine_id(&[n; 32])),
-            role: ClusterRole::Node,
-            kubernetes: BTreeSet::new(),
-            standing,
-            vpn_ip: VPN_PREFIX.nth(u32::from(n)).expect("an address"),
-            pods: None,
-            vpn_key: VpnPubKey([n; 32]),
-            disk: DiskUuid(Uuid([n; 16])),
-            generations: Generations::One(1),
-            level: Level::Encrypted,
-            boot_class: BootClass::Uefi,
-            release: Release(0, 3, 0),
-            root_hash: RootHash([7; 32]),
-            storage_key_name: None,
-            endpoints: Endpoints { reported: vec![], observed: vec![] },
-            admission: Admission::Owner(OwnerPubKey([1; 32])),
-            times: Times {
-                admitted: UnixSeconds(1),
-                member: (standing != Standing::Admitted).then_some(UnixSeconds(2)),
-                removed: None,
-                coordinator: Some(UnixSeconds(1)),
-            },
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use cluster::View;
     use cluster::key::Key;
-    use cluster::members::{Members, Voter};
-    use cluster::record::{ColdStartEpochs, Machine, Standing, UnixSeconds};
+    use cluster::record::{ColdStartEpochs, Machine, Standing};
     use cluster::state::{Change, KeyValue};
     use keys::cold_start::Epoch;
     use model::ClusterRole;
 
-    use super::fixture::machine;
     use super::*;
+    use crate::consensus::fixture::{machine, members, put};
 
     const NOTHING: Result<Tells, NoNews> = Ok(Tells::News(News::Nothing));
-
-    fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
-        KeyValue { key: Key::Machine(machine.id()).bytes(), value: machine.encode(), mod_revision }
-    }
 
     /// A coordinator that has seen two machines, let in in the revisions 1 and 2; and news for the first of them.
     fn seen(known: Option<u64>) -> (watch::Sender<Seen>, NewsFor) {
@@ -189,12 +143,6 @@ mod tests {
         let known = known.map(|revision| PeerVersion { recoveries: 0, revision });
         let news = NewsFor::begin(sender.subscribe(), machine(1, Standing::Admitted).id(), known);
         (sender, news)
-    }
-
-    /// These machines vote.
-    fn members(voters: &[u8]) -> Members {
-        let voters = voters.iter().map(|n| (machine(*n, Standing::Member).id(), Voter::Live)).collect();
-        Members { voters, ..Members::default() }
     }
 
     fn change(seen: &watch::Sender<Seen>, machine: &Machine, revision: u64) {
@@ -281,9 +229,7 @@ mod tests {
     async fn a_machine_that_is_removed_hears_nothing_more() {
         let (seen, mut news) = seen(Some(2));
         assert_eq!((news.may_hear(), news.next().await), (Ok(()), NOTHING));
-        let mut gone = machine(1, Standing::Removed);
-        gone.times.removed = Some(UnixSeconds(9));
-        change(&seen, &gone, 3);
+        change(&seen, &machine(1, Standing::Removed), 3);
         assert_eq!((news.may_hear(), news.next().await), (Err(NoNews::NotMember), Err(NoNews::NotMember)));
         let stranger = NewsFor::begin(seen.subscribe(), machine(9, Standing::Admitted).id(), None);
         assert_eq!(stranger.may_hear(), Err(NoNews::NotMember));

@@ -209,3 +209,39 @@ fn answer(tells: Tells, of: &NewsFor) -> Result<PeersAnswer, NoNews> {
         Tells::Directory(signed) => PeersAnswer::Directory(signed),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use cluster::record::Standing;
+
+    use super::*;
+    use crate::consensus::fixture::{machine, records};
+    use crate::rpc::world;
+
+    /// The certificate of each is as good as before. Proves: Q1
+    #[tokio::test]
+    async fn only_machines_of_the_cluster_reach_a_method() {
+        let facts = world::Machine::running().facts;
+        let known = [(1, Standing::Admitted), (2, Standing::Member), (3, Standing::Removed)];
+        let known = known.map(|(n, standing)| machine(n, standing));
+        let methods = VpnMethods::new(facts.clone(), records(&facts, &known, None));
+        let call = async |who: Option<Who>| {
+            let mut request = http::Request::post("/cairn.v1.Vpn/Nothing").body(Body::empty()).expect("a request");
+            if let Some(who) = who {
+                request.extensions_mut().insert(who);
+            }
+            let Ok(answer) = methods.call(request).await;
+            Status::from_header_map(answer.headers()).expect("it has no such method").code()
+        };
+        let member = |n| Some(Who::Member(MachinePubKey([n; 32])));
+        for n in [1, 2] {
+            assert_eq!(call(member(n)).await, tonic::Code::Unimplemented, "{n} reaches it, and there is none");
+        }
+        for n in [3, 4] {
+            assert_eq!(call(member(n)).await, tonic::Code::PermissionDenied, "{n} was removed, or never let in");
+        }
+        for who in [None, Some(Who::Stranger), Some(Who::Machine(MachinePubKey([2; 32])))] {
+            assert_eq!(call(who).await, tonic::Code::Unauthenticated);
+        }
+    }
+}

@@ -29,6 +29,8 @@ use crate::shown::board::Board;
 /// A machine that runs, with one owner.
 pub(super) struct Machine {
     pub(super) guarded: Arc<Guarded>,
+    pub(super) facts: Facts,
+    pub(super) context: Arc<Context>,
     pub(super) power: mpsc::Receiver<PowerRequest>,
     pub(super) front: watch::Sender<Front>,
     pub(super) owner: PrivateKey,
@@ -44,14 +46,14 @@ impl Machine {
             boot_id: String::from("b"),
             class: BootClass::Direct,
         });
-        let (board, shown) = Board::new(facts);
+        let (board, shown) = Board::new(facts.clone());
         board.settled(&power_on.opens().runs(), "");
         let (context, power) = Context::new(shown, &Children::default(), Ways::of_nobody(), pki::SpkiPin([0; 32]));
         // Owners of a cluster are known by Ed25519 keys.
         let owner = PrivateKey::ed25519(&model::Secret::take(&mut [0x0e; 32])).expect("a key");
         let front = watch::Sender::new(front(std::slice::from_ref(&owner)));
-        let methods = PublicMethods::new(context, Handle::current());
-        Self { guarded: Guarded::new(Box::new(methods)), power, front, owner }
+        let methods = PublicMethods::new(context.clone(), Handle::current());
+        Self { guarded: Guarded::new(Box::new(methods)), facts, context, power, front, owner }
     }
 
     /// From now on these are the owners.

@@ -41,10 +41,33 @@ fn refused(why: &NotExchanged) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use cluster::record::Standing;
     use enrol::contribute::NotShared;
-    use model::MachineId;
+    use model::{MachineId, Secret};
 
     use super::*;
+    use crate::consensus::fixture::{machine, records};
+    use crate::rpc::world::{Machine, origin};
+
+    /// While etcd has a leader whoever wants a key has to ask for it, and its record decides. Proves: K6
+    #[tokio::test]
+    async fn no_share_is_given_while_etcd_has_a_leader() {
+        let asked = Machine::running();
+        let says = async |silent: Option<Duration>| {
+            let others = [machine(1, Standing::Member)];
+            asked.context.coordinate(Some(records(&asked.facts, &others, silent)));
+            let given = Contribution { epoch: 1, share: Secret::take(&mut [1; 32]), seen: [].into() };
+            let caller = (MachinePubKey([1; 32]), origin(None, "192.0.2.1:1001"));
+            let answer = contribute(&asked.context, caller, given).await;
+            answer.expect_err("this machine has no share").message().to_owned()
+        };
+        let has_a_leader = "etcd has a leader here: ask for the key; nothing was exchanged";
+        assert_eq!(says(None).await, has_a_leader);
+        assert_eq!(says(Some(Duration::from_secs(5))).await, has_a_leader, "it may be in an election");
+        assert!(says(Some(Duration::from_secs(60))).await.contains("takes no part in a cold start"), "it is asked for");
+    }
 
     /// Who is refused for good does not ask as if nobody were there.
     #[test]

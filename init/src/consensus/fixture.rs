@@ -1,0 +1,85 @@
+//! Records as tests have them, over an etcd that nobody runs.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::UnixMillis;
+use cluster::View;
+use cluster::key::Key;
+use cluster::members::{Members, Voter};
+use cluster::record::{Admission, Endpoints, Generations, Machine, Release, Standing, Times, UnixSeconds};
+use cluster::state::KeyValue;
+use model::{
+    BootClass, ClusterRole, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, RootHash, Uuid, VPN_PREFIX,
+    VpnPubKey,
+};
+use pki::{Authority, AuthorityKind, PrivateKey, UnixTime};
+use tokio::sync::watch;
+
+use super::{First, Records, Seen};
+use crate::enrolment::Authorities;
+use crate::facts::Facts;
+use crate::runtime::clock;
+
+pub(crate) fn machine(n: u8, standing: Standing) -> Machine {
+    Machine {
+        key: MachinePubKey([n; 32]),
+        name: NodeName::derived(keys::identity::machine_id(&[n; 32])),
+        role: ClusterRole::Node,
+        kubernetes: BTreeSet::new(),
+        standing,
+        vpn_ip: VPN_PREFIX.nth(u32::from(n)).expect("an address"),
+        pods: None,
+        vpn_key: VpnPubKey([n; 32]),
+        disk: DiskUuid(Uuid([n; 16])),
+        generations: Generations::One(1),
+        level: Level::Encrypted,
+        boot_class: BootClass::Uefi,
+        release: Release(0, 3, 0),
+        root_hash: RootHash([7; 32]),
+        storage_key_name: None,
+        endpoints: Endpoints { reported: vec![], observed: vec![] },
+        admission: Admission::Owner(OwnerPubKey([1; 32])),
+        times: Times {
+            admitted: UnixSeconds(1),
+            member: (standing != Standing::Admitted).then_some(UnixSeconds(2)),
+            removed: (standing == Standing::Removed).then_some(UnixSeconds(3)),
+            coordinator: Some(UnixSeconds(1)),
+        },
+    }
+}
+
+/// A machine's record in etcd.
+pub(super) fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
+    KeyValue { key: Key::Machine(machine.id()).bytes(), value: machine.encode(), mod_revision }
+}
+
+/// These machines vote.
+pub(super) fn members(voters: &[u8]) -> Members {
+    let voters = voters.iter().map(|n| (machine(*n, Standing::Member).id(), Voter::Live)).collect();
+    Members { voters, ..Members::default() }
+}
+
+/// A coordinator that has seen these machines, let in one after the other; `silent` since its etcd told something last, where it tells
+/// no more.
+pub(crate) fn records(facts: &Facts, machines: &[Machine], silent: Option<Duration>) -> Records {
+    let revision = u64::try_from(machines.len()).expect("a few");
+    let mut view =
+        View::read(machines.iter().zip(1..).map(|(machine, at)| put(machine, at)), revision).expect("our own");
+    view.see(members(&[9]));
+    let now = clock::unix();
+    let authority = |kind| Authority::create(kind, UnixTime::since_unix_epoch(now)).expect("a CA");
+    let authorities = Authorities {
+        cairn: authority(AuthorityKind::Cairn),
+        etcd: authority(AuthorityKind::Etcd),
+        kubernetes: authority(AuthorityKind::Kubernetes).into(),
+        service_accounts: PrivateKey::generate().expect("a key"),
+    };
+    let records =
+        Records::of(&Arc::new(authorities), First::fixture(facts), watch::Sender::new(None)).expect("a client");
+    let silent = silent.map(|silent| u64::try_from(silent.as_millis()).expect("a while"));
+    let lost = silent.map(|silent| UnixMillis(clock::unix_millis().0 - silent));
+    records.seen.send_replace(Seen { view: Some(view), lost, ..Seen::default() });
+    records
+}
