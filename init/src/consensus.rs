@@ -54,7 +54,7 @@ pub(crate) use news::{NewsFor, NoNews, Tells};
 pub(crate) use recovery::{NotRecoverable, noted as recovers};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 pub(crate) use users::Error as UsersError;
-pub(crate) use users::known as etcd_users;
+pub(crate) use users::{has_begun as etcd_has_begun, known as etcd_users};
 
 /// Who asks for a change waits so long for those before, and so long for what others have just changed.
 const TURN: Duration = Duration::from_secs(10);

@@ -71,6 +71,11 @@ pub enum NotHandedOver {
         "etcd has not added this machine yet, and adds nobody while a voter is silent; nothing was handed over; ask again"
     )]
     NotAdded,
+    /// With an empty log it would vote against what it has acknowledged.
+    #[error(
+        "this machine votes in etcd, and begins none beside what it had; nothing was handed over; if that is lost, make it a node first"
+    )]
+    Votes,
 }
 
 /// What must peers see, in order: a recovery counts more than any revision.
@@ -225,6 +230,9 @@ impl State {
         }
         if !self.members.has(machine) {
             return Err(NotHandedOver::NotAdded);
+        }
+        if self.members.voters.contains_key(machine) {
+            return Err(NotHandedOver::Votes);
         }
         let all = self.members.voters.keys().chain(self.members.learners.keys());
         let member = |id| self.machine(id).map(|machine| (machine.name.clone(), machine.vpn_ip));

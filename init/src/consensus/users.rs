@@ -41,6 +41,12 @@ pub(crate) fn known() -> EtcdUsers {
     if Path::new(DATA).join(MADE).exists() { EtcdUsers::Known } else { EtcdUsers::Unknown }
 }
 
+/// Whether etcd has begun here: it has a log of its own, and asks nobody any more who the members are (`bootstrap`,
+/// server/etcdserver/bootstrap.go; the log appears at once and whole).
+pub(crate) fn has_begun() -> bool {
+    Path::new(DATA).join(ETCD).join("member/wal").exists()
+}
+
 /// Notes, before etcd runs here as a further member, that the cluster has made them: its etcd asks who calls, wherever it runs.
 pub(super) async fn joins() -> Result<(), Error> {
     tasks::blocking(|| begin(Path::new(DATA))).await.map_err(Error::Note)

@@ -120,6 +120,7 @@ impl From<NoNews> for Status {
 fn not_handed_over(why: NotHandedOver) -> Status {
     match why {
         NotHandedOver::NotAdded => api::not_yet(why.to_string()),
+        NotHandedOver::Votes => Status::failed_precondition(why.to_string()),
         NotHandedOver::NoCoordinator => Status::permission_denied(why.to_string()),
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   hears: coordinator ─► keys handed over ─► kept on DATA ─► etcd, records, VPN API run ─► shows itself as one
+//!                              └── again, for who the members are, until etcd has begun ──┘
 //!   hears: node ────────► shows itself as a node ─► none of it runs ─► etcd's data and the keys are erased
 //!   owner: recover ─────► all of it runs anew, with an etcd that takes the others out ─► recovered ─► and anew, as always
 //! ```
@@ -14,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::HandedOver;
+use keys::coordinator::CoordinatorKeys;
 use keys::identity::Identity;
 use kube::{Coordinator, EtcdCluster, Plan};
 use model::{Assignment, BadAssignment, Chain, ClusterRole};
@@ -35,6 +37,8 @@ use crate::shown::board::Board;
 
 /// Between two tries: mostly etcd has not added the machine yet.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Longer than etcd mostly takes until it has begun.
+const BEGINS: Duration = Duration::from_secs(10);
 
 /// Why the office is neither taken up nor laid down.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +106,8 @@ struct Held {
     assignment: Assignment,
     /// With what its etcd was started.
     etcd: EtcdCluster,
+    /// Beside whom.
+    others: Vec<Coordinator>,
 }
 
 impl Office {
@@ -158,6 +164,11 @@ impl Office {
                 }
                 (Some(ClusterRole::Coordinator), None) => self.take_up().await,
                 (Some(ClusterRole::Node), Some(_)) => self.lay_down().await,
+                (Some(ClusterRole::Coordinator), Some(held))
+                    if held.etcd == EtcdCluster::Existing && !consensus::etcd_has_begun() =>
+                {
+                    self.begin_etcd(held).await
+                }
                 (Some(ClusterRole::Coordinator), Some(_)) | (Some(ClusterRole::Node), None) | (None, _) => {
                     tokio::select! {
                         _we_hold_the_sender = role.changed() => {}
@@ -174,17 +185,38 @@ impl Office {
     }
 
     async fn take_up(&self) -> Result<(), Error> {
-        let Shared { asker, member, .. } = &*self.0;
-        let HandedOver { keys, members } = asker.hand_over().await?;
+        let member = &self.0.member;
+        let (keys, others) = self.handed_over().await?;
         consensus::joins_etcd().await?;
         let authorities = Arc::new(enrolment::take_up(keys, member.identity.clone()).await?);
-        let own = member.assignment.vpn_ip();
-        let others = members.into_iter().filter(|(_, vpn_ip)| *vpn_ip != own);
-        let others = others.map(|(node, vpn)| Coordinator { node, vpn }).collect();
         let assignment = member.assignment.clone().with_role(ClusterRole::Coordinator)?;
         self.enter(authorities, assignment, EtcdCluster::Existing, others).await?;
         tracing::info!("this machine is a coordinator");
         Ok(())
+    }
+
+    /// Has etcd begin, which it does only beside the very members that there are: those may be others than it was told of, since one
+    /// of them has left meanwhile, or the machine was cut off before etcd began and knows none of them.
+    async fn begin_etcd(&self, held: Held) -> Result<(), Error> {
+        sleep(BEGINS).await;
+        if consensus::etcd_has_begun() {
+            return Ok(());
+        }
+        let (_, others) = self.handed_over().await?;
+        if others == held.others {
+            return Ok(());
+        }
+        tracing::info!(members = others.len(), "etcd has other members than it was told of: it is started anew");
+        self.stop().await?;
+        self.enter(held.authorities, held.assignment, EtcdCluster::Existing, others).await
+    }
+
+    /// A coordinator's keys, and beside whom etcd is to run here.
+    async fn handed_over(&self) -> Result<(CoordinatorKeys, Vec<Coordinator>), Error> {
+        let HandedOver { keys, members } = self.0.asker.hand_over().await?;
+        let own = self.0.member.assignment.vpn_ip();
+        let others = members.into_iter().filter(|(_, vpn_ip)| *vpn_ip != own);
+        Ok((keys, others.map(|(node, vpn)| Coordinator { node, vpn }).collect()))
     }
 
     /// Has the cluster go on with what this machine's etcd has.
@@ -236,7 +268,7 @@ impl Office {
             assignment: assignment.clone(),
             etcd,
             etcd_users: consensus::etcd_users(),
-            others,
+            others: others.clone(),
             bin: "/bin",
         });
         let mut units = control::units(board, &plan, &authorities, &records).await?;
@@ -245,7 +277,7 @@ impl Office {
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
         let names = units.iter().map(|unit| unit.spec.name.clone()).collect();
         services.take(units).await?;
-        let holds = Held { services: names, authorities, assignment: assignment.clone(), etcd };
+        let holds = Held { services: names, authorities, assignment: assignment.clone(), etcd, others };
         *lock::even_if_poisoned(held) = Some(holds);
         context.coordinate(Some(records));
         context.ways.exchange.opens(&member.shares);
