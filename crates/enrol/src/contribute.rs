@@ -94,7 +94,7 @@ pub enum NotHeld {
 }
 
 /// Has `holder` hold what it is to hold: derived from the master secret, closed with `key`, and not written over the newest share
-/// of the epoch that stands. None where it lies there already.
+/// of the epoch that stands, nor that of the epoch that stands over one of a newer epoch. None where it lies there already.
 ///
 /// # Errors
 /// [`NotHeld`].
@@ -113,10 +113,15 @@ pub fn hold(
     let half =
         ClusterHalf { key: of(generation), disk: *disk, generation, next: generations.behind(generation).map(of) };
     let share = Share::close(key, epoch.clone(), &value, cold_start.wrap(&half));
-    if share::read(slots, *disk).0.contains(&share) {
+    let number = epoch.number();
+    let (lie_there, _) = share::read(slots, *disk);
+    // Beside one of a newer epoch there is no place for another one of this: the one that opens has to do until the newer epoch stands.
+    let is_followed = *stands == Some(number) && lie_there.iter().any(|other| other.epoch.number() > number);
+    let does = |other: &Share| other.epoch == *epoch && other.wrapped.includes(generation);
+    if lie_there.contains(&share) || is_followed && lie_there.iter().any(does) {
         return Ok(None);
     }
-    let next = share::place(slots, *disk, *stands);
+    let next = share::place(slots, *disk, number, *stands);
     Ok(Some(Write { slot: next.slot, bytes: share.emit(next.generation)? }))
 }
 

@@ -87,10 +87,12 @@ pub fn read(slots: [&[u8]; 2], disk: DiskUuid) -> (Vec<Share>, Next) {
     (decoded.filter(|share| share.wrapped.disk == disk).collect(), pair.next)
 }
 
-/// Where the next share for `disk` is written: not over the one of the epoch that `stands`, which all its holders may need.
+/// Where the share of `epoch` for `disk` is written: not over the one of the epoch that `stands`, which all its holders may need.
+/// One of that epoch itself not over one of a newer epoch: the cluster may have been told that it lies there.
 #[must_use]
-pub fn place(slots: [&[u8]; 2], disk: DiskUuid, stands: Option<u32>) -> Next {
-    let of_use = |share: Share| share.wrapped.disk == disk && Some(share.epoch.number()) == stands;
+pub fn place(slots: [&[u8]; 2], disk: DiskUuid, epoch: u32, stands: Option<u32>) -> Next {
+    let spared = |number| if Some(epoch) == stands { number > epoch } else { Some(number) == stands };
+    let of_use = |share: Share| share.wrapped.disk == disk && spared(share.epoch.number());
     pair::beside(File::Share, slots, |slot| Share::decode(slot.clear()).is_ok_and(of_use))
 }
 
@@ -301,13 +303,17 @@ mod tests {
         let disk = DiskUuid(Uuid([1; 16]));
         let of = |epoch: u32, generation: u64| share_of(1, epoch, 7).emit(generation).expect("fits");
         let blank = vec![0; SLOT_BYTES];
-        let slot = |slots: [&[u8]; 2], stands| place(slots, disk, stands);
+        let slot = |slots: [&[u8]; 2], stands| place(slots, disk, 9, stands);
         assert_eq!(slot([&blank, &blank], None), Next { slot: 0, generation: 1 });
         let (older, newer) = (of(1, 1), of(2, 2));
         assert_eq!(slot([&older, &newer], Some(1)), Next { slot: 1, generation: 3 }, "epoch 2 was never whole");
         assert_eq!(slot([&older, &newer], Some(2)), Next { slot: 0, generation: 3 });
         assert_eq!(slot([&newer, &older], Some(1)), Next { slot: 0, generation: 3 });
         assert_eq!(slot([&older, &newer], None), Next { slot: 0, generation: 3 }, "the older one");
+        // Its own, once more: not over what may be counted on already.
+        assert_eq!(place([&older, &newer], disk, 1, Some(1)), Next { slot: 0, generation: 3 });
+        assert_eq!(place([&blank, &newer], disk, 1, Some(1)), Next { slot: 0, generation: 3 });
+        assert_eq!(place([&newer, &older], disk, 2, Some(2)), Next { slot: 1, generation: 3 });
         // Written twice, as while a key rotates: the newer one counts.
         assert_eq!(slot([&of(1, 1), &of(1, 2)], Some(1)), Next { slot: 0, generation: 3 });
         assert_eq!(slot([&of(1, 2), &of(1, 1)], Some(1)), Next { slot: 1, generation: 3 });

@@ -263,8 +263,17 @@ fn a_share_follows_the_keys_that_the_cluster_gives_and_a_cut_leaves_one_that_ope
     assert!(!hold(&mut slots, &alone, Generations::Rotating(1)), "it lies there");
     assert!(hold(&mut slots, &alone, Generations::One(2)));
     erase(&mut slots, 3);
+    let before = slots.clone();
     assert!(hold(&mut slots, &next, Generations::One(2)));
     assert_eq!(gives(&slots), [(4, [None, two, None]), (3, [None, two, None])]);
+    // The cluster may have been told that this one lies there: it is not written over, though the one that stands is another by now.
+    assert!(!hold(&mut slots, &alone, Generations::Rotating(2)), "what lies there opens");
+    assert_eq!(gives(&slots), [(4, [None, two, None]), (3, [None, two, None])]);
+    let mut lost = slots.clone();
+    lost.0[(0..2).find(|slot| slots.0[*slot] == before.0[*slot]).expect("that of epoch 3")] =
+        vec![0; SLOT_BYTES].into();
+    assert!(hold(&mut lost, &alone, Generations::One(2)));
+    assert_eq!(gives(&lost), [(3, [None, two, None]), (4, [None, two, None])]);
     erase(&mut slots, 5);
     assert_eq!(gives(&slots).len(), 2, "where the one that stands does not lie, nothing goes");
     erase(&mut slots, 4);
