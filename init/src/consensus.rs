@@ -35,6 +35,7 @@ use cluster::request::Request;
 use cluster::state::{NotHandedOver, PeerVersion};
 use cluster::txn::Granted;
 use cluster::{Denied, View};
+use keys::endpoint::Endpoint;
 use model::{MachineId, NodeName};
 use pki::{Authority, Identity, Profile, UnixTime};
 use rustls::ClientConfig;
@@ -211,6 +212,24 @@ impl Records {
             }
             if seen.changed().await.is_err() {
                 return;
+            }
+        }
+    }
+
+    /// Notes where this coordinator hears machines that do not say that they are there; a task for good.
+    pub(crate) async fn observe(self, told: Told) {
+        // Of what was heard before the machine was a coordinator, nobody knows how long ago that was.
+        told.forget_learnt();
+        loop {
+            for (machine, at) in told.learnt().await {
+                let endpoint = Endpoint::read(&at.to_string()).expect("an address and a port");
+                match self.grant(Request::Observe { machine, endpoint }).await {
+                    Ok(Granted::Done) => {
+                        tracing::info!(%machine, %at, "a machine is heard where it does not say that it is")
+                    }
+                    Ok(_) => {} // another coordinator was first
+                    Err(refused) => tracing::info!(%machine, %at, %refused, "where a machine is heard is not noted"),
+                }
             }
         }
     }

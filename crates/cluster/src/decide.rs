@@ -42,6 +42,7 @@ pub fn decide(state: &State, request: &Request, now: UnixSeconds) -> Result<Txn,
         Request::Announce { machine, release, endpoints, generation } => {
             machines::announce(&ground, machine, (*release, endpoints), *generation)
         }
+        Request::Observe { machine, endpoint } => machines::observe(&ground, machine, endpoint),
         Request::ReleaseKey { machine, disk, generation, level } => {
             machines::release_key(&ground, machine, *disk, *generation, *level)
         }

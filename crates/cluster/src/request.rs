@@ -38,6 +38,13 @@ pub enum Request {
         /// Which cluster key its disk is locked with: while that rotates, this is what ends it.
         generation: u32,
     },
+    /// A coordinator hears a machine at a place that its record does not name.
+    Observe {
+        /// Which machine.
+        machine: MachineId,
+        /// Where.
+        endpoint: Endpoint,
+    },
     /// A machine asks for its cluster key.
     ReleaseKey {
         /// Who, by the key that its connection proved.

@@ -19,6 +19,8 @@ use proptest::prelude::*;
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
 use sim::etcd::Etcd;
 
+#[path = "decide/observed.rs"]
+mod observed;
 #[path = "decide/office.rs"]
 mod office;
 

@@ -7,6 +7,7 @@
 //!   peers, one by one or all ──► wanted ──┐
 //!                                         ├─ compare ─► Configure (one netlink message each), Route
 //!   a look at the kernel ───────► found ──┘      └────► Look again: soon while somebody does not answer
+//!                                                ├────► Learnt: where a peer stays that the cluster does not name
 //!                                                └────► Echo, to measure the path to a peer; its answers set routes' limits.
 //!                                                        Also to who is silent, or reached by another way than before
 //!   a call: who is there? ───────────────► Echo to all ─► Heard, when each was heard last
@@ -14,11 +15,13 @@
 //! * [`peer`]: what the cluster says of a machine, and which endpoints may be tried.
 //! * [`kernel`]: what the kernel has, and the changes it is asked for.
 //! * [`answering`]: whether a peer answers, from the kernel's counters.
+//! * [`learning`]: where a peer is heard that the cluster does not name.
 //! * [`path`]: how large a packet to a peer may be.
 //! * [`way`]: by which uplink packets to a peer leave, and by which others they could.
 
 pub mod answering;
 pub mod kernel;
+pub mod learning;
 pub mod path;
 pub mod peer;
 pub mod way;

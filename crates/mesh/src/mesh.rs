@@ -8,6 +8,7 @@ use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
 
 use crate::answering::{Answering, DEAF_AFTER, SILENT_AFTER, TRY, TRY_WAY};
 use crate::kernel::{Change, Counters, Found, FoundPeer, Route, Way};
+use crate::learning::Learning;
 use crate::path::{Moment, Path};
 use crate::peer::{Peer, may_be_tried};
 use crate::way::{Detour, ways};
@@ -60,6 +61,8 @@ pub enum Effect {
     Echo(Echo),
     /// Tell the log.
     Report(Overlap),
+    /// On a coordinator, have the cluster told that this machine stays where the cluster does not say that it is.
+    Learnt(MachineId, SocketAddrV4),
     /// Tell whoever called when each machine was heard last; those are missing that never were in this boot.
     Heard(BTreeMap<MachineId, Instant>),
 }
@@ -126,6 +129,7 @@ struct Wanted {
     way: Option<Way>,
     /// There are others.
     choice: bool,
+    learning: Learning,
 }
 
 impl Mesh {
@@ -262,12 +266,17 @@ impl Mesh {
         }
         let mut measured = self.wanted.values().filter(|wanted| wanted.path.is_measuring()).count();
         let mut echoes = Vec::new();
-        for wanted in self.wanted.values_mut() {
+        for (id, wanted) in &mut self.wanted {
             let peer = self.found.peers.get(&wanted.peer.key);
             let endpoint = peer.and_then(|peer| peer.endpoint);
             let ways = endpoint.map(|endpoint| ways(&self.found.uplinks, *endpoint.ip())).unwrap_or_default();
             let (changes, asks) = wanted.put_right(peer, &ways, now);
             message.add(changes);
+            if wanted.answering.is_heard() {
+                let named = |at: &SocketAddrV4| wanted.peer.endpoints.contains(at);
+                let unnamed = endpoint.filter(|at| !named(at) && may_be_tried(*at, self.kept));
+                out.extend(wanted.learning.heard(unnamed, now).map(|at| Effect::Learnt(*id, at)));
+            }
             let goes_on = wanted.path.is_measuring();
             let good = wanted.answering.is_heard() && measured < MOST_MEASURED;
             let sizes = wanted.path.look(endpoint, if good { Moment::Good } else { Moment::Bad }, now);
@@ -339,6 +348,7 @@ impl Mesh {
             detour: old.and_then(|old| old.detour),
             way: old.and_then(|old| old.way),
             choice: old.is_some_and(|old| old.choice),
+            learning: old.map(|old| old.learning).unwrap_or_default(),
             peer,
         };
         match self.found.peers.get(&wanted.peer.key) {

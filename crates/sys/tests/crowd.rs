@@ -183,7 +183,7 @@ impl Node {
                 })),
                 Effect::Route(Route::Set(to, limit)) => drop(found.routes.insert(to, limit)),
                 Effect::Look => {}
-                Effect::Route(_) | Effect::Echo(_) | Effect::Report(_) | Effect::Heard(_) => {
+                Effect::Route(_) | Effect::Echo(_) | Effect::Report(_) | Effect::Learnt(..) | Effect::Heard(_) => {
                     panic!("{effect:?} of nobody")
                 }
             }
@@ -246,7 +246,12 @@ impl Cost {
                 .iter()
                 .map(|effect| match effect {
                     Effect::Configure(changes) => changes.len(),
-                    Effect::Route(_) | Effect::Look | Effect::Echo(_) | Effect::Report(_) | Effect::Heard(_) => {
+                    Effect::Route(_)
+                    | Effect::Look
+                    | Effect::Echo(_)
+                    | Effect::Report(_)
+                    | Effect::Learnt(..)
+                    | Effect::Heard(_) => {
                         panic!("{effect:?} for machine {n}")
                     }
                 })

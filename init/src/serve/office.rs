@@ -273,6 +273,7 @@ impl Office {
         });
         let mut units = control::units(board, &plan, &authorities, &records).await?;
         units.push(own::tells(&records, &asker.told));
+        units.push(own::observes(&records, &asker.told));
         units.push(own::holds(&records, &member.shares, &asker.epoch));
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
         let names = units.iter().map(|unit| unit.spec.name.clone()).collect();

@@ -63,6 +63,12 @@ pub(super) fn tells(records: &Records, told: &Told) -> Unit {
     Unit::task("cluster.peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
 }
 
+/// On a coordinator, notes where they are heard.
+pub(super) fn observes(records: &Records, told: &Told) -> Unit {
+    let (records, told) = (records.clone(), told.clone());
+    Unit::task("cluster.observed", Ends::WellOrAgain, Run::steady(move || records.clone().observe(told.clone())))
+}
+
 /// On a coordinator, has it hold its shares of the cold-start key; of which epoch, others are told by `tells` where it cannot
 /// say so in the records.
 pub(super) fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Option<u32>>) -> Unit {

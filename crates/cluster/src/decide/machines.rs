@@ -1,5 +1,7 @@
 //! A machine's life behind its admission: it announces itself, gets its key back, is drained, is removed.
 
+use std::iter;
+
 use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
 use model::{ClusterRole, DiskUuid, Level, MachineId, MachinePubKey, OwnerPubKey};
@@ -10,6 +12,9 @@ use crate::key::{AuditId, Key};
 use crate::record::{AuditLine, Endpoints, Generations, Machine, Release, Standing, Times, is_below};
 use crate::request::Leaving;
 use crate::txn::{Granted, Txn};
+
+/// Of so many coordinators, each of which may hear a machine at another place: more than that vote nowhere.
+const MOST_OBSERVED: usize = 5;
 
 pub(super) fn announce(
     ground: &Ground<'_>,
@@ -26,7 +31,12 @@ pub(super) fn announce(
         standing,
         release,
         times: Times { member, ..known.times },
-        endpoints: Endpoints { reported: endpoints.to_vec(), ..known.endpoints.clone() },
+        endpoints: if known.endpoints.reported == endpoints {
+            known.endpoints.clone()
+        } else {
+            // It has moved: where it was heard before, it is hardly any more.
+            Endpoints { reported: endpoints.to_vec(), observed: Vec::new() }
+        },
         generations: known.generations.told(generation),
         ..known.clone()
     };
@@ -41,6 +51,20 @@ pub(super) fn announce(
     if rotated && holds() && !ground.state.members().voters.is_empty() {
         cold_start::begin_with(ground, &mut draft)?;
     }
+    Ok(draft.grants(Granted::Done))
+}
+
+/// Notes where coordinators hear a machine, the newest first: each may hear it at another place.
+pub(super) fn observe(ground: &Ground<'_>, id: &MachineId, endpoint: &Endpoint) -> Result<Txn, Denied> {
+    let known = ground.belonging(id)?;
+    let Endpoints { reported, observed } = &known.endpoints;
+    if reported.contains(endpoint) || observed.contains(endpoint) {
+        return Ok(ground.unchanged(Granted::Already));
+    }
+    let observed = iter::once(endpoint).chain(observed).take(MOST_OBSERVED).cloned().collect();
+    let endpoints = Endpoints { observed, reported: reported.clone() };
+    let mut draft = ground.change("heard elsewhere", id, None);
+    draft.machine(&Machine { endpoints, ..known.clone() });
     Ok(draft.grants(Granted::Done))
 }
 

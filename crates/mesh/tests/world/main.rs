@@ -43,6 +43,8 @@ struct World {
     messages: Vec<Vec<Change>>,
     routes: Vec<Route>,
     reports: usize,
+    /// Who stays where nobody says.
+    learnt: Vec<(MachineId, SocketAddrV4)>,
     /// What was told of who is there.
     heard: Vec<BTreeMap<MachineId, Instant>>,
 }
@@ -72,6 +74,7 @@ impl World {
             messages: Vec::new(),
             routes: Vec::new(),
             reports: 0,
+            learnt: Vec::new(),
             heard: Vec::new(),
         };
         links.iter().for_each(|link| world.carrier(*link, true));
@@ -136,6 +139,7 @@ impl World {
                 }
                 Effect::Echo(echo) => self.ask(echo),
                 Effect::Report(_) => self.reports += 1,
+                Effect::Learnt(machine, at) => self.learnt.push((machine, at)),
                 Effect::Heard(heard) => self.heard.push(heard),
             }
         }
@@ -612,4 +616,47 @@ proptest! {
         world.pass(60);
         prop_assert!(world.messages.is_empty(), "{:?}", world.messages);
     }
+}
+
+/// Behind a router a machine names addresses that lead nowhere. Whoever else hears it says where that is.
+///
+/// Proves: M6
+#[test]
+fn where_a_peer_stays_that_nobody_names_is_learnt_and_what_works_is_left_alone() {
+    let mut world = World::new();
+    let (key, id) = (VpnPubKey([1; 32]), MachineId([1; 16]));
+    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
+    world.handle(Event::Tick);
+    world.wanted.insert(key);
+    world.answers(1, HOME);
+    world.pass(60);
+    assert_eq!(world.learnt, [], "it is where it says");
+    // Its packets come from elsewhere, and the kernel answers there.
+    world.kernel.peers.get_mut(&key).expect("a peer").endpoint = Some(at(OTHER));
+    world.answers(1, OTHER);
+    world.said();
+    world.pass(10);
+    assert_eq!(world.learnt, [], "it may be about to say so");
+    world.pass(50);
+    assert_eq!(world.learnt, [(id, at(OTHER))], "once");
+    world.changed(&[(1, Some(peer(1, 1, None, &[OTHER, HOME])))]);
+    world.pass(3600);
+    assert_eq!((world.learnt.len(), world.said()), (1, vec![]), "the cluster names it, and nothing had to be changed");
+    // One of the cluster's own addresses is nobody's place.
+    let inside = "10.118.0.9:7838";
+    world.kernel.peers.get_mut(&key).expect("a peer").endpoint = Some(at(inside));
+    world.answers(1, inside);
+    world.pass(3600);
+    assert_eq!((world.learnt.len(), world.endpoint(1)), (1, Some(at(inside))));
+}
+
+/// Proves: M6
+#[test]
+fn whoever_says_nothing_is_learnt_nowhere() {
+    let mut world = World::new();
+    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
+    world.handle(Event::Tick);
+    world.kernel.peers.get_mut(&VpnPubKey([1; 32])).expect("a peer").endpoint = Some(at(OTHER));
+    world.pass(3600);
+    assert_eq!(world.learnt, []);
 }

@@ -27,6 +27,7 @@ pub(super) fn brief(event: &Event) -> String {
         Request::Redeem(redeem) => format!("redeem for {}", short(keys::identity::machine_id(&redeem.machine().0))),
         Request::Owner { asks, .. } => format!("{asks:?}"),
         Request::Announce { .. }
+        | Request::Observe { .. }
         | Request::ReleaseKey { .. }
         | Request::BeginEpoch
         | Request::AcknowledgeEpoch { .. } => format!("{request:?}"),

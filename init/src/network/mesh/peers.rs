@@ -36,6 +36,9 @@ struct Shared {
     version: watch::Sender<Option<PeerVersion>>,
     /// Who wants to know which of them are there.
     roll: Roll,
+    /// Where machines were heard that the cluster does not name, since that was asked last. Coordinators ask.
+    learnt: Mutex<BTreeMap<MachineId, SocketAddrV4>>,
+    learns: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +74,22 @@ impl Told {
     /// By which it is found out who of them is there.
     pub(crate) fn roll(&self) -> &Roll {
         &self.0.roll
+    }
+
+    /// Waits until machines are heard where the cluster does not say that they are; there.
+    pub(crate) async fn learnt(&self) -> BTreeMap<MachineId, SocketAddrV4> {
+        self.0.learns.notified().await;
+        std::mem::take(&mut lock::even_if_poisoned(&self.0.learnt))
+    }
+
+    /// What was learnt up to now is told to nobody; what still holds is learnt again.
+    pub(crate) fn forget_learnt(&self) {
+        lock::even_if_poisoned(&self.0.learnt).clear();
+    }
+
+    fn learns(&self, machine: MachineId, at: SocketAddrV4) {
+        lock::even_if_poisoned(&self.0.learnt).insert(machine, at);
+        self.0.learns.notify_one();
     }
 
     /// Where a machine is in the VPN, if it is a peer now.
@@ -196,6 +215,7 @@ async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> R
             return Ok(Some(found));
         }
         Effect::Report(overlap) => tracing::warn!("{overlap}"),
+        Effect::Learnt(machine, at) => told.learns(machine, at),
         Effect::Heard(heard) => told.roll().answer(heard),
     }
     Ok(None)
