@@ -23,6 +23,8 @@ use sim::etcd::Etcd;
 mod observed;
 #[path = "decide/office.rs"]
 mod office;
+#[path = "decide/properties.rs"]
+mod properties;
 
 /// A cluster, its etcd, and the time.
 struct Scene {

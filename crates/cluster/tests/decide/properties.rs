@@ -1,0 +1,332 @@
+//! What holds of every request, in whatever order they come: any number of owners, machines and tickets that ask for anything,
+//! while etcd's members come and go. A refusal is no transaction, so it changes nothing by its type.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use cluster::State;
+use cluster::denied::Denied;
+use cluster::key::Key;
+use cluster::members::{Learner, Members, Voter};
+use cluster::record::{Machine, Release, UnixSeconds};
+use cluster::request::{Asks, Leaving, Request};
+use cluster::role::AnyRole;
+use cluster::txn::Granted;
+use model::{ClusterRole, KubernetesRole, Level, VPN_PREFIX};
+use proptest::prelude::*;
+use proptest::test_runner::{TestCaseResult, TestRunner};
+use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
+use sim::etcd::Etcd;
+
+use super::{Scene, announces_key, name, offer, redeem_as, release};
+
+/// What happens.
+#[derive(Debug, Clone)]
+enum Event {
+    /// Somebody asks.
+    Asked(Request),
+    /// What etcd says of a machine, if the records let it be so; nothing: it is no member.
+    Seen(u16, Option<Result<Voter, Learner>>),
+    /// Time goes by.
+    Later(u64),
+}
+
+/// What asking for the same again at once does, once it was granted.
+enum Again {
+    /// It is granted, and nothing is written that was not there.
+    Same,
+    /// It is refused for this.
+    Refused(Denied),
+    /// It is done once more.
+    Anew,
+}
+
+/// Every request, as [`kind`] calls it.
+const KINDS: [&str; 18] = [
+    "Create",
+    "IssueTicket",
+    "RevokeTicket",
+    "AddRole",
+    "RemoveRole",
+    "Drain",
+    "Recover",
+    "Remove",
+    "RotateKey",
+    "AddOwner",
+    "RemoveOwner",
+    "Redeem",
+    "Announce",
+    "Observe",
+    "ReleaseKey",
+    "BeginEpoch",
+    "AcknowledgeEpoch",
+    "AcknowledgeEpoch by the last",
+];
+
+/// Proves: M8 N6
+#[test]
+fn whatever_is_asked_is_done_once_and_leaves_a_cluster_in_order() {
+    let granted = RefCell::new(BTreeSet::new());
+    let mut runner = TestRunner::new(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() });
+    let lived =
+        runner.run(&(prop::collection::vec(event(), 0..3), prop::collection::vec(event(), 20..100)), |(a, b)| {
+            let create = Event::Asked(Request::Create(Box::new(cast::creation(VPN_PREFIX))));
+            live(a.into_iter().chain([create]).chain(b), &mut granted.borrow_mut())
+        });
+    lived.unwrap_or_else(|failure| panic!("{failure}"));
+    // A request that is always refused keeps every rule, too.
+    assert_eq!(granted.into_inner(), KINDS.into());
+}
+
+fn live(events: impl Iterator<Item = Event>, granted: &mut BTreeSet<&'static str>) -> TestCaseResult {
+    let members = Members { voters: [(id(1), Voter::Live)].into(), ..Members::default() };
+    let mut scene = Scene { etcd: Etcd::of(id(1)), kept: State::default(), members, now: BEGIN };
+    for event in events {
+        match event {
+            Event::Asked(request) => {
+                let before = scene.state();
+                if asked(&mut scene, &request)? {
+                    granted.insert(kind(&request, &before, &scene.state()));
+                }
+            }
+            Event::Seen(n, how) => seen(&mut scene, n, how),
+            Event::Later(seconds) => scene.now.0 += seconds,
+        }
+    }
+    Ok(())
+}
+
+/// Whether it is granted. The same is asked twice.
+fn asked(scene: &mut Scene, request: &Request) -> Result<bool, TestCaseError> {
+    let Ok(first) = scene.decide(request) else { return Ok(false) };
+    step(scene, &first)?;
+    let recorded = records(scene);
+    match (scene.decide(request), again(request)) {
+        (Ok(second), Again::Same) => {
+            let granted = if first.granted == Granted::Done { Granted::Already } else { first.granted };
+            prop_assert_eq!(second.granted, granted, "{:?}", request);
+            step(scene, &second)?;
+            prop_assert_eq!(records(scene), recorded, "{:?}", request);
+        }
+        (Ok(second), Again::Anew) => step(scene, &second)?,
+        (Err(denied), Again::Refused(reason)) => prop_assert_eq!(denied, reason),
+        (Ok(_), Again::Refused(_)) | (Err(_), Again::Same | Again::Anew) => {
+            prop_assert!(false, "another answer for the second time: {:?}", request);
+        }
+    }
+    Ok(true)
+}
+
+/// Commits, and sees what of it holds: one change more if anything but the audit was written, and a cluster in order.
+fn step(scene: &mut Scene, txn: &cluster::txn::Txn) -> TestCaseResult {
+    let changes = |scene: &Scene| scene.state().version().map_or(0, |(changes, _)| changes.0);
+    let (before, of_before) = (changes(scene), besides_audit(scene));
+    scene.commits(txn);
+    let written = u64::from(besides_audit(scene) != of_before);
+    prop_assert_eq!(changes(scene), before + written, "{:?}", txn);
+    in_order(&scene.state())
+}
+
+fn in_order(state: &State) -> TestCaseResult {
+    let belonging = || state.machines().map(|(_, machine)| machine).filter(|machine| machine.belongs());
+    nobody_shares("address", belonging().map(|it| it.vpn_ip))?;
+    nobody_shares("pods", belonging().filter_map(|it| it.pods).map(|pods| pods.to_string()))?;
+    nobody_shares("name", belonging().map(|it| it.name.as_str()))?;
+    nobody_shares("VPN key", belonging().map(|it| it.vpn_key.0))?;
+    nobody_shares("disk", belonging().map(|it| it.disk.0.0))?;
+    prop_assert!(belonging().any(Machine::coordinates), "nobody coordinates");
+    Ok(())
+}
+
+fn nobody_shares<T: Ord + Clone + Debug>(what: &str, values: impl Iterator<Item = T>) -> TestCaseResult {
+    let mut known = BTreeSet::new();
+    for value in values {
+        prop_assert!(known.insert(value.clone()), "two have the {} {:?}", what, value);
+    }
+    Ok(())
+}
+
+/// All that etcd has.
+fn records(scene: &Scene) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    scene.etcd.pairs().map(|pair| (pair.key, pair.value)).collect()
+}
+
+fn besides_audit(scene: &Scene) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut records = records(scene);
+    records.retain(|key, _| !matches!(Key::read(key), Ok(Key::Audit(_))));
+    records
+}
+
+fn again(request: &Request) -> Again {
+    match request {
+        Request::Create(_) => Again::Refused(Denied::ClusterExists),
+        Request::Owner { asks: Asks::RotateKey(_), .. } => Again::Refused(Denied::RotationUnderWay),
+        Request::Owner { asks: Asks::RemoveOwner(key), by } if key == by => Again::Refused(Denied::UnknownOwner),
+        // Those that go on without the cluster are to see a higher number, each time.
+        Request::Owner { asks: Asks::Recover(_), .. } => Again::Anew,
+        Request::Owner {
+            asks:
+                Asks::IssueTicket(_)
+                | Asks::RevokeTicket(_)
+                | Asks::AddRole(..)
+                | Asks::RemoveRole(..)
+                | Asks::Drain(_)
+                | Asks::Remove(..)
+                | Asks::AddOwner(_)
+                | Asks::RemoveOwner(_),
+            ..
+        }
+        | Request::Redeem(_)
+        | Request::Announce { .. }
+        | Request::Observe { .. }
+        | Request::ReleaseKey { .. }
+        | Request::BeginEpoch
+        | Request::AcknowledgeEpoch { .. } => Again::Same,
+    }
+}
+
+fn kind(request: &Request, before: &State, after: &State) -> &'static str {
+    let current = |state: &State| state.cold_start().current.clone();
+    match request {
+        Request::Create(_) => "Create",
+        Request::Owner { asks, .. } => match asks {
+            Asks::IssueTicket(_) => "IssueTicket",
+            Asks::RevokeTicket(_) => "RevokeTicket",
+            Asks::AddRole(..) => "AddRole",
+            Asks::RemoveRole(..) => "RemoveRole",
+            Asks::Drain(_) => "Drain",
+            Asks::Recover(_) => "Recover",
+            Asks::Remove(..) => "Remove",
+            Asks::RotateKey(_) => "RotateKey",
+            Asks::AddOwner(_) => "AddOwner",
+            Asks::RemoveOwner(_) => "RemoveOwner",
+        },
+        Request::Redeem(_) => "Redeem",
+        Request::Announce { .. } => "Announce",
+        Request::Observe { .. } => "Observe",
+        Request::ReleaseKey { .. } => "ReleaseKey",
+        Request::BeginEpoch => "BeginEpoch",
+        Request::AcknowledgeEpoch { .. } if current(before) != current(after) => "AcknowledgeEpoch by the last",
+        Request::AcknowledgeEpoch { .. } => "AcknowledgeEpoch",
+    }
+}
+
+/// Etcd takes in only who coordinates, and lets go only of who does not.
+fn seen(scene: &mut Scene, n: u16, how: Option<Result<Voter, Learner>>) {
+    if scene.state().machine(&id(n)).is_some_and(Machine::coordinates) != how.is_some() {
+        return;
+    }
+    scene.members.voters.remove(&id(n));
+    scene.members.learners.remove(&id(n));
+    match how {
+        Some(Ok(voter)) => _ = scene.members.voters.insert(id(n), voter),
+        Some(Err(learner)) => _ = scene.members.learners.insert(id(n), learner),
+        None => {}
+    }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let how = prop::option::weighted(
+        0.7,
+        prop::sample::select(vec![
+            Ok(Voter::Live),
+            Ok(Voter::Live),
+            Ok(Voter::Silent),
+            Err(Learner::Ready),
+            Err(Learner::Behind),
+        ]),
+    );
+    prop_oneof![
+        20 => request().prop_map(Event::Asked),
+        4 => (machine(), how).prop_map(|(n, how)| Event::Seen(n, how)),
+        1 => (1..40_u64).prop_map(Event::Later),
+    ]
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let by = prop_oneof![8 => Just(1), 1 => Just(2), 1 => Just(3)];
+    let reported = prop::collection::vec((1..4_usize).prop_map(cast::endpoint), 0..2);
+    let level = prop_oneof![4 => Just(Level::Encrypted), 1 => Just(Level::Insecure)];
+    prop_oneof![
+        1 => Just(Request::Create(Box::new(cast::creation(VPN_PREFIX)))),
+        20 => (by, asks()).prop_map(|(by, asks)| Request::Owner { by: owner(by).key, asks }),
+        10 => redeem(),
+        8 => (machine(), reported, 1..4_u32).prop_map(|(n, endpoints, generation)| {
+            Request::Announce { machine: machine_key(n), release: RELEASE, endpoints, generation }
+        }),
+        3 => (machine(), (1..9_usize).prop_map(cast::endpoint)).prop_map(|(n, endpoint)| {
+            Request::Observe { machine: id(n), endpoint }
+        }),
+        1 => (machine(), 1..4_u32).prop_map(|(n, generation)| announces_key(n, generation)),
+        4 => (machine(), other(), 1..4_u32, level).prop_map(|(n, of, generation, level)| {
+            release(n, of.unwrap_or(n), generation, level)
+        }),
+        3 => Just(Request::BeginEpoch),
+        6 => (machine(), 1..6_u32).prop_map(|(n, number)| Request::AcknowledgeEpoch { machine: machine_key(n), number }),
+    ]
+}
+
+fn asks() -> impl Strategy<Value = Asks> {
+    let role = || {
+        prop::sample::select(vec![
+            AnyRole::Coordinator,
+            AnyRole::Kubernetes(KubernetesRole::ControlPlane),
+            AnyRole::Kubernetes(KubernetesRole::Worker),
+        ])
+    };
+    let leaving = prop::sample::select(vec![Leaving::Drained, Leaving::Lost]);
+    prop_oneof![
+        10 => issue(),
+        1 => tickets().prop_map(|n| Asks::RevokeTicket(ticket(n).id())),
+        6 => (machine(), role()).prop_map(|(n, role)| Asks::AddRole(id(n), role)),
+        4 => (machine(), role()).prop_map(|(n, role)| Asks::RemoveRole(id(n), role)),
+        2 => machine().prop_map(|n| Asks::Drain(id(n))),
+        1 => machine().prop_map(|n| Asks::Recover(id(n))),
+        3 => (machine(), leaving).prop_map(|(n, leaving)| Asks::Remove(id(n), leaving)),
+        2 => machine().prop_map(|n| Asks::RotateKey(id(n))),
+        2 => (1..4_u8).prop_map(|n| Asks::AddOwner(owner(n))),
+        1 => (1..4_u8).prop_map(|n| Asks::RemoveOwner(owner(n).key)),
+    ]
+}
+
+fn issue() -> impl Strategy<Value = Asks> {
+    let role = prop_oneof![4 => Just(ClusterRole::Node), 1 => Just(ClusterRole::Coordinator)];
+    let pinned = prop::option::weighted(0.1, machine());
+    (tickets(), 1..4_u32, 1..200_u64, role, pinned, named()).prop_map(|(n, uses, lasts, role, machine, node_name)| {
+        let mut offer = offer(n, uses);
+        offer.not_after = UnixSeconds(BEGIN.0 + lasts);
+        (offer.role, offer.node_name, offer.machine) = (role, node_name, machine.map(machine_key));
+        Asks::IssueTicket(offer)
+    })
+}
+
+fn redeem() -> impl Strategy<Value = Request> {
+    let release = prop_oneof![4 => Just(RELEASE), 1 => Just(Release(1, 3, 0))];
+    (machine(), tickets(), other(), other(), named(), release).prop_map(
+        |(n, by, of_disk, of_key, node_name, release)| {
+            redeem_as(n, by, |body| {
+                body.disk = disk(of_disk.unwrap_or(n));
+                body.vpn_key = vpn_key(of_key.unwrap_or(n));
+                (body.node_name, body.release) = (node_name, release);
+            })
+        },
+    )
+}
+
+fn machine() -> impl Strategy<Value = u16> {
+    1..6_u16
+}
+
+/// Now and then what is another's.
+fn other() -> impl Strategy<Value = Option<u16>> {
+    prop::option::weighted(0.05, machine())
+}
+
+fn tickets() -> impl Strategy<Value = u16> {
+    1..5_u16
+}
+
+fn named() -> impl Strategy<Value = Option<model::NodeName>> {
+    prop::option::weighted(0.2, prop::sample::select(vec!["one", "two"]).prop_map(name))
+}
