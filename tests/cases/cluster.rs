@@ -122,14 +122,14 @@ fn several(t: &Context) -> anyhow::Result<()> {
         let status = cluster.ask(&["-m", machine, "machine", "status"])?;
         ensure!(status["cluster_id"] == id && status["name"] == machine, "{id}: {status:#}");
     }
-    let members = || -> anyhow::Result<Value> {
+    let list = |columns: &[&str]| -> anyhow::Result<Value> {
         let listed = cluster.ask(&["machine", "list"])?;
-        let rows = listed["machines"].as_array().context("machines are listed")?.clone();
-        let named = rows.iter().map(|row| [row["name"].clone(), row["role"].clone(), row["state"].clone()]);
-        Ok(named.flatten().collect())
+        let rows = listed["machines"].as_array().context("machines are listed")?.iter();
+        Ok(rows.flat_map(|row| columns.iter().map(|column| row[*column].clone())).collect())
     };
+    let members = ["name", "role", "state"];
     let all = json!(["m1", "coordinator", "Member", "m2", "node", "Member", "m3", "node", "Member"]);
-    ensure!(members()? == all, "{:#}", members()?);
+    ensure!(list(&members)? == all, "{:#}", list(&members)?);
     let tickets = cluster.ask(&["ticket", "list"])?;
     ensure!(tickets["tickets"].as_array().is_some_and(|all| all.len() == 1), "{tickets:#}");
     ensure!(tickets["tickets"][0]["state"] == "used up", "it admits nobody any more: {tickets:#}");
@@ -167,7 +167,6 @@ fn several(t: &Context) -> anyhow::Result<()> {
     ensure!(again.contains("runs already; its virtual network had ended, and is back"), "{again}");
     ensure!(boots()? == before, "a machine was started again");
 
-    // No coordinator runs, so all wait for their owner, who opens them by one command.
     let wait = |wanted: [&str; 3]| -> anyhow::Result<()> {
         let deadline = t.within(60);
         while states()? != wanted {
@@ -175,27 +174,16 @@ fn several(t: &Context) -> anyhow::Result<()> {
         }
         Ok(())
     };
-    let has_records = || -> anyhow::Result<()> {
+    let lists = |columns: &[&str], wanted: &Value| -> anyhow::Result<()> {
         let deadline = t.within(60);
-        while let Err(why) = members() {
-            ensure!(deadline.left().is_some(), "the first machine does not list any: {why:#}");
+        loop {
+            let listed = list(columns);
+            if listed.as_ref().is_ok_and(|listed| listed == wanted) {
+                return Ok(());
+            }
+            ensure!(deadline.left().is_some(), "{listed:?} instead of {wanted:#}");
         }
-        Ok(())
     };
-    cluster.run(&["cluster", "stop", "--timeout", &patience(20)])?;
-    ensure!(states()? == ["off", "off", "off"]);
-    cluster.run(&["cluster", "start"])?;
-    wait(["AwaitingKeys"; 3])?;
-    let looked = cluster.ask(&["recover", "--dry-run"])?;
-    ensure!(looked["recovered"] == 3 && states()? == ["AwaitingKeys"; 3], "{looked:#}");
-    cluster.run(&["recover"])?;
-    for machine in ["m1", "m2", "m3"] {
-        cluster.run(&["-m", machine, "condition", "wait", "Running", "--timeout", &patience(60)])?;
-    }
-    let after = boots()?;
-    ensure!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
-    has_records()?;
-    ensure!(members()? == all, "{:#}", members()?);
 
     // Without its coordinator nobody joins a cluster, and nothing is left of who was to.
     cluster.run(&["cluster", "stop", "-m", "m1", "--timeout", &patience(20)])?;
@@ -208,20 +196,39 @@ fn several(t: &Context) -> anyhow::Result<()> {
     let capture = fs::read(cluster.home.join(NAME).join("machines/m2/network.pcapng"))?;
     ensure!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) && capture.len() > 4096, "{} bytes", capture.len());
 
-    // The machine that made the cluster leaves it, by one command, and has nothing of a coordinator when that returns.
     cluster.run(&["cluster", "start", "-m", "m1"])?;
     wait(["AwaitingKeys", "Running", "Running"])?;
     cluster.run(&["-m", "m1", "recover"])?;
-    has_records()?;
+    lists(&members, &all)?;
+
+    // All three coordinate. Switched on again they wait, for no two may open each other, until their owner opens them by one command.
     for machine in ["m2", "m3"] {
-        let add = ["machine", "role", "add", machine, "coordinator", "--wait", "--timeout", &patience(60)];
-        cluster.run(&add)?;
+        cluster.run(&["machine", "role", "add", machine, "coordinator", "--wait", "--timeout", &patience(60)])?;
     }
+    let three_vote = json!(["voter", "voter", "voter"]);
+    lists(&["etcd"], &three_vote)?;
+    let before = boots()?;
+    cluster.run(&["cluster", "stop", "--timeout", &patience(20)])?;
+    ensure!(states()? == ["off", "off", "off"]);
+    cluster.run(&["cluster", "start"])?;
+    wait(["AwaitingKeys"; 3])?;
+    let looked = cluster.ask(&["recover", "--dry-run"])?;
+    ensure!(looked["recovered"] == 3 && states()? == ["AwaitingKeys"; 3], "{looked:#}");
+    cluster.run(&["recover"])?;
+    for machine in ["m1", "m2", "m3"] {
+        cluster.run(&["-m", machine, "condition", "wait", "Running", "--timeout", &patience(60)])?;
+    }
+    let after = boots()?;
+    ensure!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
+    lists(&["etcd"], &three_vote)?;
+
+    cluster.run(&["machine", "role", "remove", "m3", "coordinator", "--wait", "--timeout", &patience(60)])?;
+    // The machine that made the cluster leaves it, by one command, and has nothing of a coordinator when that returns.
     cluster.run(&["machine", "remove", "m1", "--timeout", &patience(60)])?;
     let said = fs::read_to_string(cluster.console())?;
     ensure!(said.contains(LAID_DOWN), "it was removed before it had erased anything");
-    let rest = json!(["m2", "coordinator", "Member", "m3", "coordinator", "Member", "m1", "node", "Removed"]);
-    ensure!(members()? == rest, "{:#}", members()?);
+    let rest = json!(["m2", "coordinator", "Member", "m3", "node", "Member", "m1", "node", "Removed"]);
+    ensure!(list(&members)? == rest, "{:#}", list(&members)?);
     cluster.destroyed()
 }
 

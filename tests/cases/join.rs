@@ -155,6 +155,12 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         second.kill();
         ensure!(data()? == before, "{why}: its data partition is another");
     }
+    // Whoever looks after the cluster is told of tickets that it issued.
+    let told = owner.logs(NAME, &first, &["init"])?;
+    for why in ["the ticket was revoked", "the ticket has expired"] {
+        let said = told.iter().any(|entry| entry["line"].as_str().is_some_and(|line| line.contains(why)));
+        ensure!(said, "{why}: the coordinator does not say so");
+    }
     let listed = owner.ask(NAME, &first, &["machine", "list"])?;
     ensure!(listed["machines"].as_array().is_some_and(|rows| rows.len() == 1), "{listed:#}");
     // The same machine, by a ticket that holds.

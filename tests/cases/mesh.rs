@@ -20,7 +20,7 @@ use qemu::{Deadline, Vm};
 use serde_json::json;
 use tonic::Status;
 
-use crate::{Case, Context, Kind, MESH_CHANGED, Need, Owner, Stranger, kinds, others, wait_state};
+use crate::{Case, Context, Kind, MESH_CHANGED, Need, Owner, Stranger, kinds, others, wait_state, wireguard_from};
 
 pub(crate) const CASES: &[Case] = &[
     case(
@@ -30,7 +30,8 @@ pub(crate) const CASES: &[Case] = &[
     ),
     case("a mesh carries bytes both ways over a path that drops what is too large and says nothing", &["M9"], narrow),
     case("a mesh holds its connections when a machine gets another address", &["M6"], moved),
-    case("a machine that loses one of two uplinks goes on by the other", &["M12"], lost),
+    case("what a removed machine sends is answered by nothing", &["M4"], removed),
+    case("a machine that loses one of two uplinks goes on by the other", &["M6", "M12"], lost),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -45,6 +46,7 @@ const NARROW: Words = Words { of: None, are: "the path is narrow" };
 const LISTENS: Words = Words { of: Some("test.returns"), are: "listening" };
 const CARRIED: Words = Words { of: Some("test.carries"), are: "bytes there and back" };
 const RESTORED: Words = Words { of: Some("test.foreign"), are: "the foreign one is gone after" };
+const ELSEWHERE: Words = Words { of: None, are: "a machine is heard where it does not say that it is" };
 const DETOUR: Words = Words { of: None, are: "the usual way is silent" };
 /// Short, so that a machine soon asks for its address again.
 const LEASE_SECONDS: u32 = 20;
@@ -54,6 +56,8 @@ const LONG_LEASE_SECONDS: u32 = 3600;
 const OTHER_UPLINK: usize = 2;
 /// So many frames each way are more than leases, neighbours and echoes make in that time: bytes are carried.
 const CARRIES: u64 = 40;
+/// Packets of a removed machine that are waited for: its kernel tries to shake hands every 5 s.
+const ASKED: usize = 4;
 /// Two to three times what is promised, for hosts that are busy otherwise.
 const BY_CARRIER: Duration = Duration::from_secs(15);
 const SILENTLY: Duration = Duration::from_secs(30);
@@ -228,6 +232,23 @@ impl Duo {
         Ok(())
     }
 
+    /// How many of WireGuard's packets the first machine has sent so far, and how many it was sent.
+    fn wireguards(&self) -> anyhow::Result<[usize; 2]> {
+        let capture = fs::read(&self.captures[0]).context("read a capture")?;
+        let sent = wireguard_from(&capture, site(20))?;
+        let all = kinds(&capture)?.get(&Kind::WireGuard).copied().unwrap_or_default();
+        Ok([sent, all - sent])
+    }
+
+    /// Waits until the first machine was sent more of WireGuard's packets; how many it had sent by then.
+    fn sends_until_asked(&self, times: usize, t: &Context) -> anyhow::Result<usize> {
+        let [_, before] = self.wireguards()?;
+        let asked = || self.wireguards().ok().filter(|[_, asked]| *asked >= before + times);
+        let [sent, _] =
+            self.machines[0].until(t.within(60), asked).context("nobody sends the first machine anything")?;
+        Ok(sent)
+    }
+
     /// What a machine's cable has carried so far.
     fn carried(&self, n: usize) -> anyhow::Result<BTreeMap<Kind, usize>> {
         kinds(&fs::read(&self.captures[n]).context("read a capture")?)
@@ -344,6 +365,30 @@ fn moved(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The last case of the two: one is none of the cluster's any more.
+fn removed(t: &Context) -> anyhow::Result<()> {
+    let shared = shared(t)?;
+    let duo = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = duo.said(1, CARRIED)?.len();
+    // So slow that bytes are on their way when it is removed.
+    duo.set(1, Faults { rate: Some(1_000_000), ..Faults::default() });
+    duo.carry(t)?;
+    duo.carried_by(1, t)?;
+    duo.owner.ask(NAME, &duo.machines[0], &["machine", "remove", "second", "--lost"])?;
+    let first = &duo.machines[0];
+    let alone = || {
+        first.said().iter().rev().find(|line| line.text.contains(MESH_CHANGED))?.text.contains("peers=0").then_some(())
+    };
+    first.until(t.within(10), alone).context("the first machine keeps its peer")?;
+    duo.set(1, Faults::default());
+    // The kernel of the removed one knows nothing of that, and goes on.
+    let before_that = duo.sends_until_asked(1, t)?;
+    let sent = duo.sends_until_asked(ASKED, t)? - before_that;
+    ensure!(sent == 0, "the first machine sends {sent} packets to one that was removed");
+    ensure!(duo.said(1, CARRIED)?.len() == before, "the connection was over before");
+    Ok(())
+}
+
 fn lost(t: &Context) -> anyhow::Result<()> {
     let mut duo = Duo::new(t, Uplinks::Two)?;
     // So slow that one connection lasts through all of it.
@@ -364,6 +409,9 @@ fn lost(t: &Context) -> anyhow::Result<()> {
     ));
     ensure!(by_carrier < BY_CARRIER && silently < SILENTLY, "by carrier {by_carrier:?}, silently {silently:?}");
     duo.says(1, DETOUR, 0, t.within(20))?;
+    // The other uplink leads through a router that puts its own address in the place of the machine's.
+    let heard = duo.says(0, ELSEWHERE, 0, t.within(30))?;
+    ensure!(heard.contains(&format!("at={}:", site(1))), "{heard}");
     ensure!(duo.said(1, CARRIED)?.is_empty(), "the connection was over before");
     duo.set(OTHER_UPLINK, Faults::default());
     t.measured(&duo.says(1, CARRIED, 0, t.within(120))?);

@@ -2,18 +2,20 @@
 //! cluster again, in which nothing is lost that was acknowledged. It must never choose by anything but the seed.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use model::ClusterRole;
 use qemu::Deadline;
 use qemu::deadline::{Stopwatch, since_1970};
 use qemu::machine::Clock;
 use qemu::network::{Chance, Cut, Direction, Faults};
 
 use crate::Context;
-use crate::fleet::{Cluster, Fleet, Leaving, Off};
+use crate::fleet::{Cluster, Fleet, Leaving, Off, name};
 use crate::session::Session;
 use crate::writer::Writer;
 
@@ -29,6 +31,8 @@ const LEASES_END: Duration = Duration::from_secs(180);
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
 /// What PID 1 says when a lease has ended.
 const ADDRESS_LOST: &str = "address lost";
+/// What it says when it has set the clock that it found.
+const CLOCK_SET: &str = "the clock was wrong: set";
 const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
 /// How many events before a failure are shown.
 const TRAIL: usize = 5;
@@ -63,6 +67,20 @@ impl Campaign {
         let lived = self.happens(t, event).context("while it happened");
         let lived = lived.and_then(|()| self.is_well(t).context("afterwards"));
         lived.with_context(|| self.trail())
+    }
+
+    /// Nodes of these numbers come, those of each wave at once; waits until all machines know each other, and nothing is lost.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn joined_by(&mut self, t: &Context, waves: impl IntoIterator<Item = Range<u32>>) -> anyhow::Result<()> {
+        for wave in waves {
+            let nodes: Vec<u32> = wave.collect();
+            nodes.iter().try_for_each(|node| self.fleet.join(t, *node, ClusterRole::Node))?;
+            self.run(&nodes, t.within(90))?;
+        }
+        self.fleet.know_each_other(t.within(60))?;
+        self.fleet.read_back(&self.writer, t.within(20))
     }
 
     /// How many changes were acknowledged so far.
@@ -113,13 +131,17 @@ impl Campaign {
             Event::Away { machines, how, changes, clock } => {
                 self.fleet.switch_off(machines, *how, t.within(20))?;
                 goes_on(&self.writer, *changes)?;
-                let clock = match clock {
+                let shows = match clock {
                     Time::Right => Clock::OfHost,
                     Time::YearAhead => Clock::Begins(since_1970() + YEAR),
                     Time::YearBehind => Clock::Begins(since_1970() - YEAR),
                 };
-                machines.iter().try_for_each(|it| self.fleet.start_at(*it, clock))?;
+                machines.iter().try_for_each(|it| self.fleet.start_at(*it, shows))?;
                 self.run(machines, t.within(60))?;
+                for machine in machines.iter().filter(|_| *clock != Time::Right) {
+                    let was_set = self.fleet.vm(*machine)?.said().iter().any(|line| line.text.contains(CLOCK_SET));
+                    ensure!(was_set, "{} runs with a wrong clock", name(*machine));
+                }
             }
             Event::Reset { machines } => {
                 self.fleet.reset(machines, t.within(5))?;

@@ -24,28 +24,45 @@ pub enum Kind {
     Other(String),
 }
 
-/// How many packets of each kind a capture has (draft-ietf-opsawg-pcapng, as the virtual network writes it).
+/// How many packets of each kind a capture has.
 ///
 /// # Errors
-/// When it is no such capture. A last block that is not whole yet is left out.
+/// When it is no capture.
 pub fn kinds(capture: &[u8]) -> anyhow::Result<BTreeMap<Kind, usize>> {
+    let mut kinds = BTreeMap::new();
+    for frame in frames(capture)? {
+        *kinds.entry(kind(frame)).or_default() += 1;
+    }
+    Ok(kinds)
+}
+
+/// How many of WireGuard's packets in a capture came from this address.
+///
+/// # Errors
+/// When it is no capture.
+pub fn wireguard_from(capture: &[u8], from: Ipv4Addr) -> anyhow::Result<usize> {
+    let is_its = |frame: &&&[u8]| source(frame.get(14..).unwrap_or_default()) == Some(from);
+    Ok(frames(capture)?.iter().filter(is_its).filter(|frame| kind(frame) == Kind::WireGuard).count())
+}
+
+/// A capture's frames (draft-ietf-opsawg-pcapng, as the virtual network writes it). A last block that is not whole yet is left out.
+fn frames(capture: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
     const SECTION: u32 = 0x0a0d_0d0a;
     const PACKET: u32 = 6;
     /// Interface, time and both lengths stand in front of a packet's bytes.
     const BYTES: usize = 8 + 20;
     ensure!(word(capture, 0) == Some(SECTION as usize), "no capture");
-    let (mut kinds, mut rest) = (BTreeMap::new(), capture);
+    let (mut frames, mut rest) = (Vec::new(), capture);
     while let (Some(block), Some(length)) = (word(rest, 0), word(rest, 4)) {
         ensure!(length >= 12 && length.is_multiple_of(4), "a block of {length} bytes");
         let Some(body) = rest.get(..length) else { break };
         if block == PACKET as usize {
             let length = word(body, 20).context("a packet has a length")?;
-            let frame = body.get(BYTES..BYTES + length).context("a packet is cut")?;
-            *kinds.entry(kind(frame)).or_default() += 1;
+            frames.push(body.get(BYTES..BYTES + length).context("a packet is cut")?);
         }
         rest = &rest[length..];
     }
-    Ok(kinds)
+    Ok(frames)
 }
 
 /// Those that machines have no business with outside of the VPN.
@@ -76,12 +93,21 @@ fn kind(frame: &[u8]) -> Kind {
         Some(UDP) if DHCP.into_iter().any(one_is) => Kind::Dhcp,
         Some(TCP) if one_is(PUBLIC_API_PORT) => Kind::PublicApi,
         protocol => {
-            let address = |at| packet.get(at..).and_then(<[u8]>::first_chunk::<4>).map(|it| Ipv4Addr::from(*it));
-            let [from, to] = [12, 16].map(|at| address(at).unwrap_or(Ipv4Addr::UNSPECIFIED));
+            let [from, to] = [source(packet), destination(packet)].map(|it| it.unwrap_or(Ipv4Addr::UNSPECIFIED));
             let protocol = protocol.unwrap_or_default();
             Kind::Other(format!("protocol {protocol} from {from}:{} to {to}:{}", ports[0], ports[1]))
         }
     }
+}
+
+/// Where an IPv4 packet is from.
+fn source(packet: &[u8]) -> Option<Ipv4Addr> {
+    packet.get(12..)?.first_chunk::<4>().map(|it| Ipv4Addr::from(*it))
+}
+
+/// Where it is to go.
+fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
+    packet.get(16..)?.first_chunk::<4>().map(|it| Ipv4Addr::from(*it))
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {
@@ -138,6 +164,13 @@ mod tests {
             let seen = kinds(&capture(&[frame(17, 7838, 1), other])).expect("a capture");
             assert_eq!(others(&seen), [what]);
         }
+    }
+
+    #[test]
+    fn whose_packets_they_are_is_seen() {
+        let seen = capture(&[frame(17, 7838, 7838), frame(17, 68, 67), vec![0; 14]]);
+        assert_eq!(wireguard_from(&seen, [203, 0, 113, 10].into()).expect("a capture"), 1);
+        assert_eq!(wireguard_from(&seen, [203, 0, 113, 11].into()).expect("a capture"), 0);
     }
 
     #[test]

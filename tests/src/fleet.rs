@@ -421,16 +421,42 @@ impl Fleet {
         Ok(machines)
     }
 
+    /// Waits until the kernel of each machine that is on has all others for peers, and each reaches the one behind it: every pair
+    /// takes minutes where there are many.
+    ///
+    /// # Errors
+    /// What is not so when the deadline passes.
+    pub fn know_each_other(&self, deadline: Deadline) -> anyhow::Result<()> {
+        let (on, asked) = (self.on(), *self.coordinators().first().context("no coordinator is on")?);
+        let rows = self.until(deadline, || self.listed_by(asked))?;
+        let all = format!("peers={}", on.len() - 1);
+        for (machine, behind) in on.iter().zip(on.iter().cycle().skip(1)) {
+            let vm = self.known(*machine)?.vm.as_ref().context("it is on")?;
+            let knows = || {
+                let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
+                last.text.contains(&all).then_some(())
+            };
+            vm.until(deadline, knows).with_context(|| format!("{} does not have {all}", name(*machine)))?;
+            self.until(deadline, || self.reaches(*machine, &[*behind], &rows))?;
+        }
+        Ok(())
+    }
+
     fn reaches_others(&self, machine: u32, rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
+        let others: Vec<u32> = self.on().into_iter().filter(|other| *other != machine).collect();
+        self.reaches(machine, &others, rows)
+    }
+
+    fn reaches(&self, machine: u32, others: &[u32], rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
         let place = self.place(machine)?;
         let state = Stranger::call_at(place, None).and_then(|mut stranger| stranger.state());
         let state = state.with_context(|| format!("ask {}", name(machine)))?.state;
         ensure!(state == MachineState::Running, "{} is {state}", name(machine));
         let mut through = Records::at(place, &self.owner.key()?)?;
-        for other in self.on().into_iter().filter(|other| *other != machine) {
+        for other in others {
             through
-                .reaches(rows[&other].id)
-                .with_context(|| format!("{} does not reach {}", name(machine), name(other)))?;
+                .reaches(rows[other].id)
+                .with_context(|| format!("{} does not reach {}", name(machine), name(*other)))?;
         }
         Ok(())
     }

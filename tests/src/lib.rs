@@ -67,7 +67,7 @@ mod turns;
 mod writer;
 mod writes;
 
-pub use capture::{Kind, kinds, others};
+pub use capture::{Kind, kinds, others, wireguard_from};
 pub use context::Context;
 pub use crowd::{Crowd, Manner};
 pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};
