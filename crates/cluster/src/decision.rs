@@ -6,11 +6,12 @@
 //!                ▲                                                        │     GiveUp
 //!                └──────────────── a view that is newer ◄─── Again ◄──────┘
 //! ```
-//! A refusal is asked of etcd, too, as a transaction that writes nothing: over an old view nobody is told no.
+//! A refusal is asked of etcd, too, as a transaction that writes a line of the audit at most: over an old view nobody is told no.
 
 use crate::decide::decide;
 use crate::denied::Denied;
 use crate::record::UnixSeconds;
+use crate::refusal;
 use crate::request::Request;
 use crate::state::State;
 use crate::txn::{Granted, Outcome, Txn};
@@ -65,7 +66,11 @@ impl Decision {
     pub fn propose(&self, state: &State, now: UnixSeconds) -> Proposal {
         match decide(state, &self.request, now) {
             Ok(txn) => Proposal { answer: Ok(txn.granted), txn },
-            Err(denied) => Proposal { txn: Txn::unchanged(state), answer: Err(denied) },
+            Err(denied) => {
+                let mut txn = Txn::unchanged(state);
+                txn.puts.extend(refusal::line(state, &self.request, &denied, now));
+                Proposal { txn, answer: Err(denied) }
+            }
         }
     }
 

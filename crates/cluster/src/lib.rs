@@ -29,6 +29,7 @@ pub mod peer;
 pub mod peers;
 pub mod record;
 pub mod redeem;
+mod refusal;
 pub mod request;
 pub mod role;
 pub mod state;

@@ -25,6 +25,8 @@ mod observed;
 mod office;
 #[path = "decide/properties.rs"]
 mod properties;
+#[path = "decide/refused.rs"]
+mod refused;
 
 /// A cluster, its etcd, and the time.
 struct Scene {
