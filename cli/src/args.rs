@@ -87,6 +87,8 @@ pub(crate) enum Command {
     /// Tickets, by which machines join: issue, list, revoke
     #[command(subcommand)]
     Ticket(ticket::Command),
+    /// Another name of `ticket issue`: print a ticket for one machine
+    Goldenticket(ticket::Issue),
     /// Open the machines that wait for their keys, as the owner
     Recover(recover::Arguments),
     /// Conditions: what holds, and waiting for it

@@ -49,6 +49,9 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Cluster(command) => wait(cluster::run(&command, Context::of_user(global)?, out)).map(done),
         Command::Machine(command) => wait(machine::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Ticket(command) => wait(ticket::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Goldenticket(issue) => {
+            wait(ticket::run(&ticket::Command::Issue(issue), &Context::of_user(global)?, out)).map(done)
+        }
         Command::Recover(arguments) => wait(recover::run(&arguments, &Context::of_user(global)?, out)).map(done),
         Command::Condition(command) => wait(condition::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Kubeconfig(arguments) => wait(kubeconfig::run(&arguments, &Context::of_user(global)?, out)).map(done),
