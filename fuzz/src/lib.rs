@@ -5,7 +5,10 @@
 //! hand (`cargo xtask fuzz`). To add a parser: a function, a row in [`TARGETS`], a folder `corpus/<name>/` with a seed
 //! that is accepted (`good-*`) and some that are not (`bad-*`).
 
+pub mod calls;
+pub mod certificates;
 pub mod corpus;
+pub mod programs;
 pub mod table;
 
 use std::convert::Infallible;
@@ -92,6 +95,63 @@ pub const TARGETS: &[Target] = &[
         run: peers_known,
         because: "a disk that is only encrypted gives whatever was written on it",
     },
+    Target { name: "public_state", run: calls::public_state, because: "anybody may answer at a machine's address" },
+    Target { name: "claim", run: calls::claim, because: "anybody may answer at a machine's address" },
+    Target { name: "proof_of_code", run: calls::proof_of_code, because: "anybody may answer at a machine's address" },
+    Target {
+        name: "key_asked",
+        run: calls::key_asked,
+        because: "anybody with a machine's key sends it to the public API",
+    },
+    Target {
+        name: "key_released",
+        run: calls::key_released,
+        because: "a coordinator may run another version, or be hostile",
+    },
+    Target { name: "recovery", run: calls::recovery, because: "a machine may run another version, or be hostile" },
+    Target { name: "key_given", run: calls::key_given, because: "an owner's tool may be of another version" },
+    Target { name: "announced", run: calls::announced, because: "a member may run another version, or be hostile" },
+    Target {
+        name: "handed_over",
+        run: calls::handed_over,
+        because: "a coordinator may run another version, or be hostile",
+    },
+    Target { name: "tunnel_part", run: calls::tunnel_part, because: "an owner's tool may be of another version" },
+    Target { name: "machine_change", run: calls::machine_change, because: "an owner's tool may be of another version" },
+    Target { name: "ticket_offer", run: calls::ticket_offer, because: "an owner's tool may be of another version" },
+    Target { name: "ticket_revoked", run: calls::ticket_revoked, because: "an owner's tool may be of another version" },
+    Target {
+        name: "ticket_issued",
+        run: calls::ticket_issued,
+        because: "a machine may run another version, or be hostile",
+    },
+    Target {
+        name: "machine_list",
+        run: calls::machine_list,
+        because: "a machine may run another version, or be hostile",
+    },
+    Target {
+        name: "ticket_list",
+        run: calls::ticket_list,
+        because: "a machine may run another version, or be hostile",
+    },
+    Target { name: "status", run: calls::status, because: "a machine may run another version, or be hostile" },
+    Target { name: "conditions", run: calls::conditions, because: "a machine may run another version, or be hostile" },
+    Target { name: "services", run: calls::services, because: "a machine may run another version, or be hostile" },
+    Target { name: "timeline", run: calls::timeline, because: "a machine may run another version, or be hostile" },
+    Target { name: "certificate", run: certificates::shown, because: "anybody shows one in a handshake" },
+    Target {
+        name: "certificate_request",
+        run: certificates::request,
+        because: "an owner's tool may be of another version",
+    },
+    Target { name: "etcd_page", run: programs::etcd_page, because: "etcd may hold what another version wrote" },
+    Target { name: "etcd_watch", run: programs::etcd_watch, because: "etcd may hold what another version wrote" },
+    Target { name: "etcd_transaction", run: programs::etcd_transaction, because: "etcd is another program" },
+    Target { name: "etcd_members", run: programs::etcd_members, because: "its members say where they are reached" },
+    Target { name: "etcd_health", run: programs::etcd_health, because: "it comes from other machines' etcd" },
+    Target { name: "kube_node", run: programs::kube_node, because: "whoever may, writes to the apiserver" },
+    Target { name: "kube_lease", run: programs::kube_lease, because: "whoever may, writes to the apiserver" },
     Target { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
     Target { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
     Target { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
@@ -471,6 +531,8 @@ pub fn tpm_answer(bytes: &[u8]) -> Outcome {
     }
     let parameters = bytes.get(10..).unwrap_or(bytes);
     let selection = sealing_pcrs(BootClass::Uefi).expect("served");
+    let _ = response::nothing(parameters);
+    let _ = response::property(0x200, parameters);
     let _ = response::get_random(parameters);
     let _ = response::unseal(parameters);
     let _ = response::pcr_read(selection, parameters);
