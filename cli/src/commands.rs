@@ -195,4 +195,16 @@ mod tests {
         let two = meant(Some("a"), Some("b")).unwrap_err();
         assert_eq!((two.code(), two.to_string().as_str()), (Code::Usage, "both `b` and `a` are named"));
     }
+
+    #[test]
+    fn a_list_that_may_be_old_says_how_old() {
+        let said = |since| {
+            let mut out = Vec::new();
+            old(since, UnixMillis(95_000), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(said(None), "");
+        let at = "\nas of 1m30s ago: since then the machine sees no changes of the cluster's records\n";
+        assert_eq!(said(Some(UnixMillis(5_000))), at);
+    }
 }

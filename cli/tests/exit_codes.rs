@@ -127,6 +127,14 @@ fn memory_that_makes_no_sense_is_refused_before_anything_is_made() {
         assert!(said.starts_with(wanted) && said.contains("\n  nothing was changed\n"), "{said}");
         assert!(!data.path().join("cairn/clusters/small").exists());
     }
+    // Each of them would fit.
+    let half = format!("{}M", qemu::host::memory_mib().unwrap() / 2);
+    let line = ["cluster", "create", "small", "--machines", "9", "--no-kubernetes", "--memory", &half];
+    let refused = cairnctl(data.path(), &line);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_ne!(refused.status.code(), Some(0), "{said}");
+    assert!(said.starts_with("error: 9 machines of ") && said.contains(" would fit"), "{said}");
+    assert!(!data.path().join("cairn/clusters/small").exists());
 }
 
 /// Proves: Q6

@@ -68,8 +68,8 @@ fn elsewhere(t: &Context) -> anyhow::Result<()> {
             |machines: [u32; 2], clock| Event::Away { machines: machines.into(), how: Off::AtOnce, changes: 1, clock };
         // One coordinator is where it was: by it the others find one another. The last was off when another one became a node again,
         // so the directory on its ESP is older than that of all others. (etcd takes nobody new while a voter is off.)
-        let order = [coordinators, nodes].concat();
-        let moved = order[1..].to_vec();
+        let order: Vec<u32> = nodes.iter().chain(coordinators.iter().rev()).copied().collect();
+        let moved = order.iter().copied().filter(|machine| *machine != coordinators[0]).collect();
         let old = coordinators[coordinators.len() - 1];
         let becomes = |role| Event::Role { machine: nodes[0], role };
         let all_off = Event::AllOff { how: Off::InOrder, order, last: Last::WithOthers, moved };
@@ -90,5 +90,5 @@ fn waves(t: &Context) -> anyhow::Result<()> {
     campaign.joined_by(t, WAVES)?;
     let [coordinators, nodes] = [campaign.coordinators(), campaign.nodes()].map(|machines| machines.len());
     ensure!([coordinators, nodes] == [3, 9], "{coordinators} coordinators and {nodes} nodes");
-    Ok(())
+    campaign.hides_all()
 }

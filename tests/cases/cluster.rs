@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::{Case, Context, LAID_DOWN, Need, Owner, web_pod};
+use crate::{Case, Context, Kind, LAID_DOWN, Need, Owner, kinds, others, web_pod};
 use anyhow::{Context as _, ensure};
 use image::names;
 use serde_json::{Value, json};
@@ -19,6 +19,12 @@ pub(crate) const CASES: &[Case] = &[
         proves: &["S9", "Q6", "M2", "M3", "K4", "K6"],
         needs: &[Need::Swtpm],
         run: several,
+    },
+    Case {
+        name: "one command makes three coordinators and tells of each, and another adds a machine",
+        proves: &["S9", "S5", "Q6"],
+        needs: &[Need::Swtpm],
+        run: three,
     },
     Case { name: "a kernel that panics is told by its last lines", proves: &["Q6"], needs: &[], run: panics },
 ];
@@ -193,8 +199,11 @@ fn several(t: &Context) -> anyhow::Result<()> {
     ensure!(refused.text.contains("no coordinator of cluster `one` answers; m1: "), "{refused}");
     ensure!(refused.text.contains("cluster `one` is as it was"), "{refused}");
     ensure!(!cluster.home.join(NAME).join("machines/m4").exists(), "files are left");
-    let capture = fs::read(cluster.home.join(NAME).join("machines/m2/network.pcapng"))?;
-    ensure!(capture.starts_with(&[0x0a, 0x0d, 0x0d, 0x0a]) && capture.len() > 4096, "{} bytes", capture.len());
+    for machine in ["m1", "m2", "m3"] {
+        let carried = kinds(&fs::read(cluster.home.join(NAME).join("machines").join(machine).join("network.pcapng"))?)?;
+        let hidden = carried.get(&Kind::WireGuard).is_some_and(|packets| *packets > 10) && others(&carried).is_empty();
+        ensure!(hidden, "{machine}: {carried:?}");
+    }
 
     cluster.run(&["cluster", "start", "-m", "m1"])?;
     wait(["AwaitingKeys", "Running", "Running"])?;
@@ -229,6 +238,32 @@ fn several(t: &Context) -> anyhow::Result<()> {
     ensure!(said.contains(LAID_DOWN), "it was removed before it had erased anything");
     let rest = json!(["m2", "coordinator", "Member", "m3", "node", "Member", "m1", "node", "Removed"]);
     ensure!(list(&members)? == rest, "{:#}", list(&members)?);
+    cluster.destroyed()
+}
+
+fn three(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    let made = ["--machines", "3", "--coordinators", "3"];
+    let plain = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--memory", "384M"];
+    let patience = patience(t, 120);
+    let command = [&["cluster", "create", NAME], &made[..], &plain[..], &["--timeout", &patience]].concat();
+    let (answer, told) = cluster.owner.told(&command)?;
+    ensure!(["m1", "m2", "m3"].iter().all(|m| answer.contains(&format!("cluster `one` runs on {m}"))), "{answer}");
+    for line in
+        ["m1: runs, level encrypted", "m2: Member of the cluster", "m3: Member of the cluster", "etcd: 1 of 3 vote"]
+    {
+        ensure!(told.contains(line), "no word of `{line}`: {told}");
+    }
+    let (_, told) = cluster.owner.told(&["cluster", "add", NAME, "--level", "encrypted", "--timeout", &patience])?;
+    ensure!(told.contains("m4: Member of the cluster"), "{told}");
+    let listed = cluster.ask(&["machine", "list"])?;
+    let rows = listed["machines"].as_array().context("machines are listed")?.iter();
+    let rows: Value =
+        rows.flat_map(|row| ["name", "role", "state", "etcd"].map(|column| row[column].clone())).collect();
+    let coordinates = |name| [name, "coordinator", "Member", "voter"].map(Value::from);
+    let node = [Value::from("m4"), Value::from("node"), Value::from("Member"), Value::Null];
+    let wanted: Value = ["m1", "m2", "m3"].into_iter().flat_map(coordinates).chain(node).collect();
+    ensure!(rows == wanted, "{listed:#}");
     cluster.destroyed()
 }
 

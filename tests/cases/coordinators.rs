@@ -10,8 +10,8 @@ use qemu::network::{Cut, Direction, Faults};
 use serde_json::Value;
 
 use crate::{
-    Case, Cluster, Context, Fleet, Kind, LAID_DOWN, Leaving, MESH_CHANGED, Need, Off, SEES_RECORDS, name, others,
-    wait_state,
+    Case, Cluster, Context, Fleet, Kind, LAID_DOWN, Leaving, MESH_CHANGED, Need, Off, SEES_RECORDS, Writer, name,
+    others, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -53,11 +53,11 @@ fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Fleet>>> {
 fn under_a_writer(
     t: &Context,
     fleet: &mut Fleet,
-    work: impl FnOnce(&mut Fleet) -> anyhow::Result<()>,
+    work: impl FnOnce(&mut Fleet, &Writer) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let writer = fleet.writer()?;
     writer.goes_on(1, t.within(30))?;
-    work(fleet)?;
+    work(fleet, &writer)?;
     fleet.is_whole(t.within(60))?;
     fleet.read_back(&writer, t.within(30))?;
     t.measured(&format!("{} writes were acknowledged, none is lost", writer.acknowledged()));
@@ -79,9 +79,10 @@ fn voters(t: &Context) -> anyhow::Result<()> {
 fn restarts(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    under_a_writer(t, &mut fleet, |fleet| {
+    under_a_writer(t, &mut fleet, |fleet, writer| {
         for machine in [2, 3, 1] {
             fleet.reset(&[machine], t.within(5))?;
+            writer.goes_on(1, t.within(30)).context("the other two take changes")?;
             comes_back(t, fleet, machine)?;
         }
         Ok(())
@@ -91,14 +92,15 @@ fn restarts(t: &Context) -> anyhow::Result<()> {
 fn losses(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    under_a_writer(t, &mut fleet, |fleet| {
-        // One of three hears nothing and is not heard; then it speaks and hears nothing.
-        for directions in [&BOTH[..], &[Direction::Received]] {
-            fleet.set_faults(2, directions, cut())?;
+    under_a_writer(t, &mut fleet, |fleet, writer| {
+        // Each in turn, so that one of them leads: one hears nothing and speaks, two are not heard either.
+        for (machine, directions) in [(2, &[Direction::Received][..]), (1, &BOTH), (3, &BOTH)] {
+            fleet.set_faults(machine, directions, cut())?;
             // Whichever of its tasks notices first ends the service.
-            fleet.vm(2)?.wait_for("service ended service=cluster ", t.within(60))?;
-            fleet.set_faults(2, directions, Faults::default())?;
-            fleet.vm(2)?.wait_for(SEES_RECORDS, t.within(60))?;
+            fleet.vm(machine)?.wait_for("service ended service=cluster ", t.within(60))?;
+            writer.goes_on(2, t.within(30)).context("the other two take changes")?;
+            fleet.set_faults(machine, directions, Faults::default())?;
+            fleet.vm(machine)?.wait_for(SEES_RECORDS, t.within(60))?;
         }
         Ok(())
     })?;
@@ -107,8 +109,10 @@ fn losses(t: &Context) -> anyhow::Result<()> {
     listed(t, &fleet, 3, |row| row["etcd"] == "voter" && row["etcd_silent"] == true)?;
     fleet.set_faults(2, &[Direction::Sent], cut())?;
     let old = fleet.until(t.within(60), || {
-        let listed = fleet.ask(&["machine", "list"])?;
-        ensure!(!listed["old_since_unix_ms"].is_null(), "{listed:#}");
+        for list in ["machine", "ticket"] {
+            let listed = fleet.ask(&[list, "list"])?;
+            ensure!(!listed["old_since_unix_ms"].is_null(), "{listed:#}");
+        }
         Ok(())
     });
     old.context("a coordinator without quorum says that its list is old")?;
@@ -122,11 +126,11 @@ fn losses(t: &Context) -> anyhow::Result<()> {
     fleet.set_faults(2, &[Direction::Sent], Faults::default())?;
     fleet.vm(2)?.wait_for(SEES_RECORDS, t.within(60))?;
     fleet.start(3)?;
-    under_a_writer(t, &mut fleet, |fleet| comes_back(t, fleet, 3))
+    under_a_writer(t, &mut fleet, |fleet, _| comes_back(t, fleet, 3))
 }
 
-/// Two of three take another key, one after the other. Then nobody does anything but switch machines on: two of three have
-/// their keys back, the third from them. One alone has not, wherever it was taken.
+/// Two of three take another key, one after the other. Then nobody does anything but switch machines on: one alone has not its
+/// key, neither while the others are off nor in a network without them while they run; the other two have, the third from them.
 fn all_off(t: &Context) -> anyhow::Result<()> {
     let shared = shared(t)?;
     let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -145,21 +149,28 @@ fn all_off(t: &Context) -> anyhow::Result<()> {
     }
     fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
 
+    let opens_nothing = |fleet: &mut Fleet| {
+        for _ in 0..2 {
+            fleet.vm(1)?.wait_for("no share from another voter", t.within(60))?;
+        }
+        let alone = fleet.ask(&["machine", "status"])?;
+        ensure!(alone["state"] == "AwaitingKeys", "{alone:#}");
+        Ok(())
+    };
     fleet.start(1)?;
     wait_state(fleet.vm(1)?, "AwaitingKeys", t.within(30))?;
-    for _ in 0..2 {
-        fleet.vm(1)?.wait_for("no share from another voter", t.within(60))?;
-    }
-    let alone = fleet.ask(&["machine", "status"])?;
-    ensure!(alone["state"] == "AwaitingKeys", "{alone:#}");
+    opens_nothing(&mut fleet)?;
 
-    fleet.start(2)?;
-    comes_back(t, &mut fleet, 2)?;
+    // As if it had been carried to where its owner reaches it, and no other machine does.
+    fleet.set_faults(1, &BOTH, cut())?;
+    [2, 3].iter().try_for_each(|machine| fleet.start(*machine))?;
+    [2, 3].iter().try_for_each(|machine| comes_back(t, &mut fleet, *machine))?;
+    let writer = fleet.writer()?;
+    writer.goes_on(1, t.within(60)).context("two of three have a leader, and take changes")?;
+    drop(writer);
+    opens_nothing(&mut fleet)?;
+    fleet.set_faults(1, &BOTH, Faults::default())?;
     comes_back(t, &mut fleet, 1)?;
-    let issued = fleet.until(t.within(60), || fleet.ask(&["ticket", "issue"]));
-    issued.context("two of three have a leader, and take changes")?;
-    fleet.start(3)?;
-    comes_back(t, &mut fleet, 3)?;
     listed(t, &fleet, 1, is(2, false))?;
     listed(t, &fleet, 3, is(1, false))?;
     fleet.is_whole(t.within(60))

@@ -7,7 +7,7 @@ use crate::{
     wait_state,
 };
 use anyhow::{Context as _, ensure};
-use model::PartitionKind::Data;
+use model::PartitionKind::{Data, Esp};
 use qemu::machine::Tpm;
 use qemu::qmp::BlockStats;
 
@@ -30,6 +30,12 @@ pub(crate) const CASES: &[Case] = &[
         proves: &["D2", "D14", "K5", "K6", "S7"],
         needs: &[Need::Swtpm],
         run: lost,
+    },
+    Case {
+        name: "an old ESP with the cluster key of then opens nothing once that key is rotated",
+        proves: &["D13"],
+        needs: &[Need::Swtpm],
+        run: stolen,
     },
     Case {
         name: "a header that somebody edited is refused by name",
@@ -168,6 +174,38 @@ fn lost(t: &Context) -> anyhow::Result<()> {
     stays(t, &mut plan.start()?, "NeedsOwner", "the disk holds data of an enrolled machine")?;
     ensure!(disk.headers()? == before, "the header is as it was");
     Ok(())
+}
+
+/// Of a lone coordinator the ESP has both: the local key in its seal, the cluster key in its share.
+fn stolen(t: &Context) -> anyhow::Result<()> {
+    let Enrolled { owner, one, .. } = Enrolled::of(t)?;
+    let (plan, disk) = one.copied(t, "one")?;
+    let esp = || {
+        let range = disk.range(Esp)?;
+        disk.read(Esp, 0, usize::try_from(range.end - range.start)?)
+    };
+    let old = esp()?;
+    let mut vm = plan.start()?;
+    owner.status_when_running("one", &mut vm, t.within(30))?;
+    let listed = owner.ask("one", &vm, &["machine", "list"])?;
+    let name = listed["machines"][0]["name"].as_str().context("a machine has a name")?;
+    owner.patiently("one", &vm, &["machine", "rotate-key", name], t.within(30))?;
+    vm.wait_for("carries the cluster keys that are given now", t.within(30))?;
+    vm.reset(t.within(5))?;
+    wait_state(&mut vm, "Running", t.within(30))?;
+    vm.until(t.within(30), || {
+        let listed = owner.ask("one", &vm, &["machine", "list"]).ok()?;
+        let row = &listed["machines"][0];
+        (row["key_generation"] == 2 && row["key_rotates"] == false).then_some(())
+    })?;
+    owner.ask("one", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+
+    let new = esp()?;
+    disk.write(Esp, 0, &old)?;
+    stays(t, &mut plan.start()?, "AwaitingKeys", "the cluster's half of the data key")?;
+    disk.write(Esp, 0, &new)?;
+    owner.status_when_running("one", &mut plan.start()?, t.within(30)).map(drop)
 }
 
 fn in_clear(t: &Context) -> anyhow::Result<()> {

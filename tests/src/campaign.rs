@@ -15,6 +15,7 @@ use qemu::machine::Clock;
 use qemu::network::{Chance, Cut, Direction, Faults};
 
 use crate::Context;
+use crate::capture::others;
 use crate::fleet::{Cluster, Fleet, Leaving, Off, name};
 use crate::session::Session;
 use crate::writer::Writer;
@@ -81,6 +82,18 @@ impl Campaign {
         }
         self.fleet.know_each_other(t.within(60))?;
         self.fleet.read_back(&self.writer, t.within(20))
+    }
+
+    /// Nothing but WireGuard and the public API was ever on the cable of a machine that is on.
+    ///
+    /// # Errors
+    /// What else was.
+    pub fn hides_all(&self) -> anyhow::Result<()> {
+        for machine in self.fleet.on() {
+            let carried = self.fleet.carried(machine)?;
+            ensure!(others(&carried).is_empty(), "{}: {carried:?}", name(machine));
+        }
+        Ok(())
     }
 
     /// How many changes were acknowledged so far.

@@ -189,15 +189,23 @@ impl Owner {
     /// # Errors
     /// [`Refused`]
     pub fn run(&self, arguments: &[&str]) -> Result<String, Refused> {
+        self.told(arguments).map(|(answer, _)| answer)
+    }
+
+    /// The same, and behind it what it told meanwhile on its standard error.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn told(&self, arguments: &[&str]) -> Result<(String, String), Refused> {
         let mut command = Command::new(&self.cairnctl);
         command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
         let refused = |code, text| Refused { command: arguments.join(" "), code, text };
         let output = command.output().map_err(|error| refused(-1, error.to_string()))?;
+        let [answer, told] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         if output.status.success() {
-            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+            Ok((answer, told))
         } else {
-            let text = String::from_utf8_lossy(&output.stderr).into_owned();
-            Err(refused(output.status.code().unwrap_or(-1), text))
+            Err(refused(output.status.code().unwrap_or(-1), told))
         }
     }
 }
