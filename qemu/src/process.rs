@@ -5,6 +5,8 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -85,6 +87,31 @@ impl Process {
             Ok(_) | Err(ProcessError::Gone(_)) => Ok(None),
             Err(other @ (ProcessError::Open { .. } | ProcessError::Stat(_))) => Err(other),
         }
+    }
+
+    /// All processes that were told of something in `directory` when they were started.
+    ///
+    /// # Errors
+    /// [`ProcessError`], but never [`ProcessError::Gone`].
+    pub fn told_of(directory: &Path) -> Result<Vec<Self>, ProcessError> {
+        let own = Self::own()?.identity;
+        let inside = directory.join("");
+        let mut told = Vec::new();
+        let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
+        for pid in names.filter_map(|name| name.to_str()?.parse().ok()) {
+            let process = match Self::open(pid) {
+                Ok(process) => process,
+                Err(ProcessError::Gone(_)) => continue,
+                Err(other @ (ProcessError::Open { .. } | ProcessError::Stat(_))) => return Err(other),
+            };
+            // As in `open`, what is read now is of the process that is held. One that ends has none.
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let is_told = line.windows(inside.as_os_str().len()).any(|part| part == inside.as_os_str().as_bytes());
+            if is_told && process.identity != own {
+                told.push(process);
+            }
+        }
+        Ok(told)
     }
 
     /// The pidfd comes first: what is read after it belongs to the process it holds, or fails.

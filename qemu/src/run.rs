@@ -5,7 +5,7 @@
 //!          └─► Vm (detached) ──drop──► goes on ──attach──► Vm (detached)
 //! ```
 //! The directory of a machine holds what a run leaves behind: `serial.log`, `qmp.log`, `qemu.log`, `swtpm.log`,
-//! `argv`, `timeline`, and `run.json` while it runs. Only processes started here, or proven by pid and start time to
+//! `argv`, `timeline`, `launching` while it is started, and `run.json` while it runs. Only processes started here, or proven by pid and start time to
 //! have been, are ever signalled.
 
 use std::fs::{self, File};
@@ -25,10 +25,12 @@ use crate::process::{Identity, Process, ProcessError, Waited};
 use crate::qmp::{Event, Qmp, QmpError};
 use crate::swtpm::{Swtpm, SwtpmError, SwtpmFiles};
 
+mod launching;
 mod prepare;
 mod record;
 mod timeline;
 
+use launching::Launching;
 pub use prepare::PrepareError;
 use record::Record;
 pub use timeline::Milestone;
@@ -130,8 +132,11 @@ impl Vm {
         if let Some(found) = running(&dir)? {
             return Err(RunError::Running(found.dir));
         }
+        launching::end_abandoned(&dir)?;
         prepare::prepare(machine)?;
-        let sockets = tempfile::Builder::new().prefix("cairn-").tempdir().map_err(at(Path::new("sockets")))?;
+        let sockets = tempfile::Builder::new().prefix(launching::SOCKETS).tempdir();
+        let sockets = sockets.map_err(at(Path::new("sockets")))?;
+        let launching = Launching::begin(&dir, sockets.path()).map_err(at(&dir))?;
         let files = record::files(&dir, sockets.path());
         let serial =
             File::options().create(true).append(true).open(&files.serial_log).map_err(at(&files.serial_log))?;
@@ -163,8 +168,9 @@ impl Vm {
         let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
         let swtpm = started.swtpm.as_ref().map(Swtpm::identity);
         let record = Record { qemu: process.identity(), swtpm, sockets: sockets.path().to_owned(), serial_from };
-        record.write(&dir).map_err(at(&dir))?;
         qmp.resume(deadline).map_err(explained)?;
+        record.write(&dir).map_err(at(&dir))?;
+        drop(launching);
 
         // From here on the record removes the sockets.
         let _kept = sockets.keep();
@@ -214,8 +220,8 @@ impl Vm {
         Ok(running(dir)?.is_some())
     }
 
-    /// Ends the machine that runs detached with its files in `dir`, if one does. Without its monitor, so that one that
-    /// hangs or is on its way out is ended too. When this returns, nothing writes into `dir` any more.
+    /// Ends the machine that runs detached with its files in `dir`, if one does, and one whose launcher was killed before it
+    /// ran. Without its monitor, so that one that hangs or is on its way out is ended too. When this returns, nothing writes into `dir` any more.
     ///
     /// # Errors
     /// [`RunError`]; the record stays then, so that it can be tried again.
@@ -229,7 +235,7 @@ impl Vm {
             end_tpm(record.swtpm)?;
             record.remove(&dir);
         }
-        Ok(())
+        launching::end_abandoned(dir)
     }
 
     /// Presses the power button of the machine that runs detached with its files in `dir`, if one does, and waits until

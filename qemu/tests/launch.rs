@@ -104,6 +104,38 @@ fn a_machine_is_ended_when_its_tpm_is_and_nothing_writes_into_its_directory() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
+/// As they lie there when a launcher is killed before its machine runs: with a TPM, and with QEMU beside it.
+#[test]
+fn what_a_launcher_was_killed_over_is_ended_by_whoever_starts_or_ends_the_machine() {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    let launched = || drop(Vm::launch(&firmware_only(dir), dir, Tie::Detached).unwrap());
+    let record = || serde_json::from_slice::<serde_json::Value>(&fs::read(dir.join("run.json")).unwrap()).unwrap();
+    let abandoned = || {
+        launched();
+        assert!(!dir.join("launching").exists(), "it runs");
+        let record = record();
+        fs::write(dir.join("launching"), record["sockets"].as_str().unwrap()).unwrap();
+        fs::remove_file(dir.join("run.json")).unwrap();
+        assert!(!Vm::runs(dir).unwrap() && programs_of(dir).len() == 2);
+        record
+    };
+    let before = abandoned();
+    launched();
+    assert!(record()["qemu"] != before["qemu"] && programs_of(dir).len() == 2, "QEMU and TPM of the new one");
+    assert!(!Path::new(before["sockets"].as_str().unwrap()).exists());
+    Vm::end_detached(dir).unwrap();
+    abandoned();
+    Vm::end_detached(dir).unwrap();
+    assert_eq!(programs_of(dir), [""; 0]);
+    // Killed before it had written where the sockets are.
+    fs::write(dir.join("launching"), "").unwrap();
+    launched();
+    assert!(Vm::runs(dir).unwrap());
+    Vm::end_detached(dir).unwrap();
+    assert!(!dir.join("launching").exists());
+}
+
 #[test]
 fn a_guest_that_does_not_hear_its_power_button_goes_on() {
     let root = tempfile::tempdir().unwrap();
