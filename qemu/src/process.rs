@@ -89,21 +89,17 @@ impl Process {
         }
     }
 
-    /// All processes that were told of something in `directory` when they were started.
+    /// All processes that were told of something in `directory` when they were started; not those that this user may not look at.
     ///
     /// # Errors
-    /// [`ProcessError`], but never [`ProcessError::Gone`].
+    /// [`ProcessError`], of this process.
     pub fn told_of(directory: &Path) -> Result<Vec<Self>, ProcessError> {
         let own = Self::own()?.identity;
         let inside = directory.join("");
         let mut told = Vec::new();
         let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
         for pid in names.filter_map(|name| name.to_str()?.parse().ok()) {
-            let process = match Self::open(pid) {
-                Ok(process) => process,
-                Err(ProcessError::Gone(_)) => continue,
-                Err(other @ (ProcessError::Open { .. } | ProcessError::Stat(_))) => return Err(other),
-            };
+            let Ok(process) = Self::open(pid) else { continue };
             // As in `open`, what is read now is of the process that is held. One that ends has none.
             let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             let is_told = line.windows(inside.as_os_str().len()).any(|part| part == inside.as_os_str().as_bytes());

@@ -5,8 +5,8 @@
 //!          └─► Vm (detached) ──drop──► goes on ──attach──► Vm (detached)
 //! ```
 //! The directory of a machine holds what a run leaves behind: `serial.log`, `qmp.log`, `qemu.log`, `swtpm.log`,
-//! `argv`, `timeline`, `launching` while it is started, and `run.json` while it runs. Only processes started here, or proven by pid and start time to
-//! have been, are ever signalled.
+//! `argv`, `timeline`, `launching` while it is started, and `run.json` while it runs. Only processes are ever signalled that
+//! were started here, or are proven to have been: by pid and start time, or by the name of the run's sockets.
 
 use std::fs::{self, File};
 use std::io;
@@ -221,7 +221,8 @@ impl Vm {
     }
 
     /// Ends the machine that runs detached with its files in `dir`, if one does, and one whose launcher was killed before it
-    /// ran. Without its monitor, so that one that hangs or is on its way out is ended too. When this returns, nothing writes into `dir` any more.
+    /// ran. Without its monitor, so that one that hangs or is on its way out is ended too. When this returns, nothing writes
+    /// into `dir` any more.
     ///
     /// # Errors
     /// [`RunError`]; the record stays then, so that it can be tried again.
