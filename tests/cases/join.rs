@@ -17,7 +17,7 @@ use model::{
 use qemu::Vm;
 
 use crate::writer::drawn;
-use crate::{Case, Context, Joiner, Need, Owner, RawDisk, Records, SITE, Site, wait_state};
+use crate::{Case, Context, Joiner, Need, Owner, Records, SITE, Site, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -137,7 +137,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     let forged = edited(&|ticket| ticket.key = SigningKey::from_seed(Secret::take(&mut [7; 32])))?;
     let of_other = edited(&|ticket| ticket.ca_spki = [7; 32])?;
     let (plan, disk) = site.machine(t, "second")?.raw_disk(DISK_MIB)?;
-    let data = || data_of(&disk);
+    let data = || disk.whole(PartitionKind::Data);
     let before = data()?;
     for (name, ticket, why) in [
         ("revoked", revoked, "the ticket was revoked"),
@@ -179,22 +179,16 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     let third = ["--level", "encrypted", "--node-name", "third"];
     let joining = owner.config_of_joiner("impostor", &ticket.to_text(), &third)?;
     let (plan, disk) = site.machine(t, "third")?.raw_disk(DISK_MIB)?;
-    let before = data_of(&disk)?;
+    let before = disk.whole(PartitionKind::Data)?;
     let mut machine = plan.clone().config(&joining)?.start()?;
     machine.wait_for("invalid peer certificate", t.within(60))?;
     ensure!(machine.said().iter().all(|line| !line.text.contains("grow-data")), "it goes on");
     machine.kill();
-    ensure!(data_of(&disk)? == before, "its data partition is another");
+    ensure!(disk.whole(PartitionKind::Data)? == before, "its data partition is another");
     let joining = owner.config_of_joiner("third", &good, &third)?;
     let mut machine = plan.config(&joining)?.start()?;
     wait_state(&mut machine, "Running", t.within(60))?;
     Ok(())
-}
-
-/// All bytes of a disk's data partition.
-fn data_of(disk: &RawDisk) -> anyhow::Result<Vec<u8>> {
-    let range = disk.range(PartitionKind::Data)?;
-    disk.read(PartitionKind::Data, 0, usize::try_from(range.end - range.start)?)
 }
 
 /// It was refused, and told why.
@@ -357,11 +351,11 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     // The same ticket lets nobody else in, and the machine says why.
     let config = owner.config_of_joiner("third", ticket, &["--level", "encrypted", "--node-name", "third"])?;
     let (plan, disk) = site.machine(t, "third")?.raw_disk(DISK_MIB)?;
-    let before = data_of(&disk)?;
+    let before = disk.whole(PartitionKind::Data)?;
     let mut third = plan.config(&config)?.start()?;
     third.wait_for("the ticket is used up: it has admitted 1 of 1 machines", t.within(60))?;
     third.kill();
-    ensure!(data_of(&disk)? == before, "its data partition is another");
+    ensure!(disk.whole(PartitionKind::Data)? == before, "its data partition is another");
     let listed = machines().context("the first machine does not answer")?;
     ensure!(listed["machines"].as_array().is_some_and(|rows| rows.len() == 2), "{listed:#}");
 

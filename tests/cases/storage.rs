@@ -180,11 +180,7 @@ fn lost(t: &Context) -> anyhow::Result<()> {
 fn stolen(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, .. } = Enrolled::of(t)?;
     let (plan, disk) = one.copied(t, "one")?;
-    let esp = || {
-        let range = disk.range(Esp)?;
-        disk.read(Esp, 0, usize::try_from(range.end - range.start)?)
-    };
-    let old = esp()?;
+    let old = disk.whole(Esp)?;
     let mut vm = plan.start()?;
     owner.status_when_running("one", &mut vm, t.within(30))?;
     let listed = owner.ask("one", &vm, &["machine", "list"])?;
@@ -201,7 +197,7 @@ fn stolen(t: &Context) -> anyhow::Result<()> {
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
 
-    let new = esp()?;
+    let new = disk.whole(Esp)?;
     disk.write(Esp, 0, &old)?;
     stays(t, &mut plan.start()?, "AwaitingKeys", "the cluster's half of the data key")?;
     disk.write(Esp, 0, &new)?;

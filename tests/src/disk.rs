@@ -72,8 +72,15 @@ impl RawDisk {
     /// # Errors
     /// As [`Self::read`].
     pub fn put_esp_of(&self, other: &Self) -> anyhow::Result<()> {
-        let length = usize::try_from(other.partition(PartitionKind::Esp)?.length)?;
-        self.write(PartitionKind::Esp, 0, &other.read(PartitionKind::Esp, 0, length)?)
+        self.write(PartitionKind::Esp, 0, &other.whole(PartitionKind::Esp)?)
+    }
+
+    /// All bytes of a partition.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn whole(&self, kind: PartitionKind) -> anyhow::Result<Vec<u8>> {
+        self.read(kind, 0, usize::try_from(self.partition(kind)?.length)?)
     }
 
     /// `length` bytes of a partition, `at` bytes from its start.
@@ -111,8 +118,7 @@ impl RawDisk {
     /// # Errors
     /// When it is not there exactly once; as [`Self::read`].
     pub fn find(&self, kind: PartitionKind, pattern: &[u8]) -> anyhow::Result<u64> {
-        let length = usize::try_from(self.partition(kind)?.length)?;
-        let bytes = self.read(kind, 0, length)?;
+        let bytes = self.whole(kind)?;
         let mut found = bytes.windows(pattern.len()).enumerate().filter(|(_, window)| *window == pattern);
         let place = found.next().map(|(at, _)| at as u64);
         ensure!(found.next().is_none(), "`{}` is in {kind:?} more than once", pattern.escape_ascii());
