@@ -395,7 +395,7 @@ mod tests {
         let short: Vec<_> = Events::of(2_265_468).take(3).map(|event| event.to_string()).collect();
         let expected = [
             "m5 m1 are not heard for 6 changes",
-            "m2 m3 m1 m4 m5 have a delay of 71 ms and lose 6 % for 7 changes",
+            "m2 m3 m1 m4 m5 have a delay of 19 ms and lose 6 % for 7 changes",
             "m4 m1 are reset",
         ];
         assert_eq!(short, expected, "what the short form in the cases is chosen for");
