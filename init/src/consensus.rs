@@ -143,9 +143,7 @@ pub(crate) enum NotGranted {
     )]
     Leaderless(Duration),
     /// etcd did not say what became of it.
-    #[error(
-        "etcd gives no answer ({0}); whether it was done is not known; ask again: what is asked twice is done once"
-    )]
+    #[error("etcd gives no answer ({0}); ask again: what is asked twice is done once")]
     Unanswered(#[from] NoAnswer),
 }
 

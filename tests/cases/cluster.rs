@@ -231,6 +231,7 @@ fn several(t: &Context) -> anyhow::Result<()> {
     ensure!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
     lists(&["etcd"], &three_vote)?;
 
+    // Whichever of them leads: who goes hands over before it is taken out, and the next change is not left without an answer.
     cluster.run(&["machine", "role", "remove", "m3", "coordinator", "--wait", "--timeout", &patience(60)])?;
     // The machine that made the cluster leaves it, by one command, and has nothing of a coordinator when that returns.
     cluster.run(&["machine", "remove", "m1", "--timeout", &patience(60)])?;

@@ -40,6 +40,8 @@ const ETCD_ENDED: &str = "service ended service=etcd ";
 const TAKEN_UP: &str = "this machine is a coordinator";
 /// What PID 1 says of whom its etcd refuses.
 const REFUSES: &str = "etcd refuses the certificates of these machines machines=";
+/// What PID 1 says of whom its etcd, which led, has taken out.
+const TAKEN_OUT: &str = "etcd's members are changed step=Remove";
 /// What PID 1 says of the cold-start key that three hold.
 const EPOCH_STANDS: &str = "holders=3";
 
@@ -274,6 +276,11 @@ fn leaves(t: &Context) -> anyhow::Result<()> {
     fleet.is_whole(t.within(60))?;
     fleet.vm(1)?.wait_for(LAID_DOWN, t.within(30))?;
     ensure!(its_own(&fleet)? == before, "{before:?} became {:?}", its_own(&fleet)?);
+    // Where it led, another one led first: a leader that takes itself out leaves what it was asked without an answer.
+    let taken_out = format!("{TAKEN_OUT}(MachineId({}))", before.0);
+    let by = (1..=3).map(|machine| Ok(fleet.vm(machine)?.said().iter().any(|line| line.text.contains(&taken_out))));
+    let by = by.collect::<anyhow::Result<Vec<_>>>()?;
+    ensure!(!by[0] && (by[1] || by[2]), "whose etcd took it out: {by:?}");
     // The others' etcd takes its certificates no longer.
     for machine in [2, 3] {
         let refused = format!("{REFUSES}{{MachineId({})}}", before.0);

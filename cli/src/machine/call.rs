@@ -26,6 +26,9 @@ pub(crate) enum CallError {
     /// It took too long.
     #[error("`{method}` took too long")]
     Late { method: &'static str },
+    /// The machine does not know itself what became of it.
+    #[error("the machine does not know whether `{method}` was done: {message}")]
+    Unknown { method: &'static str, message: String },
     /// The machine failed.
     #[error("the machine fails at `{method}`: {message}")]
     Failed { method: &'static str, message: String },
@@ -52,8 +55,8 @@ impl CallError {
                 Grpc::DeadlineExceeded => Self::Late { method },
                 // A connection that breaks under HTTP/2 is reported as unknown by the library, with a cause.
                 Grpc::Unknown if std::error::Error::source(&status).is_some() => Self::Gone { method, message },
+                Grpc::Unknown => Self::Unknown { method, message },
                 Grpc::Ok
-                | Grpc::Unknown
                 | Grpc::AlreadyExists
                 | Grpc::OutOfRange
                 | Grpc::Unimplemented
@@ -71,7 +74,7 @@ impl CallError {
     /// Whether asking again later can help.
     pub(crate) const fn may_pass(&self) -> bool {
         match self {
-            Self::NotNow { .. } | Self::Gone { .. } | Self::Late { .. } => true,
+            Self::NotNow { .. } | Self::Gone { .. } | Self::Late { .. } | Self::Unknown { .. } => true,
             Self::Refused { .. }
             | Self::NotOwner { .. }
             | Self::NotFound { .. }
@@ -87,7 +90,7 @@ impl Advice for CallError {
             Self::Refused { .. } | Self::NotOwner { .. } | Self::NotNow { .. } => Code::Refused,
             Self::NotFound { .. } => Code::NotFound,
             Self::Gone { .. } => Code::Unreachable,
-            Self::Late { .. } => Code::Timeout,
+            Self::Late { .. } | Self::Unknown { .. } => Code::Timeout,
             Self::Failed { .. } | Self::Answer { .. } => Code::Failed,
         }
     }
@@ -97,9 +100,11 @@ impl Advice for CallError {
             Self::Refused { .. } | Self::NotOwner { .. } | Self::NotNow { .. } | Self::NotFound { .. } => {
                 "the machine is as it was"
             }
-            Self::Gone { .. } | Self::Late { .. } | Self::Failed { .. } | Self::Answer { .. } => {
-                "whether the machine did it is unknown"
-            }
+            Self::Gone { .. }
+            | Self::Late { .. }
+            | Self::Unknown { .. }
+            | Self::Failed { .. }
+            | Self::Answer { .. } => "whether the machine did it is unknown",
         }
     }
 
@@ -112,6 +117,9 @@ impl Advice for CallError {
             Self::NotFound { .. } => "cairnctl machine services; cairnctl condition list".to_owned(),
             Self::Gone { .. } | Self::Late { .. } => {
                 "see whether it is still there: cairnctl machine status".to_owned()
+            }
+            Self::Unknown { .. } => {
+                "see whether the coordinators answer: cairnctl machine list; then repeat the command".to_owned()
             }
             Self::Failed { .. } => "see its log: cairnctl machine logs --tail 50".to_owned(),
             Self::Answer { .. } => "use a cairnctl of the machine's version".to_owned(),

@@ -83,6 +83,8 @@ pub(crate) struct Fake {
     pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Whether it refuses them all.
     pub(crate) refuses: Arc<Mutex<bool>>,
+    /// The methods of which it does not know what became of them when they are called next.
+    pub(crate) unknown: Arc<Mutex<Vec<&'static str>>>,
     cluster: Arc<Authority>,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
@@ -101,6 +103,7 @@ struct Api {
     activation: Connection,
     configs: Arc<Mutex<Vec<Vec<u8>>>>,
     refuses: Arc<Mutex<bool>>,
+    unknown: Arc<Mutex<Vec<&'static str>>>,
     owner: bool,
     role: ClusterRole,
     listed: Arc<Mutex<Vec<ListedMachine>>>,
@@ -143,9 +146,9 @@ impl Fake {
         let address = listener.local_addr().unwrap().to_string().parse().unwrap();
         let (calls, listed) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(Vec::new())));
         let (answer, seen, lists) = (Arc::new(answer), Arc::clone(&calls), Arc::clone(&listed));
-        let (behind, configs, refuses) = (Behind::default(), Arc::default(), Arc::default());
+        let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
         let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
-        let leads = Arc::clone(&behind);
+        let (leads, elects) = (Arc::clone(&behind), Arc::clone(&unknown));
         let mut server = JoinSet::new();
         server.spawn(async move {
             let mut connections = JoinSet::new();
@@ -154,6 +157,7 @@ impl Fake {
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
+                let unknown = Arc::clone(&elects);
                 connections.spawn(async move {
                     // A caller that is refused ends here.
                     let Ok(session) = acceptor.accept(tcp).await else { return };
@@ -173,6 +177,7 @@ impl Fake {
                         activation,
                         configs,
                         refuses,
+                        unknown,
                         owner,
                         role,
                         listed,
@@ -186,7 +191,7 @@ impl Fake {
                 });
             }
         });
-        Self { address, machine, listed, configs, refuses, cluster, calls, behind, _server: server }
+        Self { address, machine, listed, configs, refuses, unknown, cluster, calls, behind, _server: server }
     }
 
     /// What it has to show.
@@ -213,7 +218,14 @@ impl Api {
 
     fn owners_call(&self, method: &'static str) -> Result<(), Status> {
         self.called(method);
-        if self.owner { Ok(()) } else { Err(api::access::Refused::NoCertificate.into()) }
+        if !self.owner {
+            return Err(api::access::Refused::NoCertificate.into());
+        }
+        let mut unknown = self.unknown.lock().unwrap();
+        match unknown.iter().position(|next| *next == method) {
+            Some(at) => Err(Status::unknown(format!("etcd gives no answer to {}", unknown.remove(at)))),
+            None => Ok(()),
+        }
     }
 
     fn proven(&self, machine: MachineId, secret: &FirstContact, config: ConfigDigest) -> ClaimResponse {

@@ -22,7 +22,7 @@ use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
 use tokio::io::DuplexStream;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_stream::StreamExt;
 use tonic::transport::Channel;
 
@@ -30,6 +30,7 @@ use super::call::CallError;
 use super::contact::ContactError;
 use super::dial::{Address, DialError, Stream, channel, dial, secure};
 use super::tunnel::{Tunnel, TunnelError};
+use crate::clock::{ASK_AGAIN, Deadline};
 use crate::failure::{Advice, Code};
 use crate::store::{Owner, Pins};
 
@@ -228,7 +229,7 @@ impl Session {
     /// Changes what a machine is to the cluster.
     pub(crate) async fn change_machine(&mut self, machine: MachineId, change: MachineChange) -> Result<(), CallError> {
         let request: ChangeMachineRequest = (machine, change).into();
-        soon("ChangeMachine", self.client.change_machine(request)).await.map(drop)
+        decided(async || soon("ChangeMachine", self.client.change_machine(request.clone())).await.map(drop)).await
     }
 
     /// Has the cluster go on with this coordinator alone, or only says what that would mean.
@@ -240,7 +241,7 @@ impl Session {
     /// Issues a ticket whose key is ours.
     pub(crate) async fn issue_ticket(&mut self, offer: Offer) -> Result<NewTicket, CallError> {
         let request: IssueTicketRequest = offer.into();
-        let answer = soon("IssueTicket", self.client.issue_ticket(request)).await?;
+        let answer = decided(async || soon("IssueTicket", self.client.issue_ticket(request.clone())).await).await?;
         answer.try_into().map_err(CallError::answer("IssueTicket"))
     }
 
@@ -254,7 +255,7 @@ impl Session {
     /// Has a ticket admit nobody any more.
     pub(crate) async fn revoke_ticket(&mut self, id: TicketId) -> Result<(), CallError> {
         let request: RevokeTicketRequest = id.into();
-        soon("RevokeTicket", self.client.revoke_ticket(request)).await.map(drop)
+        decided(async || soon("RevokeTicket", self.client.revoke_ticket(request.clone())).await.map(drop)).await
     }
 
     /// What a machine that waits for its key shows its owner.
@@ -294,6 +295,18 @@ where
         let Listed { old_since, rows } = Listed::try_from(piece).map_err(CallError::answer(method))?;
         listed.old_since = listed.old_since.or(old_since);
         listed.rows.extend(rows);
+    }
+}
+
+/// A call for a change of the cluster's records, made again while the coordinator does not know what became of it, as in an
+/// election of etcd's: what is asked twice is done once.
+async fn decided<T>(mut call: impl AsyncFnMut() -> Result<T, CallError>) -> Result<T, CallError> {
+    let deadline = Deadline::after(ANSWER);
+    loop {
+        match call().await {
+            Err(CallError::Unknown { .. }) if deadline.left().is_some() => sleep(ASK_AGAIN).await,
+            answered => return answered,
+        }
     }
 }
 

@@ -178,6 +178,33 @@ async fn calls_give_answers_and_refusals_their_codes() {
     assert!(granted.is_ok());
 }
 
+/// As in an election of etcd's. Other calls are not repeated: what they do twice is done twice.
+#[tokio::test]
+async fn what_a_coordinator_does_not_know_the_outcome_of_is_asked_again() {
+    let owner = Owner::generate().unwrap();
+    let fake = machine(1, &owner, genuine(7)).await;
+    let mut session = Session::open(&fake.address, &fake.pins(), &owner).await.unwrap();
+    let offer = cluster::request::Offer {
+        key: model::TicketPubKey([1; 32]),
+        uses: 1,
+        not_after: cluster::record::UnixSeconds(1),
+        role: model::ClusterRole::Node,
+        kubernetes: [].into(),
+        machine: None,
+        node_name: None,
+    };
+    let changes = ["ChangeMachine", "ChangeMachine", "IssueTicket", "RevokeTicket", "Reboot"];
+    *fake.unknown.lock().unwrap() = changes.to_vec();
+    session.change_machine(fake.machine, api::MachineChange::Drain).await.unwrap();
+    session.issue_ticket(offer).await.unwrap();
+    let revoked = session.revoke_ticket(model::TicketId([1; 16])).await.unwrap_err();
+    assert_eq!(revoked.code(), Code::NotFound, "the second answer counts");
+    let rebooted = session.reboot().await.unwrap_err();
+    assert!(matches!(rebooted, CallError::Unknown { .. }), "{rebooted}");
+    let twice = ["ChangeMachine", "IssueTicket", "IssueTicket", "RevokeTicket", "RevokeTicket", "Reboot"];
+    assert_eq!(fake.calls(), [&["ChangeMachine"; 2][..], &twice].concat());
+}
+
 #[tokio::test]
 async fn a_machine_that_goes_away_is_unreachable_and_ends_the_tunnel() {
     let owner = Owner::generate().unwrap();

@@ -110,9 +110,6 @@ pub enum Denied {
     /// A generation that the record does not hold.
     #[error("this disk has no key of generation {0}")]
     UnknownGeneration(u32),
-    /// A rotation is under way.
-    #[error("the machine's key is being rotated already: the machine takes the next one when it is started")]
-    RotationUnderWay,
     /// Its disk is in clear.
     #[error("the machine's disk is not encrypted: there is no key to rotate")]
     NothingLocked,

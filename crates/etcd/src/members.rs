@@ -10,7 +10,8 @@ use model::{MachineId, etcd_peer_url};
 
 use crate::BadAnswer;
 use crate::wire::etcdserverpb::{
-    MemberAddRequest, MemberListRequest, MemberListResponse, MemberPromoteRequest, MemberRemoveRequest, StatusResponse,
+    MemberAddRequest, MemberListRequest, MemberListResponse, MemberPromoteRequest, MemberRemoveRequest,
+    MoveLeaderRequest, StatusResponse,
 };
 
 /// A learner has caught up when it holds so much of the log, in percent: etcd itself promotes none that holds less
@@ -60,6 +61,8 @@ pub enum Change {
     Promote(MemberPromoteRequest),
     /// Takes a member out.
     Remove(MemberRemoveRequest),
+    /// Has another one lead, which then takes this one out.
+    MoveLeader(MoveLeaderRequest),
 }
 
 /// Asks for the list as the asked member has it; `Status` says whether it is up to date.
@@ -116,9 +119,18 @@ pub fn seen(listed: &[Member], own: &Health, others: &[Health], machines: &BTree
     members
 }
 
-/// What etcd is asked for, so that a step is taken. None where that is done already, or the machine has no address.
+/// What etcd is asked for, so that a step is taken, by the member that leads: `own` is what it says of itself, `others` what
+/// the others said in time. None where that is done already, or the machine has no address.
+///
+/// A leader does not take itself out while one that follows it can lead: whoever asked it for something at that moment would
+/// get no answer before etcd's own deadline, 7 s later.
 #[must_use]
-pub fn change(step: Step, listed: &[Member], address: impl Fn(&MachineId) -> Option<Ipv4Addr>) -> Option<Change> {
+pub fn change(
+    step: Step,
+    listed: &[Member],
+    (own, others): (&Health, &[Health]),
+    address: impl Fn(&MachineId) -> Option<Ipv4Addr>,
+) -> Option<Change> {
     let of = |machine: &MachineId| {
         let vpn_ip = address(machine)?;
         Some((vpn_ip, listed.iter().find(|member| member.vpn_ip == vpn_ip)))
@@ -135,8 +147,13 @@ pub fn change(step: Step, listed: &[Member], address: impl Fn(&MachineId) -> Opt
             member.filter(|member| !member.votes).map(|it| Change::Promote(MemberPromoteRequest { id: it.id }))
         }
         Step::Remove(machine) => {
-            let (_, member) = of(&machine)?;
-            member.map(|it| Change::Remove(MemberRemoveRequest { id: it.id }))
+            let id = of(&machine)?.1?.id;
+            let follow = others.iter().filter(|other| other.votes && other.leader == Some(own.id));
+            let next = follow.max_by_key(|other| other.log).filter(|_| id == own.id);
+            Some(match next {
+                Some(next) => Change::MoveLeader(MoveLeaderRequest { target_id: next.id }),
+                None => Change::Remove(MemberRemoveRequest { id }),
+            })
         }
     }
 }
@@ -195,7 +212,9 @@ mod tests {
     fn a_step_that_was_taken_is_not_asked_for_again() {
         let listed = [member(1, true), member(2, false)];
         let address = |machine: &MachineId| (machine.0[0] < 5).then(|| ip(machine.0[0]));
-        let asked = |step: fn(MachineId) -> Step, n: u8| change(step(MachineId([n; 16])), &listed, address);
+        let own = says(1, Some(100), 9);
+        let asked =
+            |step: fn(MachineId) -> Step, n: u8| change(step(MachineId([n; 16])), &listed, (&own, &[]), address);
         let add = MemberAddRequest { peer_ur_ls: vec!["https://10.118.0.3:7834".to_owned()], is_learner: true };
         assert_eq!(asked(Step::Add, 3), Some(Change::Add(add)));
         assert_eq!((asked(Step::Add, 2), asked(Step::Add, 7)), (None, None));
@@ -203,6 +222,25 @@ mod tests {
         assert_eq!((asked(Step::Promote, 1), asked(Step::Promote, 3)), (None, None));
         assert_eq!(asked(Step::Remove, 1), Some(Change::Remove(MemberRemoveRequest { id: 100 })));
         assert_eq!(asked(Step::Remove, 3), None);
+    }
+
+    #[test]
+    fn a_leader_has_another_one_lead_before_it_is_taken_out() {
+        let listed = [1, 2, 3, 4].map(|n| member(n, n != 4));
+        let own = says(1, Some(100), 9);
+        let asked = |n: u8, others: &[Health]| {
+            change(Step::Remove(MachineId([n; 16])), &listed, (&own, others), |machine| Some(ip(machine.0[0])))
+        };
+        let remove = |n: u64| Some(Change::Remove(MemberRemoveRequest { id: n * 100 }));
+        let lead = |n: u64| Some(Change::MoveLeader(MoveLeaderRequest { target_id: n * 100 }));
+        let follows = |n, log| says(n, Some(100), log);
+        assert_eq!(asked(1, &[follows(2, 9), follows(3, 8)]), lead(2));
+        assert_eq!(asked(1, &[follows(2, 8), follows(3, 9)]), lead(3), "the one that holds most");
+        assert_eq!(asked(2, &[follows(2, 9), follows(3, 9)]), remove(2), "another one");
+        // One that keeps a copy, or that follows nobody or somebody else, does not lead: the leader goes all the same.
+        let learner = Health { votes: false, ..follows(4, 9) };
+        assert_eq!(asked(1, &[learner, says(2, None, 9), says(3, Some(300), 9)]), remove(1));
+        assert_eq!(asked(1, &[]), remove(1));
     }
 
     #[test]

@@ -106,13 +106,16 @@ impl Link {
         Ok(members::listed(&in_time(client.member_list(members::list())).await?)?)
     }
 
-    /// Changes them by one.
+    /// Changes them by one, or who of them leads.
     pub(super) async fn change(&self, change: Change) -> Result<(), NoAnswer> {
         let mut client = ClusterClient::new(self.0.clone());
         match change {
             Change::Add(asked) => in_time(client.member_add(asked)).await.map(drop),
             Change::Promote(asked) => in_time(client.member_promote(asked)).await.map(drop),
             Change::Remove(asked) => in_time(client.member_remove(asked)).await.map(drop),
+            Change::MoveLeader(asked) => {
+                in_time(MaintenanceClient::new(self.0.clone()).move_leader(asked)).await.map(drop)
+            }
         }
     }
 

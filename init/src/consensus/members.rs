@@ -1,5 +1,6 @@
 //! etcd's members as this coordinator sees them, and the next change of them: made by the coordinator whose etcd leads, one
-//! at a time. Which change it is says `cluster::epochs`; what is seen goes into the records' view, where decisions need it.
+//! at a time; where that one is to leave, another one leads first. Which change it is says `cluster::epochs`; what is seen
+//! goes into the records' view, where decisions need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use cluster::epochs::step;
 use cluster::members::Members;
-use etcd::members::{Health, Member, change, seen};
+use etcd::members::{Change, Health, Member, change, seen};
 use model::{ETCD_CLIENT_PORT, MachineId};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -103,9 +104,11 @@ async fn look(records: &Records, links: &mut BTreeMap<Ipv4Addr, Link>) -> Result
     });
     if own.leads()
         && let Some(step) = records.read(|view, _| step(view.state()))?
-        && let Some(change) = change(step, &listed, |machine| recorded.addresses.get(machine).copied())
+        && let Some(change) = change(step, &listed, (&own, &others), |machine| recorded.addresses.get(machine).copied())
     {
+        let moves = matches!(change, Change::MoveLeader(_));
         match records.link.change(change).await {
+            Ok(()) if moves => tracing::info!(?step, "another coordinator's etcd leads, and takes the step"),
             Ok(()) => tracing::info!(?step, "etcd's members are changed"),
             // It says itself when it is ready: a learner behind, a member that has only just connected.
             Err(error) => tracing::debug!(?step, %error, "etcd's members are not changed yet"),

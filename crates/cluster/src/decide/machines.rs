@@ -105,7 +105,7 @@ pub(super) fn rotate_key(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -
         return Err(Denied::NothingLocked);
     }
     let generations = match known.generations {
-        Generations::Rotating(_) => return Err(Denied::RotationUnderWay),
+        Generations::Rotating(_) => return Ok(ground.unchanged(Granted::Already)),
         Generations::One(u32::MAX) => return Err(Denied::GenerationsExhausted),
         Generations::One(one) => Generations::Rotating(one),
     };

@@ -161,7 +161,6 @@ fn besides_audit(scene: &Scene) -> BTreeMap<Vec<u8>, Vec<u8>> {
 fn again(request: &Request) -> Again {
     match request {
         Request::Create(_) => Again::Refused(Denied::ClusterExists),
-        Request::Owner { asks: Asks::RotateKey(_), .. } => Again::Refused(Denied::RotationUnderWay),
         Request::Owner { asks: Asks::RemoveOwner(key), by } if key == by => Again::Refused(Denied::UnknownOwner),
         // Those that go on without the cluster are to see a higher number, each time.
         Request::Owner { asks: Asks::Recover(_), .. } => Again::Anew,
@@ -173,6 +172,7 @@ fn again(request: &Request) -> Again {
                 | Asks::RemoveRole(..)
                 | Asks::Drain(_)
                 | Asks::Remove(..)
+                | Asks::RotateKey(_)
                 | Asks::AddOwner(_)
                 | Asks::RemoveOwner(_),
             ..
