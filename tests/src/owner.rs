@@ -126,15 +126,7 @@ impl Owner {
         self.when(cluster, vm, &["machine", "status"], deadline, next)
     }
 
-    /// As [`Self::ask`], again and again while the machine does not answer.
-    ///
-    /// # Errors
-    /// [`Refused`]; the deadline, with the last of them.
-    pub fn patiently(&self, cluster: &str, vm: &Vm, command: &[&str], deadline: Deadline) -> anyhow::Result<Value> {
-        self.when(cluster, vm, command, deadline, |any| Ok(Some(any.clone())))
-    }
-
-    /// The same, until `wanted` takes something from the answer.
+    /// As [`Self::ask`], again and again while the machine does not answer, until `wanted` takes something from the answer.
     fn when<T>(
         &self,
         cluster: &str,
