@@ -48,6 +48,10 @@ impl Machine {
         argv.pair("-serial", "chardev:serial");
         argv.pair("-object", "rng-builtin,id=rng");
         argv.pair("-device", format!("{},rng=rng", self.virtio("virtio-rng")));
+        // Another number at each start of QEMU: a restored guest draws new randomness by it. A microvm has no place for it.
+        if !self.is_microvm() {
+            argv.pair("-device", "vmgenid,guid=auto");
+        }
         self.load(&mut argv, host);
         for (index, disk) in self.disks.iter().enumerate() {
             self.disk(&mut argv, index, disk);
@@ -248,7 +252,11 @@ mod tests {
     }
 
     fn overlay() -> Disk {
-        let content = Content::Overlay { base: "/i/disk.img".into(), file: "/m/disk.qcow2".into(), bytes: 8 << 30 };
+        let content = Content::Overlay {
+            base: Box::new(Content::Raw("/i/disk.img".into())),
+            file: "/m/disk.qcow2".into(),
+            bytes: 8 << 30,
+        };
         Disk { content, serial: "m1-0".into(), cache: Cache::Unsafe }
     }
 

@@ -66,12 +66,16 @@ const TAIL: usize = 40;
 
 impl Console {
     /// Follows the file at `log` from its byte `from`, until `end` becomes readable (a pidfd of the writer); the file
-    /// must exist.
+    /// must exist. Waits begin behind the lines that end before the byte `heard`.
     ///
     /// # Errors
-    /// Where the file cannot be opened or watched.
-    pub fn follow(log: &Path, from: u64, end: OwnedFd) -> io::Result<Self> {
+    /// Where the file cannot be opened, read or watched.
+    pub fn follow(log: &Path, from: u64, heard: u64, end: OwnedFd) -> io::Result<Self> {
         let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(from))?;
+        let mut before = Vec::new();
+        Read::by_ref(&mut file).take(heard.saturating_sub(from)).read_to_end(&mut before)?;
+        let cursor = before.iter().filter(|byte| **byte == b'\n').count();
         file.seek(SeekFrom::Start(from))?;
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY)?;
@@ -79,7 +83,7 @@ impl Console {
         let shared = Arc::new(Shared::default());
         let follower = Follower { file, watch, end, stop: Arc::clone(&stop), shared: Arc::clone(&shared) };
         let follower = thread::Builder::new().name("console".into()).spawn(move || follower.run())?;
-        Ok(Self { shared, cursor: 0, stop, follower: Some(follower) })
+        Ok(Self { shared, cursor, stop, follower: Some(follower) })
     }
 
     /// Waits for a line that contains `text`, behind the one found last.
@@ -279,7 +283,7 @@ mod tests {
         writeln!(log, "before the machine").unwrap();
         let from = log.as_file().metadata().unwrap().len();
         write!(log, "boot\r\none\r\nbo").unwrap();
-        let mut console = Console::follow(log.path(), from, never()).unwrap();
+        let mut console = Console::follow(log.path(), from, from, never()).unwrap();
         assert_eq!(console.wait_for("boot", long()).unwrap().text, "boot");
         write!(log, "ot\nstate \u{1b}[1;32mrunning\u{1b}[0m\r\n").unwrap();
         assert_eq!(console.wait_for("boot", long()).unwrap().text, "boot", "the second one");
@@ -290,13 +294,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_heard_before_is_there_and_meets_no_wait() {
+        let mut log = tempfile::NamedTempFile::new().unwrap();
+        write!(log, "boot\nready\nsta").unwrap();
+        let heard = log.as_file().metadata().unwrap().len();
+        let mut console = Console::follow(log.path(), 0, heard, never()).unwrap();
+        write!(log, "te running\nready\n").unwrap();
+        assert_eq!(console.wait_for("state", long()).unwrap().text, "state running", "it ends now");
+        console.wait_for("ready", long()).unwrap();
+        let all: Vec<String> = console.lines().into_iter().map(|line| line.text).collect();
+        assert_eq!(all, ["boot", "ready", "state running", "ready"]);
+    }
+
+    #[test]
     fn a_failed_wait_shows_the_last_lines_and_the_unfinished_one() {
         let mut log = tempfile::NamedTempFile::new().unwrap();
         for number in 0..100 {
             writeln!(log, "line {number}").unwrap();
         }
         write!(log, "login: ").unwrap();
-        let mut console = Console::follow(log.path(), 0, never()).unwrap();
+        let mut console = Console::follow(log.path(), 0, 0, never()).unwrap();
         console.wait_for("line 99", long()).unwrap();
         let silent = console.wait_for("nothing", Deadline::after(Duration::from_millis(1))).unwrap_err();
         assert_eq!(silent.why, Why::Late(Duration::from_millis(1)));
@@ -308,7 +325,7 @@ mod tests {
     fn an_ended_console_says_so_at_once_and_has_the_last_words() {
         let mut log = tempfile::NamedTempFile::new().unwrap();
         let end = never();
-        let mut console = Console::follow(log.path(), 0, end.try_clone().unwrap()).unwrap();
+        let mut console = Console::follow(log.path(), 0, 0, end.try_clone().unwrap()).unwrap();
         writeln!(log, "last words").unwrap();
         rustix::io::write(&end, &1_u64.to_ne_bytes()).unwrap();
         console.wait_for("last words", long()).unwrap();

@@ -5,13 +5,27 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// How guest instructions are executed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Acceleration {
     /// The host's processor runs them.
     Kvm,
     /// QEMU translates them.
     Tcg,
+}
+
+impl Acceleration {
+    /// QEMU's word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
 }
 
 /// What matters of a host to the machines on it.

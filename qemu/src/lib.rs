@@ -6,6 +6,7 @@
 //!                             ├─ swtpm    the TPM beside it
 //!                             ├─ process  pid and start time, CPU seconds, death
 //!                             └─ last_words  why it does not come up
+//!   saved: machines that run, in a folder, and back
 //!   Network: switches, and hosts of our own, at the other end of virtual network cards
 //! ```
 //! It knows nothing of what runs inside a machine and never reaches out of the host: user networking is restricted,
@@ -21,6 +22,7 @@ pub mod network;
 pub mod process;
 pub mod qmp;
 pub mod run;
+pub mod saved;
 pub mod swtpm;
 
 pub use deadline::Deadline;

@@ -1,10 +1,13 @@
 //! A virtual machine as data. It says what there is; [`crate::argv`] says it to QEMU, [`crate::run`] makes it run.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// One virtual machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Machine {
     /// Shown in process lists and messages.
     pub name: String,
@@ -31,7 +34,8 @@ pub struct Machine {
 }
 
 /// Board and way of loading the kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Boot {
     /// q35; QEMU loads the kernel.
     Direct(Kernel),
@@ -43,7 +47,8 @@ pub enum Boot {
 }
 
 /// What QEMU loads by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Kernel {
     /// bzImage.
     pub image: PathBuf,
@@ -54,7 +59,8 @@ pub struct Kernel {
 }
 
 /// UEFI firmware: code shared by all, variables of this machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Firmware {
     /// Code, read-only.
     pub code: PathBuf,
@@ -67,12 +73,57 @@ pub struct Firmware {
 }
 
 /// A graphics card and its screen, which nobody sees: the monitor's `screendump` shows what is on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Screen {
     /// No card.
     Absent,
     /// A standard VGA card.
     Vga,
+}
+
+impl Machine {
+    /// The same machine with its files elsewhere: whatever lies below `from` lies below `to`. Below the empty path lies
+    /// whatever is relative.
+    #[must_use]
+    pub fn moved(mut self, from: &Path, to: &Path) -> Self {
+        let moved = |path: &mut PathBuf| {
+            if let Ok(inner) = path.strip_prefix(from) {
+                *path = to.join(inner);
+            }
+        };
+        self.files().into_iter().for_each(moved);
+        self
+    }
+
+    /// Every file and directory that it names; but for sockets of cables, which belong to the network.
+    fn files(&mut self) -> Vec<&mut PathBuf> {
+        let mut files = Vec::new();
+        match &mut self.boot {
+            Boot::Direct(kernel) | Boot::Microvm(kernel) => files.extend([&mut kernel.image, &mut kernel.initrd]),
+            Boot::Uefi(firmware) => files.extend([&mut firmware.code, &mut firmware.template, &mut firmware.vars]),
+        }
+        self.disks.iter_mut().for_each(|disk| disk.content.files(&mut files));
+        files.extend(self.tpm.iter_mut().map(|tpm| &mut tpm.state));
+        files.extend(self.fw_cfg.iter_mut().map(|file| &mut file.path));
+        files
+    }
+}
+
+impl Content {
+    fn files<'a>(&'a mut self, files: &mut Vec<&'a mut PathBuf>) {
+        match self {
+            Self::Raw(file) => files.push(file),
+            Self::Overlay { base, file, .. } => {
+                files.push(file);
+                base.files(files);
+            }
+            Self::Logged { content, log } => {
+                files.push(log);
+                content.files(files);
+            }
+        }
+    }
 }
 
 impl Firmware {
@@ -85,7 +136,8 @@ impl Firmware {
 }
 
 /// A virtio disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Disk {
     /// Where its bytes are.
     pub content: Content,
@@ -96,14 +148,15 @@ pub struct Disk {
 }
 
 /// Where a disk's bytes are.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Content {
     /// A raw image, written in place.
     Raw(PathBuf),
-    /// A qcow2 file over a raw image that is never written; made where there is none yet, then kept over runs.
+    /// A qcow2 file over an image that is never written; made where there is none yet, then kept over runs.
     Overlay {
-        /// The raw image below.
-        base: PathBuf,
+        /// The image below: a raw one, or such a file again.
+        base: Box<Self>,
         /// The qcow2 file.
         file: PathBuf,
         /// Size that the guest sees, in bytes; at least that of `base`.
@@ -120,7 +173,8 @@ pub enum Content {
 }
 
 /// What a flush by the guest means.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Cache {
     /// Flushes reach the host's disk.
     Writeback,
@@ -129,14 +183,16 @@ pub enum Cache {
 }
 
 /// A TPM 2.0: tpm-crb on q35, tpm-tis on microvm.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tpm {
     /// Directory of its state; an empty or absent one is a new TPM.
     pub state: PathBuf,
 }
 
 /// A virtio network card.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Nic {
     /// Hardware address.
     pub mac: Mac,
@@ -145,7 +201,7 @@ pub struct Nic {
 }
 
 /// A hardware address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
@@ -171,7 +227,8 @@ impl std::fmt::Display for Mac {
 }
 
 /// What a network card's cable leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Link {
     /// QEMU's user network, always restricted: it gives an address by DHCP and forwards ports, and nothing gets out.
     User(Vec<Forward>),
@@ -182,7 +239,8 @@ pub enum Link {
 }
 
 /// A port of the host's loopback address that leads to a port of the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Forward {
     /// Which protocol.
     pub protocol: Protocol,
@@ -207,7 +265,8 @@ impl Forward {
 }
 
 /// Protocol of a [`Forward`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Protocol {
     /// TCP.
     Tcp,
@@ -216,7 +275,8 @@ pub enum Protocol {
 }
 
 /// A file that the guest finds under `/sys/firmware/qemu_fw_cfg/by_name`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FwCfg {
     /// Name, by convention `opt/<reversed domain>/…`.
     pub name: String,
@@ -225,7 +285,8 @@ pub struct FwCfg {
 }
 
 /// Hardware watchdog.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Watchdog {
     /// No watchdog.
     Absent,
@@ -234,7 +295,8 @@ pub enum Watchdog {
 }
 
 /// What a reset by the guest does (a reboot, a triple fault, the watchdog).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnReset {
     /// The machine starts again.
     Restart,
@@ -243,7 +305,8 @@ pub enum OnReset {
 }
 
 /// The clock on a board. It goes on from where it begins; what a guest sets it to is forgotten with QEMU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Clock {
     /// The time of the host.
     OfHost,
@@ -259,5 +322,41 @@ mod tests {
     fn hardware_addresses_differ_by_number() {
         assert_eq!(Mac::numbered(0x01_02_03).to_string(), "52:54:00:01:02:03");
         assert_ne!(Mac::numbered(1), Mac::numbered(2));
+    }
+
+    #[test]
+    fn a_moved_machine_keeps_what_is_not_its_own() {
+        let overlay = |base: &str, file: &str| Content::Overlay {
+            base: Box::new(Content::Raw(base.into())),
+            file: file.into(),
+            bytes: 1,
+        };
+        let machine = |dir: &str| Machine {
+            name: "m1".into(),
+            boot: Boot::Direct(Kernel {
+                image: "/image/k".into(),
+                initrd: format!("{dir}i").into(),
+                cmdline: "/m/".into(),
+            }),
+            cpus: 1,
+            memory_mib: 128,
+            disks: vec![Disk {
+                content: overlay("/image/disk", &format!("{dir}a/disk")),
+                serial: "/m/".into(),
+                cache: Cache::Unsafe,
+            }],
+            tpm: Some(Tpm { state: format!("{dir}tpm").into() }),
+            nics: vec![Nic { mac: Mac::numbered(1), link: Link::Stream("/m/cable".into()) }],
+            fw_cfg: vec![FwCfg { name: "opt/x".into(), path: format!("{dir}config").into() }],
+            watchdog: Watchdog::Absent,
+            on_reset: OnReset::Restart,
+            clock: Clock::OfHost,
+        };
+        let (here, saved) = (machine("/m/"), machine(""));
+        assert_eq!(here.clone().moved(Path::new("/m"), Path::new("")), saved);
+        assert_eq!(saved.moved(Path::new(""), Path::new("/m")), here);
+        let uefi =
+            |dir: &str| Machine { boot: Boot::Uefi(Firmware::debian(format!("{dir}vars").into())), ..here.clone() };
+        assert_eq!(uefi("/m/").moved(Path::new("/m"), Path::new("/n")).boot, uefi("/n/").boot);
     }
 }

@@ -5,10 +5,13 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
 use crate::deadline::{Deadline, Stopwatch};
@@ -46,6 +49,8 @@ pub enum Event {
     Powerdown,
     /// The watchdog bit.
     Watchdog,
+    /// Saving or restoring has come to this, by QEMU's name (`active`, `completed`, `failed`, …).
+    Migration(String),
     /// Any other, by QEMU's name.
     Other(String),
 }
@@ -114,13 +119,23 @@ impl Qmp {
     /// # Errors
     /// [`QmpError`]
     pub fn execute(&mut self, command: &str, arguments: &Value, deadline: Deadline) -> Result<Value, QmpError> {
+        self.request(command, arguments, None, deadline)
+    }
+
+    fn request(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        file: Option<BorrowedFd<'_>>,
+        deadline: Deadline,
+    ) -> Result<Value, QmpError> {
         let request = if arguments.is_null() {
             json!({ "execute": command })
         } else {
             json!({ "execute": command, "arguments": arguments })
         };
         self.note('>', &request.to_string())?;
-        self.stream.write_all(format!("{request}\n").as_bytes())?;
+        self.send(format!("{request}\n").as_bytes(), file)?;
         loop {
             match self.receive(deadline)?.ok_or_else(|| QmpError::Silent(command.into()))? {
                 Message::Return(value) => return Ok(value),
@@ -162,6 +177,50 @@ impl Qmp {
     /// [`QmpError`]
     pub fn resume(&mut self, deadline: Deadline) -> Result<(), QmpError> {
         self.execute("cont", &Value::Null, deadline).map(drop)
+    }
+
+    /// Writes what is in memory and devices of a paused machine to `file`, from where it stands. Disks are flushed then, and
+    /// nothing of QEMU's writes to them until the machine goes on.
+    ///
+    /// # Errors
+    /// [`QmpError`]; the machine stays paused, and can go on.
+    pub fn save_memory(&mut self, file: BorrowedFd<'_>, deadline: Deadline) -> Result<(), QmpError> {
+        // Of a paused machine there is nothing to be gentle with.
+        self.execute("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }), deadline)?;
+        self.migrate("migrate", file, deadline)
+    }
+
+    /// Reads what such a `file` holds, from where it stands, into a machine that was started to wait for it (`-incoming
+    /// defer`). It is paused then.
+    ///
+    /// # Errors
+    /// [`QmpError`]; QEMU may have ended.
+    pub fn restore_memory(&mut self, file: BorrowedFd<'_>, deadline: Deadline) -> Result<(), QmpError> {
+        self.migrate("migrate-incoming", file, deadline)
+    }
+
+    fn migrate(&mut self, command: &str, file: BorrowedFd<'_>, deadline: Deadline) -> Result<(), QmpError> {
+        let events = json!({ "capabilities": [{ "capability": "events", "state": true }] });
+        self.execute("migrate-set-capabilities", &events, deadline)?;
+        self.request("getfd", &json!({ "fdname": "memory" }), Some(file), deadline)?;
+        self.execute(command, &json!({ "uri": "fd:memory" }), deadline)?;
+        let ended = self.wait_event(command, deadline, |event| match event {
+            Event::Migration(status) => {
+                ["completed", "failed", "cancelled"].contains(&status.as_str()).then(|| status.clone())
+            }
+            Event::Shutdown { .. }
+            | Event::Reset { .. }
+            | Event::GuestPanicked
+            | Event::Powerdown
+            | Event::Watchdog
+            | Event::Other(_) => None,
+        })?;
+        if ended == "completed" {
+            return Ok(());
+        }
+        let why = self.execute("query-migrate", &Value::Null, deadline)?;
+        let reason = why["error-desc"].as_str().unwrap_or(&ended).to_owned();
+        Err(QmpError::Refused { command: command.to_owned(), reason })
     }
 
     /// Pauses the machine's processors.
@@ -275,6 +334,17 @@ impl Qmp {
         }
     }
 
+    /// With a file that the next command is about.
+    fn send(&mut self, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let Some(file) = file else { return self.stream.write_all(bytes) };
+        let (files, mut space) = ([file], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        let fits = beside.push(SendAncillaryMessage::ScmRights(&files));
+        debug_assert!(fits, "the space is for one descriptor");
+        let sent = sendmsg(&self.stream, &[IoSlice::new(bytes)], &mut beside, SendFlags::empty())?;
+        self.stream.write_all(&bytes[sent..])
+    }
+
     fn note(&mut self, direction: char, line: &str) -> io::Result<()> {
         writeln!(self.log, "{:9.3} {direction} {line}", self.clock.elapsed().as_secs_f64())
     }
@@ -336,6 +406,7 @@ impl Event {
             "GUEST_PANICKED" => Self::GuestPanicked,
             "POWERDOWN" => Self::Powerdown,
             "WATCHDOG" => Self::Watchdog,
+            "MIGRATION" => Self::Migration(data["status"].as_str().unwrap_or_default().to_owned()),
             other => Self::Other(other.to_owned()),
         }
     }

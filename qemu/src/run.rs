@@ -3,6 +3,7 @@
 //! ```text
 //!   launch ──► Vm (tied to its launcher: dropped means killed)
 //!          └─► Vm (detached) ──drop──► goes on ──attach──► Vm (detached)
+//!   restore ─► Paused ─► the same
 //! ```
 //! The directory of a machine holds what a run leaves behind: `serial.log`, `qmp.log`, `qemu.log`, `swtpm.log`,
 //! `argv`, `timeline`, `launching` while it is started, and `run.json` while it runs. Only processes are ever signalled that
@@ -11,26 +12,28 @@
 use std::fs::{self, File};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::process::CommandExt;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::console::{Console, Line, Silent};
 use crate::deadline::Deadline;
-use crate::host::Host;
 use crate::last_words;
 use crate::machine::{Machine, Protocol};
 use crate::process::{Identity, Process, ProcessError, Waited};
 use crate::qmp::{Event, Qmp, QmpError};
-use crate::swtpm::{Swtpm, SwtpmError, SwtpmFiles};
+use crate::swtpm::{Swtpm, SwtpmError};
 
 mod launching;
+mod paused;
 mod prepare;
 mod record;
 mod timeline;
 
-use launching::Launching;
+pub use paused::{Memory, Paused};
 pub use prepare::PrepareError;
 use record::Record;
 pub use timeline::Milestone;
@@ -125,59 +128,7 @@ impl Vm {
     /// # Errors
     /// [`RunError`]; nothing is left running then.
     pub fn launch(machine: &Machine, dir: &Path, tie: Tie) -> Result<Self, RunError> {
-        let at = PrepareError::at;
-        fs::create_dir_all(dir).map_err(at(dir))?;
-        // QEMU appends the console's log by this name wherever it runs.
-        let dir = fs::canonicalize(dir).map_err(at(dir))?;
-        if let Some(found) = running(&dir)? {
-            return Err(RunError::Running(found.dir));
-        }
-        launching::end_abandoned(&dir)?;
-        prepare::prepare(machine)?;
-        let sockets = tempfile::Builder::new().prefix(launching::SOCKETS).tempdir();
-        let sockets = sockets.map_err(at(Path::new("sockets")))?;
-        let launching = Launching::begin(&dir, sockets.path()).map_err(at(&dir))?;
-        let files = record::files(&dir, sockets.path());
-        let serial =
-            File::options().create(true).append(true).open(&files.serial_log).map_err(at(&files.serial_log))?;
-        let serial_from = serial.metadata().map_err(at(&files.serial_log))?.len();
-
-        let mut started = Started::default();
-        if let Some(tpm) = &machine.tpm {
-            let log = dir.join("swtpm.log");
-            let files = SwtpmFiles { state: &tpm.state, control: &files.tpm, log: &log };
-            started.swtpm = Some(Swtpm::start(&files, tie == Tie::Detached, Deadline::after(HOST))?);
-        }
-        let argv = machine.argv(&files, &Host::look());
-        let process = started.start_qemu(&argv, &dir, tie)?;
-        let explained = |error: QmpError| explain(error, &process, &dir);
-        let deadline = Deadline::after(HOST);
-        let monitor = process.until(deadline, || {
-            let log = File::options().create(true).append(true).open(dir.join("qmp.log")).ok()?;
-            match Qmp::connect(&files.qmp, log, deadline) {
-                Err(QmpError::Connect(_)) => None,
-                other => Some(other),
-            }
-        });
-        let output = || last_words::of_program(&dir.join("qemu.log"));
-        let monitor = monitor.map_err(|why| RunError::Start { output: output(), why })?;
-        let mut qmp = monitor.map_err(explained)?;
-        let forwards = forwards(&qmp.human("info usernet", deadline).map_err(explained)?);
-        let end = process.end().map_err(at(&dir))?;
-        let console = Console::follow(&files.serial_log, serial_from, end).map_err(at(&files.serial_log))?;
-        let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
-        let swtpm = started.swtpm.as_ref().map(Swtpm::identity);
-        let record = Record { qemu: process.identity(), swtpm, sockets: sockets.path().to_owned(), serial_from };
-        qmp.resume(deadline).map_err(explained)?;
-        record.write(&dir).map_err(at(&dir))?;
-        drop(launching);
-
-        // From here on the record removes the sockets.
-        let _kept = sockets.keep();
-        let children = started.into_children();
-        let mut vm = Self { dir, record, qmp, console, process, timeline, forwards, children, tie };
-        vm.mark("started");
-        Ok(vm)
+        Paused::power_on(machine, dir, tie)?.go_on()
     }
 
     /// The machine that runs detached with its files in `dir`, if one does.
@@ -204,7 +155,8 @@ impl Vm {
         };
         let forwards = forwards(&usernet);
         let end = process.end().map_err(at(&dir))?;
-        let console = Console::follow(&files.serial_log, record.serial_from, end).map_err(at(&dir))?;
+        let from = record.serial_from;
+        let console = Console::follow(&files.serial_log, from, from, end).map_err(at(&dir))?;
         let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
         let tie = Tie::Detached;
         let mut vm = Self { dir, record, qmp, console, process, timeline, forwards, children: None, tie };
@@ -255,6 +207,60 @@ impl Vm {
             return Err(RunError::StillUp { after: deadline.length(), tail: vm.console.tail() });
         }
         Ok(())
+    }
+
+    /// Has the machine that runs detached with its files in `dir` go on, if somebody stopped its processors: a launcher that
+    /// was killed while it saved it. Whether it stood still.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn wake_detached(dir: &Path) -> Result<bool, RunError> {
+        let Some(mut vm) = Self::attach(dir)? else { return Ok(false) };
+        let deadline = Deadline::after(HOST);
+        let stands = vm.qmp.status(deadline)? != "running";
+        if stands {
+            vm.go_on_after_save(deadline)?;
+        }
+        Ok(stands)
+    }
+
+    /// Stops the processors and writes memory and devices to `file`. What is on the machine's disks belongs to it until the
+    /// machine goes on ([`Self::go_on_after_save`]) or ends.
+    ///
+    /// # Errors
+    /// [`QmpError`]; it may stand still then.
+    pub fn save_memory(&mut self, file: &File, deadline: Deadline) -> Result<(), QmpError> {
+        self.qmp.pause(deadline)?;
+        self.qmp.save_memory(file.as_fd(), deadline)?;
+        self.mark("saved");
+        Ok(())
+    }
+
+    /// Lets it go on, however far saving it has come.
+    ///
+    /// # Errors
+    /// [`QmpError`]
+    pub fn go_on_after_save(&mut self, deadline: Deadline) -> Result<(), QmpError> {
+        // Whoever began a save may have ended within it; of one that is over nothing is left to be cancelled.
+        self.qmp.execute("migrate_cancel", &Value::Null, deadline)?;
+        loop {
+            match (self.qmp.resume(deadline), deadline.left()) {
+                // QEMU refuses to go on while it ends what was cancelled.
+                (Err(QmpError::Refused { .. }), Some(_)) => {}
+                (result, _) => return result,
+            }
+        }
+    }
+
+    /// What was started; none where an older version of this program did.
+    #[must_use]
+    pub fn machine(&self) -> Option<&Machine> {
+        self.record.machine.as_ref()
+    }
+
+    /// Length of `serial.log` when this run began, in bytes.
+    pub(crate) fn serial_from(&self) -> u64 {
+        self.record.serial_from
     }
 
     /// Where the run's files are.
@@ -362,9 +368,12 @@ impl Vm {
     pub fn wait_reset(&mut self, deadline: Deadline) -> Result<String, QmpError> {
         self.qmp.wait_event("a reset", deadline, |event| match event {
             Event::Reset { reason, .. } => Some(reason.clone()),
-            Event::Shutdown { .. } | Event::GuestPanicked | Event::Powerdown | Event::Watchdog | Event::Other(_) => {
-                None
-            }
+            Event::Shutdown { .. }
+            | Event::GuestPanicked
+            | Event::Powerdown
+            | Event::Watchdog
+            | Event::Migration(_)
+            | Event::Other(_) => None,
         })
     }
 
@@ -388,7 +397,12 @@ impl Vm {
     pub fn wait_shutdown(mut self, deadline: Deadline) -> Result<(), EndError> {
         let shutdown = self.qmp.wait_event("a shutdown", deadline, |event| match event {
             Event::Shutdown { guest, reason } => Some((*guest, reason.clone())),
-            Event::Reset { .. } | Event::GuestPanicked | Event::Powerdown | Event::Watchdog | Event::Other(_) => None,
+            Event::Reset { .. }
+            | Event::GuestPanicked
+            | Event::Powerdown
+            | Event::Watchdog
+            | Event::Migration(_)
+            | Event::Other(_) => None,
         });
         let ended = match shutdown {
             Ok((true, _)) => Ok(()),
@@ -442,45 +456,6 @@ impl Drop for Vm {
                     swtpm.detach();
                 }
             }
-        }
-    }
-}
-
-/// QEMU and its TPM between their start and the moment a [`Vm`] owns them: killed if that moment does not come.
-#[derive(Default)]
-struct Started {
-    qemu: Option<Child>,
-    swtpm: Option<Swtpm>,
-}
-
-impl Started {
-    fn start_qemu(&mut self, argv: &[String], dir: &Path, tie: Tie) -> Result<Process, RunError> {
-        let at = PrepareError::at;
-        fs::write(dir.join("argv"), argv.join("\n") + "\n").map_err(at(dir))?;
-        let log = File::create(dir.join("qemu.log")).map_err(at(dir))?;
-        let mut command = Command::new("qemu-system-x86_64");
-        command.args(argv).stdin(Stdio::null()).stdout(log.try_clone().map_err(at(dir))?).stderr(log);
-        if tie == Tie::Detached {
-            // Ctrl-C at the launcher's terminal is not meant for it.
-            command.process_group(0);
-        }
-        let qemu = self.qemu.insert(command.spawn().map_err(RunError::Spawn)?);
-        Ok(Process::of_child(qemu.id())?)
-    }
-
-    fn into_children(mut self) -> Option<Children> {
-        Some(Children { qemu: self.qemu.take()?, swtpm: self.swtpm.take() })
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if let Some(mut qemu) = self.qemu.take() {
-            // Fails only if it has ended.
-            let (_killed, _reaped) = (qemu.kill(), qemu.wait());
-        }
-        if let Some(swtpm) = self.swtpm.take() {
-            swtpm.kill();
         }
     }
 }
@@ -571,7 +546,9 @@ mod tests {
         let qemu = Identity { pid: i32::MAX, started: 1 };
         let sockets = dir.path().join("sockets");
         fs::create_dir(&sockets).unwrap();
-        Record { qemu, swtpm: Some(qemu), sockets: sockets.clone(), serial_from: 0 }.write(dir.path()).unwrap();
+        Record { qemu, swtpm: Some(qemu), sockets: sockets.clone(), serial_from: 0, machine: None }
+            .write(dir.path())
+            .unwrap();
         assert!(!Vm::runs(dir.path()).unwrap());
         Vm::end_detached(dir.path()).unwrap();
         assert!(Vm::attach(dir.path()).unwrap().is_none());

@@ -96,7 +96,7 @@ impl Plan {
     /// The image's disk, seen as this large (sparse on the host).
     #[must_use]
     pub fn disk_gib(mut self, gib: u64) -> Self {
-        let (base, file) = (self.image.disk(), self.disk());
+        let (base, file) = (Box::new(Content::Raw(self.image.disk())), self.disk());
         let content = Content::Overlay { base, file, bytes: gib << 30 };
         self.machine.disks = vec![Disk { content, serial: "cairn-0".into(), cache: Cache::Unsafe }];
         self

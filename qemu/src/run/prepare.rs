@@ -18,6 +18,9 @@ pub enum PrepareError {
     /// The overlay tool cannot be started.
     #[error("start qemu-img (Debian package qemu-utils)")]
     Tool(#[source] io::Error),
+    /// A disk whose writes are logged is written, so that nothing can lie above it.
+    #[error("nothing can lie above a disk whose writes are logged to `{log}`")]
+    LoggedBase { log: PathBuf },
     /// The overlay tool refused.
     #[error("make overlay `{file}`: {output}")]
     Overlay { file: PathBuf, output: String },
@@ -57,12 +60,19 @@ fn prepare_disk(content: &Content) -> Result<(), PrepareError> {
     }
 }
 
-fn overlay(base: &Path, file: &Path, bytes: u64) -> Result<(), PrepareError> {
+fn overlay(base: &Content, file: &Path, bytes: u64) -> Result<(), PrepareError> {
     make_parent(file)?;
-    // A relative base would be looked up from the overlay's directory.
-    let base = fs::canonicalize(base).map_err(PrepareError::at(base))?;
+    let (base, format) = match base {
+        Content::Raw(base) => (base, "raw"),
+        Content::Overlay { file, .. } => (file, "qcow2"),
+        Content::Logged { log, .. } => return Err(PrepareError::LoggedBase { log: log.clone() }),
+    };
+    let whole = fs::canonicalize(base).map_err(PrepareError::at(base))?;
+    // QEMU looks a relative name up from the overlay's directory: both may be moved together.
+    let beside = base.file_name().filter(|_| base.parent() == file.parent());
+    let base = beside.map_or(whole.as_path(), Path::new);
     let mut command = Command::new("qemu-img");
-    command.args(["create", "-q", "-f", "qcow2", "-F", "raw", "-b"]).arg(base).arg(file).arg(bytes.to_string());
+    command.args(["create", "-q", "-f", "qcow2", "-F", format, "-b"]).arg(base).arg(file).arg(bytes.to_string());
     let output = command.output().map_err(PrepareError::Tool)?;
     if output.status.success() {
         return Ok(());

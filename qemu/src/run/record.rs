@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::argv::RunFiles;
+use crate::machine::Machine;
 use crate::process::Identity;
 
 /// One run of a machine.
@@ -25,6 +26,9 @@ pub(super) struct Record {
     pub(super) sockets: PathBuf,
     /// Length of `serial.log` when the run began.
     pub(super) serial_from: u64,
+    /// What was started; none where an older version did.
+    #[serde(default)]
+    pub(super) machine: Option<Machine>,
 }
 
 impl Record {
@@ -74,7 +78,7 @@ mod tests {
         assert_eq!(Record::read(dir.path()).unwrap(), None);
         let qemu = Identity { pid: 7, started: 99 };
         let swtpm = Some(Identity { pid: 8, started: 98 });
-        let record = Record { qemu, swtpm, sockets: dir.path().join("sockets"), serial_from: 3 };
+        let record = Record { qemu, swtpm, sockets: dir.path().join("sockets"), serial_from: 3, machine: None };
         record.write(dir.path()).unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), Some(record.clone()));
         // As written by a version that did not know the TPM.

@@ -1,0 +1,316 @@
+//! Real QEMU, with firmware for a guest: machines are saved and come back, and what does not fit is refused by name. What a
+//! guest sees of it is shown by the cases on machines.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use model::RootHash;
+use qemu::machine::{Boot, Cache, Clock, Content, Disk, Firmware, FwCfg, Machine, OnReset, Tpm, Watchdog};
+use qemu::run::{Memory, Paused, Tie};
+use qemu::saved::{Care, Place, RestoreError, SaveError, Saved, Saving, Step, Then, save};
+use qemu::{Deadline, Vm};
+use serde_json::Value;
+
+const IMAGE: RootHash = RootHash([7; 32]);
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(60))
+}
+
+/// A place for a test: a machine with all that can be saved runs in `root/m1`, and is ended with it.
+struct Bench {
+    root: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let bench = Self { root };
+        let dir = bench.at("m1");
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("config"), "a config").unwrap();
+        fs::write(dir.join("disk.img"), [3; 1 << 20]).unwrap();
+        fs::write(dir.join("serial.log"), "of the boot before\n").unwrap();
+        drop(Vm::launch(&machine(&dir), &dir, Tie::Detached).unwrap());
+        bench
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        // As the machine is named by its record.
+        fs::canonicalize(self.root.path()).unwrap().join(name)
+    }
+
+    fn vm(&self) -> Vm {
+        Vm::attach(&self.at("m1")).unwrap().expect("it runs")
+    }
+
+    fn save(&self, care: Care, then: Then, tell: &dyn Fn(Step)) -> Result<(), SaveError> {
+        save(&self.at("fleet"), &mut [("m1", &mut self.vm())], saving(care, then), tell)
+    }
+
+    fn saved(&self) -> Result<Saved<String>, RestoreError> {
+        Saved::open(&self.at("fleet"))
+    }
+
+    fn restore(&self, copy: &str) -> Result<Paused, RestoreError> {
+        Ok(self.saved()?.restore(&[self.place(copy)], Tie::Launcher)?.remove(0))
+    }
+
+    fn place(&self, copy: &str) -> Place {
+        Place { name: "m1".to_owned(), title: copy.to_owned(), dir: self.at(copy), links: vec![] }
+    }
+
+    /// What is refused leaves nothing behind.
+    fn refused(&self) -> String {
+        let why = self.restore("copy").map(drop).unwrap_err();
+        assert!(!self.at("copy").exists(), "{why}");
+        assert_eq!(programs_of(&self.at("copy")), 0, "{why}");
+        chain(&why)
+    }
+
+    /// Changes a saved file, has that refused, and puts it back.
+    fn refused_with(&self, file: &str, change: impl FnOnce(&Path)) -> String {
+        let (path, kept) = (self.at("fleet").join(file), self.at("kept"));
+        fs::copy(&path, &kept).unwrap();
+        change(&path);
+        let why = self.refused();
+        fs::remove_file(&path).or_else(|_| path.try_exists().map(drop)).unwrap();
+        fs::copy(&kept, &path).unwrap();
+        why
+    }
+
+    /// The same of a field of `fleet.json`.
+    fn refused_where(&self, change: impl FnOnce(&mut Value)) -> String {
+        self.refused_with("fleet.json", |path| {
+            let mut manifest = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+            change(&mut manifest);
+            fs::write(path, manifest.to_string()).unwrap();
+        })
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ended = Vm::end_detached(&self.at("m1"));
+    }
+}
+
+fn saving(care: Care, then: Then) -> Saving<'static, String> {
+    Saving { image: IMAGE, made_by: "a test", care, then, more: "more".to_owned() }
+}
+
+fn machine(dir: &Path) -> Machine {
+    Machine {
+        name: "m1".to_owned(),
+        boot: Boot::Uefi(Firmware::debian(dir.join("vars.fd"))),
+        cpus: 1,
+        memory_mib: 64,
+        disks: vec![Disk { content: Content::Raw(dir.join("disk.img")), serial: "d".to_owned(), cache: Cache::Unsafe }],
+        tpm: Some(Tpm { state: dir.join("tpm") }),
+        nics: vec![],
+        fw_cfg: vec![FwCfg { name: "opt/config".to_owned(), path: dir.join("config") }],
+        watchdog: Watchdog::Absent,
+        on_reset: OnReset::Restart,
+        clock: Clock::OfHost,
+    }
+}
+
+/// How many programs of this host are told of `dir` on their command line.
+fn programs_of(dir: &Path) -> usize {
+    let dir = dir.to_str().expect("a temporary directory has a name in UTF-8");
+    let processes = fs::read_dir("/proc").expect("Linux has it").flatten();
+    let lines = processes.filter_map(|process| fs::read(process.path().join("cmdline")).ok());
+    lines.filter(|line| String::from_utf8_lossy(line).contains(dir)).count()
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text += &format!(": {error}");
+        source = error.source();
+    }
+    text
+}
+
+fn registers(qmp: &mut qemu::qmp::Qmp) -> String {
+    qmp.human("info registers", soon()).unwrap()
+}
+
+fn status(vm: &mut Vm) -> String {
+    vm.qmp().status(soon()).unwrap()
+}
+
+/// Proves: S13
+#[test]
+fn a_saved_machine_comes_back_as_it_was_again_and_again() {
+    let bench = Bench::new();
+    let mut vm = bench.vm();
+    save(&bench.at("fleet"), &mut [("m1", &mut vm)], saving(Care::ThisRun, Then::Stand), &|_| {}).unwrap();
+    let before = registers(vm.qmp());
+    for copy in ["one", "two"] {
+        let mut paused = bench.restore(copy).unwrap();
+        assert_eq!(registers(paused.qmp()), before);
+        let mut vm = paused.go_on().unwrap();
+        assert_eq!(status(&mut vm), "running");
+        // Its files are copies, and the disk is an overlay on the one that was saved.
+        let tpm = |of: &str| fs::read(bench.at(of).join("tpm/tpm2-00.permall")).unwrap();
+        assert_eq!(tpm(copy).len(), tpm("m1").len());
+        let disk = bench.at(copy).join("disk0.1.qcow2");
+        assert!(disk.exists() && fs::read(bench.at(copy).join("disk.img")).unwrap() == [3; 1 << 20]);
+    }
+}
+
+/// Proves: S13
+#[test]
+fn a_machine_goes_on_after_it_was_saved_and_a_copy_is_saved_in_turn() {
+    let bench = Bench::new();
+    bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
+    assert_eq!(status(&mut bench.vm()), "running");
+    let mut copy = bench.restore("copy").unwrap().go_on().unwrap();
+    save(&bench.at("again"), &mut [("m1", &mut copy)], saving(Care::Lasting, Then::Stand), &|_| {}).unwrap();
+    copy.kill();
+    // What it came from may go: a copy shares files, and needs no folder.
+    fs::remove_dir_all(bench.at("fleet")).unwrap();
+    fs::remove_dir_all(bench.at("copy")).unwrap();
+    let again = Saved::<String>::open(&bench.at("again")).unwrap();
+    let mut vm = again.restore(&[bench.place("third")], Tie::Launcher).unwrap().remove(0).go_on().unwrap();
+    assert_eq!(status(&mut vm), "running");
+    assert!(bench.at("third").join("disk0.2.qcow2").exists());
+}
+
+#[test]
+fn a_restored_console_has_what_it_had_and_waits_begin_at_the_restore() {
+    let bench = Bench::new();
+    let log = |dir: &str, text: &str| {
+        use std::io::Write;
+        let mut file = fs::File::options().append(true).open(bench.at(dir).join("serial.log")).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    };
+    log("m1", "ready\n");
+    bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
+    let mut vm = bench.restore("copy").unwrap().go_on().unwrap();
+    log("copy", "ready again\n");
+    assert_eq!(vm.console().wait_for("ready", soon()).unwrap().text, "ready again");
+    let said: Vec<String> = vm.said().into_iter().map(|line| line.text).collect();
+    assert!(said.contains(&"ready".to_owned()) && !said.contains(&"of the boot before".to_owned()), "{said:?}");
+}
+
+/// Proves: S13
+#[test]
+fn a_saved_fleet_that_does_not_fit_is_refused_by_name() {
+    let bench = Bench::new();
+    bench.save(Care::Lasting, Then::GoOn, &|_| {}).unwrap();
+    let saved = bench.saved().unwrap();
+    assert!(saved.is_of(IMAGE).is_ok());
+    let other = saved.is_of(RootHash([8; 32])).unwrap_err().to_string();
+    assert!(other.contains("0707") && other.contains("0808"), "{other}");
+    assert_eq!((saved.more().as_str(), saved.made().by.as_str()), ("more", "a test"));
+
+    for (said, why) in [
+        ("has format 2", bench.refused_where(|it| it["format"] = 2.into())),
+        ("is damaged", bench.refused_where(|it| it["nonsense"] = 2.into())),
+        ("is damaged", bench.refused_with("fleet.json", |path| fs::write(path, "{").unwrap())),
+        ("no saved fleet", bench.refused_with("fleet.json", |path| fs::remove_file(path).unwrap())),
+        ("names `../m1`", bench.refused_where(|it| it["machines"][0]["name"] = "../m1".into())),
+        ("saved with swtpm 9", bench.refused_where(|it| it["host"]["packages"]["swtpm"] = "9".into())),
+        ("with UEFI firmware 00", bench.refused_where(|it| it["host"]["firmware"] = "00".into())),
+        ("counter of 1 kHz", bench.refused_where(|it| it["host"]["tsc_khz"] = 1.into())),
+        ("with `pc`, where", bench.refused_where(|it| it["machines"][0]["board"][8] = "pc".into())),
+        ("MiB of memory", bench.refused_where(greedy)),
+        ("memory` is missing", bench.refused_with("m1/memory", |path| fs::remove_file(path).unwrap())),
+        ("had 1048576", bench.refused_with("m1/disk.img", |path| fs::write(path, "short").unwrap())),
+        ("its hash differs", bench.refused_with("m1/memory", flip)),
+        ("its hash differs", bench.refused_with("m1/disk.img", flip)),
+        ("its hash differs", bench.refused_with("m1/tpm/tpm2-00.permall", flip)),
+    ] {
+        assert!(why.contains(said), "{said}: {why}");
+    }
+    let open = |mode| fs::set_permissions(bench.at("fleet"), fs::Permissions::from_mode(mode)).unwrap();
+    open(0o750);
+    assert!(bench.refused().contains("others may enter"));
+    open(0o700);
+    drop(bench.restore("copy").expect("all of it is as it was"));
+}
+
+/// More memory than any host has.
+fn greedy(manifest: &mut Value) {
+    const MIB: u32 = 1 << 30;
+    let machine = &mut manifest["machines"][0];
+    machine["machine"]["memory_mib"] = MIB.into();
+    let board = machine["board"].as_array_mut().unwrap();
+    *board.iter_mut().find(|argument| **argument == "64M").unwrap() = format!("{MIB}M").into();
+}
+
+/// Changes one bit in the middle of a file, in a copy of its own.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::remove_file(path).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// As a kill at that point would: whoever saves does nothing more.
+///
+/// Proves: S13
+#[test]
+fn a_save_that_ends_at_any_point_costs_nothing() {
+    for at in [Step::Stopped, Step::Copied, Step::Syncing] {
+        let bench = Bench::new();
+        let killed = |step: Step| assert!(step != at, "killed");
+        let cut = catch_unwind(AssertUnwindSafe(|| bench.save(Care::Lasting, Then::GoOn, &killed)));
+        assert!(cut.is_err() && bench.saved().is_err(), "{at:?}: nothing is taken for a saved fleet");
+        assert_eq!(Vm::wake_detached(&bench.at("m1")).unwrap(), at == Step::Stopped, "{at:?}");
+        assert_eq!(status(&mut bench.vm()), "running");
+        bench.save(Care::Lasting, Then::GoOn, &|_| {}).unwrap();
+        drop(bench.restore("copy").unwrap());
+        let left = fs::read_dir(bench.at("")).unwrap().count();
+        assert_eq!(left, 3, "the machine, the fleet and the copy");
+    }
+}
+
+#[test]
+fn a_save_that_fails_leaves_the_machine_running_and_no_folder() {
+    let bench = Bench::new();
+    let disk = bench.at("m1").join("disk.img");
+    fs::rename(&disk, bench.at("elsewhere")).unwrap();
+    let why = bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap_err();
+    assert!(chain(&why).contains("disk.img"), "{why}");
+    assert_eq!(status(&mut bench.vm()), "running");
+    assert_eq!(fs::read_dir(bench.at("")).unwrap().count(), 2);
+    fs::rename(bench.at("elsewhere"), disk).unwrap();
+    bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
+    assert!(matches!(bench.save(Care::ThisRun, Then::GoOn, &|_| {}), Err(SaveError::Exists(_))));
+}
+
+/// Proves: S13
+#[test]
+fn what_a_killed_restore_left_is_ended_by_whoever_ends_the_machine() {
+    let bench = Bench::new();
+    bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
+    std::mem::forget(bench.restore("copy").unwrap());
+    assert!(programs_of(&bench.at("copy")) > 0);
+    Vm::end_detached(&bench.at("copy")).unwrap();
+    assert_eq!(programs_of(&bench.at("copy")), 0);
+}
+
+#[test]
+fn memory_that_is_none_ends_in_qemus_own_words() {
+    let bench = Bench::new();
+    let (dir, file) = (bench.at("copy"), bench.at("nonsense"));
+    fs::create_dir(&dir).unwrap();
+    for name in ["config", "disk.img"] {
+        fs::copy(bench.at("m1").join(name), dir.join(name)).unwrap();
+    }
+    fs::write(&file, [1; 4096]).unwrap();
+    let memory = Memory { file: &file, serial_from: 0 };
+    let why = Paused::restore(&machine(&dir), &dir, Tie::Launcher, memory).map(drop).unwrap_err();
+    assert!(chain(&why).contains("migration"), "{}", chain(&why));
+    assert_eq!(programs_of(&dir), 0);
+}
