@@ -59,6 +59,12 @@ pub(crate) fn clusters() -> Vec<CompletionCandidate> {
     names.unwrap_or_default().into_iter().map(|name| CompletionCandidate::new(name.to_string())).collect()
 }
 
+/// The saved clusters.
+pub(crate) fn saved() -> Vec<CompletionCandidate> {
+    let names = context(std::env::args_os()).and_then(|context| context.store.saved().ok());
+    names.unwrap_or_default().into_iter().map(|name| CompletionCandidate::new(name.to_string())).collect()
+}
+
 /// The machines of the cluster that the command line means.
 pub(crate) fn machines() -> Vec<CompletionCandidate> {
     let record = context(std::env::args_os()).and_then(|context| context.cluster().ok());

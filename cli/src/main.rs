@@ -4,6 +4,7 @@
 //!   args ──► commands ──┬─ store    keys and pins in the user's data directory
 //!                       ├─ machine  first contact, pinned sessions, tunnels
 //!                       ├─ virtual_machine  a cluster's machine on this host
+//!                       ├─ saved_cluster    a cluster of such machines in files
 //!                       ├─ virtual_network  the process that such machines are on
 //!                       └─ screen   tables, JSON, progress
 //!   complete: what the Tab key asks
@@ -19,6 +20,7 @@ mod failure;
 mod length;
 mod machine;
 mod quantity;
+mod saved_cluster;
 mod screen;
 mod store;
 mod virtual_machine;

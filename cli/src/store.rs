@@ -5,6 +5,7 @@
 //!   ├─ lock                        held while owner.keys is made
 //!   ├─ owner.keys                  0600, made once
 //!   ├─ NAME.lock                   held by whoever changes the cluster
+//!   ├─ saved/NAME/                 0700, a saved cluster; beside it NAME.lock, held by whoever makes, uses or forgets it
 //!   └─ clusters/NAME/              0700
 //!      ├─ cluster.json             0600, what is known
 //!      ├─ network/                 0700, the files of its virtual network
@@ -83,6 +84,9 @@ pub(crate) enum StoreError {
     /// Another command changes it right now.
     #[error("another cairnctl is working on `{name}`")]
     Busy { name: ClusterName },
+    /// The same of a saved cluster.
+    #[error("another cairnctl is working on `{folder}`")]
+    SavedBusy { folder: PathBuf },
     /// The secret of first contact is not what it should be.
     #[error("the first-contact secret of cluster `{name}` is missing or damaged")]
     Secret { name: ClusterName },
@@ -107,6 +111,7 @@ impl Advice for StoreError {
             | Self::NoOwner { .. }
             | Self::Record(_)
             | Self::Busy { .. }
+            | Self::SavedBusy { .. }
             | Self::Secret { .. } => Code::Failed,
         }
     }
@@ -123,7 +128,7 @@ impl Advice for StoreError {
             Self::Exists { name } => Some(format!("take another --name, or: cairnctl cluster destroy {name}")),
             Self::NoCluster => Some("cairnctl cluster create".to_owned()),
             Self::Ambiguous { .. } => Some("name one: --cluster NAME".to_owned()),
-            Self::Busy { .. } => Some("try again when the other command has ended".to_owned()),
+            Self::Busy { .. } | Self::SavedBusy { .. } => Some("try again when the other command has ended".to_owned()),
             Self::Secret { name } => Some(format!("cairnctl cluster destroy {name}, then make it anew")),
         }
     }
@@ -142,6 +147,7 @@ impl Store {
     pub(crate) fn at(root: PathBuf) -> Result<Self, StoreError> {
         private::directory(&root)?;
         private::directory(&root.join("clusters"))?;
+        private::directory(&root.join(SAVED))?;
         Ok(Self { root })
     }
 
@@ -280,13 +286,32 @@ impl Store {
 
     /// Waits for nobody: a cluster somebody else works on is busy.
     pub(crate) fn lock(&self, name: &ClusterName) -> Result<Locked, StoreError> {
-        let path = self.root.join(format!("{name}.lock"));
-        let file = lock_file(&path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Locked { _file: file }),
-            Err(TryLockError::WouldBlock) => Err(StoreError::Busy { name: name.clone() }),
-            Err(TryLockError::Error(error)) => Err(FileError::at("lock", &path)(error).into()),
-        }
+        held(&self.root.join(format!("{name}.lock")), File::try_lock, || StoreError::Busy { name: name.clone() })
+    }
+
+    /// Where saved clusters are, each in a folder of its name.
+    pub(crate) fn saved_directory(&self) -> PathBuf {
+        self.root.join(SAVED)
+    }
+
+    /// The names of all saved clusters, sorted; whether one can be used shows when somebody opens it.
+    pub(crate) fn saved(&self) -> Result<Vec<ClusterName>, StoreError> {
+        let folders = listed(&self.saved_directory())?;
+        // What is not whole yet, and locks, have names that no cluster has.
+        let name = |folder: &PathBuf| folder.file_name()?.to_str()?.parse().ok();
+        let mut names: Vec<ClusterName> = folders.iter().filter_map(name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Held by whoever makes or forgets the saved cluster in this folder; waits for nobody.
+    pub(crate) fn lock_saved(&self, folder: &Path) -> Result<Locked, StoreError> {
+        held(&beside(folder), File::try_lock, || StoreError::SavedBusy { folder: folder.to_owned() })
+    }
+
+    /// Held by those who use the saved cluster in this folder.
+    pub(crate) fn share_saved(&self, folder: &Path) -> Result<Locked, StoreError> {
+        held(&beside(folder), File::try_lock_shared, || StoreError::SavedBusy { folder: folder.to_owned() })
     }
 
     /// Forgets a cluster: the record goes last, so that an interrupted removal can be repeated. What is gone already is
@@ -336,6 +361,7 @@ const OWNER: &str = "owner.keys";
 const RECORD: &str = "cluster.json";
 const SECRET: &str = "first-contact";
 const MACHINES: &str = "machines";
+const SAVED: &str = "saved";
 
 /// What is in a directory now; nothing in one that is not there.
 fn listed(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
@@ -346,6 +372,27 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
         Err(error) => return Err(at(error)),
     };
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(at)).collect()
+}
+
+/// The lock at `path`, unless somebody holds it.
+fn held(
+    path: &Path,
+    lock: impl FnOnce(&File) -> Result<(), TryLockError>,
+    busy: impl FnOnce() -> StoreError,
+) -> Result<Locked, StoreError> {
+    let file = lock_file(path)?;
+    match lock(&file) {
+        Ok(()) => Ok(Locked { _file: file }),
+        Err(TryLockError::WouldBlock) => Err(busy()),
+        Err(TryLockError::Error(error)) => Err(FileError::at("lock", path)(error).into()),
+    }
+}
+
+/// The lock of a folder: a file beside it.
+fn beside(folder: &Path) -> PathBuf {
+    let mut name = folder.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    folder.with_file_name(name)
 }
 
 fn lock_file(path: &Path) -> Result<File, StoreError> {

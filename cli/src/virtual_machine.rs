@@ -141,13 +141,11 @@ impl Advice for VirtualMachineError {
     }
 }
 
-/// The kernel's command line that the image was built with.
-pub(crate) fn cmdline(image: &Path) -> Result<String, VirtualMachineError> {
+/// What an image says of itself.
+pub(crate) fn manifest(image: &Path) -> Result<Manifest, VirtualMachineError> {
     let path = image.join(names::MANIFEST);
     let text = fs::read(&path).map_err(|_| VirtualMachineError::NoImage { directory: image.to_owned() })?;
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|source| VirtualMachineError::Manifest { path, source })?;
-    Ok(manifest.cmdline)
+    serde_json::from_slice(&text).map_err(|source| VirtualMachineError::Manifest { path, source })
 }
 
 /// Whether this much memory is enough for what a machine is to run, and not more than the host has. What cannot be found
@@ -245,16 +243,16 @@ impl VirtualMachine {
             BootWay::Microvm => Boot::Microvm(kernel(if self.tpm { MICROVM_TPM } else { "" })),
             BootWay::Uefi => Boot::Uefi(Firmware::debian(directory.join("ovmf-vars.fd"))),
         };
+        let disk = directory.join(names::DISK);
+        // For an overlay that somebody has removed: what is made in its place shows the disk as it was saved.
+        let bytes = fs::metadata(&disk).map_or(0, |there| there.len());
+        let content = (0..self.overlays).fold(Content::Raw(disk), |below, _| below.overlaid(0, directory, bytes));
         Machine {
-            name: format!("cairn-{cluster}-{name}"),
+            name: title(cluster, name),
             boot,
             cpus: self.cpus,
             memory_mib: self.memory_mib,
-            disks: vec![Disk {
-                content: Content::Raw(directory.join(names::DISK)),
-                serial: "cairn-0".to_owned(),
-                cache: Cache::Writeback,
-            }],
+            disks: vec![Disk { content, serial: "cairn-0".to_owned(), cache: Cache::Writeback }],
             tpm: self.tpm.then(|| Tpm { state: directory.join("tpm") }),
             nics: vec![Nic { mac: control::card(number), link: Link::Stream(socket.to_owned()) }],
             fw_cfg: vec![],
@@ -269,6 +267,11 @@ impl VirtualMachine {
         Vm::launch(&self.machine(place), place.directory, Tie::Detached)?;
         Ok(())
     }
+}
+
+/// What QEMU calls a cluster's machine, and a list of processes shows.
+pub(crate) fn title(cluster: &ClusterName, name: &NodeName) -> String {
+    format!("cairn-{cluster}-{name}")
 }
 
 /// Which of a cluster's machines one is, and where.
@@ -290,8 +293,14 @@ fn memory(mib: u64) -> String {
     crate::screen::size(mib << 20)
 }
 
+/// Has a machine go on that stands still since a save of it was cut short; whether it did stand still.
+pub(crate) fn wake(directory: &Path) -> Result<bool, VirtualMachineError> {
+    Ok(Vm::wake_detached(directory)?)
+}
+
 /// Has the machine power itself off and waits for it.
 pub(crate) fn stop(directory: &Path, patience: Duration) -> Result<(), VirtualMachineError> {
+    wake(directory)?;
     Ok(Vm::stop_detached(directory, qemu::Deadline::after(patience))?)
 }
 
@@ -309,8 +318,16 @@ pub(crate) fn runs(directory: &Path) -> Result<bool, VirtualMachineError> {
 mod tests {
     use super::*;
 
+    fn virtual_machine(boot: BootWay, tpm: bool) -> VirtualMachine {
+        let (cmdline, image) = ("console=ttyS0".to_owned(), String::new());
+        VirtualMachine { boot, cpus: 2, memory_mib: 512, tpm, cmdline, image, overlays: 0 }
+    }
+
     fn machine(boot: BootWay, tpm: bool) -> Machine {
-        let machine = VirtualMachine { boot, cpus: 2, memory_mib: 512, tpm, cmdline: "console=ttyS0".into() };
+        placed(&virtual_machine(boot, tpm))
+    }
+
+    fn placed(machine: &VirtualMachine) -> Machine {
         let (cluster, name) = ("home".parse().unwrap(), NodeName::stored("m2").unwrap());
         let (directory, socket) = (Path::new("/d"), Path::new("/s/m2.cable"));
         machine.machine(&Place { cluster: &cluster, name: &name, number: 2, directory, socket })
@@ -340,6 +357,17 @@ mod tests {
         assert!(
             matches!(&machine.disks[..], [Disk { content: Content::Raw(file), .. }] if file == Path::new("/d/disk.img"))
         );
+    }
+
+    /// A restored machine's disk is one file for all copies.
+    ///
+    /// Proves: S13
+    #[test]
+    fn a_restored_machine_writes_to_an_overlay_when_it_is_started_again() {
+        let restored = VirtualMachine { overlays: 2, ..virtual_machine(BootWay::Direct, true) };
+        let machine = placed(&restored);
+        let layers = machine.disks[0].content.layers();
+        assert_eq!(layers, ["/d/disk0.2.qcow2", "/d/disk0.1.qcow2", "/d/disk.img"].map(Path::new));
     }
 
     #[test]
@@ -381,11 +409,11 @@ mod tests {
     #[test]
     fn without_an_image_the_way_to_one_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let missing = cmdline(root.path()).unwrap_err();
+        let missing = manifest(root.path()).unwrap_err();
         assert!(matches!(missing, VirtualMachineError::NoImage { .. }));
         assert!(missing.next().unwrap().contains("cargo xtask image"));
         fs::write(root.path().join(names::MANIFEST), "{}").unwrap();
-        assert!(matches!(cmdline(root.path()), Err(VirtualMachineError::Manifest { .. })));
+        assert!(matches!(manifest(root.path()), Err(VirtualMachineError::Manifest { .. })));
     }
 
     #[test]

@@ -104,13 +104,28 @@ pub(crate) fn of(store: &Store, record: &ClusterRecord) -> Result<Detached, Netw
     Detached::find(&store.network_directory(&record.name))?.ok_or_else(|| NetworkError::Ended { name: name() })
 }
 
+/// Whether machines have their addresses from before their network begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leases {
+    /// Those that run have; the others will ask for one.
+    OfThoseThatRun,
+    /// All have: they were saved with them.
+    OfAll,
+}
+
 /// Finds the network or starts it, then attaches every machine of the record, whose addresses are noted in it.
-pub(crate) fn up(store: &Store, record: &mut ClusterRecord, network: &VirtualNetwork) -> Result<Up, UpError> {
+pub(crate) fn up(
+    store: &Store,
+    record: &mut ClusterRecord,
+    network: &VirtualNetwork,
+    leases: Leases,
+) -> Result<Up, UpError> {
     let directory = store.network_directory(&record.name);
     private_directory(&directory).map_err(NetworkError::from)?;
     let mut runs = Vec::new();
     for machine in record.machines() {
-        runs.push(virtual_machine::runs(&store.machine_directory(&record.name, &machine.name))?);
+        let its_own = virtual_machine::runs(&store.machine_directory(&record.name, &machine.name))?;
+        runs.push(leases == Leases::OfAll || its_own);
     }
     let was_lost = is_lost(store, record)?;
     let found = Detached::find(&directory).map_err(NetworkError::from)?;

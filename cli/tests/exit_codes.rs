@@ -35,6 +35,24 @@ fn every_way_to_end_has_its_code() {
     assert_eq!(code(&["cluster", "create", "--image", "/nonexistent"]), Some(6));
 }
 
+/// Proves: Q6 S13
+#[test]
+fn a_saved_cluster_that_is_not_there_or_is_asked_for_with_what_it_brings_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let code = |line: &[&str]| code(data.path(), line);
+    assert_eq!(code(&["cluster", "saved"]), Some(0));
+    assert_eq!(code(&["cluster", "save", "absent"]), Some(6));
+    assert_eq!(code(&["cluster", "forget", "absent", "--yes"]), Some(6));
+    assert_eq!(code(&["cluster", "create", "--from", "absent"]), Some(6));
+    assert_eq!(code(&["cluster", "create", "--from", "./absent"]), Some(6));
+    for brought in [&["--machines", "3"][..], &["--level", "encrypted"], &["--no-kubernetes"], &["--cpus", "1"]] {
+        assert_eq!(code(&[&["cluster", "create", "--from", "absent"], brought].concat()), Some(2), "{brought:?}");
+    }
+    assert_eq!(code(&["cluster", "create", "--from", "Not a name"]), Some(2));
+    let left: Vec<_> = fs::read_dir(data.path().join("cairn/clusters")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 /// Proves: Q6 S11
 #[test]
 fn a_config_for_hardware_is_private_and_its_machine_awaited() {

@@ -111,6 +111,24 @@ impl Machine {
 }
 
 impl Content {
+    /// What lies over it from now on, of the disk with this number among a machine's: a new file in `dir`, `bytes` long as the
+    /// guest sees it. This is never written again.
+    #[must_use]
+    pub fn overlaid(self, disk: usize, dir: &Path, bytes: u64) -> Self {
+        let file = dir.join(format!("disk{disk}.{}.qcow2", self.layers().len()));
+        Self::Overlay { base: Box::new(self), file, bytes }
+    }
+
+    /// Files that hold its bytes, from the one that is written down.
+    #[must_use]
+    pub fn layers(&self) -> Vec<&Path> {
+        match self {
+            Self::Raw(file) => vec![file],
+            Self::Overlay { base, file, .. } => [vec![file.as_path()], base.layers()].concat(),
+            Self::Logged { content, .. } => content.layers(),
+        }
+    }
+
     fn files<'a>(&'a mut self, files: &mut Vec<&'a mut PathBuf>) {
         match self {
             Self::Raw(file) => files.push(file),

@@ -22,7 +22,6 @@ use std::path::{Component, Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use model::RootHash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -38,7 +37,7 @@ mod traits;
 
 use files::Carried;
 pub use files::{FileFault, FilesError};
-pub use manifest::{FORMAT, Made, ManifestError};
+pub use manifest::{FORMAT, MANIFEST, Made, ManifestError};
 use manifest::{Manifest, SavedMachine};
 use traits::HostTraits;
 pub use traits::{HostDifference, TraitsError};
@@ -53,8 +52,8 @@ pub struct Saved<T> {
 /// What is said of machines that are saved.
 #[derive(Debug)]
 pub struct Saving<'a, T> {
-    /// The image that they boot.
-    pub image: RootHash,
+    /// Root hash of the image that they boot, in hex.
+    pub image: &'a str,
     /// Which program saves them, in which version.
     pub made_by: &'a str,
     /// What the files have to withstand.
@@ -159,6 +158,9 @@ pub enum RestoreError {
         saved: String,
         here: String,
     },
+    /// Where a copy is to be, something is.
+    #[error("`{0}` is not empty")]
+    Occupied(PathBuf),
     /// A file is not as it was saved, or a copy cannot be made.
     #[error(transparent)]
     Files(#[from] FilesError),
@@ -279,7 +281,7 @@ fn written<T: Serialize>(
         for_each(parts.iter_mut(), |part| files::hash_and_sync(&fresh.join(&part.name), &mut part.files))?;
     }
     let made = Made { by: made_by.to_owned(), unix_seconds: since_1970().as_secs() };
-    let manifest = Manifest { format: FORMAT, made, image: image.to_string(), host, machines: parts, more };
+    let manifest = Manifest { format: FORMAT, made, image: image.to_owned(), host, machines: parts, more };
     manifest.write(fresh)?;
     if lasting {
         files::sync(fresh)?;
@@ -352,9 +354,9 @@ impl<T> Saved<T> {
     ///
     /// # Errors
     /// [`RestoreError::Image`]
-    pub fn is_of(&self, image: RootHash) -> Result<(), RestoreError> {
-        let (saved, here) = (&self.manifest.image, image.to_string());
-        if *saved == here { Ok(()) } else { Err(RestoreError::Image { saved: saved.clone(), here }) }
+    pub fn is_of(&self, image: &str) -> Result<(), RestoreError> {
+        let saved = &self.manifest.image;
+        if saved == image { Ok(()) } else { Err(RestoreError::Image { saved: saved.clone(), here: image.to_owned() }) }
     }
 
     /// All machines as they were saved, one for each place, paused.
@@ -364,6 +366,12 @@ impl<T> Saved<T> {
     pub fn restore(&self, places: &[Place], tie: Tie) -> Result<Vec<Paused>, RestoreError> {
         let parts = self.parts_for(places)?;
         self.fits(&parts)?;
+        for Place { dir, .. } in places {
+            // Files that copies share must not be written over.
+            if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
+                return Err(RestoreError::Occupied(dir.clone()));
+            }
+        }
         let folder = &self.folder;
         let restored: Result<Vec<Paused>, RestoreError> = thread::scope(|threads| {
             // Beside QEMU's start, which takes as long.
@@ -441,9 +449,7 @@ impl SavedMachine {
         for (nic, link) in machine.nics.iter_mut().zip(&place.links) {
             nic.link = link.clone();
         }
-        for (index, disk) in machine.disks.iter_mut().enumerate() {
-            files::lay_over(index, &mut disk.content, &place.dir)?;
-        }
+        files::lay_over(&mut machine, &place.dir)?;
         let memory = Memory { file: &folder.join(MEMORY), serial_from: self.serial_from };
         let run = |source| RestoreError::Run { name: self.name.clone(), source };
         Paused::restore(&machine, &place.dir, tie, memory).map_err(run)

@@ -1,5 +1,6 @@
 //! `cluster …`: clusters this host knows, and virtual ones it runs.
 
+mod confirm;
 mod coordinators;
 mod create;
 mod destroy;
@@ -11,6 +12,9 @@ mod list;
 mod making;
 mod proxy;
 mod recover;
+mod restore;
+mod save;
+mod saved;
 mod start;
 mod status;
 mod stop;
@@ -43,6 +47,12 @@ pub(crate) enum Command {
     Start(Named),
     /// Have a cluster's virtual machines power themselves off
     Stop(stop::Arguments),
+    /// Save a cluster of virtual machines that runs, to have it back in seconds
+    Save(save::Arguments),
+    /// List saved clusters
+    Saved,
+    /// Remove a saved cluster
+    Forget(saved::Forget),
     /// Pull, mend or spoil the cable of a virtual machine
     Link(link::Arguments),
     /// Lead programs of this host into a cluster's virtual network
@@ -87,9 +97,10 @@ impl Command {
             Self::Init(arguments) => arguments.name(),
             Self::Status(named) | Self::Start(named) | Self::Proxy(named) => named.name.as_ref(),
             Self::Stop(arguments) => arguments.name(),
+            Self::Save(arguments) => arguments.name(),
             Self::Destroy(arguments) => arguments.name(),
             Self::Add(arguments) => arguments.name(),
-            Self::List | Self::Link(_) | Self::Recover(_) => None,
+            Self::List | Self::Saved | Self::Forget(_) | Self::Link(_) | Self::Recover(_) => None,
         }
     }
 }
@@ -97,7 +108,14 @@ impl Command {
 pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write) -> Result<(), Failure> {
     let context = &context.meaning(command.name())?;
     if let (
-        Command::Create(_) | Command::Add(_) | Command::List | Command::Recover(_) | Command::Destroy(_),
+        Command::Create(_)
+        | Command::Add(_)
+        | Command::List
+        | Command::Save(_)
+        | Command::Saved
+        | Command::Forget(_)
+        | Command::Recover(_)
+        | Command::Destroy(_),
         Some(machine),
     ) = (command, &context.machine)
     {
@@ -112,6 +130,9 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
         Command::Proxy(_) => proxy::run(context, out),
         Command::Recover(arguments) => recover::run(arguments, context, out).await,
         Command::Status(_) => status::run(context, out).await,
+        Command::Save(arguments) => save::run(arguments, context, out),
+        Command::Saved => saved::list(context, out),
+        Command::Forget(arguments) => saved::forget(arguments, context, out),
         Command::Start(named) => start::run(named, context, out),
         Command::Stop(arguments) => stop::run(arguments, context, out),
         Command::Destroy(arguments) => destroy::run(arguments, context, out),

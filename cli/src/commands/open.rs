@@ -462,8 +462,15 @@ mod tests {
     async fn a_virtual_machine_that_is_off_is_not_asked() {
         let (_root, context, fake) = awaiting(genuine).await;
         let mut record = context.cluster().unwrap();
-        let machine =
-            VirtualMachine { boot: BootWay::Direct, cpus: 1, memory_mib: 512, tpm: true, cmdline: String::new() };
+        let machine = VirtualMachine {
+            boot: BootWay::Direct,
+            cpus: 1,
+            memory_mib: 512,
+            tpm: true,
+            cmdline: String::new(),
+            image: String::new(),
+            overlays: 0,
+        };
         record.machines_mut()[0].virtual_machine = Some(machine);
         context.keep(&record);
         let off = context.open_until(&Deadline::after(Duration::from_secs(60)), |_| {}).await.unwrap_err();

@@ -13,7 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::failure::{Advice, Code, NOTHING};
 
 /// Later formats have a higher number and are left alone.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
+/// Records from this format on are read; what they lack is not known.
+const OLDEST: u32 = 4;
 
 /// A cluster's name on this host: the same grammar as a node's name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -198,6 +200,12 @@ pub(crate) struct VirtualMachine {
     pub tpm: bool,
     /// The kernel's command line, for the two ways that need it.
     pub cmdline: String,
+    /// Root hash of the image that its disk was made of, in hex; empty where an older version made it.
+    #[serde(default)]
+    pub image: String,
+    /// How many overlays lie on its disk: one for each time that a machine was saved and restored on the way to this one.
+    #[serde(default)]
+    pub overlays: u32,
 }
 
 /// Board and way of loading the kernel.
@@ -419,10 +427,11 @@ impl ClusterRecord {
         if version > VERSION {
             return Err(RecordError::Newer { name: name.clone(), version });
         }
-        if version < VERSION {
+        if version < OLDEST {
             return Err(RecordError::Older { name: name.clone(), version });
         }
-        let record: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        let mut record: Self = serde_json::from_slice(bytes).map_err(damaged)?;
+        record.version = VERSION;
         let fits = |at: usize, contact: &Contact| match contact {
             Contact::Awaiting { .. } => at == 0 && record.cluster.is_none(),
             Contact::Joins => at > 0,
@@ -531,6 +540,8 @@ mod tests {
             memory_mib: 3072,
             tpm: true,
             cmdline: "console=ttyS0".to_owned(),
+            image: "ab".repeat(32),
+            overlays: 1,
         });
         assert_eq!(record.pins(0), Some(pins));
         let second = record.free_names(|_| false).next().unwrap();
@@ -590,9 +601,9 @@ mod tests {
         }
         let without_machines = ClusterRecord { machines: Vec::new(), ..record };
         assert!(matches!(ClusterRecord::read(&name, &without_machines.write()), Err(RecordError::Damaged { .. })));
-        let newer = text.replace("\"version\": 4", "\"later\": 0, \"version\": 5");
-        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 5, .. })));
-        let older = text.replace("\"version\": 4", "\"version\": 3");
+        let newer = text.replace("\"version\": 5", "\"later\": 0, \"version\": 6");
+        assert!(matches!(read(&newer), Err(RecordError::Newer { version: 6, .. })));
+        let older = text.replace("\"version\": 5", "\"version\": 3");
         assert!(matches!(read(&older), Err(RecordError::Older { version: 3, .. })));
         let other: ClusterName = "away".parse().unwrap();
         assert!(matches!(ClusterRecord::read(&other, text.as_bytes()), Err(RecordError::Misplaced { .. })));

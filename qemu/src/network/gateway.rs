@@ -179,7 +179,13 @@ impl Gateway {
 
     /// From now on this address of the segment is for that card alone.
     pub(super) fn reserve(&mut self, leg: LegId, card: Mac, address: Ipv4Addr, held: LeaseHeld, now: Duration) {
-        self.legs[leg.0].leases.reserve(card, address, held, now);
+        let leg = &mut self.legs[leg.0];
+        leg.leases.reserve(card, address, held, now);
+        match held {
+            LeaseHeld::NotYet => {}
+            // Of several at once the stack would ask for one a second (smoltcp's `SILENT_TIME`).
+            LeaseHeld::FromBefore => leg.is_at(address, card),
+        }
     }
 
     /// Takes a frame from a segment.
@@ -422,6 +428,21 @@ impl Leg {
         }
     }
 
+    /// Hears from the card itself, as it were, that it has this address.
+    fn is_at(&mut self, address: Ipv4Addr, card: Mac) {
+        let answer = arp(&ArpRepr::EthernetIpv4 {
+            operation: ArpOperation::Reply,
+            source_hardware_addr: EthernetAddress(card.0),
+            source_protocol_addr: address,
+            target_hardware_addr: EthernetAddress(self.setup.mac.0),
+            target_protocol_addr: self.setup.address,
+        });
+        let frame = frame(card, self.setup.mac, EthernetProtocol::Arp, &answer);
+        self.learn(&frame);
+        self.wire.incoming.push_back(frame);
+        self.next = Next::Now;
+    }
+
     /// Sends a packet of another segment to a machine of this one. The first one asks where that is, and is lost: whoever
     /// sent it says it again.
     fn carry(&mut self, packet: &[u8], to: Ipv4Addr) {
@@ -429,30 +450,34 @@ impl Leg {
             return;
         }
         let frame = match self.neighbours.get(&to) {
-            Some(mac) => self.frame(*mac, EthernetProtocol::Ipv4, packet),
+            Some(mac) => frame(self.setup.mac, *mac, EthernetProtocol::Ipv4, packet),
             None => {
-                let question = ArpRepr::EthernetIpv4 {
+                let question = arp(&ArpRepr::EthernetIpv4 {
                     operation: ArpOperation::Request,
                     source_hardware_addr: EthernetAddress(self.setup.mac.0),
                     source_protocol_addr: self.setup.address,
                     target_hardware_addr: EthernetAddress([0; 6]),
                     target_protocol_addr: to,
-                };
-                let mut bytes = vec![0; question.buffer_len()];
-                question.emit(&mut ArpPacket::new_unchecked(bytes.as_mut_slice()));
-                self.frame(Mac(EthernetAddress::BROADCAST.0), EthernetProtocol::Arp, &bytes)
+                });
+                frame(self.setup.mac, Mac(EthernetAddress::BROADCAST.0), EthernetProtocol::Arp, &question)
             }
         };
         self.made.push_back(frame);
     }
+}
 
-    fn frame(&self, to: Mac, ethertype: EthernetProtocol, payload: &[u8]) -> Frame {
-        let (src_addr, dst_addr) = (EthernetAddress(self.setup.mac.0), EthernetAddress(to.0));
-        let mut bytes = vec![0; HEADER];
-        EthernetRepr { src_addr, dst_addr, ethertype }.emit(&mut EthernetFrame::new_unchecked(bytes.as_mut_slice()));
-        bytes.extend_from_slice(payload);
-        Frame::parse(&bytes).expect("it has its header")
-    }
+fn arp(said: &ArpRepr) -> Vec<u8> {
+    let mut bytes = vec![0; said.buffer_len()];
+    said.emit(&mut ArpPacket::new_unchecked(bytes.as_mut_slice()));
+    bytes
+}
+
+fn frame(from: Mac, to: Mac, ethertype: EthernetProtocol, payload: &[u8]) -> Frame {
+    let (src_addr, dst_addr) = (EthernetAddress(from.0), EthernetAddress(to.0));
+    let mut bytes = vec![0; HEADER];
+    EthernetRepr { src_addr, dst_addr, ethertype }.emit(&mut EthernetFrame::new_unchecked(bytes.as_mut_slice()));
+    bytes.extend_from_slice(payload);
+    Frame::parse(&bytes).expect("it has its header")
 }
 
 /// Puts an answer where the question came from.

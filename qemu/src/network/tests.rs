@@ -205,10 +205,13 @@ const SILENCE: u16 = 9;
 /// Where it has none.
 const NOTHING: u16 = 1;
 
+/// Its network card.
+const CARD: Mac = Mac::numbered(20);
+
 /// A machine with one service, until `over`.
 fn serve(cable: &Cable, port: u16, over: &AtomicBool) {
     let Card(mut stream) = Card::plug(cable);
-    let mut peer = Peer::new(Mac::numbered(20), MACHINE, HOST);
+    let mut peer = Peer::new(CARD, MACHINE, HOST);
     let (clock, mut decoder, mut buffer) = (Stopwatch::start(), Decoder::default(), vec![0; 65536]);
     while !over.load(Ordering::Relaxed) {
         if !peer.tcp().is_open() {
@@ -310,8 +313,8 @@ fn a_client_of_a_port_that_refuses_sees_a_reset_and_no_end() {
 /// What a program hears that says so to the proxy, and then sends nothing more.
 fn by_proxy(said: &[u8]) -> Vec<u8> {
     let way = |gateway: &Gateway| {
-        gateway.name("m2", Mac(ONE));
-        gateway.reserve(Mac(ONE), MACHINE, Held::FromBefore);
+        gateway.name("m2", CARD);
+        gateway.reserve(CARD, MACHINE, Held::FromBefore);
         gateway.proxy().unwrap()
     };
     led(Faults::default(), ECHO, way, |mut stream| {

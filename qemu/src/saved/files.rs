@@ -99,7 +99,7 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Part> {
         Boot::Uefi(firmware) => parts.push(Part::Living(firmware.vars.clone())),
     }
     for disk in &machine.disks {
-        let mut layers = layers(&disk.content).into_iter();
+        let mut layers = disk.content.layers().into_iter().map(Path::to_owned);
         parts.extend(layers.next().map(Part::Disk));
         parts.extend(layers.map(Part::Fixed));
     }
@@ -107,16 +107,6 @@ pub(super) fn of_machine(machine: &Machine) -> Vec<Part> {
     parts.extend(machine.fw_cfg.iter().map(|file| Part::Fixed(file.path.clone())));
     parts.retain(|part| part.path().is_relative());
     parts
-}
-
-/// Files of a disk, from the one that is written down.
-fn layers(content: &Content) -> Vec<PathBuf> {
-    match content {
-        Content::Raw(file) => vec![file.clone()],
-        Content::Overlay { base, file, .. } => [vec![file.clone()], layers(base)].concat(),
-        // Refused before.
-        Content::Logged { content, .. } => layers(content),
-    }
 }
 
 impl Part {
@@ -197,17 +187,17 @@ pub(super) fn place(files: &[SavedFile], folder: &Path, dir: &Path) -> Result<()
     Ok(())
 }
 
-/// From now on the disk's content is that of a new overlay in `dir`, over what it was.
-pub(super) fn lay_over(index: usize, content: &mut Content, dir: &Path) -> Result<(), FilesError> {
-    let all = layers(content);
-    let bytes = match content {
-        Content::Overlay { bytes, .. } => *bytes,
-        Content::Raw(file) => fs::metadata(&*file).map_err(FilesError::at(file))?.len(),
-        // Refused before.
-        Content::Logged { .. } => return Ok(()),
-    };
-    let file = dir.join(format!("disk{index}.{}.qcow2", all.len()));
-    *content = Content::Overlay { base: Box::new(content.clone()), file, bytes };
+/// From now on each disk of the machine is a new overlay in `dir`, over what it was.
+pub(super) fn lay_over(machine: &mut Machine, dir: &Path) -> Result<(), FilesError> {
+    for (number, disk) in machine.disks.iter_mut().enumerate() {
+        let bytes = match &disk.content {
+            Content::Overlay { bytes, .. } => *bytes,
+            Content::Raw(file) => fs::metadata(file).map_err(FilesError::at(file))?.len(),
+            // Refused when it was to be saved.
+            Content::Logged { .. } => continue,
+        };
+        disk.content = disk.content.clone().overlaid(number, dir, bytes);
+    }
     Ok(())
 }
 

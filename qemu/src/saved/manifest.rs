@@ -16,6 +16,9 @@ use crate::machine::Machine;
 /// The format that is written and read. A later one has a higher number.
 pub const FORMAT: u32 = 1;
 
+/// The file's name in the folder.
+pub const MANIFEST: &str = "fleet.json";
+
 /// Bytes of the longest `fleet.json`: a hundred machines with their lists of files are shorter by far.
 const LONGEST: u64 = 4 << 20;
 
@@ -131,5 +134,5 @@ pub(super) fn board_files() -> RunFiles {
 }
 
 fn file(folder: &Path) -> PathBuf {
-    folder.join("fleet.json")
+    folder.join(MANIFEST)
 }

@@ -5,22 +5,24 @@
 //!   create:  first machine: made ► contact ► pins ► runs ┐
 //!   add:                                                 └► further machines: joining.rs
 //! ```
-//! What fails before machines run takes away again what was made. From their start on every other command works as well,
+//! With `--from` it is a saved one that comes back: restore.rs. What fails before machines run takes away again what was made. From their start on every other command works as well,
 //! and what was made stays for a look; a machine that is lost while it is waited for, is noticed.
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::MachineStatus;
+use api::{Condition, ConditionName, MachineStatus, Truth};
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
+use image::{Manifest, VerityPlace};
 use model::{BootClass, NodeName};
 use qemu::host;
 
 use super::coordinators;
 use super::joining::Joining;
 use super::making::{self, Making, Plan};
+use super::restore::Restoring;
 use super::status;
 use super::waiting::{unless_lost, until_running};
 use crate::clock::Deadline;
@@ -30,6 +32,7 @@ use crate::enrolment::{self, Choices, Founding};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
 use crate::quantity;
+use crate::saved_cluster::SavedName;
 use crate::screen::{self, Format, Progress};
 use crate::store::{BootWay, ClusterName, ClusterRecord, VirtualMachine};
 use crate::{virtual_machine, virtual_network};
@@ -40,6 +43,7 @@ Examples:
   cairnctl cluster create --wait
   cairnctl cluster create two --memory 4G --disk-size 20G --boot uefi
   cairnctl cluster create lab --machines 5 --coordinators 3 --no-kubernetes
+  cairnctl cluster create other --from lab     as `cluster save lab` saved it
 
 Machines are called m1, m2 and so on; they are on one virtual network, which
 leads nowhere else. The first creates the cluster, the others join it, by a
@@ -53,6 +57,15 @@ pub(crate) struct Arguments {
     /// The cluster's name on this host [default: that of --cluster, else local]
     #[arg(value_name = "NAME")]
     name: Option<ClusterName>,
+    /// Have a saved cluster back, by its name or folder: the same machines with
+    /// the same keys, on a network of their own
+    #[arg(
+        long,
+        value_name = "SAVED",
+        conflicts_with_all = ["machines", "coordinators", "memory", "node_name", "cpus", "disk_size", "boot", "no_tpm", "capture", "wait", "Choices", "Founding"],
+        add = ArgValueCandidates::new(complete::saved)
+    )]
+    from: Option<SavedName>,
     /// How many machines; more than one only with --no-kubernetes
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     machines: u8,
@@ -197,14 +210,47 @@ impl Build {
         let image = making::image_directory(self.image.clone());
         virtual_machine::fits_memory(memory_mib, kubernetes, host::memory_mib())?;
         virtual_machine::fits_beside(machines.into(), memory_mib, kubernetes, host::free_mib())?;
-        let cmdline = virtual_machine::cmdline(&image)?;
-        let machine = VirtualMachine { boot: self.boot, cpus: self.cpus, memory_mib, tpm: !self.no_tpm, cmdline };
+        let Manifest { cmdline, verity: VerityPlace { root_hash, .. }, .. } = virtual_machine::manifest(&image)?;
+        let (boot, cpus, tpm) = (self.boot, self.cpus, !self.no_tpm);
+        let machine = VirtualMachine { boot, cpus, memory_mib, tpm, cmdline, image: root_hash, overlays: 0 };
         machine.fits_host()?;
         Ok(Plan { image, machine, disk_bytes: self.disk_size, capture: self.capture, choices: &self.choices })
     }
 }
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    match &arguments.from {
+        Some(from) => restored(from, arguments, context, out).await,
+        None => created(arguments, context, out).await,
+    }
+}
+
+async fn restored(
+    from: &SavedName,
+    arguments: &Arguments,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let name = &match from {
+        SavedName::Name(saved) => context.cluster.clone().unwrap_or_else(|| saved.clone()),
+        SavedName::Folder(_) => context.new_name("local")?,
+    };
+    let deadline = &Deadline::after(arguments.build.timeout);
+    let mut progress = Progress::start();
+    let restoring = Restoring { name, from, image: arguments.build.image.as_deref() };
+    let machines = restoring.run(context, deadline, &mut progress).await?;
+    drop(progress);
+    let serves = |status: &MachineStatus| {
+        let ready = |condition: &Condition| {
+            condition.name == ConditionName::KubernetesApiReady.word() && condition.truth == Truth::True
+        };
+        status.conditions.iter().any(ready)
+    };
+    let kubernetes = machines.iter().any(|(_, status)| serves(status));
+    Up { name: name.clone(), machines, kubernetes }.print(context, out)
+}
+
+async fn created(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     arguments.makes_sense()?;
     let Arguments { machines, build, founding, .. } = arguments;
     let name = &context.new_name("local")?;

@@ -1,11 +1,12 @@
 //! `cluster destroy`: ends the virtual machines this program started and their network, then forgets keys and pins of the
 //! cluster.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::Write;
 
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 
+use super::confirm::confirm;
 use super::start;
 use crate::commands::Context;
 use crate::complete;
@@ -32,29 +33,14 @@ impl Arguments {
     }
 }
 
-/// It was not destroyed because nobody said so.
+/// The only cluster there is, is not meant by naming none.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotDestroyed {
-    /// The only one there is, is not meant by that.
-    #[error("no cluster is named")]
-    NoName,
-    /// Nobody can be asked.
-    #[error("there is no terminal to ask on")]
-    NoTerminal,
-    /// The answer was another.
-    #[error("`{0}` was not confirmed")]
-    NotConfirmed(ClusterName),
-    /// The question or its answer got lost.
-    #[error("ask whether `{name}` is meant")]
-    Ask { name: ClusterName, source: std::io::Error },
-}
+#[error("no cluster is named")]
+pub(crate) struct NoName;
 
-impl Advice for NotDestroyed {
+impl Advice for NoName {
     fn code(&self) -> Code {
-        match self {
-            Self::NoName | Self::NoTerminal | Self::NotConfirmed(_) => Code::Usage,
-            Self::Ask { .. } => Code::Failed,
-        }
+        Code::Usage
     }
 
     fn unchanged(&self) -> &'static str {
@@ -62,23 +48,19 @@ impl Advice for NotDestroyed {
     }
 
     fn next(&self) -> Option<String> {
-        match self {
-            Self::NoName => Some("name it: cairnctl cluster destroy NAME; cairnctl cluster list shows all".to_owned()),
-            Self::NoTerminal => Some("add --yes".to_owned()),
-            Self::NotConfirmed(_) | Self::Ask { .. } => None,
-        }
+        Some("name it: cairnctl cluster destroy NAME; cairnctl cluster list shows all".to_owned())
     }
 }
 
 pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (name, store) = (context.cluster.as_ref().ok_or(NotDestroyed::NoName)?, &context.store);
+    let (name, store) = (context.cluster.as_ref().ok_or(NoName)?, &context.store);
     let lock = store.lock(name)?;
     // A damaged record is no reason to keep the machines: their files are where they always are.
     if !store.directory(name).exists() {
         store.load(name)?;
     }
     if !arguments.yes {
-        confirm(name, out)?;
+        confirm(&format!("all data of cluster `{name}`"), name, out)?;
     }
     start::end_all(store, name).map_err(|failure| failure.leaving("nothing of the cluster was removed"))?;
     store.remove(name, &lock).map_err(|error| {
@@ -87,17 +69,4 @@ pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write)
         Failure::from(error).leaving(left).going_on(format!("cairnctl cluster destroy {name}"))
     })?;
     Ok(screen::did(context.format, out, &format!("cluster `{name}` is gone"))?)
-}
-
-fn confirm(name: &ClusterName, out: &mut dyn Write) -> Result<(), Failure> {
-    let input = std::io::stdin();
-    if !input.is_terminal() {
-        return Err(NotDestroyed::NoTerminal.into());
-    }
-    let lost = |source| NotDestroyed::Ask { name: name.clone(), source };
-    write!(out, "all data of cluster `{name}` will be lost; type its name to go on: ").map_err(lost)?;
-    out.flush().map_err(lost)?;
-    let mut answer = String::new();
-    input.lock().read_line(&mut answer).map_err(lost)?;
-    if answer.trim_end() == name.to_string() { Ok(()) } else { Err(NotDestroyed::NotConfirmed(name.clone()).into()) }
 }

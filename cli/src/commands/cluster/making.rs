@@ -46,7 +46,9 @@ impl Making<'_> {
     /// A cluster whose first machine starts, or nothing.
     pub(super) fn first(&self, machine: NodeName, founding: &Founding, progress: &mut Progress) -> Result<(), Failure> {
         self.store.free(self.name, self.lock)?;
-        self.founded(machine, founding, progress).map_err(|failure| self.take_back(failure))
+        take_leftovers(self.name, self.store, self.lock)?;
+        let made = self.founded(machine, founding, progress);
+        made.map_err(|failure| take_back(self.name, self.store, self.lock, failure))
     }
 
     fn founded(&self, machine: NodeName, founding: &Founding, progress: &mut Progress) -> Result<(), Failure> {
@@ -109,18 +111,7 @@ impl Making<'_> {
         Ok(signed.digest)
     }
 
-    /// Takes away what was made, so that the failure leaves what was there before.
-    fn take_back(&self, failure: Failure) -> Failure {
-        let Self { name, store, lock, .. } = self;
-        match start::end_all(store, name).and_then(|()| Ok(store.remove(name, lock)?)) {
-            Ok(()) => failure.leaving("no cluster was made"),
-            Err(why) => failure
-                .leaving(format!("what was made of cluster `{name}` is still there ({why})"))
-                .going_on(format!("cairnctl cluster destroy {name}")),
-        }
-    }
-
-    /// The same of further machines of a cluster that goes on.
+    /// Takes further machines away again, of a cluster that goes on.
     fn take_machines_back(&self, machines: &[NodeName], failure: Failure) -> Failure {
         let Self { name, store, lock, .. } = self;
         let taken = || -> Result<(), Failure> {
@@ -147,6 +138,26 @@ impl Plan<'_> {
     fn note(&self, record: &mut MachineRecord) {
         record.virtual_machine = Some(self.machine.clone());
         record.capture = self.capture;
+    }
+}
+
+/// Ends and removes what a command has left that was killed before there was a record. Files of it may be those of a saved
+/// cluster, too, and are not to be written over.
+pub(super) fn take_leftovers(name: &ClusterName, store: &Store, lock: &Locked) -> Result<(), Failure> {
+    if store.directory(name).exists() {
+        start::end_all(store, name)?;
+        store.remove(name, lock)?;
+    }
+    Ok(())
+}
+
+/// Takes away what was made of a cluster, so that the failure leaves what was there before.
+pub(super) fn take_back(name: &ClusterName, store: &Store, lock: &Locked, failure: Failure) -> Failure {
+    match start::end_all(store, name).and_then(|()| Ok(store.remove(name, lock)?)) {
+        Ok(()) => failure.leaving("no cluster was made"),
+        Err(why) => failure
+            .leaving(format!("what was made of cluster `{name}` is still there ({why})"))
+            .going_on(format!("cairnctl cluster destroy {name}")),
     }
 }
 
@@ -192,7 +203,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());
-        let machine = VirtualMachine { boot: BootWay::Direct, cpus: 1, memory_mib: 1, tpm: false, cmdline: "".into() };
+        let machine = VirtualMachine {
+            boot: BootWay::Direct,
+            cpus: 1,
+            memory_mib: 1,
+            tpm: false,
+            cmdline: String::new(),
+            image: String::new(),
+            overlays: 0,
+        };
         let image = root.path().join("absent");
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
         let making = Making { name, plan, store, lock };
@@ -205,7 +224,7 @@ mod tests {
         // A run's record that nobody can read: whether a machine runs there is unknown, so nothing is taken away.
         store.begin(name, lock).unwrap();
         fs::create_dir_all(store.machine_directory(name, &first).join("run.json")).unwrap();
-        let left = printed(&making.take_back(Failure::from(std::io::Error::other("no space"))));
+        let left = printed(&take_back(name, store, lock, Failure::from(std::io::Error::other("no space"))));
         assert!(left.contains("is still there") && left.contains("next: cairnctl cluster destroy home"), "{left}");
         assert!(store.directory(name).exists());
     }
@@ -215,7 +234,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());
-        let machine = VirtualMachine { boot: BootWay::Direct, cpus: 1, memory_mib: 1, tpm: false, cmdline: "".into() };
+        let machine = VirtualMachine {
+            boot: BootWay::Direct,
+            cpus: 1,
+            memory_mib: 1,
+            tpm: false,
+            cmdline: String::new(),
+            image: String::new(),
+            overlays: 0,
+        };
         let image = root.path().join("absent");
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
         let before = ClusterRecord::of_config(NAME.parse().unwrap(), model::ConfigDigest([1; 32]));

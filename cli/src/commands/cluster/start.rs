@@ -12,15 +12,36 @@ use crate::failure::Failure;
 use crate::screen::{self, Progress};
 use crate::store::{ClusterName, ClusterRecord, Locked, Store};
 use crate::virtual_machine::{self, Place, VirtualMachineError};
-use crate::virtual_network::{self, UpError};
+use crate::virtual_network::{self, Leases, UpError};
 
 /// What became of the machines that were to run.
 #[derive(Debug)]
 pub(super) struct Started {
-    /// For each, in the order they were asked for: whether it did not run before.
-    pub starts: Vec<bool>,
+    /// For each, in the order they were asked for.
+    pub machines: Vec<Did>,
     /// Whether the network had ended while machines ran on.
     pub was_lost: bool,
+}
+
+/// What a machine did that was to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Did {
+    /// It was off.
+    Starts,
+    /// It stood still: somebody was killed while saving it.
+    GoesOn,
+    /// It ran.
+    RunsAlready,
+}
+
+impl Did {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Starts => "starts",
+            Self::GoesOn => "stood still, and goes on",
+            Self::RunsAlready => "runs already",
+        }
+    }
 }
 
 pub(crate) fn run(_named: &Named, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
@@ -30,10 +51,8 @@ pub(crate) fn run(_named: &Named, context: &Context, out: &mut dyn Write) -> Res
     let meant = meant(&record, context.machine.as_ref())?;
     needs_no_more_than_there_is(&record, &meant, &context.store)?;
     let started = start(&mut record, &meant, &context.store, &lock, &mut Progress::start())?;
-    let did = |starts: &bool| if *starts { "starts" } else { "runs already" };
-    let all = meant.iter().zip(&started.starts);
-    let all: Vec<String> =
-        all.map(|(machine, starts)| format!("{} {}", record.called(*machine), did(starts))).collect();
+    let all = meant.iter().zip(&started.machines);
+    let all: Vec<String> = all.map(|(machine, did)| format!("{} {}", record.called(*machine), did.word())).collect();
     let again = if started.was_lost { "; its virtual network had ended, and is back" } else { "" };
     let (it, one) = if record.machines().len() > 1 { ("each", " -m NAME") } else { ("it", "") };
     let next = format!("{}{again}; to wait for {it}: cairnctl -c {name}{one} condition wait Running", all.join(", "));
@@ -83,30 +102,31 @@ pub(super) fn start(
     }
     progress.show("start the virtual network");
     let before = record.clone();
-    let up = virtual_network::up(store, record, &network)?;
+    let up = virtual_network::up(store, record, &network, Leases::OfThoseThatRun)?;
     if *record != before {
         store.save(record, lock).map_err(|error| {
             let left = "the virtual network runs, and where it leads to could not be noted";
             Failure::from(error).leaving(left).going_on(format!("cairnctl cluster start {name}"))
         })?;
     }
-    let mut starts = Vec::new();
+    let mut did = Vec::new();
     for machine in machines {
         let one = &record.machines()[*machine];
         let virtual_machine = one.virtual_machine.as_ref();
         let virtual_machine = virtual_machine.ok_or_else(|| VirtualMachineError::Hardware { name: name.clone() })?;
         let directory = &store.machine_directory(&name, &one.name);
-        let runs = virtual_machine::runs(directory)?;
-        if !runs {
+        if virtual_machine::runs(directory)? {
+            did.push(if virtual_machine::wake(directory)? { Did::GoesOn } else { Did::RunsAlready });
+        } else {
             progress.show(&format!("start {}", one.name));
             let number = u8::try_from(machine + 1).unwrap_or(u8::MAX);
             let socket = &up.sockets[*machine];
             virtual_machine.start(&Place { cluster: &name, name: &one.name, number, directory, socket })?;
+            did.push(Did::Starts);
         }
-        starts.push(!runs);
     }
-    progress.done(if starts.len() == 1 { "the machine starts" } else { "the machines start" });
-    Ok(Started { starts, was_lost: up.was_lost })
+    progress.done(if did.len() == 1 { "the machine starts" } else { "the machines start" });
+    Ok(Started { machines: did, was_lost: up.was_lost })
 }
 
 /// Ends all that runs of a cluster, whatever its record says: machines first, then their network.

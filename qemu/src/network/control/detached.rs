@@ -203,6 +203,15 @@ impl Detached {
         }
     }
 
+    /// Waits until each machine is at the other end of its cable: what is sent before is lost.
+    ///
+    /// # Errors
+    /// [`Waited`]
+    pub fn all_plugged_in(&self, deadline: Deadline) -> Result<(), Waited> {
+        let all = || self.machines().ok()?.iter().all(|machine| machine.is_plugged_in).then_some(());
+        self.process.until(deadline, all)
+    }
+
     fn done(&self, question: &Question) -> Result<(), AskError> {
         match self.ask(question)? {
             Answer::Done {} => Ok(()),

@@ -140,6 +140,22 @@ fn datagram(card: Mac, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> 
 }
 
 #[test]
+fn a_card_with_an_address_from_before_is_not_asked_where_it_is() {
+    let first_frame = |held| {
+        let mut world = World::new(&[ONE]);
+        let (gateway, now) = (world.gateways[0], world.now);
+        let card = Mac::numbered(7 * 256 + 20);
+        world.wiring.reserve(gateway, card, ONE, held, now);
+        world.wiring.open(gateway, Target::Address(ONE), SERVICE).unwrap();
+        world.wiring.poll(now);
+        let frame = world.wiring.receive(world.machines[0].0).unwrap();
+        EthernetFrame::new_unchecked(frame.bytes()).ethertype()
+    };
+    assert_eq!(first_frame(LeaseHeld::FromBefore), EthernetProtocol::Ipv4);
+    assert_eq!(first_frame(LeaseHeld::NotYet), EthernetProtocol::Arp);
+}
+
+#[test]
 fn a_lease_names_the_gateway_as_router_and_resolver_which_knows_who_has_it() {
     const CARD: Mac = Mac::numbered(99);
     let mut world = World::new(&[ONE]);
