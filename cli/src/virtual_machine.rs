@@ -293,6 +293,12 @@ fn memory(mib: u64) -> String {
     crate::screen::size(mib << 20)
 }
 
+/// Whether a machine runs whose processors stand still.
+pub(crate) fn stands_still(directory: &Path) -> Result<bool, VirtualMachineError> {
+    let Some(mut vm) = Vm::attach(directory)? else { return Ok(false) };
+    Ok(vm.stands_still().map_err(RunError::from)?)
+}
+
 /// Has a machine go on that stands still since a save of it was cut short; whether it did stand still.
 pub(crate) fn wake(directory: &Path) -> Result<bool, VirtualMachineError> {
     Ok(Vm::wake_detached(directory)?)

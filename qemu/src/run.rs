@@ -216,12 +216,19 @@ impl Vm {
     /// [`RunError`]
     pub fn wake_detached(dir: &Path) -> Result<bool, RunError> {
         let Some(mut vm) = Self::attach(dir)? else { return Ok(false) };
-        let deadline = Deadline::after(HOST);
-        let stands = vm.qmp.status(deadline)? != "running";
+        let stands = vm.stands_still()?;
         if stands {
-            vm.go_on_after_save(deadline)?;
+            vm.go_on_after_save(Deadline::after(HOST))?;
         }
         Ok(stands)
+    }
+
+    /// Whether its processors are stopped.
+    ///
+    /// # Errors
+    /// [`QmpError`]
+    pub fn stands_still(&mut self) -> Result<bool, QmpError> {
+        Ok(self.qmp.status(Deadline::after(HOST))? != "running")
     }
 
     /// Stops the processors and writes memory and devices to `file`. What is on the machine's disks belongs to it until the

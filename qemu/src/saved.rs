@@ -218,8 +218,9 @@ pub fn save<T: Serialize>(
     saved
 }
 
-/// The name that a folder has until it is whole.
-fn fresh_name(to: &Path) -> PathBuf {
+/// The name that a folder has until it is whole: what is there under it, a save that was killed has left.
+#[must_use]
+pub fn fresh_name(to: &Path) -> PathBuf {
     let mut name = to.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     to.with_file_name(name)

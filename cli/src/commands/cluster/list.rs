@@ -78,9 +78,12 @@ async fn state(record: &ClusterRecord, at: usize, context: &Context) -> String {
     };
     match timeout(ANSWER, public_state(&address, record.pins(at).as_ref())).await {
         Ok(Ok(public)) => public.state.to_string(),
-        Ok(Err(error)) if error.may_pass() => "no answer".to_owned(),
-        Ok(Err(_)) => "somebody else answers".to_owned(),
-        Err(_) => "no answer".to_owned(),
+        Ok(Err(error)) if !error.may_pass() => "somebody else answers".to_owned(),
+        // A save of it was cut short; `cluster start` has it go on.
+        Ok(Err(_)) | Err(_) if matches!(virtual_machine::stands_still(&directory), Ok(true)) => {
+            "stands still".to_owned()
+        }
+        Ok(Err(_)) | Err(_) => "no answer".to_owned(),
     }
 }
 

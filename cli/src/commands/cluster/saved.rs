@@ -1,10 +1,10 @@
 //! `cluster saved` and `cluster forget`: the saved clusters of this person, and an end of one.
 
-use std::fs;
 use std::io::Write;
 
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
+use qemu::saved::{MANIFEST, fresh_name};
 use serde::Serialize;
 
 use super::confirm::confirm;
@@ -14,12 +14,12 @@ use crate::complete;
 use crate::failure::Failure;
 use crate::saved_cluster::{SavedCluster, SavedError, SavedName};
 use crate::screen::{self, Format, Table};
-use crate::store::{ClusterName, FileError, remove_private};
+use crate::store::{ClusterName, remove_all_private, remove_private};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Machines that were made of it go on, and start again: they share files with it,
-and need no folder of it.")]
+and need no folder of it. What a save that was killed has left goes, too.")]
 pub(crate) struct Forget {
     /// The saved cluster
     #[arg(value_name = "SAVED", add = ArgValueCandidates::new(complete::saved))]
@@ -101,7 +101,8 @@ fn table(all: &[SavedOut]) -> Table<5> {
 pub(crate) fn forget(arguments: &Forget, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let name = &arguments.saved;
     let folder = SavedName::Name(name.clone()).folder(&context.store);
-    if !folder.exists() {
+    let unfinished = fresh_name(&folder);
+    if !folder.exists() && !unfinished.exists() {
         SavedCluster::open(&folder).map_err(SavedError::of(&SavedName::Name(name.clone())))?;
     }
     let _lock = context.store.lock_saved(&folder)?;
@@ -109,8 +110,10 @@ pub(crate) fn forget(arguments: &Forget, context: &Context, out: &mut dyn Write)
         confirm(&format!("the saved cluster `{name}`"), name, out)?;
     }
     // From here on nobody takes it for one.
-    remove_private(&folder.join(qemu::saved::MANIFEST))?;
-    fs::remove_dir_all(&folder).map_err(FileError::at("remove", &folder))?;
+    remove_private(&folder.join(MANIFEST))?;
+    for left in [&folder, &unfinished] {
+        remove_all_private(left)?;
+    }
     Ok(screen::did(context.format, out, &format!("the saved cluster `{name}` is gone"))?)
 }
 
