@@ -11,6 +11,7 @@
 //!                                                └────► Echo, to measure the path to a peer; its answers set routes' limits.
 //!                                                        Also to who is silent, or reached by another way than before
 //!   a call: who is there? ───────────────► Echo to all ─► Heard, when each was heard last
+//!   the machine may be a copy ───────────► Configure: all peers made anew, without their sessions ─► Echo to who had one
 //! ```
 //! * [`peer`]: what the cluster says of a machine, and which endpoints may be tried.
 //! * [`kernel`]: what the kernel has, and the changes it is asked for.

@@ -26,6 +26,8 @@ const TRIES: usize = 3;
 const SMALLEST: u16 = 28;
 /// For so long answers are awaited where somebody wants to know who is there: a handshake and an echo of whoever is.
 const CALLED: Duration = Duration::from_secs(1);
+/// A session carries nothing after this (WireGuard whitepaper, section 6.1, `REJECT_AFTER_TIME`).
+const SESSION: Duration = Duration::from_secs(180);
 /// Paths that are measured at a time: 64 of the largest echoes are 90 KB.
 const MOST_MEASURED: usize = 64;
 
@@ -44,6 +46,8 @@ pub enum Event {
     Echoed(Echo),
     /// Somebody wants to know who is there: a mesh at rest says nothing by itself.
     Called,
+    /// The machine may be a copy of another one, which has the session keys, too; and the kernel was not told.
+    Copied,
     /// A deadline is due.
     Tick,
 }
@@ -182,6 +186,7 @@ impl Mesh {
                 }
             }
             Event::Called => self.call(now, out),
+            Event::Copied => self.drop_sessions(now, out),
             Event::Tick => {}
         }
         if self.call.take_if(|call| call.missing.is_empty() || call.until <= now).is_some() {
@@ -216,6 +221,23 @@ impl Mesh {
         self.call = Some(Call { missing: self.wanted.keys().copied().collect(), until: now + CALLED });
         let echoes = self.wanted.values().map(|wanted| Echo { vpn_ip: wanted.peer.vpn_ip, size: SMALLEST });
         out.extend(echoes.map(Effect::Echo));
+    }
+
+    /// Has the kernel make all peers anew, which leaves nothing of their sessions, where they are and as they were allowed. Who
+    /// may have had one is asked for an echo: its own session carries nothing to here any more, and it would learn that
+    /// only after 15 s in which it hears nothing.
+    fn drop_sessions(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        let mut message = Message::default();
+        let mut echoes = Vec::new();
+        for wanted in self.wanted.values() {
+            let Some(found) = self.found.peers.get(&wanted.peer.key) else { continue };
+            message.add(vec![Change::Remove(wanted.peer.key), wanted.set(found.endpoint)]);
+            if wanted.heard.is_some_and(|heard| now.saturating_duration_since(heard) < SESSION) {
+                echoes.push(Effect::Echo(Echo { vpn_ip: wanted.peer.vpn_ip, size: SMALLEST }));
+            }
+        }
+        self.ask(message, Vec::new(), out);
+        out.extend(echoes);
     }
 
     /// Takes what the cluster says of some machines. All that is given up is free before anything is taken.

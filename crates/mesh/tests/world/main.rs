@@ -12,6 +12,7 @@ use mesh::{Echo, Effect, Event, Mesh};
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VPN_PREFIX, VpnPubKey, pod_prefix};
 use proptest::prelude::*;
 
+mod copied;
 mod uplinks;
 
 const OWN: VpnPubKey = VpnPubKey([0xff; 32]);
@@ -553,6 +554,7 @@ enum Step {
     Changed(BTreeMap<u8, Option<Peer>>),
     Foreign(u8, u8),
     Lost(u8),
+    Copied,
     Pass(u64),
 }
 
@@ -563,6 +565,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         changed.prop_map(Step::Changed),
         (0..12_u8, 0..4_u8).prop_map(|(key, pods)| Step::Foreign(key, pods)),
         (0..8_u8).prop_map(Step::Lost),
+        Just(Step::Copied),
         (1..20_u64).prop_map(Step::Pass),
     ]
 }
@@ -597,6 +600,7 @@ proptest! {
                     world.kernel.routes.insert(pod_prefix(pods + 100), Some(1280));
                 }
                 Step::Lost(key) => drop(world.kernel.peers.remove(&VpnPubKey([key; 32]))),
+                Step::Copied => world.handle(Event::Copied),
                 Step::Pass(seconds) => world.pass(seconds),
             }
         }
