@@ -44,7 +44,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     let children = Children::default();
     let shown = reader.clone();
     let console = Run::steady(move || sheet::show(shown.clone()));
-    let mut tree = Services::start(&children, own::from_the_start(console, &children))?;
+    let mut tree = Services::start(&children, own::from_the_start(console, &children, &facts))?;
     let mut buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);

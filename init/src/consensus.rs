@@ -38,15 +38,13 @@ use cluster::{Denied, View};
 use keys::endpoint::Endpoint;
 use model::{MachineId, NodeName};
 use pki::{Authority, Identity, Profile, UnixTime};
-use rustls::ClientConfig;
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use crate::enrolment::shares::Shares;
 use crate::enrolment::{Authorities, Directories, MakeError};
 use crate::network::mesh::peers::Told;
-use crate::runtime::clock;
-use crate::runtime::tls::Clock;
+use crate::runtime::{clock, tls};
 
 use directory::Signed;
 pub(crate) use first::First;
@@ -80,7 +78,7 @@ pub(crate) enum Error {
 pub(crate) struct Records {
     link: Link,
     /// Other coordinators' etcd is asked with it, too.
-    tls: ClientConfig,
+    client: tls::Client,
     seen: Arc<watch::Sender<Seen>>,
     /// One request at a time: two of one coordinator would only be in each other's way.
     turn: Arc<Mutex<()>>,
@@ -182,11 +180,12 @@ impl Records {
         let issued = authorities.etcd.issue_with_key(&Profile::EtcdMachineClient { machine }, now)?;
         let identity = Identity { chain: vec![issued.certificate.clone()], key: &issued.key };
         let authority = authorities.etcd.certificate().clone();
-        let tls = pki::server_auth::under_authority(authority, Some(identity), Arc::new(Clock))?;
+        let config = pki::server_auth::under_authority(authority, Some(identity), Arc::new(tls::Clock))?;
+        let client = tls::Client { config, standstills: first.standstills().clone() };
         let etcd = SocketAddrV4::new(Ipv4Addr::LOCALHOST, model::ETCD_CLIENT_PORT);
         Ok(Self {
-            link: Link::to(etcd, tls.clone()),
-            tls,
+            link: Link::to(etcd, client.within_the_machine()),
+            client,
             seen: Arc::default(),
             turn: Arc::default(),
             first: Arc::new(first),

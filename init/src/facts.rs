@@ -18,6 +18,7 @@ use model::{
 use tokio::sync::watch;
 
 use crate::machine::kernel::Boot;
+use crate::runtime::standstills::Standstills;
 
 /// What is known now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +96,7 @@ impl Now {
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     boot: Arc<Boot>,
+    standstills: Standstills,
     now: Arc<watch::Sender<Now>>,
 }
 
@@ -112,12 +114,18 @@ impl Facts {
             protection: Protection::None,
             cold_start: None,
         };
-        (Self { boot: Arc::new(boot), now: Arc::new(watch::Sender::new(now)) }, PowerOn::new())
+        let (boot, now) = (Arc::new(boot), Arc::new(watch::Sender::new(now)));
+        (Self { boot, standstills: Standstills::default(), now }, PowerOn::new())
     }
 
     /// What never changes.
     pub(crate) fn boot(&self) -> &Boot {
         &self.boot
+    }
+
+    /// How often the machine stood still: what began before goes on in a copy of it, too.
+    pub(crate) const fn standstills(&self) -> &Standstills {
+        &self.standstills
     }
 
     /// Answers a question about what is known now. `question` must not ask or change the facts itself.

@@ -9,5 +9,6 @@ pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod memory;
 pub(crate) mod services;
+pub(crate) mod standstills;
 pub(crate) mod tasks;
 pub(crate) mod tls;

@@ -67,7 +67,7 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
     let mut services = Services::start(&children, vec![own::hears(&asker), own::keeps(&asker.told, asker.root)])?;
     api.show(&services);
     api.tree.take(own::of_a_member(&board, &services, &data, node)).await?;
-    api.tree.take(vec![own::mesh(&mesh, &asker.told), own::directory(&member.renewing)]).await?;
+    api.tree.take(vec![own::mesh(&mesh, &asker.told, board.facts()), own::directory(&member.renewing)]).await?;
     let office = Office::new(&board, &services, &api.context, *member, asker);
     let mut shows = office.shows();
     office.begin().await?;

@@ -15,7 +15,8 @@ use tonic::Status;
 
 use crate::consensus::link::{Link, NoAnswer};
 use crate::runtime::clock;
-use crate::runtime::tls::Clock;
+use crate::runtime::standstills::Standstills;
+use crate::runtime::tls;
 
 /// Why nobody could ask.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
@@ -75,8 +76,9 @@ fn link(authority: &Authority, profile: Option<Profile<'_>>) -> Result<Link, Fai
     let now = UnixTime::since_unix_epoch(clock::unix());
     let issued = profile.map(|profile| authority.issue_with_key(&profile, now)).transpose()?;
     let identity = issued.as_ref().map(|it| Identity { chain: vec![it.certificate.clone()], key: &it.key });
-    let tls = pki::server_auth::under_authority(authority.certificate().clone(), identity, Arc::new(Clock))?;
-    Ok(Link::to(SocketAddrV4::new(Ipv4Addr::LOCALHOST, model::ETCD_CLIENT_PORT), tls))
+    let config = pki::server_auth::under_authority(authority.certificate().clone(), identity, Arc::new(tls::Clock))?;
+    let client = tls::Client { config, standstills: Standstills::default() };
+    Ok(Link::to(SocketAddrV4::new(Ipv4Addr::LOCALHOST, model::ETCD_CLIENT_PORT), client))
 }
 
 async fn read(link: &Link, prefix: &str) -> Result<(), NoAnswer> {

@@ -21,7 +21,6 @@ use keys::identity::Identity;
 use model::{Chain, ClusterRole, VPN_API_PORT};
 use pki::server_auth::any_coordinator;
 use pki::{CertificateDer, PrivateKey, cluster_tls_name, public_key_of};
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -125,7 +124,7 @@ enum Heard {
 /// [`NotReady`] before anybody is asked.
 pub(crate) async fn ask(asker: Asker) -> Result<(), NotReady> {
     asker.remember().await;
-    let tls = asker.client()?;
+    let client = asker.client()?;
     let mut pause = FIRST_PAUSE;
     loop {
         asker.without_records().await;
@@ -133,7 +132,7 @@ pub(crate) async fn ask(asker: Asker) -> Result<(), NotReady> {
         for address in asker.others() {
             let mut heard = Heard::Nothing;
             let left = tokio::select! {
-                Err(left) = asker.attend(address, tls.clone(), &mut heard) => left,
+                Err(left) = asker.attend(address, client.clone(), &mut heard) => left,
                 () = asker.with_records() => {
                     tracing::info!(%address, "this machine has records of its own, and asks nobody");
                     round = Heard::Something;
@@ -189,11 +188,11 @@ impl Asker {
     /// # Errors
     /// Why a coordinator does not, or none is reached.
     pub(crate) async fn hand_over(&self) -> Result<HandedOver, NotHanded> {
-        let tls = self.client()?;
+        let client = self.client()?;
         // What a coordinator says tells more than that nobody listens at a node.
         let (mut refused, mut unheard) = (None, None);
         for address in self.others() {
-            let mut client = self.connect(address, tls.clone());
+            let mut client = self.connect(address, client.clone());
             match timeout(SILENT, client.hand_over(wire::HandOverRequest {})).await {
                 Err(_elapsed) => unheard = Some(Left::Silent),
                 Ok(Err(status)) if status.source().is_some() => unheard = Some(status.into()),
@@ -226,21 +225,22 @@ impl Asker {
         addresses
     }
 
-    fn client(&self) -> Result<ClientConfig, NotReady> {
+    fn client(&self) -> Result<tls::Client, NotReady> {
         let Identity { key, holder, certificate, ca_certificate, .. } = &*self.identity;
         let pin = public_key_of(&CertificateDer::from(ca_certificate.as_slice()))?.pin();
         let key = PrivateKey::ed25519(key.seed())?;
         let shown = pki::Identity { chain: vec![CertificateDer::from(certificate.clone())], key: &key };
-        Ok(any_coordinator(holder.cluster, pin, shown, Arc::new(tls::Clock))?)
+        let config = any_coordinator(holder.cluster, pin, shown, Arc::new(tls::Clock))?;
+        Ok(tls::Client { config, standstills: self.facts.standstills().clone() })
     }
 
     /// Connects when something is asked.
-    fn connect(&self, address: Ipv4Addr, tls: ClientConfig) -> VpnClient<Channel> {
+    fn connect(&self, address: Ipv4Addr, client: tls::Client) -> VpnClient<Channel> {
         let name = ServerName::try_from(cluster_tls_name(self.identity.holder.cluster));
         let name = name.expect("hex digits and dots are a DNS name");
         // The authority of requests says nothing: TLS has said whom we speak to.
         let destination = Endpoint::from_static("https://vpn.cairn.internal").connect_timeout(CONNECTS);
-        let channel = tls::channel(&destination, SocketAddrV4::new(address, VPN_API_PORT), name, tls);
+        let channel = tls::channel(&destination, SocketAddrV4::new(address, VPN_API_PORT), name, client);
         VpnClient::new(channel).max_decoding_message_size(MOST_NEWS_BYTES)
     }
 
@@ -248,10 +248,10 @@ impl Asker {
     async fn attend(
         &self,
         address: Ipv4Addr,
-        tls: ClientConfig,
+        client: tls::Client,
         heard: &mut Heard,
     ) -> Result<std::convert::Infallible, Left> {
-        let mut client = self.connect(address, tls);
+        let mut client = self.connect(address, client);
         let (mut facts, mut epoch) = (self.facts.watch(), self.epoch.subscribe());
         let mut said = self.announce(&mut client).await?;
         tracing::info!(%address, "announced to a coordinator");

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::enrolment::Member;
 use crate::facts::{Facts, Now};
 use crate::network::mesh;
+use crate::runtime::standstills::Standstills;
 use crate::version::release;
 
 /// A coordinator, as it knows itself.
@@ -52,6 +53,11 @@ impl First {
             facts: facts.clone(),
             founds: !member.joined,
         }
+    }
+
+    /// What ends the sessions that it begins.
+    pub(super) const fn standstills(&self) -> &Standstills {
+        self.facts.standstills()
     }
 
     /// A machine that joined, for tests.

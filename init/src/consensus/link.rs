@@ -10,7 +10,6 @@ use etcd::wire::etcdserverpb::{
     WatchResponse,
 };
 use etcd::{AuthClient, BadAnswer, ClusterClient, KvClient, MaintenanceClient, Reading, WatchClient, members};
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
@@ -52,12 +51,12 @@ pub(crate) struct Link(Channel);
 
 impl Link {
     /// To etcd at `address`; connects when it is asked something.
-    pub(crate) fn to(address: SocketAddrV4, tls: ClientConfig) -> Self {
+    pub(crate) fn to(address: SocketAddrV4, client: tls::Client) -> Self {
         let endpoint = Endpoint::from_static("https://etcd.cairn.internal")
             .connect_timeout(CONNECTS)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE);
-        Self(tls::channel(&endpoint, address, ServerName::from(IpAddr::from(*address.ip())), tls))
+        Self(tls::channel(&endpoint, address, ServerName::from(IpAddr::from(*address.ip())), client))
     }
 
     /// Commits; what became of it, and the revision that etcd then had.

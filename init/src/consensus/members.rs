@@ -126,7 +126,7 @@ async fn healths<'a>(
     let mut asked = JoinSet::new();
     for Member { vpn_ip, .. } in others {
         let address = SocketAddrV4::new(*vpn_ip, ETCD_CLIENT_PORT);
-        let link = links.entry(*vpn_ip).or_insert_with(|| Link::to(address, records.tls.clone())).clone();
+        let link = links.entry(*vpn_ip).or_insert_with(|| Link::to(address, records.client.clone())).clone();
         let vpn_ip = *vpn_ip;
         asked.spawn(async move { Some((vpn_ip, timeout(SILENT, link.health()).await.ok()?.ok()?)) });
     }

@@ -112,7 +112,13 @@ pub(super) async fn first<T, E: Ends>(
         let mut ended = Round::Unanswered;
         for endpoint in pace::round(endpoints, chance()) {
             board.step(step);
-            match ask(endpoint).await {
+            let mut standstill = board.facts().standstills().watch();
+            let answered = tokio::select! {
+                answered = ask(endpoint) => answered,
+                // The session with it may be a copy's, too: it ends here, and another one is asked.
+                () = standstill.wait() => continue,
+            };
+            match answered {
                 Ok(answer) => return answer,
                 Err(why) => {
                     ended = if why.round() == Round::Refused { Round::Refused } else { ended };

@@ -176,7 +176,13 @@ impl Waits {
         let endpoints = lock::even_if_poisoned(&self.gathering).endpoints(machine);
         for endpoint in endpoints {
             for epoch in epochs {
-                match self.call(asks, machine, *epoch, &endpoint).await {
+                let mut standstill = self.facts.standstills().watch();
+                let given = tokio::select! {
+                    given = self.call(asks, machine, *epoch, &endpoint) => given,
+                    // The session with it may be a copy's, too: it ends here, and the next round asks again.
+                    () = standstill.wait() => return,
+                };
+                match given {
                     Ok(()) => return,
                     Err(why) => {
                         let reason = Chain(&why).to_string();

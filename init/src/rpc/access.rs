@@ -79,6 +79,11 @@ impl Guarded {
     pub(super) fn new(methods: Box<dyn Methods>) -> Arc<Self> {
         Arc::new(Self { methods, audit: Audit::default(), budget: Arc::default() })
     }
+
+    /// By what calls are decided.
+    pub(super) fn facts(&self) -> &Facts {
+        self.methods.facts()
+    }
 }
 
 /// The methods as one connection reaches them: answers what the table refuses and passes on the rest.

@@ -4,6 +4,7 @@
 //! ```text
 //!   place ─► TLS 1.3 within 5 s ─► who? ─► settled as stranger or owner ─► HTTP/2 until `Visit` or the peer ends it
 //! ```
+//! Wherever it is, it ends when the machine has stood still: a copy of the machine would have the session's keys.
 //! All that belongs to a connection ends with it, its place last.
 
 use std::future::Future;
@@ -27,6 +28,7 @@ use super::access::{Gate, Guarded};
 use super::session::{Origin, Session};
 use crate::runtime::clock;
 use crate::runtime::lock;
+use crate::runtime::tls::STOOD_STILL;
 
 /// From connection to finished handshake; under emulation one takes 60 ms.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -110,17 +112,29 @@ impl Drop for Inside {
 
 /// One visit; why it was ended, where the machine ended it, is written down.
 async fn visit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(inside: Inside, stream: S, peer: SocketAddr) {
+    let mut standstill = inside.port.guarded.facts().standstills().watch();
+    let ended = tokio::select! {
+        ended = meet(&inside, stream, peer) => ended,
+        () = standstill.wait() => Err(String::from(STOOD_STILL)),
+    };
+    if let Err(why) = ended {
+        inside.port.guarded.audit.connection(peer.ip(), &why);
+    }
+}
+
+/// From the handshake to the end.
+async fn meet<S>(inside: &Inside, stream: S, peer: SocketAddr) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let tls = inside.port.front.borrow().tls.clone();
-    let ended = match timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await {
+    match timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await {
         Ok(Ok(stream)) => match Origin::of(stream.get_ref().1, peer) {
-            Ok(origin) => serve(&inside, stream, origin).await,
+            Ok(origin) => serve(inside, stream, origin).await,
             Err(error) => Err(format!("handshake failed: {error}")),
         },
         Ok(Err(error)) => Err(format!("handshake failed: {error}")),
         Err(_elapsed) => Err(String::from("handshake took longer than 5 s")),
-    };
-    if let Err(why) = ended {
-        inside.port.guarded.audit.connection(peer.ip(), &why);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The one place of PID 1 that asks a clock. Everything below takes what it returns.
 
+use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use api::UnixMillis;
@@ -57,6 +58,21 @@ pub(crate) fn correct(known: Known) {
     }
 }
 
+/// Puts the machine's clock forward by what it missed, whatever it shows.
+///
+/// # Errors
+/// When there is no such time, or the kernel does not take it.
+pub(crate) fn put_forward(by: Duration) -> io::Result<()> {
+    let time = behind(unix(), by).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(rustix::time::clock_settime(rustix::time::ClockId::Realtime, time)?)
+}
+
+fn behind(now: Duration, by: Duration) -> Option<rustix::time::Timespec> {
+    let time = now.checked_add(by)?;
+    let tv_sec = i64::try_from(time.as_secs()).ok()?;
+    Some(rustix::time::Timespec { tv_sec, tv_nsec: time.subsec_nanos().into() })
+}
+
 /// [`unix`] as the API counts it.
 pub(crate) fn unix_millis() -> UnixMillis {
     UnixMillis(u64::try_from(unix().as_millis()).unwrap_or(u64::MAX))
@@ -91,6 +107,16 @@ mod tests {
         assert_eq!((set(cluster, 1_999_999_940), set(cluster, 2_000_000_060)), (None, None));
         assert_eq!(set(cluster, 1_999_999_939), Some(2_000_000_000));
         assert_eq!(set(cluster, 2_031_536_000), Some(2_000_000_000), "a year ahead");
+    }
+
+    /// What the cluster corrected stays corrected.
+    #[test]
+    fn a_clock_is_put_forward_from_what_it_shows() {
+        let put = |now, by| behind(now, by).map(|time| (time.tv_sec, time.tv_nsec));
+        let (now, by) = (Duration::new(2_000_000_000, 900_000_000), Duration::from_millis(70_200));
+        assert_eq!(put(now, by), Some((2_000_000_071, 100_000_000)));
+        assert_eq!(put(now, Duration::ZERO), Some((2_000_000_000, 900_000_000)));
+        assert_eq!((put(now, Duration::MAX), put(now, Duration::from_secs(u64::MAX / 2))), (None, None));
     }
 
     /// Another version was released at another time.

@@ -15,6 +15,8 @@ use crate::consensus::ask::{self, Asker};
 use crate::control;
 use crate::enrolment::Renewing;
 use crate::enrolment::shares::Shares;
+use crate::facts::Facts;
+use crate::machine::board_clock;
 use crate::network::mesh::peers::{self, Told};
 use crate::network::mesh::{Mesh, kept};
 use crate::runtime::child::Children;
@@ -25,8 +27,8 @@ use crate::shown::{kmsg, last_words};
 use crate::storage::{self, Mounted, Node};
 
 /// Those that are there before anything else; `console` shows the board.
-pub(crate) fn from_the_start(console: Run, children: &Children) -> Vec<Unit> {
-    let children = children.clone();
+pub(crate) fn from_the_start(console: Run, children: &Children, facts: &Facts) -> Vec<Unit> {
+    let (children, standstills) = (children.clone(), facts.standstills().clone());
     let reaper = Unit::task("reaper", Ends::Never, Run::task(move || children.clone().reaped()));
     // Without it no end of a service is seen. What ended meanwhile is reaped by the next one; a third that fails within a
     // minute has a cause that no fourth mends.
@@ -35,6 +37,7 @@ pub(crate) fn from_the_start(console: Run, children: &Children) -> Vec<Unit> {
         Unit { spec: Spec { critical, ..reaper.spec }, ..reaper },
         Unit::task("console", Ends::Never, console),
         Unit::task("kernel-log", Ends::Never, Run::task(kmsg::copy)),
+        Unit::task("board-clock", Ends::WellOrAgain, Run::steady(move || board_clock::follow(standstills.clone()))),
     ]
 }
 
@@ -52,9 +55,10 @@ pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted, no
 }
 
 /// Keeps the kernel's peers those that were told.
-pub(super) fn mesh(mesh: &Mesh, told: &Told) -> Unit {
-    let (mesh, told) = (mesh.clone(), told.clone());
-    Unit::task("mesh", Ends::Never, Run::task(move || peers::keep(mesh.clone(), told.clone())))
+pub(super) fn mesh(mesh: &Mesh, told: &Told, facts: &Facts) -> Unit {
+    let (mesh, told, standstills) = (mesh.clone(), told.clone(), facts.standstills().clone());
+    let keep = move || peers::keep(mesh.clone(), told.clone(), standstills.watch());
+    Unit::task("mesh", Ends::Never, Run::task(keep))
 }
 
 /// On a coordinator, tells them.

@@ -21,7 +21,9 @@ use super::echoes::Echoes;
 use super::roll::Roll;
 use super::wireguard::WireGuard;
 use super::{Error, Mesh};
+use crate::machine::randomness;
 use crate::runtime::services::until;
+use crate::runtime::standstills::NextStandstill;
 use crate::runtime::{clock, lock};
 
 /// What this machine was told of the others; clones share it.
@@ -135,15 +137,17 @@ fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
     }
 }
 
-/// Follows what is told; a task for good. Before anything is, it changes nothing.
+/// Follows what is told; a task for good. Before anything is, it changes nothing. After a standstill sessions are dropped, unless
+/// the kernel has done that by itself.
 ///
 /// # Errors
 /// [`Error`] names what the kernel refused.
-pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
+pub(crate) async fn keep(mesh: Mesh, told: Told, mut standstill: NextStandstill) -> Result<(), Error> {
     let echoes = Echoes::open(mesh.vpn_ip).map_err(Error::Echoes)?;
     let mut carriers = mesh.network.carriers();
     let mut decides = mesh::Mesh::start(mesh.own, mesh.network.kept, clock::now());
     let mut effects = Vec::new();
+    let kernel_is_told = randomness::kernel_is_told();
     let mut event = loop {
         match told.all() {
             Some(all) => break Event::Peers(all),
@@ -171,6 +175,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told) -> Result<(), Error> {
                 Event::LinksChanged
             }
             () = told.roll().called() => Event::Called,
+            () = standstill.wait(), if !kernel_is_told => Event::Copied,
             echo = echoes.next() => Event::Echoed(echo.map_err(Error::Echoes)?),
             () = until(decides.poll_timeout().map(|(due, _why)| due)) => Event::Tick,
         };

@@ -213,6 +213,28 @@ async fn who_left_holds_no_place_and_who_lost_it_is_ended_at_once() {
     assert_eq!(world.held(), 8);
 }
 
+/// Copies of the machine have the same keys.
+#[tokio::test(start_paused = true)]
+async fn a_standstill_ends_all_connections_of_its_moment_and_none_after_it() {
+    let mut world = World::new();
+    let owner = world.owner();
+    // One has not begun its handshake, one is behind it, one speaks HTTP/2.
+    let mut silent = world.connect(1);
+    let mut stranger = world.shake_hands(2, None).await.expect("a session");
+    let mut session = world.shake_hands(3, Some(&owner)).await.expect("a session");
+    session.write_all(PREFACE).await.expect("sent");
+    answers(&mut session).await;
+    world.machine.facts.standstills().count();
+    about(0, borne(&mut silent).await);
+    about(0, borne(&mut stranger).await);
+    about(0, borne(&mut session).await);
+    assert_eq!(world.held(), 0);
+    let mut session = world.shake_hands(3, Some(&owner)).await.expect("a session");
+    session.write_all(PREFACE).await.expect("sent");
+    answers(&mut session).await;
+    assert_eq!(world.held(), 1);
+}
+
 /// Proves: Q1
 #[tokio::test(start_paused = true)]
 async fn a_connection_ends_when_its_owner_is_none_any_more() {
