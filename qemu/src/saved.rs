@@ -351,6 +351,19 @@ impl<T> Saved<T> {
         all.map(|path| Ok(fs::metadata(&path).map_err(FilesError::at(&path))?.blocks() * 512)).sum()
     }
 
+    /// Refuses one whose files are not as they were saved. Reads all that were hashed; of others it looks at the length.
+    ///
+    /// # Errors
+    /// [`RestoreError::Files`]
+    pub fn is_whole(&self) -> Result<(), RestoreError> {
+        for part in &self.manifest.machines {
+            let folder = self.folder.join(&part.name);
+            files::are_there(&folder, &part.files)?;
+            files::check(&folder, &part.files)?;
+        }
+        Ok(())
+    }
+
     /// Refuses another image than the one that its machines boot.
     ///
     /// # Errors
