@@ -153,6 +153,14 @@ pub(crate) fn build(workspace: &Workspace, cache: &Cache) -> Result<Components> 
     })
 }
 
+/// Builds kubectl alone, or takes it from the cache: its path.
+///
+/// # Errors
+/// As above.
+pub(crate) fn kubectl(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
+    Ok(go_module(workspace, cache, &KUBECTL)?.folder.join(KUBECTL.name))
+}
+
 /// The tests of what is added to upstream, built like the component itself, so that hardly anything is compiled twice.
 pub(crate) fn tests(workspace: &Workspace) -> Command {
     let mut command = go(&workspace.path("components").join(KUBE.name), &KUBE);

@@ -3,13 +3,15 @@
 
 use std::{
     collections::BTreeMap,
+    env, fs, io,
     path::{Path, PathBuf},
 };
 
-use ::image::{Inputs, Kernel, KernelOrigin, Licence, Manifest, Profile, Program, weigh};
+use ::image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Manifest, Profile, Program, names, weigh};
 use anyhow::{Context, Result};
 use xtask::{
     cache::Cache,
+    digest::{self, Digest},
     progress::{say, step},
     workspace::Workspace,
 };
@@ -52,11 +54,112 @@ pub(crate) fn build(workspace: &Workspace, cache: &Cache, wanted: &Wanted, out: 
     write(&inputs(workspace, cache, wanted)?, out)
 }
 
+/// Names what the image in a folder was written from, and the hash of its manifest; lies beside that.
+const WRITTEN_FROM: &str = "WRITTEN-FROM";
+
+/// An image in a folder whose manifest is the one that its inputs lead to.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) manifest: Manifest,
+    inputs: Inputs,
+    folder: PathBuf,
+    origin: Digest,
+}
+
+impl Known {
+    /// Finds it, where this very program wrote the folder's image from the same inputs; else writes it.
+    ///
+    /// # Errors
+    /// Any step fails; the message names it.
+    pub(crate) fn of(workspace: &Workspace, cache: &Cache, wanted: &Wanted, folder: PathBuf) -> Result<Self> {
+        let inputs = inputs(workspace, cache, wanted)?;
+        let (origin, found) = step("image", "looking whether it has changed", || {
+            let origin = origin(&inputs)?;
+            let written_from = fs::read_to_string(folder.join(WRITTEN_FROM)).ok();
+            let same = written_from.is_some_and(|found| note(&origin, &folder).is_ok_and(|note| note == found));
+            Ok((origin, same.then(|| manifest(&folder)).and_then(Result::ok)))
+        })?;
+        match found {
+            Some(manifest) => Ok(Self { manifest, inputs, folder, origin }),
+            None => {
+                let manifest = write(&inputs, &folder)?;
+                let known = Self { manifest, inputs, folder, origin };
+                known.note().map(|()| known)
+            }
+        }
+    }
+
+    /// Has each file of it be as its manifest says: one that was changed since is written again, with all others.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub(crate) fn complete(&self) -> Result<()> {
+        let is_whole = |(name, entry): (&String, &Entry)| match entry {
+            Entry::File { sha256, .. } => {
+                digest::of_file(&self.folder.join(name)).is_ok_and(|found| found.to_string() == *sha256)
+            }
+            Entry::Link { .. } | Entry::Directory | Entry::Device => false,
+        };
+        if self.manifest.artefacts.iter().all(is_whole) {
+            return Ok(());
+        }
+        write(&self.inputs, &self.folder)?;
+        self.note()
+    }
+
+    fn note(&self) -> Result<()> {
+        let note = note(&self.origin, &self.folder)?;
+        fs::write(self.folder.join(WRITTEN_FROM), note).context("note what the image was written from")
+    }
+}
+
+/// The content of the note beside an image.
+fn note(origin: &Digest, folder: &Path) -> Result<String> {
+    let manifest = digest::of_file(&folder.join(names::MANIFEST)).context("hash the image's manifest")?;
+    Ok(format!("inputs {origin}\nmanifest {manifest}\n"))
+}
+
+/// The manifest of an image.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub(crate) fn manifest(image: &Path) -> Result<Manifest> {
+    let path = image.join(names::MANIFEST);
+    let text = fs::read(&path).with_context(|| format!("read `{}`", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("read `{}`", path.display()))
+}
+
+/// Digest of all that decides an image, this program among it.
+fn origin(inputs: &Inputs) -> Result<Digest> {
+    let Inputs { version, profile, kernel, programs, components, licences, stub, boot_loader } = inputs;
+    let writer = env::current_exe().context("find this program")?;
+    let mut all = digest::Inputs::new("image").file("writer", &writer)?.text("version", version);
+    all = all.text("profile", profile.word()).text("kernel", &kernel.origin.version);
+    all = all.text("kernel's source", &kernel.origin.source_sha256).file("bzimage", &kernel.bzimage)?;
+    for (program, path) in programs {
+        all = all.file(program.file_name(), path)?;
+    }
+    for (component, version) in components {
+        all = all.text(component, version);
+    }
+    for licence in licences {
+        all = all.file(&licence.name, &licence.text)?;
+    }
+    all.file("stub", stub)?.file("boot loader", boot_loader)?.finish().context("hash what the image is made of")
+}
+
 /// Writes the image of finished inputs into a folder.
 ///
 /// # Errors
 /// Any step fails; the message names it.
 pub(crate) fn write(inputs: &Inputs, out: &Path) -> Result<Manifest> {
+    // It is another one from here on; whoever knows of what, notes it.
+    match fs::remove_file(out.join(WRITTEN_FROM)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).context("remove the note of what the image was written from");
+        }
+        Ok(()) | Err(_) => {} // gone either way
+    }
     let manifest = step("image", &format!("writing to `{}`", out.display()), || Ok(::image::build(inputs, out)?))?;
     say(format_args!("  {}", weigh(&manifest)?));
     Ok(manifest)

@@ -8,6 +8,7 @@ mod components;
 mod image;
 mod kernel;
 mod notices;
+mod owner;
 mod pinned;
 mod programs;
 mod reproducible;
@@ -41,14 +42,10 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Build everything, boot one machine, show it Ready with a pod, say how to go on
-    Up {
-        /// Stop after showing, and print the boot's timeline as one line of JSON
-        #[arg(long)]
-        exit: bool,
-        /// How to compile the machine's own programs
-        #[arg(long, value_enum, default_value = "release")]
-        build: programs::Build,
-    },
+    ///
+    /// The machine that is shown is saved in the cache. The next `up` with the same image comes back from that in seconds,
+    /// instead of booting.
+    Up(up::Options),
     /// Run all tests; the last line is `N passed, N failed, N skipped`
     Test,
     /// Run all that must hold before a change lands: format, lints, dependencies, tests
@@ -118,9 +115,7 @@ fn run(command: Command) -> Result<()> {
     let workspace = Workspace::of_cargo()?;
     let cache = Cache::of_user()?;
     match command {
-        Command::Up { exit, build } => {
-            up::up(&workspace, &cache, build, if exit { up::Then::Exit } else { up::Then::KeepRunning })
-        }
+        Command::Up(options) => up::up(&workspace, &cache, &options),
         Command::Test => ci::test(&workspace, &cache),
         Command::Ci => ci::ci(&workspace, &cache),
         Command::Tidy => tidy::check(&workspace),

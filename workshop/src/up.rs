@@ -1,119 +1,124 @@
 //! `cargo xtask up`: builds everything, boots one machine, shows it Ready with a pod, says how to go on. It does what a
 //! user would do, with the user's tool; it must never reach into a machine by another way.
+//!
+//! ```text
+//!   build ► saved one of the same origin? ──no, refused, --fresh──► boot ► pod ─┬─► show ──────► save ► go on
+//!                       └──yes──► back from it ► pod is Ready ──────────────────┘     └─ --exit: timeline, gone
+//! ```
 
-use std::{
-    io::{Write, stdout},
-    path::{Path, PathBuf},
-    process::Command,
-};
+mod eviction;
+mod saved;
+mod tool;
+
+use std::io::{Write, stdout};
 
 use ::image::Profile;
 use ::tests::web_pod;
 use anyhow::{Context, Result};
+use clap::Args;
 use xtask::{
     cache::Cache,
-    process::{answer, shown},
-    progress::{say, talking_step},
+    process::answer,
+    progress::{clock_text, say, talking_step, timed},
     workspace::Workspace,
 };
 
+use self::{
+    saved::{Origin, SavedUps},
+    tool::{CLUSTER, Tool},
+};
 use crate::{
-    components,
     image::{self, Wanted},
-    programs::{self, Build},
+    programs::Build,
 };
 
-/// The name of the cluster it makes; one that is left from an earlier run is replaced.
-const CLUSTER: &str = "up";
+/// How its machine is made, said in full, since it is part of what a saved one came from: a default of `cairnctl` may change.
+const MACHINE: &str = "--level authenticated --cold-start automatic --boot direct --memory 3G --cpus 2 --disk-size 8G";
 
-/// What happens when everything has been shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// The machine goes on running.
-    KeepRunning,
-    /// It is stopped and taken away, and its timeline printed as one line of JSON.
-    Exit,
+/// How `up` shows a machine.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// Stop after showing, and print the boot's timeline as one line of JSON; this always boots, and saves nothing
+    #[arg(long)]
+    exit: bool,
+    /// Boot, although a saved machine could come back, and save this one in its place
+    #[arg(long)]
+    fresh: bool,
+    /// How to compile the machine's own programs
+    #[arg(long, value_enum, default_value = "release")]
+    build: Build,
 }
 
-/// Builds, boots, shows.
+/// Builds, boots or comes back, shows.
 ///
 /// # Errors
-/// Any step's; a machine that did not come up stays for a look.
-pub(crate) fn up(workspace: &Workspace, cache: &Cache, build: Build, then: Then) -> Result<()> {
-    let folder = workspace.path("out/image");
-    let wanted = Wanted { profile: Profile::Release, build, kernel_source: None };
-    image::build(workspace, cache, &wanted, &folder)?;
-    let tool = Tool::build(workspace, cache, &folder)?;
-
-    // Only this command uses the name, so what is left under it is of an earlier run.
-    if answer(&mut tool.cairnctl(&["cluster", "list", "-o", "json"]))?.contains(&format!("\"{CLUSTER}\"")) {
-        say(format_args!("▸ the cluster `{CLUSTER}` of an earlier run is taken away"));
-        tool.run(&["cluster", "destroy", CLUSTER, "--yes"])?;
-    }
-    talking_step("machine", "booting, until its node is Ready", || {
-        tool.run(&["cluster", "create", CLUSTER, "--wait"])
-    })?;
-    talking_step("pod", "starting", || {
-        let pod = workspace.target().join("web.json");
-        std::fs::write(&pod, format!("{:#}\n", web_pod("web", false))).context("write the pod")?;
-        let pod = pod.to_string_lossy();
-        // Pods are refused until the controller-manager has made their namespace's account.
-        tool.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"])?;
-        tool.kubectl(&["apply", "--filename", &pod])?;
-        tool.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"])
-    })?;
+/// Any step's; a machine that did not come up stays for a look. One that cannot be saved, or does not come back, is no error:
+/// that is said, and costs the boot that it would have spared.
+pub(crate) fn up(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
+    let (up, took) = timed(|| up_to_the_pod(workspace, cache, options));
+    let (tool, origin, came) = up?;
+    say(format_args!("the pod is Ready after {}", clock_text(took)));
     tool.run(&["machine", "status", "--cluster", CLUSTER])?;
     tool.kubectl(&["get", "nodes,pods", "--output", "wide"])?;
-    match then {
-        Then::KeepRunning => {
-            say(format_args!("\nThe machine goes on running. What to try next:"));
-            let cairnctl = tool.cairnctl.display();
-            for (command, what) in [
-                ("machine services", "what it runs"),
-                ("machine logs --tail 20 kube.apiserver", "what that says"),
-                ("kubectl -- get pods --all-namespaces", "Kubernetes, by the machine's public API"),
-                ("machine timeline", "where the time of the boot went"),
-                ("machine reboot", "it comes back whole"),
-                ("cluster destroy up --yes", "take it away"),
-            ] {
-                say(format_args!("  {cairnctl} {command:<42} {what}"));
-            }
-            Ok(())
-        }
-        Then::Exit => {
-            let timeline = answer(&mut tool.cairnctl(&["machine", "timeline", "--cluster", CLUSTER, "-o", "json"]))?;
-            tool.run(&["machine", "poweroff", "--cluster", CLUSTER])?;
-            tool.run(&["cluster", "destroy", CLUSTER, "--yes"])?;
-            let timeline: serde_json::Value = serde_json::from_str(&timeline).context("read the timeline")?;
-            writeln!(stdout(), "{timeline}").context("print the timeline")
-        }
+    if options.exit {
+        let timeline = answer(&mut tool.cairnctl(&["machine", "timeline", "--cluster", CLUSTER, "-o", "json"]))?;
+        tool.run(&["machine", "poweroff", "--cluster", CLUSTER])?;
+        tool.run(&["cluster", "destroy", CLUSTER, "--yes"])?;
+        let timeline: serde_json::Value = serde_json::from_str(&timeline).context("read the timeline")?;
+        return writeln!(stdout(), "{timeline}").context("print the timeline");
     }
+    if came == Came::Booted
+        && let Err(error) = SavedUps::of(cache).save(&tool, &origin)
+    {
+        say(format_args!("! the machine is not saved, and the next `up` boots: {error:#}"));
+    }
+    say("\nThe machine goes on running. What to try next:");
+    let cairnctl = tool.cairnctl.display();
+    for (command, what) in [
+        ("machine services", "what it runs"),
+        ("machine logs --tail 20 kube.apiserver", "what that says"),
+        ("kubectl -- get pods --all-namespaces", "Kubernetes, by the machine's public API"),
+        ("machine timeline", "where the time of the boot went"),
+        ("machine reboot", "it comes back whole"),
+        ("cluster destroy up --yes", "take it away"),
+    ] {
+        say(format_args!("  {cairnctl} {command:<42} {what}"));
+    }
+    Ok(())
 }
 
-/// The user's tool, with what it needs to know.
-struct Tool {
-    cairnctl: PathBuf,
-    kubectl: PathBuf,
-    image: PathBuf,
+/// How a machine came to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Booted,
+    Back,
 }
 
-impl Tool {
-    fn build(workspace: &Workspace, cache: &Cache, image: &Path) -> Result<Self> {
-        let kubectl = components::build(workspace, cache)?.kubectl_path();
-        Ok(Self { cairnctl: programs::cairnctl(workspace)?, kubectl, image: image.to_owned() })
-    }
+/// A machine with a pod that is Ready.
+fn up_to_the_pod(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<(Tool, Origin, Came)> {
+    let folder = workspace.path("out/image");
+    let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
+    let image = image::Known::of(workspace, cache, &wanted, folder.clone())?;
+    let tool = Tool::build(workspace, cache, &folder)?;
+    let origin =
+        Origin { manifest: image.manifest.clone(), machine: MACHINE, pod: format!("{:#}\n", web_pod("web", false)) };
 
-    fn cairnctl(&self, arguments: &[&str]) -> Box<Command> {
-        let mut command = Box::new(Command::new(&self.cairnctl));
-        command.args(arguments).env("CAIRN_IMAGE_DIR", &self.image).env("CAIRN_KUBECTL", &self.kubectl);
-        command
+    tool.take_away()?;
+    if !(options.fresh || options.exit) && SavedUps::of(cache).bring_back(&tool, &origin)? {
+        return Ok((tool, origin, Came::Back));
     }
-
-    fn run(&self, arguments: &[&str]) -> Result<()> {
-        shown(&mut self.cairnctl(arguments))
-    }
-
-    fn kubectl(&self, arguments: &[&str]) -> Result<()> {
-        self.run(&[&["kubectl", "--cluster", CLUSTER, "--"], arguments].concat())
-    }
+    image.complete()?;
+    talking_step("machine", "booting, until its node is Ready", || {
+        let create = ["cluster", "create", CLUSTER, "--wait"].into_iter();
+        tool.run(&create.chain(MACHINE.split_whitespace()).collect::<Vec<_>>())
+    })?;
+    talking_step("pod", "starting", || {
+        let file = workspace.target().join("web.json");
+        std::fs::write(&file, &origin.pod).context("write the pod")?;
+        // Pods are refused until the controller-manager has made their namespace's account.
+        tool.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=120s"])?;
+        tool.kubectl(&["apply", "--filename", &file.to_string_lossy()])?;
+        tool.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"])
+    })?;
+    Ok((tool, origin, Came::Booted))
 }

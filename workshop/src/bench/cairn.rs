@@ -27,6 +27,7 @@ use super::{
     pod::Kubectl,
     site::{self, Boot, CPUS, DISK, MEMORY, Site, fresh},
 };
+use crate::owner;
 use xtask::process::answer;
 
 /// The cluster, by its owner's name for it.
@@ -77,7 +78,7 @@ impl<'a> Cairn<'a> {
     pub(crate) fn resident(&self, name: &str) -> Result<u64> {
         let mut resident = 0;
         self.boot_until(name, |vm| {
-            let key = site::owner_key(&self.folder)?;
+            let key = owner::key(&self.folder)?;
             resident = site::resident(Stranger::meet_as(vm, Some(&key), Deadline::after(END))?)?;
             Ok(())
         })?;

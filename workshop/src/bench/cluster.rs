@@ -24,6 +24,7 @@ use xtask::{
 use super::site;
 use crate::{
     image::{self, Wanted},
+    owner,
     programs::{self, Build},
 };
 
@@ -132,7 +133,7 @@ impl Owner {
         let status: Value = serde_json::from_str(&self.ask(&["-o", "json", "cluster", "status", CLUSTER])?)?;
         let row = status["machines"].as_array().into_iter().flatten().find(|row| row["machine"] == COORDINATORS[0]);
         let address = row.and_then(|row| row["address"].as_str()?.parse().ok()).context("find the first machine")?;
-        site::resident(Stranger::call_at(address, Some(&site::owner_key(&self.home)?))?)
+        site::resident(Stranger::call_at(address, Some(&owner::key(&self.home)?))?)
     }
 
     /// One cluster, from its first machine to its cold start.

@@ -8,8 +8,7 @@ use ::tests::Stranger;
 use anyhow::{Context, Result};
 use api::wire::FaultKind;
 use benches::{Seen, evidence::Evidence};
-use model::{ClusterId, Secret};
-use pki::PrivateKey;
+use model::ClusterId;
 use qemu::Vm;
 
 /// What both sides have.
@@ -49,13 +48,6 @@ pub(super) fn fresh(folder: &Path) -> Result<()> {
         Ok(()) | Err(_) => {} // gone either way
     }
     std::fs::create_dir_all(folder).with_context(|| format!("make `{}`", folder.display()))
-}
-
-/// The key of an owner who lives in `home`, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and version).
-pub(super) fn owner_key(home: &Path) -> Result<PrivateKey> {
-    let file = std::fs::read(home.join("cairn/owner.keys")).context("read the owner's keys")?;
-    let mut seed = *file.get(12..).and_then(<[u8]>::first_chunk::<32>).context("`owner.keys` is cut")?;
-    Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
 }
 
 /// `VmRSS` of PID 1 in kilobytes, as it says itself in the debug profile.

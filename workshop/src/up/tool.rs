@@ -1,0 +1,98 @@
+//! `cairnctl` as `up` runs it: the user's tool on the one cluster of this command. It knows nothing of what a step is for.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+use xtask::{
+    cache::Cache,
+    process::{answer, shown},
+    progress::say,
+    workspace::Workspace,
+};
+
+use crate::{components, programs};
+
+/// The name of the cluster that `up` makes; one that is left from an earlier run is replaced.
+pub(super) const CLUSTER: &str = "up";
+
+/// The user's tool, with what it needs to know.
+pub(super) struct Tool {
+    /// Where it was built.
+    pub(super) cairnctl: PathBuf,
+    kubectl: PathBuf,
+    image: PathBuf,
+}
+
+impl Tool {
+    /// The tool, built, for the image in this folder.
+    ///
+    /// # Errors
+    /// It does not compile, or kubectl cannot be had.
+    pub(super) fn build(workspace: &Workspace, cache: &Cache, image: &Path) -> Result<Self> {
+        let kubectl = components::kubectl(workspace, cache)?;
+        Ok(Self { cairnctl: programs::cairnctl(workspace)?, kubectl, image: image.to_owned() })
+    }
+
+    /// A command, to be run.
+    pub(super) fn cairnctl(&self, arguments: &[&str]) -> Box<Command> {
+        let mut command = Box::new(Command::new(&self.cairnctl));
+        command.args(arguments).env("CAIRN_IMAGE_DIR", &self.image).env("CAIRN_KUBECTL", &self.kubectl);
+        command
+    }
+
+    /// Runs a command on this terminal.
+    ///
+    /// # Errors
+    /// It cannot be started, or fails.
+    pub(super) fn run(&self, arguments: &[&str]) -> Result<()> {
+        shown(&mut self.cairnctl(arguments))
+    }
+
+    /// The same for what may be refused without harm: what it says is shown up to its error, whose line is returned.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub(super) fn tried(&self, arguments: &[&str]) -> Result<Result<(), String>> {
+        let mut child = self.cairnctl(arguments).stderr(Stdio::piped()).spawn().context("start cairnctl")?;
+        let mut error = None;
+        for line in BufReader::new(child.stderr.take().context("its errors are a pipe")?).lines() {
+            let line = line.context("read what cairnctl says")?;
+            match line.strip_prefix("error: ") {
+                Some(reason) if error.is_none() => error = Some(reason.to_owned()),
+                // Behind the error: what was left, and what to do next, which this command does itself.
+                Some(_) | None if error.is_some() => {}
+                Some(_) | None => say(line),
+            }
+        }
+        let status = child.wait().context("wait for cairnctl")?;
+        Ok(if status.success() {
+            Ok(())
+        } else {
+            Err(error.unwrap_or_else(|| format!("cairnctl ended with {status}")))
+        })
+    }
+
+    /// Takes a cluster of this name away, if there is one. Only this command uses the name, so it is of an earlier run.
+    ///
+    /// # Errors
+    /// It cannot be taken away.
+    pub(super) fn take_away(&self) -> Result<()> {
+        if answer(&mut self.cairnctl(&["cluster", "list", "-o", "json"]))?.contains(&format!("\"{CLUSTER}\"")) {
+            say(format_args!("▸ the cluster `{CLUSTER}` of an earlier run is taken away"));
+            self.run(&["cluster", "destroy", CLUSTER, "--yes"])?;
+        }
+        Ok(())
+    }
+
+    /// Runs kubectl on the cluster, on this terminal.
+    ///
+    /// # Errors
+    /// It cannot be started, or fails.
+    pub(super) fn kubectl(&self, arguments: &[&str]) -> Result<()> {
+        self.run(&[&["kubectl", "--cluster", CLUSTER, "--"], arguments].concat())
+    }
+}
