@@ -51,6 +51,7 @@ pub(crate) async fn follow(standstills: Standstills) {
             draw_anew().await;
         }
         standstills.count();
+        tracing::info!("what was connected before the standstill is cut off");
     }
 }
 
