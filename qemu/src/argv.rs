@@ -77,7 +77,8 @@ impl Machine {
             }
         }
         match self.clock {
-            Clock::OfHost => {}
+            // Of the other clock QEMU is not told here: for it the host's is another one.
+            Clock::OfHost | Clock::Ahead(_) => {}
             Clock::Begins(since_1970) => drop(argv.pair("-rtc", format!("base={}", date(since_1970)))),
         }
         argv.0

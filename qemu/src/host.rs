@@ -132,6 +132,9 @@ pub const QEMU: Requirement = Requirement { file: "qemu-system-x86_64", package:
 pub const QEMU_IMG: Requirement = Requirement { file: "qemu-img", package: "qemu-utils" };
 /// The software TPM.
 pub const SWTPM: Requirement = Requirement { file: "swtpm", package: "swtpm" };
+/// Has a program see another time of day (libfaketime, for programs of several threads).
+pub const FAKETIME: Requirement =
+    Requirement { file: "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", package: "faketime" };
 /// UEFI firmware, code part.
 pub const OVMF_CODE: Requirement = Requirement { file: "/usr/share/OVMF/OVMF_CODE_4M.fd", package: "ovmf" };
 /// UEFI firmware, template of its variables.

@@ -330,6 +330,8 @@ pub enum Clock {
     OfHost,
     /// At power-on, this long since 1970-01-01 00:00 UTC.
     Begins(Duration),
+    /// This much more than the host has: all that QEMU asks the host about the time of day is answered so (libfaketime).
+    Ahead(Duration),
 }
 
 #[cfg(test)]

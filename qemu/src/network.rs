@@ -265,6 +265,15 @@ impl Host {
         Ok(report)
     }
 
+    /// The card has this address of the DHCP server that an earlier network had in this one's place.
+    pub fn remember(&self, card: Mac, address: Ipv4Addr) {
+        let port = self.0.port;
+        self.0.network.ask(move |shell| {
+            let now = shell.clock.elapsed();
+            shell.wiring.remember(port, card, address, now);
+        });
+    }
+
     /// The address that the card `mac` holds of the host's DHCP server, or has been offered.
     #[must_use]
     pub fn lease(&self, mac: Mac) -> Option<Ipv4Addr> {

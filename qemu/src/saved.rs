@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 
 use crate::deadline::{Deadline, since_1970};
 use crate::host;
-use crate::machine::{Content, Link, Machine};
+use crate::machine::{Clock, Content, Link, Machine};
 use crate::qmp::QmpError;
 use crate::run::{Memory, Paused, RunError, Tie, Vm};
 
@@ -104,6 +104,8 @@ pub struct Place {
     pub dir: PathBuf,
     /// What its network cards lead to, in their order.
     pub links: Vec<Link>,
+    /// Another clock on its board than it was saved with.
+    pub clock: Option<Clock>,
 }
 
 /// Why machines were not saved. They go on, and nothing is left of what was written.
@@ -460,6 +462,7 @@ impl SavedMachine {
         files::place(&self.files, &folder, &place.dir)?;
         let mut machine = self.machine.clone().moved(Path::new(""), &place.dir);
         machine.name.clone_from(&place.title);
+        machine.clock = place.clock.unwrap_or(machine.clock);
         for (nic, link) in machine.nics.iter_mut().zip(&place.links) {
             nic.link = link.clone();
         }

@@ -61,7 +61,7 @@ impl Bench {
     }
 
     fn place(&self, copy: &str) -> Place {
-        Place { name: "m1".to_owned(), title: copy.to_owned(), dir: self.at(copy), links: vec![] }
+        Place { name: "m1".to_owned(), title: copy.to_owned(), dir: self.at(copy), links: vec![], clock: None }
     }
 
     /// What is refused leaves nothing behind.

@@ -66,6 +66,7 @@ pub const PACKAGES: &[Package] = &[
     package("qemu-utils", &["qemu-img"], "makes overlays of disk images"),
     package("ovmf", &[], "their UEFI firmware"),
     package("swtpm", &["swtpm"], "their TPM"),
+    package("faketime", &["faketime"], "has a restored machine find that days have gone by, in a test"),
     package("zsh", &["zsh"], "completes by its script in a test"),
     package("fish", &["fish"], "completes by its script in a test"),
     package("debootstrap", &["/usr/sbin/debootstrap"], "makes the fresh root that the tests run in"),

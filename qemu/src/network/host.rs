@@ -142,6 +142,13 @@ impl Station {
         Ok(Self { mac, routes, interface, wire, sockets, probes, errors, scan: None, scans: 0, asked: vec![], leases })
     }
 
+    /// The card has this address of an earlier network; without a DHCP server that is nothing.
+    pub(super) fn remember(&mut self, card: Mac, address: Ipv4Addr, now: Duration) {
+        if let Some(leases) = &mut self.leases {
+            leases.remember(card, address, now);
+        }
+    }
+
     /// Takes a frame from its cable.
     pub(super) fn receive(&mut self, frame: Frame, now: Duration) {
         if let Some(answer) = self.leases.as_mut().and_then(|leases| leases.handle(frame.bytes(), now)) {

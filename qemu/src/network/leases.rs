@@ -55,12 +55,16 @@ impl Leases {
 
     /// From now on this address is for that card alone.
     pub(super) fn reserve(&mut self, mac: Mac, address: Ipv4Addr, held: Held, now: Duration) {
-        let client = dhcp::Mac(mac.0);
-        self.server.reserve(address, client);
+        self.server.reserve(address, dhcp::Mac(mac.0));
         match held {
             Held::NotYet => {}
-            Held::FromBefore => self.server.remember(address, client, self.epoch + now),
+            Held::FromBefore => self.remember(mac, address, now),
         }
+    }
+
+    /// The card has this address of an earlier network, and a whole lease from now on: no less than it knows of.
+    pub(super) fn remember(&mut self, mac: Mac, address: Ipv4Addr, now: Duration) {
+        self.server.remember(address, dhcp::Mac(mac.0), self.epoch + now);
     }
 
     /// The address that the card `mac` holds, or has been offered.

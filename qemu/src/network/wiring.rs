@@ -233,6 +233,13 @@ impl Wiring {
         }
     }
 
+    /// Tells a host of ours which address of its own a card has of an earlier network.
+    pub(super) fn remember(&mut self, host: Port, card: Mac, address: Ipv4Addr, now: Duration) {
+        if let End::Host(station) = &mut self.cables[host.0].end {
+            station.remember(card, address, now);
+        }
+    }
+
     /// Keeps an address of the gateway's on that cable for one card alone.
     pub(super) fn reserve(&mut self, gateway: Port, card: Mac, address: Ipv4Addr, held: Held, now: Duration) {
         if let End::Gateway(leg) = self.cables[gateway.0].end {

@@ -15,10 +15,10 @@ use super::timeline::Timeline;
 use super::{Children, HOST, PrepareError, RunError, Tie, Vm, explain, forwards, prepare, running};
 use crate::console::Console;
 use crate::deadline::Deadline;
-use crate::host::Host;
+use crate::host::{FAKETIME, Host};
 use crate::last_words;
-use crate::machine::Machine;
-use crate::process::Process;
+use crate::machine::{Clock, Machine};
+use crate::process::{Process, Waited};
 use crate::qmp::{Qmp, QmpError};
 use crate::swtpm::{Swtpm, SwtpmFiles};
 
@@ -91,7 +91,7 @@ impl Paused {
         if memory.is_some() {
             argv.extend(["-incoming".to_owned(), "defer".to_owned()]);
         }
-        let process = started.start_qemu(&argv, &dir, tie)?;
+        let process = started.start_qemu(&argv, machine.clock, &dir, tie)?;
         let explained = |error: QmpError| explain(error, &process, &dir);
         let deadline = Deadline::after(HOST);
         let monitor = process.until(deadline, || {
@@ -119,6 +119,14 @@ impl Paused {
     /// Its monitor.
     pub fn qmp(&mut self) -> &mut Qmp {
         &mut self.qmp
+    }
+
+    /// Waits until `look` sees something outside of the machine.
+    ///
+    /// # Errors
+    /// [`Waited`]; at once when the machine ends.
+    pub fn until<T>(&self, deadline: Deadline, look: impl FnMut() -> Option<T>) -> Result<T, Waited> {
+        self.process.until(deadline, look)
     }
 
     /// Lets it go on, from where it was.
@@ -157,12 +165,20 @@ struct Started {
 }
 
 impl Started {
-    fn start_qemu(&mut self, argv: &[String], dir: &Path, tie: Tie) -> Result<Process, RunError> {
+    fn start_qemu(&mut self, argv: &[String], clock: Clock, dir: &Path, tie: Tie) -> Result<Process, RunError> {
         let at = PrepareError::at;
         fs::write(dir.join("argv"), argv.join("\n") + "\n").map_err(at(dir))?;
         let log = File::create(dir.join("qemu.log")).map_err(at(dir))?;
         let mut command = Command::new("qemu-system-x86_64");
         command.args(argv).stdin(Stdio::null()).stdout(log.try_clone().map_err(at(dir))?).stderr(log);
+        match clock {
+            Clock::OfHost | Clock::Begins(_) => {}
+            Clock::Ahead(ahead) => {
+                command.env("LD_PRELOAD", FAKETIME.file).env("FAKETIME", format!("+{}s", ahead.as_secs()));
+                // Timers go on as the host's do.
+                command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            }
+        }
         if tie == Tie::Detached {
             // Ctrl-C at the launcher's terminal is not meant for it.
             command.process_group(0);

@@ -16,7 +16,7 @@ use qemu::saved::Place;
 use super::each;
 use super::making;
 use super::waiting::{unless_lost, until_running};
-use crate::clock::Deadline;
+use crate::clock::{self, Deadline};
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::saved_cluster::{self, SavedCluster, SavedError, SavedName};
@@ -38,6 +38,13 @@ pub(super) struct Restoring<'a> {
 
 /// The network finds machines at its cables within a moment; this only bounds a wait for what is broken.
 const PLUGS: Duration = Duration::from_secs(5);
+
+/// What PID 1 says when it has seen that the machine stood still, and has cut connections off.
+const CUT_OFF: &str = "what was connected before the standstill is cut off";
+/// It looks each second.
+const NOTICED: Duration = Duration::from_secs(4);
+/// It may not notice so many seconds.
+const UNNOTICED: u64 = 4;
 
 impl Restoring<'_> {
     /// Its machines, as they say themselves that they run.
@@ -101,6 +108,7 @@ impl Restoring<'_> {
                 title: virtual_machine::title(self.name, &machine.name),
                 dir: store.machine_directory(self.name, &machine.name),
                 links: vec![Link::Stream(socket)],
+                clock: None,
             })
             .collect();
         progress.show("restore the machines");
@@ -114,18 +122,27 @@ impl Restoring<'_> {
         store.save(&record, lock)?;
         // One that is not there in time is as one whose cable was pulled for a moment.
         let _plugged = virtual_network::of(store, &record)?.all_plugged_in(qemu::Deadline::after(PLUGS));
-        go_on(paused, &record)
+        go_on(paused, saved, &record)
     }
 }
 
-/// Lets all go on.
-fn go_on(paused: Vec<Paused>, record: &ClusterRecord) -> Result<(), Failure> {
+/// Lets all go on, and waits until each has noticed that time went by, where it lay long enough for that: it then cuts
+/// connections off.
+fn go_on(paused: Vec<Paused>, saved: &SavedCluster, record: &ClusterRecord) -> Result<(), Failure> {
+    let mut machines = Vec::new();
     for (machine, paused) in paused.into_iter().enumerate() {
-        let gone_on = paused.go_on().map(drop);
-        gone_on.map_err(|error: RunError| {
-            Failure::from(VirtualMachineError::from(error))
-                .leaving(format!("{} does not go on", record.called(machine)))
-        })?;
+        let gone_on = paused.go_on().map_err(|error: RunError| {
+            let failure = Failure::from(VirtualMachineError::from(error));
+            failure.leaving(format!("{} does not go on", record.called(machine)))
+        });
+        machines.push(gone_on?);
+    }
+    if clock::now().as_secs().saturating_sub(saved.made().unix_seconds) > UNNOTICED {
+        let deadline = qemu::Deadline::after(NOTICED);
+        for mut machine in machines {
+            // An image of before does not say it, and cuts nothing off.
+            let _said = machine.wait_for(CUT_OFF, deadline);
+        }
     }
     Ok(())
 }
