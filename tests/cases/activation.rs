@@ -5,12 +5,13 @@ use std::thread;
 use anyhow::{Context as _, ensure};
 use qemu::{Deadline, Vm};
 
-use crate::{Case, Context, Need, Refused, Relay, SITE, Site, Stranger, wait_state};
+use crate::{Case, Context, Need, Refused, Relay, SITE, Site, Starts, Stranger, wait_state};
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "a blank machine is activated by the code on its screen, once, and by nobody between or without it",
     proves: &["A1", "A5", "F2", "N1", "S2"],
     needs: &[Need::Swtpm],
+    starts: Starts::Cold,
     run: activated,
 }];
 

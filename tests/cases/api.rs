@@ -2,11 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Refused, Relay, Stranger, certificates, wait_state};
+use crate::{Case, Context, Need, Refused, Relay, Starts, Stranger, certificates, wait_state};
 use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
@@ -17,10 +16,9 @@ use qemu::deadline::Stopwatch;
 use serde_json::Value;
 use tonic::{Code, Status};
 
-use super::victim::{self, Victim};
+use super::victim::{VICTIM, Victim};
 
 pub(crate) const CASES: &[Case] = &[
-    // First: a source that was refused a minute ago is not written down again.
     case("what changes something and who is refused is written down", &["Q1"], audited),
     case("without a certificate only GetState and Claim are answered", &["A8", "Q1"], strangers),
     case("who does not name the machine learns nothing of it in a handshake", &["A8"], nameless),
@@ -28,8 +26,20 @@ pub(crate) const CASES: &[Case] = &[
     case("whoever speaks no TLS is cut off within 5 s and told off once a minute", &["Q1"], no_tls),
     case("an oversized message is refused", &["Q1"], oversized),
     case("logs by service, tail, since and follow", &["Q2"], logs),
-    Case { name: "claim ends for good with the owner's first call", proves: &["S12"], needs: &[], run: claim },
-    Case { name: "neither a relay nor an impostor is believed", proves: &["S12"], needs: &[], run: between },
+    Case {
+        name: "claim ends for good with the owner's first call",
+        proves: &["S12"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: claim,
+    },
+    Case {
+        name: "neither a relay nor an impostor is believed",
+        proves: &["S12"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: between,
+    },
 ];
 
 const STATUS: &str = "/cairn.v1.Public/Status";
@@ -45,12 +55,11 @@ const SEEN: Duration = Duration::from_secs(3);
 const QUIET_MS: u64 = 60_000;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], run }
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(VICTIM), run }
 }
 
 fn strangers(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let victim = Victim::copy(t)?;
     let mut anyone = Stranger::meet(&victim.vm, t.within(10))?;
     let (first, second) = (anyone.state()?, anyone.state()?);
     ensure!(first.nonce != second.nonce, "a nonce is fresh per call");
@@ -67,8 +76,7 @@ fn strangers(t: &Context) -> anyhow::Result<()> {
 }
 
 fn nameless(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let victim = Victim::copy(t)?;
     let told = victim.status()?;
     let (machine, cluster) = (told.machine_id, told.cluster_id);
     let name = format!("{machine}.{cluster}.cairn.internal");
@@ -93,9 +101,8 @@ fn nameless(t: &Context) -> anyhow::Result<()> {
 const KNOCKS: Duration = Duration::from_secs(2);
 
 fn audited(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    // Cases before this one have left such lines, so only what is new counts: one more of the owner's.
+    let mut victim = Victim::copy(t)?;
+    // What made the machine has left such lines, so only what is new counts: one more of the owner's.
     let injected = |victim: &Victim| -> anyhow::Result<usize> {
         let lines = victim.lines("audit", "who=owner:")?;
         Ok(lines.iter().filter(|line| line.contains("Inject") && line.contains("outcome=Ok")).count())
@@ -113,7 +120,7 @@ fn audited(t: &Context) -> anyhow::Result<()> {
         if let Some(line) = lines.into_iter().find(|line| line.contains("Status") && ours(line)) {
             return Some(line);
         }
-        // Not as fast as it may: the next case shares the source, too.
+        // Not as fast as it may: the owner shares the source.
         if knocked.as_ref().is_some_and(|knocked| knocked.elapsed() < KNOCKS) {
             return None;
         }
@@ -130,8 +137,7 @@ fn audited(t: &Context) -> anyhow::Result<()> {
 }
 
 fn wrong_certificate(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let victim = Victim::copy(t)?;
     let mut second = Stranger::meet_as(&victim.vm, Some(&PrivateKey::generate()?), t.within(10))?;
     // Not even what anybody may ask: the handshake is refused.
     ensure!(second.state().is_err(), "a second owner was answered");
@@ -140,8 +146,7 @@ fn wrong_certificate(t: &Context) -> anyhow::Result<()> {
 }
 
 fn no_tls(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let victim = Victim::copy(t)?;
     let plain = b"GET / HTTP/1.1\r\nHost: cairn\r\n\r\n".as_slice();
     let garbage = [0xa5; 4096];
     // The last one begins a handshake and never goes on.
@@ -163,8 +168,7 @@ fn no_tls(t: &Context) -> anyhow::Result<()> {
 }
 
 fn oversized(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut victim = Victim::copy(t)?;
     let mut ask = |letters| {
         let request = RestartServiceRequest { name: "x".repeat(letters) };
         let answer = victim.session.call(async |client| client.restart_service(request).await);
@@ -178,8 +182,7 @@ fn oversized(t: &Context) -> anyhow::Result<()> {
 }
 
 fn logs(t: &Context) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut victim = Victim::copy(t)?;
     victim.service_when(t, "etcd", |service| service.state == "ready")?;
     let etcd = victim.logs(&["etcd"])?;
     ensure!(etcd.len() > 3 && etcd.iter().all(|entry| entry["service"] == "etcd"), "{etcd:?}");

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Owner, Plan, RawDisk, Screen, Status, Via, stays, untouched, wait_state};
+use crate::{Case, Context, Need, Owner, Plan, RawDisk, Screen, Starts, Status, Via, stays, untouched, wait_state};
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Esp, SystemA};
 use qemu::{Deadline, Vm};
@@ -16,13 +16,25 @@ pub(crate) const CASES: &[Case] = &[
     sealed("uefi: another command line is refused, and told of in the next boot", &["O1", "O15"], other_command_line),
     sealed("uefi: what the boot loader passes beside the image is refused", &["O15"], passed_beside),
     sealed("uefi: without firmware to measure it the machine stays shut", &["D2", "D5"], without_firmware),
-    Case { name: "microvm runs without a tpm where it may", proves: &["O6", "D1", "D5"], needs: &[], run: microvm },
-    Case { name: "a machine that cannot go on says why and starts again", proves: &["O1"], needs: &[], run: fatal },
-    Case { name: "a changed root does not run", proves: &["O3"], needs: &[], run: changed_root },
+    Case {
+        name: "microvm runs without a tpm where it may",
+        proves: &["O6", "D1", "D5"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: microvm,
+    },
+    Case {
+        name: "a machine that cannot go on says why and starts again",
+        proves: &["O1"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: fatal,
+    },
+    Case { name: "a changed root does not run", proves: &["O3"], needs: &[], starts: Starts::Cold, run: changed_root },
 ];
 
 const fn sealed(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], run }
+    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], starts: Starts::Cold, run }
 }
 
 /// A machine that has made its cluster at the default level, booted by UEFI with a screen, and is off; and what was seen

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use model::ClusterRole;
 
 use crate::campaign::{Campaign, Event, Events, Last, Time};
-use crate::{Case, Context, Leaving, Need, Off};
+use crate::{Case, Context, Leaving, Need, Off, Starts};
 
 pub(crate) const CASES: &[Case] = &[
     case("five machines live through what a seed brings", &["K4"], short),
@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], run }
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::Cold, run }
 }
 
 /// It begins with what no other case has among five: a coordinator and a node that hear and are not heard, cables that are slow and

@@ -7,26 +7,40 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::{Case, Context, Kind, LAID_DOWN, Need, Owner, kinds, others, web_pod};
+use crate::{Case, Context, Kind, LAID_DOWN, Need, Owner, Starts, kinds, others, web_pod};
 use anyhow::{Context as _, ensure};
 use image::names;
 use serde_json::{Value, json};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "a cluster is stopped and started by its name", proves: &["Q6"], needs: &[Need::Swtpm], run: by_name },
+    Case {
+        name: "a cluster is stopped and started by its name",
+        proves: &["Q6"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: by_name,
+    },
     Case {
         name: "machines of one cluster join it, have a network that can be pulled, and come back by their owner's word",
         proves: &["S9", "Q6", "M2", "M3", "K4", "K6"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: several,
     },
     Case {
         name: "one command makes three coordinators and tells of each, and another adds a machine",
         proves: &["S9", "S5", "Q6"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: three,
     },
-    Case { name: "a kernel that panics is told by its last lines", proves: &["Q6"], needs: &[], run: panics },
+    Case {
+        name: "a kernel that panics is told by its last lines",
+        proves: &["Q6"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: panics,
+    },
 ];
 
 const NAME: &str = "one";

@@ -1,8 +1,8 @@
 //! That etcd follows the records, and outlives its members: machines that are to coordinate become voters while they run,
-//! restart in turn, are cut off, and become nodes again. Nothing that was acknowledged is lost.
+//! restart in turn, are cut off, and become nodes again. Nothing that was acknowledged is lost. One case makes three; each other
+//! one has a copy of its own.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 use model::ClusterRole;
@@ -10,14 +10,18 @@ use qemu::network::{Cut, Direction, Faults};
 use serde_json::Value;
 
 use crate::{
-    Case, Cluster, Context, Fleet, Kind, LAID_DOWN, Leaving, MESH_CHANGED, Need, Off, SEES_RECORDS, Writer, name,
-    others, wait_state,
+    Case, Cluster, Context, Fleet, FleetKind, Kind, LAID_DOWN, Leaving, MESH_CHANGED, Need, Off, SEES_RECORDS, Starts,
+    Writer, name, wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
-    case("three coordinators become three voters of etcd", &["S5"], voters),
+    Case {
+        starts: Starts::Making(THREE),
+        ..case("three coordinators become three voters of etcd", &["S5", "A2"], voters)
+    },
     case("each of three coordinators restarts in turn, and no acknowledged write is lost", &["K4"], restarts),
-    case("a coordinator that was cut off, or killed, is made up for and comes back", &["K4"], losses),
+    case("a coordinator that hears nothing, or is cut off, is made up for and comes back", &["K4"], cut_off),
+    case("a coordinator that sees no changes says how old its lists are, and changes nothing", &["K4"], without_quorum),
     case(
         "coordinators take another cluster key, and when all were off two open by it, and one alone opens nothing",
         &["K6", "K7", "D2", "D3", "D13"],
@@ -25,14 +29,14 @@ pub(crate) const CASES: &[Case] = &[
     ),
     case("one of three goes on alone by its owner's word, and the others do not", &["K6"], recovered),
     case("all are switched off while two more come to vote", &["K6", "S5"], amid_votes),
-    case("coordinators reach each other through WireGuard alone, whatever befell them", &["A2"], hidden),
     case("the first coordinator becomes a node, keeps its address, and leaves", &["M4", "N6", "S5"], leaves),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], run }
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(THREE), run }
 }
 
+const THREE: FleetKind = FleetKind::Three;
 const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
 /// What PID 1 says of an etcd that ends by itself.
 const ETCD_ENDED: &str = "service ended service=etcd ";
@@ -44,11 +48,6 @@ const REFUSES: &str = "etcd refuses the certificates of these machines machines=
 const TAKEN_OUT: &str = "etcd's members are changed step=Remove";
 /// What PID 1 says of the cold-start key that three hold.
 const EPOCH_STANDS: &str = "holders=3";
-
-fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Fleet>>> {
-    let three = Cluster { coordinators: 3, nodes: 0, lease_seconds: u32::MAX };
-    t.shared("three coordinators", |t| Fleet::new(t, three))
-}
 
 /// Does `work` while somebody else writes through whichever coordinator answers; then all is well, and what was acknowledged is
 /// there.
@@ -63,24 +62,28 @@ fn under_a_writer(
     fleet.is_whole(t.within(60))?;
     fleet.read_back(&writer, t.within(30))?;
     t.measured(&format!("{} writes were acknowledged, none is lost", writer.acknowledged()));
-    Ok(())
+    // Of etcd, the VPN API and all else nothing was outside; shares and keys go by the public API.
+    fleet.hides_all()
 }
 
+/// On their cables is nothing but WireGuard and the public API, from before the first of them had an address.
 fn voters(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fleet = Fleet::new(t, Cluster { coordinators: 3, nodes: 0, lease_seconds: u32::MAX })?;
     let listed = fleet.ask(&["machine", "list"])?;
     ensure!(listed["old_since_unix_ms"].is_null(), "{listed:#}");
     let rows = listed["machines"].as_array().context("a list of machines")?;
     let votes =
         rows.iter().all(|row| row["state"] == "Member" && row["role"] == "coordinator" && row["etcd"] == "voter");
     ensure!(rows.len() == 3 && votes, "{rows:#?}");
-    Ok(())
+    fleet.hides_all()?;
+    let talk = fleet.carried(1)?.get(&Kind::WireGuard).copied();
+    ensure!(talk.is_some_and(|packets| packets > 100), "etcd's heartbeats are not seen: {talk:?}");
+    can_open(t, &mut fleet)?;
+    fleet.save(t, THREE)
 }
 
 fn restarts(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fleet = Fleet::copy(t, THREE)?;
     under_a_writer(t, &mut fleet, |fleet, writer| {
         for machine in [2, 3, 1] {
             fleet.reset(&[machine], t.within(5))?;
@@ -91,9 +94,8 @@ fn restarts(t: &Context) -> anyhow::Result<()> {
     })
 }
 
-fn losses(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+fn cut_off(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
     under_a_writer(t, &mut fleet, |fleet, writer| {
         // Each in turn, so that one of them leads: one hears nothing and speaks, two are not heard either.
         for (machine, directions) in [(2, &[Direction::Received][..]), (1, &BOTH), (3, &BOTH)] {
@@ -105,8 +107,12 @@ fn losses(t: &Context) -> anyhow::Result<()> {
             fleet.vm(machine)?.wait_for(SEES_RECORDS, t.within(60))?;
         }
         Ok(())
-    })?;
-    // Two of three are gone: nothing is written, and what is read says how old it is.
+    })
+}
+
+/// Two of three are gone: nothing is written, and what is read says how old it is.
+fn without_quorum(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
     fleet.switch_off(&[3], Off::AtOnce, t.within(10))?;
     listed(t, &fleet, 3, |row| row["etcd"] == "voter" && row["etcd_silent"] == true)?;
     fleet.set_faults(2, &[Direction::Sent], cut())?;
@@ -134,8 +140,7 @@ fn losses(t: &Context) -> anyhow::Result<()> {
 /// Two of three take another key, one after the other. Then nobody does anything but switch machines on: one alone has not its
 /// key, neither while the others are off nor in a network without them while they run; the other two have, the third from them.
 fn all_off(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fleet = Fleet::copy(t, THREE)?;
     can_open(t, &mut fleet)?;
     let is = |generation: u32, rotates: bool| {
         move |row: &Value| row["key_generation"] == generation && row["key_rotates"] == rotates
@@ -181,8 +186,7 @@ fn all_off(t: &Context) -> anyhow::Result<()> {
 /// Two of three are lost, or so it seems: the first goes on by its owner's word. When the two come back and are a quorum, they
 /// are not another cluster for longer than they hear of nobody else.
 fn recovered(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fleet = Fleet::copy(t, THREE)?;
     let before = tickets(&fleet)?;
     // So its owner called it first of all.
     let recover = ["cluster", "recover", "--from", "m1"];
@@ -232,8 +236,7 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
 /// One alone becomes three, of which one is cut off as it begins: whoever votes then holds a share already, or etcd would need more machines than can open.
 fn amid_votes(t: &Context) -> anyhow::Result<()> {
     const VOTES: &str = "step=Promote";
-    let shared = shared(t)?;
-    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fleet = Fleet::copy(t, THREE)?;
     for machine in [3, 2] {
         fleet.set_role(t, machine, ClusterRole::Node)?;
         fleet.vm(machine)?.wait_for(LAID_DOWN, t.within(90))?;
@@ -253,23 +256,9 @@ fn amid_votes(t: &Context) -> anyhow::Result<()> {
     fleet.is_whole(t.within(60))
 }
 
-/// Of etcd, the VPN API and all else that they said since they were made nothing was outside; shares and keys go by the public API.
-fn hidden(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    for machine in [1, 2, 3] {
-        let carried = fleet.carried(machine)?;
-        t.measured(&format!("{}: {carried:?}", name(machine)));
-        ensure!(others(&carried).is_empty(), "{}: {carried:?}", name(machine));
-        ensure!(carried.get(&Kind::WireGuard).is_some_and(|packets| *packets > 100), "etcd's heartbeats are not seen");
-    }
-    Ok(())
-}
-
 /// The machine that made the cluster is a coordinator like any other.
 fn leaves(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut fleet = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fleet = Fleet::copy(t, THREE)?;
     let its_own = |fleet: &Fleet| fleet.row(1, t.within(30)).map(|row| (row.id, row.vpn_ip));
     let before = its_own(&fleet)?;
     fleet.set_role(t, 1, ClusterRole::Node)?;

@@ -1,6 +1,6 @@
 //! What a machine makes of its enrolment config: none, a malformed one, one it cannot serve, one that comes too late.
 
-use crate::{Case, Context, Need, Plan, Stranger, same_machine, stays, untouched, wait_state};
+use crate::{Case, Context, Need, Plan, Starts, Stranger, same_machine, stays, untouched, wait_state};
 use anyhow::{Context as _, ensure};
 use api::wire::{
     ClaimRequest, ConditionsRequest, KubeconfigRequest, LogsRequest, PowerOffRequest, RebootRequest,
@@ -11,18 +11,32 @@ use model::PartitionKind::Esp;
 use tonic::Code;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "without a config a machine is blank", proves: &["S2", "A1", "A8"], needs: &[], run: blank },
-    Case { name: "a config that is refused changes nothing", proves: &["S1", "S11", "D5"], needs: &[], run: refused },
+    Case {
+        name: "without a config a machine is blank",
+        proves: &["S2", "A1", "A8"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: blank,
+    },
+    Case {
+        name: "a config that is refused changes nothing",
+        proves: &["S1", "S11", "D5"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: refused,
+    },
     Case {
         name: "a sealed machine stays itself",
         proves: &["D1", "D5", "S6", "S11", "O12"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: sealed,
     },
     Case {
         name: "a first boot that is cut goes on or starts over",
         proves: &["D4", "D7"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: cut,
     },
 ];

@@ -17,31 +17,35 @@ use model::{
 use qemu::Vm;
 
 use crate::writer::drawn;
-use crate::{Case, Context, Joiner, Need, Owner, Records, SITE, Site, wait_state};
+use crate::{Case, Context, Joiner, Need, Owner, Records, SITE, Site, Starts, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "a machine joins by its ticket, which is used up, and gets its key back after a restart",
         proves: &["M2", "M3", "S3", "S4", "S8", "K4", "K9"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: joins,
     },
     Case {
         name: "a join that is cut at any of its steps goes on as the same machine, and by the same use of its ticket",
         proves: &["S4", "D4", "D7"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: cut,
     },
     Case {
         name: "a ticket that lets nobody in says why, and leaves the machine's disk as it was",
         proves: &["S3", "S4"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: refused,
     },
     Case {
         name: "whoever asks with another machine's disk or key is refused, and so is whoever was removed",
         proves: &["S3", "K7", "K9"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: anothers,
     },
 ];

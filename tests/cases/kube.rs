@@ -8,8 +8,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{
-    Case, Context, Need, Owner, Refused, Service, Status, Via, recovered, same_machine, web_pod, wild_namespace,
-    wild_pod, wild_profile,
+    Case, Context, Need, Owner, Refused, Service, Starts, Status, Via, recovered, same_machine, web_pod,
+    wild_namespace, wild_pod, wild_profile,
 };
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
         name: "a cluster is made by one command, runs a pod and is taken away",
         proves: &["O6", "W1", "W5", "Q6"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: cluster::journey,
     },
     case("a node is ready and runs a pod of the image", &["O6", "W1", "W5"], ready),
@@ -44,7 +45,7 @@ const NAME: &str = "kube";
 const DISK_MIB: u64 = 3072;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], run }
+    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], starts: Starts::Cold, run }
 }
 
 /// The machine, with its web pod.

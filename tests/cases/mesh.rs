@@ -20,7 +20,9 @@ use qemu::{Deadline, Vm};
 use serde_json::json;
 use tonic::Status;
 
-use crate::{Case, Context, Kind, MESH_CHANGED, Need, Owner, Stranger, kinds, others, wait_state, wireguard_from};
+use crate::{
+    Case, Context, Kind, MESH_CHANGED, Need, Owner, Starts, Stranger, kinds, others, wait_state, wireguard_from,
+};
 
 pub(crate) const CASES: &[Case] = &[
     case(
@@ -35,7 +37,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], run }
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::Cold, run }
 }
 
 const NAME: &str = "one";

@@ -4,17 +4,35 @@
 
 use std::net::Ipv4Addr;
 
-use crate::{Case, Context, Owner, Service, Status, Stranger};
+use crate::{Case, Context, Owner, Service, Starts, Status, Stranger};
 use anyhow::ensure;
 use api::wire::FaultKind;
 use qemu::machine::Mac;
 use qemu::network::{Answer, Cable, Host, Network, Setup, StaticRoute};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "one port is open, and none behind the public address", proves: &["A7"], needs: &[], run: scan },
-    Case { name: "a short lease is renewed", proves: &[], needs: &[], run: lease },
-    Case { name: "the machine does not route between its networks", proves: &["A7"], needs: &[], run: transit },
-    Case { name: "a lease of the cluster's own addresses is refused", proves: &["A7"], needs: &[], run: refused },
+    Case {
+        name: "one port is open, and none behind the public address",
+        proves: &["A7"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: scan,
+    },
+    Case { name: "a short lease is renewed", proves: &[], needs: &[], starts: Starts::Cold, run: lease },
+    Case {
+        name: "the machine does not route between its networks",
+        proves: &["A7"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: transit,
+    },
+    Case {
+        name: "a lease of the cluster's own addresses is refused",
+        proves: &["A7"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: refused,
+    },
 ];
 
 /// TCP, for everybody: the public API.

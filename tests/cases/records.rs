@@ -1,6 +1,7 @@
 //! The cluster's records in etcd: who may read them, and that what an owner does to them stays.
 
-use crate::{Case, Context, Need, Stranger};
+use super::victim::{self, VICTIM, Victim};
+use crate::{Case, Context, Need, Starts};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::Vm;
@@ -10,13 +11,15 @@ pub(crate) const CASES: &[Case] = &[
     Case {
         name: "etcd shows the cluster's records to nobody but PID 1",
         proves: &["S5", "W7"],
-        needs: &[],
+        needs: &[Need::Swtpm],
+        starts: Starts::From(VICTIM),
         run: nobody_else,
     },
     Case {
         name: "a ticket is issued, listed and revoked, also after a reboot",
         proves: &["S3"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: tickets,
     },
 ];
@@ -24,15 +27,12 @@ pub(crate) const CASES: &[Case] = &[
 const NAME: &str = "one";
 
 fn nobody_else(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
-    let config = owner.config(NAME, &["--unprotected", "--level", "encrypted", "--no-kubernetes"])?;
-    let mut vm = t.debug_machine("m")?.config(&config)?.start()?;
-    owner.status_when_running(NAME, &mut vm, t.within(30))?;
-    records_are_read(&owner, &vm, t)?;
-    let mut session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+    let mut victim = Victim::copy(t)?;
+    victim.vm.until(t.within(30), || are_listed(&victim.ask(&["machine", "list"]).ok()?).then_some(()))?;
+    let Victim { vm, owner, session, .. } = &mut victim;
     session.inject(FaultKind::TestService, "test.etcd")?;
     let answers = vm.until(t.within(60), || {
-        let lines = owner.logs(NAME, &vm, &["test.etcd"]).ok()?;
+        let lines = owner.logs(victim::NAME, vm, &["test.etcd"]).ok()?;
         let lines: Vec<_> = lines.iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned)).collect();
         (lines.len() >= 24).then_some(lines)
     })?;
@@ -119,6 +119,10 @@ fn tickets(t: &Context) -> anyhow::Result<()> {
 
 /// Waits until the machine has read the records; the list of machines.
 fn records_are_read(owner: &crate::Owner, vm: &Vm, t: &Context) -> anyhow::Result<Value> {
-    vm.until(t.within(30), || owner.ask(NAME, vm, &["machine", "list"]).ok().filter(|it| it["machines"][0].is_object()))
+    vm.until(t.within(30), || owner.ask(NAME, vm, &["machine", "list"]).ok().filter(are_listed))
         .context("the cluster's records are not read")
+}
+
+fn are_listed(machines: &Value) -> bool {
+    machines["machines"][0].is_object()
 }

@@ -5,12 +5,13 @@ use api::wire::{GiveClusterKeyRequest, RecoveryRecordRequest};
 use model::Secret;
 use qemu::Vm;
 
-use crate::{Case, Context, Need, Owner, Stranger, same_machine, stays};
+use crate::{Case, Context, Need, Owner, Starts, Stranger, same_machine, stays};
 
 pub(crate) const CASES: &[Case] = &[Case {
     name: "under policy manual a machine waits at each start until its owner recovers it",
     proves: &["K5", "K6", "D2"],
     needs: &[Need::Swtpm],
+    starts: Starts::Cold,
     run: manual,
 }];
 

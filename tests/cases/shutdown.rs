@@ -1,12 +1,30 @@
 //! How a boot ends: asked by its owner or by the power button, in order, with nothing left to recover.
 
-use crate::{Case, Context, Need, recovered, wait_state};
+use crate::{Case, Context, Need, Starts, recovered, wait_state};
 use anyhow::ensure;
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "api and power button end a boot in order", proves: &["O12"], needs: &[Need::Swtpm], run: member },
-    Case { name: "a power button that is pressed early is heard", proves: &["O12"], needs: &[], run: early },
-    Case { name: "ctrl-alt-del restarts a machine in order", proves: &["O12"], needs: &[], run: keys },
+    Case {
+        name: "api and power button end a boot in order",
+        proves: &["O12"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: member,
+    },
+    Case {
+        name: "a power button that is pressed early is heard",
+        proves: &["O12"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: early,
+    },
+    Case {
+        name: "ctrl-alt-del restarts a machine in order",
+        proves: &["O12"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: keys,
+    },
 ];
 
 const NAME: &str = "one";

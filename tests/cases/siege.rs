@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::{Case, Context, Crowd, Manner, Need};
+use crate::{Case, Context, Crowd, Manner, Need, Starts};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::deadline::Stopwatch;
@@ -33,7 +33,7 @@ const SEEN: Duration = Duration::from_secs(5);
 const TIMES_SLOWER: u64 = 3;
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], run }
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::Cold, run }
 }
 
 fn thousand(t: &Context) -> anyhow::Result<()> {

@@ -3,8 +3,8 @@
 use std::sync::PoisonError;
 
 use crate::{
-    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Need, Owner, Plan, RawDisk, WriteLog, stays, untouched,
-    wait_state,
+    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Need, Owner, Plan, RawDisk, Starts, WriteLog, stays,
+    untouched, wait_state,
 };
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Data, Esp};
@@ -16,61 +16,77 @@ pub(crate) const CASES: &[Case] = &[
         name: "neither another machine's header nor none nor a torn one opens or formats",
         proves: &["D2", "D4", "D14", "S7"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: other_headers,
     },
     Case {
         name: "neither another tpm nor another machine's seal opens",
         proves: &["D2"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: other_secrets,
     },
-    Case { name: "one torn copy of the header costs nothing", proves: &["D3"], needs: &[Need::Swtpm], run: torn_copy },
+    Case {
+        name: "one torn copy of the header costs nothing",
+        proves: &["D3"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: torn_copy,
+    },
     Case {
         name: "without its share a machine waits for its owner, without its seal it formats nothing",
         proves: &["D2", "D14", "K5", "K6", "S7"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: lost,
     },
     Case {
         name: "an old ESP with the cluster key of then opens nothing once that key is rotated",
         proves: &["D13"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: stolen,
     },
     Case {
         name: "a header that somebody edited is refused by name",
         proves: &["D1", "D3"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: edited,
     },
     Case {
         name: "a seal in clear beside a working tpm opens nothing and shadows nothing",
         proves: &["D5"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: in_clear,
     },
     Case {
         name: "a tampered sector of authenticated data is an error",
         proves: &["D1", "D6", "D10"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: tampered,
     },
     Case {
         name: "a larger disk is written no more at first boot",
         proves: &["D4"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: first_boot,
     },
     Case {
         name: "each step of a first boot is durable before the next",
         proves: &["D4", "D7"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: durable,
     },
     Case {
         name: "only an insecure disk shows what is on it",
         proves: &["D1", "O12"],
         needs: &[Need::Swtpm],
+        starts: Starts::Cold,
         run: plaintext,
     },
 ];

@@ -1,16 +1,15 @@
 //! That PID 1 outlives whatever its children and tasks do, and says what they did.
 
-use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Owner, Service, Status, Stranger, recovered, same_machine};
+use crate::{Case, Context, Need, Service, Starts, Status, Stranger, recovered, same_machine};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use aws_lc_rs::digest::{SHA256, digest};
-use qemu::{Deadline, Vm};
+use qemu::Deadline;
 
-use super::victim::{self, Victim};
+use super::victim::{self, VICTIM, Victim};
 
 pub(crate) const CASES: &[Case] = &[
     case("a thousand children that die at once are reaped once", &["O1"], children),
@@ -33,11 +32,8 @@ pub(crate) const CASES: &[Case] = &[
     case("pid 1 is the only process of ours", &[], processes),
 ];
 
-/// What a machine that does not outlive its case is called by its owner.
-const ALONE: &str = "alone";
-
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], run }
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(VICTIM), run }
 }
 
 fn children(t: &Context) -> anyhow::Result<()> {
@@ -145,8 +141,7 @@ fn group(t: &Context) -> anyhow::Result<()> {
 fn given_up(t: &Context) -> anyhow::Result<()> {
     const PAIR: [&str; 2] = ["test.pair-a", "test.pair-b"];
     with_victim(t, |t, victim| {
-        // Others may have started them before.
-        let _started_already = victim.session.inject(FaultKind::TestService, "test.pair");
+        victim.session.inject(FaultKind::TestService, "test.pair")?;
         for name in PAIR {
             victim.service_when(t, name, |service| service.state == "ready")?;
         }
@@ -161,8 +156,6 @@ fn given_up(t: &Context) -> anyhow::Result<()> {
         victim.session.inject(FaultKind::TestService, "test.pair")?;
         let fresh = victim.service_when(t, PAIR[0], |service| service.state == "ready")?;
         ensure!(fresh.restarts == 0, "{fresh:?}");
-        // Whoever comes next starts them, too.
-        victim.session.inject(FaultKind::GiveUp, &PAIR.join(" "))?;
         Ok(())
     })
 }
@@ -210,18 +203,8 @@ fn panic(t: &Context) -> anyhow::Result<()> {
     })
 }
 
-/// A machine of the debug profile of its own, because it does not outlive the case; and the owner's connection to it.
-fn alone(t: &Context) -> anyhow::Result<(Vm, Owner, Stranger)> {
-    let owner = t.owner()?;
-    let config = owner.config(ALONE, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let mut vm = t.debug_machine("m")?.config(&config)?.start()?;
-    owner.status_when_running(ALONE, &mut vm, t.within(30))?;
-    let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
-    Ok((vm, owner, session))
-}
-
 fn outside(t: &Context) -> anyhow::Result<()> {
-    let (mut vm, owner, mut session) = alone(t)?;
+    let Victim { mut vm, owner, mut session, .. } = Victim::copy(t)?;
     // The answer may get out before the panic, or not.
     let _answered_or_not = session.inject(FaultKind::Panic, "main");
     vm.wait_for("PID 1: a task panicked at", t.within(10))?;
@@ -231,11 +214,11 @@ fn outside(t: &Context) -> anyhow::Result<()> {
     ensure!(vm.wait_reset(Deadline::after(Duration::from_secs(5))).is_err(), "it restarted at once");
     let cause = vm.wait_reset(t.within(20))?;
     ensure!(cause == "guest-reset", "{cause}");
-    owner.status_when_running(ALONE, &mut vm, t.within(30)).map(drop)
+    owner.status_when_running(victim::NAME, &mut vm, t.within(30)).map(drop)
 }
 
 fn escalation(t: &Context) -> anyhow::Result<()> {
-    let (mut vm, owner, mut session) = alone(t)?;
+    let Victim { mut vm, owner, mut session, .. } = Victim::copy(t)?;
     let _answered_or_not = session.inject(FaultKind::Panic, "api");
     // 36 s of back-off lie between the first failure and the twelfth.
     for told in ["failures=1 retry=Some(200ms)", "failures=11 retry=Some(5s)", "failures=12 retry=None"] {
@@ -247,8 +230,8 @@ fn escalation(t: &Context) -> anyhow::Result<()> {
     vm.wait_for("service stopped service=etcd", t.within(10))?;
     let cause = vm.wait_reset(t.within(20))?;
     ensure!(cause == "guest-reset", "{cause}");
-    owner.status_when_running(ALONE, &mut vm, t.within(30))?;
-    ensure!(!recovered(&owner, ALONE, &vm)?, "what was stopped in order leaves nothing to recover");
+    owner.status_when_running(victim::NAME, &mut vm, t.within(30))?;
+    ensure!(!recovered(&owner, victim::NAME, &vm)?, "what was stopped in order leaves nothing to recover");
     Ok(())
 }
 
@@ -318,16 +301,15 @@ fn tpm(t: &Context) -> anyhow::Result<()> {
         ("key of endorsement", &["0x185"]),
         ("key of this boot", &["0x0"]),
     ];
-    let owner = t.owner()?;
-    let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
-    let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
-    let mut before = owner.status_when_running("one", &mut vm, t.within(30))?;
+    let Victim { vm, owner, session, .. } = Victim::copy(t)?;
+    drop(session);
+    let mut before = owner.status(victim::NAME, &vm)?;
     for boot in ["first", "second"] {
         let mut session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
         session.inject(FaultKind::TestService, NAME)?;
         let mut said = Vec::new();
         vm.until(t.within(20), || {
-            let lines = owner.logs("one", &vm, &[NAME]).ok()?;
+            let lines = owner.logs(victim::NAME, &vm, &[NAME]).ok()?;
             said = lines.iter().filter_map(|entry| Some(entry["line"].as_str()?.to_owned())).collect();
             said.iter().any(|line| line.starts_with("key of this boot")).then_some(())
         })
@@ -338,8 +320,8 @@ fn tpm(t: &Context) -> anyhow::Result<()> {
         }
         ensure!(said.contains(&"a way to ask the firmware: false".to_owned()), "{said:?}");
         drop(session);
-        owner.ask("one", &vm, &["machine", "reboot"])?;
-        let after = owner.status_of_next_boot("one", &vm, &before, t.within(40))?;
+        owner.ask(victim::NAME, &vm, &["machine", "reboot"])?;
+        let after = owner.status_of_next_boot(victim::NAME, &vm, &before, t.within(40))?;
         same_machine(&before, &after)?;
         before = after;
     }
@@ -408,8 +390,5 @@ fn processes(t: &Context) -> anyhow::Result<()> {
 }
 
 fn with_victim(t: &Context, run: impl FnOnce(&Context, &mut Victim) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let shared = victim::shared(t)?;
-    // A case that panicked has failed; the machine may be as good as before, and the next case finds out.
-    let mut victim = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    run(t, &mut victim)
+    run(t, &mut Victim::copy(t)?)
 }

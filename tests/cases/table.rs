@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::{Case, Context, Need, Via, untouched, wait_state};
+use crate::{Case, Context, Need, Starts, Via, untouched, wait_state};
 use anyhow::{Context as _, ensure};
 use formats::gpt::{Copy, Entry, Step, Table, crc32};
 use model::Uuid;
@@ -12,9 +12,16 @@ pub(crate) const CASES: &[Case] = &[
         name: "a damaged partition table is taken from its backup and mended",
         proves: &["D4"],
         needs: &[Need::Swtpm, Need::Ovmf],
+        starts: Starts::Cold,
         run: damaged,
     },
-    Case { name: "a foreign disk is skipped with its reason", proves: &["O1"], needs: &[], run: foreign },
+    Case {
+        name: "a foreign disk is skipped with its reason",
+        proves: &["O1"],
+        needs: &[],
+        starts: Starts::Cold,
+        run: foreign,
+    },
 ];
 
 /// Sectors of the primary copy, from its header on.

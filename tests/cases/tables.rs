@@ -16,6 +16,7 @@ mod mesh;
 mod network;
 mod records;
 mod recover;
+mod saved;
 mod shutdown;
 mod siege;
 mod storage;
@@ -38,7 +39,9 @@ pub const TABLES: &[Table] = &[
     of!(cluster, Heavy),
     of!(workshop, Light),
     of!(boot, Light),
-    of!(coordinators, Heavy),
+    of!(victim, Light),
+    of!(coordinators, Prompt),
+    of!(saved, Light),
     of!(campaign, Heavy),
     of!(mesh, Prompt),
     of!(join, Prompt),

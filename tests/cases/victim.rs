@@ -1,14 +1,24 @@
-//! A machine that the cases of a file share; several files have one each: a member without Kubernetes, of the debug profile.
-//! Each case leaves it as the next expects it: running, with its public API answering.
+//! A member without Kubernetes, of the debug profile, for what faults and strangers do to it. One case makes it; each other one
+//! has a copy of its own.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use crate::{Context, Owner, Service, Status, Stranger};
+use crate::{Case, Context, Copied, FleetKind, Image, Need, Owner, Service, Starts, Status, Stranger};
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::machine::{Forward, Link};
 use serde_json::Value;
+
+pub(crate) const CASES: &[Case] = &[Case {
+    name: "a member of the debug profile runs and meets its owner",
+    proves: &["S12"],
+    needs: &[Need::Swtpm],
+    starts: Starts::Making(VICTIM),
+    run: made,
+}];
+
+pub(crate) const VICTIM: FleetKind = FleetKind::Victim;
 
 /// What it is called by its owner.
 pub(crate) const NAME: &str = "victim";
@@ -23,16 +33,12 @@ pub(crate) struct Victim {
     pub(crate) config: Vec<u8>,
 }
 
-/// The one machine of the file; only one case at a time has it.
-pub(crate) fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Victim>>> {
-    t.shared(NAME, |t| {
-        let owner = t.owner()?;
-        let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
-        let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
-        owner.status_when_running(NAME, &mut vm, t.within(30))?;
-        let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
-        Ok(Victim { vm, owner, session, config })
-    })
+fn made(t: &Context) -> anyhow::Result<()> {
+    let owner = t.owner()?;
+    let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
+    let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
+    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    t.save(VICTIM, &Image::debug_of_environment()?, &owner, &mut [("m", &mut vm)], config)
 }
 
 /// How many addresses the besieged machine is reached from.
@@ -68,6 +74,16 @@ pub(crate) struct Besieged {
 }
 
 impl Victim {
+    /// A copy of its own for this case.
+    pub(crate) fn copy(t: &Context) -> anyhow::Result<Self> {
+        let copy = t.copy::<Vec<u8>>(VICTIM, &Image::debug_of_environment()?)?;
+        let mut machines = copy.go_on(|_, links| links.to_vec(), || true, t.within(3))?;
+        let Copied { vm, .. } = machines.remove("m").context("the machine comes back")?;
+        let (owner, config) = (copy.owner, copy.more);
+        let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+        Ok(Self { vm, owner, session, config })
+    }
+
     /// What the owner's tool answers.
     pub(crate) fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
         Ok(self.owner.ask(NAME, &self.vm, command)?)

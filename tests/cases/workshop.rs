@@ -1,12 +1,24 @@
 //! That the workshop itself works: a machine comes up, and the monitor tells what happens to it.
 
-use crate::{Case, Context, Need};
+use crate::{Case, Context, Need, Starts};
 use anyhow::{Context as _, ensure};
 
 pub(crate) const CASES: &[Case] = &[
-    Case { name: "a machine shows its screen", proves: &[], needs: &[], run: screen },
-    Case { name: "a reset is seen and starts the machine again", proves: &[], needs: &[], run: reset },
-    Case { name: "acceleration shows the screen too", proves: &[], needs: &[Need::Kvm], run: screen },
+    Case { name: "a machine shows its screen", proves: &[], needs: &[], starts: Starts::Cold, run: screen },
+    Case {
+        name: "a reset is seen and starts the machine again",
+        proves: &[],
+        needs: &[],
+        starts: Starts::Cold,
+        run: reset,
+    },
+    Case {
+        name: "acceleration shows the screen too",
+        proves: &[],
+        needs: &[Need::Kvm],
+        starts: Starts::Cold,
+        run: screen,
+    },
 ];
 
 /// The head of every screen. The kernel itself says nothing below a warning.

@@ -12,6 +12,8 @@ use model::{PUBLIC_API_PORT, VPN_PORT};
 pub enum Kind {
     /// How machines find each other on a link.
     Arp,
+    /// QEMU's word that a card is at this cable now, behind a restore (docs/devel/migration.rst): from no machine.
+    Rarp,
     /// How they come by an address.
     Dhcp,
     /// What hosts tell each other of the network.
@@ -77,6 +79,7 @@ fn kind(frame: &[u8]) -> Kind {
     const DHCP: [u16; 2] = [67, 68];
     match half(frame, 12) {
         Some(0x0806) => return Kind::Arp,
+        Some(0x8035) => return Kind::Rarp,
         Some(0x0800) => {}
         kind => return Kind::Other(format!("a frame of type {:#06x}", kind.unwrap_or_default())),
     }

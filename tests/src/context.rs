@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::anyhow;
 use qemu::Deadline;
 
+use crate::FleetKind;
 use crate::image::Image;
 use crate::owner::Owner;
 use crate::plan::Plan;
@@ -30,6 +31,11 @@ impl Context {
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// Folder of a fleet.
+    pub(crate) fn fleet(&self, kind: FleetKind) -> PathBuf {
+        self.session.fleet(kind)
     }
 
     /// The image under test.

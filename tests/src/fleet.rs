@@ -4,26 +4,28 @@
 //! It knows which machines there should be and which of them coordinate, and must never take that from the cluster itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use anyhow::{Context as _, Error, ensure};
+use api::wire::{StatusRequest, StatusResponse};
 use api::{EtcdMember, ListedMachine, MachineChange};
 use cluster::record::Standing;
 use keys::endpoint::Endpoint;
 use keys::ticket::Ticket;
 use model::{ClusterId, ClusterRole, MachineState, PUBLIC_API_PORT, TicketPubKey};
-use qemu::machine::{Clock, Mac};
-use qemu::network::{Cut, Direction, Faults};
+use qemu::machine::{Clock, Link, Mac};
+use qemu::network::{Cable, Cut, Direction, Faults};
 use qemu::{Deadline, Vm};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::capture::{Kind, kinds};
+use crate::capture::{Kind, kinds, others};
 use crate::owner::wait_state;
 use crate::records::{NOT_AFTER, Records};
 use crate::writer::{Places, Writer, drawn};
-use crate::{Context, Owner, Plan, SITE, Site, Stranger};
+use crate::{Context, Copied, Copy, FleetKind, Owner, Plan, SITE, Site, Stranger};
 
 /// What a coordinator is given that runs no Kubernetes: the least that `cairnctl` makes one of.
 const MEMORY_MIB: u32 = 384;
@@ -49,6 +51,20 @@ pub struct Cluster {
     pub lease_seconds: u32,
 }
 
+/// What a fleet is beside its machines, as it is saved.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Beside {
+    cluster: [u8; 16],
+    ca_spki: [u8; 32],
+    lease_seconds: u32,
+    coordinators: BTreeSet<u32>,
+    /// Number of the cable of each machine.
+    cables: BTreeMap<u32, usize>,
+    /// Addresses that cards hold.
+    held: Vec<(Mac, Ipv4Addr)>,
+    cards: u32,
+}
+
 /// The machines.
 #[derive(Debug)]
 pub struct Fleet {
@@ -60,6 +76,7 @@ pub struct Fleet {
     ca_spki: [u8; 32],
     machines: BTreeMap<u32, Machine>,
     places: Places,
+    lease_seconds: u32,
     /// Cards that were ever given to a machine.
     cards: u32,
 }
@@ -115,8 +132,8 @@ impl Fleet {
         let first = Machine { plan, role: ClusterRole::Coordinator, vm: Some(vm), cable: 0 };
         let (machines, places) = ([(1, first)].into(), Places::default());
         let home = t.clone();
-        let mut fleet =
-            Self { home, site, owner, cluster, ca_spki, machines, places, cards: wanted.coordinators + wanted.nodes };
+        let (lease_seconds, cards) = (wanted.lease_seconds, wanted.coordinators + wanted.nodes);
+        let mut fleet = Self { home, site, owner, cluster, ca_spki, machines, places, lease_seconds, cards };
         fleet.capture(1)?;
         fleet.tell_places();
         for machine in 2..=wanted.coordinators + wanted.nodes {
@@ -128,6 +145,76 @@ impl Fleet {
             fleet.runs(machine, t.within(60))?;
         }
         fleet.is_whole(t.within(60))?;
+        Ok(fleet)
+    }
+
+    /// Saves them as the fleet that this case makes, and ends them.
+    ///
+    /// # Errors
+    /// When one of them is off, or cannot be saved.
+    pub fn save(mut self, t: &Context, kind: FleetKind) -> anyhow::Result<()> {
+        let coordinators = self.coordinators().into_iter().collect();
+        let cables = self.machines.iter().map(|(machine, known)| (*machine, known.cable)).collect();
+        let held = |known: &Machine| {
+            let card = known.plan.clone().machine().nics.last()?.mac;
+            Some((card, self.site.host().lease(card)?))
+        };
+        let held = self.machines.values().filter_map(held).collect();
+        let (cluster, ca_spki, lease_seconds, cards) = (self.cluster.0, self.ca_spki, self.lease_seconds, self.cards);
+        let more = Beside { cluster, ca_spki, lease_seconds, coordinators, cables, held, cards };
+        let names: Vec<String> = self.machines.keys().map(|machine| name(*machine)).collect();
+        let mut machines = Vec::new();
+        for (known, name) in self.machines.values_mut().zip(&names) {
+            let vm = known.vm.as_mut().with_context(|| format!("{name} is off"))?;
+            machines.push((name.as_str(), vm));
+        }
+        t.save(kind, t.image(), &self.owner, &mut machines, more)
+    }
+
+    /// A copy of its own for this case, at the moment in which the fleet was saved.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub fn copy(t: &Context, kind: FleetKind) -> anyhow::Result<Self> {
+        Self::come_back(t, t.copy(kind, t.image())?)
+    }
+
+    /// The same with this clock on the board of each.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub fn copy_at(t: &Context, kind: FleetKind, clock: Clock) -> anyhow::Result<Self> {
+        let mut copy = t.copy(kind, t.image())?;
+        copy.clock = Some(clock);
+        Self::come_back(t, copy)
+    }
+
+    fn come_back(t: &Context, copy: Copy<Beside>) -> anyhow::Result<Self> {
+        let Beside { cluster, ca_spki, lease_seconds, coordinators, cables, held, cards } = copy.more.clone();
+        let number = cables.values().max().map_or(0, |last| last + 1);
+        let site = Site::again(lease_seconds, number, &held)?;
+        let cable = |called: &str| {
+            cables.iter().find(|(machine, _)| name(**machine) == called).map(|(_, cable)| site.cable(*cable))
+        };
+        let links = |called: &str, before: &[Link]| {
+            let own = before.iter().filter(|link| matches!(link, Link::User(_))).cloned();
+            own.chain(cable(called).map(Cable::link)).collect()
+        };
+        let plugged_in = || cables.values().all(|cable| site.cable(*cable).is_plugged_in());
+        let mut copied = copy.go_on(links, plugged_in, t.within(3))?;
+        let mut machines = BTreeMap::new();
+        for (machine, cable) in &cables {
+            let Copied { plan, vm } = copied.remove(&name(*machine)).context("each machine comes back")?;
+            let coordinates = coordinators.contains(machine);
+            let role = if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node };
+            machines.insert(*machine, Machine { plan, role, vm: Some(vm), cable: *cable });
+        }
+        let (home, owner, cluster, places) = (t.clone(), copy.owner, ClusterId(cluster), Places::default());
+        let fleet = Self { home, site, owner, cluster, ca_spki, machines, places, lease_seconds, cards };
+        for machine in fleet.on() {
+            fleet.capture(machine)?;
+        }
+        fleet.tell_places();
         Ok(fleet)
     }
 
@@ -336,6 +423,15 @@ impl Fleet {
         Ok(self.owner.ask(NAME, vm, command)?)
     }
 
+    /// What a machine says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer its owner.
+    pub fn status(&self, machine: u32) -> anyhow::Result<StatusResponse> {
+        let mut session = Stranger::call_at(self.place(machine)?, Some(&self.owner.key()?))?;
+        Ok(session.call(async |client| client.status(StatusRequest {}).await)?.into_inner())
+    }
+
     /// What a machine is listed as, by whichever coordinator answers.
     ///
     /// # Errors
@@ -516,6 +612,18 @@ impl Fleet {
     /// When there is no such machine, or no capture.
     pub fn carried(&self, machine: u32) -> anyhow::Result<BTreeMap<Kind, usize>> {
         kinds(&std::fs::read(capture_of(&self.known(machine)?.plan)).context("read a capture")?)
+    }
+
+    /// Nothing but WireGuard and the public API was ever on the cable of a machine that is on.
+    ///
+    /// # Errors
+    /// What else was.
+    pub fn hides_all(&self) -> anyhow::Result<()> {
+        for machine in self.on() {
+            let carried = self.carried(machine)?;
+            ensure!(others(&carried).is_empty(), "{}: {carried:?}", name(machine));
+        }
+        Ok(())
     }
 
     /// Tells writers where coordinators are now.

@@ -17,6 +17,7 @@ const DEBUG_VARIABLE: &str = "CAIRN_DEBUG_IMAGE_DIR";
 pub struct Image {
     dir: PathBuf,
     cmdline: String,
+    root_hash: String,
 }
 
 /// Why there is no image to test.
@@ -48,6 +49,12 @@ pub enum ImageError {
 #[derive(Deserialize)]
 struct Manifest {
     cmdline: String,
+    verity: Verity,
+}
+
+#[derive(Deserialize)]
+struct Verity {
+    root_hash: String,
 }
 
 const KERNEL: &str = "bzImage";
@@ -91,13 +98,19 @@ impl Image {
         let path = dir.join(MANIFEST);
         let text = fs::read(&path).map_err(|error| ImageError::Read(path.clone(), error))?;
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| ImageError::Manifest(path, error))?;
-        Ok(Self { dir, cmdline: manifest.cmdline })
+        Ok(Self { dir, cmdline: manifest.cmdline, root_hash: manifest.verity.root_hash })
     }
 
     /// What QEMU loads by itself, as the image means it.
     #[must_use]
     pub fn kernel(&self) -> Kernel {
         Kernel { image: self.dir.join(KERNEL), initrd: self.dir.join(INITRAMFS), cmdline: self.cmdline.clone() }
+    }
+
+    /// The hash by which it is known, in hex.
+    #[must_use]
+    pub fn root_hash(&self) -> &str {
+        &self.root_hash
     }
 
     /// The disk; never written, machines get overlays.

@@ -10,10 +10,15 @@
 //! # Adding a case
 //! A case is a function and a row. In a file of `tests/cases/` (a new one is named in `tables.rs`, twice):
 //! ```
-//! use tests::{Case, Context, Need};
+//! use tests::{Case, Context, Need, Starts};
 //!
-//! pub const CASES: &[Case] =
-//!     &[Case { name: "reboot keeps the seal", proves: &["D5"], needs: &[Need::Swtpm], run: reboot_keeps_the_seal }];
+//! pub const CASES: &[Case] = &[Case {
+//!     name: "reboot keeps the seal",
+//!     proves: &["D5"],
+//!     needs: &[Need::Swtpm],
+//!     starts: Starts::Cold,
+//!     run: reboot_keeps_the_seal,
+//! }];
 //!
 //! fn reboot_keeps_the_seal(t: &Context) -> anyhow::Result<()> {
 //!     let plan = t.machine("m1").tpm().config(b"...")?;
@@ -30,7 +35,9 @@
 //! - [`Context::within`] takes seconds as a host with KVM needs them, generously; elsewhere they are stretched.
 //! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps.
 //! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Need`].
-//! - Cases of one file run one after the other, those of several files beside each other; see `turns.rs`.
+//! - A case that needs a fleet as it is says so ([`Starts::From`]) and gets a copy of its own within seconds, which it may break:
+//!   `Fleet::copy`, `Victim::copy`. Each kind is made once a run, cold, by the case that is [`Starts::Making`] it.
+//! - Cases of one file run one after the other, unless they have a copy; those of several files beside each other; see `turns.rs`.
 //! - Machines that take minutes to come up are built once, by [`Context::shared`]. Where they are off, each case does what
 //!   it does to a copy ([`Plan::copied`]), so that no case finds what another left, and a failure hides nothing.
 //! - All of a case's files lie in [`Context::dir`]: removed when it passes, kept and named when it fails.
@@ -44,6 +51,7 @@ use libtest_mimic::{Arguments, Completion, Conclusion, Failed, Trial};
 pub mod campaign;
 mod capture;
 mod context;
+mod copies;
 mod crowd;
 mod disk;
 mod evidence;
@@ -59,6 +67,7 @@ mod relay;
 mod screen;
 mod session;
 mod site;
+mod starts;
 mod status;
 mod stranger;
 #[path = "../cases/tables.rs"]
@@ -69,6 +78,7 @@ mod writes;
 
 pub use capture::{Kind, kinds, others, wireguard_from};
 pub use context::Context;
+pub use copies::{Copied, Copy, save_in};
 pub use crowd::{Crowd, Manner};
 pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};
 pub use evidence::{recovered, same_machine, stays, untouched};
@@ -83,6 +93,7 @@ pub use records::Records;
 pub use relay::Relay;
 pub use screen::Screen;
 pub use site::{SITE, Site};
+pub use starts::{FleetKind, Starts};
 pub use status::{Service, Status};
 pub use stranger::{PublicClient, Stranger, certificates};
 pub use tables::TABLES;
@@ -102,6 +113,8 @@ pub struct Case {
     pub proves: &'static [&'static str],
     /// What it needs besides QEMU and an image.
     pub needs: &'static [Need],
+    /// From what it starts.
+    pub starts: Starts,
     /// The case.
     pub run: fn(&Context) -> anyhow::Result<()>,
 }
@@ -126,6 +139,8 @@ pub enum Need {
     Swtpm,
     /// UEFI firmware.
     Ovmf,
+    /// Another time of day for QEMU.
+    Faketime,
 }
 
 /// The case cannot be run on this host, and why. Counted and shown, never silent.
@@ -148,6 +163,10 @@ pub fn run(tables: &[Table], out: &Path) -> ExitCode {
         let unrunnable = |case: &Case| trial(case, || Ok(Completion::Completed));
         return libtest_mimic::run(&arguments, cases.iter().map(unrunnable).collect()).exit_code();
     }
+    // A case that is picked brings the one that makes what it starts from.
+    let wanted =
+        starts::with_makers(&cases, |case| !arguments.is_filtered_out(&trial(case, || Ok(Completion::Completed))));
+    (arguments.filter, arguments.skip) = (None, Vec::new());
     let session = match Session::open(out, arguments.test_threads) {
         Ok(session) => Arc::new(session),
         Err(error) => {
@@ -157,8 +176,9 @@ pub fn run(tables: &[Table], out: &Path) -> ExitCode {
     };
     // Each has a thread from the start, in which it waits for its turn.
     arguments.test_threads = Some(cases.len().max(2));
-    let trials = of_files.enumerate().map(|(number, (table, case))| {
-        let place = Place { number, file: table.file, load: table.load };
+    let of_files = of_files.enumerate().filter(|(number, _)| wanted.contains(number));
+    let trials = of_files.map(|(number, (table, case))| {
+        let place = Place { number, file: table.file, load: table.load, starts: case.starts };
         let (session, case) = (Arc::clone(&session), *case);
         trial(&case, move || session.run(&case, place))
     });
@@ -185,6 +205,8 @@ enum Fault {
     SameName(&'static str),
     #[error("case `{case}` proves `{id}`, which is no requirement's id")]
     NoId { case: &'static str, id: &'static str },
+    #[error("the fleet `{0}` is not made by one case")]
+    Maker(FleetKind),
 }
 
 fn check(cases: &[Case]) -> Result<(), Fault> {
@@ -200,14 +222,17 @@ fn check(cases: &[Case]) -> Result<(), Fault> {
             }
         }
     }
-    Ok(())
+    match starts::without_one_maker(cases) {
+        Some(fleet) => Err(Fault::Maker(fleet)),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const CASE: Case = Case { name: "a", proves: &["D2", "O11"], needs: &[], run: |_| Ok(()) };
+    const CASE: Case = Case { name: "a", proves: &["D2", "O11"], needs: &[], starts: Starts::Cold, run: |_| Ok(()) };
 
     #[test]
     fn the_tables_are_of_their_files_and_each_case_is_named_once() {

@@ -46,6 +46,11 @@ impl Owner {
         Ok(Self { cairnctl, home })
     }
 
+    /// Where its keys and pins lie.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
     /// Writes and reads a signed enrolment config for a new cluster of this name. `choices` are the options of
     /// `cairnctl enrol config`: `--level encrypted`, `--unprotected`, `--no-kubernetes`, …
     ///

@@ -56,6 +56,11 @@ impl Plan {
         Self { machine, image: image.clone(), dir }.disk_gib(4)
     }
 
+    /// A machine that runs already, with its files in `dir`.
+    pub(crate) fn of(machine: Machine, image: &Image, dir: PathBuf) -> Self {
+        Self { machine, image: image.clone(), dir }
+    }
+
     /// Boots in this way.
     #[must_use]
     pub fn boot(mut self, via: Via) -> Self {

@@ -4,7 +4,7 @@
 //! ended, and only those: each is proven by pid and start time.
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::image::Image;
 use crate::pace::Pace;
 use crate::turns::{Place, Turns};
-use crate::{Case, Need, Skipped};
+use crate::{Case, FleetKind, Need, Skipped, Starts};
 
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 12;
@@ -41,6 +41,8 @@ pub(crate) struct Session {
     ended: Condvar,
     /// By file and name.
     shared: Mutex<HashMap<(&'static str, &'static str), Slot>>,
+    /// Fleets that were made and saved.
+    made: Mutex<BTreeSet<FleetKind>>,
     told: Mutex<String>,
     took: Mutex<Vec<(Duration, &'static str)>>,
     _lock: File,
@@ -65,6 +67,7 @@ impl Session {
             turns: Mutex::default(),
             ended: Condvar::default(),
             shared: Mutex::default(),
+            made: Mutex::default(),
             told: Mutex::default(),
             took: Mutex::default(),
             _lock: lock,
@@ -109,7 +112,8 @@ impl Session {
     fn run_now(self: &Arc<Self>, case: &Case, place: Place) -> Result<Completion, Failed> {
         let dir = self.dir_of(case.name);
         let context = Context::new(Arc::clone(self), dir.clone(), place.file);
-        let result = self.meet(case.needs).and_then(|()| {
+        let ready = self.meet(case.needs).and_then(|()| self.has_what_starts(case.starts));
+        let result = ready.and_then(|()| {
             // Failed assertions keep their artefacts like any other failure.
             catch_unwind(AssertUnwindSafe(|| (case.run)(&context))).unwrap_or_else(|panic| Err(message(&*panic)))
         });
@@ -117,6 +121,9 @@ impl Session {
             Ok(()) => {
                 // What cannot be removed now is when the next session begins.
                 let _removed = fs::remove_dir_all(&dir);
+                if let Starts::Making(fleet) = case.starts {
+                    lock(&self.made).insert(fleet);
+                }
                 Ok(Completion::Completed)
             }
             Err(error) => match error.downcast_ref::<Skipped>() {
@@ -161,10 +168,26 @@ impl Session {
                 Need::Kvm if self.pace.acceleration == Acceleration::Tcg => bail!(Skipped("no usable KVM")),
                 Need::Kvm => {}
                 Need::Swtpm => require(&[host::SWTPM])?,
+                Need::Faketime => require(&[host::FAKETIME])?,
                 Need::Ovmf => require(&[host::OVMF_CODE, host::OVMF_VARS])?,
             }
         }
         Ok(())
+    }
+
+    /// A case whose fleet was not made fails by that name, and does not run.
+    fn has_what_starts(&self, starts: Starts) -> anyhow::Result<()> {
+        match starts {
+            Starts::From(fleet) if !lock(&self.made).contains(&fleet) => {
+                bail!("the fleet `{fleet}` that it starts from was not made: see the case that makes it")
+            }
+            Starts::Cold | Starts::Making(_) | Starts::From(_) => Ok(()),
+        }
+    }
+
+    /// Folder of a fleet, below that of all cases.
+    pub(crate) fn fleet(&self, kind: FleetKind) -> PathBuf {
+        self.dir.join("fleets").join(kind.word())
     }
 
     fn tell(&self, line: &str) {
@@ -206,9 +229,8 @@ fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
     let of_clusters = |case: &PathBuf| clusters(case).into_iter().flat_map(|of| entries(&of.join("machines")));
     let machines = |case: &PathBuf| entries(case).into_iter().chain(of_clusters(case));
     for machine in entries(dir).iter().flat_map(machines).filter(|path| path.is_dir()) {
-        if let Some(vm) = Vm::attach(&machine).context("find a machine that an earlier run left")? {
-            vm.kill();
-        }
+        // Half-launched ones and those that stand still are ended, too.
+        Vm::end_detached(&machine).context("end a machine that an earlier run left")?;
     }
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove old artefacts"),

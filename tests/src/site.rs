@@ -57,6 +57,21 @@ impl Site {
         Ok(plan)
     }
 
+    /// The same site again, with as many cables, after its machines were saved: cards have the addresses that they had.
+    ///
+    /// # Errors
+    /// When the network does not start.
+    pub fn again(lease_seconds: u32, cables: usize, held: &[(Mac, Ipv4Addr)]) -> anyhow::Result<Self> {
+        let mut site = Self::with_leases(lease_seconds)?;
+        for (card, address) in held {
+            site.host.remember(*card, *address);
+        }
+        for _ in 0..cables {
+            site.cables.push(site.segment.cable()?);
+        }
+        Ok(site)
+    }
+
     /// How many machines it has had.
     #[must_use]
     pub fn machines(&self) -> usize {

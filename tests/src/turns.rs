@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::{FleetKind, Starts};
+
 /// What the cases of a file ask of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
@@ -29,6 +31,8 @@ pub(crate) struct Place {
     pub(crate) file: &'static str,
     /// What it asks of the host.
     pub(crate) load: Load,
+    /// From what it starts.
+    pub(crate) starts: Starts,
 }
 
 /// Who waits and who runs.
@@ -36,6 +40,8 @@ pub(crate) struct Place {
 pub(crate) struct Turns {
     waiting: BTreeMap<usize, Place>,
     running: BTreeMap<usize, Place>,
+    /// Fleets whose making has ended, well or not.
+    over: BTreeSet<FleetKind>,
 }
 
 impl Turns {
@@ -57,20 +63,36 @@ impl Turns {
     /// It has ended. Whether it was the last of its file.
     pub(crate) fn end(&mut self, place: Place) -> bool {
         self.running.remove(&place.number);
+        if let Starts::Making(fleet) = place.starts {
+            self.over.insert(fleet);
+        }
         !self.waiting.values().chain(self.running.values()).any(|other| other.file == place.file)
     }
 
     fn next(&self) -> Option<Place> {
         let runs = |load| self.running.values().any(|place| place.load == load);
-        let busy: BTreeSet<&str> = self.running.values().map(|place| place.file).collect();
+        // Cases with a copy of their own share nothing with others of their file.
+        let sharing = self.running.values().filter(|place| !place.has_a_copy());
+        let busy: BTreeSet<&str> = sharing.map(|place| place.file).collect();
+        let is_free = |place: &Place| match place.starts {
+            Starts::From(fleet) => self.over.contains(&fleet),
+            Starts::Cold | Starts::Making(_) => !busy.contains(place.file),
+        };
         let fits = |place: &&Place| match place.load {
-            Load::Alone => true,
-            Load::Prompt => !runs(Load::Heavy) && !busy.contains(place.file),
-            Load::Heavy => !runs(Load::Heavy) && !runs(Load::Prompt) && !busy.contains(place.file),
-            Load::Light => !busy.contains(place.file),
+            // What it waits for has to begin before it.
+            Load::Alone => !matches!(place.starts, Starts::From(_)) || is_free(place),
+            Load::Prompt => !runs(Load::Heavy) && is_free(place),
+            Load::Heavy => !runs(Load::Heavy) && !runs(Load::Prompt) && is_free(place),
+            Load::Light => is_free(place),
         };
         let first = self.waiting.values().find(fits)?;
-        (!runs(Load::Alone) && (first.load != Load::Alone || busy.is_empty())).then_some(*first)
+        (!runs(Load::Alone) && (first.load != Load::Alone || self.running.is_empty())).then_some(*first)
+    }
+}
+
+impl Place {
+    fn has_a_copy(&self) -> bool {
+        matches!(self.starts, Starts::From(_))
     }
 }
 
@@ -93,7 +115,7 @@ mod tests {
 
     fn place(number: usize, file: usize) -> Place {
         let (file, load) = FILES[file];
-        Place { number, file, load }
+        Place { number, file, load, starts: Starts::Cold }
     }
 
     /// All that may begin now.
@@ -150,6 +172,20 @@ mod tests {
         assert_eq!(begin(&mut turns, &places, 3), [0; 0]);
         turns.end(places[2]);
         assert_eq!(begin(&mut turns, &places, 3), [1]);
+    }
+
+    /// Proves: S13
+    #[test]
+    fn a_copy_is_not_taken_before_its_fleet_is_saved_and_runs_beside_others() {
+        let of = |number, file, starts| Place { starts, ..place(number, file) };
+        let from = Starts::From(FleetKind::Three);
+        let places =
+            [of(0, 0, from), of(1, 0, from), of(2, 1, Starts::Making(FleetKind::Three)), of(3, 0, Starts::Cold)];
+        let mut turns = Turns::default();
+        places.iter().for_each(|place| turns.wait(*place));
+        assert_eq!(begin(&mut turns, &places, 4), [2, 3]);
+        turns.end(places[2]);
+        assert_eq!(begin(&mut turns, &places, 4), [0, 1], "beside each other and one of their file that shares");
     }
 
     proptest! {

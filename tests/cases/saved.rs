@@ -1,0 +1,66 @@
+//! What a machine makes of having been saved: it goes on where it was, on each board, and finds that time has gone by.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use qemu::deadline::since_1970;
+use qemu::machine::Clock;
+
+use crate::{Case, Context, Copied, Copy, Fleet, FleetKind, Need, Starts, Via, name, same_machine, save_in};
+
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "a machine that boots by uefi comes back, and its tpm unseals again",
+        proves: &["S13"],
+        needs: &[Need::Swtpm, Need::Ovmf],
+        starts: Starts::Cold,
+        run: |t| comes_back(t, Via::Uefi),
+    },
+    Case {
+        name: "a microvm comes back, and its tpm unseals again",
+        proves: &["S13"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: |t| comes_back(t, Via::Microvm),
+    },
+    Case {
+        name: "coordinators that lay saved for two days go on at the right time",
+        proves: &["S13"],
+        needs: &[Need::Swtpm, Need::Faketime],
+        starts: Starts::From(FleetKind::Three),
+        run: days_later,
+    },
+];
+
+const NAME: &str = "one";
+const DAYS: Duration = Duration::from_secs(2 * 86_400);
+/// How far a machine's clock may be from the board's (fleets' promise), in milliseconds, and a call between two looks.
+const APART_MS: u64 = 2_000 + 1_000;
+
+fn comes_back(t: &Context, via: Via) -> anyhow::Result<()> {
+    let (owner, folder) = (t.owner()?, t.dir().join("saved").join("one"));
+    let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
+    let mut vm = t.machine("m").tpm().boot(via).config(&config)?.start()?;
+    let before = owner.status_when_running(NAME, &mut vm, t.within(60))?;
+    save_in(&folder, t.image(), &owner, &mut [("m", &mut vm)], ())?;
+    vm.kill();
+    let copy = Copy::<()>::of(&folder, t.image(), &t.dir().join("copy"))?;
+    let mut machines = copy.go_on(|_, links| links.to_vec(), || true, t.within(3))?;
+    let Copied { vm, .. } = machines.remove("m").context("it comes back")?;
+    let now = copy.owner.status(NAME, &vm)?;
+    ensure!(!now.is_of_another_boot(&before), "it goes on: {before:#?} {now:#?}");
+    copy.owner.ask(NAME, &vm, &["machine", "reboot"])?;
+    same_machine(&before, &copy.owner.status_of_next_boot(NAME, &vm, &before, t.within(60))?)
+}
+
+/// Certificates, tickets, leases, WireGuard and etcd: all go on.
+fn days_later(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy_at(t, FleetKind::Three, Clock::Ahead(DAYS))?;
+    for machine in fleet.on() {
+        let shown = fleet.status(machine)?.now_unix_ms;
+        let expected = u64::try_from((since_1970() + DAYS).as_millis())?;
+        ensure!(shown.abs_diff(expected) <= APART_MS, "{}: {shown}, and it is {expected}", name(machine));
+    }
+    fleet.ask(&["ticket", "issue"])?;
+    fleet.is_whole(t.within(1))
+}
