@@ -43,8 +43,8 @@ const PLUGS: Duration = Duration::from_secs(5);
 const CUT_OFF: &str = "what was connected before the standstill is cut off";
 /// It looks each second.
 const NOTICED: Duration = Duration::from_secs(4);
-/// It may not notice so many seconds.
-const UNNOTICED: u64 = 4;
+/// Seconds that it notices for certain.
+const LIES: u64 = 5;
 
 impl Restoring<'_> {
     /// Its machines, as they say themselves that they run.
@@ -126,9 +126,14 @@ impl Restoring<'_> {
     }
 }
 
-/// Lets all go on, and waits until each has noticed that time went by, where it lay long enough for that: it then cuts
-/// connections off.
+/// Lets all go on, and waits until each has noticed that time went by: it then cuts connections off. A machine that was saved a
+/// moment ago may notice or not, so that moment is let pass.
 fn go_on(paused: Vec<Paused>, saved: &SavedCluster, record: &ClusterRecord) -> Result<(), Failure> {
+    if let Some(first) = paused.first() {
+        let lay = || (clock::now().as_secs() >= saved.made().unix_seconds + LIES).then_some(());
+        // A clock of the host that was set back is no reason to wait for it.
+        let _lay = first.until(qemu::Deadline::after(Duration::from_secs(LIES)), lay);
+    }
     let mut machines = Vec::new();
     for (machine, paused) in paused.into_iter().enumerate() {
         let gone_on = paused.go_on().map_err(|error: RunError| {
@@ -137,12 +142,10 @@ fn go_on(paused: Vec<Paused>, saved: &SavedCluster, record: &ClusterRecord) -> R
         });
         machines.push(gone_on?);
     }
-    if clock::now().as_secs().saturating_sub(saved.made().unix_seconds) > UNNOTICED {
-        let deadline = qemu::Deadline::after(NOTICED);
-        for mut machine in machines {
-            // An image of before does not say it, and cuts nothing off.
-            let _said = machine.wait_for(CUT_OFF, deadline);
-        }
+    let deadline = qemu::Deadline::after(NOTICED);
+    for mut machine in machines {
+        // An image of before does not say it, and cuts nothing off.
+        let _said = machine.wait_for(CUT_OFF, deadline);
     }
     Ok(())
 }
