@@ -142,14 +142,14 @@ fn proved(line: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use ::tests::{Case, Load};
+    use ::tests::{Case, Load, Starts};
 
     use super::*;
 
     const TEST: &str = "    #[test]\n    fn x() {}\n";
 
     const fn case(name: &'static str, proves: &'static [&'static str]) -> Case {
-        Case { name, proves, needs: &[], run: |_| Ok(()) }
+        Case { name, proves, needs: &[], starts: Starts::Cold, run: |_| Ok(()) }
     }
 
     fn proofs() -> Proofs {
