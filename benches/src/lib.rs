@@ -8,6 +8,7 @@
 pub mod boots;
 pub mod cluster;
 pub mod evidence;
+pub mod fleets;
 pub mod floor;
 mod milestone;
 pub mod verdict;

@@ -83,6 +83,13 @@ impl Finding {
         let word = if self.holds() { "holds" } else { "BROKEN" };
         format!("{word:<7} {:<34} {:>14}   at most {:.2}", self.what, measured.join(", "), self.at_most)
     }
+
+    /// The same for a program, as a row of the closing line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        let Self { what, measured, at_most } = self;
+        serde_json::json!({ "what": what, "measured": measured, "at_most": at_most, "holds": self.holds() })
+    }
 }
 
 /// Every limit that these boots can tell something of.

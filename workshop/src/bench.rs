@@ -4,6 +4,7 @@
 
 mod cairn;
 mod cluster;
+mod fleets;
 mod floor;
 mod follow;
 mod pod;
@@ -34,8 +35,8 @@ use xtask::{
     workspace::Workspace,
 };
 
-pub(crate) use self::cluster::cluster;
 use self::site::{Boot, CPUS, MEMORY, Site};
+pub(crate) use self::{cluster::cluster, fleets::fleets};
 use crate::{
     components,
     image::{self, Wanted},
@@ -49,6 +50,8 @@ pub(crate) enum Bench {
     Boot(Options),
     /// Clusters of virtual machines: how long machines need to become one, and to be one again
     Cluster(cluster::Options),
+    /// Clusters that are saved and come back, beside how long they take from nothing
+    Fleets(fleets::Options),
     /// TCP through the virtual network's switch, beside TCP over a bare socket pair
     Network,
 }
@@ -211,7 +214,7 @@ fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Re
     let holds = findings.iter().all(verdict::Finding::holds);
     let line = json!({
         "boots": boots.iter().map(told).collect::<Vec<_>>(),
-        "limits": findings.iter().map(limit).collect::<Vec<_>>(),
+        "limits": findings.iter().map(verdict::Finding::to_json).collect::<Vec<_>>(),
         "bytes": { "boot": weight.boot, "userland": weight.userland },
         "resident_kilobytes": sides.cairn.resident,
         "root_hash": site.manifest.verity.root_hash,
@@ -228,9 +231,4 @@ fn told((kind, seen): (Kind, &[Seen])) -> serde_json::Value {
     };
     let milestones: serde_json::Map<String, serde_json::Value> = seen.iter().map(row).collect();
     json!({ "kind": kind.name(), "milestones": milestones })
-}
-
-fn limit(finding: &verdict::Finding) -> serde_json::Value {
-    let verdict::Finding { what, measured, at_most } = finding;
-    json!({ "what": what, "measured": measured, "at_most": at_most, "holds": finding.holds() })
 }

@@ -143,6 +143,7 @@ fn run(command: Command) -> Result<()> {
         Command::Campaign { arguments } => search::campaign(&workspace, &cache, &arguments),
         Command::Bench(bench::Bench::Boot(options)) => bench::boot(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Cluster(options)) => bench::cluster(&workspace, &cache, &options),
+        Command::Bench(bench::Bench::Fleets(options)) => bench::fleets(&workspace, &cache, &options),
         Command::Bench(bench::Bench::Network) => bench::network(&workspace),
         Command::Reproducible => ci::reproducible(&workspace, &cache),
         Command::Programs { build } => {
