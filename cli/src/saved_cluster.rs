@@ -152,6 +152,8 @@ impl Advice for SavedError {
                 | RestoreError::Places { .. }
                 | RestoreError::Links { .. }
                 | RestoreError::Occupied(_)
+                | RestoreError::Taken(_)
+                | RestoreError::Processes(_)
                 | RestoreError::Run { .. } => None,
             },
         }

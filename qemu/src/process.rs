@@ -94,8 +94,15 @@ impl Process {
     /// # Errors
     /// [`ProcessError`], of this process.
     pub fn told_of(directory: &Path) -> Result<Vec<Self>, ProcessError> {
+        Self::told(&directory.join(""))
+    }
+
+    /// The same of this path, as it is or as the beginning of another one.
+    ///
+    /// # Errors
+    /// [`ProcessError`], of this process.
+    pub fn told(inside: &Path) -> Result<Vec<Self>, ProcessError> {
         let own = Self::own()?.identity;
-        let inside = directory.join("");
         let mut told = Vec::new();
         let names = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.file_name());
         for pid in names.filter_map(|name| name.to_str()?.parse().ok()) {

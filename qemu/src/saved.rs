@@ -28,6 +28,7 @@ use serde::de::DeserializeOwned;
 use crate::deadline::{Deadline, since_1970};
 use crate::host;
 use crate::machine::{Clock, Content, Link, Machine};
+use crate::process::{Process, ProcessError};
 use crate::qmp::QmpError;
 use crate::run::{Memory, Paused, RunError, Tie, Vm};
 
@@ -175,6 +176,12 @@ pub enum RestoreError {
     /// Not as many cards as it has.
     #[error("machine `{name}` has {cards} network cards, and {links} links are given")]
     Links { name: String, cards: usize, links: usize },
+    /// A machine is at the other end of its cable: two copies never share a network.
+    #[error("another machine is at the cable `{0}`, and two copies never share a network")]
+    Taken(PathBuf),
+    /// Who runs on this host cannot be found out.
+    #[error("look for machines at the same cables")]
+    Processes(#[from] ProcessError),
     /// QEMU or the TPM.
     #[error("restore machine `{name}`")]
     Run { name: String, source: RunError },
@@ -382,10 +389,18 @@ impl<T> Saved<T> {
     pub fn restore(&self, places: &[Place], tie: Tie) -> Result<Vec<Paused>, RestoreError> {
         let parts = self.parts_for(places)?;
         self.fits(&parts)?;
-        for Place { dir, .. } in places {
+        for Place { dir, links, .. } in places {
             // Files that copies share must not be written over.
             if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
                 return Err(RestoreError::Occupied(dir.clone()));
+            }
+            // QEMU would take the socket's name away from the one that listens there.
+            for link in links {
+                if let Link::Stream(cable) = link
+                    && !Process::told(cable)?.is_empty()
+                {
+                    return Err(RestoreError::Taken(cable.clone()));
+                }
             }
         }
         let folder = &self.folder;

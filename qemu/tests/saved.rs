@@ -4,12 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use qemu::machine::{Boot, Cache, Clock, Content, Disk, Firmware, FwCfg, Machine, OnReset, Tpm, Watchdog};
+use qemu::machine::{
+    Boot, Cache, Clock, Content, Disk, Firmware, FwCfg, Link, Mac, Machine, Nic, OnReset, Tpm, Watchdog,
+};
 use qemu::run::{Memory, Paused, Tie};
 use qemu::saved::{Care, Place, RestoreError, SaveError, Saved, Saving, Step, Then, save};
 use qemu::{Deadline, Vm};
@@ -35,8 +37,12 @@ impl Bench {
         fs::write(dir.join("config"), "a config").unwrap();
         fs::write(dir.join("disk.img"), [3; 1 << 20]).unwrap();
         fs::write(dir.join("serial.log"), "of the boot before\n").unwrap();
-        drop(Vm::launch(&machine(&dir), &dir, Tie::Detached).unwrap());
+        drop(Vm::launch(&Machine { nics: vec![bench.card("cable")], ..machine(&dir) }, &dir, Tie::Detached).unwrap());
         bench
+    }
+
+    fn card(&self, cable: &str) -> Nic {
+        Nic { mac: Mac::numbered(1), link: Link::Stream(self.at(cable)) }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -61,7 +67,21 @@ impl Bench {
     }
 
     fn place(&self, copy: &str) -> Place {
-        Place { name: "m1".to_owned(), title: copy.to_owned(), dir: self.at(copy), links: vec![], clock: None }
+        Place {
+            name: "m1".to_owned(),
+            title: copy.to_owned(),
+            dir: self.at(copy),
+            links: vec![self.card(&format!("{copy}.cable")).link],
+            clock: None,
+        }
+    }
+
+    fn folders(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.root.path()).unwrap().map(Result::unwrap);
+        let folders = entries.filter(|entry| entry.file_type().unwrap().is_dir());
+        let mut names: Vec<_> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
     }
 
     /// What is refused leaves nothing behind.
@@ -127,6 +147,10 @@ fn programs_of(dir: &Path) -> usize {
     lines.filter(|line| String::from_utf8_lossy(line).contains(dir)).count()
 }
 
+fn inode(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().ino()
+}
+
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -157,9 +181,10 @@ fn a_saved_machine_comes_back_as_it_was_again_and_again() {
         assert_eq!(registers(paused.qmp()), before);
         let mut vm = paused.go_on().unwrap();
         assert_eq!(status(&mut vm), "running");
-        // Its files are copies, and the disk is an overlay on the one that was saved.
-        let tpm = |of: &str| fs::read(bench.at(of).join("tpm/tpm2-00.permall")).unwrap();
-        assert_eq!(tpm(copy).len(), tpm("m1").len());
+        // What the machine writes is its own; the saved disk is one file for all, below an overlay.
+        let same = |file: &str| inode(&bench.at(copy).join(file)) == inode(&bench.at("fleet/m1").join(file));
+        let own = ["tpm/tpm2-00.permall", "vars.fd", "serial.log"];
+        assert!(own.iter().all(|file| !same(file)) && same("disk.img") && same("config"));
         let disk = bench.at(copy).join("disk0.1.qcow2");
         assert!(disk.exists() && fs::read(bench.at(copy).join("disk.img")).unwrap() == [3; 1 << 20]);
     }
@@ -269,8 +294,7 @@ fn a_save_that_ends_at_any_point_costs_nothing() {
         assert_eq!(status(&mut bench.vm()), "running");
         bench.save(Care::Lasting, Then::GoOn, &|_| {}).unwrap();
         drop(bench.restore("copy").unwrap());
-        let left = fs::read_dir(bench.at("")).unwrap().count();
-        assert_eq!(left, 3, "the machine, the fleet and the copy");
+        assert_eq!(bench.folders(), ["copy", "fleet", "m1"]);
     }
 }
 
@@ -282,7 +306,7 @@ fn a_save_that_fails_leaves_the_machine_running_and_no_folder() {
     let why = bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap_err();
     assert!(chain(&why).contains("disk.img"), "{why}");
     assert_eq!(status(&mut bench.vm()), "running");
-    assert_eq!(fs::read_dir(bench.at("")).unwrap().count(), 2);
+    assert_eq!(bench.folders(), ["m1"]);
     fs::rename(bench.at("elsewhere"), disk).unwrap();
     bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
     assert!(matches!(bench.save(Care::ThisRun, Then::GoOn, &|_| {}), Err(SaveError::Exists(_))));
@@ -297,6 +321,33 @@ fn what_a_killed_restore_left_is_ended_by_whoever_ends_the_machine() {
     assert!(programs_of(&bench.at("copy")) > 0);
     Vm::end_detached(&bench.at("copy")).unwrap();
     assert_eq!(programs_of(&bench.at("copy")), 0);
+}
+
+#[test]
+fn a_directory_that_has_files_is_left_alone() {
+    let bench = Bench::new();
+    bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
+    fs::create_dir(bench.at("copy")).unwrap();
+    fs::write(bench.at("copy/disk.img"), "mine").unwrap();
+    let why = bench.restore("copy").map(drop).unwrap_err().to_string();
+    assert!(why.contains("/copy` is not empty"), "{why}");
+    assert_eq!(fs::read(bench.at("copy/disk.img")).unwrap(), b"mine");
+}
+
+/// Proves: S13
+#[test]
+fn a_second_machine_at_one_cable_is_refused_by_name() {
+    let bench = Bench::new();
+    bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
+    let at_the_same = || {
+        let place = Place { links: vec![bench.card("cable").link], ..bench.place("copy") };
+        bench.saved().unwrap().restore(&[place], Tie::Launcher)
+    };
+    let why = at_the_same().map(drop).unwrap_err().to_string();
+    assert!(why.contains("another machine is at the cable") && why.contains("/cable`"), "{why}");
+    assert_eq!(status(&mut bench.vm()), "running");
+    Vm::end_detached(&bench.at("m1")).unwrap();
+    assert_eq!(at_the_same().unwrap().len(), 1, "nobody is there any more");
 }
 
 #[test]
