@@ -301,3 +301,27 @@ fn make_parent(path: &Path) -> Result<(), FilesError> {
     let parent = path.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(parent).map_err(FilesError::at(parent))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_of_what_lies_where_and_not_of_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let hash = |length: u64, at: u64, written: &[u8]| {
+            let path = dir.path().join("disk");
+            let file = File::create(&path).unwrap();
+            file.set_len(length).unwrap();
+            file.write_all_at(written, at).unwrap();
+            digest(&path).unwrap()
+        };
+        const MIB: u64 = 1 << 20;
+        let whole = hash(4 * MIB, MIB, b"data");
+        assert_eq!(hash(4 * MIB, MIB, &[b"data".as_slice(), &[0; 100_000]].concat()), whole, "zeros are a hole");
+        assert_ne!(hash(4 * MIB, 2 * MIB, b"data"), whole, "elsewhere");
+        assert_ne!(hash(4 * MIB, MIB, b"dato"), whole);
+        assert_ne!(hash(4 * MIB, 4 * MIB - 4, b"data"), whole, "up to the last byte");
+        assert_eq!(hash(MIB + 4, MIB, b"data"), hash(MIB + 4, MIB, b"data"));
+    }
+}
