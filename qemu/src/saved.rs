@@ -212,7 +212,7 @@ pub fn save<T: Serialize>(
     }
     let host = HostTraits::look(parts.iter().map(|part| &part.machine))?;
     let fresh = fresh_name(to);
-    let saved = written(&fresh, machines, parts, host, saving, tell).and_then(|lasting| {
+    let saved = write_folder(&fresh, machines, parts, host, saving, tell).and_then(|lasting| {
         fs::rename(&fresh, to).map_err(FilesError::at(to))?;
         if lasting { Ok(files::sync(to.parent().unwrap_or(Path::new(".")))?) } else { Ok(()) }
     });
@@ -246,7 +246,7 @@ fn part(name: &str, vm: &Vm) -> Result<SavedMachine, SaveError> {
 }
 
 /// Writes all of it into `fresh`; whether it is to last.
-fn written<T: Serialize>(
+fn write_folder<T: Serialize>(
     fresh: &Path,
     machines: &mut [(&str, &mut Vm)],
     mut parts: Vec<SavedMachine>,
@@ -299,7 +299,7 @@ fn written<T: Serialize>(
     Ok(lasting)
 }
 
-/// Does it to all at the same time; the first error, in their order.
+/// Does the work for all at the same time; the first error, in their order.
 fn for_each<I: Send, E: Send>(all: impl Iterator<Item = I>, work: impl Fn(I) -> Result<(), E> + Sync) -> Result<(), E> {
     let work = &work;
     thread::scope(|threads| {
@@ -500,7 +500,7 @@ fn stays_below(path: &Path) -> bool {
     path.components().count() > 0 && path.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// What could not be done to which file.
+/// Whether a file is not there.
 fn not_there(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
