@@ -1,5 +1,5 @@
-//! What saved fleets are measured by: how long a cluster takes from nothing, to be saved, and to be back; medians over several,
-//! and their limits. And by what a cluster is known to be back.
+//! Measures of saved fleets: how long a cluster takes from nothing, to be saved, and to be back; medians over several, and
+//! their limits. Also the signs by which a cluster is known to be back.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use crate::boots::median;
 use crate::cluster::Took;
 use crate::verdict::Finding;
 
-/// What takes time, from its owner's command on, by the host's clock.
+/// Stage of a cluster that is timed from its owner's command on, by the host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Three coordinators from nothing, until `cluster create` is over.
     ThreeMade,
-    /// Them saved, hashed and synced, until `cluster save` is over.
+    /// Save of the three, hashed and synced, until `cluster save` is over.
     ThreeSaved,
     /// Back, until `machine list` shows all as seen now.
     ThreeBack,
-    /// One machine with Kubernetes from nothing, until its pod is Ready.
+    /// Kubernetes on one machine from nothing, until its pod is Ready.
     PodMade,
-    /// That saved, hashed and synced.
+    /// Save of that machine, hashed and synced.
     PodSaved,
     /// Back, until `kubectl get pods` shows the pod Running.
     PodBack,
@@ -53,7 +53,7 @@ impl Stage {
         }
     }
 
-    /// What the host itself takes for the bytes that are moved, which no program undercuts.
+    /// Least work of the host for the bytes that are moved, which no program undercuts.
     #[must_use]
     pub const fn floor(self) -> Option<Floor> {
         match self {
@@ -64,7 +64,7 @@ impl Stage {
     }
 }
 
-/// What is done with the bytes of a saved fleet, and nothing else.
+/// Work on the bytes of a saved fleet, and nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Floor {
     /// Written to the host's disk, and synced.

@@ -58,11 +58,6 @@ impl SavedName {
             Self::Folder(folder) => folder.clone(),
         }
     }
-
-    /// What it is called in messages of another program than this.
-    fn shown(&self) -> String {
-        self.to_string()
-    }
 }
 
 /// The public key of an owner, as it stands beside a saved cluster.
@@ -95,7 +90,7 @@ pub(crate) enum SavedError {
 impl SavedError {
     /// For `map_err` on what is done with a saved cluster.
     pub(crate) fn of(saved: &SavedName) -> impl Fn(RestoreError) -> Self {
-        let saved = saved.shown();
+        let saved = saved.to_string();
         move |source| Self::Restore { saved: saved.clone(), source }
     }
 }
@@ -163,7 +158,7 @@ impl Advice for SavedError {
 /// Refuses a saved cluster whose machines know another owner.
 pub(crate) fn is_owned(saved: &SavedCluster, name: &SavedName, owner: &Owner) -> Result<(), SavedError> {
     let (theirs, yours) = (saved.more().owner.clone(), owner_key(owner));
-    if theirs == yours { Ok(()) } else { Err(SavedError::Owner { saved: name.shown(), theirs, yours }) }
+    if theirs == yours { Ok(()) } else { Err(SavedError::Owner { saved: name.to_string(), theirs, yours }) }
 }
 
 #[cfg(test)]

@@ -111,8 +111,8 @@ impl Machine {
 }
 
 impl Content {
-    /// What lies over it from now on, of the disk with this number among a machine's: a new file in `dir`, `bytes` long as the
-    /// guest sees it. This is never written again.
+    /// Lays a new file in `dir` over the content, of the disk with this number among a machine's, `bytes` long as the guest sees
+    /// it. The content below is never written again.
     #[must_use]
     pub fn overlaid(self, disk: usize, dir: &Path, bytes: u64) -> Self {
         let file = dir.join(format!("disk{disk}.{}.qcow2", self.layers().len()));

@@ -231,13 +231,12 @@ impl Vm {
         Ok(self.qmp.status(Deadline::after(HOST))? != "running")
     }
 
-    /// Stops the processors and writes memory and devices to `file`. What is on the machine's disks belongs to it until the
+    /// Writes memory and devices of a machine whose processors are stopped to `file`. What is on the machine's disks belongs to it until the
     /// machine goes on ([`Self::go_on_after_save`]) or ends.
     ///
     /// # Errors
     /// [`QmpError`]; it may stand still then.
     pub fn save_memory(&mut self, file: &File, deadline: Deadline) -> Result<(), QmpError> {
-        self.qmp.pause(deadline)?;
         self.qmp.save_memory(file.as_fd(), deadline)?;
         self.mark("saved");
         Ok(())
