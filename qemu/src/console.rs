@@ -20,14 +20,20 @@ use rustix::fs::inotify;
 
 use crate::deadline::{Deadline, Stopwatch};
 
-/// The lines of a console and a place in them: each wait begins behind the line the wait before it found.
+/// The lines of a console. Each wait for one says from where on, so that no line of before meets it.
 #[derive(Debug)]
 pub struct Console {
     shared: Arc<Shared>,
-    cursor: usize,
+    /// To see how long the file is; the follower reads by another descriptor.
+    log: File,
+    started: Mark,
     stop: Arc<OwnedFd>,
     follower: Option<JoinHandle<()>>,
 }
+
+/// A place in a console, in bytes of `serial.log`. A line that is half written there belongs to what was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
 
 /// One line, without its end and without terminal control sequences.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +42,10 @@ pub struct Line {
     pub at: Duration,
     /// Its text.
     pub text: String,
+    /// Where it begins.
+    begin: Mark,
+    /// Where it ends: from there on is what was said after it.
+    pub end: Mark,
 }
 
 /// The line that was waited for did not come.
@@ -66,49 +76,63 @@ const TAIL: usize = 40;
 
 impl Console {
     /// Follows the file at `log` from its byte `from`, until `end` becomes readable (a pidfd of the writer); the file
-    /// must exist. Waits begin behind the lines that end before the byte `heard`.
+    /// must exist. What is before the byte `started` the machine has said before it started, or in the life that was saved.
     ///
     /// # Errors
     /// Where the file cannot be opened, read or watched.
-    pub fn follow(log: &Path, from: u64, heard: u64, end: OwnedFd) -> io::Result<Self> {
+    pub fn follow(log: &Path, from: u64, started: u64, end: OwnedFd) -> io::Result<Self> {
         let mut file = File::open(log)?;
-        file.seek(SeekFrom::Start(from))?;
-        let mut before = Vec::new();
-        Read::by_ref(&mut file).take(heard.saturating_sub(from)).read_to_end(&mut before)?;
-        let cursor = before.iter().filter(|byte| **byte == b'\n').count();
         file.seek(SeekFrom::Start(from))?;
         let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         inotify::add_watch(&watch, log, inotify::WatchFlags::MODIFY)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let shared = Arc::new(Shared::default());
+        let state = State { lines: Vec::new(), unfinished: Vec::new(), begin: Mark(from), ended: false };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let follower = Follower { file, watch, end, stop: Arc::clone(&stop), shared: Arc::clone(&shared) };
         let follower = thread::Builder::new().name("console".into()).spawn(move || follower.run())?;
-        Ok(Self { shared, cursor, stop, follower: Some(follower) })
+        let (log, started) = (File::open(log)?, Mark(started));
+        Ok(Self { shared, log, started, stop, follower: Some(follower) })
     }
 
-    /// Waits for a line that contains `text`, behind the one found last.
+    /// Where the machine has started, or has come back as it was saved.
+    #[must_use]
+    pub fn started(&self) -> Mark {
+        self.started
+    }
+
+    /// Where the console ends now.
+    ///
+    /// # Errors
+    /// Where the file's length cannot be read.
+    pub fn mark(&self) -> io::Result<Mark> {
+        Ok(Mark(self.log.metadata()?.len()))
+    }
+
+    /// Waits for a line that contains `text`, from there on.
     ///
     /// # Errors
     /// [`Silent`]
-    pub fn wait_for(&mut self, text: &str, deadline: Deadline) -> Result<Line, Silent> {
-        self.wait_until(text, deadline, |line| line.text.contains(text).then(|| line.clone()))
+    pub fn wait_for(&self, from: Mark, text: &str, deadline: Deadline) -> Result<Line, Silent> {
+        self.wait_until(from, text, deadline, |line| line.text.contains(text).then(|| line.clone()))
     }
 
-    /// Waits for a line that `look` takes something from, behind the one found last; `wanted` is for the message.
+    /// Waits for a line that `look` takes something from, from there on; `wanted` is for the message. It sees each line once.
     ///
     /// # Errors
     /// [`Silent`]
     pub fn wait_until<T>(
-        &mut self,
+        &self,
+        from: Mark,
         wanted: &str,
         deadline: Deadline,
         mut look: impl FnMut(&Line) -> Option<T>,
     ) -> Result<T, Silent> {
         let mut state = self.shared.lock();
+        let mut next = state.lines.partition_point(|line| line.begin < from);
         loop {
-            while let Some(line) = state.lines.get(self.cursor) {
-                self.cursor += 1;
-                if let Some(found) = look(line) {
+            while let Some(line) = state.lines.get(next) {
+                next += 1;
+                if let Some(found) = Some(line).filter(|line| line.begin >= from).and_then(&mut look) {
                     return Ok(found);
                 }
             }
@@ -147,7 +171,7 @@ impl Drop for Console {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
@@ -159,10 +183,12 @@ impl Shared {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     lines: Vec<Line>,
     unfinished: Vec<u8>,
+    /// Where the line begins that is not finished.
+    begin: Mark,
     ended: bool,
 }
 
@@ -171,8 +197,10 @@ impl State {
         for byte in bytes {
             match byte {
                 b'\n' => {
-                    let text = plain(&std::mem::take(&mut self.unfinished));
-                    self.lines.push(Line { at, text });
+                    let unfinished = std::mem::take(&mut self.unfinished);
+                    let (begin, end) = (self.begin, Mark(self.begin.0 + unfinished.len() as u64 + 1));
+                    self.lines.push(Line { at, text: plain(&unfinished), begin, end });
+                    self.begin = end;
                 }
                 other => self.unfinished.push(*other),
             }
@@ -277,33 +305,41 @@ mod tests {
         eventfd(0, EventfdFlags::CLOEXEC).unwrap()
     }
 
+    /// Proves: S13
     #[test]
-    fn lines_are_found_in_order_and_each_once() {
+    fn a_line_is_found_from_a_mark_on_and_none_of_before() {
         let mut log = tempfile::NamedTempFile::new().unwrap();
         writeln!(log, "before the machine").unwrap();
         let from = log.as_file().metadata().unwrap().len();
         write!(log, "boot\r\none\r\nbo").unwrap();
-        let mut console = Console::follow(log.path(), from, from, never()).unwrap();
-        assert_eq!(console.wait_for("boot", long()).unwrap().text, "boot");
-        write!(log, "ot\nstate \u{1b}[1;32mrunning\u{1b}[0m\r\n").unwrap();
-        assert_eq!(console.wait_for("boot", long()).unwrap().text, "boot", "the second one");
-        let state = console.wait_until("state", long(), |line| line.text.strip_prefix("state ").map(str::to_owned));
+        let console = Console::follow(log.path(), from, from, never()).unwrap();
+        let first = console.wait_for(console.started(), "boot", long()).unwrap();
+        assert_eq!(first.text, "boot");
+        assert_eq!(console.wait_for(console.started(), "boot", long()).unwrap(), first, "as often as it is asked for");
+        let amid = console.mark().unwrap();
+        write!(log, "ot\nstate \u{1b}[1;32mrunning\u{1b}[0m\r\nboot").unwrap();
+        assert_eq!(console.wait_for(first.end, "boot", long()).unwrap().text, "boot", "the second one");
+        let state =
+            console.wait_until(amid, "state", long(), |line| line.text.strip_prefix("state ").map(str::to_owned));
         assert_eq!(state.unwrap(), "running");
+        let soon = Deadline::after(Duration::from_millis(1));
+        console.wait_for(amid, "boot", soon).expect_err("begun before the mark, or not finished");
         let all: Vec<String> = console.lines().into_iter().map(|line| line.text).collect();
         assert_eq!(all, ["boot", "one", "boot", "state running"]);
     }
 
+    /// Proves: S13
     #[test]
-    fn what_was_heard_before_is_there_and_meets_no_wait() {
+    fn what_was_said_before_the_start_is_there_and_meets_no_wait() {
         let mut log = tempfile::NamedTempFile::new().unwrap();
         write!(log, "boot\nready\nsta").unwrap();
-        let heard = log.as_file().metadata().unwrap().len();
-        let mut console = Console::follow(log.path(), 0, heard, never()).unwrap();
-        write!(log, "te running\nready\n").unwrap();
-        assert_eq!(console.wait_for("state", long()).unwrap().text, "state running", "it ends now");
-        console.wait_for("ready", long()).unwrap();
+        let started = log.as_file().metadata().unwrap().len();
+        let console = Console::follow(log.path(), 0, started, never()).unwrap();
+        write!(log, "te saved\nstate running\nready\n").unwrap();
+        assert_eq!(console.wait_for(console.started(), "state", long()).unwrap().text, "state running");
+        console.wait_for(console.started(), "ready", long()).unwrap();
         let all: Vec<String> = console.lines().into_iter().map(|line| line.text).collect();
-        assert_eq!(all, ["boot", "ready", "state running", "ready"]);
+        assert_eq!(all, ["boot", "ready", "state saved", "state running", "ready"]);
     }
 
     #[test]
@@ -313,9 +349,10 @@ mod tests {
             writeln!(log, "line {number}").unwrap();
         }
         write!(log, "login: ").unwrap();
-        let mut console = Console::follow(log.path(), 0, 0, never()).unwrap();
-        console.wait_for("line 99", long()).unwrap();
-        let silent = console.wait_for("nothing", Deadline::after(Duration::from_millis(1))).unwrap_err();
+        let console = Console::follow(log.path(), 0, 0, never()).unwrap();
+        console.wait_for(console.started(), "line 99", long()).unwrap();
+        let silent =
+            console.wait_for(console.started(), "nothing", Deadline::after(Duration::from_millis(1))).unwrap_err();
         assert_eq!(silent.why, Why::Late(Duration::from_millis(1)));
         let text = silent.to_string();
         assert!(text.contains("line 60") && !text.contains("line 59") && text.contains("login: …"), "{text}");
@@ -325,11 +362,11 @@ mod tests {
     fn an_ended_console_says_so_at_once_and_has_the_last_words() {
         let mut log = tempfile::NamedTempFile::new().unwrap();
         let end = never();
-        let mut console = Console::follow(log.path(), 0, 0, end.try_clone().unwrap()).unwrap();
+        let console = Console::follow(log.path(), 0, 0, end.try_clone().unwrap()).unwrap();
         writeln!(log, "last words").unwrap();
         rustix::io::write(&end, &1_u64.to_ne_bytes()).unwrap();
-        console.wait_for("last words", long()).unwrap();
-        assert_eq!(console.wait_for("more", long()).unwrap_err().why, Why::Ended);
+        console.wait_for(console.started(), "last words", long()).unwrap();
+        assert_eq!(console.wait_for(console.started(), "more", long()).unwrap_err().why, Why::Ended);
     }
 
     #[test]

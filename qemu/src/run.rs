@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::console::{Console, Line, Silent};
+use crate::console::{Console, Line, Mark, Silent};
 use crate::deadline::Deadline;
 use crate::last_words;
 use crate::machine::{Machine, Protocol};
@@ -160,7 +160,7 @@ impl Vm {
         let timeline = Timeline::open(&dir.join("timeline")).map_err(at(&dir))?;
         let tie = Tie::Detached;
         let mut vm = Self { dir, record, qmp, console, process, timeline, forwards, children: None, tie };
-        vm.mark("found again");
+        vm.note("found again");
         Ok(Some(vm))
     }
 
@@ -199,7 +199,7 @@ impl Vm {
     pub fn stop_detached(dir: &Path, deadline: Deadline) -> Result<(), RunError> {
         let Some(mut vm) = Self::attach(dir)? else { return Ok(()) };
         match vm.qmp.press_power_button(deadline) {
-            Ok(()) => drop(vm.mark("power button")),
+            Ok(()) => drop(vm.note("power button")),
             Err(_) if vm.process.has_exited() => return Ok(()),
             Err(error) => return Err(error.into()),
         }
@@ -238,7 +238,7 @@ impl Vm {
     /// [`QmpError`]; it may stand still then.
     pub fn save_memory(&mut self, file: &File, deadline: Deadline) -> Result<(), QmpError> {
         self.qmp.save_memory(file.as_fd(), deadline)?;
-        self.mark("saved");
+        self.note("saved");
         Ok(())
     }
 
@@ -287,8 +287,22 @@ impl Vm {
     }
 
     /// The serial console.
-    pub fn console(&mut self) -> &mut Console {
-        &mut self.console
+    pub fn console(&self) -> &Console {
+        &self.console
+    }
+
+    /// Where its console ends now.
+    ///
+    /// # Errors
+    /// Where the file's length cannot be read.
+    pub fn mark(&self) -> io::Result<Mark> {
+        self.console.mark()
+    }
+
+    /// Where its console was when it started, or came back as it was saved.
+    #[must_use]
+    pub fn started(&self) -> Mark {
+        self.console.started()
     }
 
     /// All that its console has said so far, whether or not it was waited for.
@@ -297,18 +311,16 @@ impl Vm {
         self.console.lines()
     }
 
-    /// Waits for a console line and marks it in the timeline.
+    /// Waits for a console line, from there on.
     ///
     /// # Errors
     /// [`Silent`]
-    pub fn wait_for(&mut self, text: &str, deadline: Deadline) -> Result<Line, Silent> {
-        let line = self.console.wait_for(text, deadline)?;
-        self.mark(text);
-        Ok(line)
+    pub fn wait_for(&self, from: Mark, text: &str, deadline: Deadline) -> Result<Line, Silent> {
+        self.console.wait_for(from, text, deadline)
     }
 
-    /// Marks a point in the timeline, with the CPU time used so far.
-    pub fn mark(&mut self, what: &str) -> Milestone {
+    /// Notes a point in the timeline, with the CPU time used so far.
+    pub fn note(&mut self, what: &str) -> Milestone {
         self.timeline.note(what, self.cpu_time())
     }
 
@@ -363,7 +375,7 @@ impl Vm {
     /// [`QmpError`]
     pub fn reset(&mut self, deadline: Deadline) -> Result<(), QmpError> {
         self.qmp.reset(deadline)?;
-        self.mark("reset");
+        self.note("reset");
         Ok(())
     }
 
@@ -392,7 +404,7 @@ impl Vm {
             self.end();
             return Err(error.into());
         }
-        self.mark("power button");
+        self.note("power button");
         self.wait_shutdown(deadline)
     }
 
@@ -420,14 +432,14 @@ impl Vm {
         };
         // On its way out by itself; its death is what frees its files.
         let _gone = ended.is_ok() && self.process.wait(Deadline::after(HOST));
-        self.mark("ended");
+        self.note("ended");
         self.end();
         ended
     }
 
     /// Ends it at once, as a crash of the host's QEMU would: what the guest flushed is on its disks.
     pub fn kill(mut self) {
-        self.mark("killed");
+        self.note("killed");
         self.end();
     }
 

@@ -218,9 +218,9 @@ fn a_restored_console_has_what_it_had_and_waits_begin_at_the_restore() {
     };
     log("m1", "ready\n");
     bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
-    let mut vm = bench.restore("copy").unwrap().go_on().unwrap();
+    let vm = bench.restore("copy").unwrap().go_on().unwrap();
     log("copy", "ready again\n");
-    assert_eq!(vm.console().wait_for("ready", soon()).unwrap().text, "ready again");
+    assert_eq!(vm.wait_for(vm.started(), "ready", soon()).unwrap().text, "ready again");
     let said: Vec<String> = vm.said().into_iter().map(|line| line.text).collect();
     assert!(said.contains(&"ready".to_owned()) && !said.contains(&"of the boot before".to_owned()), "{said:?}");
 }

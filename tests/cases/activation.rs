@@ -69,7 +69,7 @@ fn activated(t: &Context) -> anyhow::Result<()> {
     for late in late {
         ensure!(late.as_ref().is_err_and(|late| late.code == REFUSED), "{late:?}");
     }
-    wait_state(&mut second, "Running", t.within(60))?;
+    wait_state(&second, second.started(), "Running", t.within(60))?;
     first.until(t.within(40), || {
         let listed = machines()?;
         let mut members = listed["machines"].as_array()?.iter().filter(|row| row["state"] == "Member");
@@ -83,7 +83,7 @@ fn activated(t: &Context) -> anyhow::Result<()> {
 /// Where a blank machine is on the site, and its code, as its screen says.
 fn screen(vm: &mut Vm, deadline: Deadline) -> anyhow::Result<(String, String)> {
     let (mut there, mut code) = (None, None);
-    Ok(vm.console().wait_until("an address and a code", deadline, |line| {
+    Ok(vm.console().wait_until(vm.started(), "an address and a code", deadline, |line| {
         let words = || line.text.split_whitespace();
         if line.text.starts_with("  address ") {
             there = words().find(|word| word.starts_with(SITE)).and_then(|it| it.split('/').next()).map(str::to_owned);

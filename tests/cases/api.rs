@@ -237,19 +237,20 @@ fn claim(t: &Context) -> anyhow::Result<()> {
         let mut anyone = Stranger::meet(vm, t.within(10))?;
         Ok(anyone.call(async |client| client.claim(ClaimRequest {}).await.map(drop)))
     };
-    let mut vm = plan.start()?;
-    wait_state(&mut vm, "Running", t.within(30))?;
+    let vm = plan.start()?;
+    wait_state(&vm, vm.started(), "Running", t.within(30))?;
     claim(&vm)?.and(claim(&vm)?).context("until the owner calls, as often as asked")?;
     vm.kill();
     let mut vm = plan.start()?;
-    wait_state(&mut vm, "Running", t.within(30))?;
+    wait_state(&vm, vm.started(), "Running", t.within(30))?;
     claim(&vm)?.context("the secret is kept until it was used")?;
     owner.ask(NAME, &vm, &["machine", "status"])?;
     over(claim(&vm)?)?;
     // The secret is gone from the disk too.
+    let before = vm.mark()?;
     owner.ask(NAME, &vm, &["machine", "reboot"])?;
     vm.wait_reset(t.within(10))?;
-    wait_state(&mut vm, "Running", t.within(30))?;
+    wait_state(&vm, before, "Running", t.within(30))?;
     over(claim(&vm)?)
 }
 
@@ -257,8 +258,8 @@ fn between(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = |cluster| owner.config(cluster, &["--level", "insecure", "--unprotected", "--no-kubernetes"]);
     let (config, _of_a_machine_that_never_starts) = (config("one")?, config("two")?);
-    let mut vm = t.machine("m").config(&config)?.start()?;
-    wait_state(&mut vm, "Running", t.within(30))?;
+    let vm = t.machine("m").config(&config)?.start()?;
+    wait_state(&vm, vm.started(), "Running", t.within(30))?;
     let status = ["machine", "status"];
     refused(owner.ask("two", &vm, &status))?;
     let relay = Relay::before(&vm)?;

@@ -58,7 +58,7 @@ impl Sealed {
             let (plan, disk) = t.machine("m").screen().tpm().raw_disk(1024)?;
             disk.put_config(&config)?;
             let mut vm = plan.start()?;
-            let status = owner.status_when_running("one", &mut vm, t.within(60))?;
+            let status = owner.status_when_running("one", &vm, vm.started(), t.within(60))?;
             let console = vm.said().iter().map(|line| line.text.clone()).collect();
             let screen = Screen::of(&mut vm, &t.dir().join("screen.ppm"), t.within(1))?;
             owner.ask("one", &vm, &["machine", "poweroff"])?;
@@ -101,15 +101,15 @@ fn other_command_line(t: &Context) -> anyhow::Result<()> {
     let option = disk.find(Esp, b" panic=10 ")?;
     disk.write(Esp, option, b" panic=11 ")?;
     let mut vm = plan.start()?;
-    vm.wait_for("another command line than the image's: refused", t.within(40))?;
+    vm.wait_for(vm.started(), "another command line than the image's: refused", t.within(40))?;
     ensure!(!came_up(&mut vm), "it went on");
     untouched(t, &mut vm)?;
     vm.wait_reset(t.within(20))?;
     vm.kill();
 
     disk.write(Esp, option, b" panic=10 ")?;
-    let mut vm = plan.start()?;
-    let again = owner.status_when_running("one", &mut vm, t.within(60))?;
+    let vm = plan.start()?;
+    let again = owner.status_when_running("one", &vm, vm.started(), t.within(60))?;
     // Not its level: tagging goes on.
     let lasts = |status: &Status| {
         let Status { machine_id, cluster_id, boot_class, protection, .. } = status.clone();
@@ -128,7 +128,7 @@ fn passed_beside(t: &Context) -> anyhow::Result<()> {
     let (plan, disk) = Sealed::of(t)?.plan.copied(t, "m")?;
     disk.put_file(&format!("{}.extra.d/any.cred", image::esp::KERNEL_A), b"of somebody")?;
     let mut vm = plan.start()?;
-    vm.wait_for("the boot loader passed credentials or addons", t.within(40))?;
+    vm.wait_for(vm.started(), "the boot loader passed credentials or addons", t.within(40))?;
     ensure!(!came_up(&mut vm), "it went on");
     Ok(())
 }
@@ -142,17 +142,17 @@ fn without_firmware(t: &Context) -> anyhow::Result<()> {
 fn microvm(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = owner.config("one", &["--level", "insecure", "--unprotected", "--no-kubernetes"])?;
-    let mut vm = t.machine("m").boot(Via::Microvm).config(&config)?.start()?;
-    let status = owner.status_when_running("one", &mut vm, t.within(30))?;
+    let vm = t.machine("m").boot(Via::Microvm).config(&config)?.start()?;
+    let status = owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     ensure!(status.level == "insecure" && status.protection == "none", "{status:#?}");
     Ok(())
 }
 
 fn fatal(t: &Context) -> anyhow::Result<()> {
     let mut vm = t.machine("m").diskless().start()?;
-    let shown = vm.wait_for("Cairn cannot go on: ", t.within(30))?;
+    let shown = vm.wait_for(vm.started(), "Cairn cannot go on: ", t.within(30))?;
     ensure!(shown.text.contains("no disk has a system partition"), "{}", shown.text);
-    vm.wait_for("The machine reboots in 10 s.", t.within(1))?;
+    vm.wait_for(shown.end, "The machine reboots in 10 s.", t.within(1))?;
     // Long enough for a person, and for no tight loop.
     ensure!(vm.wait_reset(Deadline::after(Duration::from_secs(5))).is_err(), "it restarted at once");
     let cause = vm.wait_reset(t.within(20))?;
@@ -170,12 +170,13 @@ fn changed_root(t: &Context) -> anyhow::Result<()> {
     for (what, place) in [("superblock", superblock), ("hash tree", hash_tree), ("/bin/init", init)] {
         disk.flip(SystemA, place)?;
         let mut vm = plan.start()?;
-        vm.wait_for("Kernel panic - not syncing: dm-verity device", t.within(20)).context(what)?;
+        vm.wait_for(vm.started(), "Kernel panic - not syncing: dm-verity device", t.within(20)).context(what)?;
         ensure!(!came_up(&mut vm), "it went on with another {what}");
         vm.kill();
         disk.flip(SystemA, place)?;
     }
-    Ok(wait_state(&mut plan.start()?, "Blank", t.within(20))?)
+    let vm = plan.start()?;
+    Ok(wait_state(&vm, vm.started(), "Blank", t.within(20))?)
 }
 
 /// Where the file's data begins in the file system, by erofs-utils, which images are made with.

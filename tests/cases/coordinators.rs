@@ -68,7 +68,7 @@ fn under_a_writer(
 
 /// On their cables is nothing but WireGuard and the public API, from before the first of them had an address.
 fn voters(t: &Context) -> anyhow::Result<()> {
-    let mut fleet = Fleet::new(t, Cluster { coordinators: 3, nodes: 0, lease_seconds: u32::MAX })?;
+    let fleet = Fleet::new(t, Cluster { coordinators: 3, nodes: 0, lease_seconds: u32::MAX })?;
     let listed = fleet.ask(&["machine", "list"])?;
     ensure!(listed["old_since_unix_ms"].is_null(), "{listed:#}");
     let rows = listed["machines"].as_array().context("a list of machines")?;
@@ -78,7 +78,7 @@ fn voters(t: &Context) -> anyhow::Result<()> {
     fleet.hides_all()?;
     let talk = fleet.carried(1)?.get(&Kind::WireGuard).copied();
     ensure!(talk.is_some_and(|packets| packets > 100), "etcd's heartbeats are not seen: {talk:?}");
-    can_open(t, &mut fleet)?;
+    can_open(t, &fleet)?;
     fleet.save(t, THREE)
 }
 
@@ -99,12 +99,14 @@ fn cut_off(t: &Context) -> anyhow::Result<()> {
     under_a_writer(t, &mut fleet, |fleet, writer| {
         // Each in turn, so that one of them leads: one hears nothing and speaks, two are not heard either.
         for (machine, directions) in [(2, &[Direction::Received][..]), (1, &BOTH), (3, &BOTH)] {
+            let before = fleet.mark(machine)?;
             fleet.set_faults(machine, directions, cut())?;
             // Whichever of its tasks notices first ends the service.
-            fleet.vm(machine)?.wait_for("service ended service=cluster ", t.within(60))?;
+            fleet.says(machine, before, "service ended service=cluster ", t.within(60))?;
             writer.goes_on(2, t.within(30)).context("the other two take changes")?;
+            let before = fleet.mark(machine)?;
             fleet.set_faults(machine, directions, Faults::default())?;
-            fleet.vm(machine)?.wait_for(SEES_RECORDS, t.within(60))?;
+            fleet.says(machine, before, SEES_RECORDS, t.within(60))?;
         }
         Ok(())
     })
@@ -131,8 +133,9 @@ fn without_quorum(t: &Context) -> anyhow::Result<()> {
         Ok(())
     });
     refused.context("a coordinator without quorum says that it changes nothing")?;
+    let before = fleet.mark(2)?;
     fleet.set_faults(2, &[Direction::Sent], Faults::default())?;
-    fleet.vm(2)?.wait_for(SEES_RECORDS, t.within(60))?;
+    fleet.says(2, before, SEES_RECORDS, t.within(60))?;
     fleet.start(3)?;
     under_a_writer(t, &mut fleet, |fleet, _| comes_back(t, fleet, 3))
 }
@@ -141,43 +144,44 @@ fn without_quorum(t: &Context) -> anyhow::Result<()> {
 /// key, neither while the others are off nor in a network without them while they run; the other two have, the third from them.
 fn all_off(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
-    can_open(t, &mut fleet)?;
     let is = |generation: u32, rotates: bool| {
         move |row: &Value| row["key_generation"] == generation && row["key_rotates"] == rotates
     };
     for machine in [2, 1] {
         listed(t, &fleet, machine, is(1, false))?;
+        let before = fleet.mark(machine)?;
         fleet.ask(&["machine", "rotate-key", &name(machine)])?;
         listed(t, &fleet, machine, is(1, true))?;
-        fleet.vm(machine)?.wait_for("carries the cluster keys that are given now", t.within(30))?;
+        fleet.says(machine, before, "carries the cluster keys that are given now", t.within(30))?;
         fleet.reset(&[machine], t.within(5))?;
-        comes_back(t, &mut fleet, machine)?;
+        comes_back(t, &fleet, machine)?;
         listed(t, &fleet, machine, is(2, false))?;
     }
     fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
 
-    let opens_nothing = |fleet: &mut Fleet| {
+    let opens_nothing = |fleet: &Fleet| {
+        let mut from = fleet.mark(1)?;
         for _ in 0..2 {
-            fleet.vm(1)?.wait_for("no share from another voter", t.within(60))?;
+            from = fleet.says(1, from, "no share from another voter", t.within(60))?.end;
         }
         let alone = fleet.ask(&["machine", "status"])?;
         ensure!(alone["state"] == "AwaitingKeys", "{alone:#}");
         Ok(())
     };
     fleet.start(1)?;
-    wait_state(fleet.vm(1)?, "AwaitingKeys", t.within(30))?;
-    opens_nothing(&mut fleet)?;
+    wait_state(fleet.vm(1)?, fleet.booted(1)?, "AwaitingKeys", t.within(30))?;
+    opens_nothing(&fleet)?;
 
     // As if it had been carried to where its owner reaches it, and no other machine does.
     fleet.set_faults(1, &BOTH, cut())?;
     [2, 3].iter().try_for_each(|machine| fleet.start(*machine))?;
-    [2, 3].iter().try_for_each(|machine| comes_back(t, &mut fleet, *machine))?;
+    [2, 3].iter().try_for_each(|machine| comes_back(t, &fleet, *machine))?;
     let writer = fleet.writer()?;
     writer.goes_on(1, t.within(60)).context("two of three have a leader, and take changes")?;
     drop(writer);
-    opens_nothing(&mut fleet)?;
+    opens_nothing(&fleet)?;
     fleet.set_faults(1, &BOTH, Faults::default())?;
-    comes_back(t, &mut fleet, 1)?;
+    comes_back(t, &fleet, 1)?;
     listed(t, &fleet, 1, is(2, false))?;
     listed(t, &fleet, 3, is(1, false))?;
     fleet.is_whole(t.within(60))
@@ -193,7 +197,6 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
     let proceed = [&recover[..], &["--yes"]].concat();
     let refused = fleet.ask(&proceed).expect_err("there is a quorum").to_string();
     ensure!(refused.contains("etcd has a leader"), "{refused}");
-    can_open(t, &mut fleet)?;
     fleet.switch_off(&[2, 3], Off::AtOnce, t.within(10))?;
 
     let plan = fleet.until(t.within(60), || fleet.ask(&recover));
@@ -216,14 +219,14 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
         fleet.start(machine)?;
     }
     for machine in [2, 3] {
-        comes_back(t, &mut fleet, machine)?;
+        comes_back(t, &fleet, machine)?;
     }
     fleet.set_faults(1, &BOTH, Faults::default())?;
     for machine in [2, 3] {
-        fleet.vm(machine)?.wait_for(LAID_DOWN, t.within(90))?;
+        fleet.says(machine, fleet.booted(machine)?, LAID_DOWN, t.within(90))?;
     }
     // They are a quorum of their own, and would have no reason to ask anybody before they lose their leader.
-    let mut told = |machine| anyhow::Ok(fleet.vm(machine)?.said().iter().any(|line| line.text.contains(ETCD_ENDED)));
+    let told = |machine| anyhow::Ok(fleet.vm(machine)?.said().iter().any(|line| line.text.contains(ETCD_ENDED)));
     ensure!(told(2)? || told(3)?, "the first one's etcd has not told the others' that they are none of its members");
     for machine in [2, 3] {
         fleet.ask(&["machine", "role", "add", &name(machine), "coordinator"])?;
@@ -238,21 +241,20 @@ fn amid_votes(t: &Context) -> anyhow::Result<()> {
     const VOTES: &str = "step=Promote";
     let mut fleet = Fleet::copy(t, THREE)?;
     for machine in [3, 2] {
+        let before = fleet.mark(machine)?;
         fleet.set_role(t, machine, ClusterRole::Node)?;
-        fleet.vm(machine)?.wait_for(LAID_DOWN, t.within(90))?;
+        fleet.says(machine, before, LAID_DOWN, t.within(90))?;
     }
-    let said = |vm: &qemu::Vm| vm.said().iter().filter(|line| line.text.contains(VOTES)).count();
-    let before = said(fleet.vm(1)?);
+    let (before, alone) = (fleet.mark(2)?, fleet.mark(1)?);
     fleet.set_role(t, 2, ClusterRole::Coordinator)?;
     // It has what a coordinator has, and etcd has not begun: that needs the others, whom the next start has to hear of again.
-    fleet.vm(2)?.wait_for(TAKEN_UP, t.within(90))?;
+    fleet.says(2, before, TAKEN_UP, t.within(90))?;
     fleet.reset(&[2], t.within(5))?;
     fleet.set_role(t, 3, ClusterRole::Coordinator)?;
-    let vm = fleet.vm(1)?;
-    vm.until(t.within(120), || (said(vm) > before).then_some(())).context("nobody comes to vote")?;
+    fleet.says(1, alone, VOTES, t.within(120)).context("nobody comes to vote")?;
     fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
     (1..=3).try_for_each(|machine| fleet.start(machine))?;
-    (1..=3).try_for_each(|machine| comes_back(t, &mut fleet, machine))?;
+    (1..=3).try_for_each(|machine| comes_back(t, &fleet, machine))?;
     fleet.is_whole(t.within(60))
 }
 
@@ -261,9 +263,10 @@ fn leaves(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     let its_own = |fleet: &Fleet| fleet.row(1, t.within(30)).map(|row| (row.id, row.vpn_ip));
     let before = its_own(&fleet)?;
+    let marks = [fleet.mark(1)?, fleet.mark(2)?, fleet.mark(3)?];
     fleet.set_role(t, 1, ClusterRole::Node)?;
     fleet.is_whole(t.within(60))?;
-    fleet.vm(1)?.wait_for(LAID_DOWN, t.within(30))?;
+    fleet.says(1, marks[0], LAID_DOWN, t.within(30))?;
     ensure!(its_own(&fleet)? == before, "{before:?} became {:?}", its_own(&fleet)?);
     // Where it led, another one led first: a leader that takes itself out leaves what it was asked without an answer.
     let taken_out = format!("{TAKEN_OUT}(MachineId({}))", before.0);
@@ -273,7 +276,7 @@ fn leaves(t: &Context) -> anyhow::Result<()> {
     // The others' etcd takes its certificates no longer.
     for machine in [2, 3] {
         let refused = format!("{REFUSES}{{MachineId({})}}", before.0);
-        fleet.vm(machine)?.wait_for(&refused, t.within(5))?;
+        fleet.says(machine, marks[machine as usize - 1], &refused, t.within(5))?;
     }
     // It does not get its key again, and says why to whoever stands in front of it.
     fleet.remove(t, 1, Leaving::Drained)?;
@@ -283,7 +286,7 @@ fn leaves(t: &Context) -> anyhow::Result<()> {
     ensure!(may == [before.0], "it coordinated, and may have kept keys: {rows:#?}");
     // Its packets are nobody's: the kernels of those that stay have each other for a peer, and nobody else.
     for machine in [2, 3] {
-        let vm = &*fleet.vm(machine)?;
+        let vm = fleet.vm(machine)?;
         let alone = vm.until(t.within(10), || {
             let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
             last.text.contains("peers=1").then_some(())
@@ -299,13 +302,9 @@ fn cut() -> Faults {
 }
 
 /// Waits until any two of three can open each other.
-fn can_open(t: &Context, fleet: &mut Fleet) -> anyhow::Result<()> {
+fn can_open(t: &Context, fleet: &Fleet) -> anyhow::Result<()> {
     for machine in 1..=3 {
-        let vm = fleet.vm(machine)?;
-        // An earlier case may have read over it.
-        if !vm.said().iter().any(|line| line.text.contains(EPOCH_STANDS)) {
-            vm.wait_for(EPOCH_STANDS, t.within(60))?;
-        }
+        fleet.says(machine, fleet.booted(machine)?, EPOCH_STANDS, t.within(60))?;
     }
     Ok(())
 }
@@ -329,8 +328,7 @@ fn tickets(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
 }
 
 /// Waits until a coordinator that started again runs, and sees the cluster's records.
-fn comes_back(t: &Context, fleet: &mut Fleet, machine: u32) -> anyhow::Result<()> {
+fn comes_back(t: &Context, fleet: &Fleet, machine: u32) -> anyhow::Result<()> {
     fleet.runs(machine, t.within(90))?;
-    fleet.vm(machine)?.wait_for(SEES_RECORDS, t.within(60))?;
-    Ok(())
+    fleet.says(machine, fleet.booted(machine)?, SEES_RECORDS, t.within(60)).map(drop)
 }

@@ -43,8 +43,8 @@ pub(crate) const CASES: &[Case] = &[
 
 fn blank(t: &Context) -> anyhow::Result<()> {
     let mut vm = t.machine("m").start()?;
-    wait_state(&mut vm, "Blank", t.within(20))?;
-    vm.wait_for("reason     waiting to be activated", t.within(1))?;
+    wait_state(&vm, vm.started(), "Blank", t.within(20))?;
+    vm.wait_for(vm.started(), "reason     waiting to be activated", t.within(1))?;
     let mut stranger = Stranger::meet(&vm, t.within(10))?;
     let (first, second) = (stranger.state()?, stranger.state()?);
     ensure!(first.state == MachineState::Blank && first.version == second.version, "{first:?}");
@@ -124,8 +124,8 @@ fn sealed(t: &Context) -> anyhow::Result<()> {
     let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
     let (plan, disk) = t.machine("m").tpm().raw_disk(2048)?;
     disk.put_config(&config)?;
-    let mut vm = plan.start()?;
-    let first = owner.status_when_running("one", &mut vm, t.within(30))?;
+    let vm = plan.start()?;
+    let first = owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     ensure!(first.level == "encrypted" && first.protection == "tpm", "{first:#?}");
     ensure!(first.boot_class == "direct", "{first:#?}");
     ensure!(first.name == format!("m-{}", &first.machine_id[..12]), "{first:#?}");
@@ -141,8 +141,8 @@ fn sealed(t: &Context) -> anyhow::Result<()> {
     ensure!(left.ends_with("is not in Esp"), "its bytes are still there");
 
     let other = owner.config("two", &["--level", "insecure", "--no-kubernetes"])?;
-    let mut vm = plan.config(&other)?.start()?;
-    same_machine(&first, &owner.status_when_running("one", &mut vm, t.within(30))?)?;
+    let vm = plan.config(&other)?.start()?;
+    same_machine(&first, &owner.status_when_running("one", &vm, vm.started(), t.within(30))?)?;
     let logs = owner.run(&["-c", "one", "machine", "logs", "--tail", "200"])?;
     ensure!(logs.contains("ignoring the enrolment config"), "{logs}");
     Ok(())
@@ -154,15 +154,15 @@ fn cut(t: &Context) -> anyhow::Result<()> {
     let (plan, disk) = t.machine("m").tpm().raw_disk(1024)?;
     disk.put_config(&config)?;
     for step in ["grow-data", "mkfs", "keys", "seal", "remove-config"] {
-        let mut vm = plan.start()?;
-        vm.wait_for(&format!("  state      Enrolling ({step})"), t.within(30))?;
+        let vm = plan.start()?;
+        vm.wait_for(vm.started(), &format!("  state      Enrolling ({step})"), t.within(30))?;
         vm.kill();
     }
-    let mut vm = plan.start()?;
-    let first = owner.status_when_running("one", &mut vm, t.within(30))?;
+    let vm = plan.start()?;
+    let first = owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     ensure!(disk.esp()?.iter().all(|(name, _)| name != image::esp::ENROLMENT), "the config is gone");
-    let mut vm = plan.start()?;
-    same_machine(&first, &owner.status_when_running("one", &mut vm, t.within(30))?)
+    let vm = plan.start()?;
+    same_machine(&first, &owner.status_when_running("one", &vm, vm.started(), t.within(30))?)
 }

@@ -59,8 +59,8 @@ const LEVEL: [&str; 2] = ["--level", "encrypted"];
 /// A cluster's first machine, which knows where others find it.
 fn first(t: &Context, site: &mut Site, owner: &Owner) -> anyhow::Result<Vm> {
     let config = owner.config(NAME, &[&LEVEL[..], &["--no-kubernetes", "--node-name", "first"]].concat())?;
-    let mut first = site.machine(t, "first")?.config(&config)?.start()?;
-    owner.status_when_running(NAME, &mut first, t.within(30))?;
+    let first = site.machine(t, "first")?.config(&config)?.start()?;
+    owner.status_when_running(NAME, &first, first.started(), t.within(30))?;
     first.until(t.within(40), || {
         let listed = owner.ask(NAME, &first, &["machine", "list"]).ok()?;
         let addresses = listed["machines"][0]["addresses"].as_array()?.to_vec();
@@ -92,10 +92,10 @@ fn cut(t: &Context) -> anyhow::Result<()> {
     let plan = site.machine(t, "second")?.config(&joining)?;
     let (mut ids, mut cuts) = (BTreeSet::new(), 0);
     for step in STEPS {
-        let mut second = plan.start()?;
+        let second = plan.start()?;
         let at = format!(" ({step})");
         // What an earlier attempt has made durable is not done twice: then it runs.
-        let is_there = second.console().wait_until(&at, t.within(60), |line| {
+        let is_there = second.console().wait_until(second.started(), &at, t.within(60), |line| {
             let state = line.text.contains("  state      ");
             (state && (line.text.contains(&at) || line.text.contains("Running"))).then(|| line.text.contains(&at))
         })?;
@@ -107,8 +107,8 @@ fn cut(t: &Context) -> anyhow::Result<()> {
     }
     t.measured(&format!("cut at {cuts} of {} steps", STEPS.len()));
     ensure!(cuts >= 10, "only {cuts} cuts");
-    let mut second = plan.start()?;
-    wait_state(&mut second, "Running", t.within(60))?;
+    let second = plan.start()?;
+    wait_state(&second, second.started(), "Running", t.within(60))?;
     first.until(t.within(40), || {
         let listed = owner.ask(NAME, &first, &["machine", "list"]).ok()?;
         let rows = listed["machines"].as_array()?;
@@ -150,8 +150,8 @@ fn refused(t: &Context) -> anyhow::Result<()> {
         ("of-another", of_other, "invalid peer certificate"),
     ] {
         let joining = owner.config_of_joiner(name, &ticket, &[&LEVEL[..], &["--node-name", "second"]].concat())?;
-        let mut second = plan.clone().config(&joining)?.start()?;
-        second.wait_for(why, t.within(60))?;
+        let second = plan.clone().config(&joining)?.start()?;
+        second.wait_for(second.started(), why, t.within(60))?;
         ensure!(second.said().iter().all(|line| !line.text.contains("grow-data")), "{why}: it goes on");
         second.kill();
         ensure!(data()? == before, "{why}: its data partition is another");
@@ -166,9 +166,9 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     ensure!(listed["machines"].as_array().is_some_and(|rows| rows.len() == 1), "{listed:#}");
     // The same machine, by a ticket that holds.
     let joining = owner.config_of_joiner("second", &good, &[&LEVEL[..], &["--node-name", "second"]].concat())?;
-    let mut second = plan.config(&joining)?.start()?;
-    second.wait_for("grow-data", t.within(60))?;
-    wait_state(&mut second, "Running", t.within(60))?;
+    let second = plan.config(&joining)?.start()?;
+    second.wait_for(second.started(), "grow-data", t.within(60))?;
+    wait_state(&second, second.started(), "Running", t.within(60))?;
     ensure!(data()? != before, "a machine that joined has written its data partition");
 
     // A member in a coordinator's place lets nobody in, whoever has written its address into a ticket that holds.
@@ -184,14 +184,14 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     let joining = owner.config_of_joiner("impostor", &ticket.to_text(), &third)?;
     let (plan, disk) = site.machine(t, "third")?.raw_disk(DISK_MIB)?;
     let before = disk.whole(PartitionKind::Data)?;
-    let mut machine = plan.clone().config(&joining)?.start()?;
-    machine.wait_for("invalid peer certificate", t.within(60))?;
+    let machine = plan.clone().config(&joining)?.start()?;
+    machine.wait_for(machine.started(), "invalid peer certificate", t.within(60))?;
     ensure!(machine.said().iter().all(|line| !line.text.contains("grow-data")), "it goes on");
     machine.kill();
     ensure!(disk.whole(PartitionKind::Data)? == before, "its data partition is another");
     let joining = owner.config_of_joiner("third", &good, &third)?;
-    let mut machine = plan.config(&joining)?.start()?;
-    wait_state(&mut machine, "Running", t.within(60))?;
+    let machine = plan.config(&joining)?.start()?;
+    wait_state(&machine, machine.started(), "Running", t.within(60))?;
     Ok(())
 }
 
@@ -311,7 +311,7 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     let choices = ["--level", "encrypted", "--node-name", "second"];
     let joining = owner.config_of_joiner("second", ticket, &choices)?;
     let mut second = site.machine(t, "second")?.config(&joining)?.start()?;
-    wait_state(&mut second, "Running", t.within(60))?;
+    wait_state(&second, second.started(), "Running", t.within(60))?;
 
     let listed = machines().context("the first machine does not answer")?;
     let row = listed["machines"].as_array().and_then(|rows| rows.iter().find(|row| row["name"] == "second").cloned());
@@ -340,10 +340,11 @@ fn joins(t: &Context) -> anyhow::Result<()> {
 
     // Its key is with the first machine, whom it asks: nobody else does anything.
     let asked = released(&owner, &first)?.len();
+    let before = second.mark()?;
     second.reset(t.within(5))?;
-    wait_state(&mut second, "AwaitingKeys", t.within(30))?;
+    wait_state(&second, before, "AwaitingKeys", t.within(30))?;
     let (mut runs, mut has_its_address) = (false, false);
-    second.console().wait_until("runs as 10.118.0.2", t.within(60), |line| {
+    second.console().wait_until(before, "runs as 10.118.0.2", t.within(60), |line| {
         runs |= line.text.contains("state      Running");
         has_its_address |= line.text.contains("vpn        10.118.0.2/");
         (runs && has_its_address).then_some(())
@@ -356,8 +357,8 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     let config = owner.config_of_joiner("third", ticket, &["--level", "encrypted", "--node-name", "third"])?;
     let (plan, disk) = site.machine(t, "third")?.raw_disk(DISK_MIB)?;
     let before = disk.whole(PartitionKind::Data)?;
-    let mut third = plan.config(&config)?.start()?;
-    third.wait_for("the ticket is used up: it has admitted 1 of 1 machines", t.within(60))?;
+    let third = plan.config(&config)?.start()?;
+    third.wait_for(third.started(), "the ticket is used up: it has admitted 1 of 1 machines", t.within(60))?;
     third.kill();
     ensure!(disk.whole(PartitionKind::Data)? == before, "its data partition is another");
     let listed = machines().context("the first machine does not answer")?;

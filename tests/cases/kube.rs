@@ -417,8 +417,8 @@ fn dependants_first(stopped: &[String]) -> anyhow::Result<()> {
 
 impl Cluster {
     /// Waits until the machine's node is Ready, and starts the web pod.
-    fn with_pod(t: &Context, mut vm: Vm, owner: Owner, outside: Host) -> anyhow::Result<Self> {
-        owner.status_when_running(NAME, &mut vm, t.within(60))?;
+    fn with_pod(t: &Context, vm: Vm, owner: Owner, outside: Host) -> anyhow::Result<Self> {
+        owner.status_when_running(NAME, &vm, vm.started(), t.within(60))?;
         let cluster = Self { vm, owner, outside };
         cluster.wait_node()?;
         // Pods are refused until the controller-manager has made their namespace's account.

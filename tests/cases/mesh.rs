@@ -138,8 +138,8 @@ impl Duo {
         let founding = ["first", "--no-kubernetes", "--vpn-prefix", "10.0.0.0/24"];
         let config = owner.config(NAME, &[&plain[..], &founding].concat())?;
         let plan = t.debug_machine("first")?.tpm().nic_of(card(0), cables[0].link());
-        let mut first = plan.config(&config)?.start()?;
-        owner.status_when_running(NAME, &mut first, t.within(30))?;
+        let first = plan.config(&config)?.start()?;
+        owner.status_when_running(NAME, &first, first.started(), t.within(30))?;
         // The ticket names where the first machine is, by what the records say.
         let ticket = first.until(t.within(40), || {
             let listed = owner.ask(NAME, &first, &["machine", "list"]).ok()?;
@@ -154,8 +154,8 @@ impl Duo {
             // The card to the host's own network, which leads nowhere, comes behind the two.
             plan.machine().nics.rotate_left(1);
         }
-        let mut second = plan.config(&joining)?.start()?;
-        wait_state(&mut second, "Running", t.within(60))?;
+        let second = plan.config(&joining)?.start()?;
+        wait_state(&second, second.started(), "Running", t.within(60))?;
         let machines = [first, second];
         Ok(Self { _segment: segment, gateway, outside, cables, captures, owner, machines })
     }

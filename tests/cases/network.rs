@@ -130,8 +130,8 @@ fn transit(t: &Context) -> anyhow::Result<()> {
     let (other, other_cable) = segment(&network, &there)?;
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let mut vm = t.debug_machine("m")?.nic(one_cable.link()).nic(other_cable.link()).config(&config)?.start()?;
-    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    let vm = t.debug_machine("m")?.nic(one_cable.link()).nic(other_cable.link()).config(&config)?.start()?;
+    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
     for address in [MACHINE, OTHER_MACHINE] {
         vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, address).then_some(()))?;
     }
@@ -176,13 +176,13 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
     let plan = cables.iter().fold(t.machine("m"), |plan, cable| plan.nic(cable.link()));
-    let mut vm = plan.nic(good.link()).config(&config)?.start()?;
+    let vm = plan.nic(good.link()).config(&config)?.start()?;
     let mut unsaid: Vec<&str> = rows.iter().map(|row| row.3).collect();
-    vm.console().wait_until("what is refused, and why", t.within(30), |line| {
+    vm.console().wait_until(vm.started(), "what is refused, and why", t.within(30), |line| {
         unsaid.retain(|why| !(line.text.contains("refused what DHCP server") && line.text.contains(why)));
         unsaid.is_empty().then_some(())
     })?;
-    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
     let has_good = || owner.status(NAME, &vm).ok().filter(|status| has_address(status, MACHINE));
     let status = vm.until(t.within(20), has_good)?;
     // The card to the host's own network, and the one whose lease is fit.
@@ -198,8 +198,8 @@ fn beside_host(t: &Context, lease_seconds: u32) -> anyhow::Result<(Host, qemu::V
     let (host, cable) = outside(lease_seconds)?;
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let mut vm = t.machine("m").nic(cable.link()).config(&config)?.start()?;
-    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    let vm = t.machine("m").nic(cable.link()).config(&config)?.start()?;
+    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
     vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, MACHINE).then_some(()))?;
     Ok((host, vm, owner))
 }

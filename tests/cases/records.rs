@@ -65,8 +65,8 @@ fn nobody_else(t: &Context) -> anyhow::Result<()> {
 fn tickets(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes", "--node-name", "first"])?;
-    let mut vm = t.machine("m").tpm().config(&config)?.start()?;
-    let status = owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    let vm = t.machine("m").tpm().config(&config)?.start()?;
+    let status = owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
     let machines = records_are_read(&owner, &vm, t)?;
     let first = &machines["machines"][0];
     ensure!(first["name"] == "first" && first["role"] == "coordinator" && first["state"] == "Member", "{machines:#}");

@@ -22,8 +22,8 @@ fn manual(t: &Context) -> anyhow::Result<()> {
     let choices = ["--level", "encrypted", "--cold-start", "manual", "--no-kubernetes"];
     let (plan, disk) = t.machine(NAME).tpm().raw_disk(1024)?;
     disk.put_config(&owner.config(NAME, &choices)?)?;
-    let mut vm = plan.start()?;
-    let created = owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    let vm = plan.start()?;
+    let created = owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
     ensure!(created.protection == "tpm+owner" && created.cold_start.as_deref() == Some("manual"), "{created:#?}");
     let recovered = owner.ask(NAME, &vm, &["recover"])?;
     ensure!(recovered["recovered"] == 0 && recovered["machines"][0]["outcome"] == "not needed", "{recovered:#}");
@@ -40,9 +40,10 @@ fn manual(t: &Context) -> anyhow::Result<()> {
     let waits = owner.ask(NAME, &vm, &["machine", "status"])?;
     ensure!(waits["state"] == "AwaitingKeys", "a dry run gives nothing: {waits:#}");
 
+    let before = vm.mark()?;
     let recovered = owner.ask(NAME, &vm, &["recover"])?;
     ensure!(recovered["recovered"] == 1 && recovered["machines"][0]["outcome"] == "recovered", "{recovered:#}");
-    let runs = owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    let runs = owner.status_when_running(NAME, &vm, before, t.within(30))?;
     same_machine(&created, &runs)?;
     let again = owner.ask(NAME, &vm, &["recover"])?;
     ensure!(again["recovered"] == 0 && again["machines"][0]["state"] == "Running", "{again:#}");

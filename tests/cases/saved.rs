@@ -61,7 +61,7 @@ fn comes_back(t: &Context, via: Via) -> anyhow::Result<(Owner, Vm, Status)> {
     let (owner, folder) = (t.owner()?, t.dir().join("saved").join("one"));
     let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
     let mut vm = t.machine("m").tpm().boot(via).config(&config)?.start()?;
-    let before = owner.status_when_running(NAME, &mut vm, t.within(60))?;
+    let before = owner.status_when_running(NAME, &vm, vm.started(), t.within(60))?;
     save_in(&folder, t.image(), &owner, &mut [("m", &mut vm)], ())?;
     vm.kill();
     let copy = Copy::<()>::of(&folder, t.image(), &t.dir().join("copy"))?;

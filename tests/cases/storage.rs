@@ -96,8 +96,8 @@ fn enrolled(t: &Context, owner: &Owner, name: &str, level: &str) -> anyhow::Resu
     let config = owner.config(name, &["--level", level, "--no-kubernetes"])?;
     let (plan, disk) = t.machine(name).tpm().raw_disk(1024)?;
     disk.put_config(&config)?;
-    let mut vm = plan.start()?;
-    owner.status_when_running(name, &mut vm, t.within(30))?;
+    let vm = plan.start()?;
+    owner.status_when_running(name, &vm, vm.started(), t.within(30))?;
     owner.ask(name, &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     Ok((plan, disk))
@@ -163,7 +163,7 @@ fn torn_copy(t: &Context) -> anyhow::Result<()> {
     let whole = disk.headers()?;
     disk.put_headers(&Headers([torn(&whole).0[0].clone(), whole.0[1].clone()]))?;
     let mut vm = plan.start()?;
-    owner.status_when_running("one", &mut vm, t.within(30))?;
+    owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     ensure!(untouched(t, &mut vm).is_err(), "a machine that opens its data writes, and that is seen");
     Ok(())
 }
@@ -177,9 +177,10 @@ fn lost(t: &Context) -> anyhow::Result<()> {
     }
     let mut vm = plan.start()?;
     stays(t, &mut vm, "AwaitingKeys", "the cluster's half of the data key")?;
+    let before = vm.mark()?;
     let recovered = owner.ask("one", &vm, &["recover"])?;
     ensure!(recovered["recovered"] == 1, "its owner has the other half: {recovered:#}");
-    owner.status_when_running("one", &mut vm, t.within(30))?;
+    owner.status_when_running("one", &vm, before, t.within(30))?;
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     for slot in 0..2 {
@@ -198,14 +199,16 @@ fn stolen(t: &Context) -> anyhow::Result<()> {
     let (plan, disk) = one.copied(t, "one")?;
     let old = disk.whole(Esp)?;
     let mut vm = plan.start()?;
-    owner.status_when_running("one", &mut vm, t.within(30))?;
+    owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     // It runs a moment before it has read the records.
     let listed = vm.until(t.within(30), || owner.ask("one", &vm, &["machine", "list"]).ok())?;
     let name = listed["machines"][0]["name"].as_str().context("a machine has a name")?;
+    let before = vm.mark()?;
     owner.ask("one", &vm, &["machine", "rotate-key", name])?;
-    vm.wait_for("carries the cluster keys that are given now", t.within(30))?;
+    vm.wait_for(before, "carries the cluster keys that are given now", t.within(30))?;
+    let before = vm.mark()?;
     vm.reset(t.within(5))?;
-    wait_state(&mut vm, "Running", t.within(30))?;
+    wait_state(&vm, before, "Running", t.within(30))?;
     vm.until(t.within(30), || {
         let listed = owner.ask("one", &vm, &["machine", "list"]).ok()?;
         let row = &listed["machines"][0];
@@ -218,7 +221,8 @@ fn stolen(t: &Context) -> anyhow::Result<()> {
     disk.write(Esp, 0, &old)?;
     stays(t, &mut plan.start()?, "AwaitingKeys", "the cluster's half of the data key")?;
     disk.write(Esp, 0, &new)?;
-    owner.status_when_running("one", &mut plan.start()?, t.within(30)).map(drop)
+    let vm = plan.start()?;
+    owner.status_when_running("one", &vm, vm.started(), t.within(30)).map(drop)
 }
 
 fn in_clear(t: &Context) -> anyhow::Result<()> {
@@ -226,13 +230,15 @@ fn in_clear(t: &Context) -> anyhow::Result<()> {
     let config = owner.config("clear", &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
     let (without, disk) = t.machine("clear").raw_disk(1024)?;
     disk.put_config(&config)?;
-    let mut vm = without.start()?;
-    let status = owner.status_when_running("clear", &mut vm, t.within(30))?;
+    let vm = without.start()?;
+    let status = owner.status_when_running("clear", &vm, vm.started(), t.within(30))?;
     ensure!(status.protection == "none", "{status:#?}");
     owner.ask("clear", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     stays(t, &mut without.clone().tpm().start()?, "NeedsOwner", "its secret lies in clear beside it")?;
-    owner.status_when_running("clear", &mut without.start()?, t.within(30))?;
+    let vm = without.start()?;
+    owner.status_when_running("clear", &vm, vm.started(), t.within(30))?;
+    vm.kill();
 
     // A machine with a TPM: the other's seal and share are put before its own, in slots that a reader looks at first.
     let (plan, sealed) = one.copied(t, "one")?;
@@ -244,8 +250,8 @@ fn in_clear(t: &Context) -> anyhow::Result<()> {
         sealed.put_file(&second, &file(&sealed, &first)?)?;
         sealed.put_file(&first, &file(&disk, &first)?)?;
     }
-    let mut vm = plan.start()?;
-    let status = owner.status_when_running("one", &mut vm, t.within(30))?;
+    let vm = plan.start()?;
+    let status = owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     ensure!(status.protection == "tpm", "{status:#?}");
     Ok(())
 }
@@ -266,7 +272,8 @@ fn edited(t: &Context) -> anyhow::Result<()> {
         stays(t, &mut plan.start()?, "NeedsOwner", reason)?;
     }
     disk.put_headers(&headers)?;
-    owner.status_when_running("one", &mut plan.start()?, t.within(30)).map(drop)
+    let vm = plan.start()?;
+    owner.status_when_running("one", &vm, vm.started(), t.within(30)).map(drop)
 }
 
 fn tampered(t: &Context) -> anyhow::Result<()> {
@@ -275,8 +282,8 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     // Half a GiB of data: enough to be seen being tagged, not too much to wait for.
     let (plan, disk) = t.machine("m").tpm().raw_disk(1100)?;
     disk.put_config(&config)?;
-    let mut vm = plan.start()?;
-    owner.status_when_running("one", &mut vm, t.within(30))?;
+    let vm = plan.start()?;
+    owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     // On a fast host it is all tagged before anybody can ask; the console has shown what was.
     let tagging = |line: &qemu::console::Line| line.text.contains(" % tagged), tpm");
     ensure!(vm.said().iter().any(tagging), "it was authenticated before it was all tagged");
@@ -292,9 +299,9 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     vm.wait_shutdown(t.within(10))?;
 
     disk.flip(Data, Integrity::of(&disk)?.first_data() - disk.range(Data)?.start + 100)?;
-    let mut vm = plan.start()?;
-    wait_state(&mut vm, "Failed", t.within(30))?;
-    let reason = vm.wait_for("  reason ", t.within(1))?.text;
+    let vm = plan.start()?;
+    wait_state(&vm, vm.started(), "Failed", t.within(30))?;
+    let reason = vm.wait_for(vm.started(), "  reason ", t.within(1))?.text;
     ensure!(reason.contains("refuses it"), "{reason}");
     let lines = vm.said();
     ensure!(lines.iter().any(|line| line.text.contains("Checksum failed at sector 0x0")), "{reason}");
@@ -375,7 +382,7 @@ fn first_boot(t: &Context) -> anyhow::Result<()> {
 fn disk_use_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<BlockStats> {
     let config = t.owner()?.config(&format!("of-{gib}"), &["--level", "encrypted", "--no-kubernetes"])?;
     let mut vm = t.machine(&format!("of-{gib}")).disk_gib(gib).tpm().config(&config)?.start()?;
-    wait_state(&mut vm, "Running", t.within(30))?;
+    wait_state(&vm, vm.started(), "Running", t.within(30))?;
     Ok(vm.qmp().block_stats("disk0", t.within(1))?)
 }
 
@@ -395,7 +402,7 @@ fn writes_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<Written> {
     let (plan, disk) = t.machine(&name).tpm().raw_disk(gib << 10)?;
     let plan = plan.config(&config)?.logged();
     let mut vm = plan.start()?;
-    wait_state(&mut vm, "Running", t.within(60))?;
+    wait_state(&vm, vm.started(), "Running", t.within(60))?;
     vm.qmp().pause(t.within(5))?;
     let layout = Integrity::of(&disk)?;
     let mut written = Written::default();
@@ -427,7 +434,7 @@ fn durable(t: &Context) -> anyhow::Result<()> {
         let removal = disk.file_ranges(image::esp::ENROLMENT)?;
         let plan = plan.logged();
         let mut vm = plan.start()?;
-        owner.status_when_running(level, &mut vm, t.within(30))?;
+        owner.status_when_running(level, &vm, vm.started(), t.within(30))?;
         vm.qmp().pause(t.within(5))?;
         let log = WriteLog::read(&plan.write_log())?;
         vm.kill();
@@ -502,15 +509,16 @@ fn plaintext(t: &Context) -> anyhow::Result<()> {
     for (level, shows) in [("insecure", true), ("encrypted", false), ("authenticated", false)] {
         let config = owner.config(level, &["--level", level, "--node-name", CANARY, "--no-kubernetes"])?;
         let (plan, disk) = t.machine(level).tpm().raw_disk(1024)?;
-        let mut vm = plan.config(&config)?.start()?;
-        let status = owner.status_when_running(level, &mut vm, t.within(30))?;
+        let vm = plan.config(&config)?.start()?;
+        let status = owner.status_when_running(level, &vm, vm.started(), t.within(30))?;
         ensure!(status.name == CANARY, "{status:#?}");
         // etcd writes the names of its members first of all.
         let seconds = format!("{}s", t.within(20).length().as_secs());
         owner.ask(level, &vm, &["condition", "wait", "EtcdReady", "--timeout", &seconds])?;
+        let before = vm.mark()?;
         owner.ask(level, &vm, &["machine", "poweroff"])?;
         // The kernel's own list: the verified root is all that is left.
-        vm.wait_for("data partition closed left=root", t.within(10))?;
+        vm.wait_for(before, "data partition closed left=root", t.within(10))?;
         vm.wait_shutdown(t.within(10))?;
         ensure!(
             disk.first(Data, CANARY.as_bytes())?.is_some() == shows,

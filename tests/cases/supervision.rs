@@ -205,32 +205,38 @@ fn panic(t: &Context) -> anyhow::Result<()> {
 
 fn outside(t: &Context) -> anyhow::Result<()> {
     let Victim { mut vm, owner, mut session, .. } = Victim::copy(t)?;
+    let before = vm.mark()?;
     // The answer may get out before the panic, or not.
     let _answered_or_not = session.inject(FaultKind::Panic, "main");
-    vm.wait_for("PID 1: a task panicked at", t.within(10))?;
-    vm.wait_for("Cairn cannot go on: PID 1 panicked", t.within(10))?;
-    vm.wait_for("The machine reboots in 10 s.", t.within(1))?;
+    let told = vm.wait_for(before, "PID 1: a task panicked at", t.within(10))?;
+    let told = vm.wait_for(told.end, "Cairn cannot go on: PID 1 panicked", t.within(10))?;
+    let told = vm.wait_for(told.end, "The machine reboots in 10 s.", t.within(1))?;
     // Long enough for a person, and for no tight loop.
     ensure!(vm.wait_reset(Deadline::after(Duration::from_secs(5))).is_err(), "it restarted at once");
     let cause = vm.wait_reset(t.within(20))?;
     ensure!(cause == "guest-reset", "{cause}");
-    owner.status_when_running(victim::NAME, &mut vm, t.within(30)).map(drop)
+    owner.status_when_running(victim::NAME, &vm, told.end, t.within(30)).map(drop)
 }
 
 fn escalation(t: &Context) -> anyhow::Result<()> {
     let Victim { mut vm, owner, mut session, .. } = Victim::copy(t)?;
+    let mut from = vm.mark()?;
     let _answered_or_not = session.inject(FaultKind::Panic, "api");
-    // 36 s of back-off lie between the first failure and the twelfth.
-    for told in ["failures=1 retry=Some(200ms)", "failures=11 retry=Some(5s)", "failures=12 retry=None"] {
-        vm.wait_for(&format!("task panicked service=api {told}"), t.within(60))?;
+    for (told, seconds) in [
+        ("task panicked service=api failures=1 retry=Some(200ms)", 10),
+        // 36 s of back-off lie between the first failure and the twelfth.
+        ("task panicked service=api failures=11 retry=Some(5s)", 60),
+        ("task panicked service=api failures=12 retry=None", 10),
+        ("service failed too often service=api", 1),
+        // In order: what runs is stopped, and nothing has to be recovered.
+        ("stopping how=Reboot", 10),
+        ("service stopped service=etcd", 10),
+    ] {
+        from = vm.wait_for(from, told, t.within(seconds))?.end;
     }
-    vm.wait_for("service failed too often service=api", t.within(1))?;
-    // In order: what runs is stopped, and nothing has to be recovered.
-    vm.wait_for("stopping how=Reboot", t.within(10))?;
-    vm.wait_for("service stopped service=etcd", t.within(10))?;
     let cause = vm.wait_reset(t.within(20))?;
     ensure!(cause == "guest-reset", "{cause}");
-    owner.status_when_running(victim::NAME, &mut vm, t.within(30))?;
+    owner.status_when_running(victim::NAME, &vm, from, t.within(30))?;
     ensure!(!recovered(&owner, victim::NAME, &vm)?, "what was stopped in order leaves nothing to recover");
     Ok(())
 }

@@ -34,17 +34,19 @@ fn damaged(t: &Context) -> anyhow::Result<()> {
     disk.damage_sector(1)?;
     ensure!(disk.table()?.copy() == Copy::Backup, "the primary is damaged");
     let mut vm = plan.start()?;
-    wait_state(&mut vm, "Blank", t.within(30))?;
+    wait_state(&vm, vm.started(), "Blank", t.within(30))?;
     untouched(t, &mut vm)?;
     vm.kill();
     // Firmware and boot loader read the table, too.
-    wait_state(&mut plan.boot(Via::Uefi).start()?, "Blank", t.within(60))?;
+    let vm = plan.boot(Via::Uefi).start()?;
+    wait_state(&vm, vm.started(), "Blank", t.within(60))?;
+    vm.kill();
 
     let owner = t.owner()?;
     let (plan, disk) = t.machine("member").tpm().raw_disk(1024)?;
     disk.put_config(&owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?)?;
-    let mut vm = plan.start()?;
-    owner.status_when_running("one", &mut vm, t.within(30))?;
+    let vm = plan.start()?;
+    owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
     let whole = disk.sectors(PRIMARY.0, PRIMARY.1)?;
@@ -53,9 +55,9 @@ fn damaged(t: &Context) -> anyhow::Result<()> {
     for sector in [1, 2] {
         disk.damage_sector(sector)?;
         ensure!(disk.table()?.copy() == Copy::Backup, "the primary is damaged");
-        let mut vm = plan.start()?;
-        vm.wait_for("the primary partition table was damaged: mended from its backup", t.within(30))?;
-        owner.status_when_running("one", &mut vm, t.within(30))?;
+        let vm = plan.start()?;
+        vm.wait_for(vm.started(), "the primary partition table was damaged: mended from its backup", t.within(30))?;
+        owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
         owner.ask("one", &vm, &["machine", "poweroff"])?;
         vm.wait_shutdown(t.within(10))?;
         ensure!(disk.sectors(PRIMARY.0, PRIMARY.1)? == whole, "the primary is not as it was");
@@ -80,11 +82,11 @@ fn foreign(t: &Context) -> anyhow::Result<()> {
     fs::write(&many, foreign_disk(|header, _| header[80..84].copy_from_slice(&u32::MAX.to_le_bytes()))?)?;
     let before = (fs::read(&large)?, fs::read(&many)?);
     let plan = t.machine("m").foreign_disk(many.clone()).foreign_disk(large.clone());
-    let mut vm = plan.start()?;
+    let vm = plan.start()?;
     let skipped = "is skipped and left alone: its partition table has";
-    vm.wait_for(&format!("disk /dev/vda {skipped} entries of 256 bytes"), t.within(30))?;
-    vm.wait_for(&format!("disk /dev/vdb {skipped} 4294967295 entries"), t.within(5))?;
-    wait_state(&mut vm, "Blank", t.within(20))?;
+    vm.wait_for(vm.started(), &format!("disk /dev/vda {skipped} entries of 256 bytes"), t.within(30))?;
+    vm.wait_for(vm.started(), &format!("disk /dev/vdb {skipped} 4294967295 entries"), t.within(5))?;
+    wait_state(&vm, vm.started(), "Blank", t.within(20))?;
     ensure!((fs::read(&large)?, fs::read(&many)?) == before, "a foreign disk was written");
     Ok(())
 }

@@ -37,7 +37,7 @@ fn made(t: &Context) -> anyhow::Result<()> {
     let owner = t.owner()?;
     let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
     let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
-    owner.status_when_running(NAME, &mut vm, t.within(30))?;
+    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
     t.save(VICTIM, &Image::debug_of_environment()?, &owner, &mut [("m", &mut vm)], config)
 }
 
@@ -53,8 +53,8 @@ pub(crate) fn besieged(t: &Context) -> anyhow::Result<Arc<Mutex<Besieged>>> {
         let config = owner.config(self::NAME, &["--level", "encrypted", "--no-kubernetes"])?;
         let network = || Link::User(vec![Forward::tcp(model::PUBLIC_API_PORT)]);
         let plan = (1..ADDRESSES).fold(t.debug_machine("m")?.tpm(), |plan, _| plan.nic(network()));
-        let mut vm = plan.config(&config)?.start()?;
-        owner.status_when_running(self::NAME, &mut vm, t.within(30))?;
+        let vm = plan.config(&config)?.start()?;
+        owner.status_when_running(self::NAME, &vm, vm.started(), t.within(30))?;
         let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
         let victim = Victim { vm, owner, session, config };
         let forwards = victim.vm.forwards(model::PUBLIC_API_PORT);

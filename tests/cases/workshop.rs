@@ -25,8 +25,8 @@ pub(crate) const CASES: &[Case] = &[
 const SCREEN: &str = "  Cairn  ";
 
 fn screen(t: &Context) -> anyhow::Result<()> {
-    let mut vm = t.machine("m").start()?;
-    vm.wait_for(SCREEN, t.within(10))?;
+    let vm = t.machine("m").start()?;
+    vm.wait_for(vm.started(), SCREEN, t.within(10))?;
     ensure!(!vm.cpu_time().is_zero(), "QEMU has used the processor");
     vm.forward(model::PUBLIC_API_PORT).context("the public API's port is forwarded")?;
     Ok(())
@@ -34,10 +34,11 @@ fn screen(t: &Context) -> anyhow::Result<()> {
 
 fn reset(t: &Context) -> anyhow::Result<()> {
     let mut vm = t.machine("m").start()?;
-    vm.wait_for(SCREEN, t.within(10))?;
+    vm.wait_for(vm.started(), SCREEN, t.within(10))?;
+    let before = vm.mark()?;
     vm.reset(t.within(1))?;
     let cause = vm.wait_reset(t.within(1))?;
     ensure!(cause == "host-qmp-system-reset", "{cause}");
-    vm.wait_for(SCREEN, t.within(10))?;
+    vm.wait_for(before, SCREEN, t.within(10))?;
     Ok(())
 }

@@ -181,9 +181,11 @@ impl Campaign {
                 self.fleet.runs(*by, t.within(60))?;
             }
             Event::NoLeases => {
+                let on = self.fleet.on();
+                let before: Vec<_> = on.iter().map(|it| self.fleet.mark(*it)).collect::<anyhow::Result<_>>()?;
                 self.fleet.set_leases(Cut::Cut);
-                for machine in self.fleet.on() {
-                    self.fleet.vm(machine)?.wait_for(ADDRESS_LOST, Deadline::after(LEASES_END))?;
+                for (machine, before) in on.into_iter().zip(before) {
+                    self.fleet.says(machine, before, ADDRESS_LOST, Deadline::after(LEASES_END))?;
                 }
                 self.fleet.set_leases(Cut::Whole);
             }

@@ -140,10 +140,10 @@ impl<T> Copy<T> {
             let plan = Plan::of(machine, &self.image, place.dir);
             Ok((place.name, Copied { plan, vm }))
         });
-        let mut machines = machines.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
+        let machines = machines.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
         // What connects before that is cut off by it.
-        for (name, Copied { vm, .. }) in &mut machines {
-            vm.wait_for(NOTICED, noticed).with_context(|| format!("`{name}` does not notice"))?;
+        for (name, Copied { vm, .. }) in &machines {
+            vm.wait_for(vm.started(), NOTICED, noticed).with_context(|| format!("`{name}` does not notice"))?;
         }
         Ok(machines)
     }

@@ -19,14 +19,14 @@ pub fn untouched(t: &Context, vm: &mut Vm) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The machine comes to `state` and stays there: it gives `reason` on its console, tells the state to anybody, and has
+/// The machine, which has just started, comes to `state` and stays there: it gives `reason` on its console, tells the state to anybody, and has
 /// written nothing.
 ///
 /// # Errors
 /// When it does anything else.
 pub fn stays(t: &Context, vm: &mut Vm, state: &str, reason: &str) -> anyhow::Result<()> {
-    wait_state(vm, state, t.within(30))?;
-    let line = vm.wait_for("  reason ", t.within(1))?.text;
+    wait_state(vm, vm.started(), state, t.within(30))?;
+    let line = vm.wait_for(vm.started(), "  reason ", t.within(1))?.text;
     ensure!(line.contains(reason), "{line}");
     let told = Stranger::meet(vm, t.within(10))?.state()?.state;
     ensure!(told.to_string() == state, "GetState says {told}");

@@ -4,28 +4,28 @@
 //! It knows which machines there should be and which of them coordinate, and must never take that from the cluster itself.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
-use anyhow::{Context as _, Error, ensure};
-use api::wire::{StatusRequest, StatusResponse};
-use api::{EtcdMember, ListedMachine, MachineChange};
+use anyhow::{Context as _, ensure};
+use api::{ListedMachine, MachineChange};
 use cluster::record::Standing;
 use keys::endpoint::Endpoint;
 use keys::ticket::Ticket;
-use model::{ClusterId, ClusterRole, MachineState, PUBLIC_API_PORT, TicketPubKey};
+use model::{ClusterId, ClusterRole, TicketPubKey};
+use qemu::console::Mark;
 use qemu::machine::{Clock, Link, Mac};
 use qemu::network::{Cable, Cut, Direction, Faults};
 use qemu::{Deadline, Vm};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use crate::capture::{Kind, kinds, others};
 use crate::owner::wait_state;
 use crate::records::{NOT_AFTER, Records};
-use crate::writer::{Places, Writer, drawn};
-use crate::{Context, Copied, Copy, FleetKind, Owner, Plan, SITE, Site, Stranger};
+use crate::writer::{Places, drawn};
+use crate::{Context, Copied, Copy, FleetKind, Owner, Plan, SITE, Site};
+
+mod looks;
 
 /// What a coordinator is given that runs no Kubernetes: the least that `cairnctl` makes one of.
 const MEMORY_MIB: u32 = 384;
@@ -86,8 +86,15 @@ struct Machine {
     plan: Plan,
     role: ClusterRole,
     /// None while it is off.
-    vm: Option<Vm>,
+    vm: Option<Running>,
     cable: usize,
+}
+
+#[derive(Debug)]
+struct Running {
+    vm: Vm,
+    /// Where its console was when this boot began, or when it came back as it was saved.
+    booted: Mark,
 }
 
 /// How a machine leaves.
@@ -124,12 +131,12 @@ impl Fleet {
         let owner = t.owner()?;
         let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes", "--node-name", &name(1)])?;
         let plan = small(site.machine(t, &name(1))?).config(&config)?;
-        let mut vm = plan.start()?;
-        owner.status_when_running(NAME, &mut vm, t.within(30))?;
+        let vm = plan.start()?;
+        owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
         let issued = vm.until(t.within(30), || owner.ask(NAME, &vm, &["ticket", "issue"]).ok())?;
         let text = issued["ticket"].as_str().context("a ticket has a text")?;
         let Ticket { cluster, ca_spki, .. } = Ticket::from_text(text)?;
-        let first = Machine { plan, role: ClusterRole::Coordinator, vm: Some(vm), cable: 0 };
+        let first = Machine { plan, role: ClusterRole::Coordinator, vm: Some(vm.into()), cable: 0 };
         let (machines, places) = ([(1, first)].into(), Places::default());
         let home = t.clone();
         let (lease_seconds, cards) = (wanted.lease_seconds, wanted.coordinators + wanted.nodes);
@@ -165,8 +172,8 @@ impl Fleet {
         let names: Vec<String> = self.machines.keys().map(|machine| name(*machine)).collect();
         let mut machines = Vec::new();
         for (known, name) in self.machines.values_mut().zip(&names) {
-            let vm = known.vm.as_mut().with_context(|| format!("{name} is off"))?;
-            machines.push((name.as_str(), vm));
+            let running = known.vm.as_mut().with_context(|| format!("{name} is off"))?;
+            machines.push((name.as_str(), &mut running.vm));
         }
         t.save(kind, t.image(), &self.owner, &mut machines, more)
     }
@@ -207,7 +214,7 @@ impl Fleet {
             let Copied { plan, vm } = copied.remove(&name(*machine)).context("each machine comes back")?;
             let coordinates = coordinators.contains(machine);
             let role = if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node };
-            machines.insert(*machine, Machine { plan, role, vm: Some(vm), cable: *cable });
+            machines.insert(*machine, Machine { plan, role, vm: Some(vm.into()), cable: *cable });
         }
         let (home, owner, cluster, places) = (t.clone(), copy.owner, ClusterId(cluster), Places::default());
         let fleet = Self { home, site, owner, cluster, ca_spki, machines, places, lease_seconds, cards };
@@ -259,18 +266,18 @@ impl Fleet {
         let known = self.known_mut(machine)?;
         let mut plan = known.plan.clone();
         plan.machine().clock = clock;
-        known.vm = Some(plan.start()?);
+        known.vm = Some(plan.start()?.into());
         self.tell_places();
         Ok(())
     }
 
-    /// Waits until a machine runs that has just started, or started again.
+    /// Waits until a machine runs in the boot that was begun last.
     ///
     /// # Errors
     /// When it does not in time.
-    pub fn runs(&mut self, machine: u32, deadline: Deadline) -> anyhow::Result<()> {
-        let vm = self.vm(machine)?;
-        wait_state(vm, "Running", deadline).with_context(|| format!("{} does not come back", name(machine)))
+    pub fn runs(&self, machine: u32, deadline: Deadline) -> anyhow::Result<()> {
+        let Running { vm, booted } = self.running(machine)?;
+        wait_state(vm, *booted, "Running", deadline).with_context(|| format!("{} does not come back", name(machine)))
     }
 
     /// Switches machines off.
@@ -280,8 +287,8 @@ impl Fleet {
     pub fn switch_off(&mut self, machines: &[u32], how: Off, deadline: Deadline) -> anyhow::Result<()> {
         let mut going = Vec::new();
         for machine in machines {
-            let vm = self.known_mut(*machine)?.vm.take();
-            going.push((*machine, vm.with_context(|| format!("{} is off", name(*machine)))?));
+            let running = self.known_mut(*machine)?.vm.take();
+            going.push((*machine, running.with_context(|| format!("{} is off", name(*machine)))?.vm));
         }
         self.tell_places();
         match how {
@@ -304,10 +311,9 @@ impl Fleet {
     /// When one has no monitor any more.
     pub fn reset(&mut self, machines: &[u32], deadline: Deadline) -> anyhow::Result<()> {
         for machine in machines {
-            let vm = self.vm(*machine)?;
-            // What this boot has said is not what the next one says.
-            while vm.console().wait_for("", Deadline::after(std::time::Duration::ZERO)).is_ok() {}
-            vm.reset(deadline)?;
+            let running = self.running_mut(*machine)?;
+            running.booted = running.vm.mark()?;
+            running.vm.reset(deadline)?;
         }
         Ok(())
     }
@@ -369,9 +375,10 @@ impl Fleet {
             Leaving::Drained => {
                 self.change(t, machine, MachineChange::Drain)?;
                 if self.known(machine)?.role == ClusterRole::Coordinator {
+                    let before = self.mark(machine)?;
                     self.set_role(t, machine, ClusterRole::Node)?;
                     // Nobody would tell it any more: it would keep what a coordinator has.
-                    self.vm(machine)?.wait_for(LAID_DOWN, t.within(60))?;
+                    self.says(machine, before, LAID_DOWN, t.within(60))?;
                 }
                 self.through(t.within(60), |records| {
                     let row = row_of(records, machine)?;
@@ -381,12 +388,10 @@ impl Fleet {
                 self.reset(&[machine], t.within(5))?;
             }
         }
-        let mut left = self.machines.remove(&machine).context("it was there")?;
+        let told = self.says(machine, self.booted(machine)?, REMOVED, t.within(60));
+        self.machines.remove(&machine);
         self.tell_places();
-        let vm = left.vm.as_mut().context("it was started")?;
-        vm.wait_for(REMOVED, t.within(60))
-            .with_context(|| format!("{} is not told that it has left", name(machine)))?;
-        Ok(())
+        told.map(drop)
     }
 
     fn change(&self, t: &Context, machine: u32, change: MachineChange) -> anyhow::Result<()> {
@@ -398,234 +403,7 @@ impl Fleet {
     }
 }
 
-/// What is looked at.
 impl Fleet {
-    /// Machines that are on.
-    #[must_use]
-    pub fn on(&self) -> Vec<u32> {
-        self.machines.iter().filter(|(_, known)| known.vm.is_some()).map(|(machine, _)| *machine).collect()
-    }
-
-    /// A machine that is on.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn vm(&mut self, machine: u32) -> anyhow::Result<&mut Vm> {
-        self.known_mut(machine)?.vm.as_mut().with_context(|| format!("{} is off", name(machine)))
-    }
-
-    /// Asks the first machine, by the owner's tool.
-    ///
-    /// # Errors
-    /// What the tool says.
-    pub fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
-        let vm = self.known(1)?.vm.as_ref().context("the first machine is off")?;
-        Ok(self.owner.ask(NAME, vm, command)?)
-    }
-
-    /// What a machine says of itself.
-    ///
-    /// # Errors
-    /// When it does not answer its owner.
-    pub fn status(&self, machine: u32) -> anyhow::Result<StatusResponse> {
-        let mut session = Stranger::call_at(self.place(machine)?, Some(&self.owner.key()?))?;
-        Ok(session.call(async |client| client.status(StatusRequest {}).await)?.into_inner())
-    }
-
-    /// What a machine is listed as, by whichever coordinator answers.
-    ///
-    /// # Errors
-    /// When none does in time, or it is not listed.
-    pub fn row(&self, machine: u32, deadline: Deadline) -> anyhow::Result<ListedMachine> {
-        self.through(deadline, |records| row_of(records, machine))
-    }
-
-    /// Somebody who writes through all coordinators, until it is dropped.
-    ///
-    /// # Errors
-    /// When it does not start.
-    pub fn writer(&self) -> anyhow::Result<Writer> {
-        Writer::start(&self.owner, Arc::clone(&self.places))
-    }
-
-    /// Waits until all machines that are on are one cluster: each runs, and reaches each other one over the VPN; each coordinator that
-    /// votes sees every change, and lists all machines as what they should be, with etcd's members as many as they should be.
-    ///
-    /// # Errors
-    /// What is not so when the deadline passes.
-    pub fn is_whole(&self, deadline: Deadline) -> anyhow::Result<()> {
-        let mut rows = BTreeMap::new();
-        for machine in self.coordinators() {
-            rows = self.until(deadline, || self.listed_by(machine).or_else(|why| self.listed_without(machine, why)))?;
-        }
-        for machine in self.on() {
-            self.until(deadline, || self.reaches_others(machine, &rows))?;
-        }
-        Ok(())
-    }
-
-    /// Each coordinator that votes takes a change, and tells all that was ever acknowledged.
-    ///
-    /// # Errors
-    /// When one does not in time, or something is lost.
-    pub fn read_back(&self, writer: &Writer, deadline: Deadline) -> anyhow::Result<()> {
-        for machine in self.coordinators() {
-            let place = self.place(machine)?;
-            let read = self
-                .until(deadline, || writer.read_back(place).or_else(|why| self.listed_without(machine, why).map(drop)));
-            read.with_context(|| format!("read back from {}", name(machine)))?;
-        }
-        Ok(())
-    }
-
-    /// All machines, when another coordinator lists them as they should be, this one as one that keeps a copy without a vote: then
-    /// it answers nothing. Else `why` it did not answer.
-    fn listed_without(&self, silent: u32, why: Error) -> anyhow::Result<BTreeMap<u32, ListedMachine>> {
-        let mut others = self.coordinators().into_iter().filter(|other| *other != silent);
-        let listed = others.find_map(|other| self.listed_by(other).ok());
-        listed.filter(|rows| rows[&silent].etcd == Some(EtcdMember::Learner)).ok_or(why)
-    }
-
-    /// All machines, when this coordinator lists them as they should be.
-    fn listed_by(&self, coordinator: u32) -> anyhow::Result<BTreeMap<u32, ListedMachine>> {
-        let who = name(coordinator);
-        let listed =
-            Records::at(self.place(coordinator)?, &self.owner.key()?).and_then(|mut records| records.machines());
-        let listed = listed.with_context(|| format!("ask {who}"))?;
-        ensure!(listed.old_since.is_none(), "{who} sees no changes");
-        let rows: BTreeMap<&str, &ListedMachine> = listed
-            .rows
-            .iter()
-            .filter(|row| row.standing != Standing::Removed)
-            .map(|row| (row.name.as_str(), row))
-            .collect();
-        let mut machines = BTreeMap::new();
-        for (machine, known) in &self.machines {
-            let called = name(*machine);
-            let row = rows.get(called.as_str()).with_context(|| format!("{who} does not list {called}"))?;
-            let is_of_etcd = row.etcd.is_some() == (known.role == ClusterRole::Coordinator);
-            let fits = row.standing == Standing::Member && row.role == known.role && is_of_etcd;
-            ensure!(fits, "{who} lists {called}, which should be a {}, as {row:?}", known.role.word());
-            machines.insert(*machine, (*row).clone());
-        }
-        ensure!(rows.len() == machines.len(), "{who} lists others, too: {:?}", rows.keys().collect::<BTreeSet<_>>());
-        let voters = rows.values().filter(|row| row.etcd == Some(EtcdMember::Voter)).count();
-        let coordinators = self.machines.values().filter(|known| known.role == ClusterRole::Coordinator).count();
-        // One more than odd waits for a second one; after some have left their number may be even.
-        let expected = voters == coordinators || voters + 1 == coordinators && voters % 2 == 1;
-        ensure!(expected, "{who} lists {voters} voters of {coordinators} coordinators");
-        Ok(machines)
-    }
-
-    /// Waits until the kernel of each machine that is on has all others for peers, and each reaches the one behind it: every pair
-    /// takes minutes where there are many.
-    ///
-    /// # Errors
-    /// What is not so when the deadline passes.
-    pub fn know_each_other(&self, deadline: Deadline) -> anyhow::Result<()> {
-        let (on, asked) = (self.on(), *self.coordinators().first().context("no coordinator is on")?);
-        let rows = self.until(deadline, || self.listed_by(asked))?;
-        let all = format!("peers={}", on.len() - 1);
-        for (machine, behind) in on.iter().zip(on.iter().cycle().skip(1)) {
-            let vm = self.known(*machine)?.vm.as_ref().context("it is on")?;
-            let knows = || {
-                let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
-                last.text.contains(&all).then_some(())
-            };
-            vm.until(deadline, knows).with_context(|| format!("{} does not have {all}", name(*machine)))?;
-            self.until(deadline, || self.reaches(*machine, &[*behind], &rows))?;
-        }
-        Ok(())
-    }
-
-    fn reaches_others(&self, machine: u32, rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
-        let others: Vec<u32> = self.on().into_iter().filter(|other| *other != machine).collect();
-        self.reaches(machine, &others, rows)
-    }
-
-    fn reaches(&self, machine: u32, others: &[u32], rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
-        let place = self.place(machine)?;
-        let state = Stranger::call_at(place, None).and_then(|mut stranger| stranger.state());
-        let state = state.with_context(|| format!("ask {}", name(machine)))?.state;
-        ensure!(state == MachineState::Running, "{} is {state}", name(machine));
-        let mut through = Records::at(place, &self.owner.key()?)?;
-        for other in others {
-            through
-                .reaches(rows[other].id)
-                .with_context(|| format!("{} does not reach {}", name(machine), name(*other)))?;
-        }
-        Ok(())
-    }
-
-    /// Asks coordinators, one after the other, until one of them has done it.
-    ///
-    /// # Errors
-    /// The last one's when the deadline passes.
-    pub(crate) fn through<T>(
-        &self,
-        deadline: Deadline,
-        ask: impl Fn(&mut Records) -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
-        let key = self.owner.key()?;
-        self.until(deadline, || {
-            let mut last = anyhow::anyhow!("no coordinator is on");
-            for machine in self.coordinators() {
-                match self.place(machine).and_then(|place| ask(&mut Records::at(place, &key)?)) {
-                    Ok(done) => return Ok(done),
-                    Err(error) => last = error.context(format!("ask {}", name(machine))),
-                }
-            }
-            Err(last)
-        })
-    }
-
-    /// Looks until all is well.
-    ///
-    /// # Errors
-    /// What was not, the last time.
-    pub fn until<T>(&self, deadline: Deadline, look: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let on = self.machines.values().find_map(|known| known.vm.as_ref()).context("all machines are off")?;
-        let mut last = None;
-        let found = on.until(deadline, || look().map_err(|error| last = Some(error)).ok());
-        match (found, last) {
-            (Err(waited), Some(last)) => Err(last.context(waited)),
-            (found, _) => Ok(found?),
-        }
-    }
-
-    /// Coordinators that are on.
-    #[must_use]
-    pub fn coordinators(&self) -> Vec<u32> {
-        let on = |machine: &u32| self.machines[machine].role == ClusterRole::Coordinator;
-        self.on().into_iter().filter(on).collect()
-    }
-
-    /// Where the owner finds a machine's public API.
-    fn place(&self, machine: u32) -> anyhow::Result<SocketAddr> {
-        let vm = self.known(machine)?.vm.as_ref();
-        vm.and_then(|vm| vm.forward(PUBLIC_API_PORT)).with_context(|| format!("{} is off", name(machine)))
-    }
-
-    /// What a machine's cable has carried so far, through all that befell it.
-    ///
-    /// # Errors
-    /// When there is no such machine, or no capture.
-    pub fn carried(&self, machine: u32) -> anyhow::Result<BTreeMap<Kind, usize>> {
-        kinds(&std::fs::read(capture_of(&self.known(machine)?.plan)).context("read a capture")?)
-    }
-
-    /// Nothing but WireGuard and the public API was ever on the cable of a machine that is on.
-    ///
-    /// # Errors
-    /// What else was.
-    pub fn hides_all(&self) -> anyhow::Result<()> {
-        for machine in self.on() {
-            let carried = self.carried(machine)?;
-            ensure!(others(&carried).is_empty(), "{}: {carried:?}", name(machine));
-        }
-        Ok(())
-    }
-
     /// Tells writers where coordinators are now.
     fn tell_places(&self) {
         let places = self.coordinators().into_iter().filter_map(|machine| self.place(machine).ok()).collect();
@@ -638,12 +416,27 @@ impl Fleet {
         self.site.cable(known.cable).capture(&name(machine), &capture_of(&known.plan)).context("capture a cable")
     }
 
+    fn running(&self, machine: u32) -> anyhow::Result<&Running> {
+        self.known(machine)?.vm.as_ref().with_context(|| format!("{} is off", name(machine)))
+    }
+
+    fn running_mut(&mut self, machine: u32) -> anyhow::Result<&mut Running> {
+        self.known_mut(machine)?.vm.as_mut().with_context(|| format!("{} is off", name(machine)))
+    }
+
     fn known(&self, machine: u32) -> anyhow::Result<&Machine> {
         self.machines.get(&machine).with_context(|| format!("there is no {}", name(machine)))
     }
 
     fn known_mut(&mut self, machine: u32) -> anyhow::Result<&mut Machine> {
         self.machines.get_mut(&machine).with_context(|| format!("there is no {}", name(machine)))
+    }
+}
+
+impl From<Vm> for Running {
+    fn from(vm: Vm) -> Self {
+        let booted = vm.started();
+        Self { vm, booted }
     }
 }
 

@@ -23,17 +23,18 @@
 //! fn reboot_keeps_the_seal(t: &Context) -> anyhow::Result<()> {
 //!     let plan = t.machine("m1").tpm().config(b"...")?;
 //!     let mut vm = plan.start()?;
-//!     vm.wait_for("state: Running", t.within(10))?;
+//!     vm.wait_for(vm.started(), "state: Running", t.within(10))?;
 //!     vm.power_off(t.within(10))?;
 //!     let mut again = plan.start()?; // the same disk, TPM and firmware variables
-//!     again.wait_for("state: Running", t.within(10))?;
+//!     again.wait_for(again.started(), "state: Running", t.within(10))?;
 //!     Ok(())
 //! }
 //! ```
 //! - A [`Plan`] has an answer for everything; say only what the case is about. [`Plan::start`] gives a [`qemu::Vm`].
 //! - [`Context::owner`] makes configs and asks machines as their owner, with `cairnctl`; a [`Stranger`] has no key.
 //! - [`Context::within`] takes seconds as a host with KVM needs them, generously; elsewhere they are stretched.
-//! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps.
+//! - Wait on console lines, monitor events and [`qemu::Vm::until`]; nothing sleeps. A wait for a line says from where on: what the
+//!   case does is marked before it is done ([`qemu::Vm::mark`]), so that no line of before is taken for what came of it.
 //! - What the host lacks for good (KVM) is `return Err(Skipped("…").into())`, or better a [`Need`].
 //! - A case that needs a fleet as it is says so ([`Starts::From`]) and gets a copy of its own within seconds, which it may break:
 //!   `Fleet::copy`, `Victim::copy`. Each kind is made once a run, cold, by the case that is [`Starts::Making`] it.

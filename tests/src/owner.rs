@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, bail, ensure};
 use model::Secret;
 use pki::PrivateKey;
-use qemu::console::Silent;
+use qemu::console::{Mark, Silent};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
@@ -88,12 +88,18 @@ impl Owner {
         serde_json::from_str(&answer).map_err(|error| refused(format!("no JSON ({error}): {answer}")))
     }
 
-    /// Waits until the machine runs as a member and has met its owner; its status.
+    /// Waits until the machine says from there on that it runs as a member, and has met its owner; its status.
     ///
     /// # Errors
     /// When it does not run in time, or refuses its owner.
-    pub fn status_when_running(&self, cluster: &str, vm: &mut Vm, deadline: Deadline) -> anyhow::Result<Status> {
-        wait_state(vm, "Running", deadline)?;
+    pub fn status_when_running(
+        &self,
+        cluster: &str,
+        vm: &Vm,
+        from: Mark,
+        deadline: Deadline,
+    ) -> anyhow::Result<Status> {
+        wait_state(vm, from, "Running", deadline)?;
         // Behind a reboot that line may be the old boot's last: the machine itself has to say so, too.
         self.when(cluster, vm, &["machine", "status"], deadline, Status::when_running)
     }
@@ -207,12 +213,12 @@ impl Owner {
     }
 }
 
-/// Waits until the console's screen shows the machine in `state`; its public API is open then.
+/// Waits until the console's screen shows, from there on, the machine in `state`; its public API is open then.
 ///
 /// # Errors
 /// [`Silent`]
-pub fn wait_state(vm: &mut Vm, state: &str, deadline: Deadline) -> Result<(), Silent> {
-    vm.wait_for(&state_line(state), deadline).map(drop)
+pub fn wait_state(vm: &Vm, from: Mark, state: &str, deadline: Deadline) -> Result<(), Silent> {
+    vm.wait_for(from, &state_line(state), deadline).map(drop)
 }
 
 /// The line of the console's screen that shows a state.

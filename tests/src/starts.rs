@@ -13,10 +13,22 @@ use crate::Case;
 /// A fleet of the table: which machines, and why just these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FleetKind {
+    /// One coordinator of the release image on a site, without Kubernetes. Others join it.
+    Lone,
     /// Three coordinators of the release image. Fewest that lose one and go on: etcd, shares and recovery are shown on them.
     Three,
+    /// Three coordinators and two nodes of the release image, with short leases. What befalls a cluster is shown on them.
+    Five,
+    /// One machine of the release image with Kubernetes and a pod that runs. It boots by UEFI from a whole disk, as hardware does.
+    Kubernetes,
+    /// Three machines of the release image as `cairnctl cluster` makes them. What their owner does by its commands is shown on them.
+    Owned,
     /// A member of the debug image without Kubernetes. Faults are injected into it, and strangers come to its API.
     Victim,
+    /// The same behind six networks. Strangers come from several addresses.
+    Besieged,
+    /// A coordinator and a node of the debug image, each at a cable that is looked at. The mesh between them is shown on them.
+    Duo,
 }
 
 /// From what a case starts.
@@ -35,8 +47,14 @@ impl FleetKind {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
+            Self::Lone => "lone",
             Self::Three => "three",
+            Self::Five => "five",
+            Self::Kubernetes => "kubernetes",
+            Self::Owned => "owned",
             Self::Victim => "victim",
+            Self::Besieged => "besieged",
+            Self::Duo => "duo",
         }
     }
 }

@@ -152,7 +152,7 @@ impl Paused {
         let _kept = sockets.keep();
         let children = started.children();
         let mut vm = Vm { dir, record, qmp, console, process, timeline, forwards, children, tie };
-        vm.mark("started");
+        vm.note("started");
         Ok(vm)
     }
 }

@@ -91,14 +91,9 @@ impl<'a> Cairn<'a> {
     /// As above.
     pub(crate) fn boot_and_tag(&self, name: &str) -> Result<Boot> {
         self.boot_until(name, |vm| {
-            let tagged = |line: &str| line.contains("  protection authenticated,");
             // The line comes once, and may have come before the node was Ready.
-            if vm.console().lines().iter().any(|line| tagged(&line.text)) {
-                return Ok(());
-            }
-            let deadline = Deadline::after(TAGGING);
-            let wait = vm.console().wait_until("tagged", deadline, |line| tagged(&line.text).then_some(()));
-            wait.context("wait until all is tagged")
+            let wait = vm.wait_for(vm.started(), "  protection authenticated,", Deadline::after(TAGGING));
+            wait.map(drop).context("wait until all is tagged")
         })
     }
 

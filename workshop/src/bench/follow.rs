@@ -48,12 +48,16 @@ pub(crate) fn to_node_ready(
 ) -> Result<Followed> {
     let deadline = Deadline::after(BOOT);
     let mut followed = Followed { seen: Vec::new(), started: None, ahead: Duration::MAX };
+    let mut from = vm.started();
     loop {
-        match vm.console().wait_until("node Ready", deadline, |line| read(&line.text))? {
+        let (told, end) =
+            vm.console().wait_until(from, "node Ready", deadline, |line| Some((read(&line.text)?, line.end)))?;
+        from = end;
+        match told {
             Told::Started => followed.started = followed.started.or(Some(vm.cpu_time())),
             Told::Running => running()?,
             Told::Reached(milestone, uptime) => {
-                let mark = vm.mark(milestone.name());
+                let mark = vm.note(milestone.name());
                 followed.ahead = followed.ahead.min(mark.at.saturating_sub(uptime));
                 followed.seen.push(Seen { milestone, uptime, cpu: Some(mark.cpu) });
                 if milestone == Milestone::NodeReady {

@@ -41,14 +41,14 @@ impl Kubectl {
         // Pods are refused until the controller-manager has made their namespace's account.
         self.watch(ACCOUNTS, deadline, |event| event["object"]["metadata"]["name"] == "default")
             .context("wait for the default service account")?;
-        vm.mark("service account");
+        vm.note("service account");
         let manifest = folder.join("web.json");
         std::fs::write(&manifest, web_pod("web", false).to_string()).context("write the pod")?;
         self.succeed(&["create", "--raw", PODS, "--filename", &manifest.to_string_lossy()])?;
-        vm.mark("pod created");
+        vm.note("pod created");
         self.watch(WATCH, deadline, |event| event["object"]["status"]["phase"] == "Running")
             .context("wait for the pod")?;
-        let mark = vm.mark(Milestone::PodRunning.name());
+        let mark = vm.note(Milestone::PodRunning.name());
         Ok(Seen { milestone: Milestone::PodRunning, uptime: followed.uptime(mark.at), cpu: Some(mark.cpu) })
     }
 

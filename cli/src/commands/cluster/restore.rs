@@ -143,9 +143,9 @@ fn go_on(paused: Vec<Paused>, saved: &SavedCluster, record: &ClusterRecord) -> R
         machines.push(gone_on?);
     }
     let deadline = qemu::Deadline::after(NOTICED);
-    for mut machine in machines {
+    for machine in machines {
         // An image of before does not say it, and cuts nothing off.
-        let _said = machine.wait_for(CUT_OFF, deadline);
+        let _said = machine.wait_for(machine.started(), CUT_OFF, deadline);
     }
     Ok(())
 }

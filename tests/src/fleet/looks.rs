@@ -1,0 +1,270 @@
+//! What is looked at of a fleet: what its machines say, list and reach, and what their cables carried.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Error, ensure};
+use api::wire::{StatusRequest, StatusResponse};
+use api::{EtcdMember, ListedMachine};
+use cluster::record::Standing;
+use model::{ClusterRole, MachineState, PUBLIC_API_PORT};
+use qemu::console::{Line, Mark};
+use qemu::{Deadline, Vm};
+use serde_json::Value;
+
+use super::{Fleet, MESH_CHANGED, NAME, capture_of, name, row_of};
+use crate::capture::{Kind, kinds, others};
+use crate::records::Records;
+use crate::stranger::Stranger;
+use crate::writer::Writer;
+
+impl Fleet {
+    /// Machines that are on.
+    #[must_use]
+    pub fn on(&self) -> Vec<u32> {
+        self.machines.iter().filter(|(_, known)| known.vm.is_some()).map(|(machine, _)| *machine).collect()
+    }
+
+    /// A machine that is on.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn vm(&self, machine: u32) -> anyhow::Result<&Vm> {
+        Ok(&self.running(machine)?.vm)
+    }
+
+    /// Where a machine's console ends now.
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn mark(&self, machine: u32) -> anyhow::Result<Mark> {
+        Ok(self.vm(machine)?.mark()?)
+    }
+
+    /// Where a machine's console was when the boot began that it is in, or when it came back as it was saved.
+    ///
+    /// # Errors
+    /// When it is off.
+    pub fn booted(&self, machine: u32) -> anyhow::Result<Mark> {
+        Ok(self.running(machine)?.booted)
+    }
+
+    /// Waits until a machine's console says `text`, from there on.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn says(&self, machine: u32, from: Mark, text: &str, deadline: Deadline) -> anyhow::Result<Line> {
+        self.vm(machine)?.wait_for(from, text, deadline).with_context(|| format!("{} is silent", name(machine)))
+    }
+
+    /// Asks the first machine, by the owner's tool.
+    ///
+    /// # Errors
+    /// What the tool says.
+    pub fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
+        Ok(self.owner.ask(NAME, self.vm(1)?, command)?)
+    }
+
+    /// What a machine says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer its owner.
+    pub fn status(&self, machine: u32) -> anyhow::Result<StatusResponse> {
+        let mut session = Stranger::call_at(self.place(machine)?, Some(&self.owner.key()?))?;
+        Ok(session.call(async |client| client.status(StatusRequest {}).await)?.into_inner())
+    }
+
+    /// What a machine is listed as, by whichever coordinator answers.
+    ///
+    /// # Errors
+    /// When none does in time, or it is not listed.
+    pub fn row(&self, machine: u32, deadline: Deadline) -> anyhow::Result<ListedMachine> {
+        self.through(deadline, |records| row_of(records, machine))
+    }
+
+    /// Somebody who writes through all coordinators, until it is dropped.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn writer(&self) -> anyhow::Result<Writer> {
+        Writer::start(&self.owner, Arc::clone(&self.places))
+    }
+
+    /// Waits until all machines that are on are one cluster: each runs, and reaches each other one over the VPN; each coordinator that
+    /// votes sees every change, and lists all machines as what they should be, with etcd's members as many as they should be.
+    ///
+    /// # Errors
+    /// What is not so when the deadline passes.
+    pub fn is_whole(&self, deadline: Deadline) -> anyhow::Result<()> {
+        let mut rows = BTreeMap::new();
+        for machine in self.coordinators() {
+            rows = self.until(deadline, || self.listed_by(machine).or_else(|why| self.listed_without(machine, why)))?;
+        }
+        for machine in self.on() {
+            self.until(deadline, || self.reaches_others(machine, &rows))?;
+        }
+        Ok(())
+    }
+
+    /// Each coordinator that votes takes a change, and tells all that was ever acknowledged.
+    ///
+    /// # Errors
+    /// When one does not in time, or something is lost.
+    pub fn read_back(&self, writer: &Writer, deadline: Deadline) -> anyhow::Result<()> {
+        for machine in self.coordinators() {
+            let place = self.place(machine)?;
+            let read = self
+                .until(deadline, || writer.read_back(place).or_else(|why| self.listed_without(machine, why).map(drop)));
+            read.with_context(|| format!("read back from {}", name(machine)))?;
+        }
+        Ok(())
+    }
+
+    /// All machines, when another coordinator lists them as they should be, this one as one that keeps a copy without a vote: then
+    /// it answers nothing. Else `why` it did not answer.
+    fn listed_without(&self, silent: u32, why: Error) -> anyhow::Result<BTreeMap<u32, ListedMachine>> {
+        let mut others = self.coordinators().into_iter().filter(|other| *other != silent);
+        let listed = others.find_map(|other| self.listed_by(other).ok());
+        listed.filter(|rows| rows[&silent].etcd == Some(EtcdMember::Learner)).ok_or(why)
+    }
+
+    /// All machines, when this coordinator lists them as they should be.
+    fn listed_by(&self, coordinator: u32) -> anyhow::Result<BTreeMap<u32, ListedMachine>> {
+        let who = name(coordinator);
+        let listed =
+            Records::at(self.place(coordinator)?, &self.owner.key()?).and_then(|mut records| records.machines());
+        let listed = listed.with_context(|| format!("ask {who}"))?;
+        ensure!(listed.old_since.is_none(), "{who} sees no changes");
+        let rows: BTreeMap<&str, &ListedMachine> = listed
+            .rows
+            .iter()
+            .filter(|row| row.standing != Standing::Removed)
+            .map(|row| (row.name.as_str(), row))
+            .collect();
+        let mut machines = BTreeMap::new();
+        for (machine, known) in &self.machines {
+            let called = name(*machine);
+            let row = rows.get(called.as_str()).with_context(|| format!("{who} does not list {called}"))?;
+            let is_of_etcd = row.etcd.is_some() == (known.role == ClusterRole::Coordinator);
+            let fits = row.standing == Standing::Member && row.role == known.role && is_of_etcd;
+            ensure!(fits, "{who} lists {called}, which should be a {}, as {row:?}", known.role.word());
+            machines.insert(*machine, (*row).clone());
+        }
+        ensure!(rows.len() == machines.len(), "{who} lists others, too: {:?}", rows.keys().collect::<BTreeSet<_>>());
+        let voters = rows.values().filter(|row| row.etcd == Some(EtcdMember::Voter)).count();
+        let coordinators = self.machines.values().filter(|known| known.role == ClusterRole::Coordinator).count();
+        // One more than odd waits for a second one; after some have left their number may be even.
+        let expected = voters == coordinators || voters + 1 == coordinators && voters % 2 == 1;
+        ensure!(expected, "{who} lists {voters} voters of {coordinators} coordinators");
+        Ok(machines)
+    }
+
+    /// Waits until the kernel of each machine that is on has all others for peers, and each reaches the one behind it: every pair
+    /// takes minutes where there are many.
+    ///
+    /// # Errors
+    /// What is not so when the deadline passes.
+    pub fn know_each_other(&self, deadline: Deadline) -> anyhow::Result<()> {
+        let (on, asked) = (self.on(), *self.coordinators().first().context("no coordinator is on")?);
+        let rows = self.until(deadline, || self.listed_by(asked))?;
+        let all = format!("peers={}", on.len() - 1);
+        for (machine, behind) in on.iter().zip(on.iter().cycle().skip(1)) {
+            let vm = self.vm(*machine)?;
+            let knows = || {
+                let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
+                last.text.contains(&all).then_some(())
+            };
+            vm.until(deadline, knows).with_context(|| format!("{} does not have {all}", name(*machine)))?;
+            self.until(deadline, || self.reaches(*machine, &[*behind], &rows))?;
+        }
+        Ok(())
+    }
+
+    fn reaches_others(&self, machine: u32, rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
+        let others: Vec<u32> = self.on().into_iter().filter(|other| *other != machine).collect();
+        self.reaches(machine, &others, rows)
+    }
+
+    fn reaches(&self, machine: u32, others: &[u32], rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
+        let place = self.place(machine)?;
+        let state = Stranger::call_at(place, None).and_then(|mut stranger| stranger.state());
+        let state = state.with_context(|| format!("ask {}", name(machine)))?.state;
+        ensure!(state == MachineState::Running, "{} is {state}", name(machine));
+        let mut through = Records::at(place, &self.owner.key()?)?;
+        for other in others {
+            through
+                .reaches(rows[other].id)
+                .with_context(|| format!("{} does not reach {}", name(machine), name(*other)))?;
+        }
+        Ok(())
+    }
+
+    /// Asks coordinators, one after the other, until one of them has done it.
+    ///
+    /// # Errors
+    /// The last one's when the deadline passes.
+    pub(crate) fn through<T>(
+        &self,
+        deadline: Deadline,
+        ask: impl Fn(&mut Records) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let key = self.owner.key()?;
+        self.until(deadline, || {
+            let mut last = anyhow::anyhow!("no coordinator is on");
+            for machine in self.coordinators() {
+                match self.place(machine).and_then(|place| ask(&mut Records::at(place, &key)?)) {
+                    Ok(done) => return Ok(done),
+                    Err(error) => last = error.context(format!("ask {}", name(machine))),
+                }
+            }
+            Err(last)
+        })
+    }
+
+    /// Looks until all is well.
+    ///
+    /// # Errors
+    /// What was not, the last time.
+    pub fn until<T>(&self, deadline: Deadline, look: impl Fn() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let on = self.vm(*self.on().first().context("all machines are off")?)?;
+        let mut last = None;
+        let found = on.until(deadline, || look().map_err(|error| last = Some(error)).ok());
+        match (found, last) {
+            (Err(waited), Some(last)) => Err(last.context(waited)),
+            (found, _) => Ok(found?),
+        }
+    }
+
+    /// Coordinators that are on.
+    #[must_use]
+    pub fn coordinators(&self) -> Vec<u32> {
+        let on = |machine: &u32| self.machines[machine].role == ClusterRole::Coordinator;
+        self.on().into_iter().filter(on).collect()
+    }
+
+    /// Where the owner finds a machine's public API.
+    pub(super) fn place(&self, machine: u32) -> anyhow::Result<SocketAddr> {
+        self.vm(machine)?.forward(PUBLIC_API_PORT).context("the public API's port is not forwarded")
+    }
+
+    /// What a machine's cable has carried so far, through all that befell it.
+    ///
+    /// # Errors
+    /// When there is no such machine, or no capture.
+    pub fn carried(&self, machine: u32) -> anyhow::Result<BTreeMap<Kind, usize>> {
+        kinds(&std::fs::read(capture_of(&self.known(machine)?.plan)).context("read a capture")?)
+    }
+
+    /// Nothing but WireGuard and the public API was ever on the cable of a machine that is on.
+    ///
+    /// # Errors
+    /// What else was.
+    pub fn hides_all(&self) -> anyhow::Result<()> {
+        for machine in self.on() {
+            let carried = self.carried(machine)?;
+            ensure!(others(&carried).is_empty(), "{}: {carried:?}", name(machine));
+        }
+        Ok(())
+    }
+}
