@@ -17,10 +17,6 @@ use qemu::run::{RunError, Tie};
 use crate::failure::{Advice, Code, NOTHING};
 use crate::store::{BootWay, ClusterName, FileError, VirtualMachine};
 
-/// What a microvm's kernel is told beside the image's command line: its TPM is in no table. Elsewhere it would make the
-/// driver poke the place of another TPM.
-const MICROVM_TPM: &str = "tpm_tis.force=1";
-
 /// The least memory that a machine is made with. Cases of the tests make clusters of such machines, with three coordinators.
 const LEAST_MIB: u64 = 384;
 /// The same with Kubernetes: its services alone hold 730 MiB at rest, and pods and the images' files want their place.
@@ -233,14 +229,14 @@ impl VirtualMachine {
     /// The machine in QEMU's terms.
     fn machine(&self, place: &Place<'_>) -> Machine {
         let Place { cluster, name, number, directory, socket } = *place;
-        let kernel = |more: &str| Kernel {
+        let kernel = || Kernel {
             image: directory.join(names::KERNEL),
             initrd: directory.join(names::INITRAMFS),
-            cmdline: format!("{} {more}", self.cmdline).trim_end().to_owned(),
+            cmdline: self.cmdline.clone(),
         };
         let boot = match self.boot {
-            BootWay::Direct => Boot::Direct(kernel("")),
-            BootWay::Microvm => Boot::Microvm(kernel(if self.tpm { MICROVM_TPM } else { "" })),
+            BootWay::Direct => Boot::Direct(kernel()),
+            BootWay::Microvm => Boot::Microvm(kernel()),
             BootWay::Uefi => Boot::Uefi(Firmware::debian(directory.join("ovmf-vars.fd"))),
         };
         let disk = directory.join(names::DISK);
@@ -346,8 +342,7 @@ mod tests {
             Boot::Uefi(_) => None,
         };
         assert_eq!(line(machine(BootWay::Direct, true)).as_deref(), Some("console=ttyS0"));
-        assert_eq!(line(machine(BootWay::Microvm, true)).as_deref(), Some("console=ttyS0 tpm_tis.force=1"));
-        assert_eq!(line(machine(BootWay::Microvm, false)).as_deref(), Some("console=ttyS0"));
+        assert_eq!(line(machine(BootWay::Microvm, true)).as_deref(), Some("console=ttyS0"));
         assert_eq!(line(machine(BootWay::Uefi, true)), None);
         assert_eq!(machine(BootWay::Uefi, false).tpm, None);
     }

@@ -2,8 +2,7 @@
 //!
 //! It stands in the UKI, in the initramfs (stage 0 compares under UEFI) and in the manifest, from where whoever boots
 //! the kernel directly takes it. Direct boot measures nothing and compares nothing, so who starts a microvm may append what
-//! that board needs (its TPM is in no table: `tpm_tis.force=1`); elsewhere that would make the driver poke a CRB TPM's
-//! registers. Must never hold a secret or anything that differs between machines.
+//! that board needs (`qemu/src/argv.rs`). Must never hold a secret or anything that differs between machines.
 
 /// A parameter and its reason.
 #[derive(Debug, Clone, Copy)]

@@ -115,7 +115,7 @@ impl Machine {
             Boot::Direct(kernel) | Boot::Microvm(kernel) => {
                 argv.pair("-kernel", kernel.image.display().to_string());
                 argv.pair("-initrd", kernel.initrd.display().to_string());
-                argv.pair("-append", format!("{}{}", kernel.cmdline, self.counter_rate(host)));
+                argv.pair("-append", kernel.cmdline.clone() + &self.of_microvm(host));
             }
             Boot::Uefi(firmware) => {
                 let flash = |unit: u8, access: &str, file: &Path| {
@@ -132,13 +132,24 @@ impl Machine {
         }
     }
 
-    /// microvm has no timer but the PIT to measure the time stamp counter against. Under emulation on a busy host that
-    /// fails, and the kernel then hangs for ever: it is told instead (kernel-parameters.txt).
-    fn counter_rate(&self, host: &Host) -> String {
-        match (self.is_microvm(), host) {
-            (true, Host { acceleration: Acceleration::Tcg, tsc_khz: Some(khz) }) => format!(" tsc_early_khz={khz}"),
-            (_, Host { acceleration: Acceleration::Tcg | Acceleration::Kvm, .. }) => String::new(),
+    /// What a kernel has to be told of the board microvm (kernel-parameters.txt); nothing on others.
+    fn of_microvm(&self, host: &Host) -> String {
+        if !self.is_microvm() {
+            return String::new();
         }
+        // By the board's reset register a machine with several processors may not restart: one goes on with the old kernel while
+        // another is in the new one. A triple fault resets all of it.
+        let mut told = " reboot=t".to_owned();
+        if self.tpm.is_some() {
+            // It is at a fixed address that nothing announces.
+            told += " tpm_tis.force=1";
+        }
+        // There is no timer but the PIT to measure the time stamp counter against. Under emulation on a busy host that fails,
+        // and the kernel then hangs for ever.
+        if let Host { acceleration: Acceleration::Tcg, tsc_khz: Some(khz) } = host {
+            told += &format!(" tsc_early_khz={khz}");
+        }
+        told
     }
 
     fn disk(&self, argv: &mut Argv, index: usize, disk: &Disk) {

@@ -39,8 +39,8 @@ pub struct Machine {
 pub enum Boot {
     /// q35; QEMU loads the kernel.
     Direct(Kernel),
-    /// microvm with ACPI (without it a guest cannot power off); QEMU loads the kernel. A guest with a TPM needs
-    /// `tpm_tis.force=1` on its command line.
+    /// microvm with ACPI (without it a guest cannot power off); QEMU loads the kernel, and tells it on its command line what this
+    /// board has and does not announce.
     Microvm(Kernel),
     /// q35 with UEFI firmware that boots from the first disk.
     Uefi(Firmware),

@@ -64,14 +64,9 @@ impl Plan {
     /// Boots in this way.
     #[must_use]
     pub fn boot(mut self, via: Via) -> Self {
-        let mut kernel = self.image.kernel();
         self.machine.boot = match via {
-            Via::Direct => Boot::Direct(kernel),
-            Via::Microvm => {
-                // There, the TPM is at a fixed address that nothing announces.
-                kernel.cmdline += " tpm_tis.force=1";
-                Boot::Microvm(kernel)
-            }
+            Via::Direct => Boot::Direct(self.image.kernel()),
+            Via::Microvm => Boot::Microvm(self.image.kernel()),
             Via::Uefi => Boot::Uefi(Firmware::debian(self.dir.join("vars.fd"))),
         };
         self
