@@ -249,13 +249,13 @@ impl Vm {
     pub fn go_on_after_save(&mut self, deadline: Deadline) -> Result<(), QmpError> {
         // Whoever began a save may have ended within it; of one that is over nothing is left to be cancelled.
         self.qmp.execute("migrate_cancel", &Value::Null, deadline)?;
-        loop {
-            match (self.qmp.resume(deadline), deadline.left()) {
-                // QEMU refuses to go on while it ends what was cancelled.
-                (Err(QmpError::Refused { .. }), Some(_)) => {}
-                (result, _) => return result,
-            }
-        }
+        let Self { qmp, process, .. } = self;
+        // QEMU refuses to go on while it ends what was cancelled.
+        let resumed = process.until(deadline, || match qmp.resume(deadline) {
+            Err(QmpError::Refused { .. }) => None,
+            result => Some(result),
+        });
+        resumed.unwrap_or_else(|_waited| self.qmp.resume(deadline))
     }
 
     /// What was started; none where an older version of this program did.

@@ -191,6 +191,8 @@ pub enum RestoreError {
 const LONGEST: Duration = Duration::from_secs(300);
 /// The file of a machine's memory.
 const MEMORY: &str = "memory";
+/// Seconds of which a machine that stood still for so long knows for certain: boards have whole seconds, and saving has two ends.
+const NOTICED: u64 = 5;
 
 /// Saves machines that run, each under its name, in the folder `to`, whose parent is there. Whoever calls keeps others from
 /// saving there at the same time; what a save that was killed has left there is removed.
@@ -428,6 +430,16 @@ impl<T> Saved<T> {
             }
         }
         restored
+    }
+
+    /// Waits until its machines, which were `restored`, have stood still for so long that each of them notices. One that was saved a
+    /// moment ago could, or could not.
+    pub fn lies_long_enough(&self, restored: &[Paused]) {
+        if let Some(first) = restored.first() {
+            let lay = || (since_1970().as_secs() >= self.manifest.made.unix_seconds + NOTICED).then_some(());
+            // A clock of the host that was set back is no reason to wait for it.
+            let _lay = first.until(Deadline::after(Duration::from_secs(NOTICED)), lay);
+        }
     }
 
     /// The machine of each place.

@@ -10,8 +10,8 @@ use qemu::network::{Cut, Direction, Faults};
 use serde_json::Value;
 
 use crate::{
-    Case, Cluster, Context, Fleet, FleetKind, Kind, LAID_DOWN, Leaving, MESH_CHANGED, Need, Off, SEES_RECORDS, Starts,
-    Writer, name, wait_state,
+    Case, Cluster, Context, Fleet, FleetKind, Kind, LAID_DOWN, Leaving, Need, Off, SEES_RECORDS, Starts, Writer, name,
+    wait_state,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -22,14 +22,15 @@ pub(crate) const CASES: &[Case] = &[
     case("each of three coordinators restarts in turn, and no acknowledged write is lost", &["K4"], restarts),
     case("a coordinator that hears nothing, or is cut off, is made up for and comes back", &["K4"], cut_off),
     case("a coordinator that sees no changes says how old its lists are, and changes nothing", &["K4"], without_quorum),
-    case(
-        "coordinators take another cluster key, and when all were off two open by it, and one alone opens nothing",
-        &["K6", "K7", "D2", "D3", "D13"],
-        all_off,
-    ),
-    case("one of three goes on alone by its owner's word, and the others do not", &["K6"], recovered),
+    case("coordinators that are a quorum again go on, and then the one that was off", &["K4"], quorum_again),
+    case("coordinators take another cluster key, and when all were off open by it", &["K7", "D13"], rotated),
+    case("of three that were off one alone opens nothing, and two open each other", &["K6", "D2", "D3"], all_off),
+    case("a cluster that has a leader is not recovered by one of its machines", &["K6"], not_recovered),
+    case("one of three goes on alone by its owner's word, and loses nothing", &["K6"], recovered),
+    case("those that a recovery took out are no cluster of their own, and coordinate again", &["K6"], taken_out),
     case("all are switched off while two more come to vote", &["K6", "S5"], amid_votes),
-    case("the first coordinator becomes a node, keeps its address, and leaves", &["M4", "N6", "S5"], leaves),
+    case("the first coordinator becomes a node, and keeps its address", &["N6", "S5"], becomes_node),
+    case("a coordinator that leaves is nobody's peer, and may have kept keys", &["M4", "S5"], leaves),
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -38,6 +39,8 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 
 const THREE: FleetKind = FleetKind::Three;
 const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
+/// Has the first machine go on alone. Without the last word it is only asked whether it could.
+const RECOVER: [&str; 5] = ["cluster", "recover", "--from", "m1", "--yes"];
 /// What PID 1 says of an etcd that ends by itself.
 const ETCD_ENDED: &str = "service ended service=etcd ";
 /// What PID 1 says when it runs what a coordinator runs.
@@ -78,7 +81,10 @@ fn voters(t: &Context) -> anyhow::Result<()> {
     fleet.hides_all()?;
     let talk = fleet.carried(1)?.get(&Kind::WireGuard).copied();
     ensure!(talk.is_some_and(|packets| packets > 100), "etcd's heartbeats are not seen: {talk:?}");
-    can_open(t, &fleet)?;
+    // Any two of them can open each other.
+    for machine in 1..=3 {
+        fleet.says(machine, fleet.booted(machine)?, EPOCH_STANDS, t.within(60))?;
+    }
     fleet.save(t, THREE)
 }
 
@@ -88,7 +94,7 @@ fn restarts(t: &Context) -> anyhow::Result<()> {
         for machine in [2, 3, 1] {
             fleet.reset(&[machine], t.within(5))?;
             writer.goes_on(1, t.within(30)).context("the other two take changes")?;
-            comes_back(t, fleet, machine)?;
+            fleet.comes_back(t, machine)?;
         }
         Ok(())
     })
@@ -116,8 +122,18 @@ fn cut_off(t: &Context) -> anyhow::Result<()> {
 fn without_quorum(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     fleet.switch_off(&[3], Off::AtOnce, t.within(10))?;
-    listed(t, &fleet, 3, |row| row["etcd"] == "voter" && row["etcd_silent"] == true)?;
     fleet.set_faults(2, &[Direction::Sent], cut())?;
+    lists_are_old(t, &fleet)?;
+    let refused = fleet.until(t.within(60), || {
+        let refused = fleet.ask(&["ticket", "issue"]).err().context("written without a quorum")?;
+        let why = format!("{refused:#}");
+        ensure!(why.contains("has seen no change for") && why.contains("nothing was changed"), "{why}");
+        Ok(())
+    });
+    refused.context("a coordinator without quorum says that it changes nothing")
+}
+
+fn lists_are_old(t: &Context, fleet: &Fleet) -> anyhow::Result<()> {
     let old = fleet.until(t.within(60), || {
         for list in ["machine", "ticket"] {
             let listed = fleet.ask(&[list, "list"])?;
@@ -125,109 +141,118 @@ fn without_quorum(t: &Context) -> anyhow::Result<()> {
         }
         Ok(())
     });
-    old.context("a coordinator without quorum says that its list is old")?;
-    let refused = fleet.until(t.within(60), || {
-        let refused = fleet.ask(&["ticket", "issue"]).err().context("written without a quorum")?;
-        let why = format!("{refused:#}");
-        ensure!(why.contains("has seen no change for") && why.contains("nothing was changed"), "{why}");
-        Ok(())
-    });
-    refused.context("a coordinator without quorum says that it changes nothing")?;
+    old.context("a coordinator without quorum says that its lists are old")
+}
+
+fn quorum_again(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
+    fleet.switch_off(&[3], Off::AtOnce, t.within(10))?;
+    fleet.is_listed(t, 3, |row| row["etcd"] == "voter" && row["etcd_silent"] == true)?;
+    fleet.set_faults(2, &[Direction::Sent], cut())?;
+    lists_are_old(t, &fleet)?;
     let before = fleet.mark(2)?;
     fleet.set_faults(2, &[Direction::Sent], Faults::default())?;
     fleet.says(2, before, SEES_RECORDS, t.within(60))?;
     fleet.start(3)?;
-    under_a_writer(t, &mut fleet, |fleet, _| comes_back(t, fleet, 3))
+    under_a_writer(t, &mut fleet, |fleet, _| fleet.comes_back(t, 3))
 }
 
-/// Two of three take another key, one after the other. Then nobody does anything but switch machines on: one alone has not its
-/// key, neither while the others are off nor in a network without them while they run; the other two have, the third from them.
-fn all_off(t: &Context) -> anyhow::Result<()> {
+/// A key that is rotated is taken at the next start, and given out by the others from then on.
+fn rotated(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     let is = |generation: u32, rotates: bool| {
         move |row: &Value| row["key_generation"] == generation && row["key_rotates"] == rotates
     };
     for machine in [2, 1] {
-        listed(t, &fleet, machine, is(1, false))?;
+        fleet.is_listed(t, machine, is(1, false))?;
         let before = fleet.mark(machine)?;
         fleet.ask(&["machine", "rotate-key", &name(machine)])?;
-        listed(t, &fleet, machine, is(1, true))?;
+        fleet.is_listed(t, machine, is(1, true))?;
         fleet.says(machine, before, "carries the cluster keys that are given now", t.within(30))?;
         fleet.reset(&[machine], t.within(5))?;
-        comes_back(t, &fleet, machine)?;
-        listed(t, &fleet, machine, is(2, false))?;
+        fleet.comes_back(t, machine)?;
+        fleet.is_listed(t, machine, is(2, false))?;
     }
+    fleet.is_listed(t, 3, is(1, false))?;
     fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
-
-    let opens_nothing = |fleet: &Fleet| {
-        let mut from = fleet.mark(1)?;
-        for _ in 0..2 {
-            from = fleet.says(1, from, "no share from another voter", t.within(60))?.end;
-        }
-        let alone = fleet.ask(&["machine", "status"])?;
-        ensure!(alone["state"] == "AwaitingKeys", "{alone:#}");
-        Ok(())
-    };
-    fleet.start(1)?;
-    wait_state(fleet.vm(1)?, fleet.booted(1)?, "AwaitingKeys", t.within(30))?;
-    opens_nothing(&fleet)?;
-
-    // As if it had been carried to where its owner reaches it, and no other machine does.
-    fleet.set_faults(1, &BOTH, cut())?;
-    [2, 3].iter().try_for_each(|machine| fleet.start(*machine))?;
-    [2, 3].iter().try_for_each(|machine| comes_back(t, &fleet, *machine))?;
-    let writer = fleet.writer()?;
-    writer.goes_on(1, t.within(60)).context("two of three have a leader, and take changes")?;
-    drop(writer);
-    opens_nothing(&fleet)?;
-    fleet.set_faults(1, &BOTH, Faults::default())?;
-    comes_back(t, &fleet, 1)?;
-    listed(t, &fleet, 1, is(2, false))?;
-    listed(t, &fleet, 3, is(1, false))?;
+    (1..=3).try_for_each(|machine| fleet.start(machine))?;
+    (1..=3).try_for_each(|machine| fleet.comes_back(t, machine))?;
     fleet.is_whole(t.within(60))
 }
 
-/// Two of three are lost, or so it seems: the first goes on by its owner's word. When the two come back and are a quorum, they
-/// are not another cluster for longer than they hear of nobody else.
+/// One alone has not its key, whether the others are off or run where it does not reach them. Two have each other's, and it has its
+/// own from them as soon as it hears them.
+fn all_off(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
+    fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
+    fleet.start(1)?;
+    wait_state(fleet.vm(1)?, fleet.booted(1)?, "AwaitingKeys", t.within(30))?;
+    opens_nothing(t, &fleet)?;
+    // As if it had been carried to where its owner reaches it, and no other machine does.
+    fleet.set_faults(1, &BOTH, cut())?;
+    [2, 3].iter().try_for_each(|machine| fleet.start(*machine))?;
+    [2, 3].iter().try_for_each(|machine| fleet.comes_back(t, *machine))?;
+    fleet.writer()?.goes_on(1, t.within(60)).context("two of three have a leader, and take changes")?;
+    opens_nothing(t, &fleet)?;
+    fleet.set_faults(1, &BOTH, Faults::default())?;
+    fleet.comes_back(t, 1)?;
+    fleet.is_whole(t.within(60))
+}
+
+/// The first machine has asked all others once more and again, and waits.
+fn opens_nothing(t: &Context, fleet: &Fleet) -> anyhow::Result<()> {
+    let mut from = fleet.mark(1)?;
+    for _ in 0..2 {
+        from = fleet.says(1, from, "no share from another voter", t.within(60))?.end;
+    }
+    let alone = fleet.ask(&["machine", "status"])?;
+    ensure!(alone["state"] == "AwaitingKeys", "{alone:#}");
+    Ok(())
+}
+
+fn not_recovered(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, THREE)?;
+    let refused = fleet.ask(&RECOVER).expect_err("there is a quorum").to_string();
+    ensure!(refused.contains("etcd has a leader"), "{refused}");
+    fleet.is_whole(t.within(10))
+}
+
 fn recovered(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     let before = tickets(&fleet)?;
-    // So its owner called it first of all.
-    let recover = ["cluster", "recover", "--from", "m1"];
-    let proceed = [&recover[..], &["--yes"]].concat();
-    let refused = fleet.ask(&proceed).expect_err("there is a quorum").to_string();
-    ensure!(refused.contains("etcd has a leader"), "{refused}");
     fleet.switch_off(&[2, 3], Off::AtOnce, t.within(10))?;
-
-    let plan = fleet.until(t.within(60), || fleet.ask(&recover));
+    let plan = fleet.until(t.within(60), || fleet.ask(&RECOVER[..RECOVER.len() - 1]));
     let plan = plan.context("without quorum it can be recovered")?;
     ensure!(plan["done"] == false && plan["taken_out"].as_array().is_some_and(|out| out.len() == 2), "{plan:#}");
     ensure!(fleet.ask(&["ticket", "issue"]).is_err(), "it was only asked");
-    let done = fleet.ask(&proceed)?;
+    let done = fleet.ask(&RECOVER)?;
     ensure!(done["done"] == true, "{done:#}");
-    listed(t, &fleet, 1, |row| row["etcd"] == "voter")?;
+    fleet.is_listed(t, 1, |row| row["etcd"] == "voter")?;
     for machine in [2, 3] {
         let is_node = |row: &Value| row["role"] == "node" && row["etcd"].is_null() && row["state"] == "Member";
-        listed(t, &fleet, machine, is_node)?;
+        fleet.is_listed(t, machine, is_node)?;
     }
     fleet.ask(&["ticket", "issue"])?;
     ensure!(tickets(&fleet)?.is_superset(&before), "acknowledged before, and lost");
+    Ok(())
+}
 
-    // They open each other by their shares, and decide.
+/// Those that were taken out open each other by their shares, and are a quorum of their own: they would have no reason to ask anybody
+/// before they lose their leader, if the first one's etcd did not tell theirs that they are none of its members.
+fn taken_out(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
+    let before = tickets(&fleet)?;
+    fleet.switch_off(&[2, 3], Off::AtOnce, t.within(10))?;
+    fleet.until(t.within(60), || fleet.ask(&RECOVER))?;
     fleet.set_faults(1, &BOTH, cut())?;
-    for machine in [2, 3] {
-        fleet.start(machine)?;
-    }
-    for machine in [2, 3] {
-        comes_back(t, &fleet, machine)?;
-    }
+    [2, 3].iter().try_for_each(|machine| fleet.start(*machine))?;
+    [2, 3].iter().try_for_each(|machine| fleet.comes_back(t, *machine))?;
     fleet.set_faults(1, &BOTH, Faults::default())?;
     for machine in [2, 3] {
         fleet.says(machine, fleet.booted(machine)?, LAID_DOWN, t.within(90))?;
     }
-    // They are a quorum of their own, and would have no reason to ask anybody before they lose their leader.
     let told = |machine| anyhow::Ok(fleet.vm(machine)?.said().iter().any(|line| line.text.contains(ETCD_ENDED)));
-    ensure!(told(2)? || told(3)?, "the first one's etcd has not told the others' that they are none of its members");
+    ensure!(told(2)? || told(3)?, "the first one's etcd has not told the others'");
     for machine in [2, 3] {
         fleet.ask(&["machine", "role", "add", &name(machine), "coordinator"])?;
     }
@@ -238,12 +263,9 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
 
 /// One alone becomes three, of which one is cut off as it begins: whoever votes then holds a share already, or etcd would need more machines than can open.
 fn amid_votes(t: &Context) -> anyhow::Result<()> {
-    const VOTES: &str = "step=Promote";
     let mut fleet = Fleet::copy(t, THREE)?;
     for machine in [3, 2] {
-        let before = fleet.mark(machine)?;
-        fleet.set_role(t, machine, ClusterRole::Node)?;
-        fleet.says(machine, before, LAID_DOWN, t.within(90))?;
+        fleet.becomes_node(t, machine)?;
     }
     let (before, alone) = (fleet.mark(2)?, fleet.mark(1)?);
     fleet.set_role(t, 2, ClusterRole::Coordinator)?;
@@ -251,47 +273,46 @@ fn amid_votes(t: &Context) -> anyhow::Result<()> {
     fleet.says(2, before, TAKEN_UP, t.within(90))?;
     fleet.reset(&[2], t.within(5))?;
     fleet.set_role(t, 3, ClusterRole::Coordinator)?;
-    fleet.says(1, alone, VOTES, t.within(120)).context("nobody comes to vote")?;
+    fleet.says(1, alone, "step=Promote", t.within(120)).context("nobody comes to vote")?;
     fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
     (1..=3).try_for_each(|machine| fleet.start(machine))?;
-    (1..=3).try_for_each(|machine| comes_back(t, &fleet, machine))?;
+    (1..=3).try_for_each(|machine| fleet.comes_back(t, machine))?;
     fleet.is_whole(t.within(60))
 }
 
-/// The machine that made the cluster is a coordinator like any other.
-fn leaves(t: &Context) -> anyhow::Result<()> {
+/// The machine that made the cluster is a coordinator like any other. Where it led, another one led first: a leader that takes
+/// itself out leaves what it was asked without an answer.
+fn becomes_node(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     let its_own = |fleet: &Fleet| fleet.row(1, t.within(30)).map(|row| (row.id, row.vpn_ip));
     let before = its_own(&fleet)?;
-    let marks = [fleet.mark(1)?, fleet.mark(2)?, fleet.mark(3)?];
-    fleet.set_role(t, 1, ClusterRole::Node)?;
+    fleet.becomes_node(t, 1)?;
     fleet.is_whole(t.within(60))?;
-    fleet.says(1, marks[0], LAID_DOWN, t.within(30))?;
     ensure!(its_own(&fleet)? == before, "{before:?} became {:?}", its_own(&fleet)?);
-    // Where it led, another one led first: a leader that takes itself out leaves what it was asked without an answer.
     let taken_out = format!("{TAKEN_OUT}(MachineId({}))", before.0);
     let by = (1..=3).map(|machine| Ok(fleet.vm(machine)?.said().iter().any(|line| line.text.contains(&taken_out))));
     let by = by.collect::<anyhow::Result<Vec<_>>>()?;
     ensure!(!by[0] && (by[1] || by[2]), "whose etcd took it out: {by:?}");
-    // The others' etcd takes its certificates no longer.
+    // The others' etcd takes its certificates no longer. What was saved has no such line.
     for machine in [2, 3] {
         let refused = format!("{REFUSES}{{MachineId({})}}", before.0);
-        fleet.says(machine, marks[machine as usize - 1], &refused, t.within(5))?;
+        fleet.says(machine, fleet.booted(machine)?, &refused, t.within(5))?;
     }
-    // It does not get its key again, and says why to whoever stands in front of it.
+    Ok(())
+}
+
+/// It may have kept keys, and does not get its own again. Its packets are nobody's: the kernels of those that stay have each other for
+/// a peer, and nobody else.
+fn leaves(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, THREE)?;
+    let id = fleet.row(1, t.within(30))?.id;
     fleet.remove(t, 1, Leaving::Drained)?;
     fleet.is_whole(t.within(60))?;
     let rows = fleet.through(t.within(30), |records| Ok(records.machines()?.rows))?;
     let may: Vec<_> = rows.iter().filter(|row| row.may_hold_keys).map(|row| row.id).collect();
-    ensure!(may == [before.0], "it coordinated, and may have kept keys: {rows:#?}");
-    // Its packets are nobody's: the kernels of those that stay have each other for a peer, and nobody else.
+    ensure!(may == [id], "it coordinated, and may have kept keys: {rows:#?}");
     for machine in [2, 3] {
-        let vm = fleet.vm(machine)?;
-        let alone = vm.until(t.within(10), || {
-            let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
-            last.text.contains("peers=1").then_some(())
-        });
-        alone.with_context(|| format!("{} has another peer than the one that stays", name(machine)))?;
+        fleet.has_peers(machine, 1, t.within(10))?;
     }
     Ok(())
 }
@@ -301,34 +322,9 @@ fn cut() -> Faults {
     Faults { cable: Cut::Cut, ..Faults::default() }
 }
 
-/// Waits until any two of three can open each other.
-fn can_open(t: &Context, fleet: &Fleet) -> anyhow::Result<()> {
-    for machine in 1..=3 {
-        fleet.says(machine, fleet.booted(machine)?, EPOCH_STANDS, t.within(60))?;
-    }
-    Ok(())
-}
-
-/// Waits until the first machine lists that one as `wanted`.
-fn listed(t: &Context, fleet: &Fleet, machine: u32, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
-    fleet.until(t.within(60), || {
-        let listed = fleet.ask(&["machine", "list"])?;
-        let mut rows = listed["machines"].as_array().context("a list of machines")?.iter();
-        let row = rows.find(|row| row["name"] == name(machine)).context("it is not listed")?;
-        ensure!(wanted(row), "it is listed as {row:#}");
-        Ok(())
-    })
-}
-
 /// The ids of all tickets.
 fn tickets(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
     let listed = fleet.ask(&["ticket", "list"])?;
     let ids = listed["tickets"].as_array().context("a list of tickets")?.iter();
     Ok(ids.filter_map(|ticket| ticket["ticket_id"].as_str().map(str::to_owned)).collect())
-}
-
-/// Waits until a coordinator that started again runs, and sees the cluster's records.
-fn comes_back(t: &Context, fleet: &Fleet, machine: u32) -> anyhow::Result<()> {
-    fleet.runs(machine, t.within(90))?;
-    fleet.says(machine, fleet.booted(machine)?, SEES_RECORDS, t.within(60)).map(drop)
 }

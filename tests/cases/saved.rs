@@ -51,8 +51,7 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
 /// Its board has no place for vmgenid, by which the kernel would draw anew by itself.
 fn microvm(t: &Context) -> anyhow::Result<()> {
     let (_, vm, _) = comes_back(t, Via::Microvm)?;
-    let drawn = vm.said().into_iter().any(|line| line.text.contains(DRAWN_ANEW));
-    ensure!(drawn, "a copy would draw the same");
+    vm.wait_for(vm.started(), DRAWN_ANEW, t.within(1)).context("a copy would draw the same")?;
     Ok(())
 }
 
@@ -65,7 +64,7 @@ fn comes_back(t: &Context, via: Via) -> anyhow::Result<(Owner, Vm, Status)> {
     save_in(&folder, t.image(), &owner, &mut [("m", &mut vm)], ())?;
     vm.kill();
     let copy = Copy::<()>::of(&folder, t.image(), &t.dir().join("copy"))?;
-    let mut machines = copy.go_on(|_, links| links.to_vec(), || true, t.within(3))?;
+    let mut machines = copy.go_on(|_, links| links.to_vec(), || true)?;
     let Copied { vm, .. } = machines.remove("m").context("it comes back")?;
     let now = copy.owner.status(NAME, &vm)?;
     ensure!(!now.is_of_another_boot(&before), "it goes on: {before:#?} {now:#?}");

@@ -77,7 +77,7 @@ impl Victim {
     /// A copy of its own for this case.
     pub(crate) fn copy(t: &Context) -> anyhow::Result<Self> {
         let copy = t.copy::<Vec<u8>>(VICTIM, &Image::debug_of_environment()?)?;
-        let mut machines = copy.go_on(|_, links| links.to_vec(), || true, t.within(3))?;
+        let mut machines = copy.go_on(|_, links| links.to_vec(), || true)?;
         let Copied { vm, .. } = machines.remove("m").context("the machine comes back")?;
         let (owner, config) = (copy.owner, copy.more);
         let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;

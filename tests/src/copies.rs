@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use qemu::deadline::since_1970;
 use qemu::machine::{Clock, Link};
 use qemu::run::{Paused, Tie};
 use qemu::saved::{Care, Place, Saved, Saving, Then, save};
@@ -110,8 +109,7 @@ impl<T> Copy<T> {
     }
 
     /// Lets all its machines go on at one moment, each with its cards linked to what `links` says for its name and for the links
-    /// that it was saved with. They are waited with until the cables are `plugged_in`, since what is sent before is lost; each has
-    /// to say by the deadline that it `noticed` how long it lay there.
+    /// that it was saved with. They are waited with until the cables are `plugged_in`, since what is sent before is lost.
     ///
     /// # Errors
     /// When one does not come back.
@@ -119,7 +117,6 @@ impl<T> Copy<T> {
         &self,
         links: impl Fn(&str, &[Link]) -> Vec<Link>,
         plugged_in: impl Fn() -> bool,
-        noticed: Deadline,
     ) -> anyhow::Result<BTreeMap<String, Copied>> {
         let place = |(name, machine): (&str, &qemu::Machine)| {
             let before: Vec<Link> = machine.nics.iter().map(|nic| nic.link.clone()).collect();
@@ -131,31 +128,20 @@ impl<T> Copy<T> {
         if let Some(first) = paused.first() {
             // A case that needs a cable sees that it is not there.
             let _plugged = first.until(Deadline::after(PLUGS), || plugged_in().then_some(()));
-            let lay = || (since_1970().as_secs() >= self.saved.made().unix_seconds + LIES).then_some(());
-            first.until(Deadline::after(PLUGS + Duration::from_secs(LIES)), lay)?;
         }
+        self.saved.lies_long_enough(&paused);
         let machines = places.into_iter().zip(paused).map(|(place, paused): (Place, Paused)| {
             let vm = paused.go_on().with_context(|| format!("`{}` does not go on", place.name))?;
             let machine = vm.machine().context("a machine that was just started is known")?.clone();
             let plan = Plan::of(machine, &self.image, place.dir);
             Ok((place.name, Copied { plan, vm }))
         });
-        let machines = machines.collect::<anyhow::Result<BTreeMap<_, _>>>()?;
-        // What connects before that is cut off by it.
-        for (name, Copied { vm, .. }) in &machines {
-            vm.wait_for(vm.started(), NOTICED, noticed).with_context(|| format!("`{name}` does not notice"))?;
-        }
-        Ok(machines)
+        machines.collect()
     }
 }
 
 /// A network finds machines at its cables within a moment; this only bounds a wait for what is broken.
 const PLUGS: Duration = Duration::from_secs(5);
-
-/// Seconds that a fleet lies before a copy goes on: below three no machine notices, or some do.
-const LIES: u64 = 5;
-/// What PID 1 says when it has seen that the machine stood still, and put its clock forward: who connects now is not cut off.
-const NOTICED: &str = "what was connected before the standstill is cut off";
 
 /// Where the owner's directory lies beside a fleet.
 fn owners(folder: &Path) -> PathBuf {

@@ -208,7 +208,7 @@ impl Fleet {
             own.chain(cable(called).map(Cable::link)).collect()
         };
         let plugged_in = || cables.values().all(|cable| site.cable(*cable).is_plugged_in());
-        let mut copied = copy.go_on(links, plugged_in, t.within(3))?;
+        let mut copied = copy.go_on(links, plugged_in)?;
         let mut machines = BTreeMap::new();
         for (machine, cable) in &cables {
             let Copied { plan, vm } = copied.remove(&name(*machine)).context("each machine comes back")?;
@@ -362,6 +362,16 @@ impl Fleet {
         Ok(())
     }
 
+    /// Has the cluster make a node of a coordinator, and waits until that has erased what a coordinator has.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn becomes_node(&mut self, t: &Context, machine: u32) -> anyhow::Result<()> {
+        let before = self.mark(machine)?;
+        self.set_role(t, machine, ClusterRole::Node)?;
+        self.says(machine, before, LAID_DOWN, t.within(90)).map(drop)
+    }
+
     /// Has the cluster let go of a machine. When that comes back it gets no key, and says why on its screen.
     ///
     /// # Errors
@@ -375,10 +385,8 @@ impl Fleet {
             Leaving::Drained => {
                 self.change(t, machine, MachineChange::Drain)?;
                 if self.known(machine)?.role == ClusterRole::Coordinator {
-                    let before = self.mark(machine)?;
-                    self.set_role(t, machine, ClusterRole::Node)?;
-                    // Nobody would tell it any more: it would keep what a coordinator has.
-                    self.says(machine, before, LAID_DOWN, t.within(60))?;
+                    // Nobody would tell it afterwards: it would keep what a coordinator has.
+                    self.becomes_node(t, machine)?;
                 }
                 self.through(t.within(60), |records| {
                     let row = row_of(records, machine)?;

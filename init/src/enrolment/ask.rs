@@ -112,7 +112,7 @@ pub(super) async fn first<T, E: Ends>(
         let mut ended = Round::Unanswered;
         for endpoint in pace::round(endpoints, chance()) {
             board.step(step);
-            let mut standstill = board.facts().standstills().watch();
+            let mut standstill = board.facts().standstills().watch_after_a_look().await;
             let answered = tokio::select! {
                 answered = ask(endpoint) => answered,
                 // The session with it may be a copy's, too: it ends here, and another one is asked.

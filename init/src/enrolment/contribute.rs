@@ -176,7 +176,7 @@ impl Waits {
         let endpoints = lock::even_if_poisoned(&self.gathering).endpoints(machine);
         for endpoint in endpoints {
             for epoch in epochs {
-                let mut standstill = self.facts.standstills().watch();
+                let mut standstill = self.facts.standstills().watch_after_a_look().await;
                 let given = tokio::select! {
                     given = self.call(asks, machine, *epoch, &endpoint) => given,
                     // The session with it may be a copy's, too: it ends here, and the next round asks again.

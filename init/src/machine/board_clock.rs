@@ -3,7 +3,7 @@
 //! with it is given up: the state of random numbers, TLS sessions, WireGuard's sessions.
 //!
 //! ```text
-//!   look, each second ─► gain ─► clock forward ─► random numbers drawn anew, unless the kernel did ─► a standstill is counted
+//!   look, each second and before a session begins ─► gain ─► clock forward ─► random numbers drawn anew, unless the kernel did ─► a standstill is counted
 //! ```
 //! The clock comes first, since it is promised within 3 s, and sessions last, since new ones need new random numbers. It must never set
 //! the clock back, nor to what the board shows: what the cluster corrected stays corrected.
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use self::gain::Comparison;
 use super::randomness;
 use crate::runtime::services::until;
-use crate::runtime::standstills::Standstills;
+use crate::runtime::standstills::{Looker, Standstills};
 use crate::runtime::{clock, tasks};
 
 /// The board's first clock; PID 1 alone has it open.
@@ -40,9 +40,10 @@ pub(crate) async fn follow(standstills: Standstills) {
             return;
         }
     };
-    let mut looks = Looks { comparison: Comparison::start(clock::now()), failed: false };
+    let (comparison, looker) = (Comparison::start(clock::now()), standstills.looker());
+    let mut looks = Looks { comparison, looker, failed: false };
     loop {
-        let gain = looks.gain(|| sys::rtc::read(&device)).await;
+        let (gain, asked) = looks.gain(|| sys::rtc::read(&device)).await;
         match clock::put_forward(gain) {
             Ok(()) => tracing::info!(?gain, "the machine stood still: the clock is put forward"),
             Err(error) => tracing::warn!(?gain, %error, "the machine stood still, and the clock cannot be put forward"),
@@ -51,6 +52,7 @@ pub(crate) async fn follow(standstills: Standstills) {
             draw_anew().await;
         }
         standstills.count();
+        looks.looker.has_looked(asked);
         tracing::info!("what was connected before the standstill is cut off");
     }
 }
@@ -58,23 +60,28 @@ pub(crate) async fn follow(standstills: Standstills) {
 /// Looks at a clock of the board.
 struct Looks {
     comparison: Comparison,
+    looker: Looker,
     /// Whether the log was told that it cannot be read.
     failed: bool,
 }
 
 impl Looks {
-    /// Waits until it gained on the monotonic clock; how much. It is read here and not on a thread of its own, since that takes
-    /// microseconds.
-    async fn gain(&mut self, read: impl Fn() -> io::Result<u64>) -> Duration {
+    /// Waits until it gained on the monotonic clock; how much, and for how many who asked that look was. It is read here and not on a
+    /// thread of its own, since that takes microseconds.
+    async fn gain(&mut self, read: impl Fn() -> io::Result<u64>) -> (Duration, u64) {
         loop {
-            until(Some(self.comparison.poll_timeout().0)).await;
+            tokio::select! {
+                () = until(Some(self.comparison.poll_timeout().0)) => {}
+                () = self.looker.is_asked() => {}
+            }
+            let asked = self.looker.begins();
             let before = clock::now();
             let board = read();
             let after = clock::now();
             match board {
                 Ok(board) => {
                     if let Some(gain) = self.comparison.look(before, board, after) {
-                        return gain;
+                        return (gain, asked);
                     }
                 }
                 Err(error) => {
@@ -84,6 +91,7 @@ impl Looks {
                     }
                 }
             }
+            self.looker.has_looked(asked);
         }
     }
 }
@@ -113,8 +121,9 @@ mod tests {
             let gained = gained.ok_or(io::ErrorKind::InvalidInput)?;
             Ok(1_000 + since(began).as_secs() + gained)
         };
-        let mut looks = Looks { comparison: Comparison::start(began), failed: false };
-        (looks.gain(read).await, since(began))
+        let looker = Standstills::default().looker();
+        let mut looks = Looks { comparison: Comparison::start(began), looker, failed: false };
+        (looks.gain(read).await.0, since(began))
     }
 
     fn since(began: Instant) -> Duration {

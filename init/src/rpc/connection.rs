@@ -112,7 +112,7 @@ impl Drop for Inside {
 
 /// One visit; why it was ended, where the machine ended it, is written down.
 async fn visit<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(inside: Inside, stream: S, peer: SocketAddr) {
-    let mut standstill = inside.port.guarded.facts().standstills().watch();
+    let mut standstill = inside.port.guarded.facts().standstills().watch_after_a_look().await;
     let ended = tokio::select! {
         ended = meet(&inside, stream, peer) => ended,
         () = standstill.wait() => Err(String::from(STOOD_STILL)),

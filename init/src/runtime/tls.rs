@@ -61,10 +61,10 @@ pub(crate) fn channel(
     config.alpn_protocols = vec![b"h2".to_vec()];
     let tls = TlsConnector::from(Arc::new(config));
     let connect = service_fn(move |_: Uri| {
-        let (tls, name) = (tls.clone(), name.clone());
-        // Before the handshake, which may be a copy's, too.
-        let standstill = standstills.watch();
+        let (tls, name, standstills) = (tls.clone(), name.clone(), standstills.clone());
         async move {
+            // Before the handshake, which may be a copy's, too.
+            let standstill = standstills.watch_after_a_look().await;
             let tcp = TcpStream::connect(address).await?;
             tcp.set_nodelay(true)?;
             Ok::<_, io::Error>(TokioIo::new(Unbroken::new(tls.connect(name, tcp).await?, standstill)))

@@ -13,7 +13,8 @@ use qemu::console::{Line, Mark};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
-use super::{Fleet, MESH_CHANGED, NAME, capture_of, name, row_of};
+use super::{Fleet, MESH_CHANGED, NAME, SEES_RECORDS, capture_of, name, row_of};
+use crate::Context;
 use crate::capture::{Kind, kinds, others};
 use crate::records::Records;
 use crate::stranger::Stranger;
@@ -58,6 +59,15 @@ impl Fleet {
         self.vm(machine)?.wait_for(from, text, deadline).with_context(|| format!("{} is silent", name(machine)))
     }
 
+    /// Waits until a coordinator that was started again runs, and sees the cluster's records.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub fn comes_back(&self, t: &Context, machine: u32) -> anyhow::Result<()> {
+        self.runs(machine, t.within(90))?;
+        self.says(machine, self.booted(machine)?, SEES_RECORDS, t.within(60)).map(drop)
+    }
+
     /// Asks the first machine, by the owner's tool.
     ///
     /// # Errors
@@ -81,6 +91,20 @@ impl Fleet {
     /// When none does in time, or it is not listed.
     pub fn row(&self, machine: u32, deadline: Deadline) -> anyhow::Result<ListedMachine> {
         self.through(deadline, |records| row_of(records, machine))
+    }
+
+    /// Waits until the first machine lists that one as `wanted`.
+    ///
+    /// # Errors
+    /// As what it is listed when the time is over.
+    pub fn is_listed(&self, t: &Context, machine: u32, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<()> {
+        self.until(t.within(60), || {
+            let listed = self.ask(&["machine", "list"])?;
+            let mut rows = listed["machines"].as_array().context("a list of machines")?.iter();
+            let row = rows.find(|row| row["name"] == name(machine)).context("it is not listed")?;
+            ensure!(wanted(row), "it is listed as {row:#}");
+            Ok(())
+        })
     }
 
     /// Somebody who writes through all coordinators, until it is dropped.
@@ -168,17 +192,24 @@ impl Fleet {
     pub fn know_each_other(&self, deadline: Deadline) -> anyhow::Result<()> {
         let (on, asked) = (self.on(), *self.coordinators().first().context("no coordinator is on")?);
         let rows = self.until(deadline, || self.listed_by(asked))?;
-        let all = format!("peers={}", on.len() - 1);
         for (machine, behind) in on.iter().zip(on.iter().cycle().skip(1)) {
-            let vm = self.vm(*machine)?;
-            let knows = || {
-                let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
-                last.text.contains(&all).then_some(())
-            };
-            vm.until(deadline, knows).with_context(|| format!("{} does not have {all}", name(*machine)))?;
+            self.has_peers(*machine, on.len() - 1, deadline)?;
             self.until(deadline, || self.reaches(*machine, &[*behind], &rows))?;
         }
         Ok(())
+    }
+
+    /// Waits until the kernel of a machine has so many peers.
+    ///
+    /// # Errors
+    /// When it has another number when the deadline passes.
+    pub fn has_peers(&self, machine: u32, peers: usize, deadline: Deadline) -> anyhow::Result<()> {
+        let (vm, peers) = (self.vm(machine)?, format!("peers={peers}"));
+        let has = || {
+            let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
+            last.text.ends_with(&peers).then_some(())
+        };
+        vm.until(deadline, has).with_context(|| format!("{} does not have {peers}", name(machine)))
     }
 
     fn reaches_others(&self, machine: u32, rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {

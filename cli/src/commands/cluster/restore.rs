@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use api::MachineStatus;
 use qemu::machine::Link;
-use qemu::run::{Paused, RunError, Tie};
+use qemu::run::{RunError, Tie};
 use qemu::saved::Place;
 
 use super::each;
 use super::making;
 use super::waiting::{unless_lost, until_running};
-use crate::clock::{self, Deadline};
+use crate::clock::Deadline;
 use crate::commands::Context;
 use crate::failure::Failure;
 use crate::saved_cluster::{self, SavedCluster, SavedError, SavedName};
 use crate::screen::Progress;
-use crate::store::{ClusterName, ClusterRecord, Locked, Store};
+use crate::store::{ClusterName, Locked, Store};
 use crate::virtual_machine::{self, VirtualMachineError};
 use crate::virtual_network::{self, Leases};
 
@@ -38,13 +38,6 @@ pub(super) struct Restoring<'a> {
 
 /// The network finds machines at its cables within a moment; this only bounds a wait for what is broken.
 const PLUGS: Duration = Duration::from_secs(5);
-
-/// What PID 1 says when it has seen that the machine stood still, and has cut connections off.
-const CUT_OFF: &str = "what was connected before the standstill is cut off";
-/// It looks each second.
-const NOTICED: Duration = Duration::from_secs(4);
-/// Seconds that it notices for certain.
-const LIES: u64 = 5;
 
 impl Restoring<'_> {
     /// Its machines, as they say themselves that they run.
@@ -122,30 +115,13 @@ impl Restoring<'_> {
         store.save(&record, lock)?;
         // One that is not there in time is as one whose cable was pulled for a moment.
         let _plugged = virtual_network::of(store, &record)?.all_plugged_in(qemu::Deadline::after(PLUGS));
-        go_on(paused, saved, &record)
+        saved.lies_long_enough(&paused);
+        for (machine, paused) in paused.into_iter().enumerate() {
+            paused.go_on().map(drop).map_err(|error: RunError| {
+                let failure = Failure::from(VirtualMachineError::from(error));
+                failure.leaving(format!("{} does not go on", record.called(machine)))
+            })?;
+        }
+        Ok(())
     }
-}
-
-/// Lets all go on, and waits until each has noticed that time went by: it then cuts connections off. A machine that was saved a
-/// moment ago may notice or not, so that moment is let pass.
-fn go_on(paused: Vec<Paused>, saved: &SavedCluster, record: &ClusterRecord) -> Result<(), Failure> {
-    if let Some(first) = paused.first() {
-        let lay = || (clock::now().as_secs() >= saved.made().unix_seconds + LIES).then_some(());
-        // A clock of the host that was set back is no reason to wait for it.
-        let _lay = first.until(qemu::Deadline::after(Duration::from_secs(LIES)), lay);
-    }
-    let mut machines = Vec::new();
-    for (machine, paused) in paused.into_iter().enumerate() {
-        let gone_on = paused.go_on().map_err(|error: RunError| {
-            let failure = Failure::from(VirtualMachineError::from(error));
-            failure.leaving(format!("{} does not go on", record.called(machine)))
-        });
-        machines.push(gone_on?);
-    }
-    let deadline = qemu::Deadline::after(NOTICED);
-    for machine in machines {
-        // An image of before does not say it, and cuts nothing off.
-        let _said = machine.wait_for(machine.started(), CUT_OFF, deadline);
-    }
-    Ok(())
 }

@@ -235,6 +235,31 @@ async fn a_standstill_ends_all_connections_of_its_moment_and_none_after_it() {
     assert_eq!(world.held(), 1);
 }
 
+/// Proves: S13
+#[tokio::test(start_paused = true)]
+async fn whoever_comes_first_after_a_standstill_is_not_ended_by_it() {
+    let mut world = World::new();
+    let owner = world.owner();
+    let mut old = world.shake_hands(1, Some(&owner)).await.expect("a session");
+    old.write_all(PREFACE).await.expect("sent");
+    answers(&mut old).await;
+    let standstills = world.machine.facts.standstills().clone();
+    let mut looker = standstills.looker();
+    let looks = async {
+        let asked = timeout(Duration::from_secs(60), looker.is_asked()).await;
+        asked.expect("whoever comes asks for a look");
+        let asked = looker.begins();
+        standstills.count();
+        looker.has_looked(asked);
+    };
+    let (session, ()) = tokio::join!(world.shake_hands(3, Some(&owner)), looks);
+    about(0, borne(&mut old).await);
+    let mut session = session.expect("a session");
+    session.write_all(PREFACE).await.expect("sent");
+    answers(&mut session).await;
+    assert_eq!(world.held(), 1);
+}
+
 /// Proves: Q1
 #[tokio::test(start_paused = true)]
 async fn a_connection_ends_when_its_owner_is_none_any_more() {

@@ -63,6 +63,7 @@ impl World {
     }
 }
 
+/// Proves: S13
 #[test]
 fn what_the_board_gained_is_told_once() {
     let mut world = World::new(SECOND * 1_000);
@@ -97,6 +98,7 @@ fn a_look_of_more_than_half_a_second_is_dropped_and_the_next_one_tells() {
 }
 
 /// Read at the end of one slow look and at the beginning of the next, at the worst place within the board's second.
+/// Proves: S13
 #[test]
 fn four_seconds_are_told_whatever_is_rounded_and_whatever_looks_take() {
     let half = Duration::from_millis(500);
@@ -145,6 +147,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     /// From 4 s on a standstill is always told, by the first good look behind it; below 3 s less a second, and less what the looks
     /// took, never. What is told is near to what it was, so a clock that is put forward by it is within 2 s of the board's.
+    /// Proves: S13
     #[test]
     fn a_standstill_is_told_where_it_was_one_and_only_there(
         nanos in 0..1_000_000_000_u32,
