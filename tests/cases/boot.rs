@@ -4,7 +4,9 @@ use std::process::Command;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Owner, Plan, RawDisk, Screen, Starts, Status, Via, stays, untouched, wait_state};
+use crate::{
+    Case, Context, Need, Owner, Plan, RawDisk, Screen, Starts, Status, Via, same_machine, stays, untouched, wait_state,
+};
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Esp, SystemA};
 use qemu::{Deadline, Vm};
@@ -110,12 +112,7 @@ fn other_command_line(t: &Context) -> anyhow::Result<()> {
     disk.write(Esp, option, b" panic=10 ")?;
     let vm = plan.start()?;
     let again = owner.status_when_running("one", &vm, vm.started(), t.within(60))?;
-    // Not its level: tagging goes on.
-    let lasts = |status: &Status| {
-        let Status { machine_id, cluster_id, boot_class, protection, .. } = status.clone();
-        [machine_id, cluster_id, boot_class, protection]
-    };
-    ensure!(lasts(&first) == lasts(&again), "{first:#?} {again:#?}");
+    same_machine(&first, &again)?;
     // They are read beside all else that a machine begins with.
     let told = "Cairn cannot go on: the kernel was started with another command line";
     let words = || owner.logs("one", &vm, &["last-words"]);

@@ -1,5 +1,6 @@
 //! Disk and keys: which halves open a disk, what tampering ends in, what the first boot costs.
 
+use std::ops::Range;
 use std::sync::PoisonError;
 
 use crate::{
@@ -8,6 +9,7 @@ use crate::{
 };
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Data, Esp};
+use qemu::Vm;
 use qemu::machine::Tpm;
 use qemu::qmp::BlockStats;
 
@@ -55,11 +57,18 @@ pub(crate) const CASES: &[Case] = &[
         run: edited,
     },
     Case {
-        name: "a seal in clear beside a working tpm opens nothing and shadows nothing",
+        name: "a seal in clear opens nothing beside a working tpm",
         proves: &["D5"],
         needs: &[Need::Swtpm],
         starts: Starts::Cold,
         run: in_clear,
+    },
+    Case {
+        name: "a seal in clear shadows none that a tpm has sealed",
+        proves: &["D5"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: shadowed,
     },
     Case {
         name: "a tampered sector of authenticated data is an error",
@@ -91,33 +100,35 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// A machine that has made its cluster and is off.
-fn enrolled(t: &Context, owner: &Owner, name: &str, level: &str) -> anyhow::Result<(Plan, RawDisk)> {
-    let config = owner.config(name, &["--level", level, "--no-kubernetes"])?;
-    let (plan, disk) = t.machine(name).tpm().raw_disk(1024)?;
-    disk.put_config(&config)?;
+/// A machine that has made its cluster, and is off.
+fn enrolled(t: &Context, owner: &Owner, name: &str, plan: Plan, choices: &[&str]) -> anyhow::Result<Plan> {
+    let (plan, disk) = plan.raw_disk(1024)?;
+    disk.put_config(&owner.config(name, &[&["--level", "encrypted", "--no-kubernetes"], choices].concat())?)?;
     let vm = plan.start()?;
     owner.status_when_running(name, &vm, vm.started(), t.within(30))?;
     owner.ask(name, &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
-    Ok((plan, disk))
+    Ok(plan)
 }
 
-/// Two machines of one owner, each of which has made its cluster and is off. Each case changes copies.
+/// Machines of one owner, each of which has made its cluster and is off. Each case changes copies.
 #[derive(Debug, Clone)]
 struct Enrolled {
     owner: Owner,
     one: Plan,
     two: Plan,
+    /// Without a TPM: its seal is in clear.
+    clear: Plan,
 }
 
 impl Enrolled {
     fn of(t: &Context) -> anyhow::Result<Self> {
-        let shared = t.shared("two that are enrolled", |t| {
+        let shared = t.shared("machines that are enrolled", |t| {
             let owner = t.owner()?;
-            let (one, _disk) = enrolled(t, &owner, "one", "encrypted")?;
-            let (two, _disk) = enrolled(t, &owner, "two", "encrypted")?;
-            Ok(Self { owner, one, two })
+            let one = enrolled(t, &owner, "one", t.machine("one").tpm(), &[])?;
+            let two = enrolled(t, &owner, "two", t.machine("two").tpm(), &[])?;
+            let clear = enrolled(t, &owner, "clear", t.machine("clear"), &["--unprotected"])?;
+            Ok(Self { owner, one, two, clear })
         })?;
         // Nobody changes it, so whoever panicked over it left it whole.
         Ok(shared.lock().unwrap_or_else(PoisonError::into_inner).clone())
@@ -200,20 +211,7 @@ fn stolen(t: &Context) -> anyhow::Result<()> {
     let old = disk.whole(Esp)?;
     let mut vm = plan.start()?;
     owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
-    // It runs a moment before it has read the records.
-    let listed = vm.until(t.within(30), || owner.ask("one", &vm, &["machine", "list"]).ok())?;
-    let name = listed["machines"][0]["name"].as_str().context("a machine has a name")?;
-    let before = vm.mark()?;
-    owner.ask("one", &vm, &["machine", "rotate-key", name])?;
-    vm.wait_for(before, "carries the cluster keys that are given now", t.within(30))?;
-    let before = vm.mark()?;
-    vm.reset(t.within(5))?;
-    wait_state(&vm, before, "Running", t.within(30))?;
-    vm.until(t.within(30), || {
-        let listed = owner.ask("one", &vm, &["machine", "list"]).ok()?;
-        let row = &listed["machines"][0];
-        (row["key_generation"] == 2 && row["key_rotates"] == false).then_some(())
-    })?;
+    rotate(t, &owner, &mut vm)?;
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
 
@@ -225,23 +223,39 @@ fn stolen(t: &Context) -> anyhow::Result<()> {
     owner.status_when_running("one", &vm, vm.started(), t.within(30)).map(drop)
 }
 
+/// The machine takes another cluster key, by a start.
+fn rotate(t: &Context, owner: &Owner, vm: &mut Vm) -> anyhow::Result<()> {
+    // It runs a moment before it has read the records.
+    let listed = vm.until(t.within(30), || owner.ask("one", vm, &["machine", "list"]).ok())?;
+    let name = listed["machines"][0]["name"].as_str().context("a machine has a name")?;
+    let before = vm.mark()?;
+    owner.ask("one", vm, &["machine", "rotate-key", name])?;
+    vm.wait_for(before, "carries the cluster keys that are given now", t.within(30))?;
+    let before = vm.mark()?;
+    vm.reset(t.within(5))?;
+    wait_state(vm, before, "Running", t.within(30))?;
+    Ok(vm.until(t.within(30), || {
+        let listed = owner.ask("one", vm, &["machine", "list"]).ok()?;
+        let row = &listed["machines"][0];
+        (row["key_generation"] == 2 && row["key_rotates"] == false).then_some(())
+    })?)
+}
+
 fn in_clear(t: &Context) -> anyhow::Result<()> {
-    let Enrolled { owner, one, .. } = Enrolled::of(t)?;
-    let config = owner.config("clear", &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let (without, disk) = t.machine("clear").raw_disk(1024)?;
-    disk.put_config(&config)?;
+    let Enrolled { owner, clear, .. } = Enrolled::of(t)?;
+    let (without, _disk) = clear.copied(t, "clear")?;
+    stays(t, &mut without.clone().tpm().start()?, "NeedsOwner", "its secret lies in clear beside it")?;
     let vm = without.start()?;
     let status = owner.status_when_running("clear", &vm, vm.started(), t.within(30))?;
     ensure!(status.protection == "none", "{status:#?}");
-    owner.ask("clear", &vm, &["machine", "poweroff"])?;
-    vm.wait_shutdown(t.within(10))?;
-    stays(t, &mut without.clone().tpm().start()?, "NeedsOwner", "its secret lies in clear beside it")?;
-    let vm = without.start()?;
-    owner.status_when_running("clear", &vm, vm.started(), t.within(30))?;
-    vm.kill();
+    Ok(())
+}
 
-    // A machine with a TPM: the other's seal and share are put before its own, in slots that a reader looks at first.
+/// The other's seal and share are put before its own, in slots that a reader looks at first.
+fn shadowed(t: &Context) -> anyhow::Result<()> {
+    let Enrolled { owner, one, clear, .. } = Enrolled::of(t)?;
     let (plan, sealed) = one.copied(t, "one")?;
+    let (_, disk) = clear.copied(t, "clear")?;
     let file = |disk: &RawDisk, name: &str| -> anyhow::Result<Vec<u8>> {
         disk.esp()?.into_iter().find_map(|(path, bytes)| (path == name).then_some(bytes)).context("a file of the ESP")
     };
@@ -284,15 +298,7 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     disk.put_config(&config)?;
     let vm = plan.start()?;
     owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
-    // On a fast host it is all tagged before anybody can ask; the console has shown what was.
-    let tagging = |line: &qemu::console::Line| line.text.contains(" % tagged), tpm");
-    ensure!(vm.said().iter().any(tagging), "it was authenticated before it was all tagged");
-    let mut last = None;
-    let tagged = vm.until(t.within(30), || {
-        let seen = last.insert(owner.status("one", &vm).ok()?);
-        (seen.level == "authenticated").then_some(())
-    });
-    tagged.with_context(|| format!("{last:#?}"))?;
+    all_tagged(t, &owner, &vm)?;
     let heads = vm.said().iter().filter(|line| line.text.starts_with("  Cairn ")).count();
     ensure!(heads == 1, "a serial line is told what changed: {heads} times all of it");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
@@ -305,6 +311,20 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     ensure!(reason.contains("refuses it"), "{reason}");
     let lines = vm.said();
     ensure!(lines.iter().any(|line| line.text.contains("Checksum failed at sector 0x0")), "{reason}");
+    Ok(())
+}
+
+/// Waits until all is tagged, which was not so at first.
+fn all_tagged(t: &Context, owner: &Owner, vm: &Vm) -> anyhow::Result<()> {
+    // On a fast host it is all tagged before anybody can ask; the console has shown what was.
+    let tagging = |line: &qemu::console::Line| line.text.contains(" % tagged), tpm");
+    ensure!(vm.said().iter().any(tagging), "it was authenticated before it was all tagged");
+    let mut last = None;
+    let tagged = vm.until(t.within(30), || {
+        let seen = last.insert(owner.status("one", vm).ok()?);
+        (seen.level == "authenticated").then_some(())
+    });
+    tagged.with_context(|| format!("{last:#?}"))?;
     Ok(())
 }
 
@@ -439,41 +459,46 @@ fn durable(t: &Context) -> anyhow::Result<()> {
         let log = WriteLog::read(&plan.write_log())?;
         vm.kill();
 
-        let (data, end) = (disk.range(Data)?.start, 1024 << 20);
-        let one = |start: u64, length: u64| Vec::from([std::ops::Range { start, end: start + length }]);
-        let header = |copy: usize| one(data + HEADERS[copy], HEADER_BYTES as u64);
-        let pair = |name: &str| {
-            let slots = [format!("cairn/{name}.0"), format!("cairn/{name}.1")].map(|name| disk.file_ranges(&name));
-            slots.into_iter().collect::<anyhow::Result<Vec<_>>>().map(|slots| slots.concat())
-        };
-        let mut places = vec![
-            ("the backup table", one(end - 33 * 512, 33 * 512)),
-            ("the primary table", one(512, 33 * 512)),
-            ("the first provisional header", header(0)),
-            ("the second provisional header", header(1)),
-        ];
-        if level == "insecure" {
-            let secret =
-                disk.first(Data, first_contact(&config)?)?.context("the first-contact secret was on the disk")?;
-            places.push(("the first-contact secret", one(data + secret, 32)));
-        } else {
-            places.push(("the share", pair("share")?));
-        }
-        places.extend([
-            ("the recovery record", pair("record")?),
-            ("the directory", pair("directory")?),
-            ("the seal", pair("seal")?),
-            ("the first committed header", header(0)),
-            ("the second committed header", header(1)),
-            ("the config's removal", removal),
-        ]);
+        let places = written(&disk, level, &config, removal)?;
         in_order(&log, &places).with_context(|| format!("level {level}"))?;
     }
     Ok(())
 }
 
+/// What a first boot writes, in the order in which it has to be durable. Where the config was, is known from before.
+fn written(disk: &RawDisk, level: &str, config: &[u8], removal: Vec<Range<u64>>) -> anyhow::Result<Vec<Named>> {
+    let (data, end) = (disk.range(Data)?.start, 1024 << 20);
+    let one = |start: u64, length: u64| Vec::from([Range { start, end: start + length }]);
+    let header = |copy: usize| one(data + HEADERS[copy], HEADER_BYTES as u64);
+    let pair = |name: &str| {
+        let slots = [format!("cairn/{name}.0"), format!("cairn/{name}.1")].map(|name| disk.file_ranges(&name));
+        slots.into_iter().collect::<anyhow::Result<Vec<_>>>().map(|slots| slots.concat())
+    };
+    let mut places = vec![
+        ("the backup table", one(end - 33 * 512, 33 * 512)),
+        ("the primary table", one(512, 33 * 512)),
+        ("the first provisional header", header(0)),
+        ("the second provisional header", header(1)),
+    ];
+    if level == "insecure" {
+        let secret = disk.first(Data, first_contact(config)?)?.context("the first-contact secret was on the disk")?;
+        places.push(("the first-contact secret", one(data + secret, 32)));
+    } else {
+        places.push(("the share", pair("share")?));
+    }
+    places.extend([
+        ("the recovery record", pair("record")?),
+        ("the directory", pair("directory")?),
+        ("the seal", pair("seal")?),
+        ("the first committed header", header(0)),
+        ("the second committed header", header(1)),
+        ("the config's removal", removal),
+    ]);
+    Ok(places)
+}
+
 /// A place on a disk, and its name.
-type Named = (&'static str, Vec<std::ops::Range<u64>>);
+type Named = (&'static str, Vec<Range<u64>>);
 
 /// Each place is written behind the one before it, and only once that is durable.
 fn in_order(log: &WriteLog, places: &[Named]) -> anyhow::Result<()> {

@@ -86,7 +86,7 @@ pub use evidence::{recovered, same_machine, stays, untouched};
 pub use fleet::{Cluster, Fleet, LAID_DOWN, Leaving, MESH_CHANGED, NAME, Off, SEES_RECORDS, name};
 pub use image::{Image, ImageError};
 pub use joiner::Joiner;
-pub use owner::{Owner, Refused, wait_state};
+pub use owner::{Owner, Refused, key_of_owner, wait_state};
 pub use pace::Pace;
 pub use plan::{Plan, Via};
 pub use pod::{web_pod, wild_namespace, wild_pod, wild_profile};

@@ -176,15 +176,12 @@ impl Owner {
         text.lines().map(|line| serde_json::from_str(line).context("read an entry of the log")).collect()
     }
 
-    /// The key by which machines know this owner, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and
-    /// version).
+    /// The key by which machines know this owner.
     ///
     /// # Errors
     /// When there is none yet: [`Self::config`] makes it.
     pub fn key(&self) -> anyhow::Result<PrivateKey> {
-        let file = std::fs::read(self.home.join("cairn/owner.keys")).context("read the owner's keys")?;
-        let mut seed = *file.get(12..).and_then(<[u8]>::first_chunk::<32>).context("`owner.keys` is cut")?;
-        Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
+        key_of_owner(&self.home)
     }
 
     /// Runs `cairnctl` with these arguments; what it wrote to its standard output.
@@ -211,6 +208,17 @@ impl Owner {
             Err(refused(output.status.code().unwrap_or(-1), told))
         }
     }
+}
+
+/// The key of the owner whose data directory is `home`, as `cairnctl` keeps it (`owner.keys`: the 32 bytes behind magic and
+/// version, `cli/src/store/owner.rs`).
+///
+/// # Errors
+/// There is none, or its file is cut.
+pub fn key_of_owner(home: &Path) -> anyhow::Result<PrivateKey> {
+    let file = std::fs::read(home.join("cairn/owner.keys")).context("read the owner's keys")?;
+    let mut seed = *file.get(12..).and_then(<[u8]>::first_chunk::<32>).context("`owner.keys` is cut")?;
+    Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
 }
 
 /// Waits until the console's screen shows, from there on, the machine in `state`; its public API is open then.

@@ -4,6 +4,7 @@
 //! ended, and only those: each is proven by pid and start time.
 
 use std::any::Any;
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -25,7 +26,7 @@ use crate::turns::{Place, Turns};
 use crate::{Case, FleetKind, Need, Skipped, Starts};
 
 /// How many of the cases that took longest are told.
-const LONGEST: usize = 12;
+const LONGEST: usize = 10;
 
 /// What the cases of a file share under one name.
 pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
@@ -44,8 +45,16 @@ pub(crate) struct Session {
     /// Fleets that were made and saved.
     made: Mutex<BTreeSet<FleetKind>>,
     told: Mutex<String>,
-    took: Mutex<Vec<(Duration, &'static str)>>,
+    took: Mutex<Vec<Took>>,
     _lock: File,
+}
+
+/// How long a case took.
+#[derive(Debug, Clone, Copy)]
+struct Took {
+    time: Duration,
+    case: &'static str,
+    starts: Starts,
 }
 
 impl Session {
@@ -99,7 +108,7 @@ impl Session {
             // Told again at the end, but not by a run that is ended before.
             eprintln!("failed: {}: {}", case.name, failed.message().unwrap_or_default());
         }
-        lock(&self.took).push((took, case.name));
+        lock(&self.took).push(Took { time: took, case: case.name, starts: case.starts });
         if lock(&self.turns).end(place) {
             // So that their machines take no processor from others.
             lock(&self.shared).retain(|(file, _), _| *file != place.file);
@@ -146,7 +155,7 @@ impl Session {
             // What cannot be removed now is when the next session begins.
             let _removed = fs::remove_dir_all(&self.dir);
         }
-        let took = longest(std::mem::take(&mut lock(&self.took)));
+        let took = table(std::mem::take(&mut lock(&self.took)));
         std::mem::take(&mut *lock(&self.told)) + &took
     }
 
@@ -196,14 +205,18 @@ impl Session {
     }
 }
 
-/// The cases that took longest, with what they made for those behind them, where there are so many that it matters.
-fn longest(mut took: Vec<(Duration, &'static str)>) -> String {
+/// The cases that took longest, and the mean of those that start from a copy, where there are so many that it matters.
+fn table(mut took: Vec<Took>) -> String {
     if took.len() <= LONGEST {
         return String::new();
     }
-    took.sort_unstable_by(|one, other| other.cmp(one));
-    let line = |(time, name): &(Duration, &str)| format!("{:>8.1} s  {name}\n", time.as_secs_f64());
-    format!("longest of {} cases:\n", took.len()) + &took[..LONGEST].iter().map(line).collect::<String>()
+    took.sort_unstable_by_key(|took| Reverse(took.time));
+    let line = |took: &Took| format!("{:>8.1} s  {}\n", took.time.as_secs_f64(), took.case);
+    let longest: String = took[..LONGEST].iter().map(line).collect();
+    let copies = took.iter().filter(|took| matches!(took.starts, Starts::From(_)));
+    let (count, sum) = copies.fold((0_u32, Duration::ZERO), |(count, sum), took| (count + 1, sum + took.time));
+    let mean = sum.checked_div(count).unwrap_or_default().as_secs_f64();
+    format!("longest of {} cases:\n{longest}{mean:>8.1} s  mean of {count} cases from copies\n", took.len())
 }
 
 /// What a panic said.
@@ -248,12 +261,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_cases_are_told_of_a_whole_run_and_of_no_small_one() {
-        let took: Vec<_> = (0..13).map(|seconds| (Duration::from_secs(seconds), "a case")).collect();
-        assert_eq!(longest(took[..LONGEST].to_vec()), "");
-        let told = longest(took);
+    fn the_longest_cases_and_the_mean_of_copies_are_told_of_a_whole_run_and_of_no_small_one() {
+        let of = |seconds| Took {
+            time: Duration::from_secs(seconds),
+            case: "a case",
+            starts: if seconds < 3 { Starts::From(FleetKind::Three) } else { Starts::Cold },
+        };
+        let took: Vec<_> = (0..13).map(of).collect();
+        assert_eq!(table(took[..LONGEST].to_vec()), "");
+        let told = table(took);
         let lines: Vec<&str> = told.lines().collect();
-        assert_eq!((lines.len(), lines[0]), (LONGEST + 1, "longest of 13 cases:"));
-        assert_eq!((lines[1], lines[LONGEST]), ("    12.0 s  a case", "     1.0 s  a case"));
+        assert_eq!((lines.len(), lines[0]), (LONGEST + 2, "longest of 13 cases:"));
+        assert_eq!((lines[1], lines[LONGEST]), ("    12.0 s  a case", "     3.0 s  a case"));
+        assert_eq!(lines[LONGEST + 1], "     1.0 s  mean of 3 cases from copies");
     }
 }
