@@ -146,7 +146,8 @@ pub(crate) fn up(
         let host_port = machine.address.as_deref().and_then(loopback_port);
         let attach = Attach { name: machine.name.to_string(), number, port: PUBLIC_API_PORT, host_port, runs };
         let attached = process.attach(attach).map_err(NetworkError::from)?;
-        if machine.capture {
+        // The directory of a machine that is to be restored is empty until it is.
+        if leases == Leases::OfThoseThatRun && machine.capture {
             let file = capture_file(&store.machine_directory(&name, &machine.name));
             process.capture(machine.name.as_str(), Some(file)).map_err(NetworkError::from)?;
         }
@@ -154,6 +155,15 @@ pub(crate) fn up(
         sockets.push(attached.socket);
     }
     Ok(Up { sockets, was_lost })
+}
+
+/// Has the network of a cluster whose machines were restored keep what those of them send and receive that are captured.
+pub(crate) fn capture(network: &Detached, store: &Store, record: &ClusterRecord) -> Result<(), NetworkError> {
+    for machine in record.machines().iter().filter(|machine| machine.capture) {
+        let file = capture_file(&store.machine_directory(&record.name, &machine.name));
+        network.capture(machine.name.as_str(), Some(file))?;
+    }
+    Ok(())
 }
 
 /// Ends the network with its files in this directory, unless one of these machines runs.

@@ -111,10 +111,12 @@ impl Restoring<'_> {
                 virtual_machine.overlays += 1;
             }
         }
+        let network = virtual_network::of(store, &record)?;
+        virtual_network::capture(&network, store, &record)?;
         // Before any of them runs: whatever happens from here on, every other command works as well.
         store.save(&record, lock)?;
         // One that is not there in time is as one whose cable was pulled for a moment.
-        let _plugged = virtual_network::of(store, &record)?.all_plugged_in(qemu::Deadline::after(PLUGS));
+        let _plugged = network.all_plugged_in(qemu::Deadline::after(PLUGS));
         saved.lies_long_enough(&paused);
         for (machine, paused) in paused.into_iter().enumerate() {
             paused.go_on().map(drop).map_err(|error: RunError| {
