@@ -3,104 +3,159 @@
 use std::thread;
 
 use anyhow::{Context as _, ensure};
-use qemu::{Deadline, Vm};
+use model::MachineState;
+use qemu::Vm;
+use serde_json::Value;
 
-use crate::{Case, Context, Need, Refused, Relay, SITE, Site, Starts, Stranger, wait_state};
+use crate::{Case, Context, Need, Owner, Plan, Refused, Relay, SITE, Site, Starts, Stranger, wait_state};
 
-pub(crate) const CASES: &[Case] = &[Case {
-    name: "a blank machine is activated by the code on its screen, once, and by nobody between or without it",
-    proves: &["A1", "A5", "F2", "N1", "S2"],
-    needs: &[Need::Swtpm],
-    starts: Starts::Cold,
-    run: activated,
-}];
+pub(crate) const CASES: &[Case] = &[
+    Case {
+        name: "a blank machine is activated by the code on its screen, and by nobody between or without it",
+        proves: &["A1", "A5", "N1", "S2"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: by_its_code,
+    },
+    Case {
+        name: "of two that activate a machine at once one does, and the other is refused",
+        proves: &["A5", "F2", "N1", "S2"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: once,
+    },
+];
 
 const NAME: &str = "one";
 /// Exit code of `cairnctl` for what it does not trust, and for what the machine refuses.
 const REFUSED: i32 = 4;
-const LEVEL: [&str; 2] = ["--level", "encrypted"];
+const CHOICES: [&str; 3] = ["--no-kubernetes", "--level", "encrypted"];
 
-fn activated(t: &Context) -> anyhow::Result<()> {
+/// Somebody without the code is told nothing of a config, and nothing happens to the machine.
+fn by_its_code(t: &Context) -> anyhow::Result<()> {
     let (mut site, owner) = (Site::new()?, t.owner()?);
-    let mut first = site.machine(t, "first")?.start()?;
-    let mut second = site.machine(t, "second")?.start()?;
-    let (_, code) = screen(&mut first, t.within(40))?;
-    let (there, others_code) = screen(&mut second, t.within(40))?;
-    ensure!(code != others_code, "each machine has its own code");
-
-    // Whoever does not know the code is told nothing of a config, and nothing happens to the machine.
-    let at = address(&first)?;
-    let init = |at: &str, code: &str| {
-        let line = ["cluster", "init", at, "--code", code, "--name", NAME, "--node-name", "first", "--no-kubernetes"];
-        owner.run(&[&line[..], &LEVEL].concat())
-    };
-    refused(init(&at, &others_code), "does not know this code")?;
-    let relay = Relay::before(&first)?;
+    let (first, second) = (site.machine(t, "first")?.start()?, site.machine(t, "second")?.start()?);
+    let (first, second) = (Blank::shown(t, first)?, Blank::shown(t, second)?);
+    ensure!(first.code != second.code, "each machine has its own code");
+    let at = first.address()?;
+    refused(init(&owner, &at, &second.code))?;
+    let relay = Relay::before(&first.vm)?;
     let between = relay.address()?.to_string();
     let asked = thread::scope(|scope| {
         let passing = scope.spawn(|| relay.pass_on(t.within(10)));
-        let asked = init(&between, &code);
+        let asked = init(&owner, &between, &first.code);
         passing.join().expect("a relay does not panic").map(|()| asked)
     })?;
-    refused(asked, "does not know this code")?;
-    ensure!(Stranger::meet(&first, t.within(10))?.state()?.state == model::MachineState::Blank, "it waits on");
-    init(&at, &code).context("the right code")?;
+    refused(asked)?;
+    ensure!(Stranger::meet(&first.vm, t.within(10))?.state()?.state == MachineState::Blank, "it waits on");
+    let before = first.vm.mark()?;
+    init(&owner, &at, &first.code).context("the right code")?;
+    owner.status_when_running(NAME, &first.vm, before, t.within(40))?;
+    first.code_is_in_no_log(&owner, &first.vm)
+}
 
-    // Two at once, one of them through the first machine: the second one joins by the one that was faster.
-    let machines = || owner.ask(NAME, &first, &["machine", "list"]).ok();
-    first.until(t.within(40), || {
-        let listed = machines()?;
-        let addresses = listed["machines"][0]["addresses"].as_array()?.to_vec();
-        addresses.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with(SITE))).then_some(())
-    })?;
-    let issued = owner.ask(NAME, &first, &["ticket", "issue", "--uses", "2"])?;
-    let ticket = issued["ticket"].as_str().context("a ticket has a text")?;
-    let activate = |more: &[&str]| {
-        let line = ["-c", NAME, "machine", "activate", "--code", &others_code, "--ticket", ticket];
-        owner.run(&[&line[..], &LEVEL, more].concat())
-    };
-    let direct = address(&second)?;
+/// A command goes to the machine, another one through the coordinator whose ticket both have. It lets two machines in.
+fn once(t: &Context) -> anyhow::Result<()> {
+    let mut site = Site::new()?;
+    let (first, second) = (site.machine(t, "first")?, site.machine(t, "second")?.start()?);
+    let first = Coordinator::started(t, first)?;
+    let second = Blank::shown(t, second)?;
+    let (ticket, direct) = (first.ticket(t)?, second.address()?);
+    let activate = |place: &[&str]| first.activate(&ticket, &second.code, place);
     let both = thread::scope(|scope| {
-        let through = scope.spawn(|| activate(&["--through", "m1", &there]));
+        let through = scope.spawn(|| activate(&["--through", "m1", &second.there]));
         [activate(&[&direct]), through.join().expect("a command does not panic")]
     });
     let (done, late): (Vec<_>, Vec<_>) = both.into_iter().partition(Result::is_ok);
     ensure!(done.len() == 1, "one of two activates the machine: {late:?}");
-    for late in late {
-        ensure!(late.as_ref().is_err_and(|late| late.code == REFUSED), "{late:?}");
+    ensure!(late.iter().all(|late| late.as_ref().is_err_and(|late| late.code == REFUSED)), "{late:?}");
+    wait_state(&second.vm, second.vm.started(), "Running", t.within(60))?;
+    let members = || Some(first.machines()?.iter().filter(|row| row["state"] == "Member").count());
+    first.vm.until(t.within(40), || (members()? == 2).then_some(()))?;
+    second.code_is_in_no_log(&first.owner, &first.vm)
+}
+
+/// A machine that waits to be activated.
+struct Blank {
+    vm: Vm,
+    /// Address on the site.
+    there: String,
+    code: String,
+}
+
+impl Blank {
+    /// Reads both from its screen.
+    fn shown(t: &Context, vm: Vm) -> anyhow::Result<Self> {
+        let (mut there, mut code) = (None, None);
+        let shown = vm.console().wait_until(vm.started(), "an address and a code", t.within(40), |line| {
+            let words = || line.text.split_whitespace();
+            if line.text.starts_with("  address ") {
+                let place = words().find(|word| word.starts_with(SITE));
+                there = place.and_then(|it| it.split('/').next()).map(str::to_owned);
+            }
+            if line.text.starts_with("  activate ") {
+                code = words().skip_while(|word| *word != "--code").nth(1).map(str::to_owned);
+            }
+            there.clone().zip(code.clone())
+        });
+        let (there, code) = shown?;
+        Ok(Self { vm, there, code })
     }
-    wait_state(&second, second.started(), "Running", t.within(60))?;
-    first.until(t.within(40), || {
-        let listed = machines()?;
-        let mut members = listed["machines"].as_array()?.iter().filter(|row| row["state"] == "Member");
-        (members.by_ref().count() == 2).then_some(())
-    })?;
-    let kept = owner.logs(NAME, &first, &[])?;
-    ensure!(!kept.is_empty() && kept.iter().all(|entry| !entry.to_string().contains(&code)), "the code is in a log");
-    Ok(())
+
+    fn address(&self) -> anyhow::Result<String> {
+        let forward = self.vm.forward(model::PUBLIC_API_PORT);
+        Ok(forward.context("the public API's port is not forwarded")?.to_string())
+    }
+
+    fn code_is_in_no_log(&self, owner: &Owner, of: &Vm) -> anyhow::Result<()> {
+        let kept = owner.logs(NAME, of, &[])?;
+        ensure!(!kept.is_empty() && kept.iter().all(|entry| !entry.to_string().contains(&self.code)), "it is");
+        Ok(())
+    }
 }
 
-/// Where a blank machine is on the site, and its code, as its screen says.
-fn screen(vm: &mut Vm, deadline: Deadline) -> anyhow::Result<(String, String)> {
-    let (mut there, mut code) = (None, None);
-    Ok(vm.console().wait_until(vm.started(), "an address and a code", deadline, |line| {
-        let words = || line.text.split_whitespace();
-        if line.text.starts_with("  address ") {
-            there = words().find(|word| word.starts_with(SITE)).and_then(|it| it.split('/').next()).map(str::to_owned);
-        }
-        if line.text.starts_with("  activate ") {
-            code = words().skip_while(|word| *word != "--code").nth(1).map(str::to_owned);
-        }
-        there.clone().zip(code.clone())
-    })?)
+/// A cluster's first machine, which runs and has met its owner.
+struct Coordinator {
+    vm: Vm,
+    owner: Owner,
 }
 
-fn address(vm: &Vm) -> anyhow::Result<String> {
-    Ok(vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?.to_string())
+impl Coordinator {
+    fn started(t: &Context, plan: Plan) -> anyhow::Result<Self> {
+        let owner = t.owner()?;
+        let vm = plan.config(&owner.config(NAME, &CHOICES)?)?.start()?;
+        owner.status_when_running(NAME, &vm, vm.started(), t.within(40))?;
+        Ok(Self { vm, owner })
+    }
+
+    /// Machines that it lists; none while it does not answer.
+    fn machines(&self) -> Option<Vec<Value>> {
+        Some(self.owner.ask(NAME, &self.vm, &["machine", "list"]).ok()?["machines"].as_array()?.clone())
+    }
+
+    /// A ticket of two uses, which names where the coordinator is on the site.
+    fn ticket(&self, t: &Context) -> anyhow::Result<String> {
+        self.vm.until(t.within(40), || {
+            let addresses = self.machines()?.first()?["addresses"].as_array()?.clone();
+            addresses.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with(SITE))).then_some(())
+        })?;
+        let issued = self.owner.ask(NAME, &self.vm, &["ticket", "issue", "--uses", "2"])?;
+        Ok(issued["ticket"].as_str().context("a ticket has a text")?.to_owned())
+    }
+
+    fn activate(&self, ticket: &str, code: &str, place: &[&str]) -> Result<String, Refused> {
+        let line = ["-c", NAME, "machine", "activate", "--code", code, "--ticket", ticket, "--level", "encrypted"];
+        self.owner.run(&[&line[..], place].concat())
+    }
 }
 
-fn refused(asked: Result<String, Refused>, why: &str) -> anyhow::Result<()> {
+fn init(owner: &Owner, at: &str, code: &str) -> Result<String, Refused> {
+    let line = ["cluster", "init", at, "--code", code, "--name", NAME, "--node-name", "first"];
+    owner.run(&[&line[..], &CHOICES].concat())
+}
+
+fn refused(asked: Result<String, Refused>) -> anyhow::Result<()> {
     let refused = asked.err().context("it was taken")?;
-    ensure!(refused.code == REFUSED && refused.text.contains(why), "{refused}");
+    ensure!(refused.code == REFUSED && refused.text.contains("does not know this code"), "{refused}");
     Ok(())
 }

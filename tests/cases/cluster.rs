@@ -1,49 +1,345 @@
-//! A virtual cluster as its owner has it: made, looked at, stopped, started and taken away by `cairnctl` alone, in a data
-//! directory of the case's own.
+//! A virtual cluster as its owner has it: made, looked at, stopped, started, saved and taken away by `cairnctl` alone, in a data
+//! directory of the case's own. One case makes three machines and saves them; what is done with a cluster is done to copies.
 //!
 //! [`journey`] is `cargo xtask up --exit`, command by command. It runs a pod, and so it is one of the cases of `kube.rs`.
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 
-use crate::{Case, Context, Kind, LAID_DOWN, Need, Owner, Starts, kinds, others, web_pod};
+use crate::{
+    Case, Context, FleetKind, Kind, LAID_DOWN, MESH_CHANGED, Need, Owner, Records, Starts, Status, keep_owner, kinds,
+    others, owner_of, same_machine, web_pod,
+};
 use anyhow::{Context as _, ensure};
 use image::names;
+use qemu::process::Process;
+use qemu::{Deadline, Vm};
 use serde_json::{Value, json};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "a cluster is stopped and started by its name",
-        proves: &["Q6"],
-        needs: &[Need::Swtpm],
+        starts: Starts::Making(OWNED),
+        ..case("one command makes three machines of one cluster, whose cables carry nothing open", &["S9", "Q6"], made)
+    },
+    Case { starts: Starts::Cold, ..case("a cluster is stopped and started by its name", &["Q6"], by_name) },
+    Case {
         starts: Starts::Cold,
-        run: by_name,
+        ..case(
+            "one command makes three coordinators and tells of each, and another adds a machine",
+            &["S9", "S5", "Q6"],
+            three,
+        )
     },
     Case {
-        name: "machines of one cluster join it, have a network that can be pulled, and come back by their owner's word",
-        proves: &["S9", "Q6", "M2", "M3", "K4", "K6"],
-        needs: &[Need::Swtpm],
-        starts: Starts::Cold,
-        run: several,
-    },
-    Case {
-        name: "one command makes three coordinators and tells of each, and another adds a machine",
-        proves: &["S9", "S5", "Q6"],
-        needs: &[Need::Swtpm],
-        starts: Starts::Cold,
-        run: three,
-    },
-    Case {
-        name: "a kernel that panics is told by its last lines",
-        proves: &["Q6"],
         needs: &[],
         starts: Starts::Cold,
-        run: panics,
+        ..case("a kernel that panics is told by its last lines", &["Q6"], panics)
     },
+    Case {
+        needs: &[Need::Swtpm, Need::Ovmf],
+        starts: Starts::Cold,
+        ..case("a cluster that boots by uefi is saved, and its copy outlives it", &["S13", "Q6"], saved_uefi)
+    },
+    Case {
+        starts: Starts::Cold,
+        ..case("a cluster of a microvm is saved, and its copy outlives it", &["S13", "Q6"], saved_microvm)
+    },
+    case("a machine of several is meant by its name, and none without", &["S9", "Q6"], meant),
+    case("a program of the host reaches a machine by its name", &["S9"], proxied),
+    case("a machine's cable is pulled, spoilt and mended", &["S9"], pulled),
+    case("a network that ended comes back, and its machines go on", &["S9", "Q6"], network_ends),
+    case("without a coordinator nobody joins, and nothing is left of who was to", &["S9", "Q6"], nobody_joins),
+    case("a node gets its key from the coordinator, and hears who left meanwhile", &["K4", "M2", "M3"], node_returns),
+    case("a coordinator without others waits until its owner recovers it", &["K6", "Q6"], coordinator_returns),
+    case("coordinators that all wait are opened by one command", &["K6", "S5", "Q6"], opened_together),
+    case("a coordinator becomes a node, and the first machine leaves, by a command each", &["S5", "Q6"], leaves),
+    case("a cluster whose power was cut is taken away amid its next boot", &["Q6"], power_cut),
+    case("a save without room leaves nothing, and the machines go on", &["S13", "Q6"], no_room),
 ];
 
+const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(OWNED), run }
+}
+
+const OWNED: FleetKind = FleetKind::Owned;
 const NAME: &str = "one";
+/// Choices for a small machine without Kubernetes, with the least memory that is taken.
+const PLAIN: [&str; 7] = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--memory", "384M"];
+/// Name, role and standing of each of the three.
+const MEMBERS: [&str; 9] = ["m1", "coordinator", "Member", "m2", "node", "Member", "m3", "node", "Member"];
+const RUN: [&str; 3] = ["Running"; 3];
+
+/// Cables are looked at from before the first machine had an address.
+fn made(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    cluster.create(t, 120, &["--machines", "3", "--cold-start", "manual", "--capture"])?;
+    cluster.is_seen(&RUN)?;
+    ensure!(cluster.members()? == MEMBERS, "{:?}", cluster.members()?);
+    let tickets = cluster.ask(&["ticket", "list"])?;
+    ensure!(tickets["tickets"].as_array().is_some_and(|all| all.len() == 1), "{tickets:#}");
+    ensure!(tickets["tickets"][0]["state"] == "used up", "it admits nobody any more: {tickets:#}");
+    for machine in ["m1", "m2", "m3"] {
+        let carried = kinds(&fs::read(cluster.files_of(machine).join("network.pcapng"))?)?;
+        let hidden = carried.get(&Kind::WireGuard).is_some_and(|packets| *packets > 10) && others(&carried).is_empty();
+        ensure!(hidden, "{machine}: {carried:?}");
+    }
+    let fleet = t.fleet(OWNED);
+    fs::create_dir_all(fleet.parent().context("a fleet's folder has a parent")?)?;
+    cluster.run(&["cluster", "save", NAME, "--as", text(&fleet)?])?;
+    cluster.destroyed()?;
+    keep_owner(&cluster.owner, &fleet)
+}
+
+fn by_name(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    cluster.create(t, 60, &[])?;
+    let before = cluster.status(&[])?;
+
+    let stopped = cluster.run(&["cluster", "stop", NAME, "--timeout", &patience(t, 20)])?;
+    ensure!(stopped.contains("is off; to start it again: cairnctl cluster start one"), "{stopped}");
+    ensure!(fs::read_to_string(cluster.console())?.contains("service stopped service=etcd"), "in order");
+    ensure!(cluster.ask(&["cluster", "list"])?[0]["state"] == "off");
+    let again = cluster.run(&["-c", NAME, "cluster", "stop"])?;
+    ensure!(again.contains("is off already"), "{again}");
+    let off = cluster.owner.run(&["cluster", "status", NAME]).err().context("a machine that is off answers")?;
+    ensure!(off.text.contains("is off") && off.text.contains("next: cairnctl cluster start one"), "{off}");
+
+    ensure!(cluster.run(&["cluster", "start", NAME])?.contains("starts"));
+    let again = cluster.run(&["-c", NAME, "cluster", "start"])?;
+    ensure!(again.contains("runs already"), "{again}");
+    cluster.runs(t, &[])?;
+    same_machine(&before, &cluster.status(&[])?)
+}
+
+fn power_cut(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let cut = cluster.run(&["cluster", "stop", NAME, "--now"])?;
+    ensure!(cut.contains("machine `m3` of `one` are off"), "{cut}");
+    cluster.run(&["cluster", "start", NAME])?;
+    // Running, in the middle of its boot.
+    cluster.destroyed()
+}
+
+/// Each machine, when it is asked, is of the one cluster, and known there by the name that it has here.
+fn meant(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let id = cluster.ask(&["cluster", "status"])?["cluster_id"].take();
+    for machine in ["m1", "m2", "m3"] {
+        let status = cluster.status(&["-m", machine])?;
+        ensure!(status.cluster_id == id && status.name == machine, "{id}: {status:#?}");
+    }
+    let unnamed = cluster.owner.run(&["machine", "status"]).err().context("one of three machines was meant")?;
+    ensure!(unnamed.text.contains("has several machines (m1, m2, m3) and none was named"), "{unnamed}");
+    Ok(())
+}
+
+/// The name is enough, whatever the address behind it.
+fn proxied(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let proxy = cluster.ask(&["cluster", "proxy"])?;
+    let proxy = proxy["url"].as_str().and_then(|url| url.strip_prefix("socks5h://")).context("a proxy has a URL")?;
+    let mut program = TcpStream::connect(proxy)?;
+    program.set_read_timeout(Some(t.within(5).left().unwrap_or_default()))?;
+    let [high, low] = model::PUBLIC_API_PORT.to_be_bytes();
+    program.write_all(&[5, 1, 0, 5, 1, 0, 3, 2, b'm', b'2', high, low])?;
+    let mut answered = [0; 12];
+    program.read_exact(&mut answered)?;
+    ensure!(answered[..4] == [5, 0, 5, 0], "m2 is not reached: {answered:?}");
+    Ok(())
+}
+
+fn pulled(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.run(&["cluster", "link", "m2", "--down"])?;
+    cluster.is_seen(&["Running", "no answer", "Running"])?;
+    cluster.run(&["cluster", "link", "m2", "--delay", "50ms", "--loss", "5%"])?;
+    cluster.is_seen(&RUN)?;
+    cluster.run(&["cluster", "link", "m2", "--up"])?;
+    cluster.is_seen(&RUN)?;
+    Ok(())
+}
+
+/// The machines are those of before, at their old addresses.
+fn network_ends(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let before = cluster.boots()?;
+    let record = fs::read(cluster.home.join(NAME).join("network/network.json"))?;
+    let record: Value = serde_json::from_slice(&record)?;
+    let process = Process::find(serde_json::from_value(record["process"].clone())?)?;
+    let process = process.context("the network does not run")?;
+    process.kill()?;
+    ensure!(process.wait(t.within(10)), "the network does not end");
+    cluster.is_seen(&["no network"; 3])?;
+    let again = cluster.run(&["cluster", "start"])?;
+    ensure!(again.contains("runs already; its virtual network had ended, and is back"), "{again}");
+    ensure!(cluster.boots()? == before, "a machine was started again");
+    Ok(())
+}
+
+fn nobody_joins(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.run(&["cluster", "stop", "-m", "m1", "--now"])?;
+    let refused = cluster.owner.run(&["cluster", "add", NAME, "--level", "encrypted"]);
+    let refused = refused.err().context("a machine was added without a coordinator")?;
+    ensure!(refused.text.contains("no coordinator of cluster `one` answers; m1: "), "{refused}");
+    ensure!(refused.text.contains("cluster `one` is as it was"), "{refused}");
+    ensure!(!cluster.files_of("m4").exists(), "files are left");
+    cluster.is_seen(&["off", "Running", "Running"])?;
+    Ok(())
+}
+
+/// A change of its peers passes it by while it is off.
+fn node_returns(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let before = cluster.status(&["-m", "m2"])?;
+    cluster.run(&["cluster", "stop", "-m", "m2", "--now"])?;
+    cluster.run(&["machine", "remove", "m3", "--timeout", &patience(t, 60)])?;
+    cluster.run(&["cluster", "start", "-m", "m2"])?;
+    cluster.runs(t, &["-m", "m2"])?;
+    let now = cluster.status(&["-m", "m2"])?;
+    same_machine(&before, &now)?;
+    ensure!(now.vpn_addresses == before.vpn_addresses, "{before:#?} {now:#?}");
+    let vm = Vm::attach(&cluster.files_of("m2"))?.context("m2 runs")?;
+    vm.until(t.within(30), || {
+        let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
+        last.text.contains("peers=1").then_some(())
+    })?;
+    cluster.reaches("m2", "m1")
+}
+
+fn coordinator_returns(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let before = cluster.boots()?;
+    cluster.run(&["cluster", "stop", "-m", "m1", "--timeout", &patience(t, 20)])?;
+    cluster.is_seen(&["off", "Running", "Running"])?;
+    cluster.run(&["cluster", "start", "-m", "m1"])?;
+    cluster.comes_to(&["AwaitingKeys", "Running", "Running"], t.within(60), Cluster::states)?;
+    cluster.run(&["-m", "m1", "recover"])?;
+    cluster.comes_to(&MEMBERS, t.within(60), Cluster::members)?;
+    let now = cluster.boots()?;
+    ensure!(now[0] != before[0] && now[1..] == before[1..], "{before:?} {now:?}");
+    Ok(())
+}
+
+/// No two of them may open each other, so that all wait when they are switched on again.
+fn opened_together(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.all_coordinate(t)?;
+    let before = cluster.boots()?;
+    cluster.run(&["cluster", "stop", "--timeout", &patience(t, 20)])?;
+    cluster.is_seen(&["off"; 3])?;
+    cluster.run(&["cluster", "start"])?;
+    cluster.comes_to(&["AwaitingKeys"; 3], t.within(60), Cluster::states)?;
+    let looked = cluster.ask(&["recover", "--dry-run"])?;
+    ensure!(looked["recovered"] == 3 && cluster.states()? == ["AwaitingKeys"; 3], "{looked:#}");
+    cluster.run(&["recover"])?;
+    cluster.comes_to(&RUN, t.within(60), Cluster::states)?;
+    let now = cluster.boots()?;
+    ensure!(before.iter().zip(&now).all(|(before, now)| before != now), "{before:?} {now:?}");
+    cluster.all_vote(t)
+}
+
+/// A leader hands over before it is taken out, so that the next change is not left without an answer.
+fn leaves(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.all_coordinate(t)?;
+    ensure!(!fs::read_to_string(cluster.console())?.contains(LAID_DOWN), "m1 coordinates");
+    cluster.run(&["machine", "role", "remove", "m3", "coordinator", "--wait", "--timeout", &patience(t, 60)])?;
+    // It made the cluster, and has nothing of a coordinator when the command returns.
+    cluster.run(&["machine", "remove", "m1", "--timeout", &patience(t, 60)])?;
+    let said = fs::read_to_string(cluster.console())?;
+    ensure!(said.contains(LAID_DOWN), "it was removed before it had erased anything");
+    let rest = ["m2", "coordinator", "Member", "m3", "node", "Member", "m1", "node", "Removed"];
+    ensure!(cluster.members()? == rest, "{:?}", cluster.members()?);
+    Ok(())
+}
+
+/// Disks do not fit. The files of memory are QEMU's to write, and are not bounded here.
+fn no_room(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let (before, folder) = (cluster.boots()?, t.dir().join("saved/one"));
+    fs::create_dir(t.dir().join("saved"))?;
+    let save = ["cluster", "save", NAME, "--as", text(&folder)?];
+    let refused = cluster.owner.run_without_room(BLOCKS, &save).err().context("saved without room")?;
+    ensure!(refused.text.contains("File too large"), "{refused}");
+    ensure!(refused.text.contains("nothing was saved, and the machines go on"), "{refused}");
+    let left: Vec<_> = fs::read_dir(t.dir().join("saved"))?.collect::<Result<_, _>>()?;
+    ensure!(left.iter().all(|file| file.file_name() == "one.lock"), "{left:?}");
+    cluster.is_seen(&RUN)?;
+    ensure!(cluster.boots()? == before, "a machine was started again");
+    // It was the room alone that it lacked, and the machines go on after that, too.
+    cluster.run(&save)?;
+    ensure!(folder.join("fleet.json").exists() && cluster.boots()? == before, "it is not saved, or ends by that");
+    Ok(())
+}
+
+/// No disk of a machine is as short as that, in blocks of 512 bytes.
+const BLOCKS: u32 = 128;
+
+fn saved_uefi(t: &Context) -> anyhow::Result<()> {
+    comes_back(t, "uefi")
+}
+
+fn saved_microvm(t: &Context) -> anyhow::Result<()> {
+    comes_back(t, "microvm")
+}
+
+/// The cluster that was saved is gone when it comes back, and its saved files when it starts again.
+fn comes_back(t: &Context, way: &str) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    cluster.create(t, 90, &["--boot", way])?;
+    let before = cluster.status(&[])?;
+    cluster.run(&["cluster", "save", NAME, "--as", "kept"])?;
+    cluster.destroyed()?;
+    let saved = cluster.ask(&["cluster", "saved"])?;
+    ensure!(saved[0]["name"] == "kept" && saved[0]["machines"] == json!(["m1"]), "{saved:#}");
+    cluster.run(&["cluster", "create", NAME, "--from", "kept", "--timeout", &patience(t, 30)])?;
+    let now = cluster.status(&[])?;
+    ensure!(!now.is_of_another_boot(&before), "it goes on: {before:#?} {now:#?}");
+    cluster.run(&["cluster", "forget", "kept", "--yes"])?;
+    cluster.run(&["cluster", "stop", NAME, "--now"])?;
+    cluster.run(&["cluster", "start", NAME])?;
+    cluster.runs(t, &[])?;
+    same_machine(&before, &cluster.status(&[])?)
+}
+
+fn three(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::of(t)?;
+    let (answer, told) = cluster.create(t, 120, &["--machines", "3", "--coordinators", "3"])?;
+    ensure!(["m1", "m2", "m3"].iter().all(|m| answer.contains(&format!("cluster `one` runs on {m}"))), "{answer}");
+    for line in
+        ["m1: runs, level encrypted", "m2: Member of the cluster", "m3: Member of the cluster", "etcd: 1 of 3 vote"]
+    {
+        ensure!(told.contains(line), "no word of `{line}`: {told}");
+    }
+    let add = ["cluster", "add", NAME, "--level", "encrypted", "--timeout", &patience(t, 120)];
+    let (_, told) = cluster.owner.told(&add)?;
+    ensure!(told.contains("m4: Member of the cluster"), "{told}");
+    let listed = cluster.list(&["name", "role", "state", "etcd"])?;
+    let coordinator = |name| [name, "coordinator", "Member", "voter"];
+    let wanted = [coordinator("m1"), coordinator("m2"), coordinator("m3"), ["m4", "node", "Member", NONE]];
+    ensure!(listed == wanted.concat(), "{listed:?}");
+    cluster.destroyed()
+}
+
+fn panics(t: &Context) -> anyhow::Result<()> {
+    let (cluster, broken) = (Cluster::of(t)?, t.dir().join("broken"));
+    fs::create_dir_all(&broken)?;
+    for file in [names::KERNEL, names::DISK, names::MANIFEST] {
+        std::os::unix::fs::symlink(t.image().file(file), broken.join(file))?;
+    }
+    // No archive: nothing to start, and no root to look for it on.
+    fs::write(broken.join(names::INITRAMFS), [0; 4096])?;
+    let refused = cluster.create(t, 60, &["--image", text(&broken)?, "--no-tpm", "--unprotected"]);
+    let refused = format!("{:#}", refused.err().context("a machine without a root came up")?);
+    for words in ["the machine's kernel panicked", "Kernel panic - not syncing: "] {
+        ensure!(refused.contains(words), "{refused}");
+    }
+    ensure!(refused.contains("what was made of cluster `one` stays for a look"), "{refused}");
+    cluster.destroyed()
+}
 
 /// Makes a machine with Kubernetes, runs a pod on it, and takes all of it away.
 pub(crate) fn journey(t: &Context) -> anyhow::Result<()> {
@@ -54,24 +350,29 @@ pub(crate) fn journey(t: &Context) -> anyhow::Result<()> {
     cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--timeout=300s"])?;
     let pod = t.dir().join("web.json");
     fs::write(&pod, web_pod("web", false).to_string()).context("write the pod")?;
-    cluster.kubectl(&["apply", "--filename", &pod.to_string_lossy()])?;
+    cluster.kubectl(&["apply", "--filename", text(&pod)?])?;
     cluster.kubectl(&["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"])?;
 
-    let status = cluster.ask(&["machine", "status"])?;
-    ensure!(status["boot_class"] == "direct" && status["state"] == "Running", "{status:#}");
-    ensure!(status["level"].as_str().is_some_and(|level| level.starts_with("authenticated")), "{status:#}");
+    let status = cluster.status(&[])?;
+    ensure!(status.boot_class == "direct" && status.level.starts_with("authenticated"), "{status:#?}");
     let shown = cluster.kubectl(&["get", "nodes,pods", "--output", "wide"])?;
-    ensure!(shown.contains(status["name"].as_str().context("the machine has a name")?), "{shown}");
-    let timeline = cluster.ask(&["machine", "timeline"])?;
-    let reached = |name: &str| timeline.as_array().and_then(|rows| rows.iter().find(|row| row["name"] == name));
-    let node_ready = reached("NodeReady").and_then(|row| row["uptime_ms"].as_u64());
-    ensure!(reached("kernel").is_some() && node_ready.is_some(), "{timeline:#}");
-    t.measured(&format!("node Ready, tagging: {} ms of uptime", node_ready.unwrap_or_default()));
+    ensure!(status.state == "Running" && shown.contains(&status.name), "{shown}");
+    came_to_be(t, &cluster)?;
     tagging_made_way(&cluster)?;
 
     // On its way down it is taken away: what goes by itself in that moment is no error.
     cluster.run(&["machine", "poweroff"])?;
     cluster.destroyed()
+}
+
+/// The timeline tells all of it, from the kernel to a node that is ready.
+fn came_to_be(t: &Context, cluster: &Cluster) -> anyhow::Result<()> {
+    let timeline = cluster.ask(&["machine", "timeline"])?;
+    let reached = |name: &str| timeline.as_array().and_then(|rows| rows.iter().find(|row| row["name"] == name));
+    let node_ready = reached("NodeReady").and_then(|row| row["uptime_ms"].as_u64());
+    ensure!(reached("kernel").is_some() && node_ready.is_some(), "{timeline:#}");
+    t.measured(&format!("node Ready, tagging: {} ms of uptime", node_ready.unwrap_or_default()));
+    Ok(())
 }
 
 /// The kernel's thread had only what was left over until the node was ready, by the kernel's own word, and then its own again.
@@ -89,237 +390,55 @@ fn tagging_made_way(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn by_name(t: &Context) -> anyhow::Result<()> {
-    let cluster = Cluster::of(t)?;
-    // The least memory that is taken is enough.
-    let plain = ["--no-kubernetes", "--level", "encrypted", "--memory", "512M", "--timeout", &patience(t, 60)];
-    cluster.run(&[&["cluster", "create", NAME], &plain[..]].concat())?;
-    let before = cluster.ask(&["cluster", "status", NAME])?;
-    ensure!(before["machines"][0]["state"] == "Running", "{before:#}");
-    let id = before["cluster_id"].as_str().with_context(|| format!("no cluster id: {before:#}"))?;
-
-    let stopped = cluster.run(&["cluster", "stop", NAME, "--timeout", &patience(t, 20)])?;
-    ensure!(stopped.contains("is off; to start it again: cairnctl cluster start one"), "{stopped}");
-    ensure!(fs::read_to_string(cluster.console())?.contains("service stopped service=etcd"), "in order");
-    ensure!(cluster.ask(&["cluster", "list"])?[0]["state"] == "off");
-    let again = cluster.run(&["-c", NAME, "cluster", "stop"])?;
-    ensure!(again.contains("is off already"), "{again}");
-    let off = cluster.owner.run(&["cluster", "status", NAME]).err().context("a machine that is off answers")?;
-    ensure!(off.text.contains("is off") && off.text.contains("next: cairnctl cluster start one"), "{off}");
-
-    ensure!(cluster.run(&["cluster", "start", NAME])?.contains("starts"));
-    let again = cluster.run(&["-c", NAME, "cluster", "start"])?;
-    ensure!(again.contains("runs already"), "{again}");
-    cluster.run(&["condition", "wait", "Running", "--timeout", &patience(t, 60)])?;
-    let now = cluster.ask(&["cluster", "status", NAME])?;
-    ensure!(now["cluster_id"] == id && now["machines"][0]["state"] == "Running", "{now:#}");
-
-    let cut = cluster.run(&["cluster", "stop", NAME, "--now"])?;
-    ensure!(cut.contains("is off"), "{cut}");
-    cluster.run(&["cluster", "start", NAME])?;
-    // Running, in the middle of its boot.
-    cluster.destroyed()
-}
-
-fn several(t: &Context) -> anyhow::Result<()> {
-    let cluster = Cluster::of(t)?;
-    let plain = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--cold-start", "manual", "--capture"];
-    let patience = |seconds| patience(t, seconds);
-    cluster
-        .run(&[&["cluster", "create", NAME, "--machines", "3", "--timeout", &patience(120)], &plain[..]].concat())?;
-    let states = || -> anyhow::Result<[String; 3]> {
-        let status = cluster.ask(&["cluster", "status"])?;
-        Ok([0, 1, 2].map(|machine| status["machines"][machine]["state"].as_str().unwrap_or_default().to_owned()))
-    };
-    let boot = |machine| -> anyhow::Result<Value> {
-        Ok(cluster.ask(&["-m", machine, "machine", "status"])?["boot_id"].take())
-    };
-    let boots = || -> anyhow::Result<[Value; 3]> { Ok([boot("m1")?, boot("m2")?, boot("m3")?]) };
-    ensure!(states()? == ["Running", "Running", "Running"]);
-    // Whichever machine is asked, it is of the one cluster, and the cluster knows it by the name it has here.
-    let id = cluster.ask(&["cluster", "status"])?["cluster_id"].take();
-    for machine in ["m1", "m2", "m3"] {
-        let status = cluster.ask(&["-m", machine, "machine", "status"])?;
-        ensure!(status["cluster_id"] == id && status["name"] == machine, "{id}: {status:#}");
-    }
-    let list = |columns: &[&str]| -> anyhow::Result<Value> {
-        let listed = cluster.ask(&["machine", "list"])?;
-        let rows = listed["machines"].as_array().context("machines are listed")?.iter();
-        Ok(rows.flat_map(|row| columns.iter().map(|column| row[*column].clone())).collect())
-    };
-    let members = ["name", "role", "state"];
-    let all = json!(["m1", "coordinator", "Member", "m2", "node", "Member", "m3", "node", "Member"]);
-    ensure!(list(&members)? == all, "{:#}", list(&members)?);
-    let tickets = cluster.ask(&["ticket", "list"])?;
-    ensure!(tickets["tickets"].as_array().is_some_and(|all| all.len() == 1), "{tickets:#}");
-    ensure!(tickets["tickets"][0]["state"] == "used up", "it admits nobody any more: {tickets:#}");
-    let unnamed = cluster.owner.run(&["machine", "status"]).err().context("one of three machines was meant")?;
-    ensure!(unnamed.text.contains("has several machines (m1, m2, m3) and none was named"), "{unnamed}");
-
-    // A program of this host reaches a machine by its name, whatever its address there is.
-    let proxy = cluster.ask(&["cluster", "proxy"])?;
-    let proxy = proxy["url"].as_str().and_then(|url| url.strip_prefix("socks5h://")).context("a proxy has a URL")?;
-    let mut program = TcpStream::connect(proxy)?;
-    program.set_read_timeout(Some(t.within(5).left().unwrap_or_default()))?;
-    let [high, low] = model::PUBLIC_API_PORT.to_be_bytes();
-    program.write_all(&[5, 1, 0, 5, 1, 0, 3, 2, b'm', b'2', high, low])?;
-    let mut answered = [0; 12];
-    program.read_exact(&mut answered)?;
-    ensure!(answered[..4] == [5, 0, 5, 0], "m2 is not reached: {answered:?}");
-    drop(program);
-
-    cluster.run(&["cluster", "link", "m2", "--down"])?;
-    ensure!(states()? == ["Running", "no answer", "Running"]);
-    cluster.run(&["cluster", "link", "m2", "--delay", "50ms", "--loss", "5%"])?;
-    ensure!(states()? == ["Running", "Running", "Running"]);
-    cluster.run(&["cluster", "link", "m2", "--up"])?;
-
-    // The network crashes and comes back; the machines are those of before, and where they were.
-    let before = boots()?;
-    let directory = cluster.home.join(NAME).join("network");
-    let record: Value = serde_json::from_slice(&fs::read(directory.join("network.json"))?)?;
-    let process = qemu::process::Process::find(serde_json::from_value(record["process"].clone())?)?;
-    let process = process.context("the network does not run")?;
-    process.kill()?;
-    ensure!(process.wait(t.within(10)), "the network does not end");
-    ensure!(states()? == ["no network", "no network", "no network"]);
-    let again = cluster.run(&["cluster", "start"])?;
-    ensure!(again.contains("runs already; its virtual network had ended, and is back"), "{again}");
-    ensure!(boots()? == before, "a machine was started again");
-
-    let wait = |wanted: [&str; 3]| -> anyhow::Result<()> {
-        let deadline = t.within(60);
-        while states()? != wanted {
-            ensure!(deadline.left().is_some(), "{:?} instead of {wanted:?}", states()?);
-        }
-        Ok(())
-    };
-    let lists = |columns: &[&str], wanted: &Value| -> anyhow::Result<()> {
-        let deadline = t.within(60);
-        loop {
-            let listed = list(columns);
-            if listed.as_ref().is_ok_and(|listed| listed == wanted) {
-                return Ok(());
-            }
-            ensure!(deadline.left().is_some(), "{listed:?} instead of {wanted:#}");
-        }
-    };
-
-    // Without its coordinator nobody joins a cluster, and nothing is left of who was to.
-    cluster.run(&["cluster", "stop", "-m", "m1", "--timeout", &patience(20)])?;
-    ensure!(states()? == ["off", "Running", "Running"]);
-    let refused = cluster.owner.run(&["cluster", "add", NAME, "--level", "encrypted"]);
-    let refused = refused.err().context("a machine was added without a coordinator")?;
-    ensure!(refused.text.contains("no coordinator of cluster `one` answers; m1: "), "{refused}");
-    ensure!(refused.text.contains("cluster `one` is as it was"), "{refused}");
-    ensure!(!cluster.home.join(NAME).join("machines/m4").exists(), "files are left");
-    for machine in ["m1", "m2", "m3"] {
-        let carried = kinds(&fs::read(cluster.home.join(NAME).join("machines").join(machine).join("network.pcapng"))?)?;
-        let hidden = carried.get(&Kind::WireGuard).is_some_and(|packets| *packets > 10) && others(&carried).is_empty();
-        ensure!(hidden, "{machine}: {carried:?}");
-    }
-
-    cluster.run(&["cluster", "start", "-m", "m1"])?;
-    wait(["AwaitingKeys", "Running", "Running"])?;
-    cluster.run(&["-m", "m1", "recover"])?;
-    lists(&members, &all)?;
-
-    // All three coordinate. Switched on again they wait, for no two may open each other, until their owner opens them by one command.
-    for machine in ["m2", "m3"] {
-        cluster.run(&["machine", "role", "add", machine, "coordinator", "--wait", "--timeout", &patience(60)])?;
-    }
-    let three_vote = json!(["voter", "voter", "voter"]);
-    lists(&["etcd"], &three_vote)?;
-    let before = boots()?;
-    cluster.run(&["cluster", "stop", "--timeout", &patience(20)])?;
-    ensure!(states()? == ["off", "off", "off"]);
-    cluster.run(&["cluster", "start"])?;
-    wait(["AwaitingKeys"; 3])?;
-    let looked = cluster.ask(&["recover", "--dry-run"])?;
-    ensure!(looked["recovered"] == 3 && states()? == ["AwaitingKeys"; 3], "{looked:#}");
-    cluster.run(&["recover"])?;
-    for machine in ["m1", "m2", "m3"] {
-        cluster.run(&["-m", machine, "condition", "wait", "Running", "--timeout", &patience(60)])?;
-    }
-    let after = boots()?;
-    ensure!(before.iter().zip(&after).all(|(before, after)| before != after), "{before:?} {after:?}");
-    lists(&["etcd"], &three_vote)?;
-
-    // Whichever of them leads: who goes hands over before it is taken out, and the next change is not left without an answer.
-    cluster.run(&["machine", "role", "remove", "m3", "coordinator", "--wait", "--timeout", &patience(60)])?;
-    // The machine that made the cluster leaves it, by one command, and has nothing of a coordinator when that returns.
-    cluster.run(&["machine", "remove", "m1", "--timeout", &patience(60)])?;
-    let said = fs::read_to_string(cluster.console())?;
-    ensure!(said.contains(LAID_DOWN), "it was removed before it had erased anything");
-    let rest = json!(["m2", "coordinator", "Member", "m3", "node", "Member", "m1", "node", "Removed"]);
-    ensure!(list(&members)? == rest, "{:#}", list(&members)?);
-    cluster.destroyed()
-}
-
-fn three(t: &Context) -> anyhow::Result<()> {
-    let cluster = Cluster::of(t)?;
-    let made = ["--machines", "3", "--coordinators", "3"];
-    let plain = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--memory", "384M"];
-    let patience = patience(t, 120);
-    let command = [&["cluster", "create", NAME], &made[..], &plain[..], &["--timeout", &patience]].concat();
-    let (answer, told) = cluster.owner.told(&command)?;
-    ensure!(["m1", "m2", "m3"].iter().all(|m| answer.contains(&format!("cluster `one` runs on {m}"))), "{answer}");
-    for line in
-        ["m1: runs, level encrypted", "m2: Member of the cluster", "m3: Member of the cluster", "etcd: 1 of 3 vote"]
-    {
-        ensure!(told.contains(line), "no word of `{line}`: {told}");
-    }
-    let (_, told) = cluster.owner.told(&["cluster", "add", NAME, "--level", "encrypted", "--timeout", &patience])?;
-    ensure!(told.contains("m4: Member of the cluster"), "{told}");
-    let listed = cluster.ask(&["machine", "list"])?;
-    let rows = listed["machines"].as_array().context("machines are listed")?.iter();
-    let rows: Value =
-        rows.flat_map(|row| ["name", "role", "state", "etcd"].map(|column| row[column].clone())).collect();
-    let coordinates = |name| [name, "coordinator", "Member", "voter"].map(Value::from);
-    let node = [Value::from("m4"), Value::from("node"), Value::from("Member"), Value::Null];
-    let wanted: Value = ["m1", "m2", "m3"].into_iter().flat_map(coordinates).chain(node).collect();
-    ensure!(rows == wanted, "{listed:#}");
-    cluster.destroyed()
-}
-
-fn panics(t: &Context) -> anyhow::Result<()> {
-    let cluster = Cluster::of(t)?;
-    let broken = t.dir().join("broken");
-    fs::create_dir_all(&broken)?;
-    for file in [names::KERNEL, names::DISK, names::MANIFEST] {
-        std::os::unix::fs::symlink(t.image().file(file), broken.join(file))?;
-    }
-    // No archive: nothing to start, and no root to look for it on.
-    fs::write(broken.join(names::INITRAMFS), [0; 4096])?;
-    let image = broken.to_string_lossy();
-    let line = ["--image", &image, "--no-kubernetes", "--no-tpm", "--unprotected", "--timeout", &patience(t, 60)];
-    let refused = cluster.run(&[&["cluster", "create", NAME], &line[..]].concat());
-    let refused = format!("{:#}", refused.err().context("a machine without a root came up")?);
-    ensure!(
-        refused.contains("the machine's kernel panicked") && refused.contains("Kernel panic - not syncing: "),
-        "{refused}"
-    );
-    ensure!(refused.contains("what was made of cluster `one` stays for a look"), "{refused}");
-    cluster.destroyed()
-}
-
 /// As `cairnctl --timeout` reads it: seconds on a host with KVM, stretched elsewhere.
 fn patience(t: &Context, seconds: u64) -> String {
     format!("{}s", t.within(seconds).length().as_secs())
 }
 
-/// The only cluster of an owner. Its machine ends with it; its files stay for who looks why a case failed.
-struct Cluster {
-    owner: Owner,
-    home: std::path::PathBuf,
+fn text(path: &Path) -> anyhow::Result<&str> {
+    path.to_str().context("the directory of all cases has a name in UTF-8")
+}
+
+/// Text of a column that has nothing.
+const NONE: &str = "-";
+
+/// Columns of a table of machines, row by row.
+fn columns(answer: &Value, names: &[&str]) -> anyhow::Result<Vec<String>> {
+    let rows = answer["machines"].as_array().context("a table of machines")?.iter();
+    let cells = rows.flat_map(|row| names.iter().map(|name| row[*name].as_str().unwrap_or(NONE).to_owned()));
+    Ok(cells.collect())
+}
+
+/// The only cluster of an owner. Its machines end with it; its files stay for who looks why a case failed.
+pub(crate) struct Cluster {
+    pub(crate) owner: Owner,
+    home: PathBuf,
 }
 
 impl Cluster {
     fn of(t: &Context) -> anyhow::Result<Self> {
-        Ok(Self { owner: t.owner()?, home: t.dir().join("owner/cairn/clusters") })
+        Ok(Self::owned_by(t.owner()?, t))
     }
 
-    fn run(&self, line: &[&str]) -> anyhow::Result<String> {
+    fn owned_by(owner: Owner, t: &Context) -> Self {
+        Self { owner, home: t.dir().join("owner/cairn/clusters") }
+    }
+
+    /// The three that were made and saved, on a network of their own.
+    pub(crate) fn copy(t: &Context) -> anyhow::Result<Self> {
+        let fleet = t.fleet(OWNED);
+        let cluster = Self::owned_by(owner_of(&fleet, t.dir())?, t);
+        cluster.run(&["cluster", "create", NAME, "--from", text(&fleet)?, "--timeout", &patience(t, 30)])?;
+        Ok(cluster)
+    }
+
+    /// Makes it. Gives the answer, and the progress that was told meanwhile.
+    fn create(&self, t: &Context, seconds: u64, choices: &[&str]) -> anyhow::Result<(String, String)> {
+        let line = ["cluster", "create", NAME, "--timeout", &patience(t, seconds)];
+        Ok(self.owner.told(&[&line, &PLAIN[..], choices].concat())?)
+    }
+
+    pub(crate) fn run(&self, line: &[&str]) -> anyhow::Result<String> {
         self.owner.run(line).with_context(|| format!("cairnctl {}", line.join(" ")))
     }
 
@@ -331,8 +450,92 @@ impl Cluster {
         self.run(&[&["kubectl", "--"], arguments].concat())
     }
 
-    fn console(&self) -> std::path::PathBuf {
-        self.home.join(NAME).join("machines/m1/serial.log")
+    fn files_of(&self, machine: &str) -> PathBuf {
+        self.home.join(NAME).join("machines").join(machine)
+    }
+
+    fn console(&self) -> PathBuf {
+        self.files_of("m1").join("serial.log")
+    }
+
+    /// Status of the machine that these arguments mean.
+    fn status(&self, meant: &[&str]) -> anyhow::Result<Status> {
+        Status::read(&self.ask(&[meant, &["machine", "status"]].concat())?)
+    }
+
+    /// Waits until the machine runs that these arguments mean.
+    pub(crate) fn runs(&self, t: &Context, meant: &[&str]) -> anyhow::Result<()> {
+        let wait = ["condition", "wait", "Running", "--timeout", &patience(t, 60)];
+        self.run(&[meant, &wait[..]].concat()).map(drop)
+    }
+
+    /// Refuses anything else than these states of the machines, in their order.
+    fn is_seen(&self, wanted: &[&str]) -> anyhow::Result<()> {
+        let seen = self.states()?;
+        ensure!(seen == wanted, "{seen:?} instead of {wanted:?}");
+        Ok(())
+    }
+
+    /// State of each machine, in their order, or why it does not answer.
+    pub(crate) fn states(&self) -> anyhow::Result<Vec<String>> {
+        columns(&self.ask(&["cluster", "status"])?, &["state"])
+    }
+
+    /// Boot that each of the three is in.
+    fn boots(&self) -> anyhow::Result<Vec<String>> {
+        ["m1", "m2", "m3"].iter().map(|machine| Ok(self.status(&["-m", machine])?.boot_id)).collect()
+    }
+
+    /// Columns of all machines that the cluster lists, row by row.
+    fn list(&self, names: &[&str]) -> anyhow::Result<Vec<String>> {
+        columns(&self.ask(&["machine", "list"])?, names)
+    }
+
+    fn members(&self) -> anyhow::Result<Vec<String>> {
+        self.list(&["name", "role", "state"])
+    }
+
+    /// Looks until it is as wanted.
+    pub(crate) fn comes_to(
+        &self,
+        wanted: &[&str],
+        deadline: Deadline,
+        look: impl Fn(&Self) -> anyhow::Result<Vec<String>>,
+    ) -> anyhow::Result<()> {
+        loop {
+            let seen = look(self);
+            if seen.as_ref().is_ok_and(|seen| seen == wanted) {
+                return Ok(());
+            }
+            ensure!(deadline.left().is_some(), "{seen:?} instead of {wanted:?}");
+        }
+    }
+
+    /// Makes coordinators of all three, one after the other.
+    fn all_coordinate(&self, t: &Context) -> anyhow::Result<()> {
+        for machine in ["m2", "m3"] {
+            self.run(&["machine", "role", "add", machine, "coordinator", "--wait", "--timeout", &patience(t, 60)])?;
+        }
+        self.all_vote(t)
+    }
+
+    fn all_vote(&self, t: &Context) -> anyhow::Result<()> {
+        self.comes_to(&["voter"; 3], t.within(60), |cluster| cluster.list(&["etcd"]))
+    }
+
+    /// A machine reaches another one over the VPN, as the coordinator m1 knows it.
+    fn reaches(&self, machine: &str, other: &str) -> anyhow::Result<()> {
+        let key = self.owner.key()?;
+        let rows = Records::at(self.place("m1")?, &key)?.machines()?.rows;
+        let other = rows.iter().find(|row| row.name == other).with_context(|| format!("{other} is not listed"))?;
+        Records::at(self.place(machine)?, &key)?.reaches(other.id)
+    }
+
+    /// Place where the owner finds a machine's public API.
+    pub(crate) fn place(&self, machine: &str) -> anyhow::Result<SocketAddr> {
+        let places = columns(&self.ask(&["cluster", "status"])?, &["machine", "address"])?;
+        let place = places.chunks_exact(2).find(|row| row[0] == machine).map(|row| row[1].parse());
+        Ok(place.with_context(|| format!("{machine} is not told"))??)
     }
 
     /// Takes it away: then nothing is listed, nothing lies there, and there is nothing to take away any more.

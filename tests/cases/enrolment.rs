@@ -1,6 +1,8 @@
 //! What a machine makes of its enrolment config: none, a malformed one, one it cannot serve, one that comes too late.
 
-use crate::{Case, Context, Need, Plan, Starts, Stranger, same_machine, stays, untouched, wait_state};
+use crate::{
+    Case, Context, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, same_machine, stays, untouched, wait_state,
+};
 use anyhow::{Context as _, ensure};
 use api::wire::{
     ClaimRequest, ConditionsRequest, KubeconfigRequest, LogsRequest, PowerOffRequest, RebootRequest,
@@ -8,6 +10,7 @@ use api::wire::{
 };
 use model::MachineState;
 use model::PartitionKind::Esp;
+use qemu::Vm;
 use tonic::Code;
 
 pub(crate) const CASES: &[Case] = &[
@@ -31,6 +34,13 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Swtpm],
         starts: Starts::Cold,
         run: sealed,
+    },
+    Case {
+        name: "a config is erased from the disk once a machine was made by it",
+        proves: &["S11"],
+        needs: &[Need::Swtpm],
+        starts: Starts::Cold,
+        run: erased,
     },
     Case {
         name: "a first boot that is cut goes on or starts over",
@@ -120,25 +130,15 @@ fn refuses(t: &Context, plan: &Plan, reason: &str) -> anyhow::Result<()> {
 }
 
 fn sealed(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
-    let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
-    let (plan, disk) = t.machine("m").tpm().raw_disk(2048)?;
-    disk.put_config(&config)?;
-    let vm = plan.start()?;
-    let first = owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
+    let Sealed { owner, plan, vm, first, .. } = Sealed::new(t)?;
     ensure!(first.level == "encrypted" && first.protection == "tpm", "{first:#?}");
     ensure!(first.boot_class == "direct", "{first:#?}");
     ensure!(first.name == format!("m-{}", &first.machine_id[..12]), "{first:#?}");
 
     owner.ask("one", &vm, &["machine", "reboot"])?;
     same_machine(&first, &owner.status_of_next_boot("one", &vm, &first, t.within(40))?)?;
-
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
-    let names: Vec<String> = disk.esp()?.into_iter().map(|(name, _)| name).collect();
-    ensure!(!names.iter().any(|name| name == image::esp::ENROLMENT), "the config is still there: {names:?}");
-    let left = disk.find(Esp, &config).err().map(|error| error.to_string()).unwrap_or_default();
-    ensure!(left.ends_with("is not in Esp"), "its bytes are still there");
 
     let other = owner.config("two", &["--level", "insecure", "--no-kubernetes"])?;
     let vm = plan.config(&other)?.start()?;
@@ -146,6 +146,41 @@ fn sealed(t: &Context) -> anyhow::Result<()> {
     let logs = owner.run(&["-c", "one", "machine", "logs", "--tail", "200"])?;
     ensure!(logs.contains("ignoring the enrolment config"), "{logs}");
     Ok(())
+}
+
+fn erased(t: &Context) -> anyhow::Result<()> {
+    let Sealed { owner, disk, vm, config, .. } = Sealed::new(t)?;
+    owner.ask("one", &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    let names: Vec<String> = disk.esp()?.into_iter().map(|(name, _)| name).collect();
+    ensure!(!names.iter().any(|name| name == image::esp::ENROLMENT), "the config is still there: {names:?}");
+    let left = disk.find(Esp, &config).err().map(|error| error.to_string()).unwrap_or_default();
+    ensure!(left.ends_with("is not in Esp"), "its bytes are still there");
+    Ok(())
+}
+
+/// A machine that was enrolled by a file of its ESP, and runs sealed to its TPM.
+struct Sealed {
+    owner: Owner,
+    plan: Plan,
+    disk: RawDisk,
+    vm: Vm,
+    /// Status in its first boot.
+    first: Status,
+    config: Vec<u8>,
+}
+
+impl Sealed {
+    fn new(t: &Context) -> anyhow::Result<Self> {
+        let owner = t.owner()?;
+        let config = owner.config("one", &["--level", "encrypted", "--no-kubernetes"])?;
+        let (plan, disk) = t.machine("m").tpm().raw_disk(2048)?;
+        disk.put_config(&config)?;
+        disk.find(Esp, &config)?;
+        let vm = plan.start()?;
+        let first = owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
+        Ok(Self { owner, plan, disk, vm, first, config })
+    }
 }
 
 fn cut(t: &Context) -> anyhow::Result<()> {

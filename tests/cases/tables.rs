@@ -36,7 +36,7 @@ macro_rules! of {
 /// count on answers within seconds, or start a thousand processes, do not run beside many machines. Kubernetes is alone: beside
 /// others its machines are so slow that what waits for pods gives up.
 pub const TABLES: &[Table] = &[
-    of!(cluster, Heavy),
+    of!(cluster, Prompt),
     of!(workshop, Light),
     of!(boot, Light),
     of!(victim, Light),

@@ -79,7 +79,7 @@ pub fn save_in<T: Serialize>(
 ) -> anyhow::Result<()> {
     let parent = folder.parent().context("a fleet's folder has a parent")?;
     fs::create_dir_all(parent).context("make the folder of fleets")?;
-    copy_tree(owner.home(), &owners(folder)).context("save the owner's directory")?;
+    keep_owner(owner, folder)?;
     let care = Care::ThisRun;
     let saving = Saving { image: image.root_hash(), made_by: "tests", care, then: Then::Stand, more };
     Ok(save(folder, machines, saving, &|_| {})?)
@@ -93,11 +93,9 @@ impl<T: DeserializeOwned + Clone> Copy<T> {
     pub fn of(folder: &Path, image: &Image, dir: &Path) -> anyhow::Result<Self> {
         let saved = Saved::open(folder)?;
         saved.is_of(image.root_hash())?;
-        let home = dir.join("owner");
-        copy_tree(&owners(folder), &home).context("copy the owner's directory")?;
-        let more = T::clone(saved.more());
+        let (owner, more) = (owner_of(folder, dir)?, T::clone(saved.more()));
         let (image, dir) = (image.clone(), dir.to_owned());
-        Ok(Self { more, owner: Owner::new(home)?, clock: None, saved, image, dir })
+        Ok(Self { more, owner, clock: None, saved, image, dir })
     }
 }
 
@@ -142,6 +140,18 @@ impl<T> Copy<T> {
 
 /// A network finds machines at its cables within a moment; this only bounds a wait for what is broken.
 const PLUGS: Duration = Duration::from_secs(5);
+
+/// Keeps the directory of the machines' owner beside the fleet in `folder`.
+pub(crate) fn keep_owner(owner: &Owner, folder: &Path) -> anyhow::Result<()> {
+    copy_tree(owner.home(), &owners(folder)).context("save the owner's directory")
+}
+
+/// The owner of the fleet in `folder`, with a directory of its own in `dir`.
+pub(crate) fn owner_of(folder: &Path, dir: &Path) -> anyhow::Result<Owner> {
+    let home = dir.join("owner");
+    copy_tree(&owners(folder), &home).context("copy the owner's directory")?;
+    Owner::new(home)
+}
 
 /// Where the owner's directory lies beside a fleet.
 fn owners(folder: &Path) -> PathBuf {

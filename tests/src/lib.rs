@@ -80,6 +80,7 @@ mod writes;
 pub use capture::{Kind, kinds, others, wireguard_from};
 pub use context::Context;
 pub use copies::{Copied, Copy, save_in};
+use copies::{keep_owner, owner_of};
 pub use crowd::{Crowd, Manner};
 pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};
 pub use evidence::{recovered, same_machine, stays, untouched};

@@ -197,7 +197,22 @@ impl Owner {
     /// # Errors
     /// [`Refused`]
     pub fn told(&self, arguments: &[&str]) -> Result<(String, String), Refused> {
-        let mut command = Command::new(&self.cairnctl);
+        self.told_by(Command::new(&self.cairnctl), arguments)
+    }
+
+    /// Runs `cairnctl` where no file that it writes becomes longer than that many blocks of 512 bytes: as on a full disk, an error
+    /// is all that it gets.
+    ///
+    /// # Errors
+    /// [`Refused`]
+    pub fn run_without_room(&self, blocks: u32, arguments: &[&str]) -> Result<String, Refused> {
+        let mut shell = Command::new("sh");
+        // The signal that would end it stays ignored in the program.
+        shell.args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"", &blocks.to_string()]).arg(&self.cairnctl);
+        self.told_by(shell, arguments).map(|(answer, _)| answer)
+    }
+
+    fn told_by(&self, mut command: Command, arguments: &[&str]) -> Result<(String, String), Refused> {
         command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home).stdin(Stdio::null());
         let refused = |code, text| Refused { command: arguments.join(" "), code, text };
         let output = command.output().map_err(|error| refused(-1, error.to_string()))?;
