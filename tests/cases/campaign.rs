@@ -1,19 +1,27 @@
-//! What befalls a cluster of five machines, one thing after the other: what a seed brings, as `cargo xtask campaign cluster`
-//! has it go on for hours, and what no seed may leave out.
-
-use std::sync::{Arc, Mutex, PoisonError};
+//! What befalls a cluster of five machines: what a seed brings, as `cargo xtask campaign cluster` has it go on for hours, and what
+//! no seed may leave out. One case makes the five; each other one has a copy of its own, and one thing happens to it.
 
 use anyhow::ensure;
 use model::ClusterRole;
 
 use crate::campaign::{Campaign, Event, Events, Last, Time};
-use crate::{Case, Context, Leaving, Need, Off, Starts};
+use crate::{Case, Context, FleetKind, Leaving, Need, Off, Starts};
 
 pub(crate) const CASES: &[Case] = &[
-    case("five machines live through what a seed brings", &["K4"], short),
+    Case {
+        starts: Starts::Making(FIVE),
+        ..case("all pairs of three coordinators and two nodes reach each other", &["A2", "N4"], made)
+    },
+    case("a coordinator and a node that hear and are not heard are made up for and come back", &["K4"], unheard),
+    case("five machines go on over cables that are slow and lose frames", &["K4"], slow),
+    case("a coordinator and a node whose reset lines are pulled come back", &["K4"], reset),
     case("the first coordinator is gone for good, and a new one comes through another", &["N3", "N5"], first_gone),
+    case("a coordinator and a node come back with clocks a year ahead", &["K4"], ahead),
+    case("a coordinator and a node come back with clocks a year behind", &["K4"], behind),
+    case("all leases end, and with new ones all are a cluster again", &["M3"], leases),
+    case("a fourth coordinator has no vote, and is a node again while another one is off", &["S5", "M3"], fourth),
     case(
-        "clocks are off, leases end, and all are switched off, at other addresses and one with an old directory",
+        "all are switched off, and come back at other addresses, one with an old directory",
         &["D11", "K4", "K6", "M3"],
         elsewhere,
     ),
@@ -21,26 +29,27 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
-    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::Cold, run }
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(FIVE), run }
 }
 
+const FIVE: FleetKind = FleetKind::Five;
 /// It begins with what no other case has among five: a coordinator and a node that hear and are not heard, cables that are slow and
 /// lose frames, and reset lines.
 const SEED: u64 = 2_265_468;
-const EVENTS: usize = 3;
 /// No machine of the seed has this number.
 const NEW: u32 = 20;
 /// Of nodes that come while there are two: nine in the end.
 const WAVES: [std::ops::Range<u32>; 3] = [21..23, 23..25, 25..28];
 
-fn shared(t: &Context) -> anyhow::Result<Arc<Mutex<Campaign>>> {
-    t.shared("five machines", Campaign::begin)
+fn made(t: &Context) -> anyhow::Result<()> {
+    let campaign = Campaign::begin(t)?;
+    campaign.hides_all()?;
+    campaign.save(t)
 }
 
-/// What happens is said by who coordinates, and who does not.
+/// What happens to a copy is said by who coordinates, and who does not.
 fn live_through(t: &Context, events: impl FnOnce(&[u32], &[u32]) -> Vec<Event>) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut campaign = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut campaign = Campaign::copy(t)?;
     for event in events(&campaign.coordinators(), &campaign.nodes()) {
         t.measured(&event.to_string());
         campaign.live_through(t, &event)?;
@@ -49,8 +58,16 @@ fn live_through(t: &Context, events: impl FnOnce(&[u32], &[u32]) -> Vec<Event>) 
     Ok(())
 }
 
-fn short(t: &Context) -> anyhow::Result<()> {
-    live_through(t, |_, _| Events::of(SEED).take(EVENTS).collect())
+fn unheard(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |_, _| Events::of(SEED).take(1).collect())
+}
+
+fn slow(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |_, _| Events::of(SEED).skip(1).take(1).collect())
+}
+
+fn reset(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |_, _| Events::of(SEED).skip(2).take(1).collect())
 }
 
 /// A node hears of it only when it comes back: the directory on its ESP still names the one that is gone.
@@ -62,31 +79,48 @@ fn first_gone(t: &Context) -> anyhow::Result<()> {
     })
 }
 
-fn elsewhere(t: &Context) -> anyhow::Result<()> {
+fn ahead(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |coordinators, nodes| vec![away([coordinators[0], nodes[0]], Time::YearAhead)])
+}
+
+fn behind(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |coordinators, nodes| vec![away([coordinators[1], nodes[0]], Time::YearBehind)])
+}
+
+fn away(machines: [u32; 2], clock: Time) -> Event {
+    Event::Away { machines: machines.into(), how: Off::AtOnce, changes: 1, clock }
+}
+
+fn leases(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |_, _| vec![Event::NoLeases])
+}
+
+/// Etcd takes nobody new while a voter is off, and lets go of who has no vote.
+fn fourth(t: &Context) -> anyhow::Result<()> {
     live_through(t, |coordinators, nodes| {
-        let away =
-            |machines: [u32; 2], clock| Event::Away { machines: machines.into(), how: Off::AtOnce, changes: 1, clock };
-        // One coordinator is where it was: by it the others find one another. The last was off when another one became a node again,
-        // so the directory on its ESP is older than that of all others. (etcd takes nobody new while a voter is off.)
-        let order: Vec<u32> = nodes.iter().chain(coordinators.iter().rev()).copied().collect();
-        let moved = order.iter().copied().filter(|machine| *machine != coordinators[0]).collect();
-        let old = coordinators[coordinators.len() - 1];
         let becomes = |role| Event::Role { machine: nodes[0], role };
-        let all_off = Event::AllOff { how: Off::InOrder, order, last: Last::WithOthers, moved };
+        let off = coordinators[coordinators.len() - 1];
         vec![
-            away([coordinators[0], nodes[0]], Time::YearAhead),
-            away([coordinators[1], nodes[0]], Time::YearBehind),
-            Event::NoLeases,
             becomes(ClusterRole::Coordinator),
-            Event::Without { machine: old, events: vec![becomes(ClusterRole::Node), all_off] },
+            Event::Without { machine: off, events: vec![becomes(ClusterRole::Node)] },
         ]
     })
 }
 
-/// The last case of this file: there are too many machines for any other.
+/// One coordinator is where it was: by it the others find one another. The last was off when another one moved, so the directory on
+/// its ESP is older than that of all others.
+fn elsewhere(t: &Context) -> anyhow::Result<()> {
+    live_through(t, |coordinators, nodes| {
+        let order: Vec<u32> = nodes.iter().chain(coordinators.iter().rev()).copied().collect();
+        let moved = order.iter().copied().filter(|machine| *machine != coordinators[0]).collect();
+        let all_off = Event::AllOff { how: Off::InOrder, order, last: Last::WithOthers, moved };
+        let old = coordinators[coordinators.len() - 1];
+        vec![Event::Without { machine: old, events: vec![Event::Moves { machine: coordinators[1] }, all_off] }]
+    })
+}
+
 fn waves(t: &Context) -> anyhow::Result<()> {
-    let shared = shared(t)?;
-    let mut campaign = shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut campaign = Campaign::copy(t)?;
     campaign.joined_by(t, WAVES)?;
     let [coordinators, nodes] = [campaign.coordinators(), campaign.nodes()].map(|machines| machines.len());
     ensure!([coordinators, nodes] == [3, 9], "{coordinators} coordinators and {nodes} nodes");

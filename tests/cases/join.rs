@@ -1,198 +1,390 @@
-//! That a machine joins a cluster by its ticket, and comes back to it by itself.
+//! That a machine joins a cluster by its ticket, and comes back to it by itself. One case makes the coordinator that is joined;
+//! each other one has a copy of its own. Where only the coordinator's answer counts, whoever asks is made by the case.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Error, bail, ensure};
 use api::KeyAsked;
-use cluster::record::Release;
-use cluster::redeem::Body;
+use cluster::redeem::{Answer, Body};
 use keys::endpoint::Endpoint;
 use keys::identity::SigningKey;
-use keys::recovery::RecoveryPubKey;
 use keys::ticket::Ticket;
-use model::{
-    BootClass, DiskUuid, Level, OwnerPubKey, PUBLIC_API_PORT, PartitionKind, RootHash, Secret, TicketPubKey, Uuid,
-    VpnPubKey,
-};
-use qemu::Vm;
+use model::{ClusterRole, DiskUuid, Level, PUBLIC_API_PORT, PartitionKind, Secret, TicketPubKey, Uuid};
+use qemu::{Deadline, Vm};
 
 use crate::writer::drawn;
-use crate::{Case, Context, Joiner, Need, Owner, Records, SITE, Site, Starts, wait_state};
+use crate::{
+    Case, Cluster, Context, Fleet, FleetKind, Joiner, NAME, Need, Off, Plan, RawDisk, SITE, Starts, name, wait_state,
+};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
-        name: "a machine joins by its ticket, which is used up, and gets its key back after a restart",
-        proves: &["M2", "M3", "S3", "S4", "S8", "K4", "K9"],
-        needs: &[Need::Swtpm],
-        starts: Starts::Cold,
-        run: joins,
+        starts: Starts::Making(LONE),
+        ..case("the first machine of a cluster is listed, and its tickets say where it is", &["S3"], alone)
+    },
+    case(
+        "a machine joins by its ticket as a node, and its owner reaches it through another",
+        &["M2", "S3", "S8"],
+        joins,
+    ),
+    Case {
+        starts: Starts::From(FIVE),
+        ..case("a node that restarts is given its key, and the log tells of it", &["K4", "K9", "M3", "S8"], restarts)
     },
     Case {
-        name: "a join that is cut at any of its steps goes on as the same machine, and by the same use of its ticket",
-        proves: &["S4", "D4", "D7"],
-        needs: &[Need::Swtpm],
-        starts: Starts::Cold,
-        run: cut,
+        starts: Starts::From(FIVE),
+        ..case("a list of machines tells when each was last seen, also of one that is off", &["M2"], unseen)
     },
-    Case {
-        name: "a ticket that lets nobody in says why, and leaves the machine's disk as it was",
-        proves: &["S3", "S4"],
-        needs: &[Need::Swtpm],
-        starts: Starts::Cold,
-        run: refused,
-    },
-    Case {
-        name: "whoever asks with another machine's disk or key is refused, and so is whoever was removed",
-        proves: &["S3", "K7", "K9"],
-        needs: &[Need::Swtpm],
-        starts: Starts::Cold,
-        run: anothers,
-    },
+    case(
+        "a join that is cut at any of its steps goes on as the same machine, and by the same use of its ticket",
+        &["S4", "D4", "D7"],
+        cut,
+    ),
+    case("a ticket that lets nobody in says why, and leaves the machine's disk as it was", &["S3", "S4"], refused),
+    case("a machine whose ticket was revoked joins by one that holds", &["S4"], revoked),
+    Case { starts: Starts::From(FIVE), ..case("a node in a coordinator's place lets nobody in", &["S3"], impostor) },
+    case("a ticket admits as many machines as it says, and then tells that it is used up", &["S4"], used_up),
+    case("of two that come at once by a ticket for one, one is let in", &["S4"], at_once),
+    case("a ticket for one machine lets no other in", &["S3", "S4"], anothers_ticket),
+    case("whoever asks with another machine's disk or key is not let in", &["S3", "K7"], anothers_disk),
+    case("a key is released for the disk, generation and level that it is of", &["K7", "K9"], anothers_key),
+    case("a machine that was removed is given no key, and is not let in again", &["K9"], removed),
 ];
 
-const NAME: &str = "one";
+const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::From(LONE), run }
+}
+
+const LONE: FleetKind = FleetKind::Lone;
+const FIVE: FleetKind = FleetKind::Five;
 /// Of a disk that is looked at.
 const DISK_MIB: u64 = 1024;
-/// What each machine is asked to be.
-const LEVEL: [&str; 2] = ["--level", "encrypted"];
+/// A node of [`FIVE`].
+const NODE: u32 = 4;
 
-/// A cluster's first machine, which knows where others find it.
-fn first(t: &Context, site: &mut Site, owner: &Owner) -> anyhow::Result<Vm> {
-    let config = owner.config(NAME, &[&LEVEL[..], &["--no-kubernetes", "--node-name", "first"]].concat())?;
-    let first = site.machine(t, "first")?.config(&config)?.start()?;
-    owner.status_when_running(NAME, &first, first.started(), t.within(30))?;
-    first.until(t.within(40), || {
-        let listed = owner.ask(NAME, &first, &["machine", "list"]).ok()?;
-        let addresses = listed["machines"][0]["addresses"].as_array()?.to_vec();
-        addresses.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with(SITE))).then_some(())
+fn alone(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::new(t, Cluster { coordinators: 1, nodes: 0, lease_seconds: u32::MAX })?;
+    let listed = fleet.ask(&["machine", "list"])?;
+    let first = &listed["machines"][0];
+    ensure!(first["name"] == name(1) && first["role"] == "coordinator" && first["state"] == "Member", "{listed:#}");
+    ensure!(first["vpn_ip"] == "10.118.0.1" && first["last_seen_unix_ms"].is_u64(), "{listed:#}");
+    ensure!(listed["machines"].as_array().is_some_and(|rows| rows.len() == 1), "{listed:#}");
+    fleet.until(t.within(40), || {
+        let places = fleet.ticket(&[])?.coordinator_public_endpoints;
+        let places: Vec<String> = places.iter().map(ToString::to_string).collect();
+        ensure!(places.iter().any(|place| place.starts_with(SITE)), "none at the site: {places:?}");
+        ensure!(places.iter().all(|place| place.ends_with(&format!(":{PUBLIC_API_PORT}"))), "{places:?}");
+        Ok(())
     })?;
-    Ok(first)
+    fleet.save(t, LONE)
+}
+
+fn joins(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, LONE)?;
+    let ticket = fleet.ticket(&[])?;
+    fleet.join_by(2, ClusterRole::Node, &ticket)?;
+    fleet.runs(2, t.within(60))?;
+    // It announces itself, and hears its answer, through WireGuard alone.
+    fleet.is_whole(t.within(40))?;
+    let row = fleet.row(2, t.within(10))?;
+    ensure!(row.role == ClusterRole::Node && row.vpn_ip.octets() == [10, 118, 0, 2], "{row:?}");
+    let ticket = fleet.ticket_row(&ticket)?;
+    ensure!(ticket["used"] == 1, "{ticket:#}");
+    let status = fleet.ask(&["-m", &name(2), "--through", &name(1), "machine", "status"])?;
+    ensure!(status["name"] == name(2) && status["machine_id"] == row.id.to_string(), "{status:#}");
+    Ok(())
+}
+
+/// Its key is with the coordinators, whom it asks: nobody else does anything.
+fn restarts(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, FIVE)?;
+    let (node, before) = (fleet.row(NODE, t.within(10))?, released(&fleet)?);
+    fleet.reset(&[NODE], t.within(5))?;
+    wait_state(fleet.vm(NODE)?, fleet.booted(NODE)?, "AwaitingKeys", t.within(30))?;
+    fleet.runs(NODE, t.within(60))?;
+    fleet.says(NODE, fleet.booted(NODE)?, &format!("  {:<10} {}/", "vpn", node.vpn_ip), t.within(30))?;
+    let after = released(&fleet)?;
+    let new: Vec<&String> = after.difference(&before).collect();
+    ensure!(matches!(new[..], [line] if line.contains(&node.id.to_string())), "{node:?}: {new:?}");
+    fleet.is_whole(t.within(60))
+}
+
+fn unseen(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, FIVE)?;
+    is_unseen_for(t, &fleet, |ago| ago < 3000).context("it is on")?;
+    fleet.switch_off(&[NODE], Off::AtOnce, t.within(10))?;
+    is_unseen_for(t, &fleet, |ago| ago > 5000).context("it is off")
+}
+
+/// Waits until a node was last seen so many milliseconds ago, by the clock of whoever lists it: after a standstill a coordinator has to
+/// hear of it first.
+fn is_unseen_for(t: &Context, fleet: &Fleet, fits: impl Fn(u64) -> bool) -> anyhow::Result<()> {
+    fleet.through(t.within(30), |records| {
+        let rows = records.machines()?.rows;
+        let seen = |machine| rows.iter().find(|row| row.name == name(machine)).and_then(|row| row.last_seen);
+        let ago = seen(1).context("never seen")?.0.saturating_sub(seen(NODE).context("never seen")?.0);
+        ensure!(fits(ago), "seen {ago} ms ago");
+        Ok(())
+    })
 }
 
 /// A machine that is switched off at each step of its join, one after the other, and on again.
 fn cut(t: &Context) -> anyhow::Result<()> {
-    const STEPS: [&str; 11] = [
-        "attempt",
-        "redeem",
-        "grow-data",
-        "layers",
-        "mkfs",
-        "keys",
-        "directory",
-        "seal",
-        "erase-attempt",
-        "commit",
-        "remove-config",
-    ];
-    let (mut site, owner) = (Site::new()?, t.owner()?);
-    let first = first(t, &mut site, &owner)?;
-    let issued = owner.ask(NAME, &first, &["ticket", "issue"])?;
-    let ticket = issued["ticket"].as_str().context("a ticket has a text")?;
-    let joining = owner.config_of_joiner("second", ticket, &[&LEVEL[..], &["--node-name", "second"]].concat())?;
-    let plan = site.machine(t, "second")?.config(&joining)?;
+    let mut fleet = Fleet::copy(t, LONE)?;
+    let ticket = fleet.ticket(&[])?;
+    let plan = fleet.newcomer(2)?.config(&fleet.joining(2, &ticket)?)?;
     let (mut ids, mut cuts) = (BTreeSet::new(), 0);
     for step in STEPS {
-        let second = plan.start()?;
-        let at = format!(" ({step})");
-        // What an earlier attempt has made durable is not done twice: then it runs.
-        let is_there = second.console().wait_until(second.started(), &at, t.within(60), |line| {
-            let state = line.text.contains("  state      ");
-            (state && (line.text.contains(&at) || line.text.contains("Running"))).then(|| line.text.contains(&at))
-        })?;
-        second.kill();
-        cuts += usize::from(is_there);
-        let listed = owner.ask(NAME, &first, &["machine", "list"])?;
-        let rows = listed["machines"].as_array().context("a list of machines")?;
-        ids.extend(rows.iter().filter_map(|row| row["machine_id"].as_str().map(str::to_owned)));
+        cuts += usize::from(is_cut_at(t, &plan, step)?);
+        ids.extend(machines(&fleet)?);
     }
     t.measured(&format!("cut at {cuts} of {} steps", STEPS.len()));
     ensure!(cuts >= 10, "only {cuts} cuts");
     let second = plan.start()?;
     wait_state(&second, second.started(), "Running", t.within(60))?;
-    first.until(t.within(40), || {
-        let listed = owner.ask(NAME, &first, &["machine", "list"]).ok()?;
-        let rows = listed["machines"].as_array()?;
-        ids.extend(rows.iter().filter_map(|row| row["machine_id"].as_str().map(str::to_owned)));
-        rows.iter().any(|row| row["name"] == "second" && row["state"] == "Member").then_some(())
+    fleet.until(t.within(40), || {
+        let listed = fleet.ask(&["machine", "list"])?;
+        ensure!(listed["machines"][1]["state"] == "Member", "{listed:#}");
+        Ok(())
     })?;
+    ids.extend(machines(&fleet)?);
     ensure!(ids.len() == 2, "more machines than two were ever listed: {ids:?}");
-    let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
-    ensure!(tickets["tickets"][0]["used"] == 1, "{tickets:#}");
+    let ticket = fleet.ticket_row(&ticket)?;
+    ensure!(ticket["used"] == 1, "{ticket:#}");
     Ok(())
 }
 
-fn refused(t: &Context) -> anyhow::Result<()> {
-    let (mut site, owner) = (Site::new()?, t.owner()?);
-    let first = first(t, &mut site, &owner)?;
-    let issue = |options: &[&str]| -> anyhow::Result<(String, String)> {
-        let issued = owner.ask(NAME, &first, &[&["ticket", "issue"], options].concat())?;
-        let text = |field: &str| issued[field].as_str().map(str::to_owned).context("a ticket has id and text");
-        Ok((text("ticket_id")?, text("ticket")?))
-    };
-    let (id, revoked) = issue(&[])?;
-    owner.ask(NAME, &first, &["ticket", "revoke", &id])?;
-    let (_, expired) = issue(&["--for", "1s"])?;
-    let (_, good) = issue(&[])?;
-    let edited = |edit: &dyn Fn(&mut Ticket)| -> anyhow::Result<String> {
-        let mut ticket = Ticket::from_text(&good)?;
-        edit(&mut ticket);
-        Ok(ticket.to_text().to_string())
-    };
-    let forged = edited(&|ticket| ticket.key = SigningKey::from_seed(Secret::take(&mut [7; 32])))?;
-    let of_other = edited(&|ticket| ticket.ca_spki = [7; 32])?;
-    let (plan, disk) = site.machine(t, "second")?.raw_disk(DISK_MIB)?;
-    let data = || disk.whole(PartitionKind::Data);
-    let before = data()?;
-    for (name, ticket, why) in [
-        ("revoked", revoked, "the ticket was revoked"),
-        ("expired", expired, "the ticket has expired"),
-        ("forged", forged, "the cluster does not know this ticket"),
-        ("of-another", of_other, "invalid peer certificate"),
-    ] {
-        let joining = owner.config_of_joiner(name, &ticket, &[&LEVEL[..], &["--node-name", "second"]].concat())?;
-        let second = plan.clone().config(&joining)?.start()?;
-        second.wait_for(second.started(), why, t.within(60))?;
-        ensure!(second.said().iter().all(|line| !line.text.contains("grow-data")), "{why}: it goes on");
-        second.kill();
-        ensure!(data()? == before, "{why}: its data partition is another");
-    }
-    // Whoever looks after the cluster is told of tickets that it issued.
-    let told = owner.logs(NAME, &first, &["init"])?;
-    for why in ["the ticket was revoked", "the ticket has expired"] {
-        let said = told.iter().any(|entry| entry["line"].as_str().is_some_and(|line| line.contains(why)));
-        ensure!(said, "{why}: the coordinator does not say so");
-    }
-    let listed = owner.ask(NAME, &first, &["machine", "list"])?;
-    ensure!(listed["machines"].as_array().is_some_and(|rows| rows.len() == 1), "{listed:#}");
-    // The same machine, by a ticket that holds.
-    let joining = owner.config_of_joiner("second", &good, &[&LEVEL[..], &["--node-name", "second"]].concat())?;
-    let second = plan.config(&joining)?.start()?;
-    second.wait_for(second.started(), "grow-data", t.within(60))?;
-    wait_state(&second, second.started(), "Running", t.within(60))?;
-    ensure!(data()? != before, "a machine that joined has written its data partition");
+const STEPS: [&str; 11] = [
+    "attempt",
+    "redeem",
+    "grow-data",
+    "layers",
+    "mkfs",
+    "keys",
+    "directory",
+    "seal",
+    "erase-attempt",
+    "commit",
+    "remove-config",
+];
 
-    // A member in a coordinator's place lets nobody in, whoever has written its address into a ticket that holds.
-    let (_, good) = issue(&[])?;
-    let listed = owner.ask(NAME, &first, &["machine", "list"])?;
-    let rows = listed["machines"].as_array().into_iter().flatten();
-    let its = rows.filter(|row| row["name"] == "second").filter_map(|row| row["addresses"].as_array()).flatten();
-    let its = its.filter_map(|address| address.as_str()).find(|address| address.starts_with(SITE));
-    let its = its.with_context(|| format!("no address of the site: {listed:#}"))?;
-    let mut ticket = Ticket::from_text(&good)?;
-    ticket.coordinator_public_endpoints = vec![Endpoint::read(&format!("{its}:{PUBLIC_API_PORT}"))?];
-    let third = ["--level", "encrypted", "--node-name", "third"];
-    let joining = owner.config_of_joiner("impostor", &ticket.to_text(), &third)?;
-    let (plan, disk) = site.machine(t, "third")?.raw_disk(DISK_MIB)?;
-    let before = disk.whole(PartitionKind::Data)?;
-    let machine = plan.clone().config(&joining)?.start()?;
-    machine.wait_for(machine.started(), "invalid peer certificate", t.within(60))?;
-    ensure!(machine.said().iter().all(|line| !line.text.contains("grow-data")), "it goes on");
-    machine.kill();
-    ensure!(disk.whole(PartitionKind::Data)? == before, "its data partition is another");
-    let joining = owner.config_of_joiner("third", &good, &third)?;
-    let machine = plan.config(&joining)?.start()?;
-    wait_state(&machine, machine.started(), "Running", t.within(60))?;
+/// Switches a machine off at a step of its join, or when it runs: what an earlier attempt has made durable is not done twice.
+fn is_cut_at(t: &Context, plan: &Plan, step: &str) -> anyhow::Result<bool> {
+    let (vm, at) = (plan.start()?, format!(" ({step})"));
+    let is_there = vm.console().wait_until(vm.started(), &at, t.within(60), |line| {
+        let state = line.text.contains("  state      ");
+        (state && (line.text.contains(&at) || line.text.contains("Running"))).then(|| line.text.contains(&at))
+    })?;
+    vm.kill();
+    Ok(is_there)
+}
+
+/// All come at the same time.
+fn refused(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, LONE)?;
+    let (expired, spent, good) = (fleet.ticket(&["--for", "1s"])?, fleet.ticket(&[])?, fleet.ticket(&[])?);
+    let other = Joiner::new(fleet.vm(1)?)?;
+    other.redeem(&spent, &Joiner::body(&fleet.owner().key()?, &spent, 1)?)?.map_err(Error::msg)?;
+    let forged = Ticket { key: SigningKey::from_seed(Secret::take(&mut [7; 32])), ..again(&good)? };
+    let of_another = Ticket { ca_spki: [7; 32], ..good };
+    let tickets = [
+        (expired, "the ticket has expired"),
+        (spent, "the ticket is used up: it has admitted 1 of 1 machines"),
+        (forged, "the cluster does not know this ticket"),
+        (of_another, "invalid peer certificate"),
+    ];
+    let start = |(number, (ticket, why)): (u32, (Ticket, _))| Ok((Newcomer::of(&mut fleet, number, &ticket)?, why));
+    let come = (2..).zip(tickets).map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    come.into_iter().try_for_each(|(newcomer, why)| newcomer.stays_out(why, t.within(60)))?;
+    ensure!(machines(&fleet)?.len() == 2, "the first one and another: {:?}", machines(&fleet)?);
+    // Whoever looks after the cluster is told of tickets that it issued.
+    ensure!(!logged(&fleet, 1, "the ticket has expired")?.is_empty(), "the coordinator does not say so");
     Ok(())
+}
+
+fn revoked(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, LONE)?;
+    let (revoked, good) = (fleet.ticket(&[])?, fleet.ticket(&[])?);
+    fleet.ask(&["ticket", "revoke", &revoked.id().to_string()])?;
+    let (plan, disk) = fleet.newcomer(2)?.raw_disk(DISK_MIB)?;
+    let before = disk.whole(PartitionKind::Data)?;
+    Newcomer::start(&plan.clone().config(&fleet.joining(2, &revoked)?)?, disk.clone())?
+        .stays_out("the ticket was revoked", t.within(60))?;
+    ensure!(machines(&fleet)?.len() == 1, "{:?}", machines(&fleet)?);
+    ensure!(!logged(&fleet, 1, "the ticket was revoked")?.is_empty(), "the coordinator does not say so");
+    let vm = plan.config(&fleet.joining(2, &good)?)?.start()?;
+    vm.wait_for(vm.started(), "grow-data", t.within(60))?;
+    wait_state(&vm, vm.started(), "Running", t.within(60))?;
+    ensure!(disk.whole(PartitionKind::Data)? != before, "a machine that joined has written its data partition");
+    Ok(())
+}
+
+/// Whoever has written its address into a ticket that holds.
+fn impostor(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, FIVE)?;
+    let node = fleet.row(NODE, t.within(10))?;
+    let its = node.addresses.iter().find(|place| place.starts_with(SITE)).context("no address of the site")?;
+    let good = fleet.ticket(&[])?;
+    let place = Endpoint::read(&format!("{its}:{PUBLIC_API_PORT}"))?;
+    let ticket = Ticket { coordinator_public_endpoints: vec![place], ..again(&good)? };
+    Newcomer::of(&mut fleet, 6, &ticket)?.stays_out("invalid peer certificate", t.within(60))?;
+    // Nothing else is wrong with it.
+    let joiner = Joiner::new(fleet.vm(1)?)?;
+    joiner.redeem(&good, &Joiner::body(&fleet.owner().key()?, &good, 1)?)?.map_err(Error::msg)?;
+    Ok(())
+}
+
+fn used_up(t: &Context) -> anyhow::Result<()> {
+    let door = Door::copy(t, &["--uses", "2"])?;
+    for number in 1..=2 {
+        door.lets_in(&door.joiner()?, number)?;
+    }
+    denied(
+        door.joiner()?.redeem(&door.ticket, &door.body(3)?)?,
+        "the ticket is used up: it has admitted 2 of 2 machines",
+    )?;
+    door.let_in(2)
+}
+
+fn at_once(t: &Context) -> anyhow::Result<()> {
+    let door = Door::copy(t, &[])?;
+    let come = [(door.joiner()?, door.body(1)?), (door.joiner()?, door.body(2)?)];
+    let answers = std::thread::scope(|scope| {
+        let asked = come.each_ref().map(|(joiner, body)| {
+            let ticket = &door.ticket;
+            scope.spawn(move || joiner.redeem_by(ticket, body, t.within(20)))
+        });
+        asked.map(|asked| asked.join().map_err(|_panicked| Error::msg("a joiner panicked")).flatten())
+    });
+    let [one, two] = answers;
+    let (granted, refused): (Vec<_>, Vec<_>) = [one?, two?].into_iter().partition(Result::is_ok);
+    ensure!(granted.len() == 1, "{} were let in", granted.len());
+    refused.into_iter().try_for_each(|answer| denied(answer, "the ticket is used up"))?;
+    door.let_in(1)
+}
+
+fn anothers_ticket(t: &Context) -> anyhow::Result<()> {
+    let Door { fleet, ticket } = Door::copy(t, &[])?;
+    let (joiner, other, key) = (Joiner::new(fleet.vm(1)?)?, Joiner::new(fleet.vm(1)?)?, drawn()?);
+    fleet.through(t.within(20), |records| records.issue_for(TicketPubKey(key.public()), joiner.machine()?))?;
+    let door = Door { ticket: Ticket { key, ..ticket }, fleet };
+    denied(other.redeem(&door.ticket, &door.body(1)?)?, "the ticket is for another machine")?;
+    door.lets_in(&joiner, 1)?;
+    door.let_in(1)
+}
+
+fn anothers_disk(t: &Context) -> anyhow::Result<()> {
+    let door = Door::copy(t, &["--uses", "5"])?;
+    let (one, two) = (door.joiner()?, door.joiner()?);
+    door.lets_in(&one, 1)?;
+    let body = |number| door.body(number);
+    for (joiner, body, why) in [
+        (&two, Body { disk: body(1)?.disk, ..body(2)? }, "this disk is known as another machine's"),
+        (&two, Body { vpn_key: body(1)?.vpn_key, ..body(2)? }, "this VPN key is known as another machine's"),
+        (&one, Body { disk: body(2)?.disk, ..body(1)? }, "the machine was admitted with another disk"),
+        (&two, Body { level: Level::Insecure, ..body(2)? }, "the cluster asks for encrypted at least"),
+    ] {
+        denied(joiner.redeem(&door.ticket, &body)?, why)?;
+    }
+    door.let_in(1)?;
+    // Nothing of what was refused was kept: the same disk and key are the other machine's by now.
+    door.lets_in(&two, 2)?;
+    door.let_in(2)
+}
+
+fn anothers_key(t: &Context) -> anyhow::Result<()> {
+    let door = Door::copy(t, &["--uses", "5"])?;
+    let (one, two, nobody) = (door.joiner()?, door.joiner()?, door.joiner()?);
+    let answer = door.lets_in(&one, 1)?;
+    door.lets_in(&two, 2)?;
+    for (joiner, asked, why) in [
+        (&two, asked(1), "this is not the machine's disk"),
+        (&nobody, asked(1), "the cluster does not know this machine"),
+        (&one, KeyAsked { generation: 2, ..asked(1) }, "this disk has no key of generation 2"),
+        (&one, KeyAsked { level: Level::Insecure, ..asked(1) }, "the cluster asks for encrypted at least"),
+    ] {
+        denied(joiner.release(asked)?, why)?;
+    }
+    let released = one.release(asked(1))?.map_err(Error::msg)?;
+    ensure!(released.key.expose() == answer.cluster_key.expose(), "another half than the one it was let in with");
+    Ok(())
+}
+
+fn removed(t: &Context) -> anyhow::Result<()> {
+    let door = Door::copy(t, &["--uses", "5"])?;
+    let (one, two) = (door.joiner()?, door.joiner()?);
+    let answer = door.lets_in(&one, 1)?;
+    door.lets_in(&two, 2)?;
+    one.release(asked(1))?.map_err(Error::msg)?;
+    door.fleet.ask(&["machine", "remove", answer.node_name.as_str(), "--lost"])?;
+    denied(one.release(asked(1))?, "the machine was removed from the cluster")?;
+    denied(one.redeem(&door.ticket, &door.body(1)?)?, "the machine was removed from the cluster")?;
+    // Who stays has its key, and of what was refused nothing was recorded.
+    two.release(asked(2))?.map_err(Error::msg)?;
+    door.let_in(2)
+}
+
+/// The coordinator, and a ticket by which machines ask it to be let in.
+struct Door {
+    fleet: Fleet,
+    ticket: Ticket,
+}
+
+impl Door {
+    /// Of a copy, with a ticket that is issued with these options.
+    fn copy(t: &Context, options: &[&str]) -> anyhow::Result<Self> {
+        let fleet = Fleet::copy(t, LONE)?;
+        let ticket = fleet.ticket(options)?;
+        Ok(Self { fleet, ticket })
+    }
+
+    fn joiner(&self) -> anyhow::Result<Joiner> {
+        Joiner::new(self.fleet.vm(1)?)
+    }
+
+    fn body(&self, number: u8) -> anyhow::Result<Body> {
+        Joiner::body(&self.fleet.owner().key()?, &self.ticket, number)
+    }
+
+    fn lets_in(&self, joiner: &Joiner, number: u8) -> anyhow::Result<Answer> {
+        joiner.redeem(&self.ticket, &self.body(number)?)?.map_err(Error::msg)
+    }
+
+    /// So many were let in: the ticket says so, and they are listed behind the first machine.
+    fn let_in(&self, many: usize) -> anyhow::Result<()> {
+        let (machines, ticket) = (machines(&self.fleet)?, self.fleet.ticket_row(&self.ticket)?);
+        ensure!(machines.len() == 1 + many && ticket["used"] == many, "{machines:?}, {ticket:#}");
+        Ok(())
+    }
+}
+
+/// A machine that asks to be let in, and its disk.
+struct Newcomer {
+    vm: Vm,
+    disk: RawDisk,
+    before: Vec<u8>,
+}
+
+impl Newcomer {
+    fn of(fleet: &mut Fleet, machine: u32, ticket: &Ticket) -> anyhow::Result<Self> {
+        let config = fleet.joining(machine, ticket)?;
+        let (plan, disk) = fleet.newcomer(machine)?.raw_disk(DISK_MIB)?;
+        Self::start(&plan.config(&config)?, disk)
+    }
+
+    fn start(plan: &Plan, disk: RawDisk) -> anyhow::Result<Self> {
+        let before = disk.whole(PartitionKind::Data)?;
+        Ok(Self { vm: plan.start()?, disk, before })
+    }
+
+    /// It says why it is not let in, and its data partition is as it was.
+    fn stays_out(self, why: &str, deadline: Deadline) -> anyhow::Result<()> {
+        self.vm.wait_for(self.vm.started(), why, deadline)?;
+        ensure!(self.vm.said().iter().all(|line| !line.text.contains("grow-data")), "{why}: it goes on");
+        self.vm.kill();
+        ensure!(self.disk.whole(PartitionKind::Data)? == self.before, "{why}: its data partition is another");
+        Ok(())
+    }
 }
 
 /// It was refused, and told why.
@@ -202,177 +394,34 @@ fn denied<T>(answer: Result<T, String>, why: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Machines made by the case ask a coordinator for what is theirs, which they get, and for what is not.
-fn anothers(t: &Context) -> anyhow::Result<()> {
-    let (mut site, owner) = (Site::new()?, t.owner()?);
-    let first = first(t, &mut site, &owner)?;
-    let issued = owner.ask(NAME, &first, &["ticket", "issue", "--uses", "5"])?;
-    let ticket = Ticket::from_text(issued["ticket"].as_str().context("a ticket has a text")?)?;
-    let body_of = |ticket: &Ticket, number: u8| -> anyhow::Result<Body> {
-        Ok(Body {
-            ticket: ticket.public(),
-            owner: OwnerPubKey(owner.key()?.public().as_ed25519().context("an owner's key is Ed25519")?),
-            vpn_key: VpnPubKey(*RecoveryPubKey::of(&Secret::take(&mut [number; 32])).bytes()),
-            disk: DiskUuid(Uuid([number; 16])),
-            level: Level::Encrypted,
-            boot_class: BootClass::Direct,
-            release: Release::read("1.0.0")?,
-            root_hash: RootHash([7; 32]),
-            storage_key_name: None,
-            endpoints: Vec::new(),
-            node_name: None,
-        })
-    };
-    let body = |number| body_of(&ticket, number);
-    let (one, two) = (Joiner::new(&first)?, Joiner::new(&first)?);
-    let answer = one.redeem(&ticket, &body(1)?)?.map_err(Error::msg)?;
-    for (joiner, body, why) in [
-        (&two, Body { disk: body(1)?.disk, ..body(2)? }, "this disk is known as another machine's"),
-        (&two, Body { vpn_key: body(1)?.vpn_key, ..body(2)? }, "this VPN key is known as another machine's"),
-        (&one, Body { disk: body(2)?.disk, ..body(1)? }, "the machine was admitted with another disk"),
-        (&two, Body { level: Level::Insecure, ..body(2)? }, "the cluster asks for encrypted at least"),
-    ] {
-        denied(joiner.redeem(&ticket, &body)?, why)?;
-    }
-    let listed = || owner.ask(NAME, &first, &["machine", "list"]);
-    ensure!(listed()?["machines"].as_array().is_some_and(|rows| rows.len() == 2), "{:#}", listed()?);
-    // Nothing of what was refused was kept: the same disk and key are the other machine's by now.
-    two.redeem(&ticket, &body(2)?)?.map_err(Error::msg)?;
-
-    let asked = |disk| KeyAsked { disk: DiskUuid(Uuid([disk; 16])), generation: 1, level: Level::Encrypted };
-    let released = one.release(asked(1))?.map_err(Error::msg)?;
-    ensure!(released.key.expose() == answer.cluster_key.expose(), "another half than the one it was let in with");
-    let nobody = Joiner::new(&first)?;
-    for (joiner, asked, why) in [
-        (&two, asked(1), "this is not the machine's disk"),
-        (&nobody, asked(1), "the cluster does not know this machine"),
-        (&one, KeyAsked { generation: 2, ..asked(1) }, "this disk has no key of generation 2"),
-        (&one, KeyAsked { level: Level::Insecure, ..asked(1) }, "the cluster asks for encrypted at least"),
-    ] {
-        denied(joiner.release(asked)?, why)?;
-    }
-    owner.ask(NAME, &first, &["machine", "remove", answer.node_name.as_str(), "--lost"])?;
-    denied(one.release(asked(1))?, "the machine was removed from the cluster")?;
-    denied(one.redeem(&ticket, &body(1)?)?, "the machine was removed from the cluster")?;
-    two.release(asked(2))?.map_err(Error::msg)?;
-    let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
-    ensure!(tickets["tickets"][0]["used"] == 2, "{tickets:#}");
-
-    // A ticket for one machine alone.
-    let place = first.forward(PUBLIC_API_PORT).context("the public API is not forwarded")?;
-    let (three, key) = (Joiner::new(&first)?, drawn()?);
-    Records::at(place, &owner.key()?)?.issue_for(TicketPubKey(key.public()), three.machine()?)?;
-    let its = Ticket { key, coordinator_public_endpoints: ticket.coordinator_public_endpoints.clone(), ..ticket };
-    denied(nobody.redeem(&its, &body_of(&its, 3)?)?, "the ticket is for another machine")?;
-    three.redeem(&its, &body_of(&its, 3)?)?.map_err(Error::msg)?;
-
-    // Two come at once by a ticket for one: whoever is second is told that it is used up.
-    let issued = owner.ask(NAME, &first, &["ticket", "issue"])?;
-    let once = Ticket::from_text(issued["ticket"].as_str().context("a ticket has a text")?)?;
-    let come = [(Joiner::new(&first)?, body_of(&once, 4)?), (Joiner::new(&first)?, body_of(&once, 5)?)];
-    let decided = |joiner: &Joiner, body: &Body| {
-        let deadline = t.within(20);
-        loop {
-            // Of one address one is answered at a time.
-            match joiner.redeem(&once, body) {
-                Err(_undecided) if deadline.left().is_some() => {}
-                decided => break decided,
-            }
-        }
-    };
-    let answers = std::thread::scope(|scope| {
-        let asked = come.each_ref().map(|(joiner, body)| scope.spawn(|| decided(joiner, body)));
-        asked.map(|asked| asked.join().map_err(|_panicked| Error::msg("a joiner panicked")).flatten())
-    });
-    let (mut granted, mut refused) = (0, Vec::new());
-    for answer in answers {
-        match answer? {
-            Ok(_) => granted += 1,
-            Err(why) => refused.push(why),
-        }
-    }
-    ensure!(granted == 1 && refused[0].contains("the ticket is used up"), "{granted} granted, {refused:?}");
-    // Of all that was refused nothing was recorded: the first machine, one that was removed, and three that were let in.
-    ensure!(listed()?["machines"].as_array().is_some_and(|rows| rows.len() == 5), "{:#}", listed()?);
-    let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
-    let used: Vec<_> = tickets["tickets"].as_array().into_iter().flatten().map(|row| row["used"].as_u64()).collect();
-    ensure!(used == [Some(1), Some(1), Some(2)], "the newest first: {tickets:#}");
-    Ok(())
+/// The key of the disk with this number, as it was given first.
+fn asked(disk: u8) -> KeyAsked {
+    KeyAsked { disk: DiskUuid(Uuid([disk; 16])), generation: 1, level: Level::Encrypted }
 }
 
-fn joins(t: &Context) -> anyhow::Result<()> {
-    let mut site = Site::new()?;
-    let owner = t.owner()?;
-    let first = first(t, &mut site, &owner)?;
-    let machines = || owner.ask(NAME, &first, &["machine", "list"]).ok();
-    let issued = owner.ask(NAME, &first, &["ticket", "issue"])?;
-    let ticket = issued["ticket"].as_str().context("a ticket has a text")?;
-
-    let choices = ["--level", "encrypted", "--node-name", "second"];
-    let joining = owner.config_of_joiner("second", ticket, &choices)?;
-    let mut second = site.machine(t, "second")?.config(&joining)?.start()?;
-    wait_state(&second, second.started(), "Running", t.within(60))?;
-
-    let listed = machines().context("the first machine does not answer")?;
-    let row = listed["machines"].as_array().and_then(|rows| rows.iter().find(|row| row["name"] == "second").cloned());
-    let row = row.with_context(|| format!("not listed: {listed:#}"))?;
-    ensure!(row["role"] == "node" && row["vpn_ip"] == "10.118.0.2", "{row:#}");
-    // It announces itself, and hears its answer, through WireGuard alone.
-    first.until(t.within(40), || {
-        let listed = machines()?;
-        let rows = listed["machines"].as_array()?;
-        rows.iter().any(|row| row["name"] == "second" && row["state"] == "Member").then_some(())
-    })?;
-    let tickets = owner.ask(NAME, &first, &["ticket", "list"])?;
-    ensure!(tickets["tickets"][0]["used"] == 1, "{tickets:#}");
-    let unseen = || {
-        let listed = machines()?;
-        let mut seen = listed["machines"].as_array()?.iter().map(|row| row["last_seen_unix_ms"].as_u64());
-        let (first, second) = (seen.next()??, seen.next()??);
-        first.checked_sub(second)
-    };
-    let ago = unseen().context("not seen, though it is there")?;
-    ensure!(ago < 3000, "seen {ago} ms ago, though it is there");
-
-    // Its owner reaches it through the first machine, and it answers itself, as who it is.
-    let status = owner.ask(NAME, &first, &["-m", "second", "--through", "m1", "machine", "status"])?;
-    ensure!(status["name"] == "second" && status["machine_id"] == row["machine_id"], "{status:#}");
-
-    // Its key is with the first machine, whom it asks: nobody else does anything.
-    let asked = released(&owner, &first)?.len();
-    let before = second.mark()?;
-    second.reset(t.within(5))?;
-    wait_state(&second, before, "AwaitingKeys", t.within(30))?;
-    let (mut runs, mut has_its_address) = (false, false);
-    second.console().wait_until(before, "runs as 10.118.0.2", t.within(60), |line| {
-        runs |= line.text.contains("state      Running");
-        has_its_address |= line.text.contains("vpn        10.118.0.2/");
-        (runs && has_its_address).then_some(())
-    })?;
-    let released = released(&owner, &first)?;
-    let id = row["machine_id"].as_str().with_context(|| format!("a machine has an id: {row:#}"))?;
-    ensure!(released.len() == asked + 1 && released[asked].contains(id), "{released:#?}");
-
-    // The same ticket lets nobody else in, and the machine says why.
-    let config = owner.config_of_joiner("third", ticket, &["--level", "encrypted", "--node-name", "third"])?;
-    let (plan, disk) = site.machine(t, "third")?.raw_disk(DISK_MIB)?;
-    let before = disk.whole(PartitionKind::Data)?;
-    let third = plan.config(&config)?.start()?;
-    third.wait_for(third.started(), "the ticket is used up: it has admitted 1 of 1 machines", t.within(60))?;
-    third.kill();
-    ensure!(disk.whole(PartitionKind::Data)? == before, "its data partition is another");
-    let listed = machines().context("the first machine does not answer")?;
-    ensure!(listed["machines"].as_array().is_some_and(|rows| rows.len() == 2), "{listed:#}");
-
-    // Who is off was seen while it was on.
-    second.kill();
-    first.until(t.within(30), || unseen().filter(|ago| *ago > 5000))?;
-    Ok(())
+/// The same ticket once more.
+fn again(ticket: &Ticket) -> anyhow::Result<Ticket> {
+    Ok(Ticket::from_text(&ticket.to_text())?)
 }
 
-/// Where the first machine's log tells that it released a key.
-fn released(owner: &Owner, first: &Vm) -> anyhow::Result<Vec<String>> {
-    let entries = owner.logs(NAME, first, &[])?;
+/// The ids of all machines that are listed.
+fn machines(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
+    let listed = fleet.ask(&["machine", "list"])?;
+    let rows = listed["machines"].as_array().context("a list of machines")?.iter();
+    rows.map(|row| Ok(row["machine_id"].as_str().context("a machine has an id")?.to_owned())).collect()
+}
+
+/// What coordinators log of keys that they released.
+fn released(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
+    let logs = fleet.coordinators().into_iter().map(|machine| logged(fleet, machine, "a key is released"));
+    Ok(logs.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// What a machine's log says with these words in it, as its owner reads it through the first.
+fn logged(fleet: &Fleet, machine: u32, words: &str) -> anyhow::Result<Vec<String>> {
+    let (first, another) = (name(1), name(machine));
+    let through: &[&str] = if machine == 1 { &[] } else { &["-m", &another, "--through", &first] };
+    let entries = fleet.owner().logs(NAME, fleet.vm(1)?, &[&["init"], through].concat())?;
     let lines = entries.iter().filter_map(|entry| entry["line"].as_str());
-    Ok(lines.filter(|line| line.contains("a key is released")).map(str::to_owned).collect())
+    Ok(lines.filter(|line| line.contains(words)).map(str::to_owned).collect())
 }

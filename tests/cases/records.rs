@@ -1,11 +1,12 @@
 //! The cluster's records in etcd: who may read them, and that what an owner does to them stays.
 
-use super::victim::{self, VICTIM, Victim};
-use crate::{Case, Context, Need, Starts};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
-use qemu::Vm;
+use keys::ticket::Ticket;
 use serde_json::{Value, json};
+
+use super::victim::{VICTIM, Victim};
+use crate::{Case, Context, Fleet, FleetKind, NAME, Need, Starts};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -16,111 +17,144 @@ pub(crate) const CASES: &[Case] = &[
         run: nobody_else,
     },
     Case {
-        name: "a ticket is issued, listed and revoked, also after a reboot",
-        proves: &["S3"],
+        name: "etcd refuses a certificate that was revoked, and no other",
+        proves: &["S5"],
         needs: &[Need::Swtpm],
-        starts: Starts::Cold,
-        run: tickets,
+        starts: Starts::From(VICTIM),
+        run: revoked_certificate,
     },
+    case("a ticket is listed as it was issued", issued),
+    case("a ticket that was revoked is listed so, and no other is", revoked),
+    case("a ticket that never was is not revoked", unknown),
+    case("no ticket has a node run the control plane", control_plane),
+    case("tickets are listed after a reboot as before", rebooted),
 ];
 
-const NAME: &str = "one";
+const fn case(name: &'static str, run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves: &["S3"], needs: &[Need::Swtpm], starts: Starts::From(LONE), run }
+}
+
+const LONE: FleetKind = FleetKind::Lone;
 
 fn nobody_else(t: &Context) -> anyhow::Result<()> {
-    let mut victim = Victim::copy(t)?;
-    victim.vm.until(t.within(30), || are_listed(&victim.ask(&["machine", "list"]).ok()?).then_some(()))?;
-    let Victim { vm, owner, session, .. } = &mut victim;
-    session.inject(FaultKind::TestService, "test.etcd")?;
-    let answers = vm.until(t.within(60), || {
-        let lines = owner.logs(victim::NAME, vm, &["test.etcd"]).ok()?;
-        let lines: Vec<_> = lines.iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned)).collect();
-        (lines.len() >= 24).then_some(lines)
-    })?;
-    let answer = |who: &str, what: &str| {
-        let start = format!("{who}: {what}: ");
-        answers.iter().find_map(|line| line.strip_prefix(&start)).with_context(|| format!("no {start}: {answers:#?}"))
-    };
+    let answers = Answers::of(t)?;
     for what in ["read", "write", "delete", "watch"] {
         let cairn = format!("{what} /cairn/");
         for who in ["apiserver", "member"] {
-            let said = answer(who, &cairn)?;
-            ensure!(said.contains("permission denied"), "{who}: {cairn}: {said}");
+            answers.told(who, &cairn, |said| said.contains("permission denied"))?;
         }
-        let said = answer("nobody", &cairn)?;
-        ensure!(said != "granted", "nobody: {cairn}: {said}");
-    }
-    let said = answer("revoked", "read /registry/")?;
-    ensure!(said != "granted", "etcd takes a certificate that it is to refuse: {answers:#?}");
-    for who in ["not yet revoked", "another"] {
-        ensure!(answer(who, "read /registry/")? == "granted", "{answers:#?}");
+        answers.told("nobody", &cairn, |said| said != "granted")?;
     }
     // It is no refusal of everything.
     for what in ["read /registry/", "write /registry/", "delete /registry/"] {
-        ensure!(answer("apiserver", what)? == "granted", "{answers:#?}");
-        ensure!(answer("member", what)?.contains("permission denied"), "{answers:#?}");
+        answers.told("apiserver", what, |said| said == "granted")?;
+        answers.told("member", what, |said| said.contains("permission denied"))?;
     }
     Ok(())
 }
 
-fn tickets(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
-    let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes", "--node-name", "first"])?;
-    let vm = t.machine("m").tpm().config(&config)?.start()?;
-    let status = owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-    let machines = records_are_read(&owner, &vm, t)?;
-    let first = &machines["machines"][0];
-    ensure!(first["name"] == "first" && first["role"] == "coordinator" && first["state"] == "Member", "{machines:#}");
-    ensure!(first["vpn_ip"] == "10.118.0.1" && first["last_seen_unix_ms"].is_u64(), "{machines:#}");
-    ensure!(machines["machines"].as_array().is_some_and(|rows| rows.len() == 1), "{machines:#}");
+fn revoked_certificate(t: &Context) -> anyhow::Result<()> {
+    let answers = Answers::of(t)?;
+    answers.told("revoked", "read /registry/", |said| said != "granted")?;
+    ["not yet revoked", "another"]
+        .iter()
+        .try_for_each(|who| answers.told(who, "read /registry/", |said| said == "granted"))
+}
 
-    let issue = |line: &[&str]| owner.ask(NAME, &vm, &[&["ticket", "issue"], line].concat());
-    let kept = issue(&["--uses", "3", "--for", "2d", "--kubernetes", "worker"])?;
-    let revoked = issue(&["--role", "coordinator"])?;
-    for ticket in [&kept, &revoked] {
-        let text = ticket["ticket"].as_str().context("a ticket has a text")?;
-        let ticket_of_text = keys::ticket::Ticket::from_text(text)?;
-        ensure!(ticket["ticket_id"] == ticket_of_text.id().to_string(), "{ticket:#}");
-        let (endpoints, port) = (&ticket_of_text.coordinator_public_endpoints, model::PUBLIC_API_PORT);
-        ensure!(endpoints.iter().all(|it| it.to_string().ends_with(&format!(":{port}"))), "{endpoints:?}");
+/// What etcd answers to whoever asks it from inside the machine.
+struct Answers(Vec<String>);
+
+impl Answers {
+    fn of(t: &Context) -> anyhow::Result<Self> {
+        let mut victim = Victim::copy(t)?;
+        victim.vm.until(t.within(30), || are_listed(&victim.ask(&["machine", "list"]).ok()?).then_some(()))?;
+        victim.session.inject(FaultKind::TestService, "test.etcd")?;
+        let all = victim.vm.until(t.within(60), || {
+            let lines = victim.lines("test.etcd", "").ok()?;
+            (lines.len() >= 24).then_some(lines)
+        });
+        all.map(Self).context("not all have asked")
     }
-    let id = |ticket: &Value| ticket["ticket_id"].as_str().unwrap_or_default().to_owned();
-    owner.ask(NAME, &vm, &["ticket", "revoke", &id(&revoked)])?;
-    owner.ask(NAME, &vm, &["ticket", "revoke", &id(&revoked)])?; // twice is once
-    let unknown = owner.ask(NAME, &vm, &["ticket", "revoke", &"0".repeat(32)]);
-    let unknown = unknown.err().context("a ticket that never was is revoked")?;
-    ensure!(unknown.code == 6 && unknown.text.contains("does not know this ticket"), "{unknown}");
-    let refused = owner.ask(NAME, &vm, &["ticket", "issue", "--kubernetes", "control-plane"]);
-    let refused = refused.err().context("a node is to run the control plane")?;
-    ensure!(refused.text.contains("only a coordinator runs the Kubernetes control plane"), "{refused}");
-    let listed = |vm: &Vm| -> anyhow::Result<Value> {
-        let listed = owner.ask(NAME, vm, &["ticket", "list"])?;
-        let row =
-            |wanted: &Value| listed["tickets"].as_array()?.iter().find(|row| row["ticket_id"] == *wanted).cloned();
-        let of = |ticket: &Value| row(&ticket["ticket_id"]).with_context(|| format!("not listed: {listed:#}"));
-        let (kept, revoked) = (of(&kept)?, of(&revoked)?);
-        Ok(json!([
-            kept["state"],
-            kept["uses"],
-            kept["used"],
-            kept["kubernetes_roles"],
-            revoked["state"],
-            revoked["role"]
-        ]))
-    };
-    let expected = json!(["admits", 3, 0, ["worker"], "revoked", "coordinator"]);
-    ensure!(listed(&vm)? == expected, "{:#}", listed(&vm)?);
 
-    owner.ask(NAME, &vm, &["machine", "reboot"])?;
-    owner.status_of_next_boot(NAME, &vm, &status, t.within(60))?;
-    records_are_read(&owner, &vm, t)?;
-    ensure!(listed(&vm)? == expected, "{:#}", listed(&vm)?);
+    /// Whoever asks for that is told something that `fits`.
+    fn told(&self, who: &str, what: &str, fits: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+        let start = format!("{who}: {what}: ");
+        let said = self.0.iter().find_map(|line| line.strip_prefix(&start));
+        ensure!(said.is_some_and(fits), "{start}{said:?}: {:#?}", self.0);
+        Ok(())
+    }
+}
+
+/// What a ticket is to be, as it is issued and listed.
+const ISSUED: [&str; 6] = ["--uses", "3", "--for", "2d", "--kubernetes", "worker"];
+
+fn issued(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, LONE)?;
+    let (node, coordinator) = (fleet.ticket(&ISSUED)?, fleet.ticket(&["--role", "coordinator"])?);
+    ensure!(listed(&fleet, &node)? == as_issued(), "{:#}", listed(&fleet, &node)?);
+    let expected = json!(["admits", 1, 0, "coordinator", []]);
+    ensure!(listed(&fleet, &coordinator)? == expected, "{:#}", listed(&fleet, &coordinator)?);
     Ok(())
 }
 
-/// Waits until the machine has read the records; the list of machines.
-fn records_are_read(owner: &crate::Owner, vm: &Vm, t: &Context) -> anyhow::Result<Value> {
-    vm.until(t.within(30), || owner.ask(NAME, vm, &["machine", "list"]).ok().filter(are_listed))
-        .context("the cluster's records are not read")
+fn revoked(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, LONE)?;
+    let (kept, revoked) = (fleet.ticket(&ISSUED)?, fleet.ticket(&ISSUED)?);
+    for _twice_is_once in 0..2 {
+        fleet.ask(&["ticket", "revoke", &revoked.id().to_string()])?;
+        ensure!(listed(&fleet, &revoked)?[0] == "revoked", "{:#}", listed(&fleet, &revoked)?);
+    }
+    ensure!(listed(&fleet, &kept)? == as_issued(), "{:#}", listed(&fleet, &kept)?);
+    Ok(())
+}
+
+fn unknown(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, LONE)?;
+    let answer = fleet.owner().ask(NAME, fleet.vm(1)?, &["ticket", "revoke", &"0".repeat(32)]);
+    let refused = answer.err().context("a ticket that never was is revoked")?;
+    ensure!(refused.code == 6 && refused.text.contains("does not know this ticket"), "{refused}");
+    Ok(())
+}
+
+fn control_plane(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, LONE)?;
+    let before = fleet.ask(&["ticket", "list"])?;
+    let refused = fleet.ask(&["ticket", "issue", "--kubernetes", "control-plane"]);
+    let refused = refused.err().context("a node is to run the control plane")?.to_string();
+    ensure!(refused.contains("only a coordinator runs the Kubernetes control plane"), "{refused}");
+    let after = fleet.ask(&["ticket", "list"])?;
+    ensure!(after == before, "{before:#} became {after:#}");
+    fleet.ticket(&["--role", "coordinator", "--kubernetes", "control-plane"]).map(drop)
+}
+
+fn rebooted(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, LONE)?;
+    let (kept, revoked) = (fleet.ticket(&ISSUED)?, fleet.ticket(&ISSUED)?);
+    fleet.ask(&["ticket", "revoke", &revoked.id().to_string()])?;
+    let both = || anyhow::Ok([listed(&fleet, &kept)?, listed(&fleet, &revoked)?]);
+    let before = both()?;
+    ensure!(before[0] == as_issued() && before[1][0] == "revoked", "{before:#?}");
+    let status = fleet.owner().status(NAME, fleet.vm(1)?)?;
+    fleet.ask(&["machine", "reboot"])?;
+    fleet.owner().status_of_next_boot(NAME, fleet.vm(1)?, &status, t.within(60))?;
+    fleet.until(t.within(30), || {
+        let machines = fleet.ask(&["machine", "list"])?;
+        ensure!(are_listed(&machines), "the cluster's records are not read");
+        Ok(())
+    })?;
+    ensure!(both()? == before, "{:#?} instead of {before:#?}", both()?);
+    Ok(())
+}
+
+/// What a ticket is listed as: its state, how often it admits and has admitted, and what.
+fn listed(fleet: &Fleet, ticket: &Ticket) -> anyhow::Result<Value> {
+    let row = fleet.ticket_row(ticket)?;
+    Ok(["state", "uses", "used", "role", "kubernetes_roles"].map(|field| row[field].clone()).into_iter().collect())
+}
+
+/// What a ticket of [`ISSUED`] is listed as.
+fn as_issued() -> Value {
+    json!(["admits", 3, 0, "node", ["worker"]])
 }
 
 fn are_listed(machines: &Value) -> bool {

@@ -14,10 +14,10 @@ use qemu::deadline::{Stopwatch, since_1970};
 use qemu::machine::Clock;
 use qemu::network::{Chance, Cut, Direction, Faults};
 
-use crate::Context;
 use crate::fleet::{Cluster, Fleet, Leaving, Off, name};
 use crate::session::Session;
 use crate::writer::Writer;
+use crate::{Context, FleetKind};
 
 mod plan;
 
@@ -52,10 +52,30 @@ impl Campaign {
     /// When they do not become a cluster.
     pub fn begin(t: &Context) -> anyhow::Result<Self> {
         let (coordinators, nodes) = (plan::COORDINATORS, plan::MACHINES - plan::COORDINATORS);
-        let fleet = Fleet::new(t, Cluster { coordinators, nodes, lease_seconds: LEASE_SECONDS })?;
+        Self::of(t, Fleet::new(t, Cluster { coordinators, nodes, lease_seconds: LEASE_SECONDS })?)
+    }
+
+    /// The same with a copy of the machines for this case.
+    ///
+    /// # Errors
+    /// When they do not come back.
+    pub fn copy(t: &Context) -> anyhow::Result<Self> {
+        Self::of(t, Fleet::copy(t, FleetKind::Five)?)
+    }
+
+    fn of(t: &Context, fleet: Fleet) -> anyhow::Result<Self> {
         let writer = fleet.writer()?;
         writer.goes_on(1, t.within(30))?;
         Ok(Self { fleet, writer, past: Vec::new() })
+    }
+
+    /// Saves the machines as the fleet that this case makes, and ends them.
+    ///
+    /// # Errors
+    /// When one of them is off, or cannot be saved.
+    pub fn save(self, t: &Context) -> anyhow::Result<()> {
+        drop(self.writer);
+        self.fleet.save(t, FleetKind::Five)
     }
 
     /// Has this happen, and waits until all is well again.
@@ -116,7 +136,6 @@ impl Campaign {
     }
 
     fn happens(&mut self, t: &Context, event: &Event) -> anyhow::Result<()> {
-        let goes_on = |writer: &Writer, changes: usize| writer.goes_on(changes, t.within(20));
         match event {
             Event::Cut { machines, way, changes } => {
                 let directions = match way {
@@ -125,83 +144,118 @@ impl Campaign {
                     Way::Received => &[Direction::Received],
                 };
                 let cut = Faults { cable: Cut::Cut, ..Faults::default() };
-                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, directions, cut))?;
-                goes_on(&self.writer, *changes)?;
-                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, directions, Faults::default()))?;
+                self.have_faults(t, machines, directions, cut, *changes)
             }
             Event::Slow { machines, delay, loss, changes } => {
-                let delay = Duration::from_millis(*delay);
-                let slow = Faults { delay, loss: Chance::per_million(loss * 10_000)?, ..Faults::default() };
-                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, &BOTH, slow))?;
-                goes_on(&self.writer, *changes)?;
-                machines.iter().try_for_each(|it| self.fleet.set_faults(*it, &BOTH, Faults::default()))?;
+                let (delay, loss) = (Duration::from_millis(*delay), Chance::per_million(loss * 10_000)?);
+                self.have_faults(t, machines, &BOTH, Faults { delay, loss, ..Faults::default() }, *changes)
             }
             Event::Away { machines, how, changes, clock } => {
                 self.fleet.switch_off(machines, *how, t.within(20))?;
-                goes_on(&self.writer, *changes)?;
-                let shows = match clock {
-                    Time::Right => Clock::OfHost,
-                    Time::YearAhead => Clock::Begins(since_1970() + YEAR),
-                    Time::YearBehind => Clock::Begins(since_1970() - YEAR),
-                };
-                machines.iter().try_for_each(|it| self.fleet.start_at(*it, shows))?;
-                self.run(machines, t.within(60))?;
-                for machine in machines.iter().filter(|_| *clock != Time::Right) {
-                    let was_set = self.fleet.vm(*machine)?.said().iter().any(|line| line.text.contains(CLOCK_SET));
-                    ensure!(was_set, "{} runs with a wrong clock", name(*machine));
-                }
+                self.goes_on(t, *changes)?;
+                self.come_back_at(t, machines, *clock)
+            }
+            Event::Moves { machine } => {
+                self.fleet.switch_off(&[*machine], Off::AtOnce, t.within(20))?;
+                self.fleet.move_away(*machine)?;
+                self.come_back_at(t, &[*machine], Time::Right)
             }
             Event::Reset { machines } => {
                 self.fleet.reset(machines, t.within(5))?;
-                self.run(machines, t.within(60))?;
+                self.run(machines, t.within(60))
             }
             Event::AllOff { how, order, last, moved } => {
                 let on = self.fleet.on();
                 let going: Vec<u32> = order.iter().copied().filter(|machine| on.contains(machine)).collect();
                 self.fleet.switch_off(&going, *how, t.within(20))?;
                 moved.iter().try_for_each(|machine| self.fleet.move_away(*machine))?;
-                let late = match last {
-                    Last::WithOthers => 0,
-                    Last::Afterwards => 1,
-                };
-                let (first, late) = order.split_at(order.len() - late);
-                for back in [first, late] {
-                    back.iter().try_for_each(|machine| self.fleet.start(*machine))?;
-                    self.run(back, t.within(60))?;
-                    goes_on(&self.writer, 1)?;
-                }
+                self.all_come_back(t, order, *last)
             }
-            Event::Role { machine, role } => self.fleet.set_role(t, *machine, *role)?,
+            Event::Role { machine, role } => self.fleet.set_role(t, *machine, *role),
             Event::Replaced { machine, how, by, role } => {
                 if *how == Leaving::Lost {
                     self.fleet.switch_off(&[*machine], Off::AtOnce, t.within(20))?;
                 }
                 self.fleet.remove(t, *machine, *how)?;
                 self.fleet.join(t, *by, *role)?;
-                self.fleet.runs(*by, t.within(60))?;
+                self.fleet.runs(*by, t.within(60))
             }
-            Event::NoLeases => {
-                let on = self.fleet.on();
-                let before: Vec<_> = on.iter().map(|it| self.fleet.mark(*it)).collect::<anyhow::Result<_>>()?;
-                self.fleet.set_leases(Cut::Cut);
-                for (machine, before) in on.into_iter().zip(before) {
-                    self.fleet.says(machine, before, ADDRESS_LOST, Deadline::after(LEASES_END))?;
-                }
-                self.fleet.set_leases(Cut::Whole);
-            }
-            Event::Without { machine, events } => {
-                self.fleet.switch_off(&[*machine], Off::AtOnce, t.within(20))?;
-                for event in events {
-                    self.happens(t, event)?;
-                    self.is_well(t)?;
-                }
-                if !self.fleet.on().contains(machine) {
-                    self.fleet.start(*machine)?;
-                    self.run(&[*machine], t.within(60))?;
-                }
-            }
+            Event::NoLeases => self.leases_end(),
+            Event::Without { machine, events } => self.happen_without(t, *machine, events),
+        }
+    }
+
+    /// Cables have these faults in these directions until so many changes are made.
+    fn have_faults(
+        &self,
+        t: &Context,
+        machines: &[u32],
+        directions: &[Direction],
+        faults: Faults,
+        changes: usize,
+    ) -> anyhow::Result<()> {
+        machines.iter().try_for_each(|it| self.fleet.set_faults(*it, directions, faults))?;
+        self.goes_on(t, changes)?;
+        machines.iter().try_for_each(|it| self.fleet.set_faults(*it, directions, Faults::default()))
+    }
+
+    /// Machines that are off are switched on with such clocks; those that are wrong are set.
+    fn come_back_at(&mut self, t: &Context, machines: &[u32], clock: Time) -> anyhow::Result<()> {
+        let shows = match clock {
+            Time::Right => Clock::OfHost,
+            Time::YearAhead => Clock::Begins(since_1970() + YEAR),
+            Time::YearBehind => Clock::Begins(since_1970() - YEAR),
+        };
+        machines.iter().try_for_each(|it| self.fleet.start_at(*it, shows))?;
+        self.run(machines, t.within(60))?;
+        for machine in machines.iter().filter(|_| clock != Time::Right) {
+            let was_set = self.fleet.vm(*machine)?.said().iter().any(|line| line.text.contains(CLOCK_SET));
+            ensure!(was_set, "{} runs with a wrong clock", name(*machine));
         }
         Ok(())
+    }
+
+    fn all_come_back(&mut self, t: &Context, order: &[u32], last: Last) -> anyhow::Result<()> {
+        let late = match last {
+            Last::WithOthers => 0,
+            Last::Afterwards => 1,
+        };
+        let (first, late) = order.split_at(order.len() - late);
+        for back in [first, late] {
+            back.iter().try_for_each(|machine| self.fleet.start(*machine))?;
+            self.run(back, t.within(60))?;
+            self.goes_on(t, 1)?;
+        }
+        Ok(())
+    }
+
+    fn leases_end(&self) -> anyhow::Result<()> {
+        let on = self.fleet.on();
+        let before: Vec<_> = on.iter().map(|it| self.fleet.mark(*it)).collect::<anyhow::Result<_>>()?;
+        self.fleet.set_leases(Cut::Cut);
+        for (machine, before) in on.into_iter().zip(before) {
+            self.fleet.says(machine, before, ADDRESS_LOST, Deadline::after(LEASES_END))?;
+        }
+        self.fleet.set_leases(Cut::Whole);
+        Ok(())
+    }
+
+    fn happen_without(&mut self, t: &Context, machine: u32, events: &[Event]) -> anyhow::Result<()> {
+        self.fleet.switch_off(&[machine], Off::AtOnce, t.within(20))?;
+        for event in events {
+            self.happens(t, event)?;
+            self.is_well(t)?;
+        }
+        if !self.fleet.on().contains(&machine) {
+            self.fleet.start(machine)?;
+            self.run(&[machine], t.within(60))?;
+        }
+        Ok(())
+    }
+
+    /// So many changes are acknowledged from now on.
+    fn goes_on(&self, t: &Context, changes: usize) -> anyhow::Result<()> {
+        self.writer.goes_on(changes, t.within(20))
     }
 
     fn run(&mut self, machines: &[u32], deadline: Deadline) -> anyhow::Result<()> {

@@ -242,14 +242,39 @@ impl Fleet {
             issued.coordinators.iter().map(|place| Endpoint::read(place)).collect::<Result<_, _>>()?;
         let (cluster, ca_spki) = (self.cluster, self.ca_spki);
         let ticket = Ticket { cluster, ca_spki, coordinator_public_endpoints, key, not_after: NOT_AFTER.0 };
-        let choices = ["--level", "encrypted", "--node-name", &name(machine)];
-        let config = self.owner.config_of_joiner(&name(machine), &ticket.to_text(), &choices)?;
+        self.join_by(machine, role, &ticket)
+    }
+
+    /// The same by this ticket.
+    ///
+    /// # Errors
+    /// When the machine does not start.
+    pub fn join_by(&mut self, machine: u32, role: ClusterRole, ticket: &Ticket) -> anyhow::Result<()> {
         let cable = self.site.machines();
-        let plan = small(self.site.machine(&self.home, &name(machine))?).config(&config)?;
+        let config = self.joining(machine, ticket)?;
+        let plan = self.newcomer(machine)?.config(&config)?;
         self.machines.insert(machine, Machine { plan, role, vm: None, cable });
         self.capture(machine)?;
         self.start(machine)
     }
+
+    /// A machine more at the site, without a config: the fleet does not count it among those that there should be.
+    ///
+    /// # Errors
+    /// When the network has no cable for it.
+    pub fn newcomer(&mut self, machine: u32) -> anyhow::Result<Plan> {
+        Ok(small(self.site.machine(&self.home, &name(machine))?))
+    }
+
+    /// Config by which a machine asks to be let in with this ticket.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn joining(&self, machine: u32, ticket: &Ticket) -> anyhow::Result<Vec<u8>> {
+        let (called, file) = (name(machine), format!("{}-{}", name(machine), ticket.id()));
+        self.owner.config_of_joiner(&file, &ticket.to_text(), &["--level", "encrypted", "--node-name", &called])
+    }
+
     /// Starts a machine that is off, on the right time.
     ///
     /// # Errors

@@ -7,11 +7,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use api::wire::{RedeemRequest, ReleaseKeyRequest};
 use api::{KeyAsked, KeyReleased};
+use cluster::record::Release;
 use cluster::redeem::{Answer, Body};
+use keys::recovery::RecoveryPubKey;
 use keys::ticket::{EXPORTER_LABEL, Ticket};
-use model::MachinePubKey;
+use model::{BootClass, DiskUuid, Level, MachinePubKey, OwnerPubKey, RootHash, Secret, Uuid, VpnPubKey};
 use pki::{Identity, PrivateKey};
-use qemu::Vm;
+use qemu::{Deadline, Vm};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
@@ -65,6 +67,44 @@ impl Joiner {
             Ok(answer) => Ok(Answer::decode(&answer.response)?),
             Err(why) => Err(why),
         })
+    }
+
+    /// What a machine says of itself whose disk and VPN key have this number, and that knows its owner by this key.
+    ///
+    /// # Errors
+    /// When the owner's key is not Ed25519.
+    pub fn body(owner: &PrivateKey, ticket: &Ticket, number: u8) -> anyhow::Result<Body> {
+        Ok(Body {
+            ticket: ticket.public(),
+            owner: OwnerPubKey(owner.public().as_ed25519().context("an owner's key is Ed25519")?),
+            vpn_key: VpnPubKey(*RecoveryPubKey::of(&Secret::take(&mut [number; 32])).bytes()),
+            disk: DiskUuid(Uuid([number; 16])),
+            level: Level::Encrypted,
+            boot_class: BootClass::Direct,
+            release: Release::read("1.0.0")?,
+            root_hash: RootHash([7; 32]),
+            storage_key_name: None,
+            endpoints: Vec::new(),
+            node_name: None,
+        })
+    }
+
+    /// As [`Self::redeem`], again and again until the coordinator has decided: of one address it answers one at a time.
+    ///
+    /// # Errors
+    /// What was said last, when it has not by the deadline.
+    pub fn redeem_by(
+        &self,
+        ticket: &Ticket,
+        body: &Body,
+        deadline: Deadline,
+    ) -> anyhow::Result<Result<Answer, String>> {
+        loop {
+            match self.redeem(ticket, body) {
+                Err(_undecided) if deadline.left().is_some() => {}
+                decided => return decided,
+            }
+        }
     }
 
     /// Asks for the cluster's half of a disk's key; the half, or why it is not given.

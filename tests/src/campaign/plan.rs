@@ -53,6 +53,11 @@ pub enum Event {
         /// What their clocks show when they come back.
         clock: Time,
     },
+    /// A machine is killed, and comes back at another address.
+    Moves {
+        /// Which.
+        machine: u32,
+    },
     /// Reset lines are pulled.
     Reset {
         /// Whose.
@@ -302,6 +307,7 @@ impl fmt::Display for Event {
                 };
                 write!(f, "{} are {} for {changes} changes{clock}", names(machines), off(how))
             }
+            Self::Moves { machine } => write!(f, "{} comes back at another address", name(*machine)),
             Self::Reset { machines } => write!(f, "{} are reset", names(machines)),
             Self::AllOff { how, order, last, moved } => {
                 write!(f, "all are {}, and back as {}", off(how), names(order))?;
@@ -376,7 +382,7 @@ mod tests {
                     assert!(std::mem::replace(&mut ever, *by) < *by, "a number is used again: {event}");
                 }
                 Event::NoLeases => {}
-                Event::Without { .. } => panic!("{event}"),
+                Event::Moves { .. } | Event::Without { .. } => panic!("{event}"),
             }
             assert!(coordinators.len() >= 3 && coordinators.len() + nodes.len() == 5, "{event}");
         }

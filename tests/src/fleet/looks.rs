@@ -8,17 +8,18 @@ use anyhow::{Context as _, Error, ensure};
 use api::wire::{StatusRequest, StatusResponse};
 use api::{EtcdMember, ListedMachine};
 use cluster::record::Standing;
+use keys::ticket::Ticket;
 use model::{ClusterRole, MachineState, PUBLIC_API_PORT};
 use qemu::console::{Line, Mark};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
 use super::{Fleet, MESH_CHANGED, NAME, SEES_RECORDS, capture_of, name, row_of};
-use crate::Context;
 use crate::capture::{Kind, kinds, others};
 use crate::records::Records;
 use crate::stranger::Stranger;
 use crate::writer::Writer;
+use crate::{Context, Owner};
 
 impl Fleet {
     /// Machines that are on.
@@ -76,6 +77,33 @@ impl Fleet {
         Ok(self.owner.ask(NAME, self.vm(1)?, command)?)
     }
 
+    /// A ticket that the owner's tool issues with these options.
+    ///
+    /// # Errors
+    /// What the tool says.
+    pub fn ticket(&self, options: &[&str]) -> anyhow::Result<Ticket> {
+        let issued = self.ask(&[&["ticket", "issue"], options].concat())?;
+        let ticket = Ticket::from_text(issued["ticket"].as_str().context("a ticket has a text")?)?;
+        ensure!(issued["ticket_id"] == ticket.id().to_string(), "the text is another ticket's: {issued:#}");
+        Ok(ticket)
+    }
+
+    /// How the owner's tool lists a ticket.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn ticket_row(&self, ticket: &Ticket) -> anyhow::Result<Value> {
+        let (listed, id) = (self.ask(&["ticket", "list"])?, ticket.id().to_string());
+        let row = listed["tickets"].as_array().and_then(|rows| rows.iter().find(|row| row["ticket_id"] == *id));
+        row.cloned().with_context(|| format!("{id} is not listed: {listed:#}"))
+    }
+
+    /// Their owner.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     /// What a machine says of itself.
     ///
     /// # Errors
@@ -125,10 +153,16 @@ impl Fleet {
         for machine in self.coordinators() {
             rows = self.until(deadline, || self.listed_by(machine).or_else(|why| self.listed_without(machine, why)))?;
         }
-        for machine in self.on() {
-            self.until(deadline, || self.reaches_others(machine, &rows))?;
-        }
-        Ok(())
+        self.each(|machine| self.until(deadline, || self.reaches_others(machine, &rows)))
+    }
+
+    /// Looks at all machines that are on at the same time: most of a look is waiting for an answer.
+    fn each(&self, look: impl Fn(u32) -> anyhow::Result<()> + Sync) -> anyhow::Result<()> {
+        let look = &look;
+        std::thread::scope(|scope| {
+            let looks: Vec<_> = self.on().into_iter().map(|machine| scope.spawn(move || look(machine))).collect();
+            looks.into_iter().try_for_each(|look| look.join().map_err(|_panicked| Error::msg("a look panicked"))?)
+        })
     }
 
     /// Each coordinator that votes takes a change, and tells all that was ever acknowledged.
@@ -192,11 +226,11 @@ impl Fleet {
     pub fn know_each_other(&self, deadline: Deadline) -> anyhow::Result<()> {
         let (on, asked) = (self.on(), *self.coordinators().first().context("no coordinator is on")?);
         let rows = self.until(deadline, || self.listed_by(asked))?;
-        for (machine, behind) in on.iter().zip(on.iter().cycle().skip(1)) {
-            self.has_peers(*machine, on.len() - 1, deadline)?;
-            self.until(deadline, || self.reaches(*machine, &[*behind], &rows))?;
-        }
-        Ok(())
+        self.each(|machine| {
+            self.has_peers(machine, on.len() - 1, deadline)?;
+            let behind = on.iter().find(|other| **other > machine).or(on.first()).copied();
+            self.until(deadline, || self.reaches(machine, behind.as_slice(), &rows))
+        })
     }
 
     /// Waits until the kernel of a machine has so many peers.
