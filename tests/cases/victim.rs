@@ -1,24 +1,30 @@
-//! A member without Kubernetes, of the debug profile, for what faults and strangers do to it. One case makes it; each other one
-//! has a copy of its own.
+//! A member without Kubernetes, of the debug profile, for what faults and strangers do to it. One case makes it, another one makes
+//! one with six uplinks; each case that does something to it has a copy of its own.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
 
-use crate::{Case, Context, Copied, FleetKind, Image, Need, Owner, Service, Starts, Status, Stranger};
+use crate::{Case, Context, Copied, FleetKind, Image, Need, Owner, Plan, Service, Starts, Status, Stranger};
 use anyhow::{Context as _, ensure};
 use qemu::Vm;
 use qemu::machine::{Forward, Link};
 use serde_json::Value;
 
-pub(crate) const CASES: &[Case] = &[Case {
-    name: "a member of the debug profile runs and meets its owner",
-    proves: &["S12"],
-    needs: &[Need::Swtpm],
-    starts: Starts::Making(VICTIM),
-    run: made,
-}];
+pub(crate) const CASES: &[Case] = &[
+    making(VICTIM, "a member of the debug profile runs and meets its owner", &["S12"], made),
+    making(BESIEGED, "a member with six uplinks has an address of each and meets its owner", &["S12"], made_besieged),
+];
+
+const fn making(
+    fleet: FleetKind,
+    name: &'static str,
+    proves: &'static [&'static str],
+    run: fn(&Context) -> anyhow::Result<()>,
+) -> Case {
+    Case { name, proves, needs: &[Need::Swtpm], starts: Starts::Making(fleet), run }
+}
 
 pub(crate) const VICTIM: FleetKind = FleetKind::Victim;
+pub(crate) const BESIEGED: FleetKind = FleetKind::Besieged;
 
 /// What it is called by its owner.
 pub(crate) const NAME: &str = "victim";
@@ -34,33 +40,47 @@ pub(crate) struct Victim {
 }
 
 fn made(t: &Context) -> anyhow::Result<()> {
-    let owner = t.owner()?;
-    let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
-    let mut vm = t.debug_machine("m")?.tpm().config(&config)?.start()?;
-    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-    t.save(VICTIM, &Image::debug_of_environment()?, &owner, &mut [("m", &mut vm)], config)
+    let plan = t.debug_machine("m")?.tpm();
+    Enrolled::new(t, plan)?.save(t, VICTIM)
+}
+
+/// The same behind six networks, each with an address of its own for whoever comes through it. It belongs to the cases
+/// that attack its port: strangers by four of the networks, the owner by the first and, as a newcomer, by the last. Here the owner
+/// comes by the first alone: whoever was authenticated has more room at the port from then on, and the addresses of strangers must not.
+fn made_besieged(t: &Context) -> anyhow::Result<()> {
+    let network = || Link::User(vec![Forward::tcp(model::PUBLIC_API_PORT)]);
+    let plan = (1..ADDRESSES).fold(t.debug_machine("m")?.tpm(), |plan, _| plan.nic(network()));
+    let enrolled = Enrolled::new(t, plan)?;
+    let has_all = || {
+        let addresses = enrolled.owner.status(NAME, &enrolled.vm).ok()?.public_addresses;
+        (addresses.len() == ADDRESSES).then_some(())
+    };
+    enrolled.vm.until(t.within(10), has_all).context("it has an address of each network")?;
+    enrolled.save(t, BESIEGED)
 }
 
 /// How many addresses the besieged machine is reached from.
 const ADDRESSES: usize = 6;
 
-/// The same behind six networks, each with an address of its own for whoever comes through it. It belongs to the cases
-/// that attack its port: strangers by four of the networks, the owner by the first and, as a newcomer, by the last.
-pub(crate) fn besieged(t: &Context) -> anyhow::Result<Arc<Mutex<Besieged>>> {
-    const NAME: &str = "besieged";
-    t.shared(NAME, |t| {
+/// A machine that runs for the first time and has met its owner.
+struct Enrolled {
+    vm: Vm,
+    owner: Owner,
+    config: Vec<u8>,
+}
+
+impl Enrolled {
+    fn new(t: &Context, plan: Plan) -> anyhow::Result<Self> {
         let owner = t.owner()?;
-        let config = owner.config(self::NAME, &["--level", "encrypted", "--no-kubernetes"])?;
-        let network = || Link::User(vec![Forward::tcp(model::PUBLIC_API_PORT)]);
-        let plan = (1..ADDRESSES).fold(t.debug_machine("m")?.tpm(), |plan, _| plan.nic(network()));
+        let config = owner.config(NAME, &["--level", "encrypted", "--no-kubernetes"])?;
         let vm = plan.config(&config)?.start()?;
-        owner.status_when_running(self::NAME, &vm, vm.started(), t.within(30))?;
-        let session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
-        let victim = Victim { vm, owner, session, config };
-        let forwards = victim.vm.forwards(model::PUBLIC_API_PORT);
-        let [_owners, strangers @ .., newcomer] = <[SocketAddr; ADDRESSES]>::try_from(forwards.as_slice())?;
-        Ok(Besieged { victim, strangers, newcomer })
-    })
+        owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
+        Ok(Self { vm, owner, config })
+    }
+
+    fn save(mut self, t: &Context, fleet: FleetKind) -> anyhow::Result<()> {
+        t.save(fleet, &Image::debug_of_environment()?, &self.owner, &mut [("m", &mut self.vm)], self.config)
+    }
 }
 
 /// A machine with strangers around it.
@@ -73,10 +93,24 @@ pub(crate) struct Besieged {
     pub(crate) newcomer: SocketAddr,
 }
 
+impl Besieged {
+    /// A copy of its own for this case.
+    pub(crate) fn copy(t: &Context) -> anyhow::Result<Self> {
+        let victim = Victim::copy_of(t, BESIEGED)?;
+        let forwards = victim.vm.forwards(model::PUBLIC_API_PORT);
+        let [_owners, strangers @ .., newcomer] = <[SocketAddr; ADDRESSES]>::try_from(forwards.as_slice())?;
+        Ok(Self { victim, strangers, newcomer })
+    }
+}
+
 impl Victim {
     /// A copy of its own for this case.
     pub(crate) fn copy(t: &Context) -> anyhow::Result<Self> {
-        let copy = t.copy::<Vec<u8>>(VICTIM, &Image::debug_of_environment()?)?;
+        Self::copy_of(t, VICTIM)
+    }
+
+    fn copy_of(t: &Context, fleet: FleetKind) -> anyhow::Result<Self> {
+        let copy = t.copy::<Vec<u8>>(fleet, &Image::debug_of_environment()?)?;
         let mut machines = copy.go_on(|_, links| links.to_vec(), || true)?;
         let Copied { vm, .. } = machines.remove("m").context("the machine comes back")?;
         let (owner, config) = (copy.owner, copy.more);
