@@ -3,12 +3,15 @@
 //! Addresses and ports are written out here: a number taken from the code under test would change with it.
 
 use std::net::Ipv4Addr;
+use std::{slice, thread};
 
-use crate::{Case, Context, Owner, Service, Starts, Status, Stranger};
+use crate::{Case, Context, Owner, Plan, Service, Starts, Status, Stranger};
 use anyhow::ensure;
 use api::wire::FaultKind;
-use qemu::machine::Mac;
-use qemu::network::{Answer, Cable, Host, Network, Setup, StaticRoute};
+use qemu::Vm;
+use qemu::console::Line;
+use qemu::machine::{Link, Mac};
+use qemu::network::{Answer, Cable, Host, Network, Report, Setup, StaticRoute};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -41,8 +44,7 @@ const PUBLIC_API: u16 = 7836;
 const WIREGUARD: u16 = 7838;
 /// What Kubernetes, etcd and the mesh listen on anywhere: etcd, the Kubernetes API, etcd's peers, the members' API, and
 /// kubelet, proxy, controller manager and scheduler with their health.
-pub(crate) const PRIVATE: [u16; 13] =
-    [2379, 2380, 6443, 7834, 7835, 8080, 10248, 10249, 10250, 10255, 10256, 10257, 10259];
+const PRIVATE: [u16; 13] = [2379, 2380, 6443, 7834, 7835, 8080, 10248, 10249, 10250, 10255, 10256, 10257, 10259];
 /// VPN, pods, services and loopback, to all of which the host outside sends by way of the machine.
 const BEHIND: [(Ipv4Addr, u8); 4] = [
     (Ipv4Addr::new(10, 118, 0, 0), 16),
@@ -55,22 +57,31 @@ const VPN: Ipv4Addr = Ipv4Addr::new(10, 118, 0, 1);
 const POD_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 
 const HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
-/// The only address it has to give.
+/// The only address that it has to give.
 pub(crate) const MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 100);
+/// Of another host on that segment.
+const ASIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 2);
 /// Another network.
 const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 1);
 const OTHER_MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 100);
 /// Of the machine's second card, the one on the host's segment.
 const CARD: Mac = Mac::numbered(2);
 const NAME: &str = "scanned";
+/// Ports of which none is expected to answer. Where more than 64 are silent, a scan asks less often, and so is over sooner.
+const LOW: std::ops::RangeInclusive<u16> = 1..=100;
+
+/// Ports of programs that nobody outside may reach, and so many others that a scan is over soon.
+pub(crate) fn private() -> impl Iterator<Item = u16> + Clone {
+    LOW.chain(PRIVATE)
+}
 
 fn scan(t: &Context) -> anyhow::Result<()> {
-    let (host, vm, owner) = beside_host(t, u32::MAX)?;
+    let (outside, vm, owner) = beside_host(t, u32::MAX)?;
     let status = owner.status(NAME, &vm)?;
     ensure!(status.vpn_addresses == [format!("{VPN}/16")], "{status:#?}");
-    only_public(t, &host, 1..=u16::MAX)?;
+    outside.only_public(t, 1..=u16::MAX)?;
     for behind in [VPN, POD_GATEWAY, Ipv4Addr::LOCALHOST] {
-        silent(t, &host, behind, 1..=u16::MAX)?;
+        outside.silent(t, behind, 1..=u16::MAX)?;
     }
     // All the while etcd listened there.
     let services = owner.services(NAME, &vm)?;
@@ -78,140 +89,212 @@ fn scan(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of all that can be asked of the machine's public address at these ports, the public API answers, and WireGuard is there.
-pub(crate) fn only_public(t: &Context, host: &Host, ports: impl Iterator<Item = u16> + Clone) -> anyhow::Result<()> {
-    // The kernel tells of a few closed ports at a time, one a second: so few are asked that it tells of each, and before
-    // all of them are asked, which takes what it may tell of for a while.
-    let few = host.probe_udp(MACHINE, [53, WIREGUARD, 8472, 10250, 51820], b"?", t.within(20))?;
-    ensure!(few.ports(Answer::Silent) == [WIREGUARD], "not closed by UDP: {:?}", few.ports(Answer::Silent));
-    let tcp = host.scan_tcp(MACHINE, ports.clone(), t.within(60))?;
-    let open = tcp.ports(Answer::Open);
-    t.measured(&format!("{MACHINE} of the release image: of {} TCP ports {open:?} are open", ports.clone().count()));
-    ensure!(open == [PUBLIC_API], "open: {open:?}");
-    ensure!(PRIVATE.iter().all(|port| tcp.ports(Answer::Closed).contains(port)), "{:?}", tcp.ports(Answer::Silent));
-    let udp = host.probe_udp(MACHINE, ports, b"?", t.within(60))?;
-    ensure!(udp.ports(Answer::Open).is_empty(), "answers by UDP: {:?}", udp.ports(Answer::Open));
-    Ok(())
-}
-
-/// Not a word comes back from an address behind the machine.
-pub(crate) fn silent(
-    t: &Context,
-    host: &Host,
-    behind: Ipv4Addr,
-    ports: impl Iterator<Item = u16>,
-) -> anyhow::Result<()> {
-    let tcp = host.scan_tcp(behind, ports, t.within(60))?;
-    ensure!(tcp.answered().is_empty(), "{behind} answers on {:?}", tcp.answered());
-    let udp = host.probe_udp(behind, [53, WIREGUARD, 8080, 10250], b"?", t.within(20))?;
-    ensure!(udp.answered().is_empty(), "{behind} answers by UDP on {:?}", udp.answered());
-    Ok(())
-}
-
 fn lease(t: &Context) -> anyhow::Result<()> {
     const SECONDS: u32 = 20;
-    let (host, vm, owner) = beside_host(t, SECONDS)?;
+    let (outside, vm, owner) = beside_host(t, SECONDS)?;
     let began = owner.status(NAME, &vm)?.uptime_ms;
     // Longer than the lease: what the machine has then was renewed.
     let end = began + 1500 * u64::from(SECONDS);
     let status = vm.until(t.within(60), || owner.status(NAME, &vm).ok().filter(|status| status.uptime_ms > end))?;
     ensure!(has_address(&status, MACHINE), "{status:#?}");
-    ensure!(host.lease(CARD) == Some(MACHINE), "{:?}", host.lease(CARD));
+    let lease = outside.host.lease(CARD);
+    ensure!(lease == Some(MACHINE), "{lease:?}");
     Ok(())
 }
 
-/// Two networks, and a machine with a card in each that forwards for its pods: a host in one asks for one in the other.
+/// It is the rule that keeps them apart: without it the same hosts reach each other by the same way.
 fn transit(t: &Context) -> anyhow::Result<()> {
-    let ports = || [22, 80, PUBLIC_API, 40_001];
-    let network = Network::start(0)?;
-    let here = setup(200, HOST, 24, MACHINE, vec![through((OTHER_HOST, 24), MACHINE)?]);
-    let (one, one_cable) = segment(&network, &here)?;
-    let there = setup(201, OTHER_HOST, 24, OTHER_MACHINE, vec![through((HOST, 24), OTHER_MACHINE)?]);
-    let (other, other_cable) = segment(&network, &there)?;
-    let owner = t.owner()?;
-    let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let vm = t.debug_machine("m")?.nic(one_cable.link()).nic(other_cable.link()).config(&config)?.start()?;
-    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-    for address in [MACHINE, OTHER_MACHINE] {
-        vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, address).then_some(()))?;
+    let between = Between::start(t)?;
+    between.shows_public_api(t)?;
+    for far in between.ask_across(t)? {
+        ensure!(far.answered().is_empty(), "an answer from the other network: {far:?}");
     }
-    // Both reach the machine, each on its own link.
-    for (host, machine) in [(&one, MACHINE), (&other, OTHER_MACHINE)] {
-        let near = host.scan_tcp(machine, ports(), t.within(20))?;
-        ensure!(near.ports(Answer::Open) == [PUBLIC_API], "{near:?}");
-    }
-    // Neither reaches the other.
-    for (host, far_host) in [(&one, OTHER_HOST), (&other, HOST)] {
-        let far = host.scan_tcp(far_host, ports(), t.within(20))?;
-        ensure!(far.answered().is_empty(), "{far_host} answers from the other network: {far:?}");
-    }
-    // It is the rule that keeps them apart: without it the same hosts reach each other by the same way.
-    let mut session = Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?;
+    let mut session = Stranger::meet_as(&between.vm, Some(&between.owner.key()?), t.within(10))?;
     session.inject(FaultKind::TestService, "test.router")?;
-    vm.until(t.within(20), || is(&owner.services(NAME, &vm).ok()?, "test.router", "stopped").then_some(()))?;
-    for (host, far_host) in [(&one, OTHER_HOST), (&other, HOST)] {
-        let far = host.scan_tcp(far_host, ports(), t.within(20))?;
-        ensure!(far.ports(Answer::Closed) == ports(), "{far_host} cannot be reached at all: {far:?}");
+    let routes = || is(&between.owner.services(NAME, &between.vm).ok()?, "test.router", "stopped").then_some(());
+    between.vm.until(t.within(20), routes)?;
+    for far in between.ask_across(t)? {
+        ensure!(
+            far.ports(Answer::Closed) == Between::ports().collect::<Vec<_>>(),
+            "it cannot be reached at all: {far:?}"
+        );
     }
     // And nothing else has opened.
-    let near = one.scan_tcp(MACHINE, ports(), t.within(20))?;
-    ensure!(near.ports(Answer::Open) == [PUBLIC_API], "{near:?}");
-    Ok(())
+    between.shows_public_api(t)
 }
 
-/// Networks that give out what the cluster keeps for itself, each on a card of its own, and one that does not.
+/// What a server has that gives out what the cluster keeps for itself, or a prefix that none is: its address, the length of its
+/// prefix, the address that it gives, and what the machine says of it.
+const UNFIT: [([u8; 4], u8, [u8; 4], &str); 4] = [
+    ([10, 118, 0, 9], 17, [10, 118, 0, 1], "10.118.0.1/17 overlaps 10.118.0.0/16, which is kept for the VPN"),
+    ([10, 244, 0, 1], 24, [10, 244, 0, 9], "10.244.0.9/24 overlaps 10.244.0.0/16, which is kept for pods"),
+    ([10, 96, 0, 2], 16, [10, 96, 0, 1], "10.96.0.1/16 overlaps 10.96.0.0/16, which is kept for services"),
+    ([198, 51, 100, 1], 0, [198, 51, 100, 9], "a link's prefix has 8 to 32 bits, and 198.51.100.9/0 has not"),
+];
+
+/// Each network is on a card of its own, and so is one whose lease is fit.
 fn refused(t: &Context) -> anyhow::Result<()> {
-    let rows: [([u8; 4], u8, [u8; 4], &str); 4] = [
-        ([10, 118, 0, 9], 17, [10, 118, 0, 1], "10.118.0.1/17 overlaps 10.118.0.0/16, which is kept for the VPN"),
-        ([10, 244, 0, 1], 24, [10, 244, 0, 9], "10.244.0.9/24 overlaps 10.244.0.0/16, which is kept for pods"),
-        ([10, 96, 0, 2], 16, [10, 96, 0, 1], "10.96.0.1/16 overlaps 10.96.0.0/16, which is kept for services"),
-        ([198, 51, 100, 1], 0, [198, 51, 100, 9], "a link's prefix has 8 to 32 bits, and 198.51.100.9/0 has not"),
-    ];
+    const REFUSED: &str = "refused what DHCP server";
     let network = Network::start(0)?;
+    let (host, good) = segment(&network, &setup(200, HOST, 24, MACHINE, vec![]))?;
     let mut cables = Vec::new();
-    for (number, (server, bits, given, _)) in (201..).zip(rows) {
+    for (number, (server, bits, given, _)) in (201..).zip(UNFIT) {
         cables.push(segment(&network, &setup(number, server.into(), bits, given.into(), vec![]))?.1);
     }
-    let (host, good) = segment(&network, &setup(200, HOST, 24, MACHINE, vec![]))?;
-    let owner = t.owner()?;
-    let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let plan = cables.iter().fold(t.machine("m"), |plan, cable| plan.nic(cable.link()));
-    let vm = plan.nic(good.link()).config(&config)?.start()?;
-    let mut unsaid: Vec<&str> = rows.iter().map(|row| row.3).collect();
-    vm.console().wait_until(vm.started(), "what is refused, and why", t.within(30), |line| {
-        unsaid.retain(|why| !(line.text.contains("refused what DHCP server") && line.text.contains(why)));
-        unsaid.is_empty().then_some(())
-    })?;
-    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-    let has_good = || owner.status(NAME, &vm).ok().filter(|status| has_address(status, MACHINE));
-    let status = vm.until(t.within(20), has_good)?;
+    cables.push(good);
+    let (vm, owner) = member(t, t.machine("m"), &cables)?;
+    for (.., why) in UNFIT {
+        let says = |line: &Line| (line.text.contains(REFUSED) && line.text.contains(why)).then_some(());
+        vm.console().wait_until(vm.started(), why, t.within(30), says)?;
+    }
+    let status = wait_address(t, &owner, &vm, MACHINE)?;
     // The card to the host's own network, and the one whose lease is fit.
     ensure!(status.public_addresses.len() == 2, "{status:#?}");
-    ensure!(status.last_error.contains("refused what DHCP server"), "{status:#?}");
+    ensure!(status.last_error.contains(REFUSED), "{status:#?}");
     let answers = host.scan_tcp(MACHINE, [PUBLIC_API], t.within(20))?;
     ensure!(answers.ports(Answer::Open) == [PUBLIC_API], "{answers:?}");
     Ok(())
 }
 
-/// A running member that has its address on the host's segment from the host.
-fn beside_host(t: &Context, lease_seconds: u32) -> anyhow::Result<(Host, qemu::Vm, Owner)> {
-    let (host, cable) = outside(lease_seconds)?;
-    let owner = t.owner()?;
-    let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
-    let vm = t.machine("m").nic(cable.link()).config(&config)?.start()?;
-    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-    vm.until(t.within(20), || has_address(&owner.status(NAME, &vm).ok()?, MACHINE).then_some(()))?;
-    Ok((host, vm, owner))
+/// Hosts of ours on a machine's segment, which send to all that must not be reached by way of it.
+#[derive(Debug)]
+pub(crate) struct Outside {
+    /// The one that gives the machine its address, and asks much.
+    pub(crate) host: Host,
+    /// One that asks a little meanwhile.
+    aside: Host,
+    /// The machine's.
+    pub(crate) cable: Cable,
 }
 
-/// A segment whose one host sends to all that must not be reached by way of the machine, and a cable of it.
-pub(crate) fn outside(lease_seconds: u32) -> anyhow::Result<(Host, Cable)> {
-    let routes = BEHIND.into_iter().map(|to| through(to, MACHINE)).collect::<anyhow::Result<_>>()?;
-    let mut setup = setup(200, HOST, 24, MACHINE, routes);
-    if let Some(dhcp) = &mut setup.dhcp {
-        dhcp.lease_seconds = lease_seconds;
+impl Outside {
+    /// Hosts, and a cable for a machine's second card.
+    pub(crate) fn new(lease_seconds: u32) -> anyhow::Result<Self> {
+        let routes: Vec<_> = BEHIND.into_iter().map(|to| through(to, MACHINE)).collect::<anyhow::Result<_>>()?;
+        let mut setup = setup(200, HOST, 24, MACHINE, routes.clone());
+        if let Some(dhcp) = &mut setup.dhcp {
+            dhcp.lease_seconds = lease_seconds;
+        }
+        let aside = Setup { mac: Mac::numbered(201), addresses: vec![(ASIDE, 24)], routes, dhcp: None };
+        let segment = Network::start(0)?.segment();
+        Ok(Self { host: segment.host(&setup)?, aside: segment.host(&aside)?, cable: segment.cable()? })
     }
-    segment(&Network::start(0)?, &setup)
+
+    /// The same after the machine was saved: its card has the address that it had.
+    pub(crate) fn again() -> anyhow::Result<Self> {
+        let outside = Self::new(u32::MAX)?;
+        outside.host.remember(CARD, MACHINE);
+        Ok(outside)
+    }
+
+    /// Links of the cards that a machine was saved with, the second one's at the new cable.
+    pub(crate) fn links(&self, before: &[Link]) -> Vec<Link> {
+        before.iter().take(1).cloned().chain([self.cable.link()]).collect()
+    }
+
+    /// Of all that can be asked of the machine's public address at these ports, the public API answers, and WireGuard is there.
+    pub(crate) fn only_public(&self, t: &Context, ports: impl Iterator<Item = u16> + Clone) -> anyhow::Result<()> {
+        // The kernel tells who asks of a few closed ports at a time, one a second: so few are asked that it tells of each, by
+        // who asks for nothing else, and long before all of them are asked, which takes what it may tell of for a while.
+        let few = || self.aside.probe_udp(MACHINE, [53, WIREGUARD, 8472, 10250, 51820], b"?", t.within(20));
+        let (few, all) = both(few, || {
+            let tcp = self.host.scan_tcp(MACHINE, ports.clone(), t.within(60))?;
+            anyhow::Ok((tcp, self.host.probe_udp(MACHINE, ports, b"?", t.within(60))?))
+        });
+        let (few, (tcp, udp)) = (few?, all?);
+        ensure!(few.ports(Answer::Silent) == [WIREGUARD], "not closed by UDP: {:?}", few.ports(Answer::Silent));
+        let open = tcp.ports(Answer::Open);
+        t.measured(&format!("{MACHINE} of the release image: of {} TCP ports {open:?} are open", tcp.0.len()));
+        ensure!(open == [PUBLIC_API], "open: {open:?}");
+        ensure!(PRIVATE.iter().all(|port| tcp.ports(Answer::Closed).contains(port)), "{:?}", tcp.ports(Answer::Silent));
+        ensure!(udp.ports(Answer::Open).is_empty(), "answers by UDP: {:?}", udp.ports(Answer::Open));
+        Ok(())
+    }
+
+    /// Not a word comes back from an address behind the machine.
+    pub(crate) fn silent(&self, t: &Context, behind: Ipv4Addr, ports: impl Iterator<Item = u16>) -> anyhow::Result<()> {
+        let by_udp = LOW.chain([WIREGUARD, 8080, 10250]);
+        let udp = || self.aside.probe_udp(behind, by_udp, b"?", t.within(20));
+        let (udp, tcp) = both(udp, || self.host.scan_tcp(behind, ports, t.within(60)));
+        let (udp, tcp) = (udp?, tcp?);
+        ensure!(tcp.answered().is_empty(), "{behind} answers on {:?}", tcp.answered());
+        ensure!(udp.answered().is_empty(), "{behind} answers by UDP on {:?}", udp.answered());
+        Ok(())
+    }
+}
+
+/// Two networks with a host in each, and a machine with a card in both that forwards for its pods.
+struct Between {
+    hosts: [Host; 2],
+    vm: Vm,
+    owner: Owner,
+}
+
+impl Between {
+    fn start(t: &Context) -> anyhow::Result<Self> {
+        let network = Network::start(0)?;
+        let here = setup(200, HOST, 24, MACHINE, vec![through((OTHER_HOST, 24), MACHINE)?]);
+        let there = setup(201, OTHER_HOST, 24, OTHER_MACHINE, vec![through((HOST, 24), OTHER_MACHINE)?]);
+        let ((one, one_cable), (other, other_cable)) = (segment(&network, &here)?, segment(&network, &there)?);
+        let (vm, owner) = member(t, t.debug_machine("m")?, &[one_cable, other_cable])?;
+        for address in [MACHINE, OTHER_MACHINE] {
+            wait_address(t, &owner, &vm, address)?;
+        }
+        Ok(Self { hosts: [one, other], vm, owner })
+    }
+
+    /// What is asked for in the other network.
+    fn ports() -> impl Iterator<Item = u16> + Clone {
+        LOW.chain([PUBLIC_API, 40_001])
+    }
+
+    /// Each host reaches the machine on its own link, and of it the public API.
+    fn shows_public_api(&self, t: &Context) -> anyhow::Result<()> {
+        for (host, machine) in self.hosts.iter().zip([MACHINE, OTHER_MACHINE]) {
+            let near = host.scan_tcp(machine, Self::ports(), t.within(20))?;
+            ensure!(near.ports(Answer::Open) == [PUBLIC_API], "{near:?}");
+        }
+        Ok(())
+    }
+
+    /// What each host hears of the one in the other network.
+    fn ask_across(&self, t: &Context) -> anyhow::Result<[Report; 2]> {
+        let ask = |host: &Host, far: Ipv4Addr| host.scan_tcp(far, Self::ports(), t.within(20));
+        let (one, other) = both(|| ask(&self.hosts[0], OTHER_HOST), || ask(&self.hosts[1], HOST));
+        Ok([one?, other?])
+    }
+}
+
+/// Both at once.
+fn both<A: Send, B>(aside: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
+    thread::scope(|scope| {
+        let aside = scope.spawn(aside);
+        let here = here();
+        (aside.join().expect("a scan does not panic"), here)
+    })
+}
+
+/// A running member that has its address on the hosts' segment from one of them.
+fn beside_host(t: &Context, lease_seconds: u32) -> anyhow::Result<(Outside, Vm, Owner)> {
+    let outside = Outside::new(lease_seconds)?;
+    let (vm, owner) = member(t, t.machine("m"), slice::from_ref(&outside.cable))?;
+    wait_address(t, &owner, &vm, MACHINE)?;
+    Ok((outside, vm, owner))
+}
+
+/// A running member with a card at each of these cables.
+fn member(t: &Context, plan: Plan, cables: &[Cable]) -> anyhow::Result<(Vm, Owner)> {
+    let owner = t.owner()?;
+    let config = owner.config(NAME, &["--level", "encrypted", "--unprotected", "--no-kubernetes"])?;
+    let vm = cables.iter().fold(plan, |plan, cable| plan.nic(cable.link())).config(&config)?.start()?;
+    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
+    Ok((vm, owner))
+}
+
+/// Waits until the member has this address.
+fn wait_address(t: &Context, owner: &Owner, vm: &Vm, address: Ipv4Addr) -> anyhow::Result<Status> {
+    let has = || owner.status(NAME, vm).ok().filter(|status| has_address(status, address));
+    Ok(vm.until(t.within(20), has)?)
 }
 
 /// A segment with a host, and a cable for a machine.

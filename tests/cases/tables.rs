@@ -14,6 +14,7 @@ mod join;
 mod kube;
 mod mesh;
 mod network;
+mod pods;
 mod records;
 mod recover;
 mod saved;
@@ -28,13 +29,16 @@ mod workshop;
 /// A file's table under the file's name, and what its cases ask of the host.
 macro_rules! of {
     ($file:ident, $load:ident) => {
-        Table { file: concat!(stringify!($file), ".rs"), cases: $file::CASES, load: Load::$load }
+        of!($file::CASES, $load)
+    };
+    ($file:ident::$cases:ident, $load:ident) => {
+        Table { file: concat!(stringify!($file), ".rs"), cases: $file::$cases, load: Load::$load }
     };
 }
 
 /// All of them, in the order in which they begin: those of many machines early, with short ones beside them. Those that
-/// count on answers within seconds, or start a thousand processes, do not run beside many machines. Kubernetes is alone: beside
-/// others its machines are so slow that what waits for pods gives up.
+/// count on answers within seconds, or start a thousand processes, do not run beside many machines. Kubernetes is made
+/// alone: beside others its machines are so slow that what waits for pods gives up.
 pub const TABLES: &[Table] = &[
     of!(cluster, Prompt),
     of!(workshop, Light),
@@ -57,4 +61,7 @@ pub const TABLES: &[Table] = &[
     of!(activation, Light),
     of!(siege, Alone),
     of!(kube, Alone),
+    of!(pods::ALONE, Alone),
+    of!(kube::COPIES, Prompt),
+    of!(pods, Prompt),
 ];

@@ -1,0 +1,266 @@
+//! Pods of the image's own and of who means harm, on copies of the machine of `kube.rs`: what is refused to them, what they see of
+//! the machine, who reaches them, and what they can take.
+
+use crate::{Case, Context, FleetKind, Need, Refused, Starts, web_pod, wild_namespace, wild_pod, wild_profile};
+use anyhow::{Context as _, ensure};
+use qemu::network::Answer;
+use serde_json::{Value, json};
+
+use super::kube::{Cluster, NAME, POD};
+use super::network;
+
+pub(crate) const CASES: &[Case] = &[
+    case("a privileged pod is refused", &["W7"], privileged),
+    case("a pod may mount nothing of the machine", &["W7"], volumes),
+    case("a pod may join no namespace of the machine", &["W7"], namespaces),
+    case("a pod's account may not read secrets", &["W7"], account),
+    case("a pod has no file of the machine", &["W7"], files),
+    case("a pod's environment holds no credential", &["W7"], environment),
+    case("a machine with pods has one port open", &["A7"], one_port),
+    case("a pod cannot be reached from outside", &["A7"], scanned),
+    case("nothing behind a machine with pods can be reached from outside", &["A7"], behind),
+    case("services and pods have the bounds that they should", &["O2"], bounds),
+];
+
+/// With nothing beside it, for a fork bomb takes the processors from whoever is there.
+pub(crate) const ALONE: &[Case] =
+    &[case("pods that take all processes and memory are held at their bounds", &["O2"], greedy)];
+
+/// The namespace of pods that misbehave.
+const WILD: &str = "wild";
+
+const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves, needs: &[Need::Swtpm, Need::Ovmf], starts: Starts::From(FleetKind::Kubernetes), run }
+}
+
+fn privileged(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.refuses(t, &web_pod("root", true), "privileged")?;
+    ensure!(cluster.get("pods")?["items"].as_array().map(Vec::len) == Some(1), "nothing was made");
+    Ok(())
+}
+
+fn volumes(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let with = |source: &str, what: Value| {
+        pod_with(|spec| {
+            spec["volumes"] = json!([{ "name": "volume", source: what }]);
+            spec["containers"][0]["volumeMounts"] = json!([{ "name": "volume", "mountPath": "/volume" }]);
+        })
+    };
+    for path in ["/run/cairn/pki", "/data/cairn", "/dev/tpm0", "/"] {
+        let refused = cluster.refuses(t, &with("hostPath", json!({ "path": path })), "hostPath");
+        refused.with_context(|| format!("a pod that mounts {path}"))?;
+    }
+    cluster.apply(t, &with("emptyDir", json!({}))).context("a harmless volume is taken")
+}
+
+fn namespaces(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    for namespace in ["hostNetwork", "hostPID", "hostIPC"] {
+        cluster.refuses(t, &pod_with(|spec| spec[namespace] = true.into()), namespace)?;
+    }
+    cluster.apply(t, &pod_with(|_| {})).context("without them it is taken")
+}
+
+/// Its owner may.
+fn account(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let may = |who: &[&str]| cluster.kubectl(&[&["auth", "can-i", "get", "secrets", "--all-namespaces"], who].concat());
+    ensure!(may(&[])?.trim() == "yes");
+    let account = may(&["--as", "system:serviceaccount:default:default"]);
+    let account = account.err().context("a pod's account may read secrets")?;
+    ensure!(account.code == 1, "{account}");
+    Ok(())
+}
+
+/// What is mounted in every container, besides what is below /dev, /proc and /sys.
+const MOUNTED: [&str; 8] = [
+    "/etc/hosts",
+    "/etc/hostname",
+    "/etc/resolv.conf",
+    // Its inside is the container's own, too.
+    "/dev/termination-log",
+    "/",
+    "/dev",
+    "/proc",
+    "/sys",
+];
+
+fn files(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let mounts = cluster.file_of_pod("/proc/self/mountinfo")?;
+    let places: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+    ensure!(places.contains(&"/etc/hosts"), "{mounts}");
+    let of_system = |place: &str| ["/dev/", "/proc/", "/sys/"].iter().any(|system| place.starts_with(system));
+    let foreign: Vec<_> = places.iter().filter(|place| !MOUNTED.contains(place) && !of_system(place)).collect();
+    ensure!(foreign.is_empty(), "mounted in the pod: {foreign:?}");
+    // What is mounted of the machine's own file systems is what was made for this pod.
+    for line in mounts.lines().filter(|line| line.contains("/cairn/") || line.contains("/data/")) {
+        ensure!(["/pki", "/keys", "/secrets", "token"].iter().all(|word| !line.contains(word)), "{line}");
+    }
+    Ok(())
+}
+
+fn environment(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let environment = cluster.file_of_pod("/proc/self/environ")?;
+    let names: Vec<&str> = environment.split('\0').filter_map(|entry| entry.split_once('=')).map(|it| it.0).collect();
+    ensure!(names.contains(&"HOSTNAME"), "{names:?}");
+    let usual = |name: &&str| ["PATH", "HOSTNAME", "HOME"].contains(name) || name.starts_with("KUBERNETES_");
+    ensure!(names.iter().all(usual), "{names:?}");
+    ensure!(!environment.contains("-----BEGIN"), "a key or certificate in the environment");
+    Ok(())
+}
+
+/// Where programs of Kubernetes listen, and its services' ports on a node; all others are asked for where it does not run.
+fn ports() -> impl Iterator<Item = u16> + Clone {
+    (1..=11_000).chain(30_000..=32_767)
+}
+
+fn one_port(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.outside.only_public(t, ports())
+}
+
+/// A host in a network of the machine's sends to its pods, as their only router would.
+fn scanned(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let pod = &cluster.get("pod/web")?["status"]["podIP"];
+    let pod = pod.as_str().and_then(|address| address.parse().ok()).with_context(|| format!("the pod is at {pod}"))?;
+    // It listens where it is looked for, and answers those who may ask.
+    cluster.says_hello()?;
+    cluster.outside.silent(t, pod, ports())?;
+    cluster.says_hello()
+}
+
+/// Addresses of the VPN, of pods and of services, and loopback.
+fn behind(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    for behind in ["10.244.0.1", "10.118.0.1", "10.96.0.1", "127.0.0.1"] {
+        cluster.outside.silent(t, behind.parse().context("an address")?, network::private())?;
+    }
+    let near = cluster.outside.host.scan_tcp(network::MACHINE, [8080, 10250], t.within(20))?;
+    ensure!(near.ports(Answer::Closed) == [8080, 10250], "the host still reaches the machine itself: {near:?}");
+    Ok(())
+}
+
+/// Upper bounds as the kernel has them, written out: the cgroup, memory.min, memory.max, pids.max.
+const BOUNDS: &[[&str; 4]] = &[
+    ["init", "33554432", "max", "max"],
+    ["shims", "0", "max", "4096"],
+    ["services/etcd", "0", "1073741824", "1024"],
+    ["services/containerd", "0", "2147483648", "16384"],
+    ["services/kube.apiserver", "0", "3221225472", "1024"],
+    ["services/kube.kubelet", "0", "1073741824", "4096"],
+    ["services/kube.controller-manager", "0", "1073741824", "1024"],
+    ["services/kube.scheduler", "0", "1073741824", "1024"],
+];
+/// What one pod may have of processes and threads; a few of them are runc's and the pod's first container's.
+const PIDS_OF_A_POD: u64 = 1024;
+
+fn bounds(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::gone_wild(t, &["bounds"])?;
+    let ended = cluster.vm.until(t.within(30), || cluster.has_phase("bounds", "Succeeded"));
+    let said = cluster.said_by("bounds")?;
+    ended.with_context(|| said.clone())?;
+    let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split(' ').collect()).collect();
+    for bound in BOUNDS {
+        ensure!(rows.iter().any(|row| row == bound), "{bound:?} is not among {said}");
+    }
+    for group in ["pods", "pods/kubepods"] {
+        let row = rows.iter().find(|row| row[0] == group).with_context(|| format!("{group}: {said}"))?;
+        let pids: u64 = row[3].parse().with_context(|| format!("{group} has no bound: {said}"))?;
+        ensure!((PIDS_OF_A_POD..32_768).contains(&pids), "{said}");
+    }
+    Ok(())
+}
+
+/// A fork bomb and a hog at once, beside which PID 1 answers, and no service ends.
+fn greedy(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::gone_wild(t, &["bomb", "hog"])?;
+    let before = cluster.processes()?;
+    let bomb = || cluster.first_line_of("bomb");
+    let seen = cluster.answers_until(t, || bomb().filter(|_| cluster.has_phase("hog", "Failed").is_some()));
+    let hog = cluster.object_in(WILD, "pod/hog")?["status"].clone();
+    let bomb = seen.with_context(|| format!("bomb: {:?}, hog: {hog:#}", bomb()))?;
+    let children: u64 = bomb.split(' ').next().unwrap_or_default().parse().with_context(|| bomb.clone())?;
+    ensure!(bomb.contains("then refused") && children < PIDS_OF_A_POD && children > PIDS_OF_A_POD - 64, "{bomb}");
+    let killed = hog["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 137;
+    ensure!(killed || hog["reason"] == "Evicted", "{hog:#}");
+    // It still forks as fast as it can.
+    cluster.status()?;
+    cluster.kubectl(&["delete", "namespace", WILD, POD])?;
+    cluster.wait_pod()?;
+    let after = cluster.processes()?;
+    ensure!(before == after, "a service was started again: {before:#?} {after:#?}");
+    Ok(())
+}
+
+/// The web pod under another name, with something more.
+fn pod_with(edit: impl FnOnce(&mut Value)) -> Value {
+    let mut pod = web_pod("thief", false);
+    edit(&mut pod["spec"]);
+    pod
+}
+
+impl Cluster {
+    /// A copy with these pods, which misbehave, in a namespace where nothing is refused.
+    fn gone_wild(t: &Context, programs: &[&str]) -> anyhow::Result<Self> {
+        let cluster = Self::copy(t)?;
+        cluster.apply(t, &wild_namespace(WILD))?;
+        cluster.apply(t, &wild_profile(WILD))?;
+        cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--namespace", WILD, POD])?;
+        programs.iter().try_for_each(|program| cluster.apply(t, &wild_pod(WILD, program)))?;
+        Ok(cluster)
+    }
+
+    fn said_by(&self, pod: &str) -> Result<String, Refused> {
+        self.kubectl(&["logs", pod, "--namespace", WILD])
+    }
+
+    fn first_line_of(&self, pod: &str) -> Option<String> {
+        self.said_by(pod).ok()?.lines().next().map(str::to_owned)
+    }
+
+    fn has_phase(&self, pod: &str, phase: &str) -> Option<()> {
+        let pod = self.object_in(WILD, &format!("pod/{pod}")).ok()?;
+        (pod["status"]["phase"] == phase).then_some(())
+    }
+
+    /// PID 1 answers its owner until something is seen; each answer is a connection of its own.
+    fn answers_until<T>(&self, t: &Context, mut seen: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+        let mut answers = 0_u32;
+        let seen = self.vm.until(t.within(60), || {
+            self.status().ok().filter(|status| status.state == "Running")?;
+            answers += 1;
+            seen()
+        });
+        let seen = seen.with_context(|| format!("{answers} answers"))?;
+        ensure!(answers > 1, "{answers} answers");
+        t.measured(&format!("{answers} answers beside pods that misbehave"));
+        Ok(seen)
+    }
+
+    /// The apiserver takes no such pod: this word of it is why.
+    fn refuses(&self, t: &Context, pod: &Value, word: &str) -> anyhow::Result<()> {
+        let refused = self.apply(t, pod).err().with_context(|| format!("taken: {pod:#}"))?;
+        let told =
+            refused.downcast_ref::<Refused>().and_then(|refused| refused.text.split_once("violates PodSecurity"));
+        ensure!(told.is_some_and(|(_, why)| why.contains(word)), "{refused:#}");
+        Ok(())
+    }
+
+    /// Name, process and restarts of each service that is a process; there are some.
+    fn processes(&self) -> anyhow::Result<Vec<(String, u64, u64)>> {
+        let services = self.owner.services(NAME, &self.vm)?.into_iter();
+        let processes: Vec<_> = services.filter_map(|it| Some((it.name, it.pid?, it.restarts))).collect();
+        ensure!(!processes.is_empty(), "no service is a process");
+        Ok(processes)
+    }
+
+    /// A file as a process in the web pod reads it.
+    fn file_of_pod(&self, path: &str) -> anyhow::Result<String> {
+        Ok(self.kubectl(&["get", "--raw", &format!("/api/v1/namespaces/default/pods/web:8080/proxy{path}")])?)
+    }
+}
