@@ -18,6 +18,7 @@ use libtest_mimic::{Completion, Failed};
 use qemu::Vm;
 use qemu::deadline::Stopwatch;
 use qemu::host::{self, Acceleration, Requirement};
+use qemu::network::control::detached::Detached;
 
 use crate::context::Context;
 use crate::image::Image;
@@ -232,7 +233,7 @@ fn require(wanted: &[Requirement]) -> anyhow::Result<()> {
     }
 }
 
-/// Ends machines below `dir` and removes it.
+/// Ends machines and networks below `dir` and removes it.
 fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
     let entries = |dir: &Path| -> Vec<PathBuf> {
         fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
@@ -244,6 +245,9 @@ fn end_leftovers(dir: &Path) -> anyhow::Result<()> {
     for machine in entries(dir).iter().flat_map(machines).filter(|path| path.is_dir()) {
         // Half-launched ones and those that stand still are ended, too.
         Vm::end_detached(&machine).context("end a machine that an earlier run left")?;
+    }
+    for cluster in entries(dir).iter().flat_map(clusters) {
+        Detached::end(&cluster.join("network")).context("end a network that an earlier run left")?;
     }
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("remove old artefacts"),
