@@ -5,8 +5,8 @@
 //!   (`drivers/virt/vmgenid.c`, `wg_vm_notification` of `drivers/net/wireguard/device.c`). Elsewhere [`draw_anew`] does the first,
 //!   and the mesh the second.
 //! * aws-lc's, of which each thread has one: mixes 32 bytes of the processor into each draw where that has RDRAND
-//!   (`rand_maybe_get_ctr_drbg_pred_resistance`, `crypto/fipsmodule/rand/rand.c`), since its seed comes from the timing of the
-//!   processor (`entropy_sources.c` beside it). Where not, a copy draws the same until each is seeded again, after 4 096 draws.
+//!   (`rand_maybe_get_ctr_drbg_pred_resistance`, `crypto/fipsmodule/rand/rand.c`), in a build that has CPU jitter for its seed
+//!   (`entropy_sources.c` beside it); else it is seeded from the kernel after 4 096 draws.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -55,17 +55,25 @@ impl fmt::Display for Source {
     }
 }
 
-const _: () = assert!(
-    option_env!("AWS_LC_SYS_NO_JITTER_ENTROPY").is_none(),
-    "aws-lc without CPU jitter asks RDRAND for its seed alone: copies of a machine would draw the same"
-);
-
 /// Tells the log, where aws-lc's generators differ from those of a copy only after a while.
 pub(crate) fn tell() {
-    if !std::arch::is_x86_feature_detected!("rdrand") {
-        tracing::warn!(
-            "the processor has no RDRAND: a copy of this machine would draw the same random numbers for a while"
-        );
+    if let Some(because) = shared_by_copies(is_asked(), std::arch::is_x86_feature_detected!("rdrand")) {
+        tracing::info!(because, "a copy of this machine would draw the same random numbers for a while");
+    }
+}
+
+/// Whether aws-lc asks the processor at each draw, where that can answer.
+const fn is_asked() -> bool {
+    // What its build is told (`.cargo/config.toml`).
+    option_env!("AWS_LC_SYS_NO_JITTER_ENTROPY").is_none()
+}
+
+/// Why copies share the state of aws-lc's generators, if they do.
+const fn shared_by_copies(asked: bool, rdrand: bool) -> Option<&'static str> {
+    match (asked, rdrand) {
+        (true, true) => None,
+        (true, false) => Some("the processor has no RDRAND"),
+        (false, true | false) => Some("aws-lc is built without CPU jitter, and does not ask RDRAND at each draw"),
     }
 }
 
@@ -144,5 +152,12 @@ mod tests {
         assert!(read(Path::new("/dev/null")).is_err());
         assert!(read(Path::new("/dev/zero")).is_ok_and(|read| read.is_some()));
         assert!(is_missing(&io::Error::from(rustix::io::Errno::NODEV)));
+    }
+
+    #[test]
+    fn copies_differ_where_the_processor_is_asked_and_answers() {
+        assert_eq!(shared_by_copies(true, true), None);
+        assert_eq!(shared_by_copies(true, false), Some("the processor has no RDRAND"));
+        assert!(shared_by_copies(false, true).is_some() && shared_by_copies(false, false).is_some());
     }
 }
