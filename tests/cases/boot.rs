@@ -173,7 +173,7 @@ fn changed_root(t: &Context) -> anyhow::Result<()> {
         disk.flip(SystemA, place)?;
     }
     let vm = plan.start()?;
-    Ok(wait_state(&vm, vm.started(), "Blank", t.within(20))?)
+    Ok(wait_state(&vm, vm.started(), "Blank", t.within(20)).map(drop)?)
 }
 
 /// Where the file's data begins in the file system, by erofs-utils, which images are made with.

@@ -306,8 +306,8 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
 
     disk.flip(Data, Integrity::of(&disk)?.first_data() - disk.range(Data)?.start + 100)?;
     let vm = plan.start()?;
-    wait_state(&vm, vm.started(), "Failed", t.within(30))?;
-    let reason = vm.wait_for(vm.started(), "  reason ", t.within(1))?.text;
+    let shown = wait_state(&vm, vm.started(), "Failed", t.within(30))?;
+    let reason = vm.wait_for(shown, "  reason ", t.within(1))?.text;
     ensure!(reason.contains("refuses it"), "{reason}");
     let lines = vm.said();
     ensure!(lines.iter().any(|line| line.text.contains("Checksum failed at sector 0x0")), "{reason}");

@@ -25,8 +25,8 @@ pub fn untouched(t: &Context, vm: &mut Vm) -> anyhow::Result<()> {
 /// # Errors
 /// When it does anything else.
 pub fn stays(t: &Context, vm: &mut Vm, state: &str, reason: &str) -> anyhow::Result<()> {
-    wait_state(vm, vm.started(), state, t.within(30))?;
-    let line = vm.wait_for(vm.started(), "  reason ", t.within(1))?.text;
+    let shown = wait_state(vm, vm.started(), state, t.within(30))?;
+    let line = vm.wait_for(shown, "  reason ", t.within(1))?.text;
     ensure!(line.contains(reason), "{line}");
     let told = Stranger::meet(vm, t.within(10))?.state()?.state;
     ensure!(told.to_string() == state, "GetState says {told}");

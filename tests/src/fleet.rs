@@ -302,7 +302,8 @@ impl Fleet {
     /// When it does not in time.
     pub fn runs(&self, machine: u32, deadline: Deadline) -> anyhow::Result<()> {
         let Running { vm, booted } = self.running(machine)?;
-        wait_state(vm, *booted, "Running", deadline).with_context(|| format!("{} does not come back", name(machine)))
+        let runs = wait_state(vm, *booted, "Running", deadline);
+        runs.map(drop).with_context(|| format!("{} does not come back", name(machine)))
     }
 
     /// Switches machines off.

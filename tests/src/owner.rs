@@ -236,12 +236,12 @@ pub fn key_of_owner(home: &Path) -> anyhow::Result<PrivateKey> {
     Ok(PrivateKey::ed25519(&Secret::take(&mut seed))?)
 }
 
-/// Waits until the console's screen shows, from there on, the machine in `state`; its public API is open then.
+/// Waits until the console's screen shows, from there on, the machine in `state`; its public API is open then. Where that line ends.
 ///
 /// # Errors
 /// [`Silent`]
-pub fn wait_state(vm: &Vm, from: Mark, state: &str, deadline: Deadline) -> Result<(), Silent> {
-    vm.wait_for(from, &state_line(state), deadline).map(drop)
+pub fn wait_state(vm: &Vm, from: Mark, state: &str, deadline: Deadline) -> Result<Mark, Silent> {
+    Ok(vm.wait_for(from, &state_line(state), deadline)?.end)
 }
 
 /// The line of the console's screen that shows a state.
