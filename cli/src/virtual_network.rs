@@ -71,6 +71,8 @@ impl Advice for NetworkError {
 /// A network that runs, with all machines of the cluster attached.
 #[derive(Debug)]
 pub(crate) struct Up {
+    /// Its process.
+    pub network: Detached,
     /// Where the socket of each machine is, in the order of the record.
     pub sockets: Vec<PathBuf>,
     /// Whether it had ended while machines ran on.
@@ -146,18 +148,14 @@ pub(crate) fn up(
         let host_port = machine.address.as_deref().and_then(loopback_port);
         let attach = Attach { name: machine.name.to_string(), number, port: PUBLIC_API_PORT, host_port, runs };
         let attached = process.attach(attach).map_err(NetworkError::from)?;
-        // The directory of a machine that is to be restored is empty until it is.
-        if leases == Leases::OfThoseThatRun && machine.capture {
-            let file = capture_file(&store.machine_directory(&name, &machine.name));
-            process.capture(machine.name.as_str(), Some(file)).map_err(NetworkError::from)?;
-        }
         machine.address = Some(attached.forward.to_string());
         sockets.push(attached.socket);
     }
-    Ok(Up { sockets, was_lost })
+    Ok(Up { network: process, sockets, was_lost })
 }
 
-/// Has the network of a cluster whose machines were restored keep what those of them send and receive that are captured.
+/// Has the network keep what those machines send and receive that are captured. A machine is restored before that, into a directory
+/// that is empty.
 pub(crate) fn capture(network: &Detached, store: &Store, record: &ClusterRecord) -> Result<(), NetworkError> {
     for machine in record.machines().iter().filter(|machine| machine.capture) {
         let file = capture_file(&store.machine_directory(&record.name, &machine.name));

@@ -132,7 +132,7 @@ impl Machine {
         }
     }
 
-    /// What a kernel has to be told of the board microvm (kernel-parameters.txt); nothing on others.
+    /// Parameters by which a kernel is told of the board microvm (kernel-parameters.txt); none on others.
     fn of_microvm(&self, host: &Host) -> String {
         if !self.is_microvm() {
             return String::new();

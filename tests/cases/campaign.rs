@@ -1,4 +1,4 @@
-//! What befalls a cluster of five machines: what a seed brings, as `cargo xtask campaign cluster` has it go on for hours, and what
+//! Events that befall a cluster of five machines: those of a seed, as `cargo xtask campaign cluster` has it go on for hours, and what
 //! no seed may leave out. One case makes the five; each other one has a copy of its own, and one thing happens to it.
 
 use anyhow::ensure;
@@ -47,7 +47,7 @@ fn made(t: &Context) -> anyhow::Result<()> {
     campaign.save(t)
 }
 
-/// What happens to a copy is said by who coordinates, and who does not.
+/// Has happen to a copy what `events` says for those that coordinate and those that do not.
 fn live_through(t: &Context, events: impl FnOnce(&[u32], &[u32]) -> Vec<Event>) -> anyhow::Result<()> {
     let mut campaign = Campaign::copy(t)?;
     for event in events(&campaign.coordinators(), &campaign.nodes()) {
@@ -107,7 +107,7 @@ fn fourth(t: &Context) -> anyhow::Result<()> {
     })
 }
 
-/// One coordinator is where it was: by it the others find one another. The last was off when another one moved, so the directory on
+/// A coordinator stays where it was: by it the others find one another. The last was off when another one moved, so the directory on
 /// its ESP is older than that of all others.
 fn elsewhere(t: &Context) -> anyhow::Result<()> {
     live_through(t, |coordinators, nodes| {

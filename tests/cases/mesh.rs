@@ -57,8 +57,7 @@ const PLACES: [Ipv4Addr; 2] = [site(20), site(21)];
 /// One call to a machine.
 const CALL: Duration = Duration::from_secs(30);
 const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
-/// What PID 1 says.
-/// What both find of a path of 1400 bytes, in the end: less IPv4, UDP and WireGuard, in whole 16 bytes.
+/// Limit that both find of a path of 1400 bytes, in the end: less IPv4, UDP and WireGuard, in whole 16 bytes.
 const NARROW: &str = " limit=1328";
 const DETOUR: &str = "the usual way is silent";
 const ELSEWHERE: &str = "a machine is heard where it does not say that it is";

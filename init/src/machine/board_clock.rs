@@ -3,7 +3,8 @@
 //! with it is given up: the state of random numbers, TLS sessions, WireGuard's sessions.
 //!
 //! ```text
-//!   look, each second and before a session begins ─► gain ─► clock forward ─► random numbers drawn anew, unless the kernel did ─► a standstill is counted
+//!   look, each second and before ─► gain ─► clock   ─► random numbers drawn anew, ─► a standstill
+//!   a session begins                        forward    unless the kernel did         is counted
 //! ```
 //! The clock comes first, since it is promised within 3 s, and sessions last, since new ones need new random numbers. It must never set
 //! the clock back, nor to what the board shows: what the cluster corrected stays corrected.
@@ -43,7 +44,7 @@ pub(crate) async fn follow(standstills: Standstills) {
     let (comparison, looker) = (Comparison::start(clock::now()), standstills.looker());
     let mut looks = Looks { comparison, looker, failed: false };
     loop {
-        let (gain, asked) = looks.gain(|| sys::rtc::read(&device)).await;
+        let gain = looks.gain(|| sys::rtc::read(&device)).await;
         match clock::put_forward(gain) {
             Ok(()) => tracing::info!(?gain, "the machine stood still: the clock is put forward"),
             Err(error) => tracing::warn!(?gain, %error, "the machine stood still, and the clock cannot be put forward"),
@@ -52,7 +53,7 @@ pub(crate) async fn follow(standstills: Standstills) {
             draw_anew().await;
         }
         standstills.count();
-        looks.looker.has_looked(asked);
+        looks.looker.has_looked();
         tracing::info!("what was connected before the standstill is cut off");
     }
 }
@@ -66,22 +67,22 @@ struct Looks {
 }
 
 impl Looks {
-    /// Waits until it gained on the monotonic clock; how much, and for how many who asked that look was. It is read here and not on a
-    /// thread of its own, since that takes microseconds.
-    async fn gain(&mut self, read: impl Fn() -> io::Result<u64>) -> (Duration, u64) {
+    /// Waits until it gained on the monotonic clock; how much. Those who asked for that look are answered by the caller, those for an
+    /// earlier one here. It is read here and not on a thread of its own, since that takes microseconds.
+    async fn gain(&mut self, read: impl Fn() -> io::Result<u64>) -> Duration {
         loop {
             tokio::select! {
                 () = until(Some(self.comparison.poll_timeout().0)) => {}
                 () = self.looker.is_asked() => {}
             }
-            let asked = self.looker.begins();
+            self.looker.begins();
             let before = clock::now();
             let board = read();
             let after = clock::now();
             match board {
                 Ok(board) => {
                     if let Some(gain) = self.comparison.look(before, board, after) {
-                        return (gain, asked);
+                        return gain;
                     }
                 }
                 Err(error) => {
@@ -91,7 +92,7 @@ impl Looks {
                     }
                 }
             }
-            self.looker.has_looked(asked);
+            self.looker.has_looked();
         }
     }
 }
@@ -123,7 +124,7 @@ mod tests {
         };
         let looker = Standstills::default().looker();
         let mut looks = Looks { comparison: Comparison::start(began), looker, failed: false };
-        (looks.gain(read).await.0, since(began))
+        (looks.gain(read).await, since(began))
     }
 
     fn since(began: Instant) -> Duration {

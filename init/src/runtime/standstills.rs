@@ -22,10 +22,12 @@ pub(crate) struct Standstills {
 #[derive(Debug)]
 pub(crate) struct NextStandstill(watch::Receiver<u32>);
 
-/// Whoever looks. Those who asked are answered when it is gone.
+/// The one that looks. Those who asked are answered when it is gone.
 #[derive(Debug)]
 pub(crate) struct Looker {
     asked: watch::Receiver<u64>,
+    /// How many had asked when the look began that is under way.
+    began: u64,
     looked: watch::Sender<Option<u64>>,
 }
 
@@ -56,8 +58,9 @@ impl Standstills {
     /// Looks from now on.
     pub(crate) fn looker(&self) -> Looker {
         let asked = self.asked.subscribe();
-        self.looked.send_replace(Some(*asked.borrow()));
-        Looker { asked, looked: self.looked.clone() }
+        let began = *asked.borrow();
+        self.looked.send_replace(Some(began));
+        Looker { asked, began, looked: self.looked.clone() }
     }
 }
 
@@ -70,14 +73,14 @@ impl Looker {
         }
     }
 
-    /// How many have asked before the look that begins now.
-    pub(crate) fn begins(&mut self) -> u64 {
-        *self.asked.borrow_and_update()
+    /// Begins a look, for all who have asked so far.
+    pub(crate) fn begins(&mut self) {
+        self.began = *self.asked.borrow_and_update();
     }
 
-    /// It is over for so many, with all that came of it.
-    pub(crate) fn has_looked(&self, asked: u64) {
-        self.looked.send_replace(Some(asked));
+    /// Answers those for whom the look was begun, now that all is done that came of it.
+    pub(crate) fn has_looked(&self) {
+        self.looked.send_replace(Some(self.began));
     }
 }
 
@@ -138,12 +141,12 @@ mod tests {
         let mut early = pin!(standstills.watch_after_a_look());
         assert!(begins(early.as_mut()).await.is_none());
         looker.is_asked().await;
-        let asked = looker.begins();
+        looker.begins();
         let mut late = pin!(standstills.watch_after_a_look());
         assert!(begins(late.as_mut()).await.is_none());
         // What that look finds ends what was before it, and not who waits for it.
         standstills.count();
-        looker.has_looked(asked);
+        looker.has_looked();
         assert!(!heard(&mut early.await).await);
         assert!(begins(late.as_mut()).await.is_none(), "it asked after the look had begun");
         looker.is_asked().await;

@@ -94,13 +94,13 @@ impl Restoring<'_> {
         }
         progress.show("start the virtual network");
         let up = virtual_network::up(store, &mut record, &network, Leases::OfAll)?;
-        let machines = record.machines().iter().zip(up.sockets);
+        let machines = record.machines().iter().zip(&up.sockets);
         let places: Vec<_> = machines
             .map(|(machine, socket)| Place {
                 name: machine.name.to_string(),
                 title: virtual_machine::title(self.name, &machine.name),
                 dir: store.machine_directory(self.name, &machine.name),
-                links: vec![Link::Stream(socket)],
+                links: vec![Link::Stream(socket.clone())],
                 clock: None,
             })
             .collect();
@@ -111,12 +111,11 @@ impl Restoring<'_> {
                 virtual_machine.overlays += 1;
             }
         }
-        let network = virtual_network::of(store, &record)?;
-        virtual_network::capture(&network, store, &record)?;
+        virtual_network::capture(&up.network, store, &record)?;
         // Before any of them runs: whatever happens from here on, every other command works as well.
         store.save(&record, lock)?;
         // One that is not there in time is as one whose cable was pulled for a moment.
-        let _plugged = network.all_plugged_in(qemu::Deadline::after(PLUGS));
+        let _plugged = up.network.all_plugged_in(qemu::Deadline::after(PLUGS));
         saved.lies_long_enough(&paused);
         for (machine, paused) in paused.into_iter().enumerate() {
             paused.go_on().map(drop).map_err(|error: RunError| {

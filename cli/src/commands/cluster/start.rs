@@ -103,6 +103,7 @@ pub(super) fn start(
     progress.show("start the virtual network");
     let before = record.clone();
     let up = virtual_network::up(store, record, &network, Leases::OfThoseThatRun)?;
+    virtual_network::capture(&up.network, store, record)?;
     if *record != before {
         store.save(record, lock).map_err(|error| {
             let left = "the virtual network runs, and where it leads to could not be noted";
