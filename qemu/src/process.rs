@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
-use crate::deadline::Deadline;
+use crate::deadline::{Deadline, Stopwatch};
 
 /// Which process: stays true when the pid is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +56,15 @@ pub enum Waited {
     TimedOut(Duration),
 }
 
-/// How often a state without an event of its own is looked at.
-const LOOK: Duration = Duration::from_millis(5);
+/// Between two looks at a state without an event of its own: the least and the most.
+const LOOKS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
+
+/// How long to wait before the next look, when one took that long, so long after the first began. What asks an emulated machine
+/// takes a good part of its processor: it has a quarter of the time, and no wait becomes longer by more than an eighth.
+fn pause(took: Duration, elapsed: Duration) -> Duration {
+    let [least, most] = LOOKS;
+    (took * 3).min(elapsed / 8).clamp(least, most)
+}
 
 impl Process {
     /// The process that has this pid now; only for a child that has not been waited for, whose pid cannot be reused.
@@ -160,12 +167,15 @@ impl Process {
     /// # Errors
     /// [`Waited`]
     pub fn until<T>(&self, deadline: Deadline, mut look: impl FnMut() -> Option<T>) -> Result<T, Waited> {
+        let begun = Stopwatch::start();
         loop {
+            let before = begun.elapsed();
             if let Some(seen) = look() {
                 return Ok(seen);
             }
+            let elapsed = begun.elapsed();
             let left = deadline.left().ok_or(Waited::TimedOut(deadline.length()))?;
-            if self.exits_within(left.min(LOOK)) {
+            if self.exits_within(left.min(pause(elapsed - before, elapsed))) {
                 return Err(Waited::Exited);
             }
         }
@@ -233,6 +243,15 @@ impl Stat {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+
+    #[test]
+    fn what_costs_a_look_more_is_looked_at_less_often() {
+        let pause = |took, elapsed| pause(Duration::from_millis(took), Duration::from_millis(elapsed)).as_millis();
+        assert_eq!(pause(0, 60_000), 5, "a file");
+        assert_eq!(pause(100, 60_000), 300, "a call");
+        assert_eq!(pause(100, 800), 100, "a call, and a short wait so far");
+        assert_eq!(pause(10_000, 60_000), 500, "a call that was given up");
+    }
 
     #[test]
     fn a_name_with_parentheses_and_spaces_does_not_shift_the_fields() {
