@@ -12,7 +12,7 @@ use std::time::Duration;
 use qemu::network::control::client::AskError;
 use qemu::network::control::detached::{Detached, DetachedError};
 use qemu::network::control::{Attach, Attached};
-use qemu::network::{Chance, Cut, Faults, encode};
+use qemu::network::{Chance, Faults, encode};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Ended with the test, whatever becomes of that.
@@ -137,7 +137,7 @@ fn machines_of_one_network_hear_each_other_and_those_of_another_do_not() {
     ask_gateway(&apart, 1);
     assert_eq!(receive(&apart)[20..22], [0, 2]);
 
-    let cut = Faults { cable: Cut::Cut, ..Faults::default() };
+    let cut = Faults::cut();
     one.process().set_faults("m2", None, cut).unwrap();
     ask_gateway(&first, 1);
     receive(&first);

@@ -7,7 +7,7 @@ use model::MachineState;
 use qemu::Vm;
 use serde_json::Value;
 
-use crate::{Case, Context, Need, Owner, Plan, Refused, Relay, SITE, Site, Starts, Stranger, wait_state};
+use crate::{Case, Context, Need, Owner, Plan, Refused, Relay, SITE, Site, Starts, Stranger, public_api, wait_state};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -103,8 +103,7 @@ impl Blank {
     }
 
     fn address(&self) -> anyhow::Result<String> {
-        let forward = self.vm.forward(model::PUBLIC_API_PORT);
-        Ok(forward.context("the public API's port is not forwarded")?.to_string())
+        Ok(public_api(&self.vm)?.to_string())
     }
 
     fn code_is_in_no_log(&self, owner: &Owner, of: &Vm) -> anyhow::Result<()> {
@@ -135,12 +134,7 @@ impl Coordinator {
 
     /// A ticket of two uses, which names where the coordinator is on the site.
     fn ticket(&self, t: &Context) -> anyhow::Result<String> {
-        self.vm.until(t.within(40), || {
-            let addresses = self.machines()?.first()?["addresses"].as_array()?.clone();
-            addresses.iter().any(|it| it.as_str().is_some_and(|it| it.starts_with(SITE))).then_some(())
-        })?;
-        let issued = self.owner.ask(NAME, &self.vm, &["ticket", "issue", "--uses", "2"])?;
-        Ok(issued["ticket"].as_str().context("a ticket has a text")?.to_owned())
+        self.owner.ticket_naming(NAME, &self.vm, SITE, &["--uses", "2"], t.within(40))
     }
 
     fn activate(&self, ticket: &str, code: &str, place: &[&str]) -> Result<String, Refused> {

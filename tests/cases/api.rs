@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
 
-use crate::{Case, Context, Need, Refused, Relay, Starts, Stranger, certificates, wait_state};
+use crate::{Case, Context, Need, Refused, Relay, Starts, Stranger, certificates, public_api, wait_state};
 use anyhow::{Context as _, bail, ensure};
 use api::access::{Permission, TABLE};
 use api::wire::{ClaimRequest, FaultKind, LogsRequest, RestartServiceRequest};
@@ -304,7 +304,7 @@ fn over(claimed: Result<(), Status>) -> anyhow::Result<()> {
 }
 
 fn connect(t: &Context, victim: &Victim) -> anyhow::Result<TcpStream> {
-    let address = victim.vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+    let address = public_api(&victim.vm)?;
     // QEMU's forward keeps two callers waiting and drops a third one's SYN: asked anew, it is there sooner.
     let attempt = || TcpStream::connect_timeout(&address, Duration::from_millis(20)).ok();
     let stream = std::iter::repeat_with(attempt).take(1000).flatten().next().context("connect")?;

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 
 use crate::{
-    Case, Context, FleetKind, Kind, LAID_DOWN, MESH_CHANGED, Need, Owner, Records, Starts, Status, keep_owner, kinds,
+    Case, Context, FleetKind, Kind, LAID_DOWN, Need, Owner, Records, Starts, Status, has_peers, keep_owner, kinds,
     others, owner_of, same_machine, web_pod,
 };
 use anyhow::{Context as _, ensure};
@@ -202,10 +202,7 @@ fn node_returns(t: &Context) -> anyhow::Result<()> {
     same_machine(&before, &now)?;
     ensure!(now.vpn_addresses == before.vpn_addresses, "{before:#?} {now:#?}");
     let vm = Vm::attach(&cluster.files_of("m2"))?.context("m2 runs")?;
-    vm.until(t.within(30), || {
-        let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
-        last.text.contains("peers=1").then_some(())
-    })?;
+    has_peers(&vm, 1, t.within(30))?;
     cluster.reaches("m2", "m1")
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, ensure};
 use model::ClusterRole;
-use qemu::network::{Cut, Direction, Faults};
+use qemu::network::{Direction, Faults};
 use serde_json::Value;
 
 use crate::{
@@ -38,7 +38,6 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 }
 
 const THREE: FleetKind = FleetKind::Three;
-const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
 /// Has the first machine go on alone. Without the last word it is only asked whether it could.
 const RECOVER: [&str; 5] = ["cluster", "recover", "--from", "m1", "--yes"];
 /// What PID 1 says of an etcd that ends by itself.
@@ -104,9 +103,9 @@ fn cut_off(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     under_a_writer(t, &mut fleet, |fleet, writer| {
         // Each in turn, so that one of them leads: one hears nothing and speaks, two are not heard either.
-        for (machine, directions) in [(2, &[Direction::Received][..]), (1, &BOTH), (3, &BOTH)] {
+        for (machine, directions) in [(2, &[Direction::Received][..]), (1, &Direction::BOTH), (3, &Direction::BOTH)] {
             let before = fleet.mark(machine)?;
-            fleet.set_faults(machine, directions, cut())?;
+            fleet.set_faults(machine, directions, Faults::cut())?;
             // Whichever of its tasks notices first ends the service.
             fleet.says(machine, before, "service ended service=cluster ", t.within(60))?;
             writer.goes_on(2, t.within(30)).context("the other two take changes")?;
@@ -122,7 +121,7 @@ fn cut_off(t: &Context) -> anyhow::Result<()> {
 fn without_quorum(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     fleet.switch_off(&[3], Off::AtOnce, t.within(10))?;
-    fleet.set_faults(2, &[Direction::Sent], cut())?;
+    fleet.set_faults(2, &[Direction::Sent], Faults::cut())?;
     lists_are_old(t, &fleet)?;
     let refused = fleet.until(t.within(60), || {
         let refused = fleet.ask(&["ticket", "issue"]).err().context("written without a quorum")?;
@@ -148,7 +147,7 @@ fn quorum_again(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     fleet.switch_off(&[3], Off::AtOnce, t.within(10))?;
     fleet.is_listed(t, 3, |row| row["etcd"] == "voter" && row["etcd_silent"] == true)?;
-    fleet.set_faults(2, &[Direction::Sent], cut())?;
+    fleet.set_faults(2, &[Direction::Sent], Faults::cut())?;
     lists_are_old(t, &fleet)?;
     let before = fleet.mark(2)?;
     fleet.set_faults(2, &[Direction::Sent], Faults::default())?;
@@ -189,12 +188,12 @@ fn all_off(t: &Context) -> anyhow::Result<()> {
     wait_state(fleet.vm(1)?, fleet.booted(1)?, "AwaitingKeys", t.within(30))?;
     opens_nothing(t, &fleet)?;
     // As if it had been carried to where its owner reaches it, and no other machine does.
-    fleet.set_faults(1, &BOTH, cut())?;
+    fleet.set_faults(1, &Direction::BOTH, Faults::cut())?;
     [2, 3].iter().try_for_each(|machine| fleet.start(*machine))?;
     [2, 3].iter().try_for_each(|machine| fleet.comes_back(t, *machine))?;
     fleet.writer()?.goes_on(1, t.within(60)).context("two of three have a leader, and take changes")?;
     opens_nothing(t, &fleet)?;
-    fleet.set_faults(1, &BOTH, Faults::default())?;
+    fleet.set_faults(1, &Direction::BOTH, Faults::default())?;
     fleet.comes_back(t, 1)?;
     fleet.is_whole(t.within(60))
 }
@@ -244,10 +243,10 @@ fn taken_out(t: &Context) -> anyhow::Result<()> {
     let before = tickets(&fleet)?;
     fleet.switch_off(&[2, 3], Off::AtOnce, t.within(10))?;
     fleet.until(t.within(60), || fleet.ask(&RECOVER))?;
-    fleet.set_faults(1, &BOTH, cut())?;
+    fleet.set_faults(1, &Direction::BOTH, Faults::cut())?;
     [2, 3].iter().try_for_each(|machine| fleet.start(*machine))?;
     [2, 3].iter().try_for_each(|machine| fleet.comes_back(t, *machine))?;
-    fleet.set_faults(1, &BOTH, Faults::default())?;
+    fleet.set_faults(1, &Direction::BOTH, Faults::default())?;
     for machine in [2, 3] {
         fleet.says(machine, fleet.booted(machine)?, LAID_DOWN, t.within(90))?;
     }
@@ -315,11 +314,6 @@ fn leaves(t: &Context) -> anyhow::Result<()> {
         fleet.has_peers(machine, 1, t.within(10))?;
     }
     Ok(())
-}
-
-/// What is wrong with a cable that was pulled.
-fn cut() -> Faults {
-    Faults { cable: Cut::Cut, ..Faults::default() }
 }
 
 /// The ids of all tickets.

@@ -298,8 +298,7 @@ impl Cluster {
 
     /// Lines of a service's log.
     fn log(&self, service: &str) -> anyhow::Result<Vec<String>> {
-        let entries = self.owner.logs(NAME, &self.vm, &[service])?;
-        Ok(entries.iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned)).collect())
+        self.owner.lines(NAME, &self.vm, &[service])
     }
 
     /// Services in the order in which they were stopped from there on, as the console has shown it.

@@ -14,8 +14,7 @@ use qemu::console::{Line, Mark};
 use qemu::deadline::Stopwatch;
 use qemu::machine::{Link, Mac};
 use qemu::network::{
-    Answer, Cable, Counters, Cut, Direction, Faults, Gateway, GatewaySetup, Held, Host, Network, Reason, Setup,
-    StaticRoute,
+    Answer, Cable, Counters, Direction, Faults, Gateway, GatewaySetup, Held, Host, Network, Reason, Setup, StaticRoute,
 };
 use qemu::{Deadline, Vm};
 use serde_json::json;
@@ -56,7 +55,6 @@ const NAMES: [&str; 2] = ["first", "second"];
 const PLACES: [Ipv4Addr; 2] = [site(20), site(21)];
 /// One call to a machine.
 const CALL: Duration = Duration::from_secs(30);
-const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
 /// Limit that both find of a path of 1400 bytes, in the end: less IPv4, UDP and WireGuard, in whole 16 bytes.
 const NARROW: &str = " limit=1328";
 const DETOUR: &str = "the usual way is silent";
@@ -117,11 +115,6 @@ fn card(n: usize) -> Mac {
     Mac::numbered([10, 11, 12][n])
 }
 
-/// What is wrong with a cable that breaks behind a switch: a card sees nothing of it.
-fn cut() -> Faults {
-    Faults { cable: Cut::Cut, ..Faults::default() }
-}
-
 /// What is wrong with a cable that carries no larger packets than this.
 fn narrower(mtu: u16) -> Faults {
     Faults { mtu: Some(mtu), ..Faults::default() }
@@ -129,7 +122,7 @@ fn narrower(mtu: u16) -> Faults {
 
 /// What is wrong with a cable that is so slow that a connection lasts longer than what is tried.
 fn slow() -> Faults {
-    Faults { rate: Some(1_000_000), ..Faults::default() }
+    Faults { rate: Some(400_000), ..Faults::default() }
 }
 
 impl Premises {
@@ -185,7 +178,8 @@ impl Duo {
         let first = plan.config(&owner.config(NAME, &config)?)?.start()?;
         owner.status_when_running(NAME, &first, first.started(), t.within(30))?;
         let config = ["--level", "encrypted", "--node-name", NAMES[1]];
-        let config = owner.config_of_joiner(NAMES[1], &ticket(t, &owner, &first)?, &config)?;
+        let ticket = owner.ticket_naming(NAME, &first, &PLACES[0].to_string(), &[], t.within(40))?;
+        let config = owner.config_of_joiner(NAMES[1], &ticket, &config)?;
         let mut plan = t.debug_machine(NAMES[1])?.tpm();
         for cable in [USUAL, OTHER] {
             plan = plan.nic_of(card(cable), premises.cables[cable].link());
@@ -304,11 +298,11 @@ impl Duo {
     }
 
     fn set(&self, cable: usize, faults: Faults) {
-        BOTH.iter().for_each(|direction| self.premises.cables[cable].set_faults(*direction, faults));
+        Direction::BOTH.iter().for_each(|direction| self.premises.cables[cable].set_faults(*direction, faults));
     }
 
     fn counters(&self, cable: usize) -> [Counters; 2] {
-        BOTH.map(|direction| self.premises.cables[cable].counters(direction))
+        Direction::BOTH.map(|direction| self.premises.cables[cable].counters(direction))
     }
 
     /// Pulls the plug at a machine's end of a cable, or puts it in: the machine sees that.
@@ -358,17 +352,6 @@ impl Duo {
         let all = kinds(&capture)?.get(&Kind::WireGuard).copied().unwrap_or_default();
         Ok([sent, all - sent])
     }
-}
-
-/// A ticket of the first machine's, which names where that is: by then the records say it.
-fn ticket(t: &Context, owner: &Owner, first: &Vm) -> anyhow::Result<String> {
-    let ticket = first.until(t.within(40), || {
-        let listed = owner.ask(NAME, first, &["machine", "list"]).ok()?;
-        let mut addresses = listed["machines"][0]["addresses"].as_array()?.iter().filter_map(|it| it.as_str());
-        addresses.any(|it| it.starts_with(&PLACES[0].to_string())).then_some(())?;
-        owner.ask(NAME, first, &["ticket", "issue"]).ok()?["ticket"].as_str().map(str::to_owned)
-    });
-    ticket.context("no ticket is issued that names the first machine's place")
 }
 
 /// Whether a machine has an address that begins so, with its prefix length and its link behind it.
@@ -437,7 +420,7 @@ fn narrow(t: &Context) -> anyhow::Result<()> {
     let duo = Duo::copy(t)?;
     let before = duo.marks()?;
     // The way between them breaks, and what comes in its place is narrower.
-    duo.set(USUAL, cut());
+    duo.set(USUAL, Faults::cut());
     let again = duo.machines[1].wait_for(before[1], MESH_CHANGED, t.within(60));
     again.context("a peer that is not heard is set again")?;
     duo.set(USUAL, narrower(1400));
@@ -528,7 +511,7 @@ fn silent(t: &Context) -> anyhow::Result<()> {
     duo.carry(t)?;
     duo.carried_by(t, USUAL)?;
     let [_, before] = duo.marks()?;
-    duo.set(USUAL, cut());
+    duo.set(USUAL, Faults::cut());
     let gap = duo.carried_by(t, OTHER)?;
     t.measured(&format!("the other uplink carries {gap:.1?} after the usual one fell silent"));
     ensure!(gap < SILENTLY, "{gap:?}");

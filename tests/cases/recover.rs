@@ -42,7 +42,7 @@ fn manual(t: &Context) -> anyhow::Result<()> {
     outcome(&recover(&vm, &[])?, 0, "not needed")?;
     owner.ask(NAME, &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
-    let share = disk.esp()?.into_iter().find(|(path, _)| path == "cairn/share.0").context("a file of the ESP")?.1;
+    let share = disk.file("cairn/share.0")?;
     ensure!(share.iter().all(|byte| *byte == 0), "policy manual is the absence of a share");
 
     let mut vm = plan.start()?;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::{Case, Context, Crowd, Manner, Need, Starts};
+use crate::{Case, Context, Crowd, Manner, Need, Starts, public_api};
 use anyhow::{Context as _, ensure};
 use api::wire::FaultKind;
 use qemu::deadline::Stopwatch;
@@ -116,7 +116,7 @@ impl Besieged {
     /// Each try of the owner is answered, and soon, from wherever it comes.
     fn owner_gets_in(&self, t: &Context, when: &str) -> anyhow::Result<()> {
         let Victim { vm, owner, .. } = &self.victim;
-        let known = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+        let known = public_api(vm)?;
         let mut longest = Duration::ZERO;
         for (from, address) in [("a known address", known), ("a new address", self.newcomer)] {
             for number in 0..TRIES {

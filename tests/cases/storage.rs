@@ -256,13 +256,10 @@ fn shadowed(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, clear, .. } = Enrolled::of(t)?;
     let (plan, sealed) = one.copied(t, "one")?;
     let (_, disk) = clear.copied(t, "clear")?;
-    let file = |disk: &RawDisk, name: &str| -> anyhow::Result<Vec<u8>> {
-        disk.esp()?.into_iter().find_map(|(path, bytes)| (path == name).then_some(bytes)).context("a file of the ESP")
-    };
     for pair in ["seal", "share"] {
         let (first, second) = (format!("cairn/{pair}.0"), format!("cairn/{pair}.1"));
-        sealed.put_file(&second, &file(&sealed, &first)?)?;
-        sealed.put_file(&first, &file(&disk, &first)?)?;
+        sealed.put_file(&second, &sealed.file(&first)?)?;
+        sealed.put_file(&first, &disk.file(&first)?)?;
     }
     let vm = plan.start()?;
     let status = owner.status_when_running("one", &vm, vm.started(), t.within(30))?;

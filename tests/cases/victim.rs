@@ -156,8 +156,9 @@ impl Victim {
 
     /// Lines of `service` that hold `text`.
     pub(crate) fn lines(&self, service: &str, text: &str) -> anyhow::Result<Vec<String>> {
-        let lines = self.logs(&[service])?.into_iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned));
-        Ok(lines.filter(|line| line.contains(text)).collect())
+        let mut lines = self.owner.lines(NAME, &self.vm, &[service])?;
+        lines.retain(|line| line.contains(text));
+        Ok(lines)
     }
 }
 

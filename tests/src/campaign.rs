@@ -33,7 +33,6 @@ const YEAR: Duration = Duration::from_secs(365 * 86_400);
 const ADDRESS_LOST: &str = "address lost";
 /// What it says when it has set the clock that it found.
 const CLOCK_SET: &str = "the clock was wrong: set";
-const BOTH: [Direction; 2] = [Direction::Sent, Direction::Received];
 /// How many events before a failure are shown.
 const TRAIL: usize = 5;
 
@@ -139,16 +138,16 @@ impl Campaign {
         match event {
             Event::Cut { machines, way, changes } => {
                 let directions = match way {
-                    Way::Both => &BOTH[..],
+                    Way::Both => &Direction::BOTH[..],
                     Way::Sent => &[Direction::Sent],
                     Way::Received => &[Direction::Received],
                 };
-                let cut = Faults { cable: Cut::Cut, ..Faults::default() };
+                let cut = Faults::cut();
                 self.have_faults(t, machines, directions, cut, *changes)
             }
             Event::Slow { machines, delay, loss, changes } => {
                 let (delay, loss) = (Duration::from_millis(*delay), Chance::per_million(loss * 10_000)?);
-                self.have_faults(t, machines, &BOTH, Faults { delay, loss, ..Faults::default() }, *changes)
+                self.have_faults(t, machines, &Direction::BOTH, Faults { delay, loss, ..Faults::default() }, *changes)
             }
             Event::Away { machines, how, changes, clock } => {
                 self.fleet.switch_off(machines, *how, t.within(20))?;

@@ -100,12 +100,6 @@ impl<T: DeserializeOwned + Clone> Copy<T> {
 }
 
 impl<T> Copy<T> {
-    /// Names of its machines.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        self.saved.machines().map(|(name, _)| name.to_owned()).collect()
-    }
-
     /// Lets all its machines go on at one moment, each with its cards linked to what `links` says for its name and for the links
     /// that it was saved with. They are waited with until the cables are `plugged_in`, since what is sent before is lost.
     ///

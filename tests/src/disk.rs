@@ -219,6 +219,15 @@ impl RawDisk {
         Ok(image::esp::list(&self.path)?)
     }
 
+    /// One of them.
+    ///
+    /// # Errors
+    /// As above; when there is none of that path.
+    pub fn file(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let found = self.esp()?.into_iter().find_map(|(its, bytes)| (its == path).then_some(bytes));
+        found.with_context(|| format!("the ESP has no `{path}`"))
+    }
+
     /// Puts an enrolment config on the ESP.
     ///
     /// # Errors

@@ -27,6 +27,8 @@ use crate::{Context, Copied, Copy, FleetKind, Owner, Plan, SITE, Site};
 
 mod looks;
 
+pub use looks::has_peers;
+
 /// What a coordinator is given that runs no Kubernetes: the least that `cairnctl` makes one of.
 const MEMORY_MIB: u32 = 384;
 /// What PID 1 says when it sees every change again.
@@ -358,7 +360,7 @@ impl Fleet {
     pub fn set_leases(&self, cable: Cut) {
         let faults = Faults { cable, ..Faults::default() };
         let cable = self.site.host().cable();
-        [Direction::Sent, Direction::Received].iter().for_each(|direction| cable.set_faults(*direction, faults));
+        Direction::BOTH.iter().for_each(|direction| cable.set_faults(*direction, faults));
     }
 
     /// A machine that is off gets another card: nobody knows its new address.

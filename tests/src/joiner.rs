@@ -18,6 +18,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 
+use crate::public_api;
 use crate::stranger::{PublicClient, channel, shake_hands};
 use crate::writer::drawn;
 
@@ -42,7 +43,7 @@ impl Joiner {
     /// # Errors
     /// When the coordinator's machine forwards no port.
     pub fn new(coordinator: &Vm) -> anyhow::Result<Self> {
-        let coordinator = coordinator.forward(model::PUBLIC_API_PORT).context("the public API is not forwarded")?;
+        let coordinator = public_api(coordinator)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, coordinator, key: PrivateKey::ed25519(drawn()?.seed())? })
     }

@@ -10,6 +10,7 @@ use qemu::console::{Mark, Silent};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
+use crate::public_api;
 use crate::status::{Service, Status};
 
 /// The environment variable that names the `cairnctl` under test.
@@ -170,10 +171,41 @@ impl Owner {
     /// # Errors
     /// [`Refused`]; what is no entry.
     pub fn logs(&self, cluster: &str, vm: &Vm, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
-        let address = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+        let address = public_api(vm)?;
         let all = [&["-c", cluster, "--address", &address.to_string(), "-o", "json", "machine", "logs"], arguments];
         let text = self.run(&all.concat())?;
         text.lines().map(|line| serde_json::from_str(line).context("read an entry of the log")).collect()
+    }
+
+    /// What those lines say.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn lines(&self, cluster: &str, vm: &Vm, arguments: &[&str]) -> anyhow::Result<Vec<String>> {
+        let entries = self.logs(cluster, vm, arguments)?;
+        Ok(entries.iter().filter_map(|entry| entry["line"].as_str().map(str::to_owned)).collect())
+    }
+
+    /// Waits until the cluster's first machine is known at an address that begins so, and has a ticket issued, which names it.
+    ///
+    /// # Errors
+    /// When it is not known there in time; [`Refused`] what is asked for beside `arguments`.
+    pub fn ticket_naming(
+        &self,
+        cluster: &str,
+        vm: &Vm,
+        address: &str,
+        arguments: &[&str],
+        deadline: Deadline,
+    ) -> anyhow::Result<String> {
+        let known = || {
+            let listed = self.ask(cluster, vm, &["machine", "list"]).ok()?;
+            let mut addresses = listed["machines"][0]["addresses"].as_array()?.iter().filter_map(Value::as_str);
+            addresses.any(|its| its.starts_with(address)).then_some(())
+        };
+        vm.until(deadline, known).with_context(|| format!("the first machine is not known at {address}"))?;
+        let issued = self.ask(cluster, vm, &[&["ticket", "issue"], arguments].concat())?;
+        Ok(issued["ticket"].as_str().context("a ticket has a text")?.to_owned())
     }
 
     /// The key by which machines know this owner.

@@ -2,9 +2,11 @@
 //! same disk, TPM and firmware variables.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use model::PUBLIC_API_PORT;
 use qemu::Vm;
 use qemu::machine::{
     Boot, Cache, Clock, Content, Disk, Firmware, Forward, FwCfg, Link, Mac, Machine, Nic, OnReset, Screen, Tpm,
@@ -35,11 +37,19 @@ pub enum Via {
     Uefi,
 }
 
+/// Where the host finds the public API of a machine.
+///
+/// # Errors
+/// When its port is not forwarded.
+pub fn public_api(vm: &Vm) -> anyhow::Result<SocketAddr> {
+    vm.forward(PUBLIC_API_PORT).context("the public API's port is not forwarded")
+}
+
 impl Plan {
     /// Two processors, 1 GiB, the image's disk grown to 4 GiB, a user network with the public ports forwarded
     /// from free ports of the host ([`Vm::forward`]); no TPM.
     pub(crate) fn new(name: &str, image: &Image, dir: PathBuf) -> Self {
-        let forwards = vec![Forward::tcp(model::PUBLIC_API_PORT), Forward::udp(model::VPN_PORT)];
+        let forwards = vec![Forward::tcp(PUBLIC_API_PORT), Forward::udp(model::VPN_PORT)];
         let machine = Machine {
             name: name.into(),
             boot: Boot::Direct(image.kernel()),

@@ -14,6 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use crate::public_api;
+
 /// A relay before the public API of one machine.
 #[derive(Debug)]
 pub struct Relay {
@@ -28,7 +30,7 @@ impl Relay {
     /// # Errors
     /// When the machine forwards no port, or there is no free one.
     pub fn before(vm: &Vm) -> anyhow::Result<Self> {
-        let machine = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+        let machine = public_api(vm)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
         Ok(Self { runtime, listener, machine })

@@ -29,6 +29,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
+use crate::public_api;
+
 /// A client of the public API.
 pub type PublicClient = api::public_client::PublicClient<Channel>;
 
@@ -62,7 +64,7 @@ impl Stranger {
     /// # Errors
     /// As above. Whether the machine accepts it shows at the first call: in TLS 1.3 it looks at it afterwards.
     pub fn meet_as(vm: &Vm, key: Option<&PrivateKey>, deadline: Deadline) -> anyhow::Result<Self> {
-        let address = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+        let address = public_api(vm)?;
         // A thread of its own, so that the machine's pings are answered also while nobody calls.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut last = None;
@@ -155,7 +157,7 @@ impl Stranger {
 /// # Errors
 /// When the machine forwards no port, ends, or does not answer in time.
 pub fn certificates(vm: &Vm, name: &str, deadline: Deadline) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let address = vm.forward(model::PUBLIC_API_PORT).context("the public API's port is not forwarded")?;
+    let address = public_api(vm)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let attempt = || runtime.block_on(async { timeout(ATTEMPT, shake_hands(address, None, name)).await }).ok()?.ok();
     let session = vm.until(deadline, attempt)?;

@@ -37,6 +37,14 @@ pub struct Faults {
     pub mtu: Option<u16>,
 }
 
+impl Faults {
+    /// Nothing gets through.
+    #[must_use]
+    pub fn cut() -> Self {
+        Self { cable: Cut::Cut, ..Self::default() }
+    }
+}
+
 /// A cable that is whole, or not.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -17,6 +17,11 @@ pub enum Direction {
     Received,
 }
 
+impl Direction {
+    /// Each of them.
+    pub const BOTH: [Self; 2] = [Self::Sent, Self::Received];
+}
+
 /// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
 const OPTION_END: (u16, &[u8]) = (0, &[]);

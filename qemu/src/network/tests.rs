@@ -112,7 +112,7 @@ fn a_cut_keeps_frames_from_a_machine_and_they_are_counted() {
     let cable = segment.cable().unwrap();
     let mut card = Card::plug(&cable);
     card.ask_host(ONE);
-    cable.set_faults(Direction::Received, Faults { cable: Cut::Cut, ..Faults::default() });
+    cable.set_faults(Direction::Received, Faults::cut());
     let scan = host.scan_tcp(Ipv4Addr::new(192, 168, 7, ONE[5]), [1], Deadline::after(Duration::from_millis(100)));
     assert!(matches!(scan, Err(ScanError::Late(_))));
     let counters = cable.counters(Direction::Received);
@@ -263,7 +263,7 @@ fn led<T>(
         lease_seconds: 60,
     };
     let gateway = segment.gateway(&setup).unwrap();
-    for direction in [Direction::Sent, Direction::Received] {
+    for direction in Direction::BOTH {
         gateway.cable().set_faults(direction, faults);
     }
     let (cable, over) = (segment.cable().unwrap(), AtomicBool::new(false));

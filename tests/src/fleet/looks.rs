@@ -9,7 +9,7 @@ use api::wire::{StatusRequest, StatusResponse};
 use api::{EtcdMember, ListedMachine};
 use cluster::record::Standing;
 use keys::ticket::Ticket;
-use model::{ClusterRole, MachineState, PUBLIC_API_PORT};
+use model::{ClusterRole, MachineState};
 use qemu::console::{Line, Mark};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use crate::capture::{Kind, kinds, others};
 use crate::records::Records;
 use crate::stranger::Stranger;
 use crate::writer::Writer;
-use crate::{Context, Owner};
+use crate::{Context, Owner, public_api};
 
 impl Fleet {
     /// Machines that are on.
@@ -238,12 +238,7 @@ impl Fleet {
     /// # Errors
     /// When it has another number when the deadline passes.
     pub fn has_peers(&self, machine: u32, peers: usize, deadline: Deadline) -> anyhow::Result<()> {
-        let (vm, peers) = (self.vm(machine)?, format!("peers={peers}"));
-        let has = || {
-            let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
-            last.text.ends_with(&peers).then_some(())
-        };
-        vm.until(deadline, has).with_context(|| format!("{} does not have {peers}", name(machine)))
+        has_peers(self.vm(machine)?, peers, deadline).with_context(|| name(machine))
     }
 
     fn reaches_others(&self, machine: u32, rows: &BTreeMap<u32, ListedMachine>) -> anyhow::Result<()> {
@@ -310,7 +305,7 @@ impl Fleet {
 
     /// Where the owner finds a machine's public API.
     pub(super) fn place(&self, machine: u32) -> anyhow::Result<SocketAddr> {
-        self.vm(machine)?.forward(PUBLIC_API_PORT).context("the public API's port is not forwarded")
+        public_api(self.vm(machine)?)
     }
 
     /// What a machine's cable has carried so far, through all that befell it.
@@ -332,4 +327,17 @@ impl Fleet {
         }
         Ok(())
     }
+}
+
+/// Waits until the kernel of a machine has so many peers.
+///
+/// # Errors
+/// When it has another number when the deadline passes.
+pub fn has_peers(vm: &Vm, peers: usize, deadline: Deadline) -> anyhow::Result<()> {
+    let peers = format!("peers={peers}");
+    let has = || {
+        let last = vm.said().into_iter().rev().find(|line| line.text.contains(MESH_CHANGED))?;
+        last.text.ends_with(&peers).then_some(())
+    };
+    vm.until(deadline, has).with_context(|| format!("it does not have {peers}"))
 }

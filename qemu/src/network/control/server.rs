@@ -192,7 +192,7 @@ impl House {
 
     fn set_faults(&mut self, name: &str, direction: Option<Direction>, faults: Faults) -> Result<Answer, String> {
         let machine = self.find(name)?;
-        for one in [Direction::Sent, Direction::Received] {
+        for one in Direction::BOTH {
             if direction.is_none_or(|meant| meant == one) {
                 machine.cable.set_faults(one, faults);
                 match one {
@@ -259,7 +259,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::network::{Chance, Cut};
+    use crate::network::Chance;
 
     const PORT: u16 = 7836;
 
@@ -344,7 +344,7 @@ mod tests {
             house.answer(Question::Attach(attach(name, number)));
         }
         let bad = Faults { loss: Chance::per_million(50_000).unwrap(), ..Faults::default() };
-        let cut = Faults { cable: Cut::Cut, ..Faults::default() };
+        let cut = Faults::cut();
         let mut set = |name: &str, direction, faults| {
             house.answer(Question::SetFaults { name: name.to_owned(), direction, faults })
         };

@@ -188,7 +188,7 @@ fn a_lease_names_the_gateway_as_router_and_resolver_which_knows_who_has_it() {
 fn echoed(faults: Faults) -> Duration {
     let mut world = World::new(&[ONE]);
     let gateway = world.gateways[0];
-    for direction in [Direction::Sent, Direction::Received] {
+    for direction in Direction::BOTH {
         world.wiring.set_faults(gateway, direction, faults);
     }
     world.peer(0).listen(SERVICE);

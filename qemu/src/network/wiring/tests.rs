@@ -45,7 +45,7 @@ fn host(wiring: &mut Wiring, segment: SegmentId, number: u32, address: Ipv4Addr)
 
 fn assert_balance(wiring: &mut Wiring) {
     for port in (0..wiring.cables.len()).map(Port) {
-        for direction in [Direction::Sent, Direction::Received] {
+        for direction in Direction::BOTH {
             let counters = wiring.counters(port, direction);
             assert!(counters.balance(), "{port:?} {direction:?}: {counters:?}");
         }
@@ -71,7 +71,7 @@ fn a_machine_is_heard_by_all_until_it_is_known_and_then_by_whom_it_means() {
 fn one_direction_can_be_cut_and_the_other_goes_on() {
     let (mut wiring, ports) = machines(2);
     let (one, two) = (ports[0], ports[1]);
-    wiring.set_faults(one, Direction::Sent, Faults { cable: Cut::Cut, ..Faults::default() });
+    wiring.set_faults(one, Direction::Sent, Faults::cut());
     wiring.send(one, &frame(one, mac(two), 1), MS);
     wiring.send(two, &frame(two, mac(one), 2), MS);
     wiring.poll(MS);
@@ -84,7 +84,7 @@ fn one_direction_can_be_cut_and_the_other_goes_on() {
 fn a_delay_is_waited_for_and_told() {
     let (mut wiring, ports) = machines(2);
     let (one, two) = (ports[0], ports[1]);
-    for direction in [Direction::Sent, Direction::Received] {
+    for direction in Direction::BOTH {
         wiring.set_faults(one, direction, Faults { delay: 30 * MS, ..Faults::default() });
     }
     wiring.send(one, &frame(one, mac(two), 1), MS);
@@ -147,7 +147,7 @@ fn scan(faults: Faults) -> Report {
     let segment = wiring.add_segment();
     let asker = host(&mut wiring, segment, 1, HOST);
     host(&mut wiring, segment, 2, OTHER_HOST);
-    for direction in [Direction::Sent, Direction::Received] {
+    for direction in Direction::BOTH {
         wiring.set_faults(asker, direction, faults);
     }
     wiring.scan(asker, Scan::new(Question::Tcp, OTHER_HOST, 1..=300, 1000 * MS));
@@ -212,7 +212,7 @@ fn a_capture_has_what_the_end_sent_and_what_reached_it() {
     wiring.poll(MS);
     assert_eq!(wiring.captured(), [], "nobody asked for it yet");
     wiring.capture(two);
-    wiring.set_faults(two, Direction::Sent, Faults { cable: Cut::Cut, ..Faults::default() });
+    wiring.set_faults(two, Direction::Sent, Faults::cut());
     wiring.set_faults(two, Direction::Received, Faults { delay: 5 * MS, ..Faults::default() });
     wiring.send(two, &frame(two, mac(one), 1), MS);
     wiring.send(one, &frame(one, mac(two), 2), MS);
