@@ -65,6 +65,7 @@ mod plan;
 mod pod;
 mod records;
 mod relay;
+mod room;
 mod screen;
 mod session;
 mod site;

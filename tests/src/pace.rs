@@ -1,4 +1,4 @@
-//! How fast machines are on this host, and so how long to wait and how many cases to run at once. Pure but for [`Pace::here`].
+//! How fast machines are on this host, and so how long to wait. Pure but for [`Pace::here`].
 
 use std::num::NonZero;
 use std::thread;
@@ -11,8 +11,7 @@ use qemu::host::{Acceleration, Host};
 pub struct Pace {
     /// How guests are executed.
     pub acceleration: Acceleration,
-    /// Processors of the host: so many cases run at once. Emulated machines with two processors each leave a third of the
-    /// host idle when one case runs at a time, since they wait.
+    /// Processors of the host.
     pub processors: usize,
 }
 

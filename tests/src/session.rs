@@ -23,11 +23,14 @@ use qemu::network::control::detached::Detached;
 use crate::context::Context;
 use crate::image::Image;
 use crate::pace::Pace;
-use crate::turns::{Place, Turns};
+use crate::room::{Room, Times};
+use crate::turns::{Load, Place, Turns};
 use crate::{Case, FleetKind, Need, Skipped, Starts};
 
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 10;
+/// How often those who wait look at the host.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// What the cases of a file share under one name.
 pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
@@ -37,9 +40,8 @@ pub(crate) struct Session {
     image: Image,
     pace: Pace,
     dir: PathBuf,
-    /// How many cases run at once.
-    at_once: usize,
-    turns: Mutex<Turns>,
+    begun: Stopwatch,
+    turns: Mutex<(Turns, Room)>,
     ended: Condvar,
     /// By file and name.
     shared: Mutex<HashMap<(&'static str, &'static str), Slot>>,
@@ -55,7 +57,7 @@ pub(crate) struct Session {
 struct Took {
     time: Duration,
     case: &'static str,
-    starts: Starts,
+    place: Place,
 }
 
 impl Session {
@@ -73,8 +75,8 @@ impl Session {
             image,
             pace,
             dir,
-            at_once: at_once.unwrap_or(pace.processors),
-            turns: Mutex::default(),
+            begun: Stopwatch::start(),
+            turns: Mutex::new((Turns::default(), at_once.map_or_else(|| Room::of(pace.processors), Room::fixed))),
             ended: Condvar::default(),
             shared: Mutex::default(),
             made: Mutex::default(),
@@ -95,12 +97,7 @@ impl Session {
     /// Runs one case when it is its turn.
     #[expect(clippy::print_stderr, reason = "what a person reads who waits")]
     pub(crate) fn run(self: &Arc<Self>, case: &Case, place: Place) -> Result<Completion, Failed> {
-        let mut turns = lock(&self.turns);
-        turns.wait(place);
-        while !turns.take(place, self.at_once) {
-            turns = self.ended.wait(turns).unwrap_or_else(PoisonError::into_inner);
-        }
-        drop(turns);
+        self.wait_for_turn(place);
         let begun = Stopwatch::start();
         let result = self.run_now(case, place);
         let took = begun.elapsed();
@@ -109,13 +106,28 @@ impl Session {
             // Told again at the end, but not by a run that is ended before.
             eprintln!("failed: {}: {}", case.name, failed.message().unwrap_or_default());
         }
-        lock(&self.took).push(Took { time: took, case: case.name, starts: case.starts });
-        if lock(&self.turns).end(place) {
+        lock(&self.took).push(Took { time: took, case: case.name, place });
+        if lock(&self.turns).0.end(place) {
             // So that their machines take no processor from others.
             lock(&self.shared).retain(|(file, _), _| *file != place.file);
         }
         self.ended.notify_all();
         result
+    }
+
+    /// A turn comes when another case ends, or when the host is seen to be idle.
+    fn wait_for_turn(&self, place: Place) {
+        let mut turns = lock(&self.turns);
+        turns.0.wait(place);
+        loop {
+            let (now, times) = (self.begun.elapsed(), Times::of_host().unwrap_or_default());
+            let (all, room) = &mut *turns;
+            if all.take(place, room.look(all.running(), now, times)) {
+                room.begins(now, times);
+                return;
+            }
+            turns = self.ended.wait_timeout(turns, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Runs one case and keeps or removes its files.
@@ -206,7 +218,8 @@ impl Session {
     }
 }
 
-/// The cases that took longest, and the mean of those that start from a copy, where there are so many that it matters.
+/// The cases that took longest, and the mean of those that start from a copy of few machines, where there are so many that it
+/// matters.
 fn table(mut took: Vec<Took>) -> String {
     if took.len() <= LONGEST {
         return String::new();
@@ -214,10 +227,10 @@ fn table(mut took: Vec<Took>) -> String {
     took.sort_unstable_by_key(|took| Reverse(took.time));
     let line = |took: &Took| format!("{:>8.1} s  {}\n", took.time.as_secs_f64(), took.case);
     let longest: String = took[..LONGEST].iter().map(line).collect();
-    let copies = took.iter().filter(|took| matches!(took.starts, Starts::From(_)));
+    let copies = took.iter().filter(|took| took.place.has_a_copy() && took.place.load != Load::Heavy);
     let (count, sum) = copies.fold((0_u32, Duration::ZERO), |(count, sum), took| (count + 1, sum + took.time));
     let mean = sum.checked_div(count).unwrap_or_default().as_secs_f64();
-    format!("longest of {} cases:\n{longest}{mean:>8.1} s  mean of {count} cases from copies\n", took.len())
+    format!("longest of {} cases:\n{longest}{mean:>8.1} s  mean of {count} cases from copies of few machines\n", took.len())
 }
 
 /// What a panic said.
@@ -266,10 +279,11 @@ mod tests {
 
     #[test]
     fn the_longest_cases_and_the_mean_of_copies_are_told_of_a_whole_run_and_of_no_small_one() {
-        let of = |seconds| Took {
-            time: Duration::from_secs(seconds),
-            case: "a case",
-            starts: if seconds < 3 { Starts::From(FleetKind::Three) } else { Starts::Cold },
+        let of = |seconds| {
+            let starts = if seconds < 4 { Starts::From(FleetKind::Three) } else { Starts::Cold };
+            let load = if seconds == 3 { Load::Heavy } else { Load::Light };
+            let place = Place { number: 0, file: "a.rs", load, starts };
+            Took { time: Duration::from_secs(seconds), case: "a case", place }
         };
         let took: Vec<_> = (0..13).map(of).collect();
         assert_eq!(table(took[..LONGEST].to_vec()), "");
@@ -277,6 +291,6 @@ mod tests {
         let lines: Vec<&str> = told.lines().collect();
         assert_eq!((lines.len(), lines[0]), (LONGEST + 2, "longest of 13 cases:"));
         assert_eq!((lines[1], lines[LONGEST]), ("    12.0 s  a case", "     3.0 s  a case"));
-        assert_eq!(lines[LONGEST + 1], "     1.0 s  mean of 3 cases from copies");
+        assert_eq!(lines[LONGEST + 1], "     1.0 s  mean of 3 cases from copies of few machines");
     }
 }

@@ -60,6 +60,11 @@ impl Turns {
         its_turn
     }
 
+    /// How many run.
+    pub(crate) fn running(&self) -> usize {
+        self.running.len()
+    }
+
     /// It has ended. Whether it was the last of its file.
     pub(crate) fn end(&mut self, place: Place) -> bool {
         self.running.remove(&place.number);
@@ -91,7 +96,7 @@ impl Turns {
 }
 
 impl Place {
-    fn has_a_copy(&self) -> bool {
+    pub(crate) fn has_a_copy(&self) -> bool {
         matches!(self.starts, Starts::From(_))
     }
 }
