@@ -30,6 +30,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::of(|_| {})
+    }
+
+    fn of(change: impl FnOnce(&mut Machine)) -> Self {
         let root = tempfile::tempdir().unwrap();
         let bench = Self { root };
         let dir = bench.at("m1");
@@ -37,7 +41,9 @@ impl Bench {
         fs::write(dir.join("config"), "a config").unwrap();
         fs::write(dir.join("disk.img"), [3; 1 << 20]).unwrap();
         fs::write(dir.join("serial.log"), "of the boot before\n").unwrap();
-        drop(Vm::launch(&Machine { nics: vec![bench.card("cable")], ..machine(&dir) }, &dir, Tie::Detached).unwrap());
+        let mut machine = Machine { nics: vec![bench.card("cable")], ..machine(&dir) };
+        change(&mut machine);
+        drop(Vm::launch(&machine, &dir, Tie::Detached).unwrap());
         bench
     }
 
@@ -310,6 +316,20 @@ fn a_save_that_fails_leaves_the_machine_running_and_no_folder() {
     fs::rename(bench.at("elsewhere"), disk).unwrap();
     bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
     assert!(matches!(bench.save(Care::ThisRun, Then::GoOn, &|_| {}), Err(SaveError::Exists(_))));
+}
+
+#[test]
+fn a_disk_whose_writes_are_logged_is_refused() {
+    let bench = Bench::of(|machine| {
+        let disk = &mut machine.disks[0].content;
+        let Content::Raw(file) = disk else { unreachable!("the machine above") };
+        let log = file.with_extension("log");
+        fs::write(&log, []).unwrap();
+        *disk = Content::Logged { content: Box::new(Content::Raw(file.clone())), log };
+    });
+    let why = bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap_err().to_string();
+    assert!(why.contains("every write to a disk of machine `m1` is logged"), "{why}");
+    assert_eq!((status(&mut bench.vm()).as_str(), bench.folders()), ("running", vec!["m1".to_owned()]));
 }
 
 /// Proves: S13

@@ -230,7 +230,10 @@ fn table(mut took: Vec<Took>) -> String {
     let copies = took.iter().filter(|took| took.place.has_a_copy() && took.place.load != Load::Heavy);
     let (count, sum) = copies.fold((0_u32, Duration::ZERO), |(count, sum), took| (count + 1, sum + took.time));
     let mean = sum.checked_div(count).unwrap_or_default().as_secs_f64();
-    format!("longest of {} cases:\n{longest}{mean:>8.1} s  mean of {count} cases from copies of few machines\n", took.len())
+    format!(
+        "longest of {} cases:\n{longest}{mean:>8.1} s  mean of {count} cases from copies of few machines\n",
+        took.len()
+    )
 }
 
 /// What a panic said.
