@@ -65,7 +65,6 @@ mod plan;
 mod pod;
 mod records;
 mod relay;
-mod room;
 mod screen;
 mod session;
 mod site;

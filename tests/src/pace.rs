@@ -1,4 +1,4 @@
-//! How fast machines are on this host, and so how long to wait. Pure but for [`Pace::here`].
+//! How fast machines are on this host, and so how long to wait and how many cases to run at once. Pure but for [`Pace::here`].
 
 use std::num::NonZero;
 use std::thread;
@@ -11,7 +11,7 @@ use qemu::host::{Acceleration, Host};
 pub struct Pace {
     /// How guests are executed.
     pub acceleration: Acceleration,
-    /// Processors of the host.
+    /// Processors of the host: so many cases run at once. Three on two took as long in all, and each half as long again.
     pub processors: usize,
 }
 

@@ -23,14 +23,11 @@ use qemu::network::control::detached::Detached;
 use crate::context::Context;
 use crate::image::Image;
 use crate::pace::Pace;
-use crate::room::{Room, Times};
 use crate::turns::{Load, Place, Turns};
 use crate::{Case, FleetKind, Need, Skipped, Starts};
 
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 10;
-/// How often those who wait look at the host.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// What the cases of a file share under one name.
 pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
@@ -40,8 +37,9 @@ pub(crate) struct Session {
     image: Image,
     pace: Pace,
     dir: PathBuf,
-    begun: Stopwatch,
-    turns: Mutex<(Turns, Room)>,
+    /// How many cases run at once.
+    at_once: usize,
+    turns: Mutex<Turns>,
     ended: Condvar,
     /// By file and name.
     shared: Mutex<HashMap<(&'static str, &'static str), Slot>>,
@@ -75,8 +73,8 @@ impl Session {
             image,
             pace,
             dir,
-            begun: Stopwatch::start(),
-            turns: Mutex::new((Turns::default(), at_once.map_or_else(|| Room::of(pace.processors), Room::fixed))),
+            at_once: at_once.unwrap_or(pace.processors),
+            turns: Mutex::default(),
             ended: Condvar::default(),
             shared: Mutex::default(),
             made: Mutex::default(),
@@ -97,7 +95,12 @@ impl Session {
     /// Runs one case when it is its turn.
     #[expect(clippy::print_stderr, reason = "what a person reads who waits")]
     pub(crate) fn run(self: &Arc<Self>, case: &Case, place: Place) -> Result<Completion, Failed> {
-        self.wait_for_turn(place);
+        let mut turns = lock(&self.turns);
+        turns.wait(place);
+        while !turns.take(place, self.at_once) {
+            turns = self.ended.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(turns);
         let begun = Stopwatch::start();
         let result = self.run_now(case, place);
         let took = begun.elapsed();
@@ -107,27 +110,12 @@ impl Session {
             eprintln!("failed: {}: {}", case.name, failed.message().unwrap_or_default());
         }
         lock(&self.took).push(Took { time: took, case: case.name, place });
-        if lock(&self.turns).0.end(place) {
+        if lock(&self.turns).end(place) {
             // So that their machines take no processor from others.
             lock(&self.shared).retain(|(file, _), _| *file != place.file);
         }
         self.ended.notify_all();
         result
-    }
-
-    /// A turn comes when another case ends, or when the host is seen to be idle.
-    fn wait_for_turn(&self, place: Place) {
-        let mut turns = lock(&self.turns);
-        turns.0.wait(place);
-        loop {
-            let (now, times) = (self.begun.elapsed(), Times::of_host().unwrap_or_default());
-            let (all, room) = &mut *turns;
-            if all.take(place, room.look(all.running(), now, times)) {
-                room.begins(now, times);
-                return;
-            }
-            turns = self.ended.wait_timeout(turns, LOOK).unwrap_or_else(PoisonError::into_inner).0;
-        }
     }
 
     /// Runs one case and keeps or removes its files.

@@ -60,11 +60,6 @@ impl Turns {
         its_turn
     }
 
-    /// How many run.
-    pub(crate) fn running(&self) -> usize {
-        self.running.len()
-    }
-
     /// It has ended. Whether it was the last of its file.
     pub(crate) fn end(&mut self, place: Place) -> bool {
         self.running.remove(&place.number);
