@@ -1,6 +1,6 @@
 //! Why a request is refused: one variant for each reason, in words for whoever asked. Nothing was changed then.
 
-use model::{Level, NodeName};
+use model::{Level, MachineId, NodeName};
 
 use crate::members::MOST_COORDINATORS;
 use crate::record::{MOST_OWNERS, Release};
@@ -119,6 +119,14 @@ pub enum Denied {
     /// Not an epoch that is held or being made, or not by this machine.
     #[error("the machine holds no share of a cold-start key of epoch {0}")]
     UnknownEpoch(u32),
+    /// It would stand, and somebody votes who would not be opened by it.
+    #[error("{voter} votes and holds no share of the cold-start key of epoch {number}: another epoch begins first")]
+    VoterWithoutShare {
+        /// Who votes.
+        voter: MachineId,
+        /// The epoch.
+        number: u32,
+    },
     /// No epoch is left.
     #[error("there were as many epochs of the cold-start key as can be")]
     EpochsExhausted,

@@ -69,12 +69,16 @@ pub fn electorate(state: &State) -> BTreeSet<MachineId> {
     state.members().electorate(&state.coordinators(), holders)
 }
 
-/// The next change of etcd's members towards who is to coordinate: see [`crate::members::Members::next`].
+/// The next change of etcd's members towards who is to coordinate: see [`crate::members::Members::next`]. Who comes to vote holds a
+/// share of the epoch that stands, and of the next one where that has begun: it may stand at any moment.
 #[must_use]
 pub fn step(state: &State) -> Option<Step> {
-    let nobody = BTreeSet::new();
-    let holders = state.cold_start().current.as_ref().map_or(&nobody, Epoch::holders);
-    state.members().next(&state.coordinators(), shared(state).then_some(holders))
+    let epochs = state.cold_start();
+    let mut holders = epochs.current.as_ref().map(Epoch::holders).cloned().unwrap_or_default();
+    if let Some(next) = &epochs.next {
+        holders.retain(|holder| next.epoch.holders().contains(holder));
+    }
+    state.members().next(&state.coordinators(), shared(state).then_some(&holders))
 }
 
 /// Whether the voters cannot open their disks without the share of this machine: too few of them are holders of the epoch that

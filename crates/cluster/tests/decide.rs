@@ -376,6 +376,15 @@ fn a_disk_in_clear_has_no_key_to_rotate() {
     assert_eq!(scene.refuses(Asks::RotateKey(id(1))), Denied::NothingLocked);
 }
 
+fn due(scene: &Scene, n: u16) -> Option<Due> {
+    epochs::due(&scene.state(), &id(n))
+}
+
+/// The number of the epoch that stands, where the machine holds a share of it.
+fn stands(scene: &Scene, n: u16) -> Option<u32> {
+    epochs::stands(&scene.state(), &id(n)).map(|it| it.epoch.number())
+}
+
 /// Proves: D13 K6
 #[test]
 fn an_epoch_of_the_cold_start_key_stands_once_each_voter_has_its_share() {
@@ -434,9 +443,7 @@ fn an_epoch_of_the_cold_start_key_stands_once_each_voter_has_its_share() {
 #[test]
 fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_share() {
     let mut scene = Scene::new();
-    let due = |scene: &Scene, n: u16| epochs::due(&scene.state(), &id(n));
     assert_eq!(due(&scene, 1), None, "a lone coordinator holds it all");
-    let stands = |scene: &Scene, n: u16| epochs::stands(&scene.state(), &id(n)).map(|it| it.epoch.number());
     assert_eq!((stands(&scene, 1), stands(&scene, 2)), (Some(1), None));
     scene.join(2);
     scene.join(3);
@@ -476,6 +483,43 @@ fn coordinators_begin_an_epoch_when_the_voters_are_others_and_each_holds_its_sha
     // A coordinator that has not seen etcd's members knows nothing of voters.
     scene.members.voters.clear();
     assert_eq!(due(&scene, 1), None);
+}
+
+/// Proves: K6
+#[test]
+fn nobody_votes_who_has_no_share_of_the_epoch_that_may_stand_next() {
+    let mut scene = Scene::new();
+    let acknowledge = |n, number| Request::AcknowledgeEpoch { machine: machine_key(n), number };
+    let step = |scene: &Scene| epochs::step(&scene.state());
+    for n in [2, 3] {
+        scene.join(n);
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+    }
+    scene.members.voters = [(id(1), Voter::Live)].into();
+    scene.members.learners = [2, 3].map(|n| (id(n), Learner::Ready)).into();
+    scene.yes(&Request::BeginEpoch);
+    for n in 1..=3 {
+        scene.yes(&acknowledge(n, 2));
+    }
+    assert!(matches!(step(&scene), Some(Step::Promote(_))), "they hold what stands");
+    // One of the pair goes, so an epoch without them has begun, and another one comes in its place.
+    scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator));
+    scene.yes(&Request::BeginEpoch);
+    scene.members.learners.remove(&id(3));
+    scene.join(4);
+    scene.asks(Asks::AddRole(id(4), AnyRole::Coordinator));
+    scene.members.learners.insert(id(4), Learner::Ready);
+    assert_eq!(step(&scene), None, "epoch 3 is the first machine's alone");
+    // A coordinator that had not seen that has one of them vote.
+    scene.members.learners.remove(&id(2));
+    scene.members.voters.insert(id(2), Voter::Live);
+    assert_eq!(scene.no(&acknowledge(1, 3)), Denied::VoterWithoutShare { voter: id(2), number: 3 });
+    assert!(matches!(due(&scene, 1), Some(Due::Hold(_))), "it says so again");
+    scene.yes(&Request::BeginEpoch);
+    for n in [1, 2, 4] {
+        scene.yes(&acknowledge(n, 4));
+    }
+    assert_eq!((stands(&scene, 2), step(&scene)), (Some(4), Some(Step::Promote(id(4)))));
 }
 
 /// Proves: K6

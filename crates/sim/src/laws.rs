@@ -196,6 +196,14 @@ impl Laws {
     pub fn members(&self, members: &Members) -> Result<(), Broken> {
         let (voters, live) = (members.voters.len(), members.live());
         holds("membership change never loses quorum", live >= quorum(voters), || format!("{live} of {voters} live"))?;
+        self.voters(members)
+    }
+
+    /// Checks who votes, after that has changed or another epoch has come to stand.
+    ///
+    /// # Errors
+    /// [`Broken`] names the law.
+    pub fn voters(&self, members: &Members) -> Result<(), Broken> {
         let Some(epoch) = self.standing() else { return Ok(()) };
         let stranger = members.voters.keys().find(|voter| !epoch.holders().contains(*voter));
         holds("whoever votes holds a share of the epoch that stands", stranger.is_none(), || {

@@ -501,6 +501,7 @@ impl World {
             self.laws.changed(self.etcd.changed_in(self.checked))?;
             self.store.changed(self.etcd.changed_in(self.checked), self.checked, self.now);
             if let Some(epoch) = self.laws.stands() {
+                self.laws.voters(&self.etcd.members())?;
                 let disks = self.disks();
                 self.esps.opens(&epoch, &disks, &mut self.random)?;
                 self.report.epochs += 1;

@@ -57,7 +57,8 @@ fn put(ground: &Ground<'_>, draft: &mut Draft, epoch: Epoch) {
     draft.put(Key::ColdStart, ColdStartEpochs { current, next }.encode());
 }
 
-/// A holder has its share of epoch `number` on its ESP.
+/// A holder has its share of epoch `number` on its ESP. The last one has the epoch stand, unless somebody votes meanwhile who holds
+/// none of it: another epoch begins then ([`crate::epochs::due`]).
 pub(super) fn acknowledge(ground: &Ground<'_>, machine: &MachinePubKey, number: u32) -> Result<Txn, Denied> {
     let known = ground.belonging(&machine_id(&machine.0))?;
     let id = known.id();
@@ -72,6 +73,10 @@ pub(super) fn acknowledge(ground: &Ground<'_>, machine: &MachinePubKey, number: 
         return Ok(ground.unchanged(Granted::Already));
     }
     let after = if acknowledged == *next.epoch.holders() {
+        let mut voters = ground.state.members().voters.keys();
+        if let Some(voter) = voters.find(|voter| !next.epoch.holders().contains(*voter)) {
+            return Err(Denied::VoterWithoutShare { voter: *voter, number });
+        }
         ColdStartEpochs { current: Some(next.epoch.clone()), next: None }
     } else {
         ColdStartEpochs { next: Some(NextEpoch { epoch: next.epoch.clone(), acknowledged }), ..epochs.clone() }
