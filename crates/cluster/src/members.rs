@@ -73,13 +73,13 @@ impl Members {
         let left = |voter: &&MachineId| *voter != machine;
         let voters = self.voters.keys().filter(left).count();
         let live = self.voters.iter().filter(|(id, voter)| left(id) && **voter == Voter::Live).count();
-        voters > 0 && live >= quorum(voters) && self.live() >= quorum(self.voters.len())
+        live >= quorum(voters) && self.live() >= quorum(self.voters.len())
     }
 
     /// Whether those who answer still decide when one more votes, though that one never answers again.
     fn survives_one_more(&self) -> bool {
         // One voter and its successor is the one step where both must answer: there is no other way from one to three.
-        self.live() >= quorum(self.voters.len() + 1) || (self.voters.len() == 1 && self.live() == 1)
+        self.live() >= quorum(self.voters.len() + 1) || self.voters.len() == 1
     }
 
     /// Those of `ready` that are to vote next: a pair, or one for a voter that leaves or was lost.
@@ -185,6 +185,8 @@ mod tests {
             (1, 1, &[], 2..=2, Some(Step::Add(id(2)))),
             (1, 1, &[Ready], 1..=1, Some(Step::Remove(id(2)))),
             (3, 3, &[Ready, Ready], 1..=6, Some(Step::Promote(id(4)))),
+            (3, 2, &[Ready], 2..=4, None), // the first cannot leave yet, and of four that vote two would answer
+            (3, 1, &[Ready], 1..=3, None), // without quorum nobody is taken out, either
         ] {
             let (seen, wanted) = (members(voters, live, learners), ids(wanted));
             assert_eq!(seen.next(&wanted, None), step, "{voters} voters, {live} live, {learners:?}, {wanted:?}");
@@ -218,6 +220,20 @@ mod tests {
                 "{case}"
             );
         }
+    }
+
+    #[test]
+    fn who_leaves_in_silence_leaves_first_and_takes_no_quorum_along() {
+        let mut five = members(5, 5, &[]);
+        five.voters.insert(id(2), Voter::Silent);
+        assert_eq!(five.next(&ids(3..=5), None), Some(Step::Remove(id(2))), "and not the first, which answers");
+        assert!(!members(2, 1, &[]).survives_without(&id(2)), "etcd takes no change while one of two answers");
+    }
+
+    #[test]
+    fn no_more_learn_than_may() {
+        let seen = members(1, 1, &[Learner::Ready, Learner::Ready]);
+        assert_eq!(seen.next(&ids(1..=4), Some(&ids(1..=1))), None, "a pair waits for its shares");
     }
 
     proptest! {

@@ -19,6 +19,8 @@ use proptest::prelude::*;
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
 use sim::etcd::Etcd;
 
+#[path = "decide/guards.rs"]
+mod guards;
 #[path = "decide/observed.rs"]
 mod observed;
 #[path = "decide/office.rs"]
@@ -562,6 +564,14 @@ fn where_the_owner_opens_there_is_no_cold_start_key() {
     scene.asks(Asks::RotateKey(id(1)));
     scene.yes(&announces_key(1, 2));
     assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
+}
+
+#[test]
+fn where_nothing_is_locked_there_is_no_cold_start_key() {
+    let mut creation = cast::creation(VPN_PREFIX);
+    creation.cluster.policy.level = Level::Insecure;
+    creation.machine.level = Level::Insecure;
+    assert_eq!(due(&Scene::of(creation), 1), None);
 }
 
 /// Proves: N6

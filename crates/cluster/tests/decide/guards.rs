@@ -1,0 +1,170 @@
+//! Single lines that guard something: each of them was once changed, and no other test had noticed.
+
+use cluster::denied::Denied;
+use cluster::key::Key;
+use cluster::members::{Learner, Voter};
+use cluster::record::{Owner, Release, Standing};
+use cluster::request::{Asks, Leaving, Request};
+use cluster::role::AnyRole;
+use cluster::txn::Granted;
+use cluster::{State, decide};
+use keys::recovery::RecoveryPubKey;
+use model::{KubernetesRole, Level, Secret, VPN_PREFIX};
+use sim::cast::{self, BEGIN, RELEASE, id, machine_key, owner};
+
+use super::{Scene, name, redeem, redeem_as};
+
+const WORKER: AnyRole = AnyRole::Kubernetes(KubernetesRole::Worker);
+
+fn remove_coordinator(n: u16) -> Asks {
+    Asks::RemoveRole(id(n), AnyRole::Coordinator)
+}
+
+/// Three that coordinate, of which the first alone votes so far.
+fn three() -> Scene {
+    let mut scene = Scene::new();
+    for n in [2, 3] {
+        scene.join(n);
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+    }
+    scene
+}
+
+/// Proves: K9
+#[test]
+fn changes_of_one_second_have_a_line_of_audit_each() {
+    let mut scene = Scene::new();
+    let lines =
+        |scene: &Scene| scene.etcd.pairs().filter(|pair| matches!(Key::read(&pair.key), Ok(Key::Audit(_)))).count();
+    let before = lines(&scene);
+    for n in 2..=5 {
+        scene.asks(Asks::AddOwner(owner(n)));
+    }
+    assert_eq!(lines(&scene), before + 4);
+}
+
+#[test]
+fn a_cluster_whose_first_machine_is_below_its_own_level_is_not_created() {
+    let mut creation = cast::creation(VPN_PREFIX);
+    creation.machine.level = Level::Insecure;
+    let denied = decide(&State::default(), &Request::Create(Box::new(creation)), BEGIN);
+    assert_eq!(denied, Err(Denied::BadCreation("its level is below the cluster's")));
+}
+
+#[test]
+fn a_machine_that_announces_itself_is_drained_as_before() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    scene.asks(Asks::Drain(id(2)));
+    let Release(major, minor, patch) = RELEASE;
+    let release = Release(major, minor, patch + 1);
+    let updated = Request::Announce { machine: machine_key(2), release, endpoints: vec![], generation: 1 };
+    assert_eq!(scene.yes(&updated), Granted::Done);
+    assert_eq!(scene.standing(2), Standing::Draining);
+}
+
+#[test]
+fn an_owner_is_not_added_again_with_another_recovery_key() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.asks(Asks::AddOwner(owner(1))), Granted::Already);
+    let other = Owner { recovery: RecoveryPubKey::of(&Secret::take(&mut [9; 32])), ..owner(1) };
+    assert_eq!(scene.refuses(Asks::AddOwner(other)), Denied::OtherRecoveryKey);
+}
+
+/// Proves: S4
+#[test]
+fn who_asks_again_is_at_the_level_that_it_was_admitted_at_and_of_an_owner_that_there_is() {
+    let mut scene = Scene::new();
+    scene.asks(Asks::AddOwner(owner(2)));
+    scene.issue(7, 2, |_| {});
+    let of_the_second = |level| {
+        redeem_as(2, 7, |body| {
+            body.owner = owner(2).key;
+            body.level = level;
+        })
+    };
+    scene.yes(&of_the_second(Level::Authenticated));
+    assert_eq!(scene.no(&of_the_second(Level::Encrypted)), Denied::OtherAttempt);
+    assert_eq!(scene.yes(&of_the_second(Level::Authenticated)), Granted::Admitted(id(2)));
+    scene.asks(Asks::RemoveOwner(owner(2).key));
+    assert_eq!(scene.no(&of_the_second(Level::Authenticated)), Denied::UnknownOwner);
+}
+
+/// Proves: M8
+#[test]
+fn pods_go_round_whoever_is_given_them() {
+    let mut scene = Scene::new();
+    let pods = |scene: &Scene, n| scene.state().machine(&id(n)).expect("known").pods.map(|pods| pods.to_string());
+    for (n, expected) in [(2, "10.244.1.0/24"), (3, "10.244.2.0/24")] {
+        scene.join(n);
+        assert_eq!(pods(&scene, n).as_deref(), Some(expected));
+    }
+    // What is given back first is not what is given next: by a role, and by a ticket.
+    for expected in ["10.244.3.0/24", "10.244.4.0/24"] {
+        scene.asks(Asks::RemoveRole(id(2), WORKER));
+        assert_eq!(pods(&scene, 2), None);
+        scene.asks(Asks::AddRole(id(2), WORKER));
+        assert_eq!(pods(&scene, 2).as_deref(), Some(expected));
+    }
+    scene.asks(Asks::Remove(id(3), Leaving::Lost));
+    scene.join(4);
+    assert_eq!(pods(&scene, 4).as_deref(), Some("10.244.5.0/24"));
+}
+
+#[test]
+fn the_name_of_a_machine_that_was_removed_is_free() {
+    let mut scene = Scene::new();
+    let called = |n, by| redeem_as(n, by, |body| body.node_name = Some(name("web")));
+    scene.issue(7, 9, |_| {});
+    scene.yes(&called(2, 7));
+    assert_eq!(scene.no(&called(3, 7)), Denied::NameTaken(name("web")));
+    scene.asks(Asks::Remove(id(2), Leaving::Lost));
+    assert_eq!(scene.yes(&called(3, 7)), Granted::Admitted(id(3)));
+    assert_eq!(scene.no(&called(4, 7)), Denied::NameTaken(name("web")));
+}
+
+/// Proves: M8
+#[test]
+fn who_has_an_address_now_comes_before_who_had_it() {
+    let mut scene = Scene::in_prefix("10.0.0.0/24".parse().expect("a prefix"));
+    scene.issue(7, 999, |it| it.kubernetes = [].into());
+    for n in 2..=254 {
+        scene.yes(&redeem(n, 7));
+    }
+    // Ids are hashes: of eight, some come behind those that had the address.
+    for n in 5..=12 {
+        scene.asks(Asks::Remove(id(n), Leaving::Lost));
+        scene.yes(&redeem(300 + n, 7));
+        let state = scene.state();
+        let address = state.machine(&id(n)).expect("known").vpn_ip;
+        assert_eq!(state.at_addresses().get(&address), Some(&id(300 + n)), "{address}");
+    }
+}
+
+/// Proves: N6
+#[test]
+fn a_coordinator_goes_only_where_those_that_stay_decide() {
+    let mut scene = three();
+    scene.members.learners = [(id(2), Learner::Behind)].into();
+    assert_eq!(scene.refuses(remove_coordinator(1)), Denied::SuccessorBehind, "nobody else votes");
+    scene.members.learners.insert(id(2), Learner::Ready);
+    assert!(scene.decide(&Request::Owner { by: owner(1).key, asks: remove_coordinator(1) }).is_ok(), "one is ready");
+
+    scene.members.learners.clear();
+    scene.members.voters =
+        [(1, Voter::Live), (2, Voter::Live), (3, Voter::Silent)].map(|(n, voter)| (id(n), voter)).into();
+    assert_eq!(scene.refuses(remove_coordinator(2)), Denied::WouldLoseQuorum, "one of two would be left");
+    scene.asks(remove_coordinator(3));
+}
+
+/// Proves: N6
+#[test]
+fn a_learner_goes_whoever_votes_and_a_voter_that_leaves_succeeds_nobody() {
+    let mut scene = three();
+    scene.members.voters = [(1, Voter::Live), (2, Voter::Silent)].map(|(n, voter)| (id(n), voter)).into();
+    scene.members.learners = [(id(3), Learner::Behind)].into();
+    assert!(scene.decide(&Request::Owner { by: owner(1).key, asks: remove_coordinator(3) }).is_ok(), "no vote is lost");
+    scene.members.voters.insert(id(2), Voter::Live);
+    scene.asks(remove_coordinator(2));
+    assert_eq!(scene.refuses(remove_coordinator(1)), Denied::SuccessorBehind, "the second is to leave as well");
+}
