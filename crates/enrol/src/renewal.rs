@@ -186,10 +186,15 @@ mod tests {
         /// Somebody else tells of one of his own.
         Lied(u64),
         Passes(u16),
-        /// The power goes in the midst of the next write, after so many bytes of it.
-        Cut(u16),
+        /// The power goes in the midst of the next write, after some bytes of what it has to say.
+        Cut(prop::sample::Index),
         /// The power stays, and all is heard.
         Settles,
+    }
+
+    /// How many bytes of a slot are its file; the rest is empty.
+    fn said(slot: &[u8]) -> usize {
+        slot.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -197,7 +202,7 @@ mod tests {
             4 => any::<prop::sample::Index>().prop_map(Step::Hears),
             1 => any::<u64>().prop_map(Step::Lied),
             4 => (0_u16..900).prop_map(Step::Passes),
-            1 => any::<u16>().prop_map(Step::Cut),
+            2 => any::<prop::sample::Index>().prop_map(Step::Cut),
         ]
     }
 
@@ -232,7 +237,7 @@ mod tests {
                         prop_assert!(renewal.hear(lie).is_err());
                     }
                     Step::Passes(seconds) => now += Duration::from_secs(seconds.into()),
-                    Step::Cut(bytes) => tear = Some(usize::from(bytes)),
+                    Step::Cut(at) => tear = Some(at),
                     Step::Settles => {
                         tear = None;
                         renewal.hear(signed(&newest_of_all)).expect("ours");
@@ -244,9 +249,10 @@ mod tests {
                         .eq(write.directory.coordinators.iter().map(|it| it.machine));
                     let recent = writes.iter().filter(|then| now - **then < PERIOD).count();
                     prop_assert!(!same || recent < MOST_WRITES, "written for endpoints alone");
-                    let whole = tear.take().map_or(SLOT_BYTES, |bytes| bytes.min(SLOT_BYTES - 1));
+                    let torn = tear.take().map(|at| at.index(said(write.bytes())));
+                    let whole = torn.unwrap_or(SLOT_BYTES);
                     slots.0[write.slot()][..whole].copy_from_slice(&write.bytes()[..whole]);
-                    if whole == SLOT_BYTES {
+                    if torn.is_none() {
                         renewal.written(write, now);
                         writes.push(now);
                     } else {

@@ -22,7 +22,7 @@ use model::{
 };
 use zeroize::Zeroizing;
 
-use crate::asking::Given;
+use crate::asking::{self, Asking, Given};
 use crate::config::{EnrolmentConfig, WithoutTpm};
 use crate::contribute;
 use crate::create::{Draft, Material, SignedDirectory};
@@ -482,12 +482,22 @@ impl Boot<'_> {
         let answer = answers.swap_remove(usize::from(self.attempt % 2));
         let admission = Admission { answer, issued: issued() };
         asker.takes(&admission).map_err(|why| Ended::Waiting(why.to_string()))?;
-        let config = asker.handed_in;
-        let given = Given { config, admission: Some(Box::new(admission)), ..Given::default() };
+        let wait = Wait::LetIn(Box::new(asker));
+        let again = self.world.found_given(resumed(&wait, asking::Answer::Retry)).decision;
+        assert!(matches!(again, Decision::Join(_)), "who asks again asks by the same config: {again:?}");
+        let given = resumed(&wait, asking::Answer::Admission(Box::new(admission)));
         let decision = self.world.found_given(given).decision;
         let Decision::Admitted(draft) = decision else { panic!("the same machine reads its attempt: {decision:?}") };
         let Ok(fresh) = Fresh::draw(drawn(self.attempt.wrapping_add(7)));
         Ok(draft.plan(fresh, self.world.tpm.as_mut(), 1_790_000_000).expect("fits"))
+    }
+}
+
+/// What a machine that waits goes on with.
+fn resumed(wait: &Wait, answer: asking::Answer) -> Given {
+    match Asking::start(wait, None).0.answered(answer) {
+        asking::Effect::Resume(given) => given,
+        left => panic!("{left:?}"),
     }
 }
 
