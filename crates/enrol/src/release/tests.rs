@@ -124,4 +124,8 @@ fn a_voter_goes_on_with_the_share_of_another_one_of_its_directory() {
     // Without the directory that names them nobody is given anything, and nobody is asked.
     world.pair(File::Directory).iter_mut().for_each(|slot| slot.fill(0));
     assert!(keyless(&world.found()).gathering(&ca().spki).expect("there is none").is_none());
+    // Nor by one that is older than the seal allows: who was removed since is a voter of it.
+    world.pair(File::Directory)[0] = file(9, 4, &all);
+    let older = keyless(&world.found()).gathering(&ca().spki).map(drop);
+    assert!(matches!(older, Err(DirectoryError::Older { found: 4, minimum: 5.. })), "{older:?}");
 }
