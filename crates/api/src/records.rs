@@ -485,10 +485,36 @@ mod tests {
         }
         let none = wire::ChangeMachineRequest { machine_id: vec![1; 16], change: 0 };
         assert_eq!(<(MachineId, MachineChange)>::try_from(none).expect_err("none").field, "change");
-        let lost = MachineChange::RemoveLost.asks(id);
-        assert_eq!(lost, Asks::Remove(id, Leaving::Lost));
-        assert_eq!(MachineChange::RotateKey.asks(id), Asks::RotateKey(id));
-        assert_eq!(MachineChange::Node.asks(id), Asks::RemoveRole(id, AnyRole::Coordinator));
+        let asked = MachineChange::ALL.map(|change| change.asks(id));
+        let coordinator = AnyRole::Coordinator;
+        let asks = [
+            Asks::AddRole(id, coordinator),
+            Asks::RemoveRole(id, coordinator),
+            Asks::Drain(id),
+            Asks::Remove(id, Leaving::Drained),
+            Asks::Remove(id, Leaving::Lost),
+            Asks::RotateKey(id),
+        ];
+        assert_eq!(asked, asks);
+    }
+
+    #[test]
+    fn a_machine_is_listed_with_what_etcd_has_of_it() {
+        use cluster::members::Learner;
+        let machine = sim::cast::creation(model::VPN_PREFIX).machine;
+        let id = machine.id();
+        let member = |voters: &[Voter], learners: &[Learner]| {
+            let members = Members {
+                voters: voters.iter().map(|voter| (id, *voter)).collect(),
+                learners: learners.iter().map(|learner| (id, *learner)).collect(),
+            };
+            let listed = ListedMachine::of(&machine, &members, None);
+            (listed.etcd, listed.silent)
+        };
+        assert_eq!(member(&[], &[]), (None, false));
+        assert_eq!(member(&[Voter::Live], &[]), (Some(EtcdMember::Voter), false));
+        assert_eq!(member(&[Voter::Silent], &[]), (Some(EtcdMember::Voter), true));
+        assert_eq!(member(&[], &[Learner::Behind]), (Some(EtcdMember::Learner), false));
     }
 
     #[test]

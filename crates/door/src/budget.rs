@@ -57,5 +57,9 @@ mod tests {
         budget.give_back(Caller::Stranger, 1 << 10);
         assert!(!budget.take(Caller::Owner, 64 << 10), "strangers have left, but that is no owner's");
         assert!(budget.take(Caller::Machine, 1 << 10) && !budget.take(Caller::Stranger, 1), "they share theirs");
+        budget.give_back(Caller::Machine, 1 << 10);
+        assert!(budget.take(Caller::Stranger, 1 << 10), "and what one gives back the others take");
+        budget.give_back(Caller::Member, 64 << 10);
+        assert!(budget.take(Caller::Owner, 64 << 10) && !budget.take(Caller::Member, 1), "so do those who belong");
     }
 }

@@ -198,7 +198,7 @@ mod tests {
     fn who_says_nothing_in_time_is_silent_and_who_lags_is_behind() {
         let listed = [member(1, true), member(2, true), member(3, false), member(4, false), member(9, true)];
         let own = says(1, Some(100), 1000);
-        let others = [says(2, None, 1000), says(3, Some(100), 900), says(4, Some(100), 899)];
+        let others = [says(2, None, 1000), says(3, Some(100), 900), Health { log: 1000, ..says(4, Some(100), 899) }];
         let members = seen(&listed, &own, &others, &machines());
         let of = |n: u8| MachineId([n; 16]);
         assert_eq!(members.voters, [(of(1), Voter::Live), (of(2), Voter::Silent)].into(), "one without a leader, too");

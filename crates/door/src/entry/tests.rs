@@ -93,6 +93,17 @@ fn an_owners_handshake_is_free_and_its_source_is_remembered() {
 
 /// Proves: Q1
 #[test]
+fn a_key_that_anybody_can_draw_makes_no_source_known() {
+    let (mut door, now) = (Door::default(), testkit::origin());
+    let entered = door.knock(source(OWNER), now).expect("a burst");
+    assert_eq!(door.settle(entered.place, Caller::Machine), Ok(None));
+    door.leave(entered.place);
+    assert!((1..900).filter(|number| door.knock(source(*number), now).is_ok()).count() < 900, "others took all tokens");
+    assert!(door.knock(source(OWNER), now).is_err(), "it is as strange as they are");
+}
+
+/// Proves: Q1
+#[test]
 fn a_place_that_was_taken_away_does_not_settle() {
     let (mut door, now) = (Door::default(), testkit::origin());
     let places: Vec<Place> = (0..9).map(|_| door.knock(source(1), now).expect("a burst").place).collect();
