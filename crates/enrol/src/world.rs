@@ -495,10 +495,9 @@ impl Boot<'_> {
 
 /// What a machine that waits goes on with.
 fn resumed(wait: &Wait, answer: asking::Answer) -> Given {
-    match Asking::start(wait, None).0.answered(answer) {
-        asking::Effect::Resume(given) => given,
-        left => panic!("{left:?}"),
-    }
+    let resumed = Asking::start(wait, None).0.answered(answer);
+    let asking::Effect::Resume(given) = resumed else { panic!("{resumed:?}") };
+    given
 }
 
 /// The first directory with somebody's signature.

@@ -10,7 +10,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
+use api::{KeyGiven, KeyReleased, wire};
+use cluster::record::UnixSeconds;
 use enrol::config::{self, Create, EnrolmentConfig, Intent, WithoutTpm};
+use keys::attempt::{self, Attempt};
 use keys::binding::{Binding, TpmObject};
 use keys::data_key::{ClusterHalf, DataKey, Expected, Holder, Volume, Wrapping, open};
 use keys::first_contact::{Transcript, prove};
@@ -21,10 +24,11 @@ use keys::recovery::RecoveryPubKey;
 use keys::seal::{self, Body, Candidate, Clear, SealFiles};
 use model::{
     BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, Level, LocalKey, MachineId,
-    MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey,
+    MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid, VPN_PREFIX, VolumeKey, VpnPrivKey,
 };
 use pki::client_auth::{Owners, owner_certificate, server_config};
 use pki::{Identity, PrivateKey};
+use prost::Message;
 use zeroize::Zeroizing;
 
 /// What every secret here is made of, and how much of it in a row is one.
@@ -146,6 +150,62 @@ fn the_keys_of_a_disk_leave_nothing_behind() {
     assert_eq!(left, 0);
 }
 
+fn binding() -> Binding {
+    let storage_key_name = std::array::from_fn(|at| if at == 1 { 0x0b } else { 0 });
+    Binding::Tpm(TpmObject {
+        pcrs: PcrSelection::of(&[11]),
+        storage_key_name,
+        public: vec![1; 80],
+        private: vec![2; 160],
+    })
+}
+
+/// Proves: D8
+#[test]
+fn an_attempt_that_is_written_and_opened_leaves_nothing_behind() {
+    let left = left_behind(|| {
+        let asks = Attempt {
+            identity: SigningKey::from_seed(secret()),
+            local_key: LocalKey(secret()),
+            vpn_key: VpnPrivKey(secret()),
+            disk: DISK,
+            config: ConfigDigest([9; 32]),
+        };
+        let clear = attempt::Clear { binding: binding(), boot_class: BootClass::Direct, salt: [5; 32] };
+        let root = SealRoot(secret());
+        let bytes = attempt::emit(1, &clear, &asks, &root, [6; 12]).expect("fits");
+        let SealFiles::Candidates(seals) = seal::read([&bytes, &vec![0; SLOT_BYTES]]).0 else { panic!("a seal") };
+        let [Candidate::Attempt(sealed)] = &seals[..] else { panic!("an attempt's") };
+        let opened = sealed.open(&root).expect("opens");
+        assert_eq!(opened.local_key.expose(), &[BYTE; 32]);
+        assert_eq!(opened.vpn_key.expose(), &[BYTE; 32]);
+    });
+    assert_eq!(left, 0);
+}
+
+/// What tonic and hyper receive into is theirs, and not looked at here.
+///
+/// Proves: D8 K9
+#[test]
+fn a_cluster_key_that_is_put_into_a_message_and_taken_out_leaves_nothing_behind() {
+    let key = || ClusterKey(secret());
+    let released = left_behind(|| {
+        let released = KeyReleased { time: UnixSeconds(1), key: key(), next: Some(key()), directory: vec![] };
+        let message = wire::ReleaseKeyResponse::from(released);
+        drop(Zeroizing::new(message.encode_to_vec()));
+        let got = KeyReleased::try_from(message).expect("well-formed");
+        assert_eq!((got.key.expose(), got.next.expect("it was sent").expose()), (&[BYTE; 32], &[BYTE; 32]));
+    });
+    assert_eq!(released, 0);
+    let given = left_behind(|| {
+        let given = KeyGiven { disk: DISK, generation: 1, key: key() };
+        let message = wire::GiveClusterKeyRequest::from(given);
+        drop(Zeroizing::new(message.encode_to_vec()));
+        assert_eq!(KeyGiven::try_from(message).expect("well-formed").key.expose(), &[BYTE; 32]);
+    });
+    assert_eq!(given, 0);
+}
+
 /// Proves: D8
 #[test]
 fn a_seal_that_is_written_and_opened_leaves_nothing_behind() {
@@ -173,11 +233,8 @@ fn a_seal_that_is_written_and_opened_leaves_nothing_behind() {
             disk: DISK,
             key_generation: 1,
         };
-        let storage_key_name = std::array::from_fn(|at| if at == 1 { 0x0b } else { 0 });
-        let object =
-            TpmObject { pcrs: PcrSelection::of(&[11]), storage_key_name, public: vec![1; 80], private: vec![2; 160] };
         let clear = Clear {
-            binding: Binding::Tpm(object),
+            binding: binding(),
             boot_class: BootClass::Direct,
             salt: [5; 32],
             network: NetworkConfig::Dhcp,

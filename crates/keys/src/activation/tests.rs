@@ -54,9 +54,20 @@ fn an_impostor_and_a_relay_are_told_nothing() {
     for cut in [&proof[..31], &[]] {
         assert!(Caller::new(&ours(), HERE).believes(cut).is_err(), "cut short");
     }
-    // What the caller would answer is not what the machine says: one is not passed off for the other.
-    let answer = Caller::new(&ours(), HERE).believes(&proof).expect("it is the machine").hands_in(&HERE.leaf_spki);
-    assert!(Caller::new(&ours(), HERE).believes(&answer).is_err(), "a reflection");
+}
+
+/// Both sides sign the same bytes but for whose words they are, where a leaf's hash is that of the config.
+///
+/// Proves: A5 N1
+#[test]
+fn what_one_side_says_is_not_passed_off_for_what_the_other_says() {
+    let mirror = Connection { leaf_spki: sha256(&[CONFIG]), ..HERE };
+    let mut machine = Waiting::new(ours());
+    let answer = handed_in(&ours(), &machine, mirror).expect("both know the code");
+    assert!(Caller::new(&ours(), mirror).believes(&answer).is_err(), "a caller's words, reflected");
+    let proof = machine.proof(&mirror);
+    assert_eq!(machine.handed_in(&mirror, &mut Tries::default(), CONFIG, &proof), Err(Refused::Code));
+    assert_eq!(machine.handed_in(&mirror, &mut Tries::default(), CONFIG, &answer), Ok(()));
 }
 
 /// Proves: F2 N1
