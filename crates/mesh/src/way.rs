@@ -91,6 +91,10 @@ mod tests {
         assert_eq!(ways(&routes, PEER), [way(3, None), way(4, None), way(2, gateway_2)]);
         assert_eq!(ways(&routes, [203, 0, 113, 1].into()), [way(2, gateway_2), way(3, gateway_3)]);
         assert_eq!(ways(&routes[2..], [203, 0, 113, 1].into()), []);
+        // Length of the prefix first, then the metric, and only then the order in which they are told.
+        let told =
+            [route("0.0.0.0/0", 0, 2, gateway_2), route("192.0.2.0/24", 9, 3, None), route("192.0.2.0/24", 5, 4, None)];
+        assert_eq!(ways(&told, PEER), [way(4, None), way(3, None), way(2, gateway_2)]);
     }
 
     /// Proves: M12
