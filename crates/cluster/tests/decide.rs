@@ -365,6 +365,11 @@ fn while_a_key_rotates_both_are_released_and_then_the_newer_alone() {
     // The cluster went on with records of before the rotation; the machine had gone on.
     assert_eq!(scene.yes(&announces_key(3, 2)), Granted::Done);
     assert_eq!(generations(&scene, 3), Generations::One(2));
+    // It cannot have gone on by more than one, and not to where no key is left.
+    for generation in [4, u32::MAX] {
+        assert_eq!(scene.yes(&announces_key(3, generation)), Granted::Already);
+        assert_eq!(generations(&scene, 3), Generations::One(2), "it says {generation}");
+    }
     assert_eq!(scene.refuses(Asks::RotateKey(id(9))), Denied::UnknownMachine);
 }
 

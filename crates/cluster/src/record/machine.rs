@@ -115,11 +115,13 @@ impl Generations {
         Some(self.newest()).filter(|newest| generation.checked_add(1) == Some(*newest) && self.include(generation))
     }
 
-    /// After the machine has told which one its disk is locked with: that one, unless it is the oldest or an older one. One behind the
-    /// newest is believed, too: where a cluster goes on with an old copy of its records, a machine may have gone on before.
+    /// After the machine has told which one its disk is locked with: that one, unless it is the oldest or an older one. The one behind
+    /// the newest is believed, too: where a cluster goes on with an old copy of its records, a machine may have gone on before. None
+    /// further on is: a machine that tells the last one that there can be would have no key to rotate any more.
     #[must_use]
     pub const fn told(self, generation: u32) -> Self {
-        if generation > self.oldest() { Self::One(generation) } else { self }
+        let last = self.newest().saturating_add(1);
+        if self.oldest() < generation && generation <= last { Self::One(generation) } else { self }
     }
 
     /// The newest.
