@@ -36,9 +36,21 @@ struct Sim {
     /// The first world's seed; the next ones follow it. Without it, elsewhere in each run
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// So many worlds, of the kind that the tests live through in a tenth of a second each
+    #[arg(long, value_name = "N", conflicts_with = "lasts", value_parser = clap::value_parser!(u64).range(1..))]
+    worlds: Option<u64>,
     /// Only this one world, of --seed
-    #[arg(long, requires = "seed")]
+    #[arg(long, requires = "seed", conflicts_with = "lasts")]
     once: bool,
+}
+
+/// When it is over, once a world is.
+#[derive(Debug, Clone, Copy)]
+enum Over {
+    /// After this time.
+    Time(Duration),
+    /// After so many.
+    Worlds(u64),
 }
 
 #[derive(Debug, Args)]
@@ -67,7 +79,16 @@ fn main() -> ExitCode {
     // Few digits: whoever reads the seed may have to type it.
     let drawn = || RandomState::new().hash_one("cairn") % 1_000_000_000;
     match Arguments::parse().campaign {
-        Campaign::Sim(sim) => search(sim.seed.unwrap_or_else(drawn), if sim.once { Duration::ZERO } else { sim.lasts }),
+        Campaign::Sim(Sim { lasts, seed, worlds, once }) => {
+            let over = match (worlds, once) {
+                (Some(worlds), _) => Over::Worlds(worlds),
+                (None, true) => Over::Worlds(1),
+                (None, false) => Over::Time(lasts),
+            };
+            let small: fn(u64) -> Plan = |_| Plan::SMALL;
+            let worlds = worlds.map_or((plan as fn(u64) -> Plan, "--once"), |_| (small, "--worlds 1"));
+            search(seed.unwrap_or_else(drawn), worlds, over)
+        }
         Campaign::Cluster(cluster) => machines(&cluster, cluster.seed.unwrap_or_else(drawn)),
     }
 }
@@ -91,8 +112,8 @@ fn machines(cluster: &Cluster, seed: u64) -> ExitCode {
     }
 }
 
-/// One world at least, then more until `lasts` is over.
-fn search(first: u64, lasts: Duration) -> ExitCode {
+/// One world at least, then more until it is over.
+fn search(first: u64, (plan, again): (fn(u64) -> Plan, &str), over: Over) -> ExitCode {
     let begun = now();
     let (mut told, mut events, mut epochs, mut seed) = (Duration::ZERO, 0, 0, first);
     loop {
@@ -101,13 +122,16 @@ fn search(first: u64, lasts: Duration) -> ExitCode {
                 (events, epochs) = (events + happened, epochs + stood)
             }
             Err(failure) => {
-                say(format_args!("{failure}\nagain: cargo xtask campaign sim --seed {seed} --once"));
+                say(format_args!("{failure}\nagain: cargo xtask campaign sim --seed {seed} {again}"));
                 return ExitCode::FAILURE;
             }
         }
         seed += 1;
         let (passed, worlds) = (begun.elapsed(), seed - first);
-        let over = passed >= lasts;
+        let over = match over {
+            Over::Time(time) => passed >= time,
+            Over::Worlds(all) => worlds >= all,
+        };
         if over || passed - told >= PROGRESS {
             told = passed;
             let seconds = passed.as_secs();

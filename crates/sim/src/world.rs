@@ -63,6 +63,11 @@ pub struct Plan {
     pub events: u64,
 }
 
+impl Plan {
+    /// What tests live through by the hundred: a tenth of a second each, and most that happens to a cluster happens in it.
+    pub const SMALL: Self = Self { machines: 29, members: 0, tickets: 12, lasts: 20_000, events: u64::MAX };
+}
+
 /// What happened in a world in which all laws held.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
