@@ -120,6 +120,24 @@ impl World {
         }
     }
 
+    /// Sends this as the first machine; all that each of the two gets of it within a tenth of a second.
+    fn comes_of(&mut self, frame: &[u8]) -> [Vec<Frame>; 2] {
+        let mut come = [vec![], vec![]];
+        self.wiring.send(self.machines[0].0, frame, self.now);
+        for _ in 0..10 {
+            self.now += Duration::from_millis(10);
+            self.wiring.poll(self.now);
+            for ((port, peer), come) in self.machines.iter_mut().zip(&mut come) {
+                let received: Vec<Frame> = std::iter::from_fn(|| self.wiring.receive(*port)).collect();
+                come.extend(received.iter().cloned());
+                for answer in peer.exchange(received.into_iter(), self.now) {
+                    self.wiring.send(*port, answer.bytes(), self.now);
+                }
+            }
+        }
+        come
+    }
+
     /// What a machine without a stack is told by the gateway, after sending this.
     fn answer(&mut self, frame: &[u8]) -> Frame {
         let port = self.machines[0].0;
@@ -182,6 +200,41 @@ fn a_lease_names_the_gateway_as_router_and_resolver_which_knows_who_has_it() {
         assert_eq!((answer.source, answer.destination, answer.destination_mac.0), (to, from, CARD.0));
         assert_eq!((answer.payload[3], address.is_empty() || answer.payload.ends_with(address)), (code, true));
     }
+}
+
+#[test]
+fn only_what_is_for_the_gateway_and_for_another_segments_machine_is_passed_on() {
+    let card = Mac::numbered(7 * 256 + 20);
+    let to = |address: Ipv4Addr| datagram(card, SocketAddrV4::new(ONE, 5), SocketAddrV4::new(address, 9), b"payload");
+    let mut world = World::new(&[ONE, OTHER]);
+    // The first one is lost, and has the gateway ask where that machine is.
+    world.comes_of(&to(OTHER));
+    let passed = world.comes_of(&to(OTHER));
+    assert!(passed[1].iter().any(|frame| frame.bytes().ends_with(b"payload")), "{passed:?}");
+    let mut come = |frame: &[u8]| world.comes_of(frame).map(|frames| frames.len());
+    // For another card on the first segment, which hears all that is for nobody it knows.
+    let mut elsewhere = to(OTHER);
+    elsewhere[..6].copy_from_slice(&Mac::numbered(5).0);
+    assert_eq!(come(&elsewhere), [0, 0]);
+    // Its own segment's machines a machine reaches by itself, and the gateway's other address is no machine's.
+    assert_eq!(come(&to(Ipv4Addr::new(192, 168, 7, 33))), [0, 0]);
+    assert_eq!(come(&to(setup(8).address)), [0, 0]);
+}
+
+#[test]
+fn of_addresses_elsewhere_a_segment_learns_nothing() {
+    let mut world = World::new(&[ONE, OTHER]);
+    let says = |address: Ipv4Addr| {
+        let (card, nobody) = (Mac::numbered(5).0, [0; 6]);
+        let header = [&[0xff; 6][..], &card, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]].concat();
+        [&header, &card[..], &address.octets(), &nobody, &address.octets()].concat()
+    };
+    let near = Ipv4Addr::new(192, 168, 7, 33);
+    for address in [OTHER, near] {
+        world.comes_of(&says(address));
+    }
+    let learnt = &world.wiring.gateway.legs[0].neighbours;
+    assert_eq!((learnt.get(&near), learnt.get(&OTHER)), (Some(&Mac::numbered(5)), None));
 }
 
 /// One megabyte there and back through a connection that is half closed when it is there; how long that took.
