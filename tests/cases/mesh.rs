@@ -122,7 +122,7 @@ fn narrower(mtu: u16) -> Faults {
 
 /// What is wrong with a cable that is so slow that a connection lasts longer than what is tried.
 fn slow() -> Faults {
-    Faults { rate: Some(400_000), ..Faults::default() }
+    Faults { rate: Some(1_000_000), ..Faults::default() }
 }
 
 impl Premises {
