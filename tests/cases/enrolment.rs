@@ -4,10 +4,8 @@ use crate::{
     Case, Context, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, same_machine, stays, untouched, wait_state,
 };
 use anyhow::{Context as _, ensure};
-use api::wire::{
-    ClaimRequest, ConditionsRequest, KubeconfigRequest, LogsRequest, PowerOffRequest, RebootRequest,
-    RestartServiceRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
-};
+use api::access::{Row, TABLE};
+use api::wire::ClaimRequest;
 use model::MachineState;
 use model::PartitionKind::Esp;
 use qemu::Vm;
@@ -59,35 +57,13 @@ fn blank(t: &Context) -> anyhow::Result<()> {
     let (first, second) = (stranger.state()?, stranger.state()?);
     ensure!(first.state == MachineState::Blank && first.version == second.version, "{first:?}");
     ensure!(first.nonce != second.nonce, "the nonce is fresh");
-    for (method, code) in stranger.call(everything_else) {
-        ensure!(code == Code::FailedPrecondition, "{method}: {code:?}");
+    let blank = |row: &&Row| row.states.contains(&MachineState::Blank);
+    let public = TABLE.iter().filter(|row| row.path.starts_with("/cairn.v1.Public/"));
+    for row in public.filter(|row| !blank(row)) {
+        let code = stranger.call_empty(row.path).map_err(|status| status.code());
+        ensure!(code == Err(Code::FailedPrecondition), "{}: {code:?}", row.path);
     }
     untouched(t, &mut vm)
-}
-
-/// Every unary method but `GetState`, and how it ends.
-async fn everything_else(client: &mut crate::PublicClient) -> Vec<(&'static str, Code)> {
-    macro_rules! codes {
-        ($($method:ident $request:ident)*) => {
-            vec![$((
-                stringify!($method),
-                client.$method($request::default()).await.map_or_else(|status| status.code(), |_| Code::Ok),
-            )),*]
-        };
-    }
-    codes! {
-        claim ClaimRequest
-        status StatusRequest
-        timeline TimelineRequest
-        services ServicesRequest
-        restart_service RestartServiceRequest
-        logs LogsRequest
-        reboot RebootRequest
-        power_off PowerOffRequest
-        kubeconfig KubeconfigRequest
-        conditions ConditionsRequest
-        wait_condition WaitConditionRequest
-    }
 }
 
 fn refused(t: &Context) -> anyhow::Result<()> {
