@@ -26,7 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a ticket is listed as it was issued", issued),
     case("a ticket that was revoked is listed so, and no other is", revoked),
     case("a ticket that never was is not revoked", unknown),
-    case("no ticket has a node run the control plane", control_plane),
+    case("no ticket gives a machine what nothing starts there", kubernetes),
     case("tickets are listed after a reboot as before", rebooted),
 ];
 
@@ -86,7 +86,7 @@ impl Answers {
 }
 
 /// What a ticket is to be, as it is issued and listed.
-const ISSUED: [&str; 6] = ["--uses", "3", "--for", "2d", "--kubernetes", "worker"];
+const ISSUED: [&str; 4] = ["--uses", "3", "--for", "2d"];
 
 fn issued(t: &Context) -> anyhow::Result<()> {
     let fleet = Fleet::copy(t, LONE)?;
@@ -116,15 +116,17 @@ fn unknown(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn control_plane(t: &Context) -> anyhow::Result<()> {
+fn kubernetes(t: &Context) -> anyhow::Result<()> {
     let fleet = Fleet::copy(t, LONE)?;
     let before = fleet.ask(&["ticket", "list"])?;
-    let refused = fleet.ask(&["ticket", "issue", "--kubernetes", "control-plane"]);
-    let refused = refused.err().context("a node is to run the control plane")?.to_string();
-    ensure!(refused.contains("only a coordinator runs the Kubernetes control plane"), "{refused}");
+    for (role, kubernetes) in [("node", "worker"), ("node", "control-plane"), ("coordinator", "control-plane")] {
+        let refused = fleet.ask(&["ticket", "issue", "--role", role, "--kubernetes", kubernetes]);
+        let refused = refused.err().with_context(|| format!("{kubernetes} of a {role}: it is issued"))?.to_string();
+        ensure!(refused.contains("only the cluster's first one does; nothing was changed"), "{refused}");
+    }
     let after = fleet.ask(&["ticket", "list"])?;
     ensure!(after == before, "{before:#} became {after:#}");
-    fleet.ticket(&["--role", "coordinator", "--kubernetes", "control-plane"]).map(drop)
+    fleet.ticket(&["--role", "coordinator"]).map(drop)
 }
 
 fn rebooted(t: &Context) -> anyhow::Result<()> {
@@ -154,7 +156,7 @@ fn listed(fleet: &Fleet, ticket: &Ticket) -> anyhow::Result<Value> {
 
 /// What a ticket of [`ISSUED`] is listed as.
 fn as_issued() -> Value {
-    json!(["admits", 3, 0, "node", ["worker"]])
+    json!(["admits", 3, 0, "node", []])
 }
 
 fn are_listed(machines: &Value) -> bool {

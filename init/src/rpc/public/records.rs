@@ -88,8 +88,28 @@ pub(super) fn tickets(records: &Records) -> Result<Vec<Listed<ListedTicket>>, St
     Ok(records.read(|view, old_since| pieces(rows(view), old_since))?)
 }
 
+/// A ticket that would give a machine what nothing starts there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a machine that joins runs no Kubernetes yet, only the cluster's first one does; nothing was changed; \
+     issue the ticket without Kubernetes roles"
+)]
+struct NoKubernetes;
+
+impl From<NoKubernetes> for Status {
+    fn from(error: NoKubernetes) -> Self {
+        Self::failed_precondition(error.to_string())
+    }
+}
+
+/// Whether machines can be what the ticket makes them.
+fn is_served(offer: &Offer) -> Result<(), NoKubernetes> {
+    if offer.kubernetes.is_empty() { Ok(()) } else { Err(NoKubernetes) }
+}
+
 /// Issues a ticket; says where its holder has to go.
 pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> Result<NewTicket, Status> {
+    is_served(&offer)?;
     let granted = records.grant(request::Request::Owner { by, asks: Asks::IssueTicket(offer) }).await?;
     let Granted::Ticket(id) = granted else { return Err(Status::internal("a ticket was asked for, and none granted")) };
     Ok(NewTicket { id, coordinators: records.read(|view, _| coordinators(view.state()))? })
@@ -148,6 +168,9 @@ fn pieces<T>(rows: Vec<T>, old_since: Option<api::UnixMillis>) -> Vec<Listed<T>>
 
 #[cfg(test)]
 mod tests {
+    use cluster::record::UnixSeconds;
+    use model::{ClusterRole, KubernetesRole, TicketPubKey};
+
     use super::*;
 
     #[test]
@@ -174,5 +197,23 @@ mod tests {
         assert_eq!(shown(NotGranted::Unread(Unread)).0, api::NOT_YET);
         assert_eq!(Status::from(Unread).code(), api::NOT_YET);
         assert_eq!(Status::from(NoCoordinator).code(), tonic::Code::FailedPrecondition);
+    }
+
+    #[test]
+    fn a_ticket_with_a_role_that_nothing_serves_is_refused() {
+        let offer = |roles: &[KubernetesRole]| Offer {
+            key: TicketPubKey([1; 32]),
+            uses: 1,
+            not_after: UnixSeconds(1),
+            role: ClusterRole::Node,
+            kubernetes: roles.iter().copied().collect(),
+            machine: None,
+            node_name: None,
+        };
+        assert_eq!(is_served(&offer(&[])), Ok(()));
+        for role in KubernetesRole::ALL.iter().copied() {
+            assert_eq!(is_served(&offer(&[role])), Err(NoKubernetes), "{role}");
+        }
+        assert_eq!(Status::from(NoKubernetes).code(), tonic::Code::FailedPrecondition);
     }
 }
