@@ -14,7 +14,7 @@ const PORT: u16 = 7001;
 /// The machine that sends them back: the first of a cluster with the VPN prefix 10.0.0.0/24.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Carried in each direction.
-const BYTES: usize = 4_000_000;
+const BYTES: usize = 10_000_000;
 /// Longer than the mesh needs to measure a path, and TCP to try again.
 const PATIENCE: Duration = Duration::from_secs(120);
 const CHUNK: usize = 64 << 10;
