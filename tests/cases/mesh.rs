@@ -207,6 +207,9 @@ impl Duo {
     /// The same with both uplinks plugged in, whose addresses are the second machine's for longer than anything that is tried.
     fn copy_with_both_uplinks(t: &Context) -> anyhow::Result<Self> {
         let mut duo = Self::copy(t)?;
+        // The copy shakes hands anew. With a choice meanwhile, it could take the usual way for silent, and keep the other for ten minutes.
+        let talks = || duo.carried(1).ok()?.get(&Kind::WireGuard).is_some_and(|packets| *packets >= 8).then_some(());
+        duo.machines[1].until(t.within(20), talks).context("the copy says nothing by its usual uplink")?;
         duo.plug(t, OTHER, true)?;
         let has_both = || {
             let leased = duo.carried(1).ok()?.get(&Kind::Dhcp).is_some_and(|packets| *packets >= 2);
