@@ -112,7 +112,7 @@ fn machines(cluster: &Cluster, seed: u64) -> ExitCode {
     }
 }
 
-/// One world at least, then more until it is over.
+/// Lives through one world at least, then through more until it is over.
 fn search(first: u64, (plan, again): (fn(u64) -> Plan, &str), over: Over) -> ExitCode {
     let begun = now();
     let (mut told, mut events, mut epochs, mut seed) = (Duration::ZERO, 0, 0, first);

@@ -71,7 +71,7 @@ impl Advice for NetworkError {
 /// A network that runs, with all machines of the cluster attached.
 #[derive(Debug)]
 pub(crate) struct Up {
-    /// Its process.
+    /// Process of the network.
     pub network: Detached,
     /// Where the socket of each machine is, in the order of the record.
     pub sockets: Vec<PathBuf>,

@@ -50,7 +50,7 @@ pub(crate) struct Issue {
     /// What the machines become: node or coordinator
     #[arg(long, value_name = "ROLE", default_value = ClusterRole::Node.word(), value_parser = role(), hide_possible_values = true)]
     role: ClusterRole,
-    /// What they do for Kubernetes: worker or control-plane; refused as long as only a cluster's first machine runs it
+    /// Kubernetes roles: worker or control-plane; refused as long as only a cluster's first machine runs it
     #[arg(long, value_name = "ROLE", value_parser = kubernetes(), hide_possible_values = true)]
     kubernetes: Vec<KubernetesRole>,
     /// What the one machine that it admits is called

@@ -119,10 +119,10 @@ pub enum Denied {
     /// Not an epoch that is held or being made, or not by this machine.
     #[error("the machine holds no share of a cold-start key of epoch {0}")]
     UnknownEpoch(u32),
-    /// It would stand, and somebody votes who would not be opened by it.
+    /// An epoch would stand by which somebody who votes would not be opened.
     #[error("{voter} votes and holds no share of the cold-start key of epoch {number}: another epoch begins first")]
     VoterWithoutShare {
-        /// Who votes.
+        /// Voter without a share.
         voter: MachineId,
         /// The epoch.
         number: u32,

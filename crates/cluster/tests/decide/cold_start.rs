@@ -1,4 +1,4 @@
-//! Who holds shares of the cold-start key, and when an epoch of it stands.
+//! Holders of shares of the cold-start key, and when an epoch of it stands.
 
 use cluster::denied::Denied;
 use cluster::epochs::{self, Due};
