@@ -3,13 +3,15 @@
 //! ```text
 //!   kernel ─ disk ─ found ─ uplink ─ public API ─ enrol ─ mesh ─ control ─ serve
 //!                                       │           └ or waits to be given something, and reads again
-//!                                       └ answers GetState from here on, whatever happens below
+//!                                       └ answers from here on, whatever happens below: what cannot be handled is told, and stays
 //! ```
 
 use std::convert::Infallible;
 
 use api::MilestoneKind;
 use enrol::asking::Given;
+use enrol::found::Found;
+use model::PowerOn;
 
 use crate::enrolment::{Enrolment, Outcome};
 use crate::facts::Facts;
@@ -25,7 +27,7 @@ use crate::runtime::console;
 use crate::runtime::log;
 use crate::runtime::services::{Run, Services};
 use crate::runtime::tasks;
-use crate::serve::{self, own};
+use crate::serve::{self, Machine, own};
 use crate::shown::board::Board;
 use crate::shown::fatal::Fatal;
 use crate::shown::sheet;
@@ -39,39 +41,50 @@ async fn boot() -> Result<Infallible, Fatal> {
     log::install(console::open_all());
     let kernel = Kernel::mount()?;
     clock::correct(Known::Image);
-    let (facts, mut power_on) = Facts::new(kernel.boot);
+    let (facts, power_on) = Facts::new(kernel.boot);
     let (board, reader) = Board::new(facts.clone());
     let children = Children::default();
     let shown = reader.clone();
     let console = Run::steady(move || sheet::show(shown.clone()));
-    let mut tree = Services::start(&children, own::from_the_start(console, &children, &facts))?;
-    let mut buttons = Buttons::listen();
+    let tree = Services::start(&children, own::from_the_start(console, &children, &facts))?;
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
     let disk = Disk::find(facts.boot().root_hash.partition_uuid(), |disk, refused| {
         tracing::warn!(disk = %disk.display(), reason = %refused, "disk skipped and left alone");
     })?;
     let mut enrolment = Enrolment::begin(disk, &board, &children).await?;
-    let mut found = enrolment.read(Given::default()).await?;
+    let found = enrolment.read(Given::default()).await?;
     board.reached("found", MilestoneKind::Step);
     let uplink = Uplink::up(&board, &tree, &found.network, found.vpn_prefix).await?;
     board.reached("uplink", MilestoneKind::Step);
-    let mut api = PublicApi::open(reader, &children, &tree, &found, enrolment.ways()).await?;
+    let api = PublicApi::open(reader, &children, &tree, &found, enrolment.ways()).await?;
     board.reached("public api", MilestoneKind::Step);
+    let mut machine = Machine::new(board, children, api, Buttons::listen());
+    let Err(fatal) = serves(&mut machine, enrolment, (found, power_on), &uplink).await;
+    serve::halted(&mut machine, fatal).await
+}
+
+/// What follows once people can be told.
+async fn serves(
+    machine: &mut Machine,
+    mut enrolment: Enrolment,
+    (mut found, mut power_on): (Found, PowerOn),
+    uplink: &Uplink,
+) -> Result<Infallible, Fatal> {
     let (mut member, underway, capped) = loop {
-        let (waiting, wait, seal) = match tree.beside(enrolment.act(found.decision, power_on)).await?? {
+        let (waiting, wait, seal) = match machine.beside(enrolment.act(found.decision, power_on)).await?? {
             Outcome::Member(member, underway, capped) => break (member, underway, capped),
             Outcome::Waits(waiting, wait, seal) => (waiting, wait, seal),
         };
-        board.waiting(&waiting, &wait.message());
-        let given = serve::waiting(&board, &mut api, &mut buttons, enrolment.given(&wait, seal.as_deref())).await?;
+        machine.board.waiting(&waiting, &wait.message());
+        let given = serve::waiting(machine, enrolment.given(&wait, seal.as_deref())).await?;
         power_on = waiting.resumes();
         found = enrolment.read(given).await?;
-        api.know(&found)?;
+        machine.api.know(&found)?;
     };
     kernel::name(&member.identity.name, member.identity.holder.machine)?;
-    api.admit(&mut member, &capped)?;
+    machine.api.admit(&mut member, &capped)?;
     let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.assignment.vpn_ip(), member.vpn_prefix).await?;
-    board.reached("mesh", MilestoneKind::Step);
-    serve::machine(serve::Machine { board, children, api, buttons, member, underway }, mesh, capped).await
+    machine.board.reached("mesh", MilestoneKind::Step);
+    serve::member(machine, (*member, underway), mesh, capped).await
 }

@@ -50,7 +50,7 @@ use directory::Signed;
 pub(crate) use first::First;
 use link::{Link, NoAnswer};
 pub(crate) use news::{NewsFor, NoNews, Tells};
-pub(crate) use recovery::{NotRecoverable, noted as recovers};
+pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, noted as recovers};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 pub(crate) use users::Error as UsersError;
 pub(crate) use users::{has_begun as etcd_has_begun, known as etcd_users};

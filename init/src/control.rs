@@ -13,6 +13,7 @@ use std::fs;
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -136,7 +137,7 @@ fn tasks(
                 Run::Task(Box::new(|stop| Box::pin(pods::end_when(stop)))),
             ),
         };
-        Unit { spec, run, probe: None, condition: None }
+        Unit { spec, run, probe: None, condition: None, files: None }
     };
     kube::tasks(plan).into_iter().map(unit).collect()
 }
@@ -192,5 +193,6 @@ fn unit(service: ServiceSpec, clients: &Clients) -> Unit {
             Condition::Containerd => ConditionName::ContainerdReady,
             Condition::KubernetesApi => ConditionName::KubernetesApiReady,
         }),
+        files: service.data.map(Path::new),
     }
 }

@@ -228,7 +228,7 @@ impl Enrolment {
         };
         match performed {
             Ok((member, capped)) => Ok(Outcome::Member(Box::new(member), underway, capped)),
-            Err(Halt::Failed(wait)) => Ok(Outcome::Waits(underway.fails(), wait, None)),
+            Err(Halt::Failed(wait)) => Ok(Outcome::Waits(underway.waits(wait.state()), wait, None)),
             Err(Halt::Open(error)) => Err(error),
         }
     }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use api::{ConditionName, LevelInForce};
 use keys::identity::Identity;
 use model::{
-    Assignment, ClusterId, ColdStart, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Protection, Settled,
-    Underway, Waiting,
+    Assignment, ClusterId, ColdStart, Halted, Ipv4Prefix, MachineId, MachineState, NodeName, PowerOn, Protection,
+    Settled, Underway, Waiting,
 };
 use tokio::sync::watch;
 
@@ -75,7 +75,7 @@ pub(crate) struct Address {
 
 impl Now {
     /// The machine's state; none while nothing is decided. Only a transition changes it: [`Facts::underway`],
-    /// [`Facts::waiting`], [`Facts::settled`].
+    /// [`Facts::waiting`], [`Facts::settled`], [`Facts::halted`].
     pub(crate) const fn state(&self) -> Option<MachineState> {
         self.state
     }
@@ -160,6 +160,11 @@ impl Facts {
     /// The machine has arrived where it stays until the next boot. Told as [`Self::underway`].
     pub(crate) fn settled(&self, settled: &Settled) {
         self.update(|now| now.state = Some(settled.state()));
+    }
+
+    /// The boot cannot go on. Told as [`Self::underway`].
+    pub(crate) fn halted(&self, halted: &Halted) {
+        self.update(|now| now.state = Some(halted.state()));
     }
 
     /// A condition is true; whether for the first time in this boot. Told by the board, which knows when none holds.

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use enrol::plan::Capped;
-use model::{Chain, KubernetesRole, Underway};
-use supervise::StopReason;
+use model::{Chain, Halted, KubernetesRole, Underway};
+use supervise::{Name, NotTaken, StopReason};
 use tokio::sync::watch;
 
 use crate::consensus::ask::Asker;
@@ -20,36 +20,114 @@ use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::Told;
 use crate::rpc::public::{Broken, PublicApi};
 use crate::runtime::child::Children;
-use crate::runtime::services::{Escalation, Services};
-use crate::runtime::tasks;
+use crate::runtime::services::{Escalation, Services, Unit, until};
+use crate::runtime::{clock, tasks};
 use crate::shown::board::Board;
-use crate::shown::fatal::Fatal;
-use crate::storage;
+use crate::shown::fatal::{Fatal, Remedy};
+use crate::storage::{self, Mounted};
 
 use office::Office;
 
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
 const STOP_WITHIN: Duration = Duration::from_secs(75);
 
-/// What the boot made.
+/// Nobody but people can see why a machine cannot go on: it leaves them so long to look, unless they end it themselves.
+const LATER: Duration = Duration::from_secs(600);
+
+/// What the boot made, from the moment on when people can be told.
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) board: Board,
-    pub(crate) children: Children,
+    children: Children,
     pub(crate) api: PublicApi,
-    pub(crate) buttons: Buttons,
-    pub(crate) member: Box<Member>,
-    pub(crate) underway: Underway,
+    buttons: Buttons,
+    serving: Option<Serving>,
+}
+
+/// What a member runs, and on what.
+#[derive(Debug)]
+struct Serving {
+    services: Services,
+    /// Tasks of PID 1's own tree that are a member's.
+    own: Vec<Name>,
+    data: Mounted,
+}
+
+impl Serving {
+    /// Has `tree` run `units` for as long as the machine serves.
+    async fn take(&mut self, tree: &Services, units: Vec<Unit>) -> Result<(), NotTaken> {
+        let names: Vec<_> = units.iter().map(|unit| unit.spec.name.clone()).collect();
+        tree.take(units).await?;
+        self.own.extend(names);
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// One that serves nothing yet but its API.
+    pub(crate) const fn new(board: Board, children: Children, api: PublicApi, buttons: Buttons) -> Self {
+        Self { board, children, api, buttons, serving: None }
+    }
+
+    /// Does `work` as long as PID 1's own tasks can be kept up.
+    ///
+    /// # Errors
+    /// [`Escalation`]: then it is left where it is.
+    pub(crate) async fn beside<T>(&mut self, work: impl Future<Output = T>) -> Result<T, Escalation> {
+        self.api.tree.beside(work).await
+    }
+
+    /// Waits for a reason to end: the API, a button, or a task of PID 1's own that cannot be kept up.
+    async fn asked(&mut self) -> Result<PowerRequest, Fatal> {
+        tokio::select! {
+            Some(request) = self.api.power.recv() => Ok(request),
+            request = self.buttons.pressed() => Ok(request),
+            escalation = self.api.tree.escalated() => given_up(&self.board, escalation),
+        }
+    }
+
+    /// Stops what a member runs, and closes its data. Nothing to do where nothing runs.
+    async fn close(&mut self, how: PowerRequest) {
+        let Some(Serving { services, own, data }) = self.serving.take() else { return };
+        // First: what takes up and lays down would find half of it gone.
+        if let Err(error) = self.api.tree.give_up(own).await {
+            tracing::debug!(error = %Chain(&error), "a member's own tasks are left to the end");
+        }
+        let left = services.stop(reason(how), STOP_WITHIN).await;
+        for service in left {
+            tracing::error!(service = service.as_str(), "still running, left behind");
+        }
+        match tasks::blocking(move || storage::close(&data)).await {
+            Ok(()) => match storage::layers() {
+                Ok(left) => tracing::info!(left = left.join(" "), "data partition closed"),
+                Err(error) => tracing::warn!(%error, "data partition closed; what is left of it cannot be seen"),
+            },
+            Err(error) => tracing::error!(error = %Chain(&error), "data partition not closed"),
+        }
+    }
+
+    /// Ends this boot, in order: a member's services, its data, then the API, which finishes its answers.
+    async fn end(&mut self, how: PowerRequest) -> Result<Infallible, Fatal> {
+        tracing::info!(?how, "stopping");
+        // Before the first service is asked to stop.
+        self.board.stopping();
+        self.close(how).await;
+        let _nothing_survives_the_end = self.api.tree.stop(reason(how), Duration::from_secs(2)).await;
+        power::end(how)
+    }
 }
 
 /// Serves a member, on its mesh and behind the cap, until it is asked to end.
 ///
 /// # Errors
-/// What could not be started; and what could not be mended: the machine then starts again.
-pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Capped) -> Result<Infallible, Fatal> {
-    let Machine { board, children, mut api, mut buttons, member, underway } = machine;
-    let is_worker = member.assignment.kubernetes().contains(&KubernetesRole::Worker);
-    let node = if is_worker { storage::Node::Awaited } else { storage::Node::Never };
+/// What could not be started, and what could not be mended.
+pub(crate) async fn member(
+    machine: &mut Machine,
+    (member, underway): (Member, Underway),
+    mesh: Mesh,
+    _behind_the_cap: Capped,
+) -> Result<Infallible, Fatal> {
+    let Machine { board, children, api, serving, .. } = &mut *machine;
     let (data, owners) = (member.data.clone(), member.owners.clone());
     let asker = Asker {
         identity: member.identity.clone(),
@@ -64,14 +142,18 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
         directories: member.renewing.directories(),
     };
     api.context.hear(asker.told.clone());
-    let mut services = Services::start(&children, vec![own::hears(&asker), own::keeps(&asker.told, asker.root)])?;
+    let mut services = Services::start(children, vec![own::hears(&asker), own::keeps(&asker.told, asker.root)])?;
+    let serving = serving.insert(Serving { services: services.clone(), own: Vec::new(), data });
     api.show(&services);
-    api.tree.take(own::of_a_member(&board, &services, &data, node)).await?;
-    api.tree.take(vec![own::mesh(&mesh, &asker.told, board.facts()), own::directory(&member.renewing)]).await?;
-    let office = Office::new(&board, &services, &api.context, *member, asker);
+    let is_worker = member.assignment.kubernetes().contains(&KubernetesRole::Worker);
+    let node = if is_worker { storage::Node::Awaited } else { storage::Node::Never };
+    let mut units = own::of_a_member(board, &services, &serving.data, node);
+    units.extend([own::mesh(&mesh, &asker.told, board.facts()), own::directory(&member.renewing)]);
+    serving.take(&api.tree, units).await?;
+    let office = Office::new(board, &services, &api.context, member, asker);
     let mut shows = office.shows();
     office.begin().await?;
-    api.tree.take(vec![own::office(&office)]).await?;
+    serving.take(&api.tree, vec![own::office(&office)]).await?;
     board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");
     let context = api.context.clone();
@@ -82,50 +164,47 @@ pub(crate) async fn machine(machine: Machine, mesh: Mesh, _behind_the_cap: Cappe
             () = context.claimed.notified() => enrolment::forget_first_contact().await?,
             Ok(()) = shows.changed() => {
                 let identity = shows.borrow_and_update().clone();
-                api.prove(&identity, &owners)?;
+                machine.api.prove(&identity, &owners)?;
             }
-            how = asked(&board, &mut api, &mut buttons) => break how?,
-            escalation = services.escalated() => break given_up(&board, escalation)?,
+            how = machine.asked() => break how?,
+            escalation = services.escalated() => break given_up(&machine.board, escalation)?,
             never = context.break_down_of(Broken::Main) => match never {},
         }
     };
-    begin_to_end(&board, how);
-    let left = services.stop(reason(how), STOP_WITHIN).await;
-    for service in left {
-        tracing::error!(service = service.as_str(), "still running, left behind");
-    }
-    match tasks::blocking(move || storage::close(&data)).await {
-        Ok(()) => tracing::info!(left = storage::layers().unwrap_or_default().join(" "), "data partition closed"),
-        Err(error) => tracing::error!(error = %Chain(&error), "data partition not closed"),
-    }
-    end(&api, how).await
+    machine.end(how).await
 }
 
 /// Keeps console and API up on a machine that waits to be given something, until it is, or until it is asked to end.
 ///
 /// # Errors
-/// What could not be mended: the machine then starts again.
-pub(crate) async fn waiting<T>(
-    board: &Board,
-    api: &mut PublicApi,
-    buttons: &mut Buttons,
-    given: impl Future<Output = T>,
-) -> Result<T, Fatal> {
+/// What could not be mended.
+pub(crate) async fn waiting<T>(machine: &mut Machine, given: impl Future<Output = T>) -> Result<T, Fatal> {
     let how = tokio::select! {
         given = given => return Ok(given),
-        how = asked(board, api, buttons) => how?,
+        how = machine.asked() => how?,
     };
-    begin_to_end(board, how);
-    match end(api, how).await? {}
+    match machine.end(how).await? {}
 }
 
-/// Waits for a reason to end: the API, a button, or a task of PID 1's own that cannot be kept up.
-async fn asked(board: &Board, api: &mut PublicApi, buttons: &mut Buttons) -> Result<PowerRequest, Fatal> {
-    tokio::select! {
-        Some(request) = api.power.recv() => Ok(request),
-        request = buttons.pressed() => Ok(request),
-        escalation = api.tree.escalated() => given_up(board, escalation),
-    }
+/// Keeps console and API up on a machine that cannot go on, and says why, until it is asked to end. What the next boot may mend
+/// it leaves to that, though not at once: nobody can read the reason of a machine that restarts for ever.
+///
+/// # Errors
+/// `fatal`, where it is the next boot's.
+pub(crate) async fn halted(machine: &mut Machine, fatal: Fatal) -> Result<Infallible, Fatal> {
+    let (halted, again) = match fatal.remedy() {
+        Remedy::Restart => return Err(fatal),
+        Remedy::Later => (Halted::failed(), Some(clock::now() + LATER)),
+        Remedy::Owner => (Halted::needs_owner(), None),
+    };
+    machine.board.halted(&halted, &fatal.to_string());
+    machine.api.context.coordinate(None);
+    machine.close(PowerRequest::Reboot).await;
+    let how = tokio::select! {
+        how = machine.asked() => how?,
+        () = until(again) => return Err(fatal),
+    };
+    machine.end(how).await
 }
 
 /// How a boot ends whose tree gave up: in order, as long as there is somebody to stop services in order.
@@ -135,14 +214,8 @@ fn given_up(board: &Board, escalation: Escalation) -> Result<PowerRequest, Fatal
             board.error(&format!("{escalation}: the machine starts again"));
             Ok(PowerRequest::Reboot)
         }
-        Escalation::Supervision => Err(escalation.into()),
+        Escalation::Damage { .. } | Escalation::Supervision => Err(escalation.into()),
     }
-}
-
-/// Says so, before the first service is asked to stop.
-fn begin_to_end(board: &Board, how: PowerRequest) {
-    tracing::info!(?how, "stopping");
-    board.stopping();
 }
 
 const fn reason(how: PowerRequest) -> StopReason {
@@ -150,10 +223,4 @@ const fn reason(how: PowerRequest) -> StopReason {
         PowerRequest::Reboot => StopReason::Reboot,
         PowerRequest::PowerOff => StopReason::PowerOff,
     }
-}
-
-/// Lets the API finish its answers, then ends this boot.
-async fn end(api: &PublicApi, how: PowerRequest) -> Result<Infallible, Fatal> {
-    let _nothing_survives_the_end = api.tree.stop(reason(how), Duration::from_secs(2)).await;
-    power::end(how)
 }

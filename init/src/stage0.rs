@@ -20,7 +20,7 @@ use sys::device_mapper::{Access, Device, Target};
 
 use crate::machine::disk::Refused;
 use crate::machine::kernel;
-use crate::runtime::clock;
+use crate::runtime::{clock, durable};
 
 /// Stage 0's own files in the initramfs.
 const VERITY: &str = "/cairn/verity";
@@ -61,7 +61,7 @@ pub(crate) enum Error {
 
 /// Whether this process runs from the initramfs.
 pub(crate) fn is_stage0() -> bool {
-    Path::new(VERITY).exists()
+    matches!(durable::exists(Path::new(VERITY)), Ok(true))
 }
 
 /// Runs stage 0; returns only what went wrong.
@@ -74,7 +74,8 @@ pub(crate) fn run() -> Result<Infallible, Error> {
     crate::runtime::console::attach();
     let command_line = read("/proc/cmdline")?;
     if kernel::boot_class() == BootClass::Uefi {
-        refuse_changes(&command_line, &read(COMMAND_LINE)?, Path::new(EXTRAS).exists())?;
+        let extras = durable::exists(Path::new(EXTRAS)).unwrap_or(true);
+        refuse_changes(&command_line, &read(COMMAND_LINE)?, extras)?;
     }
     let verity: Verity = read(VERITY)?.parse().map_err(Error::Verity)?;
     let slot = find_slot(verity.root.partition_uuid())?;

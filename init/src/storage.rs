@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use enrol::plan::HeaderCopy;
-use keys::header::{Copies, HEADER_BYTES, HEADER_OFFSETS};
+use keys::header::{Copies, Copy, HEADER_BYTES, HEADER_OFFSETS};
 use model::Chain;
 
 use crate::facts::Now;
@@ -40,9 +40,6 @@ pub(crate) enum HeaderError {
     /// The partition does not open.
     #[error("open `{0}`")]
     Open(PathBuf, #[source] io::Error),
-    /// A copy cannot be read.
-    #[error("read the data header")]
-    Read(#[source] io::Error),
     /// A copy cannot be written, or not be made durable.
     #[error("write the data header")]
     Write(#[source] io::Error),
@@ -51,14 +48,18 @@ pub(crate) enum HeaderError {
 /// Reads both places of the data header.
 ///
 /// # Errors
-/// [`HeaderError`]: what cannot be read is not taken for blank.
+/// [`HeaderError::Open`]. A copy that cannot be read is refused, not blank; the other one is enough.
 pub(crate) fn read_header(data: &Path) -> Result<Copies, HeaderError> {
     let device = File::open(data).map_err(|error| HeaderError::Open(data.to_owned(), error))?;
     let mut copies = [[0; HEADER_BYTES]; 2];
-    for (copy, offset) in copies.iter_mut().zip(HEADER_OFFSETS) {
-        device.read_exact_at(copy, offset).map_err(HeaderError::Read)?;
-    }
-    Ok(Copies::read(&copies[0], &copies[1]))
+    let read = std::array::from_fn(|at| match device.read_exact_at(&mut copies[at], HEADER_OFFSETS[at]) {
+        Ok(()) => Copy::read(&copies[at]),
+        Err(error) => {
+            tracing::warn!(copy = at, %error, "a copy of the data header cannot be read");
+            Copy::Refused(keys::header::HeaderError::Unreadable)
+        }
+    });
+    Ok(Copies(read))
 }
 
 /// Writes one copy of the data header and flushes the disk's cache.
@@ -232,8 +233,9 @@ mod tests {
     #[test]
     fn a_partition_that_cannot_be_read_is_not_blank() {
         let file = tempfile::NamedTempFile::new().expect("a place for a disk");
-        file.as_file().set_len(4096).expect("sparse");
-        assert!(matches!(read_header(file.path()), Err(HeaderError::Read(_))));
+        file.as_file().set_len(HEADER_BYTES as u64).expect("sparse");
+        let Copies([first, second]) = read_header(file.path()).expect("what can be read");
+        assert_eq!((first, second), (Copy::Blank, Copy::Refused(keys::header::HeaderError::Unreadable)));
         assert!(matches!(read_header(Path::new("/nonexistent")), Err(HeaderError::Open(..))));
     }
 }

@@ -52,6 +52,7 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
         let place = format!("{}:{line}", proofs::DOCUMENT);
         findings.push(Finding { place, rule: format!("a second line for {id}") });
     }
+    let bans = bans(workspace)?;
     let mut folders = BTreeSet::new();
     for (member, folder) in members(&metadata) {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
@@ -59,6 +60,13 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
         folders.extend(name.split('/').next().map(str::to_owned));
         if !manifest.contains("\n[lints]\nworkspace = true\n") {
             findings.push(Finding { place: name, rule: "does not take the workspace's lints".to_owned() });
+        }
+        if let Ok(own) = fs::read_to_string(folder.join("clippy.toml")) {
+            let place = shown(workspace, &folder.join("clippy.toml"));
+            findings.extend(bans.lines().filter(|ban| !own.contains(ban)).map(|ban| Finding {
+                place: place.clone(),
+                rule: format!("hides the root's line `{}`: repeat it", ban.trim()),
+            }));
         }
         for file in files(&folder, &["proto", "txt"])? {
             let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
@@ -94,6 +102,12 @@ fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
     findings.extend(circles.findings());
     findings.sort();
     Ok(findings)
+}
+
+/// What the root's `clippy.toml` says. Clippy reads the nearest one alone, so a crate with its own repeats all of it.
+fn bans(workspace: &Workspace) -> Result<String> {
+    let text = fs::read_to_string(workspace.path("clippy.toml")).context("read the lints' settings")?;
+    Ok(text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect())
 }
 
 /// Name and folder of every member.

@@ -128,7 +128,7 @@ impl<'a> Asking<'a> {
                 (State::ClusterHalf(keyless), Effect::Ask(question))
             }
             (wait, _) if wait.is_final() => (State::Over, Effect::Cap(seal.map(|seal| seal.body.holder()))),
-            (Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_), _) => {
+            (Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Damaged(_) | Wait::Failed(_), _) => {
                 (State::Retry, Effect::Ask(Question::Retry))
             }
         };
@@ -184,10 +184,13 @@ impl Wait {
                 | Reason::Newer { .. }
                 | Reason::ForeignDisk(_)
                 | Reason::Header(OpenError::Blank | OpenError::OtherDisk { .. }) => true,
-                Reason::LiveDisk | Reason::Seal(_) | Reason::Locked(_) | Reason::Header(_) => false,
+                Reason::LiveDisk | Reason::Seal(_) | Reason::Locked(_) | Reason::Header(_) | Reason::Unreadable(_) => {
+                    false
+                }
             },
             Self::Failed(Failure::Create(step, _) | Failure::Open(step, _)) => matches!(step, Step::Cap),
-            Self::Failed(Failure::Tpm(_) | Failure::Keys(_) | Failure::Ready(_) | Failure::Refused(..))
+            Self::Damaged(_)
+            | Self::Failed(Failure::Tpm(_) | Failure::Keys(_) | Failure::Ready(_) | Failure::Refused(..))
             | Self::Blank(_)
             | Self::LetIn(_)
             | Self::AwaitingKeys { .. } => false,

@@ -117,6 +117,9 @@ pub struct Verified {
 /// Why a config is refused. The disk is untouched in every case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
+    /// The ESP holds one, and does not give it.
+    #[error("the ESP's file with the enrolment config cannot be read")]
+    Unreadable,
     /// More than [`MOST_CONFIG_BYTES`].
     #[error("the enrolment config has {0} bytes, at most {MOST_CONFIG_BYTES} are read")]
     TooLarge(usize),

@@ -3,6 +3,7 @@
 //!
 //! | seal | header | decision |
 //! |---|---|---|
+//! | a file of its pair cannot be read, and the other holds none | any | `NeedsOwner`: names the file |
 //! | none | none, or each copy blank or a valid provisional | `Create` with a config, else wait: `Blank` |
 //! | none | a committed copy, or anything else that is not blank | `NeedsOwner`: nothing is formatted |
 //! | there, does not unseal | any | `NeedsOwner`: names the cause |
@@ -40,7 +41,7 @@ use model::{BootClass, FirstContact, Ipv4Prefix, NetworkConfig, SealRoot, Secret
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
-use crate::config::{self, ConfigError, Create, EnrolmentConfig, Intent, Tpm, Verified};
+use crate::config::{self, CONFIG_PATH, ConfigError, Create, EnrolmentConfig, Intent, Tpm, Verified};
 use crate::contribute::{self, Held};
 use crate::create::{Draft, Material};
 use crate::join::{self, Admission, Asker, Begun, Joining, NotAccepted};
@@ -81,6 +82,8 @@ pub struct Files {
     pub config: Option<Zeroizing<Vec<u8>>>,
     /// The enrolment config that QEMU passed.
     pub fw_cfg: Option<Zeroizing<Vec<u8>>>,
+    /// Paths of files that are there and cannot be read; above they are empty, or absent. Of a pair the other file is enough.
+    pub unreadable: Vec<&'static str>,
 }
 
 /// The two slots of a pair. One that is not there is empty.
@@ -104,6 +107,11 @@ impl Files {
         }
     }
 
+    /// A slot of `file` that is there and cannot be read.
+    fn unreadable(&self, file: File) -> Option<&'static str> {
+        file.paths().into_iter().find(|path| self.unreadable.contains(path))
+    }
+
     fn next_writes(&self) -> NextWrites {
         NextWrites {
             seal: seal::read(self.seal.bytes()).1,
@@ -116,7 +124,8 @@ impl Files {
     /// The config that counts: one that was given wins over QEMU's item, and that over the file.
     fn config(&self, given: Option<&Zeroizing<Vec<u8>>>) -> Option<Result<Verified, ConfigError>> {
         let bytes = given.or(self.fw_cfg.as_ref()).or(self.config.as_ref());
-        bytes.map(|bytes| config::read(bytes))
+        let unreadable = || self.unreadable.contains(&CONFIG_PATH).then_some(Err(ConfigError::Unreadable));
+        bytes.map(|bytes| config::read(bytes)).or_else(unreadable)
     }
 }
 
@@ -251,6 +260,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let mut reports = Vec::new();
     let Given { config: handed_in, half: given_half, admission } = given;
     let decision = match unsealed {
+        Unsealed::None if let Some(path) = files.unreadable(File::Seal) => needs_owner(Reason::Unreadable(path)),
         Unsealed::None => {
             let verified = may_enrol(header, config, Tpm::of(keeper.as_deref()));
             enrols((files, handed_in), boot_class, verified, None, &mut reports)

@@ -47,8 +47,8 @@ pub trait Performer {
     /// What the effects before it did stays.
     fn perform(&mut self, effect: Effect) -> Result<(), Self::Error>;
 
-    /// The layer that refused to open what is on the disk, if that is what the error says.
-    fn refused_by(error: &Self::Error) -> Option<Layer>;
+    /// What on the disk refused to be opened, if that is what the error says.
+    fn refused_by(error: &Self::Error) -> Option<Refusal>;
 
     /// Closes what a failed plan left open, so that no key stays in the kernel.
     ///
@@ -65,6 +65,15 @@ pub trait Performer {
 #[derive(Debug)]
 #[must_use]
 pub struct Capped(());
+
+/// What refuses on a disk whose header opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// What lies between the header and the files.
+    Layer(Layer),
+    /// A file that the machine needs.
+    File,
+}
 
 /// How a plan failed.
 #[derive(Debug)]
@@ -118,7 +127,7 @@ impl Plan {
             let step = effect.step();
             if let Err(error) = performer.perform(effect) {
                 performer.close().map_err(Halt::Open)?;
-                return Err(Halt::Failed(Wait::Failed(purpose.failure(step, error, P::refused_by))));
+                return Err(Halt::Failed(purpose.wait(step, error, P::refused_by)));
             }
         }
         Ok(Capped(()))
@@ -126,14 +135,15 @@ impl Plan {
 }
 
 impl Purpose {
-    fn failure<E>(self, step: Step, error: E, refused_by: impl FnOnce(&E) -> Option<Layer>) -> Failure
+    fn wait<E>(self, step: Step, error: E, refused_by: impl FnOnce(&E) -> Option<Refusal>) -> Wait
     where
         E: std::error::Error + Send + Sync + 'static,
     {
         match (self, refused_by(&error)) {
-            (Self::Enrol, _) => Failure::Create(step, Box::new(error)),
-            (Self::Open, None) => Failure::Open(step, Box::new(error)),
-            (Self::Open, Some(layer)) => Failure::Refused(layer, Box::new(error)),
+            (Self::Enrol, _) => Wait::Failed(Failure::Create(step, Box::new(error))),
+            (Self::Open, None) => Wait::Failed(Failure::Open(step, Box::new(error))),
+            (Self::Open, Some(Refusal::Layer(layer))) => Wait::Failed(Failure::Refused(layer, Box::new(error))),
+            (Self::Open, Some(Refusal::File)) => Wait::Damaged(Box::new(error)),
         }
     }
 }

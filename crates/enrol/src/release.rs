@@ -35,7 +35,12 @@ impl<'a> Keyless<'a> {
                 Some(Self { seal, generation: *generation, header, directory, record: record.as_deref(), shares })
             }
             (
-                Wait::Blank(_) | Wait::LetIn(_) | Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Failed(_),
+                Wait::Blank(_)
+                | Wait::LetIn(_)
+                | Wait::AwaitingKeys { .. }
+                | Wait::NeedsOwner(_)
+                | Wait::Damaged(_)
+                | Wait::Failed(_),
                 _,
             ) => None,
         }

@@ -3,7 +3,7 @@
 use keys::cold_start::{Epoch, Wrapped};
 use keys::data_key::{ClusterHalf, Holder, OpenError};
 use keys::header::{Copies, Copy, HEADER_BYTES, Header, HeaderError, State};
-use keys::pair::{File, Slot};
+use keys::pair::{File, Pair, Slot};
 use keys::seal::attempt_slot;
 use keys::share::{Share, ShareKey};
 use model::{
@@ -13,7 +13,7 @@ use model::{
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
-use crate::config::{ConfigError, EnrolmentConfig, Tpm, Unserved, WithoutTpm, digest};
+use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Tpm, Unserved, WithoutTpm, digest};
 use crate::fixture::{network, owner, redeeming, secret};
 use crate::found::{Decision, Found, Leftover, Report, Slots};
 use crate::keeper::Locked;
@@ -166,6 +166,42 @@ fn what_is_neither_blank_nor_provisional_is_somebodys_data() {
     newer.headers[1][8] = 2;
     newer.headers[0].fill(0);
     assert_eq!(reason(&newer), Reason::Newer { what: "data header", version: 2 });
+}
+
+/// Each file of the ESP, one at a time, is there and cannot be read.
+/// Proves: D14, O1
+#[test]
+fn a_file_that_cannot_be_read_is_no_file_less() {
+    let spoil = |world: &World, path: &'static str| {
+        let mut world = world.clone();
+        for (slot, at) in File::ALL.iter().flat_map(|file| [(*file, 0), (*file, 1)]) {
+            if slot.paths()[at] == path {
+                world.files.pair(slot).0[at].clear();
+            }
+        }
+        world.files.config = world.files.config.filter(|_| path != CONFIG_PATH);
+        world.files.unreadable = vec![path];
+        world
+    };
+    let member = created();
+    let holding = Pair::read(File::Seal, member.files.seal.bytes()).next.slot;
+    for path in File::ALL.iter().flat_map(|file| file.paths()) {
+        let spoilt = spoil(&member, path);
+        if path == File::Seal.paths()[1 - holding] {
+            assert_eq!(reason(&spoilt), Reason::Unreadable(path));
+            // A blank disk makes no difference: it may be another disk's seal.
+            let mut blank = with_config(spoilt);
+            blank.headers.iter_mut().for_each(|copy| copy.fill(0));
+            assert_eq!(reason(&blank), Reason::Unreadable(path));
+        } else if path == File::Share.paths()[0] {
+            assert!(matches!(spoilt.found().decision, Decision::Wait(Wait::AwaitingKeys { .. }, _)));
+        } else {
+            assert!(opens(&spoilt), "{path}");
+        }
+    }
+    assert!(opens(&spoil(&member, CONFIG_PATH)), "a member needs no config");
+    let fresh = spoil(&World::flashed(LEVEL, tpm()), CONFIG_PATH);
+    assert_eq!(reason(&fresh), Reason::Config(ConfigError::Unreadable));
 }
 
 /// Proves: D5
@@ -489,6 +525,7 @@ fn every_message_names_only_commands_that_exist() {
         "machine status",
         "machine logs",
         "machine reboot",
+        "machine remove NAME --lost",
         "enrol config",
         "recover",
     ];
@@ -519,6 +556,8 @@ fn every_message_names_only_commands_that_exist() {
         Reason::Config(ConfigError::Version),
         Reason::Newer { what: "seal", version: 2 },
         Reason::Seal(keys::seal::SealError::BootClass),
+        Reason::Unreadable("cairn/seal.0"),
+        Reason::Config(ConfigError::Unreadable),
     ]);
     let cause = || Box::new(ChipFails);
     let failures = [
@@ -532,6 +571,7 @@ fn every_message_names_only_commands_that_exist() {
         Failure::Refused(Layer::Filesystem, cause()),
     ];
     let waits = reasons.map(Wait::NeedsOwner).chain([
+        Wait::Damaged(cause()),
         Wait::Blank(Tpm::Absent),
         Wait::AwaitingKeys {
             generation: 1,
@@ -549,7 +589,7 @@ fn every_message_names_only_commands_that_exist() {
             assert!(commands.contains(&command), "{command} in: {message}");
         }
         assert!(!message.contains("  "), "{message}");
-        if let Wait::NeedsOwner(_) = wait {
+        if let WaitState::NeedsOwner = wait.state() {
             assert!(message.contains("Nothing was"), "says what was left alone: {message}");
         }
     }

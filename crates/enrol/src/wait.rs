@@ -38,6 +38,8 @@ pub enum Wait {
     },
     /// Cannot go on without its owner; nothing was changed.
     NeedsOwner(Reason),
+    /// The data is open, and a file on it cannot be used. Nothing was changed or erased.
+    Damaged(Cause),
     /// Something does not work.
     Failed(Failure),
 }
@@ -82,6 +84,12 @@ pub enum Reason {
     /// A header that does not open.
     #[error("{cause}. Nothing was changed. {remedy}", cause = Chain(.0), remedy = header_remedy(.0))]
     Header(OpenError),
+    /// A file of the ESP is there and cannot be read, and there is no other one in its place.
+    #[error(
+        "the file {0} on the ESP cannot be read. Nothing was changed. `cairnctl machine logs` has the kernel's words. Put back the \
+         ESP that belongs to this disk, or have the machine join anew with a fresh image"
+    )]
+    Unreadable(&'static str),
 }
 
 /// What does not work, and why.
@@ -138,7 +146,7 @@ impl Wait {
             Self::Blank(_) => WaitState::Blank,
             Self::LetIn(_) => WaitState::Joining,
             Self::AwaitingKeys { .. } => WaitState::AwaitingKeys,
-            Self::NeedsOwner(_) => WaitState::NeedsOwner,
+            Self::NeedsOwner(_) | Self::Damaged(_) => WaitState::NeedsOwner,
             Self::Failed(_) => WaitState::Failed,
         }
     }
@@ -161,9 +169,22 @@ impl Wait {
                 )
             }
             Self::NeedsOwner(reason) => reason.to_string(),
+            Self::Damaged(cause) => damaged(&**cause),
             Self::Failed(failure) => failure.to_string(),
         }
     }
+}
+
+/// What a person is told of files on the data partition that cannot be used, because of `cause`.
+#[must_use]
+pub fn damaged(cause: &dyn Error) -> String {
+    format!(
+        "the data partition opens, but a file on it cannot be used: {}. Nothing was erased. Where the cluster has other \
+         coordinators: `cairnctl machine remove NAME --lost`, then have the machine join anew with a fresh image. What a \
+         lone coordinator keeps is on this disk alone: leave it as it is, check disk, cables and memory, and start the \
+         machine again",
+        Chain(cause)
+    )
 }
 
 impl Layer {

@@ -32,7 +32,7 @@ use crate::join::{self, About, Admission, Joining};
 use crate::keeper::{Keeper, Locked, NotReleased};
 use crate::making::{Fresh, Issued};
 use crate::member::Membership;
-use crate::plan::{Effect, Halt, HeaderCopy, Mapping, NewData, Performer, Plan};
+use crate::plan::{Effect, Halt, HeaderCopy, Mapping, NewData, Performer, Plan, Refusal};
 use crate::release::Keyless;
 use crate::wait::{Layer, Wait};
 
@@ -291,6 +291,7 @@ impl World {
             tpm,
             headers: [vec![0; HEADER_BYTES], vec![0; HEADER_BYTES]],
             files: Files {
+                unreadable: Vec::new(),
                 seal: blank(),
                 share: blank(),
                 directory: blank(),
@@ -525,9 +526,9 @@ impl Performer for Boot<'_> {
         self.do_it(effect)
     }
 
-    fn refused_by(error: &NotPerformed) -> Option<Layer> {
+    fn refused_by(error: &NotPerformed) -> Option<Refusal> {
         match error {
-            NotPerformed::WrongKey => Some(Layer::Filesystem),
+            NotPerformed::WrongKey => Some(Refusal::Layer(Layer::Filesystem)),
             NotPerformed::Cut | NotPerformed::Fails => None,
         }
     }

@@ -97,6 +97,9 @@ pub enum HeaderError {
     /// Fewer or more than [`HEADER_BYTES`]: a truncated disk.
     #[error("the data header is cut short")]
     Size,
+    /// The disk does not give it.
+    #[error("the disk gives an error where the data header lies")]
+    Unreadable,
     /// Neither magic.
     #[error("the start of the data partition is no data header")]
     Magic,

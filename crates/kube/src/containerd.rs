@@ -55,6 +55,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         privileges: Privileges::MayGrow,
         condition: Some(Condition::Containerd),
         record: None,
+        data: None,
     }
 }
 

@@ -102,6 +102,7 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
         privileges: Privileges::Fixed,
         condition: Some(Condition::KubernetesApi),
         record: Some(Record { start: audit::LINE, log: audit::LOG }),
+        data: None,
     }
 }
 
@@ -137,6 +138,7 @@ pub(crate) fn controller_manager(plan: &Plan) -> ServiceSpec {
         privileges: Privileges::Fixed,
         condition: None,
         record: None,
+        data: None,
     }
 }
 
@@ -162,6 +164,7 @@ pub(crate) fn scheduler(plan: &Plan) -> ServiceSpec {
         privileges: Privileges::Fixed,
         condition: None,
         record: None,
+        data: None,
     }
 }
 

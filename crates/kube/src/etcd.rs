@@ -72,6 +72,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         privileges: Privileges::Fixed,
         condition: Some(Condition::Etcd),
         record: None,
+        data: Some("/data/etcd"),
     }
 }
 

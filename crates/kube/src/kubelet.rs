@@ -53,6 +53,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         privileges: Privileges::MayGrow,
         condition: None,
         record: None,
+        data: None,
     }
 }
 

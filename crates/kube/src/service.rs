@@ -33,6 +33,8 @@ pub struct ServiceSpec {
     pub condition: Option<Condition>,
     /// Lines of its output that are kept apart from the rest.
     pub record: Option<Record>,
+    /// A directory of the data partition of which it needs every file: without one of them no restart helps.
+    pub data: Option<&'static str>,
 }
 
 /// A role of a machine that wants services.

@@ -29,5 +29,5 @@ pub use net::{
     VPN_PREFIX, etcd_peer_url,
 };
 pub use pcr::PcrSelection;
-pub use progress::{PowerOn, Settled, Underway, WaitState, Waiting};
+pub use progress::{Halted, PowerOn, Settled, Underway, WaitState, Waiting};
 pub use secret::{ClusterKey, FirstContact, LocalKey, MasterSecret, SealRoot, Secret, VolumeKey, VpnPrivKey};

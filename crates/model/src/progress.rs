@@ -4,9 +4,10 @@
 //! ```text
 //!   PowerOn ─┬─ enrols ─► Enrolling ────┬─ runs ──► Running: until the next boot
 //!     ▲      ├─ opens ──► AwaitingKeys ─┤
-//!     │      │                          └─ fails ─► Failed ─┐
+//!     │      │                          └─ waits ─► NeedsOwner, Failed ─┐
 //!     │      └─ waits ──► Blank, Enrolling, AwaitingKeys, NeedsOwner, Failed
-//!     └──────────────────────── resumes ────────────────────┘
+//!     └──────────────────────── resumes ────────────────────────────────┘
+//!   any of them ─ Halted ─► NeedsOwner, Failed: until the next boot
 //! ```
 //! A member that reopens its data shows `AwaitingKeys`, never `Enrolling`: it is sealed and its data is not open.
 
@@ -31,9 +32,9 @@ pub struct PowerOn(());
 /// On its way to be a member: its steps are being performed.
 ///
 /// ```
-/// use model::{MachineState, PowerOn};
+/// use model::{MachineState, PowerOn, WaitState};
 /// assert_eq!(PowerOn::new().enrols().runs().state(), MachineState::Running);
-/// assert_eq!(PowerOn::new().opens().fails().state(), MachineState::Failed);
+/// assert_eq!(PowerOn::new().opens().waits(WaitState::Failed).state(), MachineState::Failed);
 /// ```
 #[derive(Debug)]
 #[must_use]
@@ -43,7 +44,7 @@ pub struct Underway(MachineState);
 ///
 /// ```compile_fail,E0599
 /// let running = model::PowerOn::new().opens().runs();
-/// running.fails(); // a member whose services fail restarts
+/// running.waits(model::WaitState::Failed); // nothing that it is given changes what runs
 /// ```
 #[derive(Debug)]
 pub struct Settled(MachineState);
@@ -63,6 +64,16 @@ pub struct Settled(MachineState);
 #[derive(Debug)]
 #[must_use]
 pub struct Waiting(WaitState);
+
+/// A boot that cannot go on, wherever it was: nothing but the next one leads out of it.
+///
+/// ```
+/// use model::{Halted, MachineState};
+/// assert_eq!(Halted::failed().state(), MachineState::Failed);
+/// assert_eq!(Halted::needs_owner().state(), MachineState::NeedsOwner);
+/// ```
+#[derive(Debug)]
+pub struct Halted(MachineState);
 
 /// The states of a machine that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -115,9 +126,29 @@ impl Underway {
         Settled(MachineState::Running)
     }
 
-    /// A step failed.
-    pub const fn fails(self) -> Waiting {
-        Waiting(WaitState::Failed)
+    /// A step failed; `state` says whom the machine waits for.
+    pub const fn waits(self, state: WaitState) -> Waiting {
+        Waiting(state)
+    }
+}
+
+impl Halted {
+    /// Something does not work. The machine may try again by itself.
+    #[must_use]
+    pub const fn failed() -> Self {
+        Self(MachineState::Failed)
+    }
+
+    /// Nobody but the owner can mend it.
+    #[must_use]
+    pub const fn needs_owner() -> Self {
+        Self(MachineState::NeedsOwner)
+    }
+
+    /// What everybody may know of it.
+    #[must_use]
+    pub const fn state(&self) -> MachineState {
+        self.0
     }
 }
 
@@ -166,7 +197,7 @@ mod tests {
         assert_eq!(reached, MachineState::ALL);
         assert_eq!(PowerOn::new().waits(WaitState::Joining).state(), MachineState::Enrolling);
         assert_eq!(PowerOn::new().opens().state(), MachineState::AwaitingKeys);
-        let failed = PowerOn::new().opens().fails();
+        let failed = PowerOn::new().opens().waits(WaitState::Failed);
         assert_eq!(failed.state(), MachineState::Failed);
         assert_eq!(failed.resumes().opens().runs().state(), MachineState::Running);
     }

@@ -24,6 +24,7 @@ use crate::machine::esp;
 use crate::machine::kernel;
 use crate::network::uplink;
 use crate::runtime::clock;
+use crate::runtime::durable;
 
 /// What a program that ends at once ends with; counted by whoever started it.
 pub(crate) const ENDED: u8 = 1;
@@ -203,7 +204,10 @@ fn bounds() -> io::Result<()> {
     let root = Path::new(CGROUPS);
     let mut groups = vec![root.join("init"), root.join("pods"), root.join("pods/kubepods"), root.join("shims")];
     for entry in fs::read_dir(root.join("services"))? {
-        groups.extend(Some(entry?.path()).filter(|path| path.is_dir()));
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            groups.push(entry.path());
+        }
     }
     for group in groups {
         let value = |file| fs::read_to_string(group.join(file)).map(|text| text.trim().to_owned());
@@ -281,7 +285,7 @@ fn objects() -> io::Result<Vec<TpmObject>> {
 /// As root: everything by which the TPM could be made to keep the disk shut for good, and what it answers.
 fn tpm() -> io::Result<()> {
     // Through this, root can ask some firmware to clear the TPM before anything of ours runs.
-    say(&format!("a way to ask the firmware: {}", Path::new("/sys/class/tpm/tpm0/ppi").exists()));
+    say(&format!("a way to ask the firmware: {}", durable::exists(Path::new("/sys/class/tpm/tpm0/ppi"))?));
     Bus::open()?.attacks()?.into_iter().for_each(|(attack, code)| say(&format!("{attack}: {code:#x}")));
     Ok(())
 }

@@ -9,6 +9,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
+use crate::runtime::durable;
+
 /// Flips every bit: what is masked is not found by who looks for what it stands for.
 const MASK: u8 = 0xff;
 /// Read at once.
@@ -16,7 +18,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Whether the kernel could write a process' memory to a file (`kernel/sys.c`, core(5)): it has no such setting then.
 pub(super) fn core_dumps() -> bool {
-    Path::new("/proc/sys/kernel/core_pattern").exists()
+    !matches!(durable::exists(Path::new("/proc/sys/kernel/core_pattern")), Ok(false))
 }
 
 /// What root finds on the data partition, as `name masked-hex`: secrets of which PID 1 should hold one copy or none.

@@ -99,7 +99,7 @@ pub(super) async fn keep(records: &Records) -> Result<(), Lost> {
     let (revision, empty) = (view.revision(), view.state().version().is_none());
     let told = records.link.watch(revision).await.map_err(Lost::Watch)?;
     // While the cluster is being recovered its etcd is not here to stay.
-    let lost = recovery::noted().map(|_| clock::unix_millis());
+    let lost = recovery::noted()?.map(|_| clock::unix_millis());
     records.shows(|seen| (seen.view, seen.lost) = (Some(view), lost))?;
     let _fresh = Fresh(records);
     tracing::info!(revision, "the cluster's records are read");

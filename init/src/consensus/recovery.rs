@@ -28,6 +28,8 @@ use crate::storage::DATA;
 
 /// Says that it is to be done, and which owner asked: 32 bytes. It goes with etcd's data.
 pub(super) const NOTE: &str = "etcd-recovery";
+/// Of an owner's key.
+const KEY_BYTES: usize = 32;
 
 /// Why the cluster does not go on with this coordinator alone.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +69,18 @@ impl From<Unreadable> for NotRecoverable {
 }
 
 /// Whether this machine's etcd is to take all other members out, and who asked for that.
-pub(crate) fn noted() -> Option<OwnerPubKey> {
-    std::fs::read(Path::new(DATA).join(NOTE)).ok()?.try_into().ok().map(OwnerPubKey)
+///
+/// # Errors
+/// [`Error::Unread`]: a note that cannot be read may be one.
+pub(crate) fn noted() -> Result<Option<OwnerPubKey>, Error> {
+    read_note(Path::new(DATA))
+}
+
+fn read_note(data: &Path) -> Result<Option<OwnerPubKey>, Error> {
+    let note = durable::read(&data.join(NOTE), KEY_BYTES).map_err(Error::Unread)?;
+    let key =
+        |note: &[u8]| note.try_into().map(OwnerPubKey).map_err(|_| Error::Unread(io::ErrorKind::InvalidData.into()));
+    note.map(|note| key(&note)).transpose()
 }
 
 impl Records {
@@ -127,7 +139,7 @@ fn request(this: &First, by: OwnerPubKey) -> Request {
 
 /// Writes into the records what was noted, if anything was: etcd has no other member by now.
 pub(super) async fn finish(records: &Records) -> Result<(), Error> {
-    if let Some(by) = noted() {
+    if let Some(by) = noted()? {
         records.decide(request(&records.first, by)).await?;
         tasks::blocking(|| durable::remove(&Path::new(DATA).join(NOTE))).await.map_err(Error::Note)?;
         tracing::warn!("the cluster goes on with this coordinator's records alone");
@@ -142,6 +154,9 @@ pub(crate) enum Error {
     /// The records.
     #[error("write into the records that the cluster was recovered")]
     Write(#[from] NotGranted),
+    /// Whether anything was noted is not known.
+    #[error("read `{DATA}/{NOTE}`")]
+    Unread(#[source] io::Error),
     /// The note.
     #[error("remove `{DATA}/{NOTE}`")]
     Note(#[source] io::Error),
@@ -152,6 +167,22 @@ mod tests {
     use etcd::members::{Health, Member};
 
     use super::*;
+
+    /// Proves: K6
+    #[test]
+    fn a_note_that_cannot_be_read_is_not_taken_for_none() {
+        let data = tempfile::tempdir().expect("a place for files");
+        let read = || read_note(data.path());
+        assert!(matches!(read(), Ok(None)));
+        durable::replace(data.path(), NOTE, &[7; KEY_BYTES]).expect("noted");
+        assert!(matches!(read(), Ok(Some(OwnerPubKey(key))) if key == [7; KEY_BYTES]));
+        let broken = durable::faults::with(&data.path().join(NOTE), rustix::io::Errno::ILSEQ, read);
+        assert!(durable::is_damage(&broken.expect_err("it may be noted")));
+        for length in [KEY_BYTES - 1, KEY_BYTES + 1] {
+            durable::replace(data.path(), NOTE, &vec![7; length]).expect("written");
+            assert!(matches!(read(), Err(Error::Unread(_))), "{length} bytes");
+        }
+    }
 
     const LONG: Option<Duration> = Some(Duration::from_secs(34));
 

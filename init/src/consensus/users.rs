@@ -24,6 +24,8 @@ const ALL: &str = "root";
 const MADE: &str = "etcd-users";
 /// etcd's own.
 const ETCD: &str = "etcd";
+/// What etcd has written before it serves anybody.
+const LOG: &str = "etcd/member/wal";
 
 /// Why the users are not made, or not known to be.
 #[derive(Debug, thiserror::Error)]
@@ -31,20 +33,30 @@ pub(crate) enum Error {
     /// etcd does not do it.
     #[error("make etcd's users")]
     Etcd(#[from] NoAnswer),
+    /// Whether it was done, or whether etcd has begun, cannot be seen.
+    #[error("look for `{DATA}/{0}`")]
+    Unseen(&'static str, #[source] io::Error),
     /// It was done, and cannot be noted.
     #[error("write `{DATA}/{MADE}`")]
     Note(#[source] io::Error),
 }
 
 /// Whether the users were made, at this boot or before.
-pub(crate) fn known() -> EtcdUsers {
-    if Path::new(DATA).join(MADE).exists() { EtcdUsers::Known } else { EtcdUsers::Unknown }
+///
+/// # Errors
+/// [`Error::Unseen`].
+pub(crate) fn known() -> Result<EtcdUsers, Error> {
+    let made = durable::exists(&Path::new(DATA).join(MADE)).map_err(|error| Error::Unseen(MADE, error))?;
+    Ok(if made { EtcdUsers::Known } else { EtcdUsers::Unknown })
 }
 
 /// Whether etcd has begun here: it has a log of its own, and asks nobody any more who the members are (`bootstrap`,
 /// server/etcdserver/bootstrap.go; the log appears at once and whole).
-pub(crate) fn has_begun() -> bool {
-    Path::new(DATA).join(ETCD).join("member/wal").exists()
+///
+/// # Errors
+/// [`Error::Unseen`].
+pub(crate) fn has_begun() -> Result<bool, Error> {
+    durable::exists(&Path::new(DATA).join(LOG)).map_err(|error| Error::Unseen(LOG, error))
 }
 
 /// Notes, before etcd runs here as a further member, that the cluster has made them: its etcd asks who calls, wherever it runs.
@@ -119,7 +131,7 @@ mod tests {
     fn neither_an_etcd_that_joins_nor_one_that_comes_later_recovers_what_was_noted_before() {
         let data = tempfile::tempdir().expect("a place for files");
         let note = || fs::write(data.path().join(NOTE), [7; 32]).expect("written");
-        let there = || [NOTE, ETCD, MADE, REVOKED].map(|name| data.path().join(name).exists());
+        let there = || [NOTE, ETCD, MADE, REVOKED].map(|name| durable::exists(&data.path().join(name)).expect("seen"));
         note();
         begin(data.path()).expect("noted");
         assert_eq!(there(), [false, false, true, false]);

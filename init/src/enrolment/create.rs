@@ -123,7 +123,6 @@ mod tests {
     use enrol::config::{Create, EnrolmentConfig, Intent, WithoutTpm};
     use enrol::found::{Decision, Files, Found, Inputs, Opening, Slots, decide};
     use enrol::plan::{Effect, HeaderCopy, Performer, Step};
-    use enrol::wait::Layer;
     use keys::header::{Copies, HEADER_BYTES};
     use keys::identity::SigningKey;
     use keys::pair::{File, SLOT_BYTES};
@@ -168,7 +167,7 @@ mod tests {
             Ok(())
         }
 
-        fn refused_by(_: &std::io::Error) -> Option<Layer> {
+        fn refused_by(_: &std::io::Error) -> Option<enrol::plan::Refusal> {
             None
         }
 
@@ -197,6 +196,7 @@ mod tests {
             };
             let blank = || Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
             let files = Files {
+                unreadable: Vec::new(),
                 seal: blank(),
                 share: blank(),
                 directory: blank(),

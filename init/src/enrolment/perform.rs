@@ -6,7 +6,7 @@
 
 use api::MilestoneKind;
 use enrol::contribute;
-use enrol::plan::{Effect, HeaderCopy, Performer, Step};
+use enrol::plan::{Effect, HeaderCopy, Performer, Refusal, Step};
 use enrol::renewal;
 use enrol::wait::Layer;
 use keys::header::State;
@@ -181,15 +181,15 @@ impl Performer for LocalPerformer {
         Ok(())
     }
 
-    fn refused_by(error: &StepError) -> Option<Layer> {
+    fn refused_by(error: &StepError) -> Option<Refusal> {
         match error {
-            StepError::Map(refused) => Some(refused.layer()),
-            StepError::Mount(_) => Some(Layer::Filesystem),
+            StepError::Map(refused) => Some(Refusal::Layer(refused.layer())),
+            StepError::Mount(_) => Some(Refusal::Layer(Layer::Filesystem)),
+            StepError::Load(_) => Some(Refusal::File),
             StepError::Disk(_)
             | StepError::Header(_)
             | StepError::Make(_)
             | StepError::Write(_)
-            | StepError::Load(_)
             | StepError::Level(_)
             | StepError::Esp(_)
             | StepError::Tpm(_)

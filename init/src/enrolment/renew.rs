@@ -67,7 +67,7 @@ impl Renewing {
         heard.mark_changed(); // also what was heard before this task began
         let ca_spki = pki::public_key_of(&CertificateDer::from(self.identity.ca_certificate.as_slice()))?.spki();
         let esp = self.esp.clone();
-        let slots = tasks::blocking(move || esp.slots(File::Directory)).await?;
+        let slots = tasks::blocking(move || esp.slots(File::Directory)).await;
         let mut renewal = Renewal::of(&slots, ca_spki, self.minimum);
         loop {
             tokio::select! {

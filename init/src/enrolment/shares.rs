@@ -86,8 +86,8 @@ impl Shares {
                 key: &kept.key,
                 ca_spki: &ca_spki,
                 minimum_directory: kept.minimum_directory,
-                share: &kept.esp.slots(File::Share)?,
-                directory: &kept.esp.slots(File::Directory)?,
+                share: &kept.esp.slots(File::Share),
+                directory: &kept.esp.slots(File::Directory),
             };
             Voter::on_esp(on_esp)?.ok_or(ReadError::NoDirectory)
         })
@@ -102,12 +102,12 @@ impl Shares {
         let Self(kept) = self.clone();
         tasks::blocking(move || {
             let master = vault::load_master_secret(vault::ROOT)?;
-            let slots = kept.esp.slots(File::Share)?;
+            let slots = kept.esp.slots(File::Share);
             let written = contribute::hold(&holding, &kept.identity.holder, &master, &kept.key, &slots)?;
             written.as_ref().map_or(Ok(()), |write| perform::write_share(&kept.esp, write))?;
             // Only once the one that stands lies there.
             if holding.stands == Some(holding.epoch.number()) {
-                for before in contribute::superseded(&kept.esp.slots(File::Share)?, holding.epoch.number()) {
+                for before in contribute::superseded(&kept.esp.slots(File::Share), holding.epoch.number()) {
                     perform::write_share(&kept.esp, &before)?;
                 }
             }

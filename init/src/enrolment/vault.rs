@@ -12,7 +12,7 @@
 //! | `service-account.key`, `master-secret` | of a coordinator: PKCS#8 DER, 32 bytes |
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -154,9 +154,9 @@ fn put_keys(root: &Path, keys: &Keys) -> Result<(), WriteError> {
 /// [`LoadError`] names the file.
 pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
     let root = Path::new(root);
-    let joined = root.join(peers::FILE).exists();
+    let joined = exists(root, peers::FILE)?;
     let mut assignment = assignment::decode(&take(root, ASSIGNMENT)?)?;
-    let began = root.parent().is_some_and(|data| data.join(ETCD_BEGAN).exists());
+    let began = root.parent().map_or(Ok(false), |data| exists(data, ETCD_BEGAN))?;
     if joined && !began {
         // It was to take up the office, and was cut short: it hears of it again.
         assignment = assignment.with_role(ClusterRole::Node)?;
@@ -165,7 +165,7 @@ pub(super) fn load(root: &str) -> Result<Kept, LoadError> {
         ClusterRole::Coordinator => Some(authorities(&coordinator_keys(root)?)?),
         ClusterRole::Node => None,
     };
-    let first_contact = match root.join(FIRST_CONTACT).exists() {
+    let first_contact = match exists(root, FIRST_CONTACT)? {
         true => Some(FirstContact(secret(root, FIRST_CONTACT)?)),
         false => None,
     };
@@ -292,11 +292,13 @@ fn put(root: &Path, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
 
 fn take(root: &Path, name: &str) -> Result<Zeroizing<Vec<u8>>, LoadError> {
     let failed = |error| LoadError::File(name.to_owned(), error);
-    // Room for all of it at once: a buffer that grew would leave copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MOST_BYTES + 32));
-    let file = File::open(root.join(name)).map_err(failed)?;
-    file.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let bytes = durable::read(&root.join(name), MOST_BYTES).map_err(failed)?;
+    let bytes = bytes.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
     if bytes.len() > MOST_BYTES { Err(LoadError::Size(name.to_owned())) } else { Ok(bytes) }
+}
+
+fn exists(root: &Path, name: &str) -> Result<bool, LoadError> {
+    durable::exists(&root.join(name)).map_err(|error| LoadError::File(name.to_owned(), error))
 }
 
 fn secret(root: &Path, name: &str) -> Result<Secret<32>, LoadError> {
@@ -305,13 +307,16 @@ fn secret(root: &Path, name: &str) -> Result<Secret<32>, LoadError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
     use std::time::Duration;
 
     use cluster::peers::Known;
     use cluster::state::PeerVersion;
     use model::{KubernetesRole, VPN_PREFIX};
     use pki::UnixTime;
+    use rustix::io::Errno;
 
     use super::*;
 
@@ -395,7 +400,7 @@ mod tests {
 
         let given = hand_over(first).expect("reads");
         assert!(matches!(take_up(root, &given, b"another CA"), Err(LoadError::OtherCluster)));
-        assert!(!Path::new(root).join(MASTER_SECRET).exists(), "nothing of another cluster is kept");
+        assert!(!exists(Path::new(root), MASTER_SECRET).expect("seen"), "nothing of another cluster is kept");
         let certificate = keys.authorities.cairn.certificate().to_vec();
         take_up(root, &given, &certificate).expect("takes");
         // Cut before etcd has begun: it would know no member, so it is a node and asks again.
@@ -418,6 +423,44 @@ mod tests {
             assert_eq!(left.len(), 3, "assignment, peers and the machine's own key: {left:?}");
         }
         assert_eq!(load(root).expect("loads").assignment, node);
+    }
+
+    /// Every path below `place`.
+    fn below(place: &Path) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        for entry in fs::read_dir(place).expect("readable") {
+            let path = entry.expect("readable").path();
+            if fs::metadata(&path).expect("seen").is_dir() {
+                found.append(&mut below(&path));
+            }
+            found.insert(path);
+        }
+        found
+    }
+
+    /// One path after the other answers as a damaged block does, on a coordinator that created its cluster and on one that joined.
+    /// Proves: D14, O1
+    #[test]
+    fn an_error_makes_no_other_machine_and_erases_nothing() {
+        for joined in [false, true] {
+            let place = tempfile::tempdir().expect("a place for files");
+            let root = place.path().join("cairn");
+            let root = root.to_str().expect("a plain path");
+            write(root, Some(&keys()), &data()).expect("writes");
+            fs::create_dir_all(place.path().join(ETCD_BEGAN)).expect("made");
+            if joined {
+                put(Path::new(root), peers::FILE, &[]).expect("written");
+            }
+            let before = below(place.path());
+            assert_eq!(before.len(), 15 + usize::from(joined));
+            let kept = load(root).expect("nothing is wrong");
+            assert_eq!((kept.assignment, kept.joined), (assignment(), joined));
+            for (path, errno) in before.iter().flat_map(|path| [Errno::IO, Errno::ILSEQ].map(|errno| (path, errno))) {
+                let error = durable::faults::with(path, errno, || load(root)).expect_err("it needs each of them");
+                assert!(durable::is_damage(&error), "{}: {error:?}", path.display());
+                assert_eq!(below(place.path()), before, "{}", path.display());
+            }
+        }
     }
 
     /// Proves: D8

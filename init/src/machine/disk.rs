@@ -10,6 +10,8 @@ use formats::gpt::{CannotGrow, Copy, NoTable, Step, Table};
 use model::{Partition, PartitionKind, Uuid};
 use rustix::io::Errno;
 
+use crate::runtime::durable;
+
 /// Why there is no usable disk, or it cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -77,7 +79,8 @@ pub(crate) fn partition_by_uuid(wanted: Uuid, mut tell: impl FnMut(&Path, &Refus
         let entry = table.entries().iter().find(|entry| entry.guid == wanted)?;
         Some(node(&disk, entry.number))
     });
-    slot.filter(|node| node.exists())
+    // One that cannot be seen may be there: it is tried.
+    slot.filter(|node| durable::exists(node).unwrap_or(true))
 }
 
 impl Disk {

@@ -16,7 +16,7 @@ use keys::pair::{self, SLOT_BYTES};
 use rustix::mount::{MountFlags, mount, mount_remount};
 use zeroize::Zeroizing;
 
-use crate::runtime::lock;
+use crate::runtime::{durable, lock};
 
 /// Where it is mounted.
 pub(crate) const PLACE: &str = "/run/cairn/esp";
@@ -35,7 +35,7 @@ pub(crate) enum Error {
     /// It does not mount.
     #[error("mount the ESP `{0}`")]
     Mount(PathBuf, #[source] io::Error),
-    /// A file that is there could not be read.
+    /// A file that the hypervisor passes could not be read.
     #[error("read `{0}`")]
     Read(PathBuf, #[source] io::Error),
     /// It could not be made writable.
@@ -81,26 +81,39 @@ impl Esp {
     /// Reads everything a boot decides by.
     ///
     /// # Errors
-    /// [`Error::Read`]: what is there and cannot be read is not taken for absent.
+    /// [`Error::Read`]: what the hypervisor passes is there and cannot be read.
     pub(crate) fn read(&self) -> Result<Files, Error> {
-        Ok(Files {
-            seal: self.slots(pair::File::Seal)?,
-            share: self.slots(pair::File::Share)?,
-            directory: self.slots(pair::File::Directory)?,
-            record: self.slots(pair::File::Record)?,
-            config: bounded(&self.place.join(CONFIG_PATH), MOST_CONFIG_BYTES)?,
-            fw_cfg: bounded(&Path::new(FW_CFG).join(CONFIG_FW_CFG).join("raw"), MOST_CONFIG_BYTES)?,
-        })
+        let fw_cfg = Path::new(FW_CFG).join(CONFIG_FW_CFG).join("raw");
+        let fw_cfg = durable::read(&fw_cfg, MOST_CONFIG_BYTES).map_err(|error| Error::Read(fw_cfg, error))?;
+        let mut unreadable = Vec::new();
+        let mut slots = |file| self.readable_slots(file, &mut unreadable);
+        let (seal, share) = (slots(pair::File::Seal), slots(pair::File::Share));
+        let (directory, record) = (slots(pair::File::Directory), slots(pair::File::Record));
+        let config = self.readable(CONFIG_PATH, MOST_CONFIG_BYTES, &mut unreadable);
+        Ok(Files { seal, share, directory, record, config, fw_cfg, unreadable })
     }
 
-    /// Reads both slots of a pair.
-    ///
-    /// # Errors
-    /// [`Error::Read`], as above.
-    pub(crate) fn slots(&self, file: pair::File) -> Result<Slots, Error> {
-        let [first, second] = file.paths();
-        let slot = |path| Ok(bounded(&self.place.join(path), SLOT_BYTES)?.unwrap_or_default());
-        Ok(Slots([slot(first)?, slot(second)?]))
+    /// Reads both slots of a pair; one that cannot be read is empty, as a torn one.
+    pub(crate) fn slots(&self, file: pair::File) -> Slots {
+        self.readable_slots(file, &mut Vec::new())
+    }
+
+    fn readable_slots(&self, file: pair::File, unreadable: &mut Vec<&'static str>) -> Slots {
+        Slots(file.paths().map(|path| self.readable(path, SLOT_BYTES, unreadable).unwrap_or_default()))
+    }
+
+    /// A file, if it is there and the disk gives it. One that it does not give is told, and noted as `unreadable`.
+    fn readable(
+        &self,
+        path: &'static str,
+        most: usize,
+        unreadable: &mut Vec<&'static str>,
+    ) -> Option<Zeroizing<Vec<u8>>> {
+        durable::read(&self.place.join(path), most).unwrap_or_else(|error| {
+            tracing::warn!(path, %error, "a file of the ESP cannot be read");
+            unreadable.push(path);
+            None
+        })
     }
 
     /// Overwrites one slot of a pair, durably.
@@ -126,7 +139,7 @@ impl Esp {
     /// [`Error`] names the step; a cut or failure in between leaves a config that the next boot removes.
     pub(crate) fn remove_config(&self) -> Result<(), Error> {
         let path = self.place.join(CONFIG_PATH);
-        if !path.exists() {
+        if !durable::exists(&path).map_err(|error| Error::Open(CONFIG_PATH, error))? {
             return Ok(());
         }
         self.writable(|| {
@@ -155,33 +168,36 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().write(true).open(path)
 }
 
-/// A file's first `most` bytes and one more if it has more, so that whoever reads it sees that it is too large.
-fn bounded(path: &Path, most: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
-    let read = |error| Error::Read(path.to_owned(), error);
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(read)?,
-    };
-    // Room for all of it at once: a buffer that grew would leave copies behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(most + 32));
-    file.take(most as u64 + 1).read_to_end(&mut bytes).map_err(read)?;
-    Ok(Some(bytes))
-}
-
 #[cfg(test)]
 mod tests {
+    use rustix::io::Errno;
+
     use super::*;
 
-    #[test]
-    fn a_file_is_read_whole_up_to_its_bound_and_no_further() {
-        let directory = tempfile::tempdir().expect("a place for files");
-        let path = directory.path().join("file");
-        assert!(bounded(&path, 8).expect("absent is no error").is_none());
-        for (written, read) in [(0, 0), (8, 8), (9, 9), (4096, 9)] {
-            fs::write(&path, vec![7; written]).expect("writable");
-            let bytes = bounded(&path, 8).expect("readable").expect("there");
-            assert_eq!(bytes.len(), read, "{written} bytes");
+    fn esp(place: &'static Path) -> Esp {
+        fs::create_dir(place.join("cairn")).expect("made");
+        for path in pair::File::ALL.iter().flat_map(|file| file.paths()).chain([CONFIG_PATH]) {
+            fs::write(place.join(path), [7; 9]).expect("written");
         }
-        assert!(matches!(bounded(directory.path(), 8), Err(Error::Read(..))), "unreadable is not absent");
+        Esp { place, writes: Arc::default() }
+    }
+
+    /// Proves: D14, O1
+    #[test]
+    fn each_file_may_be_unreadable_and_the_others_are_read() {
+        let place: &'static Path = Box::leak(tempfile::tempdir().expect("a place for files").keep().into_boxed_path());
+        let esp = esp(place);
+        assert!(esp.read().expect("reads").unreadable.is_empty());
+        for path in pair::File::ALL.iter().flat_map(|file| file.paths()).chain([CONFIG_PATH]) {
+            for errno in [Errno::IO, Errno::ILSEQ] {
+                let mut files =
+                    durable::faults::with(&place.join(path), errno, || esp.read()).expect("what can be read");
+                assert_eq!(files.unreadable, [path]);
+                let read = pair::File::ALL.iter().flat_map(|file| files.pair(*file).0.clone());
+                let slots = read.filter(|bytes| bytes.len() == 9).count();
+                assert_eq!(slots + usize::from(files.config.is_some()), 8, "{path}");
+            }
+        }
+        fs::remove_dir_all(place).expect("its own");
     }
 }

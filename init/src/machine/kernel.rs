@@ -12,6 +12,8 @@ use kube::reserve;
 use model::{BootClass, MachineId, NodeName, RootHash};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 
+use crate::runtime::durable;
+
 /// What stage 0 passes on in the environment: the verified root hash in hex.
 pub(crate) const ROOT_HASH: &str = "CAIRN_ROOT_HASH";
 /// The same: uptime in microseconds when stage 0 began.
@@ -322,7 +324,11 @@ pub(crate) fn name(name: &NodeName, machine: MachineId) -> Result<(), Error> {
 
 /// How this machine was started: with EFI there is `/sys/firmware/efi`. Wants /sys.
 pub(crate) fn boot_class() -> BootClass {
-    if Path::new("/sys/firmware/efi").exists() { BootClass::Uefi } else { BootClass::Direct }
+    match durable::exists(Path::new("/sys/firmware/efi")) {
+        Ok(false) => BootClass::Direct,
+        // The one that is looked at more strictly.
+        Ok(true) | Err(_) => BootClass::Uefi,
+    }
 }
 
 /// The root hash that stage 0 verified the root with. Stage 0 clears its environment first, so the text is its own.

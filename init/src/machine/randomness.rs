@@ -15,6 +15,8 @@ use std::path::Path;
 
 use zeroize::Zeroizing;
 
+use crate::runtime::durable;
+
 /// Where the driver has a link to each device that it serves.
 const VMGENID: &str = "/sys/bus/platform/drivers/vmgenid";
 /// The host's random bytes, or a chip's (`drivers/char/hw_random/core.c`).
@@ -85,7 +87,7 @@ pub(crate) fn kernel_is_told() -> bool {
 /// A device's directory leads back to its driver; nothing else in a driver's directory does.
 fn serves_a_device(driver: &Path) -> bool {
     let entries = fs::read_dir(driver).into_iter().flatten().flatten();
-    entries.into_iter().any(|entry| entry.path().join("driver").exists())
+    entries.into_iter().any(|entry| matches!(durable::exists(&entry.path().join("driver")), Ok(true)))
 }
 
 /// Has the kernel's generator draw anew, from what a copy does not have. Waits for the device.

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use self::carrier::Carriers;
 use crate::facts::Address;
+use crate::runtime::durable;
 use crate::runtime::lock;
 use crate::runtime::services::Services;
 use crate::runtime::tasks::{self, Task};
@@ -237,7 +238,7 @@ fn links() -> io::Result<Vec<Link>> {
     for entry in fs::read_dir("/sys/class/net")? {
         let path = entry?.path();
         let read = |file: &str| fs::read_to_string(path.join(file)).map(|text| text.trim().to_owned());
-        if !path.join("device").exists() || read("type")? != ETHERNET {
+        if !durable::exists(&path.join("device"))? || read("type")? != ETHERNET {
             continue;
         }
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };

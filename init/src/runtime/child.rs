@@ -23,6 +23,7 @@ use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use crate::runtime::durable;
 use crate::runtime::lock;
 use crate::runtime::log;
 use crate::runtime::tasks::{self, Task};
@@ -199,7 +200,8 @@ impl Cgroup {
     /// The cgroup at `path` below the root of the hierarchy, if there is one.
     pub(crate) fn at(path: &str) -> Option<Self> {
         let path = PathBuf::from(format!("/sys/fs/cgroup{path}"));
-        path.is_dir().then_some(Self(path))
+        // One that cannot be seen may be there.
+        durable::exists(&path).unwrap_or(true).then_some(Self(path))
     }
 
     /// Its directory.

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::runtime::child::{Cgroup, Children, Command, Running};
 use crate::runtime::clock;
+use crate::runtime::durable;
 use crate::runtime::tasks::{self, Task};
 
 /// A task's future.
@@ -47,6 +49,8 @@ pub(crate) struct Unit {
     pub(crate) probe: Option<Probe>,
     /// What holds as long as it is ready.
     pub(crate) condition: Option<ConditionName>,
+    /// A directory of which it needs every file: looked at when it fails.
+    pub(crate) files: Option<&'static Path>,
 }
 
 /// What a unit is.
@@ -79,7 +83,7 @@ impl Unit {
             ready: Readiness::OnStart,
             critical: None,
         };
-        Self { spec, run, probe: None, condition: None }
+        Self { spec, run, probe: None, condition: None, files: None }
     }
 }
 
@@ -149,6 +153,14 @@ pub(crate) enum Escalation {
     /// A critical service; the rest of the tree works.
     #[error("service {0} failed too often")]
     Service(Name),
+    /// A service failed, since the disk does not give it its files.
+    #[error("service {service} failed: {reason}")]
+    Damage {
+        /// Which one.
+        service: Name,
+        /// Names the file, where that is known.
+        reason: String,
+    },
     /// What runs the tree has panicked: nothing that it ran is watched any more.
     #[error("supervision has ended")]
     Supervision,
@@ -220,7 +232,7 @@ impl Services {
         self.state.clone()
     }
 
-    /// Waits until a critical service has failed too often, or until the tree itself is gone although nobody stopped it.
+    /// Waits until a critical service has failed too often, or any for want of its files, or until the tree itself is gone although nobody stopped it.
     pub(crate) async fn escalated(&mut self) -> Escalation {
         match self.escalated.wait_for(Option::is_some).await {
             Ok(escalation) => escalation.clone().unwrap_or(Escalation::Supervision),
@@ -431,7 +443,8 @@ impl Shell {
             Run::Child(command) => match self.children.spawn(name, command) {
                 Ok(child) => {
                     let body = Body::Process { pid: child.pid, cgroup: child.cgroup() };
-                    (body, tasks::spawn(watch_process(child, instance.clone(), events)))
+                    let files = self.units[name].files.map(|files| (files, self.escalation.clone()));
+                    (body, tasks::spawn(watch_process(child, files, instance.clone(), events)))
                 }
                 Err(error) => {
                     tracing::error!(service = name, %error, "service cannot be started");
@@ -442,7 +455,8 @@ impl Shell {
                 let (stop, asked) = oneshot::channel();
                 let (abort, aborted) = oneshot::channel();
                 let body = Body::Task { stop: Some(stop), abort: Some(abort) };
-                (body, tasks::spawn(watch_task(tasks::spawn(make(asked)), aborted, instance.clone(), events)))
+                let work = tasks::spawn(make(asked));
+                (body, tasks::spawn(watch_task(work, aborted, self.escalation.clone(), instance.clone(), events)))
             }
         };
         let alive = Alive { instance: instance.clone(), body, _watcher: watcher, prober: None };
@@ -526,20 +540,43 @@ impl Shell {
 }
 
 /// Tells the tree when the process has ended, and when nothing of it is left and its last words are in the log.
-async fn watch_process(mut child: Running, instance: Instance, events: mpsc::Sender<Event>) {
+async fn watch_process(
+    mut child: Running,
+    files: Option<(&'static Path, watch::Sender<Option<Escalation>>)>,
+    instance: Instance,
+    events: mpsc::Sender<Event>,
+) {
     let exit = match child.exited().await {
         sys::process::Exit::Code(code) => Exit::Code(code),
         sys::process::Exit::Signal(signal) => Exit::Signal(signal),
     };
     let _tree_ended = events.send(Event::Exited { instance: instance.clone(), exit }).await;
     child.gone().await;
+    if let Some((files, escalation)) = files.filter(|_| exit != Exit::Code(0))
+        && let Err(error) = tasks::blocking(move || durable::read_all(files)).await
+    {
+        tell_damage(&error, &instance, &escalation);
+    }
     let _tree_ended = events.send(Event::CgroupEmpty(instance)).await;
+}
+
+/// Escalates `error` where it says that the disk does not give a file: another try would not help.
+fn tell_damage(
+    error: &(dyn std::error::Error + 'static),
+    instance: &Instance,
+    escalation: &watch::Sender<Option<Escalation>>,
+) {
+    if durable::is_damage(error) {
+        let service = instance.service.clone();
+        escalation.send_replace(Some(Escalation::Damage { service, reason: Chain(error).to_string() }));
+    }
 }
 
 /// Tells the tree how the task ended; one that is aborted ends here.
 async fn watch_task(
     mut work: Task<Result<(), Failure>>,
     aborted: oneshot::Receiver<()>,
+    escalation: watch::Sender<Option<Escalation>>,
     instance: Instance,
     events: mpsc::Sender<Event>,
 ) {
@@ -551,6 +588,7 @@ async fn watch_task(
         Some(Ok(Ok(()))) | None => Exit::Code(0),
         Some(Ok(Err(error))) => {
             tracing::warn!(task = instance.service.as_str(), error = %Chain(&*error), "task failed");
+            tell_damage(&*error, &instance, &escalation);
             Exit::Code(1)
         }
         Some(Err(_panicked)) => Exit::Panicked,

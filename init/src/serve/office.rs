@@ -9,7 +9,6 @@
 //! ```
 //! Each step may be cut: the next start finds a coordinator, or a node, which erases what a coordinator would have.
 
-use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,14 +24,14 @@ use tokio::time::sleep;
 
 use super::own;
 use crate::consensus::ask::{Asker, NotHanded};
-use crate::consensus::{self, First, Records, UsersError};
+use crate::consensus::{self, First, Records, RecoveryError, UsersError};
 use crate::control;
 use crate::enrolment::{self, Authorities, LoadError, Member};
 use crate::machine::esp;
 use crate::rpc::public::Context;
 use crate::rpc::vpn;
-use crate::runtime::lock;
 use crate::runtime::services::Services;
+use crate::runtime::{durable, lock};
 use crate::shown::board::Board;
 
 /// Between two tries: mostly etcd has not added the machine yet.
@@ -49,9 +48,12 @@ pub(crate) enum Error {
     /// They cannot be kept, or not be erased.
     #[error("keep a coordinator's keys")]
     Keys(#[from] LoadError),
-    /// That etcd knows its users cannot be noted.
+    /// Whether etcd has begun, or knows its users, cannot be seen or not be noted.
     #[error(transparent)]
     Users(#[from] UsersError),
+    /// Whether it is to recover the cluster is not known.
+    #[error("see whether the cluster is to be recovered")]
+    Recovery(#[from] RecoveryError),
     /// No certificate.
     #[error("issue a coordinator's certificate")]
     Issue(#[from] pki::IssueError),
@@ -143,7 +145,7 @@ impl Office {
     pub(super) async fn begin(&self) -> Result<(), Error> {
         let Member { authorities, assignment, joined, .. } = &self.0.member;
         let Some(authorities) = authorities else { return erase().await };
-        let etcd = match (consensus::recovers(), *joined) {
+        let etcd = match (consensus::recovers()?, *joined) {
             (Some(_), _) => EtcdCluster::Recovered,
             (None, true) => EtcdCluster::Existing,
             // It matters only while etcd has no data; and then the machine is the cluster's first.
@@ -153,19 +155,21 @@ impl Office {
     }
 
     /// Follows what is heard of the machine's role, and what the owner has noted; a task for good.
-    pub(super) async fn follow(self) -> Infallible {
+    ///
+    /// # Errors
+    /// [`Error`], where the disk does not give what lies on it. What fails otherwise is tried again.
+    pub(super) async fn follow(self) -> Result<(), Error> {
         let mut role = self.0.asker.role.subscribe();
         loop {
             let heard = *role.borrow_and_update();
             let held = self.held();
+            let noted = held.is_some() && consensus::recovers()?.is_some();
             let done = match (heard, held) {
-                (_, Some(held)) if held.etcd == EtcdCluster::Recovered || consensus::recovers().is_some() => {
-                    self.recover(held).await
-                }
+                (_, Some(held)) if noted || held.etcd == EtcdCluster::Recovered => self.recover(held).await,
                 (Some(ClusterRole::Coordinator), None) => self.take_up().await,
                 (Some(ClusterRole::Node), Some(_)) => self.lay_down().await,
                 (Some(ClusterRole::Coordinator), Some(held))
-                    if held.etcd == EtcdCluster::Existing && !consensus::etcd_has_begun() =>
+                    if held.etcd == EtcdCluster::Existing && !consensus::etcd_has_begun()? =>
                 {
                     self.begin_etcd(held).await
                 }
@@ -178,6 +182,9 @@ impl Office {
                 }
             };
             if let Err(error) = done {
+                if durable::is_damage(&error) {
+                    return Err(error);
+                }
                 tracing::info!(error = %Chain(&error), "the coordinator's office is not changed yet");
                 sleep(AGAIN).await;
             }
@@ -199,7 +206,7 @@ impl Office {
     /// of them has left meanwhile, or the machine was cut off before etcd began and knows none of them.
     async fn begin_etcd(&self, held: Held) -> Result<(), Error> {
         sleep(BEGINS).await;
-        if consensus::etcd_has_begun() {
+        if consensus::etcd_has_begun()? {
             return Ok(());
         }
         let (_, others) = self.handed_over().await?;
@@ -267,7 +274,7 @@ impl Office {
             cluster: identity.holder.cluster,
             assignment: assignment.clone(),
             etcd,
-            etcd_users: consensus::etcd_users(),
+            etcd_users: consensus::etcd_users()?,
             others: others.clone(),
             bin: "/bin",
         });

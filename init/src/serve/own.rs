@@ -102,9 +102,5 @@ pub(super) fn hears(asker: &Asker) -> Unit {
 /// Has the machine take up and lay down the coordinator's office.
 pub(super) fn office(office: &Office) -> Unit {
     let office = office.clone();
-    let follow = move || {
-        let office = office.clone();
-        async move { match office.follow().await {} }
-    };
-    Unit::task("office", Ends::Never, Run::steady(follow))
+    Unit::task("office", Ends::Never, Run::task(move || office.clone().follow()))
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Condition, ConditionName, Milestone, MilestoneKind, Truth, UnixMillis};
-use model::{MachineState, Settled, Underway, Waiting};
+use model::{Halted, MachineState, Settled, Underway, Waiting};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
@@ -110,6 +110,11 @@ impl Board {
     /// The machine waits, because of `reason`.
     pub(crate) fn waiting(&self, waiting: &Waiting, reason: &str) {
         self.state(waiting.state(), reason, || self.facts.waiting(waiting));
+    }
+
+    /// The boot cannot go on, because of `reason`.
+    pub(crate) fn halted(&self, halted: &Halted, reason: &str) {
+        self.state(halted.state(), reason, || self.facts.halted(halted));
     }
 
     /// The fact changes while nobody reads the board: a state is shown with its own reason.

@@ -13,8 +13,8 @@ use super::*;
 use crate::asking::{self, Asking};
 use crate::fixture::{self, ca, secret};
 use crate::found::{Decision, Found, Report};
-use crate::plan::{HeaderCopy, Step};
-use crate::wait::{Layer, Wait};
+use crate::plan::{HeaderCopy, Refusal, Step};
+use crate::wait::Wait;
 use crate::world::{Chip, Cut, Ended, Store, World, about, drawn, issued};
 
 const EXPORTER: [u8; 32] = [0xe0; 32];
@@ -32,7 +32,7 @@ impl Performer for Recorder {
         Ok(())
     }
 
-    fn refused_by(_: &std::fmt::Error) -> Option<Layer> {
+    fn refused_by(_: &std::fmt::Error) -> Option<Refusal> {
         None
     }
 

@@ -1,8 +1,7 @@
 //! What this machine knows of the others, on its data partition: written when it joins, and each time that it hears more, so
 //! that it reaches somebody at its next boot. It must never be believed against what a coordinator says.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use cluster::peers::{Known, MOST_KNOWN_BYTES};
@@ -30,13 +29,8 @@ pub(crate) enum ReadError {
 /// # Errors
 /// [`ReadError`] when it is there and cannot be used.
 pub(crate) fn read(root: &Path) -> Result<Option<Known>, ReadError> {
-    let file = match File::open(root.join(FILE)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        opened => opened.map_err(ReadError::File)?,
-    };
-    let mut bytes = Vec::new();
-    file.take(MOST_KNOWN_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(ReadError::File)?;
-    Ok(Some(Known::decode(&bytes)?))
+    let bytes = durable::read(&root.join(FILE), MOST_KNOWN_BYTES).map_err(ReadError::File)?;
+    Ok(bytes.map(|bytes| Known::decode(&bytes)).transpose()?)
 }
 
 /// Keeps what is told, whoever tells it; a task for good.

@@ -188,7 +188,7 @@ fn unit(service: &str) -> Option<Unit> {
         ready: if probe.is_some() { Readiness::Probe } else { Readiness::OnStart },
         critical: None,
     };
-    Some(Unit { spec, run, probe, condition: None })
+    Some(Unit { spec, run, probe, condition: None, files: None })
 }
 
 async fn panics() -> io::Result<()> {

@@ -70,6 +70,24 @@ async fn a_task_that_panics_is_started_again_and_a_critical_one_that_goes_on_is_
     assert_eq!(soon(tree.clone().escalated()).await, escalation);
 }
 
+/// Another try would read the same block; a full disk may have room again.
+///
+/// Proves: D14, O1
+#[tokio::test]
+async fn a_task_that_meets_damage_is_told_at_once() {
+    let fails = |errno: rustix::io::Errno| {
+        let run = Run::task(move || std::future::ready(Err::<(), _>(std::io::Error::from(errno))));
+        Services::start(&Children::default(), vec![Unit::task("office", Ends::Never, run)]).expect("a tree")
+    };
+    let escalation = soon(fails(rustix::io::Errno::ILSEQ).escalated()).await;
+    assert!(matches!(&escalation, Escalation::Damage { service, .. } if service.as_str() == "office"), "{escalation}");
+    let mut full = fails(rustix::io::Errno::NOSPC);
+    soon(full.watch().wait_for(|seen| seen.iter().any(|one| one.status.failures > 1)))
+        .await
+        .expect("it is tried again");
+    assert_eq!(full.beside(std::future::ready(7)).await, Ok(7));
+}
+
 /// Nobody is left waiting for a tree that is no more.
 ///
 /// Proves: O1
