@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     }
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        log::console(&format!("PID 1: a task panicked at {place}\n"));
+        log::urgent(&format!("PID 1: a task panicked at {place}\n"));
         tracing::error!(place, "panic");
     }));
     // A panic that reaches here is as fatal as an error: shown, then a reboot by policy.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use rustix::system::RebootCommand;
 
+use crate::runtime::log;
+
 /// A request that the kernel refuses is made again after this.
 const AGAIN: Duration = Duration::from_secs(10);
 
@@ -22,6 +24,7 @@ pub(crate) fn end(how: PowerRequest) -> ! {
         PowerRequest::Reboot => RebootCommand::Restart,
         PowerRequest::PowerOff => RebootCommand::PowerOff,
     };
+    log::shown();
     rustix::fs::sync();
     loop {
         let _refused_only_without_privilege = rustix::system::reboot(how);

@@ -181,7 +181,7 @@ impl Gate {
             };
             let answer = answer.unwrap_or_else(|infallible| match infallible {});
             if let Some(call) = call {
-                call.end(outcome(&answer));
+                call.end(refused(&answer));
             }
             answer
         }
@@ -277,8 +277,8 @@ fn undecided() -> Status {
 }
 
 /// What the answer's head says; a stream that has begun is a call that was answered.
-fn outcome(response: &Response<Body>) -> Code {
-    Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code())
+fn refused(response: &Response<Body>) -> Option<Status> {
+    Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The audit record: one line for each call that changes something and each that is refused. It says who called, from
-//! where, what and how that ended; never what the call carried.
+//! where, what and how that ended, with the reason of a refusal; never what the call carried.
 //!
 //! The owner's calls are all written down, in the log `audit`. What strangers cause, connections that were refused
 //! among it, goes into `audit.strangers`, a smaller ring of its own, and is bounded (`door::Lines`): they cannot push
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use api::access::Refused;
 use door::{Lines, Topic};
 use pki::client_auth::Who;
-use tonic::Code;
+use tonic::Status;
 
 use crate::runtime::clock;
 use crate::runtime::lock;
@@ -21,6 +21,8 @@ use crate::runtime::log;
 const OWNERS: &str = "audit";
 /// More of a path is no method's.
 const PATH: usize = 80;
+/// More of a reason is nobody's first question.
+const REASON: usize = 300;
 
 /// Where calls are written down; clones share the bounds.
 #[derive(Debug, Clone, Default)]
@@ -42,6 +44,15 @@ struct Seen {
     method: String,
 }
 
+/// How a call ended.
+#[derive(Debug)]
+enum Answer {
+    Given,
+    Refused(Status),
+    /// Its caller left before.
+    Missed,
+}
+
 impl Audit {
     /// A call begins that is to be written down when it ends.
     pub(super) fn begin(&self, who: Who, from: SocketAddr, path: &str) -> Call {
@@ -58,9 +69,15 @@ impl Audit {
         self.stranger(source, Topic::Connection, || format!("connection refused source={source} what={what:?}"));
     }
 
-    fn ended(&self, seen: &Seen, outcome: Option<Code>) {
-        let topic = if outcome == Some(Code::Ok) { Topic::Answer } else { Topic::Refusal };
-        self.call(seen, topic, &outcome.map_or_else(|| String::from("left"), |code| format!("{code:?}")));
+    fn ended(&self, seen: &Seen, answer: &Answer) {
+        match answer {
+            Answer::Given => self.call(seen, Topic::Answer, "Ok"),
+            Answer::Refused(status) => {
+                let reason: String = status.message().chars().take(REASON).collect();
+                self.call(seen, Topic::Refusal, &format!("{:?} reason={reason:?}", status.code()));
+            }
+            Answer::Missed => self.call(seen, Topic::Refusal, "left"),
+        }
     }
 
     fn call(&self, seen: &Seen, topic: Topic, outcome: &str) {
@@ -83,17 +100,17 @@ impl Audit {
 }
 
 impl Call {
-    /// The answer's head is there.
-    pub(super) fn end(mut self, outcome: Code) {
+    /// The answer's head is there: with a status, where the call is refused.
+    pub(super) fn end(mut self, refused: Option<Status>) {
         self.ended = true;
-        self.audit.ended(&self.seen, Some(outcome));
+        self.audit.ended(&self.seen, &refused.map_or(Answer::Given, Answer::Refused));
     }
 }
 
 impl Drop for Call {
     fn drop(&mut self) {
         if !self.ended {
-            self.audit.ended(&self.seen, None);
+            self.audit.ended(&self.seen, &Answer::Missed);
         }
     }
 }

@@ -1,21 +1,24 @@
-//! The log: one ring per service, PID 1's own among them, and the console that shows what wakes someone.
+//! The log: one ring per service, PID 1's own among them, and the consoles that show what wakes someone.
 //!
-//! The logger is the only global of this program. It never blocks on a reader, never grows beyond its rings, and
+//! The logger is the only global of this program. It never blocks on a reader or a console, never grows beyond its rings, and
 //! never holds a secret: values come in as fields, keys have no `Display`.
 
+mod queue;
 mod ring;
 mod subscriber;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use api::{LogEntry, LogQuery, UnixMillis};
+use queue::Queue;
 use ring::Ring;
 use tokio::sync::watch;
 
 use crate::runtime::clock;
-use crate::runtime::console::{Console, Kind};
+use crate::runtime::console::{self, Console, Kind};
 use crate::runtime::lock;
 
 /// The name under which PID 1 itself logs.
@@ -28,6 +31,9 @@ const RING_BYTES: usize = 320 << 10;
 /// The same for what strangers cause: a thousand lines.
 const STRANGERS_RING_BYTES: usize = 128 << 10;
 
+/// A console has so long before the machine restarts.
+const SHOWN_WITHIN: Duration = Duration::from_secs(2);
+
 static LOG: OnceLock<Log> = OnceLock::new();
 
 #[derive(Debug)]
@@ -35,7 +41,8 @@ struct Log {
     rings: Mutex<Rings>,
     /// Counts entries; followers wait on it.
     written: watch::Sender<u64>,
-    consoles: Mutex<Vec<Console>>,
+    /// Each with a way past its queue, for what is said last.
+    consoles: Vec<(Queue, PathBuf)>,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +53,9 @@ struct Rings {
 
 /// Installs the logger. Called once, before anything logs; a second call changes nothing.
 pub(crate) fn install(consoles: Vec<Console>) {
-    let log = Log { rings: Mutex::default(), written: watch::Sender::new(0), consoles: Mutex::new(consoles) };
+    let queued = |console: Console| Some((Queue::start(console.kind, console.device).ok()?, console.path));
+    let consoles = consoles.into_iter().filter_map(queued).collect();
+    let log = Log { rings: Mutex::default(), written: watch::Sender::new(0), consoles };
     if LOG.set(log).is_ok() {
         subscriber::install();
     }
@@ -75,17 +84,26 @@ fn ring_bytes(service: &str) -> usize {
     if service == STRANGERS { STRANGERS_RING_BYTES } else { RING_BYTES }
 }
 
-/// Shows `text` on the console, whatever state the rest is in.
-pub(crate) fn console(text: &str) {
-    show(|_| text);
+/// Shows `text` on every console, whatever state the rest is in and whatever waits to be shown.
+pub(crate) fn urgent(text: &str) {
+    let until = clock::now() + SHOWN_WITHIN;
+    match LOG.get() {
+        Some(log) => log.consoles.iter().for_each(|(_, path)| console::show_now(path, text, until)),
+        None => console::show_now(Path::new(console::ANY), text, until),
+    }
 }
 
-/// Shows on each console what is for its kind.
+/// Shows on each console what is for its kind, behind what waits.
 pub(crate) fn show<'a>(text: impl Fn(Kind) -> &'a str) {
     let Some(log) = LOG.get() else { return };
-    for Console { kind, device } in lock::even_if_poisoned(&log.consoles).iter_mut() {
-        let _there_is_nowhere_to_report_it = device.write_all(text(*kind).as_bytes());
-    }
+    log.consoles.iter().for_each(|(queue, _)| queue.put(text(queue.kind)));
+}
+
+/// Blocks until the consoles show what was written, or until they had time to.
+pub(crate) fn shown() {
+    let Some(log) = LOG.get() else { return };
+    let until = clock::now() + SHOWN_WITHIN;
+    log.consoles.iter().for_each(|(queue, _)| queue.emptied(until));
 }
 
 /// A reader of the log: what is kept and fits the query, then, if it follows, what comes.

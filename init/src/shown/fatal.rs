@@ -2,7 +2,6 @@
 //! reboot. The wait also keeps a machine that fails at every boot from a tight loop.
 
 use std::fmt;
-use std::io;
 use std::time::Duration;
 
 use model::Chain;
@@ -10,7 +9,7 @@ use model::Chain;
 use super::last_words;
 use crate::machine::power::{self, PowerRequest};
 use crate::runtime::services::Escalation;
-use crate::runtime::{console, durable, log};
+use crate::runtime::{durable, log};
 
 /// As the kernel waits after a panic (`panic=10`).
 const READING_TIME: Duration = Duration::from_secs(10);
@@ -72,14 +71,9 @@ impl<E: std::error::Error + 'static> From<E> for Fatal {
 /// Shows `error`, leaves it for the next boot, waits, reboots.
 pub(crate) fn end(error: &Fatal) -> ! {
     let text = format!("\nCairn cannot go on: {error}\nThe machine reboots in {} s.\n", READING_TIME.as_secs());
-    match console::open() {
-        Ok(mut console) => {
-            let _there_is_nowhere_to_report_it = io::Write::write_all(&mut console, text.as_bytes());
-        }
-        Err(_no_console) => log::console(&text),
-    }
+    log::urgent(&text);
     if let Err(error) = last_words::leave(&text) {
-        log::console(&format!("It is not kept for the next boot: {error}.\n"));
+        log::urgent(&format!("It is not kept for the next boot: {error}.\n"));
     }
     power::wait(READING_TIME);
     power::end(PowerRequest::Reboot)

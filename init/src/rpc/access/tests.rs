@@ -53,7 +53,15 @@ async fn what_the_owner_changes_is_written_down_with_who_where_what_and_outcome(
     assert_eq!(call(&machine, owner.clone(), "Kubeconfig").await, Code::FailedPrecondition);
     assert_eq!(call(&machine, owner, "RestartService").await, Code::NotFound);
     let who = format!("call who=owner:{} from={peer}", machine.owner.public().pin());
-    let expected = [("Reboot", "Ok"), ("Kubeconfig", "FailedPrecondition"), ("RestartService", "NotFound")]
+    let ended = [
+        ("Reboot", "Ok"),
+        ("Kubeconfig", "FailedPrecondition reason=\"the machine is no member yet\""),
+        (
+            "RestartService",
+            "NotFound reason=\"no service ``; nothing was done; `cairnctl machine services` lists them\"",
+        ),
+    ];
+    let expected = ended
         .map(|(method, end)| format!("{who} method=\"/cairn.v1.Public/{method}\" outcome={end}"))
         .map(|line| (String::from("audit"), line));
     assert_eq!(audited(peer).await, expected);
@@ -75,9 +83,11 @@ async fn whoever_shows_a_machines_key_may_ask_to_be_let_in_and_nothing_else() {
     assert_eq!(call(&machine, joiner, "GetState").await, Code::Ok);
     let id = keys::identity::machine_id(&key.public().as_ed25519().expect("it is one"));
     let (log, line) = audited(peer).await.remove(0);
-    let redeemed =
-        format!("call who=machine:{id} from={peer} method=\"/cairn.v1.Public/Redeem\" outcome=FailedPrecondition");
-    assert_eq!((log.as_str(), line), ("audit.strangers", redeemed));
+    let redeemed = format!(
+        "call who=machine:{id} from={peer} method=\"/cairn.v1.Public/Redeem\" outcome=FailedPrecondition reason="
+    );
+    assert!(log == "audit.strangers" && line.starts_with(&redeemed), "{log}: {line}");
+    assert!(line.ends_with("ask a coordinator\""), "with what it was told: {line}");
     for who in [None, Some(&machine.owner)] {
         assert_eq!(call(&machine, origin(who, peer), "Redeem").await, Code::Unauthenticated, "no machine");
     }
@@ -213,4 +223,8 @@ async fn a_stranger_may_send_a_kibibyte_and_an_owner_sixty_four() {
     assert_eq!(ask(None, "GetState", 1024).await, Code::Ok);
     assert_ne!(ask(None, "GetState", 1025).await, Code::Ok);
     assert_eq!(ask(Some(&machine.owner), "Status", 16_000).await, Code::Ok);
+}
+
+fn outcome(response: &Response<Body>) -> Code {
+    refused(response).map_or(Code::Ok, |status| status.code())
 }

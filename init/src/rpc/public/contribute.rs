@@ -24,10 +24,7 @@ pub(super) async fn contribute(
     }
     let machine = keys::identity::machine_id(&key.0);
     let exchanged = context.ways.exchange.contribute(machine, source, given).await;
-    exchanged.map_err(|why| {
-        tracing::info!(%machine, reason = %Chain(&why), "no share is exchanged");
-        refused(&why)
-    })
+    exchanged.map_err(|why| refused(&why))
 }
 
 fn refused(why: &NotExchanged) -> Status {

@@ -1,7 +1,6 @@
 //! A machine redeems a ticket: what it sends is verified on its connection, decided over the records, and answered with all
 //! that it needs. Whoever asks as a machine costs one decision at a time.
 
-use cluster::denied::Denied;
 use cluster::redeem::Redeem;
 use cluster::request::Request;
 use cluster::txn::Granted;
@@ -9,7 +8,7 @@ use model::{Chain, MachinePubKey};
 use tonic::Status;
 
 use super::machines::Underway;
-use crate::consensus::{NotGranted, Records};
+use crate::consensus::Records;
 use crate::rpc::session::Origin;
 
 /// Lets the machine in, if its ticket does, and says what it is given.
@@ -23,12 +22,7 @@ pub(super) async fn redeem(
     let redeem = Redeem::verify(bytes, key, &origin.redeem)
         .map_err(|bad| Status::invalid_argument(format!("{}; nothing was changed", Chain(&bad))))?;
     let machine = keys::identity::machine_id(&key.0);
-    let granted = records.grant(Request::Redeem(Box::new(redeem))).await.inspect_err(|refused| {
-        // Anybody can make up a ticket: of those the audit counts the calls.
-        if !matches!(refused, NotGranted::Denied(Denied::UnknownTicket)) {
-            tracing::info!(%machine, reason = %refused, "a ticket is not redeemed");
-        }
-    })?;
+    let granted = records.grant(Request::Redeem(Box::new(redeem))).await?;
     let Granted::Admitted(admitted) = granted else {
         return Err(Status::internal("a machine asked to be let in, and something else was granted"));
     };

@@ -22,10 +22,7 @@ pub(super) async fn release(
     asked: KeyAsked,
 ) -> Result<KeyReleased, Status> {
     let _place = underway.begin(origin.peer.ip())?;
-    let machine = keys::identity::machine_id(&key.0);
-    let granted = records.grant(request(key, asked)).await.inspect_err(|refused| {
-        tracing::info!(%machine, reason = %refused, "a key is not released");
-    })?;
+    let granted = records.grant(request(key, asked)).await?;
     let cluster = records.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?;
     let (Granted::ClusterKey { machine, disk, generation, next }, Some(cluster)) = (granted, cluster) else {
         return Err(Status::internal("a machine asked for its key, and something else was granted"));

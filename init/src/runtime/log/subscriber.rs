@@ -37,7 +37,8 @@ impl Subscriber for Lines {
         let text = line.text + &line.fields;
         super::write(super::OWN, text.as_bytes());
         if *event.metadata().level() <= Level::INFO {
-            super::console(&format!("[{:>10.3}] {text}\n", clock::uptime().as_secs_f64()));
+            let text = format!("[{:>10.3}] {text}\n", clock::uptime().as_secs_f64());
+            super::show(|_| &text);
         }
     }
 
