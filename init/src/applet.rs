@@ -8,6 +8,7 @@ mod bare_etcd;
 mod bare_tpm;
 mod meshed;
 pub(crate) mod misbehave;
+mod places;
 pub(crate) mod secrets;
 
 use std::ffi::{OsStr, OsString};

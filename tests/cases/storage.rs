@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::PoisonError;
 
 use crate::{
-    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Need, Owner, Plan, RawDisk, Starts, WriteLog, stays,
-    untouched, wait_state,
+    Case, Context, HEADER_BYTES, HEADERS, Happened, Headers, Integrity, Need, Owner, Plan, RawDisk, Starts, WriteLog,
+    all_tagged, stays, untouched, wait_state,
 };
 use anyhow::{Context as _, ensure};
 use model::PartitionKind::{Data, Esp};
@@ -295,13 +295,13 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     disk.put_config(&config)?;
     let vm = plan.start()?;
     owner.status_when_running("one", &vm, vm.started(), t.within(30))?;
-    all_tagged(t, &owner, &vm)?;
+    all_tagged(t, &owner, "one", &vm)?;
     let heads = vm.said().iter().filter(|line| line.text.starts_with("  Cairn ")).count();
     ensure!(heads == 1, "a serial line is told what changed: {heads} times all of it");
     owner.ask("one", &vm, &["machine", "poweroff"])?;
     vm.wait_shutdown(t.within(10))?;
 
-    disk.flip(Data, Integrity::of(&disk)?.first_data() - disk.range(Data)?.start + 100)?;
+    disk.flip(Data, Integrity::of(&disk)?.place(0) - disk.range(Data)?.start + 100)?;
     let vm = plan.start()?;
     let shown = wait_state(&vm, vm.started(), "Failed", t.within(30))?;
     let reason = vm.wait_for(shown, "  reason ", t.within(1))?.text;
@@ -309,63 +309,6 @@ fn tampered(t: &Context) -> anyhow::Result<()> {
     let lines = vm.said();
     ensure!(lines.iter().any(|line| line.text.contains("Checksum failed at sector 0x0")), "{reason}");
     Ok(())
-}
-
-/// Waits until all is tagged, which was not so at first.
-fn all_tagged(t: &Context, owner: &Owner, vm: &Vm) -> anyhow::Result<()> {
-    // On a fast host it is all tagged before anybody can ask; the console has shown what was.
-    let tagging = |line: &qemu::console::Line| line.text.contains(" % tagged), tpm");
-    ensure!(vm.said().iter().any(tagging), "it was authenticated before it was all tagged");
-    let mut last = None;
-    let tagged = vm.until(t.within(30), || {
-        let seen = last.insert(owner.status("one", vm).ok()?);
-        (seen.level == "authenticated").then_some(())
-    });
-    tagged.with_context(|| format!("{last:#?}"))?;
-    Ok(())
-}
-
-/// How dm-integrity divides a data partition: superblock, journal, then in turns a run of tags and the sectors they are for.
-/// Source: `drivers/md/dm-integrity.c`, `calculate_journal_section_size` and `calculate_device_limits`.
-struct Integrity {
-    /// Where its superblock is, in bytes from the start of the disk.
-    start: u64,
-    /// Where the first run of tags is.
-    areas: u64,
-    /// Bytes of a run of tags.
-    tags: u64,
-    /// Bytes of what follows it.
-    sectors: u64,
-}
-
-impl Integrity {
-    fn of(disk: &RawDisk) -> anyhow::Result<Self> {
-        let start = 1 << 20;
-        let superblock = disk.read(Data, start, 512)?;
-        ensure!(superblock.starts_with(b"integrt\0"), "a dm-integrity superblock");
-        let number = |at: usize| u64::from(superblock[at]) | u64::from(superblock[at + 1]) << 8;
-        let (log2_interleave, tag_bytes, journal_sections) = (superblock[9], number(10), number(12));
-        // Blocks of 8 sectors; four journal entries of 104 bytes fit a sector, 8 sectors of them a section.
-        let journal_section_sectors = (4 * 8) * 8 + 8;
-        let start = disk.range(Data)?.start + start;
-        Ok(Self {
-            start,
-            areas: start + (8 + journal_sections * journal_section_sectors) * 512,
-            tags: tag_bytes << (log2_interleave - 3),
-            sectors: 512 << log2_interleave,
-        })
-    }
-
-    /// Whether tags or the mark of how far they are lie at this byte of the disk.
-    fn is_tags(&self, at: u64) -> bool {
-        let superblock = (self.start..self.start + 8 * 512).contains(&at);
-        superblock || at.checked_sub(self.areas).is_some_and(|at| at % (self.tags + self.sectors) < self.tags)
-    }
-
-    /// The first sector that it provides, in bytes from the start of the disk. The file system's superblock is there.
-    const fn first_data(&self) -> u64 {
-        self.areas + self.tags
-    }
 }
 
 /// The same bytes are written in the same number of requests, each within 5 %, and about as many are read: services read their

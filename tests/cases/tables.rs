@@ -9,6 +9,7 @@ mod boot;
 mod campaign;
 mod cluster;
 mod coordinators;
+mod damaged;
 mod enrolment;
 mod join;
 mod kube;
@@ -51,6 +52,7 @@ pub const TABLES: &[Table] = &[
     of!(join, Prompt),
     of!(enrolment, Light),
     of!(storage, Light),
+    of!(damaged, Light),
     of!(recover, Light),
     of!(table, Light),
     of!(shutdown, Light),

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::bare_etcd;
 use super::bare_tpm::Bus;
 use super::meshed;
+use super::places;
 use super::secrets;
 use crate::machine::esp;
 use crate::machine::kernel;
@@ -67,6 +68,7 @@ pub(crate) fn run(program: &str) -> ExitCode {
             say(&format!("core dumps: {}", secrets::core_dumps()));
             secrets::on_the_data_partition().map(|found| found.iter().for_each(|line| say(line)))
         }
+        "places" => places::all().map(|found| found.iter().for_each(|line| say(line))),
         "processes" => processes(),
         "router" => router(),
         "returns" => meshed::returns(),

@@ -165,6 +165,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.tpm" => ("test.tpm", Restart::Never, Run::Child(program("test-tpm"))),
         "test.secrets" => ("test.secrets", Restart::Never, Run::Child(program("test-secrets"))),
         "test.trace" => ("test.trace", Restart::Never, Run::Child(program("test-trace"))),
+        "test.places" => ("test.places", Restart::Never, Run::Child(program("test-places"))),
         "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
         "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(vec![misbehave::ECHO]))),
         "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),

@@ -1,0 +1,149 @@
+//! One block or one file at a time is spoilt while the machine is off: a lone coordinator says what is damaged or runs, erases nothing,
+//! and is what it was once the block is whole again.
+
+use std::sync::PoisonError;
+
+use anyhow::{Context as _, ensure};
+use formats::fat;
+use model::PartitionKind::{Data, Esp};
+
+use crate::{
+    Case, Context, Integrity, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, all_tagged, same_machine,
+    wait_state,
+};
+use api::wire::FaultKind;
+
+pub(crate) const CASES: &[Case] = &[
+    case("a damaged assignment needs the owner", |t| {
+        waits(t, Spoilt::Content("/data/cairn/assignment"), ("NeedsOwner", "`assignment`"))
+    }),
+    case("a damaged key needs the owner", |t| {
+        waits(t, Spoilt::Content("/data/cairn/etcd.key"), ("NeedsOwner", "`etcd.key`"))
+    }),
+    case("a damaged root folder is named by its layer", |t| {
+        waits(t, Spoilt::Inode("/data/cairn"), ("Failed", "XFS refuses it"))
+    }),
+    case("a damaged folder of etcd needs the owner", |t| {
+        waits(t, Spoilt::Inode("/data/etcd/member/wal"), ("NeedsOwner", "etcd/member"))
+    }),
+    case("a damaged log of etcd needs the owner", |t| waits(t, Spoilt::Content(".wal"), ("NeedsOwner", ".wal`"))),
+    case("a damaged folder of kubelet needs the owner", |t| {
+        waits(t, Spoilt::Inode("/data/kubelet"), ("NeedsOwner", "/data/kubelet"))
+    }),
+    case("a record cut short on the esp stops nothing", |t| runs(t, Spoilt::Chain("cairn/record.0"))),
+    case("a directory cut short on the esp stops nothing", |t| runs(t, Spoilt::Chain("cairn/directory.0"))),
+];
+
+const fn case(name: &'static str, run: fn(&Context) -> anyhow::Result<()>) -> Case {
+    Case { name, proves: &["D14", "O1"], needs: &[Need::Swtpm], starts: Starts::Cold, run }
+}
+
+const NAME: &str = "one";
+
+/// What is spoilt.
+#[derive(Debug, Clone, Copy)]
+enum Spoilt {
+    /// The first block of the file whose path ends so.
+    Content(&'static str),
+    /// The block with its inode.
+    Inode(&'static str),
+    /// The chain of clusters of a file on the ESP, which ends with the first.
+    Chain(&'static str),
+}
+
+/// A lone coordinator at level authenticated, all of whose blocks have tags, and which is off. Each case changes a copy.
+#[derive(Debug, Clone)]
+struct Lone {
+    owner: Owner,
+    plan: Plan,
+    status: Status,
+    /// Lines of the program that looks for places.
+    places: Vec<String>,
+}
+
+impl Lone {
+    fn of(t: &Context) -> anyhow::Result<Self> {
+        let shared = t.shared("a lone coordinator with tags", Self::make)?;
+        // Nobody changes it, so whoever panicked over it left it whole.
+        Ok(shared.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    fn make(t: &Context) -> anyhow::Result<Self> {
+        let owner = t.owner()?;
+        let (plan, disk) = t.debug_machine("m")?.tpm().raw_disk(1100)?;
+        disk.put_config(&owner.config(NAME, &["--level", "authenticated", "--no-kubernetes"])?)?;
+        let vm = plan.start()?;
+        owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
+        all_tagged(t, &owner, NAME, &vm)?;
+        owner.ask(NAME, &vm, &["machine", "poweroff"])?;
+        vm.wait_shutdown(t.within(10))?;
+        // Only now does all of it lie where it is looked for.
+        let vm = plan.start()?;
+        let status = owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
+        Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?.inject(FaultKind::TestService, "test.places")?;
+        let places = vm.until(t.within(20), || {
+            let places = owner.lines(NAME, &vm, &["test.places"]).ok()?;
+            places.iter().any(|line| line.ends_with(".wal")).then_some(places)
+        })?;
+        owner.ask(NAME, &vm, &["machine", "poweroff"])?;
+        vm.wait_shutdown(t.within(10))?;
+        Ok(Self { owner, plan, status, places })
+    }
+
+    /// Where a block of what lies on the data partition is, in bytes from the start of that.
+    fn place(&self, disk: &RawDisk, path: &str, word: &str) -> anyhow::Result<u64> {
+        let line = self.places.iter().find(|line| line.ends_with(path)).with_context(|| format!("no {path}"))?;
+        let at = line.split(' ').skip_while(|part| *part != word).nth(1).context("a place")?.parse()?;
+        Ok(Integrity::of(disk)?.place(at) - disk.range(Data)?.start)
+    }
+
+    /// Once more is as before.
+    fn spoil(&self, disk: &RawDisk, spoilt: Spoilt) -> anyhow::Result<()> {
+        match spoilt {
+            Spoilt::Content(path) => disk.flip(Data, self.place(disk, path, "content")?),
+            Spoilt::Inode(path) => disk.flip(Data, self.place(disk, path, "inode")?),
+            Spoilt::Chain(path) => cut_short(disk, path),
+        }
+    }
+}
+
+/// Has the file's first cluster be its last.
+fn cut_short(disk: &RawDisk, path: &str) -> anyhow::Result<()> {
+    let volume = disk.whole(Esp)?;
+    let number =
+        |at: usize, bytes: usize| volume[at..at + bytes].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    let entry = fat::place(&volume, path)?.entry.start;
+    let first = number(entry + 20, 2) << 16 | number(entry + 26, 2);
+    let (reserved, tables, sectors) = (number(14, 2), number(16, 1), number(36, 4));
+    for table in 0..tables {
+        disk.write(Esp, (reserved + table * sectors) * 512 + first * 4, &[0xff, 0xff, 0xff, 0x0f])?;
+    }
+    Ok(())
+}
+
+/// It waits for its owner, who is told what is damaged; when the block is whole again the machine is what it was.
+fn waits(t: &Context, spoilt: Spoilt, (state, named): (&str, &str)) -> anyhow::Result<()> {
+    let lone = Lone::of(t)?;
+    let (plan, disk) = lone.plan.copied(t, "m")?;
+    lone.spoil(&disk, spoilt)?;
+    let vm = plan.start()?;
+    let shown = wait_state(&vm, vm.started(), state, t.within(60))?;
+    let reason = vm.wait_for(shown, "  reason ", t.within(1))?.text;
+    ensure!(reason.contains(named) && reason.contains("Nothing was "), "{reason}");
+    lone.owner.ask(NAME, &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(30))?;
+    lone.spoil(&disk, spoilt)?;
+    let vm = plan.start()?;
+    same_machine(&lone.status, &lone.owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?)
+}
+
+/// It runs, as the machine that it was.
+fn runs(t: &Context, spoilt: Spoilt) -> anyhow::Result<()> {
+    let lone = Lone::of(t)?;
+    let (plan, disk) = lone.plan.copied(t, "m")?;
+    lone.spoil(&disk, spoilt)?;
+    let vm = plan.start()?;
+    same_machine(&lone.status, &lone.owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?)?;
+    vm.wait_for(vm.started(), "a file of the ESP cannot be read", t.within(1))?;
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! Where dm-integrity puts things on a disk at level authenticated, so that a case can spoil a block below it; and the wait until all
+//! blocks have tags.
+
+use anyhow::{Context as _, ensure};
+use model::PartitionKind;
+use qemu::Vm;
+use qemu::console::Line;
+
+use crate::context::Context;
+use crate::disk::RawDisk;
+use crate::owner::Owner;
+
+/// How dm-integrity divides a data partition: superblock, journal, then in turns a run of tags and the sectors they are for.
+/// Source: `drivers/md/dm-integrity.c`, `calculate_journal_section_size` and `calculate_device_limits`.
+#[derive(Debug, Clone)]
+pub struct Integrity {
+    /// Where its superblock is, in bytes from the start of the disk.
+    start: u64,
+    /// Where the first run of tags is.
+    areas: u64,
+    /// Bytes of a run of tags.
+    tags: u64,
+    /// Bytes of what follows it.
+    sectors: u64,
+}
+
+impl Integrity {
+    /// Of the data partition of `disk`.
+    ///
+    /// # Errors
+    /// When it has no dm-integrity, or cannot be read.
+    pub fn of(disk: &RawDisk) -> anyhow::Result<Self> {
+        let start = 1 << 20;
+        let superblock = disk.read(PartitionKind::Data, start, 512)?;
+        ensure!(superblock.starts_with(b"integrt\0"), "a dm-integrity superblock");
+        let number = |at: usize| u64::from(superblock[at]) | u64::from(superblock[at + 1]) << 8;
+        let (log2_interleave, tag_bytes, journal_sections) = (superblock[9], number(10), number(12));
+        // Blocks of 8 sectors; four journal entries of 104 bytes fit a sector, 8 sectors of them a section.
+        let journal_section_sectors = (4 * 8) * 8 + 8;
+        let start = disk.range(PartitionKind::Data)?.start + start;
+        Ok(Self {
+            start,
+            areas: start + (8 + journal_sections * journal_section_sectors) * 512,
+            tags: tag_bytes << (log2_interleave - 3),
+            sectors: 512 << log2_interleave,
+        })
+    }
+
+    /// Whether tags or the mark of how far they are lie at this byte of the disk.
+    #[must_use]
+    pub fn is_tags(&self, at: u64) -> bool {
+        let superblock = (self.start..self.start + 8 * 512).contains(&at);
+        superblock || at.checked_sub(self.areas).is_some_and(|at| at % (self.tags + self.sectors) < self.tags)
+    }
+
+    /// Where a byte that it provides lies, from the start of the disk; the first is that of the file system.
+    #[must_use]
+    pub const fn place(&self, at: u64) -> u64 {
+        self.areas + at / self.sectors * (self.tags + self.sectors) + self.tags + at % self.sectors
+    }
+}
+
+/// Waits until every block has its tag, which was not so at first.
+///
+/// # Errors
+/// When it was so at first, or is not in time.
+pub fn all_tagged(t: &Context, owner: &Owner, cluster: &str, vm: &Vm) -> anyhow::Result<()> {
+    // On a fast host it is all tagged before anybody can ask; the console has shown what was.
+    let tagging = |line: &Line| line.text.contains(" % tagged), tpm");
+    ensure!(vm.said().iter().any(tagging), "it was authenticated before it was all tagged");
+    let mut last = None;
+    let tagged = vm.until(t.within(30), || {
+        let seen = last.insert(owner.status(cluster, vm).ok()?);
+        (seen.level == "authenticated").then_some(())
+    });
+    tagged.with_context(|| format!("{last:#?}"))?;
+    Ok(())
+}
