@@ -27,6 +27,7 @@ use pki::CertificateDer;
 use pki::client_auth::{NotAnOwner, NotMember, Owners, Who, member};
 use rustix::net::sockopt;
 use rustls::ServerConfig;
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -96,6 +97,10 @@ impl From<NotLetIn> for Refused {
     }
 }
 
+/// Bytes of a segment at most: it fits a path of 1 280 bytes, which any path of IPv6 carries (RFC 8200, section 5), with headers of
+/// 60. A path that drops larger packets without a word would let nobody through.
+const SEGMENT: u32 = 1220;
+
 /// Serves the API `name` at `address` until it fails; run as a task of the tree, works on a thread of its own.
 async fn serve(
     name: &'static str,
@@ -110,7 +115,7 @@ async fn serve(
 }
 
 async fn accept(address: SocketAddr, port: Arc<Port>) -> Result<Infallible, Error> {
-    let listener = TcpListener::bind(address).await.map_err(|error| Error::Listen(address.port(), error))?;
+    let listener = listen(address).await.map_err(|error| Error::Listen(address.port(), error))?;
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -131,9 +136,35 @@ async fn accept(address: SocketAddr, port: Arc<Port>) -> Result<Infallible, Erro
     }
 }
 
+/// Every connection of the listener keeps to [`SEGMENT`] in both directions (tcp(7), `TCP_MAXSEG`).
+async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address).await?;
+    SockRef::from(&listener).set_tcp_mss(SEGMENT)?;
+    Ok(listener)
+}
+
 /// Answers go out at once, and a peer that vanished is noticed.
 fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let milliseconds = u32::try_from(VANISHED.as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(stream, milliseconds)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    /// Proves: Q1
+    #[tokio::test]
+    async fn neither_side_of_a_connection_sends_larger_segments() {
+        let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).await.expect("a port");
+        let caller = TcpStream::connect(listener.local_addr().expect("its own")).await.expect("connects");
+        let (stream, _) = listener.accept().await.expect("accepts");
+        for side in [&caller, &stream] {
+            let segment = SockRef::from(side).tcp_mss().expect("told");
+            assert!(segment <= SEGMENT, "{segment} bytes");
+        }
+    }
 }

@@ -49,6 +49,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a machine of several is meant by its name, and none without", &["S9", "Q6"], meant),
     case("a program of the host reaches a machine by its name", &["S9"], proxied),
     case("a machine's cable is pulled, spoilt and mended", &["S9"], pulled),
+    case("an owner behind a path of 1 280 bytes reaches a machine", &["Q1", "S9"], narrow),
     case("a network that ended comes back, and its machines go on", &["S9", "Q6"], network_ends),
     case("without a coordinator nobody joins, and nothing is left of who was to", &["S9", "Q6"], nobody_joins),
     case("a node gets its key from the coordinator, and hears who left meanwhile", &["K4", "M2", "M3"], node_returns),
@@ -147,6 +148,15 @@ fn proxied(t: &Context) -> anyhow::Result<()> {
     let mut answered = [0; 12];
     program.read_exact(&mut answered)?;
     ensure!(answered[..4] == [5, 0, 5, 0], "m2 is not reached: {answered:?}");
+    Ok(())
+}
+
+/// Larger packets are dropped without a word, both ways.
+fn narrow(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    cluster.run(&["cluster", "link", "m1", "--mtu", "1280"])?;
+    let logs = cluster.run(&["-m", "m1", "machine", "logs"])?;
+    ensure!(logs.len() > 1 << 14, "more than a few segments: {} bytes", logs.len());
     Ok(())
 }
 
