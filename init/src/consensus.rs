@@ -21,6 +21,7 @@ mod members;
 mod news;
 mod recovery;
 mod revocation;
+mod turn;
 mod users;
 
 use std::io;
@@ -29,12 +30,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::UnixMillis;
-use cluster::decision::{Decision, Next};
+use cluster::decision::Next;
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
 use cluster::state::{NotHandedOver, PeerVersion};
 use cluster::txn::Granted;
 use cluster::{Denied, View};
+use door::PutOff;
 use keys::endpoint::Endpoint;
 use model::{MachineId, NodeName};
 use pki::{Authority, Identity, Profile, UnixTime};
@@ -52,6 +54,7 @@ use link::{Link, NoAnswer};
 pub(crate) use news::{NewsFor, NoNews, Tells};
 pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, noted as recovers};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
+use turn::{Asked, Turn};
 pub(crate) use users::Error as UsersError;
 pub(crate) use users::{has_begun as etcd_has_begun, known as etcd_users};
 
@@ -81,7 +84,7 @@ pub(crate) struct Records {
     client: tls::Client,
     seen: Arc<watch::Sender<Seen>>,
     /// One request at a time: two of one coordinator would only be in each other's way.
-    turn: Arc<Mutex<()>>,
+    turn: Arc<Mutex<Turn>>,
     first: Arc<First>,
     /// When the office was taken up.
     began: UnixMillis,
@@ -130,6 +133,9 @@ pub(crate) enum NotGranted {
     /// Too many ask for changes.
     #[error("too many changes are asked for at a time; nothing was changed; try again")]
     Busy,
+    /// The machine that asks had too much changed lately.
+    #[error("this machine had too much changed lately; nothing was changed; ask again in {} s", door::AGAIN.as_secs())]
+    PutOff,
     /// Others were first each time.
     #[error("other coordinators were first each time; nothing was changed; try again")]
     OthersFirst,
@@ -333,14 +339,15 @@ impl Records {
     /// # Errors
     /// [`NotGranted`].
     async fn decide(&self, request: Request) -> Result<Granted, NotGranted> {
-        let _turn = timeout(TURN, self.turn.lock()).await.map_err(|_| NotGranted::Busy)?;
-        let mut decision = Decision::new(request);
+        let mut turn = timeout(TURN, self.turn.lock()).await.map_err(|_| NotGranted::Busy)?;
+        let mut asked = Asked::of(request, self.first.machine());
         loop {
-            let now = UnixSeconds(clock::unix().as_secs());
-            let proposal = self.read(|view, _| decision.propose(view.state(), now))?;
+            let now = (UnixSeconds(clock::unix().as_secs()), clock::now());
+            let proposal = self.read(|view, _| turn.propose(&mut asked, view.state(), now))?;
+            let proposal = proposal.map_err(|PutOff| NotGranted::PutOff)?;
             let (outcome, revision) = self.link.commit(proposal.txn()).await?;
             let written = proposal.txn().writes();
-            match decision.after(proposal, outcome) {
+            match asked.decision.after(proposal, outcome) {
                 Next::Answer(answer) => {
                     if written && answer.is_ok() {
                         let _later_if_the_watch_is_slow = self.sees(revision).await;

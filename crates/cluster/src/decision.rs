@@ -93,6 +93,12 @@ impl Proposal {
     pub const fn txn(&self) -> &Txn {
         &self.txn
     }
+
+    /// Whether something is written because the request is granted.
+    #[must_use]
+    pub fn grants_a_write(&self) -> bool {
+        self.answer.is_ok() && self.txn.writes()
+    }
 }
 
 #[cfg(test)]

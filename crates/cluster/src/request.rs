@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use keys::endpoint::Endpoint;
+use keys::identity::machine_id;
 use model::{
     ClusterRole, DiskUuid, KubernetesRole, Level, MachineId, MachinePubKey, NodeName, OwnerPubKey, TicketId,
     TicketPubKey,
@@ -65,6 +66,20 @@ pub enum Request {
         /// The epoch's number.
         number: u32,
     },
+}
+
+impl Request {
+    /// The machine at whose asking it is decided, by the key that its connection proved; none for what owners and coordinators ask.
+    #[must_use]
+    pub fn machine(&self) -> Option<MachineId> {
+        match self {
+            Self::Redeem(redeem) => Some(machine_id(&redeem.machine().0)),
+            Self::Announce { machine, .. }
+            | Self::ReleaseKey { machine, .. }
+            | Self::AcknowledgeEpoch { machine, .. } => Some(machine_id(&machine.0)),
+            Self::Create(_) | Self::Owner { .. } | Self::Observe { .. } | Self::BeginEpoch => None,
+        }
+    }
 }
 
 /// What the first machine writes.

@@ -1,5 +1,5 @@
-//! What a caller of the public port may cost before it has proven to be an owner, and for how long: places, rates,
-//! deadlines, bytes, lines of the record. Decides by counts and time only; whoever asks performs.
+//! What a caller of an API's port may cost who has not proven to be an owner, and for how long: places, rates, deadlines,
+//! bytes, lines of the record, changes. Decides by counts and time only; whoever asks performs.
 //!
 //! ```text
 //!   TCP ──Door::knock──► handshake ──Door::settle──► stranger   (Visit: no HTTP/2, idle, too old)
@@ -7,15 +7,18 @@
 //!            └ a full house makes room: the oldest of the source that holds most leaves
 //!   request ──Budget::take──► its bytes, given back with its end
 //!   line    ──Lines::may_write──► written, or counted
+//!   change  ──Changes::ask──► made, or put off: of a machine of the cluster
 //! ```
 
 mod bucket;
 mod budget;
 mod entry;
 mod lines;
+mod machines;
 mod visit;
 
 pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
 pub use entry::{Door, Entered, HANDSHAKES, Left, MEMBERS, OWNERS, Place, Refused, Room, STRANGERS};
 pub use lines::{Lines, Topic};
+pub use machines::{AGAIN, Changes, PutOff};
 pub use visit::{Over, Visit};

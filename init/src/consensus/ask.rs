@@ -4,7 +4,7 @@
 //! ```text
 //!   whom it knows, by address ─► connect ─► Announce ─► Peers: news ─► Told, and DATA; directories
 //!        ▲  pause                   └ no coordinator, or silent for 15 s: the next one
-//!        └── nobody answered ───────┘
+//!        └── nobody answered ───────┘           An announcement that is put off is made again, with the last value
 //! ```
 
 use std::error::Error as _;
@@ -12,7 +12,7 @@ use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::vpn_client::VpnClient;
 use api::{Announced, HandedOver, MOST_NEWS_BYTES, Malformed, PeersAnswer, wire};
@@ -25,13 +25,14 @@ use rustls::pki_types::ServerName;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::Records;
 use crate::facts::Facts;
 use crate::network::mesh::peers::Told;
 use crate::network::mesh::{endpoints, is_news, kept};
-use crate::runtime::{tasks, tls};
+use crate::runtime::services::until;
+use crate::runtime::{clock, tasks, tls};
 use crate::version::release;
 
 /// The first packet of a mesh waits for a handshake, which may be tried twice.
@@ -253,8 +254,11 @@ impl Asker {
     ) -> Result<std::convert::Infallible, Left> {
         let mut client = self.connect(address, client);
         let (mut facts, mut epoch) = (self.facts.watch(), self.epoch.subscribe());
-        let mut said = self.announce(&mut client).await?;
-        tracing::info!(%address, "announced to a coordinator");
+        let mut said = Said::default();
+        self.announce(&mut client, &mut said).await?;
+        if said.again.is_none() {
+            tracing::info!(%address, "announced to a coordinator");
+        }
         let asked = client.peers(wire::PeersRequest::from(self.told.version()));
         let mut news = timeout(SILENT, asked).await.map_err(|_elapsed| Left::Silent)??.into_inner();
         loop {
@@ -263,24 +267,36 @@ impl Asker {
                     self.take(told?)?;
                     *heard = Heard::Something;
                 }
-                Ok(()) = epoch.changed() => said = self.announce(&mut client).await?,
-                Ok(()) = facts.changed() => {
-                    if is_news(&said, &self.facts.read(|now| endpoints(&now.links))) {
-                        said = self.announce(&mut client).await?;
+                Ok(()) = epoch.changed(), if said.again.is_none() => self.announce(&mut client, &mut said).await?,
+                Ok(()) = facts.changed(), if said.again.is_none() => {
+                    if is_news(&said.endpoints, &self.places()) {
+                        self.announce(&mut client, &mut said).await?;
                     }
                 }
+                () = until(said.again) => self.announce(&mut client, &mut said).await?,
             }
         }
     }
 
-    /// Says what this machine runs, and where it may be reached; returns the latter.
-    async fn announce(&self, client: &mut VpnClient<Channel>) -> Result<Vec<keys::endpoint::Endpoint>, Left> {
-        let endpoints = self.facts.read(|now| endpoints(&now.links));
+    /// Says what this machine runs, and where it may be reached, as of now.
+    async fn announce(&self, client: &mut VpnClient<Channel>, said: &mut Said) -> Result<(), Left> {
+        let endpoints = self.places();
         let (key_generation, epoch) = (self.key_generation, *self.epoch.borrow());
-        let said = Announced { release: release(), endpoints: endpoints.clone(), key_generation, epoch };
-        let answered = timeout(SILENT, client.announce(wire::AnnounceRequest::from(said))).await;
-        answered.map_err(|_elapsed| Left::Silent)??;
-        Ok(endpoints)
+        let announced = Announced { release: release(), endpoints: endpoints.clone(), key_generation, epoch };
+        let answered = timeout(SILENT, client.announce(wire::AnnounceRequest::from(announced))).await;
+        match answered.map_err(|_elapsed| Left::Silent)? {
+            Ok(_) => said.is_heard(endpoints),
+            Err(status) if status.code() == Code::ResourceExhausted => {
+                tracing::debug!(reason = status.message(), "the announcement is put off");
+                said.is_put_off(clock::now());
+            }
+            Err(status) => return Err(status.into()),
+        }
+        Ok(())
+    }
+
+    fn places(&self) -> Vec<keys::endpoint::Endpoint> {
+        self.facts.read(|now| endpoints(&now.links))
     }
 
     fn take(&self, answer: PeersAnswer) -> Result<(), Left> {
@@ -299,6 +315,24 @@ impl Asker {
         }
         self.role.send_if_modified(|known| known.replace(role) != Some(role));
         Ok(())
+    }
+}
+
+/// What one coordinator has heard of this machine.
+#[derive(Debug, Default)]
+struct Said {
+    endpoints: Vec<keys::endpoint::Endpoint>,
+    /// The coordinator has put the last announcement off: from then on it is made again, with what holds by then, and none before.
+    again: Option<Instant>,
+}
+
+impl Said {
+    fn is_heard(&mut self, endpoints: Vec<keys::endpoint::Endpoint>) {
+        *self = Self { endpoints, again: None };
+    }
+
+    fn is_put_off(&mut self, now: Instant) {
+        self.again = Some(now + door::AGAIN);
     }
 }
 
@@ -322,5 +356,25 @@ mod tests {
         assert_eq!(seconds(&[Heard::Nothing; 3]), 8);
         assert_eq!(seconds(&[Heard::Nothing; 40]), 30);
         assert_eq!(seconds(&[Heard::Nothing, Heard::Nothing, Heard::Something]), 1);
+    }
+
+    /// Whatever it is put off for, the last word is heard. Proves: M6
+    #[test]
+    fn the_last_announcement_of_many_is_heard() {
+        let at = |host: u8| keys::endpoint::Endpoint::read(&format!("192.0.2.{host}:7838")).expect("an endpoint");
+        let (machine, begin) = (model::MachineId([1; 16]), clock::now());
+        let (mut said, mut changes, mut heard) = (Said::default(), door::Changes::default(), Vec::new());
+        // Forty addresses, each 100 ms apart; then nothing for half a minute.
+        for tick in 0..340_u64 {
+            let (now, place) = (begin + Duration::from_millis(100 * tick), u8::try_from(tick.min(40)).expect("few"));
+            let due = said.again.map_or(is_news(&said.endpoints, &[at(place)]), |again| now >= again);
+            if due && changes.ask(machine, now).is_ok() {
+                heard.push(place);
+                said.is_heard(vec![at(place)]);
+            } else if due {
+                said.is_put_off(now);
+            }
+        }
+        assert_eq!((heard.len(), heard.last()), (6, Some(&40)), "{heard:?}");
     }
 }

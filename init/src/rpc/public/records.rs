@@ -41,7 +41,7 @@ impl From<NotGranted> for Status {
             NotGranted::Denied(Denied::UnknownOwner) => Self::permission_denied(text),
             NotGranted::Denied(_) => Self::failed_precondition(text),
             NotGranted::Unread(_) | NotGranted::OthersFirst | NotGranted::Leaderless(_) => api::not_yet(text),
-            NotGranted::Busy => Self::resource_exhausted(text),
+            NotGranted::Busy | NotGranted::PutOff => Self::resource_exhausted(text),
             NotGranted::Unanswered(_) => Self::unknown(text),
         }
     }
