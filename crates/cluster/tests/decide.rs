@@ -185,14 +185,14 @@ fn a_ticket_admits_and_gives_a_name_an_address_and_pods() {
     assert_eq!(machine.pods.expect("a worker").to_string(), "10.244.1.0/24");
     assert_eq!(machine.name, NodeName::derived(id(2)));
     assert_eq!(state.ticket(&ticket(7).id()).expect("issued").used, 1);
-    // The same answer again, and no use more, though the ticket has expired by now.
-    scene.now.0 += 1000;
-    let again = scene.decide(&redeem(2, 7)).expect("the same answer");
-    assert!(!again.writes() && again.granted == Granted::Admitted(id(2)));
     // With another image it is the same attempt, and its record says so.
     let updated = redeem_as(2, 7, |body| body.release = Release(1, 3, 0));
     assert_eq!(scene.yes(&updated), Granted::Admitted(id(2)));
     assert_eq!(scene.state().ticket(&ticket(7).id()).expect("issued").used, 1);
+    // The same answer again, and no use more, though the ticket has expired by now.
+    scene.now.0 += 1000;
+    let again = scene.decide(&updated).expect("the same answer");
+    assert!(!again.writes() && again.granted == Granted::Admitted(id(2)));
     assert_eq!(scene.yes(&announce(2)), Granted::Done);
     assert_eq!(scene.yes(&announce(2)), Granted::Already);
     assert_eq!(scene.standing(2), Standing::Member);

@@ -25,7 +25,7 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
     let (id, ticket_id) = (machine_id(&key.0), ticket_id(&body.ticket));
     let ticket = ground.state.ticket(&ticket_id).ok_or(Denied::UnknownTicket)?;
     if let Some(known) = ground.state.machine(&id) {
-        return again(ground, known, ticket_id, body);
+        return again(ground, known, (ticket_id, ticket), body);
     }
     admits(ground, ticket)?;
     if ticket.machine.is_some_and(|machine| machine != *key) {
@@ -66,13 +66,18 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
 }
 
 /// A machine that the cluster knows asks again: because it was cut, or because it should not.
-fn again(ground: &Ground<'_>, known: &Machine, ticket: TicketId, body: &Body) -> Result<Txn, Denied> {
+fn again(
+    ground: &Ground<'_>,
+    known: &Machine,
+    (id, ticket): (TicketId, &TicketRecord),
+    body: &Body,
+) -> Result<Txn, Denied> {
     match known.standing {
         Standing::Admitted => {}
         Standing::Member | Standing::Draining => return Err(Denied::AlreadyMember),
         Standing::Removed => return Err(Denied::MachineRemoved),
     }
-    if known.admission != Admission::Ticket(ticket) {
+    if known.admission != Admission::Ticket(id) {
         return Err(Denied::OtherTicket);
     }
     // What it is answered hangs on these; the rest may have changed with another image or another network.
@@ -91,7 +96,8 @@ fn again(ground: &Ground<'_>, known: &Machine, ticket: TicketId, body: &Body) ->
         ..known.clone()
     };
     let granted = Granted::Admitted(known.id());
-    if told == *known {
+    // A ticket that is over changes nothing any more: the machine is given what it was given.
+    if told == *known || over(ground, ticket).is_err() {
         return Ok(ground.unchanged(granted));
     }
     let mut draft = ground.change("admitted again", &known.id(), None);
@@ -101,10 +107,15 @@ fn again(ground: &Ground<'_>, known: &Machine, ticket: TicketId, body: &Body) ->
 
 /// Whether the ticket lets anybody in.
 fn admits(ground: &Ground<'_>, ticket: &TicketRecord) -> Result<(), Denied> {
+    over(ground, ticket)?;
+    if ticket.used >= ticket.uses { Err(Denied::TicketUsedUp(ticket.uses)) } else { Ok(()) }
+}
+
+/// Whether somebody, or time, has ended the ticket.
+fn over(ground: &Ground<'_>, ticket: &TicketRecord) -> Result<(), Denied> {
     match ticket.revoked {
         Revoked::At(_) => Err(Denied::TicketRevoked),
         Revoked::No if ticket.not_after <= ground.now => Err(Denied::TicketExpired),
-        Revoked::No if ticket.used >= ticket.uses => Err(Denied::TicketUsedUp(ticket.uses)),
         Revoked::No => Ok(()),
     }
 }

@@ -10,7 +10,7 @@ use cluster::txn::Granted;
 use cluster::{State, decide};
 use keys::recovery::RecoveryPubKey;
 use model::{KubernetesRole, Level, Secret, VPN_PREFIX};
-use sim::cast::{self, BEGIN, RELEASE, id, machine_key, owner};
+use sim::cast::{self, BEGIN, RELEASE, id, machine_key, owner, ticket};
 
 use super::{Scene, name, redeem, redeem_as};
 
@@ -88,6 +88,24 @@ fn who_asks_again_is_at_the_level_that_it_was_admitted_at_and_of_an_owner_that_t
     assert_eq!(scene.yes(&of_the_second(Level::Authenticated)), Granted::Admitted(id(2)));
     scene.asks(Asks::RemoveOwner(owner(2).key));
     assert_eq!(scene.no(&of_the_second(Level::Authenticated)), Denied::UnknownOwner);
+}
+
+/// A machine that was let in asks by a ticket that is over: it gets its answer, and its record stays as it is. Proves: S3
+#[test]
+fn a_ticket_that_is_over_changes_no_record() {
+    let moved = |n| redeem_as(n, n, |body| body.endpoints = vec![cast::endpoint(9)]);
+    let mut scene = Scene::new();
+    for n in [2, 3, 4] {
+        scene.issue(n, 1, |_| {});
+        scene.yes(&redeem(n, n));
+    }
+    assert!(scene.decide(&moved(2)).expect("its ticket lives").writes());
+    scene.asks(Asks::RevokeTicket(ticket(3).id()));
+    let given = |scene: &Scene, n| scene.decide(&moved(n)).map(|txn| (txn.writes(), txn.granted));
+    assert_eq!(given(&scene, 3), Ok((false, Granted::Admitted(id(3)))), "revoked");
+    assert_eq!(given(&scene, 4), Ok((true, Granted::Admitted(id(4)))), "used up by this machine, and not over");
+    scene.now.0 += 1000;
+    assert_eq!(given(&scene, 4), Ok((false, Granted::Admitted(id(4)))), "expired");
 }
 
 /// Proves: M8
