@@ -107,13 +107,23 @@ impl<'a> Ground<'a> {
         Txn { granted, ..Txn::unchanged(self.state) }
     }
 
-    /// A change, with its line in the audit.
+    /// A change that an owner asks for, or the cluster needs, with its line in the audit.
     fn change(&self, what: &str, whom: &dyn fmt::Display, owner: Option<OwnerPubKey>) -> Draft {
-        let changes = Changes(self.changes.0 + 1);
+        let change = self.changes.0 + 1;
+        self.draft(AuditId::Changed { change }, what, whom, owner)
+    }
+
+    /// A change that a machine asks for or is the cause of, with its line in the audit.
+    fn change_by(&self, what: &str, machine: MachineId) -> Draft {
+        let change = self.changes.0 + 1;
+        self.draft(AuditId::Asked { machine, change }, what, &machine, None)
+    }
+
+    fn draft(&self, id: AuditId, what: &str, whom: &dyn fmt::Display, owner: Option<OwnerPubKey>) -> Draft {
         let mut draft = Draft(self.unchanged(Granted::Done));
-        draft.put(Key::Version, changes.encode());
-        let line = AuditLine { what: what.to_owned(), whom: whom.to_string(), owner };
-        draft.put(Key::Audit(AuditId { seconds: self.now.0, apart: changes.0 }), line.encode());
+        draft.put(Key::Version, Changes(self.changes.0 + 1).encode());
+        let line = AuditLine { what: what.to_owned(), whom: whom.to_string(), owner, time: self.now };
+        draft.put(Key::Audit(id), line.encode());
         draft
     }
 }
@@ -184,7 +194,7 @@ fn create(state: &State, creation: &Creation, now: UnixSeconds) -> Result<Txn, D
     draft.create(Key::Cluster, cluster.encode());
     draft.new_machine(machine);
     draft.create(Key::ColdStart, cold_start::first(cluster, machine).encode());
-    let line = AuditLine { what: "create".to_owned(), whom: machine.id().to_string(), owner: None };
-    draft.put(Key::Audit(AuditId { seconds: now.0, apart: 1 }), line.encode());
+    let line = AuditLine { what: "create".to_owned(), whom: machine.id().to_string(), owner: None, time: now };
+    draft.put(Key::Audit(AuditId::Changed { change: 1 }), line.encode());
     Ok(draft.grants(Granted::Done))
 }

@@ -41,13 +41,36 @@ pub enum Key {
     Audit(AuditId),
 }
 
-/// The place of a line in the audit: in order of time, and of what tells two lines of one second apart.
+/// A line of the audit, by what tells it from all others. The order of lines is that in which etcd took them, its own revision:
+/// clocks of coordinators are off, and order nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AuditId {
-    /// Seconds of Unix time.
-    pub seconds: u64,
-    /// The change's number; or, for what is no change, the first bytes of the id of whom it concerns.
-    pub apart: u64,
+pub enum AuditId {
+    /// What an owner changed, or the cluster by itself.
+    Changed {
+        /// The change's number.
+        change: u64,
+    },
+    /// What a machine had changed.
+    Asked {
+        /// Which one.
+        machine: MachineId,
+        /// The change's number.
+        change: u64,
+    },
+    /// A key that was given out, which is no change.
+    Released {
+        /// To whom.
+        machine: MachineId,
+        /// Second of Unix time: a second line of it would say the same.
+        seconds: u64,
+    },
+    /// A refusal.
+    Refused {
+        /// The id of the machine or the ticket that was refused.
+        whom: [u8; 16],
+        /// Minute of Unix time: a second line of it is written over the first one.
+        minute: u64,
+    },
 }
 
 /// A key under [`PREFIX`] that no row knows, or one beside it.
@@ -87,11 +110,7 @@ impl Key {
             "address" => name.parse().ok().map(Self::Address),
             "pods" => name.parse().ok().map(Self::Pods),
             "ticket" => name.parse().ok().map(Self::Ticket),
-            "audit" => {
-                let (seconds, apart) = name.split_once('-')?;
-                let hex = |text| u64::from_str_radix(text, 16).ok();
-                Some(Self::Audit(AuditId { seconds: hex(seconds)?, apart: hex(apart)? }))
-            }
+            "audit" => AuditId::read(name).map(Self::Audit),
             _ => None, // no row
         }
     }
@@ -112,6 +131,45 @@ impl Key {
     }
 }
 
+impl AuditId {
+    fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let kind = parts.next()?;
+        let whom = if kind == "changed" { None } else { Some(parts.next()?.parse::<MachineId>().ok()?) };
+        let number = u64::from_str_radix(parts.next()?, 16).ok()?;
+        match (kind, whom, parts.next()) {
+            ("changed", None, None) => Some(Self::Changed { change: number }),
+            ("asked", Some(machine), None) => Some(Self::Asked { machine, change: number }),
+            ("released", Some(machine), None) => Some(Self::Released { machine, seconds: number }),
+            ("refused", Some(MachineId(whom)), None) => Some(Self::Refused { whom, minute: number }),
+            _ => None, // no row, or more than a row has
+        }
+    }
+
+    /// Whether both are lines of one kind, and of one machine or ticket: these are bounded together.
+    #[must_use]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Changed { .. }, Self::Changed { .. }) => true,
+            (Self::Asked { machine: one, .. }, Self::Asked { machine: two, .. })
+            | (Self::Released { machine: one, .. }, Self::Released { machine: two, .. }) => one == two,
+            (Self::Refused { whom: one, .. }, Self::Refused { whom: two, .. }) => one == two,
+            (Self::Changed { .. } | Self::Asked { .. } | Self::Released { .. } | Self::Refused { .. }, _) => false,
+        }
+    }
+}
+
+impl fmt::Display for AuditId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed { change } => write!(f, "changed/{change:016x}"),
+            Self::Asked { machine, change } => write!(f, "asked/{machine}/{change:016x}"),
+            Self::Released { machine, seconds } => write!(f, "released/{machine}/{seconds:016x}"),
+            Self::Refused { whom, minute } => write!(f, "refused/{}/{minute:016x}", MachineId(*whom)),
+        }
+    }
+}
+
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind();
@@ -123,8 +181,7 @@ impl fmt::Display for Key {
             Self::Address(address) => write!(f, "{PREFIX}{kind}/{address}"),
             Self::Pods(prefix) => write!(f, "{PREFIX}{kind}/{prefix}"),
             Self::Ticket(id) => write!(f, "{PREFIX}{kind}/{id}"),
-            // Digits of one width, so that the order of keys is the order of time.
-            Self::Audit(AuditId { seconds, apart }) => write!(f, "{PREFIX}{kind}/{seconds:016x}-{apart:016x}"),
+            Self::Audit(id) => write!(f, "{PREFIX}{kind}/{id}"),
         }
     }
 }
@@ -149,8 +206,17 @@ mod tests {
                 Key::Pods(Ipv4Prefix::around(address.into(), bits).expect("at most 32 bits"))
             }),
             any::<[u8; 16]>().prop_map(|id| Key::Ticket(TicketId(id))),
-            any::<(u64, u64)>().prop_map(|(seconds, apart)| Key::Audit(AuditId { seconds, apart })),
+            audit().prop_map(Key::Audit),
         ]
+    }
+
+    fn audit() -> impl Strategy<Value = AuditId> {
+        (0..4, any::<[u8; 16]>(), any::<u64>()).prop_map(|(kind, whom, number)| match kind {
+            0 => AuditId::Changed { change: number },
+            1 => AuditId::Asked { machine: MachineId(whom), change: number },
+            2 => AuditId::Released { machine: MachineId(whom), seconds: number },
+            _ => AuditId::Refused { whom, minute: number },
+        })
     }
 
     proptest! {
@@ -168,19 +234,14 @@ mod tests {
                 prop_assert_eq!(key.to_string(), text);
             }
         }
-
-        #[test]
-        fn lines_of_the_audit_sort_by_time(one: (u64, u64), other: (u64, u64)) {
-            let [one, other] = [one, other].map(|(seconds, apart)| AuditId { seconds, apart });
-            prop_assert_eq!(one.cmp(&other), Key::Audit(one).bytes().cmp(&Key::Audit(other).bytes()));
-        }
     }
 
     #[test]
     fn keys_have_one_spelling_and_others_are_none() {
         assert_eq!(Key::Version.to_string(), "/cairn/v1/version");
         assert_eq!(Key::ColdStart.to_string(), "/cairn/v1/cold-start");
-        assert!(Key::Audit(AuditId { seconds: 1, apart: 2 }).to_string().starts_with(AUDIT));
+        let changed = Key::Audit(AuditId::Changed { change: 31 });
+        assert_eq!(changed.to_string(), format!("{AUDIT}changed/000000000000001f"));
         let pods = Key::Pods("10.244.3.0/24".parse().expect("a prefix"));
         assert_eq!(pods.to_string(), "/cairn/v1/pods/10.244.3.0/24");
         for bad in [
@@ -195,8 +256,11 @@ mod tests {
             "/cairn/v1/address/10.118.0.01",
             "/cairn/v1/pods/10.244.3.1/24",
             "/cairn/v1/pods/10.244.3.0/+24",
-            "/cairn/v1/audit/1-1",
-            "/cairn/v1/audit/+000000000000001-0000000000000001",
+            "/cairn/v1/audit/changed/1",
+            "/cairn/v1/audit/changed/+000000000000001",
+            "/cairn/v1/audit/changed/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a/0000000000000001",
+            "/cairn/v1/audit/asked/0000000000000001",
+            "/cairn/v1/audit/refused/0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a/0000000000000001/",
             "/cairn/v2/version",
         ] {
             assert_eq!(Key::read(bad.as_bytes()), Err(BadKey(bad.to_owned())), "{bad}");

@@ -19,7 +19,7 @@ use keys::network::{self, BadNetwork, PrefixWire};
 use model::{BadNodeName, BadPrefix, MachineId};
 use prost::Message as _;
 
-pub use audit::{AuditLine, MOST_AUDIT_LINES};
+pub use audit::{AuditLine, MOST_AUDIT_LINES, MOST_AUDIT_LINES_OF_ONE};
 pub use cluster::{Cluster, MOST_OWNERS, Owner, Policy};
 pub(crate) use cluster::{OWNER, OwnerWire, read_owners};
 pub use cold_start::{ColdStartEpochs, NextEpoch};

@@ -11,7 +11,7 @@ use crate::record::{AuditLine, UnixSeconds};
 use crate::request::Request;
 use crate::state::State;
 
-/// A second refusal within it is written over the first one, by whichever coordinator gives it.
+/// Seconds of one. A second refusal within it is written over the first one, by whichever coordinator gives it.
 const MINUTE: u64 = 60;
 
 /// The line of a refusal, if it leaves one.
@@ -34,10 +34,7 @@ pub(crate) fn line(state: &State, request: &Request, denied: &Denied, now: UnixS
         | Request::BeginEpoch
         | Request::AcknowledgeEpoch { .. } => return None,
     };
-    let (id, whom) = known?;
-    let mut apart = [0; 8];
-    // The other half than that of a key's release: both may be of one machine and second.
-    apart.copy_from_slice(&id[8..]);
-    let key = Key::Audit(AuditId { seconds: now.0 - now.0 % MINUTE, apart: u64::from_be_bytes(apart) });
-    Some((key, AuditLine { what: format!("{what} refused: {denied}"), whom, owner: None }.encode()))
+    let (whom, text) = known?;
+    let line = AuditLine { what: format!("{what} refused: {denied}"), whom: text, owner: None, time: now };
+    Some((Key::Audit(AuditId::Refused { whom, minute: now.0 / MINUTE }), line.encode()))
 }

@@ -127,7 +127,7 @@ mod tests {
             let holder = Holder(MachineId([1; 16])).encode();
             let disk = |n: u8| (Key::Disk(model::DiskUuid(model::Uuid([n; 16]))).bytes(), holder.clone());
             let mut keys: BTreeMap<_, _> = (0..disks).map(disk).collect();
-            keys.extend((0..lines).map(|apart| (Key::Audit(AuditId { seconds: 1, apart }).bytes(), vec![0xff])));
+            keys.extend((0..lines).map(|change| (Key::Audit(AuditId::Changed { change }).bytes(), vec![0xff])));
             keys.insert(Key::Version.bytes(), Changes(5).encode());
             keys.insert(Key::Address([10, 118, 0, 1].into()).bytes(), holder.clone());
             // Not ours.

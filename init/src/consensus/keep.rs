@@ -8,6 +8,7 @@ use cluster::denied::Denied;
 use cluster::request::Request;
 use cluster::state::BadState;
 use cluster::view::View;
+use etcd::audit::Trimming;
 use etcd::wire::etcdserverpb::{RangeRequest, WatchResponse};
 use etcd::{BadAnswer, Progress, Reading, Watched};
 use tokio::time::{MissedTickBehavior, interval};
@@ -204,10 +205,10 @@ async fn announce(records: &Records) -> Result<(), Lost> {
 
 /// Deletes the audit's oldest lines, if there are too many.
 async fn trim(records: &Records) -> Result<(), NoAnswer> {
-    loop {
-        let counted = records.link.range(etcd::audit::count()).await?;
-        let Some(oldest) = etcd::audit::oldest(&counted) else { return Ok(()) };
-        let found = records.link.range(oldest).await?;
-        records.link.delete(etcd::audit::delete(found)?).await?;
+    let mut trimming = Trimming::begin();
+    while trimming.take(records.link.range(trimming.page()).await?)? == Progress::More {}
+    for deletes in trimming.deletes() {
+        records.link.transact(deletes).await?;
     }
+    Ok(())
 }

@@ -81,7 +81,7 @@ pub(super) fn acknowledge(ground: &Ground<'_>, machine: &MachinePubKey, number: 
     } else {
         ColdStartEpochs { next: Some(NextEpoch { epoch: next.epoch.clone(), acknowledged }), ..epochs.clone() }
     };
-    let mut draft = ground.change("cold-start epoch acknowledged", &id, None);
+    let mut draft = ground.change_by("cold-start epoch acknowledged", id);
     draft.put(Key::ColdStart, after.encode());
     Ok(draft.grants(Granted::Done))
 }

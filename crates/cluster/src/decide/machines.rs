@@ -44,7 +44,7 @@ pub(super) fn announce(
         return Ok(ground.unchanged(Granted::Already));
     }
     let rotated = told.generations != known.generations;
-    let mut draft = ground.change(if rotated { "key rotated" } else { "announced" }, &known.id(), None);
+    let mut draft = ground.change_by(if rotated { "key rotated" } else { "announced" }, known.id());
     draft.machine(&told);
     // The epoch that stands was begun while its share carried the older key: in the next one none does.
     let holds = || ground.state.cold_start().newest().is_some_and(|epoch| epoch.holders().contains(&known.id()));
@@ -63,7 +63,7 @@ pub(super) fn observe(ground: &Ground<'_>, id: &MachineId, endpoint: &Endpoint) 
     }
     let observed = iter::once(endpoint).chain(observed).take(MOST_OBSERVED).cloned().collect();
     let endpoints = Endpoints { observed, reported: reported.clone() };
-    let mut draft = ground.change("heard elsewhere", id, None);
+    let mut draft = ground.change_by("heard elsewhere", *id);
     draft.machine(&Machine { endpoints, ..known.clone() });
     Ok(draft.grants(Granted::Done))
 }
@@ -88,13 +88,10 @@ pub(super) fn release_key(
         return Err(Denied::LevelTooLow { found: level, least });
     }
     let id = known.id();
-    let mut apart = [0; 8];
-    apart.copy_from_slice(&id.0[..8]);
-    // One line of a machine and second: a second one in it would say the same.
-    let line = AuditId { seconds: ground.now.0, apart: u64::from_be_bytes(apart) };
+    let line = AuditId::Released { machine: id, seconds: ground.now.0 };
     let next = known.generations.behind(generation);
     let mut txn = ground.unchanged(Granted::ClusterKey { machine: id, disk, generation, next });
-    let text = AuditLine { what: "key released".to_owned(), whom: id.to_string(), owner: None };
+    let text = AuditLine { what: "key released".to_owned(), whom: id.to_string(), owner: None, time: ground.now };
     txn.puts.push((Key::Audit(line), text.encode()));
     Ok(txn)
 }

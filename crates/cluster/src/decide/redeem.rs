@@ -58,7 +58,7 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
         times: Times { admitted: ground.now, member: None, removed: None, coordinator },
     };
     let next_pods = pods.map_or(ground.cluster.next_pods, |(_, next)| next);
-    let mut draft = ground.change("admitted", &id, None);
+    let mut draft = ground.change_by("admitted", id);
     draft.new_machine(&machine);
     draft.put(Key::Ticket(ticket_id), TicketRecord { used: ticket.used + 1, ..ticket.clone() }.encode());
     draft.put(Key::Cluster, Cluster { next_address, next_pods, ..ground.cluster.clone() }.encode());
@@ -100,7 +100,7 @@ fn again(
     if told == *known || over(ground, ticket).is_err() {
         return Ok(ground.unchanged(granted));
     }
-    let mut draft = ground.change("admitted again", &known.id(), None);
+    let mut draft = ground.change_by("admitted again", known.id());
     draft.machine(&told);
     Ok(draft.grants(granted))
 }

@@ -1,7 +1,7 @@
 //! Single lines that guard something: each of them was once changed, and no other test had noticed.
 
 use cluster::denied::Denied;
-use cluster::key::Key;
+use cluster::key::{AuditId, Key};
 use cluster::members::{Learner, Voter};
 use cluster::record::{Owner, Release, Standing};
 use cluster::request::{Asks, Leaving, Request};
@@ -12,7 +12,7 @@ use keys::recovery::RecoveryPubKey;
 use model::{KubernetesRole, Level, Secret, VPN_PREFIX};
 use sim::cast::{self, BEGIN, RELEASE, id, machine_key, owner, ticket};
 
-use super::{Scene, name, redeem, redeem_as};
+use super::{Scene, announce, name, redeem, redeem_as};
 
 const WORKER: AnyRole = AnyRole::Kubernetes(KubernetesRole::Worker);
 
@@ -30,17 +30,37 @@ fn three() -> Scene {
     scene
 }
 
-/// Proves: K9
+/// Of two coordinators one has a clock that is an hour off; the other decides twice in a second. Proves: K9
 #[test]
-fn changes_of_one_second_have_a_line_of_audit_each() {
+fn each_change_has_its_line_whatever_the_clocks_say() {
     let mut scene = Scene::new();
     let lines =
         |scene: &Scene| scene.etcd.pairs().filter(|pair| matches!(Key::read(&pair.key), Ok(Key::Audit(_)))).count();
-    let before = lines(&scene);
-    for n in 2..=5 {
+    let (before, right) = (lines(&scene), scene.now.0);
+    for (n, clock) in (2..).zip([right, right, right + 3600, right, right + 3600, right + 3600]) {
+        scene.now.0 = clock;
         scene.asks(Asks::AddOwner(owner(n)));
     }
-    assert_eq!(lines(&scene), before + 4);
+    assert_eq!(lines(&scene), before + 6);
+}
+
+/// Proves: Q1
+#[test]
+fn what_a_machine_has_changed_stands_apart_from_what_owners_did() {
+    let mut scene = Scene::new();
+    let line = |txn: &cluster::txn::Txn| {
+        let keys = txn.puts.iter().filter_map(|(key, _)| if let Key::Audit(id) = key { Some(*id) } else { None });
+        keys.collect::<Vec<_>>()
+    };
+    let change = |scene: &Scene| scene.state().version().expect("a cluster").0.0 + 1;
+    scene.issue(7, 1, |_| {});
+    let drained = Request::Owner { by: owner(1).key, asks: Asks::Drain(id(2)) };
+    for (request, of_machine) in [(redeem(2, 7), true), (announce(2), true), (drained, false)] {
+        let (txn, change) = (scene.decide(&request).expect("granted"), change(&scene));
+        let expected = if of_machine { AuditId::Asked { machine: id(2), change } } else { AuditId::Changed { change } };
+        assert_eq!(line(&txn), [expected], "{request:?}");
+        scene.commits(&txn);
+    }
 }
 
 #[test]
