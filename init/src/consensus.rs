@@ -347,7 +347,7 @@ impl Records {
             let proposal = proposal.map_err(|PutOff| NotGranted::PutOff)?;
             let (outcome, revision) = self.link.commit(proposal.txn()).await?;
             let written = proposal.txn().writes();
-            match asked.decision.after(proposal, outcome) {
+            match turn.after(&mut asked, proposal, outcome, now.1) {
                 Next::Answer(answer) => {
                     if written && answer.is_ok() {
                         let _later_if_the_watch_is_slow = self.sees(revision).await;

@@ -10,6 +10,7 @@
 
 use crate::decide::decide;
 use crate::denied::Denied;
+use crate::key::{AuditId, Key};
 use crate::record::UnixSeconds;
 use crate::refusal;
 use crate::request::Request;
@@ -94,6 +95,24 @@ impl Proposal {
         &self.txn
     }
 
+    /// The machine or the ticket whose refusal is written down by it.
+    #[must_use]
+    pub fn writes_of_refused(&self) -> Option<[u8; 16]> {
+        self.txn.puts.iter().find_map(|(key, _)| {
+            let Key::Audit(AuditId::Refused { whom, .. }) = key else { return None };
+            Some(*whom)
+        })
+    }
+
+    /// The same refusal, which is as sure and is not written down.
+    #[must_use]
+    pub fn unwritten(mut self) -> Self {
+        if self.answer.is_err() {
+            self.txn.puts.clear();
+        }
+        self
+    }
+
     /// Whether something is written because the request is granted.
     #[must_use]
     pub fn grants_a_write(&self) -> bool {
@@ -105,7 +124,6 @@ impl Proposal {
 mod tests {
     use super::*;
     use crate::fixture::{NOW, OWNER};
-    use crate::key::Key;
     use crate::request::Asks;
     use crate::state::KeyValue;
     use crate::txn::{Compare, Condition};

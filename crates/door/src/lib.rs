@@ -8,6 +8,7 @@
 //!   request ──Budget::take──► its bytes, given back with its end
 //!   line    ──Lines::may_write──► written, or counted
 //!   change  ──Changes::ask──► made, or put off: of a machine of the cluster
+//!   refusal ──Refusals::may_write──► written down, or told alone: of a machine or ticket of the cluster
 //! ```
 
 mod bucket;
@@ -20,5 +21,5 @@ mod visit;
 pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
 pub use entry::{Door, Entered, HANDSHAKES, Left, MEMBERS, OWNERS, Place, Refused, Room, STRANGERS};
 pub use lines::{Lines, Topic};
-pub use machines::{AGAIN, Changes, PutOff};
+pub use machines::{AGAIN, Changes, PutOff, Refusals};
 pub use visit::{Over, Visit};

@@ -1,5 +1,5 @@
 //! How often a machine of the cluster has something changed: everybody is told of a change, and writes it down. A machine that was
-//! put off asks again; what it has to say by then is all that counts.
+//! put off asks again; what it has to say by then is all that counts. And how often its refusal is written down, or that of a ticket.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,6 +12,9 @@ use crate::bucket::{Bucket, Rate};
 const OF_MACHINE: Rate = Rate { every: AGAIN, burst: 5 };
 /// A machine that was put off is not put off again after this time, unless it asked for something else meanwhile.
 pub const AGAIN: Duration = Duration::from_secs(10);
+
+/// One refusal of a machine or a ticket is written down in this time, whatever it is refused.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// The machine had too much changed lately; it may ask again after [`AGAIN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +34,24 @@ impl Changes {
         self.0.retain(|_, bucket| bucket.tokens(OF_MACHINE, now) < OF_MACHINE.burst);
         let bucket = self.0.entry(machine).or_default();
         if bucket.take(OF_MACHINE, 0, now) { Ok(()) } else { Err(PutOff) }
+    }
+}
+
+/// Whose refusal was written down lately: machines and tickets, by their ids.
+#[derive(Debug, Default)]
+pub struct Refusals(HashMap<[u8; 16], Instant>);
+
+impl Refusals {
+    /// Whether a refusal of `whom` is written down now.
+    #[must_use]
+    pub fn may_write(&self, whom: [u8; 16], now: Instant) -> bool {
+        self.0.get(&whom).is_none_or(|at| now.duration_since(*at) >= MINUTE)
+    }
+
+    /// One is.
+    pub fn written(&mut self, whom: [u8; 16], now: Instant) {
+        self.0.retain(|_, at| now.duration_since(*at) < MINUTE);
+        self.0.insert(whom, now);
     }
 }
 
@@ -57,6 +78,24 @@ mod tests {
         assert_eq!(changes.ask(machine(1), begin + AGAIN), Err(PutOff));
         assert_eq!(changes.ask(machine(9), begin + AGAIN * 5), Ok(()));
         assert_eq!(changes.0.len(), 2, "those of whom nothing was heard for long are forgotten");
+    }
+
+    /// Proves: Q1
+    #[test]
+    fn one_refusal_of_a_machine_or_ticket_is_written_a_minute() {
+        let (mut refusals, begin) = (Refusals::default(), testkit::origin());
+        let mut refuse = |whom, millis| {
+            let now = begin + Duration::from_millis(millis);
+            let writes = refusals.may_write([whom; 16], now);
+            if writes {
+                refusals.written([whom; 16], now);
+            }
+            (writes, refusals.0.len())
+        };
+        assert_eq!((0..1000).filter(|n| refuse(1, n * 59).0).count(), 1, "of a thousand in a minute");
+        assert_eq!(refuse(2, 59_999), (true, 2), "another one");
+        assert_eq!((refuse(1, 60_000), refuse(1, 119_999)), ((true, 2), (false, 2)));
+        assert_eq!(refuse(3, 180_000), (true, 1), "whoever was not refused lately is forgotten");
     }
 
     proptest! {

@@ -3,23 +3,25 @@
 
 use std::time::Instant;
 
-use cluster::decision::{Decision, Proposal};
+use cluster::decision::{Decision, Next, Proposal};
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
 use cluster::state::State;
-use door::{Changes, PutOff};
+use cluster::txn::Outcome;
+use door::{Changes, PutOff, Refusals};
 use model::MachineId;
 
 /// What machines had written lately by this coordinator.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     changes: Changes,
+    refusals: Refusals,
 }
 
 /// A request that is being decided.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) decision: Decision,
+    decision: Decision,
     /// The machine whose change is still to be counted; once, however often others are first.
     counts: Option<MachineId>,
 }
@@ -44,6 +46,9 @@ impl Turn {
         (now, at): (UnixSeconds, Instant),
     ) -> Result<Proposal, PutOff> {
         let proposal = asked.decision.propose(state, now);
+        if proposal.writes_of_refused().is_some_and(|whom| !self.refusals.may_write(whom, at)) {
+            return Ok(proposal.unwritten());
+        }
         if proposal.grants_a_write()
             && let Some(machine) = asked.counts.take()
         {
@@ -51,15 +56,26 @@ impl Turn {
         }
         Ok(proposal)
     }
+
+    /// What etcd made of it.
+    pub(super) fn after(&mut self, asked: &mut Asked, proposal: Proposal, outcome: Outcome, at: Instant) -> Next {
+        if outcome == Outcome::Committed
+            && let Some(whom) = proposal.writes_of_refused()
+        {
+            self.refusals.written(whom, at);
+        }
+        asked.decision.after(proposal, outcome)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
+    use cluster::Denied;
     use cluster::key::Key;
     use cluster::record::{self, Cluster, Owner, Policy, Release, Standing};
-    use cluster::state::KeyValue;
+    use cluster::state::{Change, KeyValue};
     use keys::endpoint::Endpoint;
     use keys::recovery::RecoveryPubKey;
     use model::{ClusterId, ColdStart, Level, MachinePubKey, OwnerPubKey, POD_PREFIX, Secret, VPN_PREFIX};
@@ -116,6 +132,31 @@ mod tests {
         assert!((1..=500).all(|place| asks(9, Some(place), now)), "nor is the coordinator itself");
         assert!(!asks(1, Some(1), now), "yet the one still is");
         assert!(asks(1, Some(1), now + door::AGAIN), "what it says when it asks again is heard");
+    }
+
+    /// A thousand requests of a machine that was removed are one revision of etcd. Proves: Q1
+    #[tokio::test(start_paused = true)]
+    async fn refusals_of_a_minute_are_written_down_once() {
+        let (mut turn, begin) = (Turn::default(), clock::now());
+        let removed = machine(3, Standing::Removed);
+        let mut state = state();
+        state.apply([Change::Put(put(&removed, 5))]).expect("our own");
+        let asks = |turn: &mut Turn, seconds, outcome| {
+            let mut asked = announces(3, None);
+            let at = begin + Duration::from_secs(seconds);
+            let proposal = turn.propose(&mut asked, &state, (NOW, at)).expect("not put off");
+            let written = proposal.txn().writes();
+            assert_eq!(proposal.txn().compares.len(), 1, "asked of etcd all the same");
+            let next = turn.after(&mut asked, proposal, outcome, at);
+            if outcome == Outcome::Committed {
+                assert_eq!(next, Next::Answer(Err(Denied::MachineRemoved)));
+            }
+            written
+        };
+        assert!(asks(&mut turn, 0, Outcome::Differs { version: 9 }), "others were first, and nothing is written");
+        let written = (0..1000).filter(|n| asks(&mut turn, n * 59 / 1000, Outcome::Committed));
+        assert_eq!(written.count(), 1);
+        assert!(asks(&mut turn, 60, Outcome::Committed), "the next minute");
     }
 
     /// Others were first: it is decided again, and is one change.
