@@ -12,6 +12,7 @@ mod audit;
 mod connection;
 pub(crate) mod public;
 mod session;
+mod underway;
 pub(crate) mod vpn;
 #[cfg(test)]
 mod world;

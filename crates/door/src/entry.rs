@@ -2,16 +2,19 @@
 //!
 //! ```text
 //!   handshake (32) ─┬─► stranger (32)      a place more than there are: the oldest place of the source that holds
-//!                   └─► owner    (64)      most is taken away; strangers never take an owner's
+//!                   ├─► owner    (64)      most is taken away; strangers never take an owner's
+//!                   ├─► member             two of each machine that the records know: its own oldest is taken away
+//!                   └─► newcomer (64)      of other machines; full: it is refused
 //! ```
-//! A handshake costs a token of its source and one of all; an owner gets both back. Of those of all, some are kept for
-//! sources that were not here lately, and some for sources an owner came from: whoever floods finds the rest empty.
+//! A handshake costs a token of its source and one of all; an owner gets both back, a machine of the cluster that of all: one that
+//! comes too often keeps itself out and nobody else. Of those of all, some are kept for sources that were not here lately, and some
+//! for sources an owner came from: whoever floods finds the rest empty.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use model::Caller;
+use model::MachineId;
 
 use crate::bucket::{Bucket, Rate};
 
@@ -20,18 +23,20 @@ use crate::bucket::{Bucket, Rate};
 pub struct Room {
     /// Most of them from all sources together.
     pub all: usize,
-    /// Most of them from one source.
-    pub per_source: usize,
+    /// Most of them from one source, or of one machine of the cluster.
+    pub each: usize,
 }
 
 /// Handshakes under way: 64 KiB each at worst, which a client's certificate may take.
-pub const HANDSHAKES: Room = Room { all: 32, per_source: 8 };
+pub const HANDSHAKES: Room = Room { all: 32, each: 8 };
 /// Connections without a certificate: a TLS record, an HTTP/2 frame and their plaintext each, 64 KiB at worst.
-pub const STRANGERS: Room = Room { all: 32, per_source: 8 };
+pub const STRANGERS: Room = Room { all: 32, each: 8 };
 /// Connections of owners, which cost what owners do.
-pub const OWNERS: Room = Room { all: 64, per_source: 64 };
-/// Machines of the cluster, each with one connection, and a second one while the first is found to be dead.
-pub const MEMBERS: Room = Room { all: 1024, per_source: 2 };
+pub const OWNERS: Room = Room { all: 64, each: 64 };
+/// Machines that the records know, each with one connection, and a second one while the first is found to be dead: records bound them.
+pub const MEMBERS: Room = Room { all: usize::MAX, each: 2 };
+/// Machines with a certificate of the cluster that the records do not know: removed, or let in a moment ago by another coordinator.
+pub const NEWCOMERS: Room = Room { all: 64, each: 2 };
 
 /// Handshakes of one source: a person with a few windows and a script stay below, and owners get theirs back.
 const OF_SOURCE: Rate = Rate { every: Duration::from_millis(250), burst: 16 };
@@ -69,9 +74,27 @@ pub enum Refused {
     All,
 }
 
-/// The place was taken away meanwhile.
+/// Who is there, as the handshake has proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Left;
+pub enum Guest {
+    /// Nobody in particular, or whoever drew a key.
+    Stranger,
+    /// An owner.
+    Owner,
+    /// A machine that the records know.
+    Member(MachineId),
+    /// A machine of the cluster that they do not know.
+    Newcomer(MachineId),
+}
+
+/// Why somebody who has shaken hands is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotSettled {
+    /// The place was taken away meanwhile.
+    Left,
+    /// There is no place for one more machine without a record.
+    Full,
+}
 
 /// All connections of the port.
 #[derive(Debug, Default)]
@@ -85,14 +108,24 @@ pub struct Door {
 
 #[derive(Debug, Clone, Copy)]
 struct Held {
-    source: IpAddr,
+    whose: Whose,
     stage: Stage,
+}
+
+/// By what places are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Whose {
+    Source(IpAddr),
+    Machine(MachineId),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Handshake,
-    Settled(Caller),
+    Stranger,
+    Owner,
+    Member,
+    Newcomer,
 }
 
 /// A source that shook hands lately, and was no owner.
@@ -117,9 +150,10 @@ impl Stage {
     const fn room(self) -> Room {
         match self {
             Self::Handshake => HANDSHAKES,
-            Self::Settled(Caller::Stranger | Caller::Machine) => STRANGERS,
-            Self::Settled(Caller::Member) => MEMBERS,
-            Self::Settled(Caller::Owner) => OWNERS,
+            Self::Stranger => STRANGERS,
+            Self::Owner => OWNERS,
+            Self::Member => MEMBERS,
+            Self::Newcomer => NEWCOMERS,
         }
     }
 }
@@ -146,29 +180,33 @@ impl Door {
             return Err(Refused::All);
         }
         self.sources.insert(source, Source { bucket, last: now });
-        let instead_of = self.make_room(source, Stage::Handshake);
+        let held = Held { whose: Whose::Source(source), stage: Stage::Handshake };
+        let instead_of = self.make_room(held);
         let place = Place(self.next);
         self.next += 1;
-        self.places.insert(place, Held { source, stage: Stage::Handshake });
+        self.places.insert(place, held);
         Ok(Entered { place, instead_of })
     }
 
-    /// The handshake at `place` is finished; whoever loses their place for the caller is to be ended at once.
+    /// The handshake at `place` is finished; whoever loses their place for the guest is to be ended at once.
     ///
     /// # Errors
-    /// [`Left`]: the place was taken away, the caller is to be ended.
-    pub fn settle(&mut self, place: Place, caller: Caller) -> Result<Option<Place>, Left> {
-        let source = self.places.get(&place).ok_or(Left)?.source;
-        let stage = match caller {
-            // Anybody can draw a key.
-            Caller::Stranger | Caller::Machine => Stage::Settled(Caller::Stranger),
-            Caller::Owner | Caller::Member => {
-                self.welcome(source);
-                Stage::Settled(caller)
-            }
+    /// [`NotSettled`]: the guest is to be ended.
+    pub fn settle(&mut self, place: Place, guest: Guest) -> Result<Option<Place>, NotSettled> {
+        let Held { whose, .. } = *self.places.get(&place).ok_or(NotSettled::Left)?;
+        let held = match guest {
+            Guest::Stranger => Held { whose, stage: Stage::Stranger },
+            Guest::Owner => Held { whose, stage: Stage::Owner },
+            Guest::Member(machine) => Held { whose: Whose::Machine(machine), stage: Stage::Member },
+            Guest::Newcomer(machine) => Held { whose: Whose::Machine(machine), stage: Stage::Newcomer },
         };
-        let instead_of = self.make_room(source, stage);
-        self.places.insert(place, Held { source, stage });
+        if held.stage == Stage::Newcomer && self.is_full_for(held) {
+            self.places.remove(&place);
+            return Err(NotSettled::Full);
+        }
+        self.welcome(whose, guest);
+        let instead_of = self.make_room(held);
+        self.places.insert(place, held);
         Ok(instead_of)
     }
 
@@ -177,29 +215,44 @@ impl Door {
         self.places.remove(&place);
     }
 
-    /// An owner came from `source`: its handshake was free, and the next one from there finds a token.
-    fn welcome(&mut self, source: IpAddr) {
-        self.all.put_back(OF_ALL);
-        if let Some(seen) = self.sources.get_mut(&source) {
-            seen.bucket.put_back(OF_SOURCE);
-        }
-        self.known.retain(|known| *known != source);
-        self.known.push_back(source);
-        if self.known.len() > KNOWN {
-            self.known.pop_front();
+    /// Gives back what the handshake cost: to an owner all of it, and the next one from there finds a token; to a machine of the
+    /// cluster what others would miss.
+    fn welcome(&mut self, whose: Whose, guest: Guest) {
+        match (guest, whose) {
+            (Guest::Stranger, _) | (Guest::Owner, Whose::Machine(_)) => {}
+            (Guest::Member(_) | Guest::Newcomer(_), _) => self.all.put_back(OF_ALL),
+            (Guest::Owner, Whose::Source(source)) => {
+                self.all.put_back(OF_ALL);
+                if let Some(seen) = self.sources.get_mut(&source) {
+                    seen.bucket.put_back(OF_SOURCE);
+                }
+                self.known.retain(|known| *known != source);
+                self.known.push_back(source);
+                if self.known.len() > KNOWN {
+                    self.known.pop_front();
+                }
+            }
         }
     }
 
-    /// Takes a place away if there is none left for one more of `source`.
-    fn make_room(&mut self, source: IpAddr, stage: Stage) -> Option<Place> {
-        let room = stage.room();
-        let places = || self.places.iter().filter(|(_, held)| held.stage == stage);
-        let mut held: HashMap<IpAddr, (usize, Place)> = HashMap::new();
-        for (place, Held { source, .. }) in places() {
-            held.entry(*source).or_insert((0, *place)).0 += 1;
+    /// Whether only somebody else could make room.
+    fn is_full_for(&self, comes: Held) -> bool {
+        let room = comes.stage.room();
+        let held = self.places.values().filter(|held| held.stage == comes.stage);
+        let (all, own) = held.fold((0, 0), |(all, own), held| (all + 1, own + usize::from(held.whose == comes.whose)));
+        all >= room.all && own < room.each
+    }
+
+    /// Takes a place away if there is none left for one more.
+    fn make_room(&mut self, comes: Held) -> Option<Place> {
+        let room = comes.stage.room();
+        let places = || self.places.iter().filter(|(_, held)| held.stage == comes.stage);
+        let mut held: HashMap<Whose, (usize, Place)> = HashMap::new();
+        for (place, Held { whose, .. }) in places() {
+            held.entry(*whose).or_insert((0, *place)).0 += 1;
         }
-        let (own, oldest) = held.get(&source).copied().unzip();
-        let leaves = if own >= Some(room.per_source) {
+        let (own, oldest) = held.get(&comes.whose).copied().unzip();
+        let leaves = if own >= Some(room.each) {
             oldest
         } else if places().count() >= room.all {
             // Of those that hold as many the one that is here longest.

@@ -5,7 +5,7 @@
 //!   TCP ──Door::knock──► handshake ──Door::settle──► stranger   (Visit: no HTTP/2, idle, too old)
 //!            │ refused: rate         │          └──► owner      (Visit: no HTTP/2)
 //!            └ a full house makes room: the oldest of the source that holds most leaves
-//!   request ──Budget::take──► its bytes, given back with its end
+//!   request ──Budget::take──► its bytes, given back with its end; Calls::begin: of how many of its machine
 //!   line    ──Lines::may_write──► written, or counted
 //!   change  ──Changes::ask──► made, or put off: of a machine of the cluster
 //!   refusal ──Refusals::may_write──► written down, or told alone: of a machine or ticket of the cluster
@@ -13,13 +13,17 @@
 
 mod bucket;
 mod budget;
+mod calls;
 mod entry;
 mod lines;
 mod machines;
 mod visit;
 
 pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
-pub use entry::{Door, Entered, HANDSHAKES, Left, MEMBERS, OWNERS, Place, Refused, Room, STRANGERS};
+pub use calls::Calls;
+pub use entry::{
+    Door, Entered, Guest, HANDSHAKES, MEMBERS, NEWCOMERS, NotSettled, OWNERS, Place, Refused, Room, STRANGERS,
+};
 pub use lines::{Lines, Topic};
 pub use machines::{AGAIN, Changes, PutOff, Refusals};
 pub use visit::{Over, Visit};

@@ -18,6 +18,7 @@ pub struct Visit {
     heard: bool,
     open: u32,
     quiet_since: Instant,
+    unread: bool,
 }
 
 /// Why a visit ends.
@@ -29,6 +30,8 @@ pub enum Over {
     Idle,
     /// A stranger that stayed too long.
     TooOld,
+    /// A machine that does not take what it asked for.
+    Unread,
 }
 
 impl Over {
@@ -39,6 +42,7 @@ impl Over {
             Self::NoHttp => "no HTTP/2 within 5 s of the handshake",
             Self::Idle => "no request for 5 s, and no owner",
             Self::TooOld => "connected for 15 s, and no owner",
+            Self::Unread => "what it asked for is not read",
         }
     }
 }
@@ -47,7 +51,7 @@ impl Visit {
     /// Begins with the end of the handshake.
     #[must_use]
     pub const fn new(caller: Caller, now: Instant) -> Self {
-        Self { caller, began: now, heard: false, open: 0, quiet_since: now }
+        Self { caller, began: now, heard: false, open: 0, quiet_since: now, unread: false }
     }
 
     /// It has said something.
@@ -66,9 +70,17 @@ impl Visit {
         self.quiet_since = now;
     }
 
+    /// An answer has waited too long for its caller to read it.
+    pub const fn leaves_unread(&mut self) {
+        self.unread = true;
+    }
+
     /// When it is over if nothing else happens; none for an owner who is there.
     #[must_use]
     pub fn ends(&self) -> Option<(Instant, Over)> {
+        if self.unread {
+            return Some((self.began, Over::Unread));
+        }
         match (self.caller, self.heard, self.open) {
             (Caller::Owner | Caller::Member | Caller::Stranger | Caller::Machine, false, _) => {
                 Some((self.began + QUIET, Over::NoHttp))
@@ -113,6 +125,8 @@ mod tests {
             let mut visit = Visit::new(stays, now);
             visit.heard();
             assert_eq!(visit.ends(), None, "{stays:?}");
+            visit.leaves_unread();
+            assert_eq!(visit.ends(), Some((now, Over::Unread)), "{stays:?}");
         }
 
         let mut stranger = Visit::new(Caller::Stranger, now);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use api::access::{self, Permission, Refused, decide};
 use door::{Budget, Visit};
 use http_body_util::{BodyExt, Limited};
-use model::{Caller, MachineState};
+use model::{Caller, MachineId, MachineState};
 use pki::client_auth::Who;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -39,6 +39,9 @@ const FRAMING: usize = 5;
 pub(super) trait Methods: fmt::Debug + Send + Sync + 'static {
     /// By what calls are decided.
     fn facts(&self) -> &Facts;
+
+    /// Whether a machine that shows the cluster's certificate is one of its records.
+    fn knows(&self, machine: &MachineId) -> bool;
 
     /// A call that only an owner may make was let in.
     fn owner_called(&self);
@@ -83,6 +86,11 @@ impl Guarded {
     /// By what calls are decided.
     pub(super) fn facts(&self) -> &Facts {
         self.methods.facts()
+    }
+
+    /// Whether the records know the machine.
+    pub(super) fn knows(&self, machine: &MachineId) -> bool {
+        self.methods.knows(machine)
     }
 }
 
@@ -155,6 +163,7 @@ impl Gate {
         let asks = Asks::begin(&self.visit);
         let passed = self.judge(request.uri().path());
         request.extensions_mut().insert(self.origin.clone());
+        request.extensions_mut().insert(Reader(self.visit.clone()));
         let guarded = self.guarded.clone();
         async move {
             let _ends_with_the_answer = asks;
@@ -200,6 +209,17 @@ where
     fn call(&self, request: Request<B>) -> Self::Future {
         let answer = self.answer(request);
         Box::pin(async move { Ok(answer.await) })
+    }
+}
+
+/// Whoever reads the answers of one connection, or does not; requests carry it as an extension.
+#[derive(Debug, Clone)]
+pub(super) struct Reader(pub(super) Arc<watch::Sender<Visit>>);
+
+impl Reader {
+    /// An answer waits that nobody reads: ends the connection, with all that waits in it.
+    pub(super) fn reads_nothing(&self) {
+        self.0.send_modify(Visit::leaves_unread);
     }
 }
 

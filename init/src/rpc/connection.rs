@@ -13,10 +13,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use door::{Entered, Place, Visit};
+use door::{Entered, Guest, NotSettled, Place, Visit};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use model::Caller;
+use model::{Caller, POD_PREFIX};
+use pki::client_auth::Who;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
@@ -26,6 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use super::Front;
 use super::access::{Gate, Guarded};
 use super::session::{Origin, Session};
+use super::vpn::MEMBER_CALLS;
 use crate::runtime::clock;
 use crate::runtime::lock;
 use crate::runtime::tls::STOOD_STILL;
@@ -36,6 +38,8 @@ const HANDSHAKE: Duration = Duration::from_secs(5);
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Streams at a time: an owner's tools carry a tunnel's connections on one each.
 const OWNER_STREAMS: u32 = 32;
+/// A machine of the cluster has one stream of news, and eight calls.
+const MEMBER_STREAMS: u32 = 1 + MEMBER_CALLS;
 /// `GetState` and `Claim` come one after the other.
 const STRANGER_STREAMS: u32 = 2;
 /// A stranger's largest request and its framing.
@@ -79,6 +83,10 @@ impl Port {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        if is_a_pods(peer.ip()) {
+            self.guarded.audit.connection(peer.ip(), "a pod's address");
+            return;
+        }
         let entered = lock::even_if_poisoned(&self.door).decides.knock(peer.ip(), clock::now());
         match entered {
             Ok(Entered { place, instead_of }) => {
@@ -91,6 +99,18 @@ impl Port {
         }
     }
 
+    /// By what the caller's places are counted.
+    pub(super) fn guest(&self, who: &Who) -> Guest {
+        match who {
+            Who::Stranger | Who::Machine(_) => Guest::Stranger,
+            Who::Owner(_) => Guest::Owner,
+            Who::Member(key) => {
+                let machine = keys::identity::machine_id(&key.0);
+                if self.guarded.knows(&machine) { Guest::Member(machine) } else { Guest::Newcomer(machine) }
+            }
+        }
+    }
+
     /// Ends the connection that lost its place.
     fn make_room(&self, leaves: Option<Place>) {
         let Some(leaves) = leaves else { return };
@@ -99,6 +119,15 @@ impl Port {
             visit.abort();
             self.guarded.audit.connection(source, "made room for others");
         }
+    }
+}
+
+/// Whether it is one of the many addresses that a machine has for its pods. WireGuard lets a peer send from these and from its own
+/// in the VPN: by the latter alone it is one source. No pod has a reason to call a machine.
+fn is_a_pods(source: IpAddr) -> bool {
+    match source.to_canonical() {
+        IpAddr::V4(source) => POD_PREFIX.contains(source),
+        IpAddr::V6(_) => false,
     }
 }
 
@@ -146,13 +175,17 @@ where
     let port = &inside.port;
     let mut front = port.front.clone();
     // The owners of now: they may be others than when the handshake began.
-    let caller = match origin.who(&front.borrow_and_update().callers) {
-        Ok(who) => who.caller(),
+    let who = match origin.who(&front.borrow_and_update().callers) {
+        Ok(who) => who,
         Err(error) => return Err(format!("handshake failed: {error}")),
     };
-    let settled = lock::even_if_poisoned(&port.door).decides.settle(inside.place, caller);
-    let Ok(instead_of) = settled else { return Ok(()) }; // ended already, and written down
-    port.make_room(instead_of);
+    let (caller, guest) = (who.caller(), port.guest(&who));
+    let settled = lock::even_if_poisoned(&port.door).decides.settle(inside.place, guest);
+    match settled {
+        Ok(instead_of) => port.make_room(instead_of),
+        Err(NotSettled::Left) => return Ok(()), // ended already, and written down
+        Err(NotSettled::Full) => return Err(String::from("too many machines that the records do not know")),
+    }
     let (visit, mut changes) = watch::channel(Visit::new(caller, clock::now()));
     let visit = Arc::new(visit);
     let streams = Streams::default();
@@ -194,9 +227,10 @@ fn http(caller: Caller, streams: Streams) -> http2::Builder<Streams> {
     let mut http = http2::Builder::new(streams);
     http.timer(TokioTimer::new());
     http.keep_alive_interval(KEEPALIVE).keep_alive_timeout(KEEPALIVE).max_header_list_size(HEAD);
+    let streams = if caller == Caller::Member { MEMBER_STREAMS } else { STRANGER_STREAMS };
     match caller {
         Caller::Stranger | Caller::Machine | Caller::Member => http
-            .max_concurrent_streams(STRANGER_STREAMS)
+            .max_concurrent_streams(streams)
             .initial_stream_window_size(STRANGER_WINDOW)
             .initial_connection_window_size(STRANGER_CONNECTION_WINDOW)
             .max_send_buf_size(STRANGER_ANSWERS),

@@ -1,22 +1,26 @@
 //! The VPN API of a coordinator: other machines of the cluster announce themselves, and hear of each other. It is bound to
 //! the VPN address, and takes connections of the cluster's machines only; each call is let in by its machine's record.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use api::vpn_server::VpnServer;
 use api::{Announced, HandedOver, PeersAnswer, wire};
-use cluster::Denied;
 use cluster::peers::News;
+use cluster::record::Machine;
 use cluster::state::{NotHandedOver, PeerVersion};
-use keys::identity::Identity;
-use model::{Chain, MachinePubKey, VPN_API_PORT};
+use cluster::{Denied, View};
+use keys::identity::{Identity, machine_id};
+use model::{Chain, MachineId, MachinePubKey, VPN_API_PORT};
 use pki::client_auth::{Who, members};
 use pki::{CertificateDer, PrivateKey};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::body::Body;
@@ -24,16 +28,21 @@ use tonic::codegen::http::{self, Extensions};
 use tonic::codegen::{BoxFuture, Service as _};
 use tonic::{Request, Response, Status};
 
-use super::access::Methods;
+use super::access::{Methods, Reader};
+use super::underway::Underway;
 use super::{Callers, Front};
 use crate::consensus::{NewsFor, NoNews, NotGranted, Records, Tells};
 use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
 use crate::runtime::services::{Ends, Run, Unit};
-use crate::runtime::tasks;
 use crate::runtime::tls::Clock;
+use crate::runtime::{lock, tasks};
 
+/// Calls of one machine that are answered at a time, beside its stream of news.
+pub(super) const MEMBER_CALLS: u32 = 8;
+/// Whoever does not take what was said to it for so long reads nothing: its own patience is half of that.
+const UNREAD: Duration = Duration::from_secs(30);
 /// Its task and its thread.
 const NAME: &str = "vpn-api";
 
@@ -84,7 +93,7 @@ struct VpnMethods {
 
 impl VpnMethods {
     fn new(facts: Facts, records: Records) -> Self {
-        let vpn = VpnServer::new(Vpn(records.clone()))
+        let vpn = VpnServer::new(Vpn::over(records.clone()))
             .max_decoding_message_size(api::limits::MACHINE_REQUEST_BYTES)
             .max_encoding_message_size(api::MOST_NEWS_BYTES);
         Self { facts, records, vpn }
@@ -94,6 +103,11 @@ impl VpnMethods {
 impl Methods for VpnMethods {
     fn facts(&self) -> &Facts {
         &self.facts
+    }
+
+    fn knows(&self, machine: &MachineId) -> bool {
+        let belongs = |view: &View| view.state().machine(machine).is_some_and(Machine::belongs);
+        self.records.read(|view, _| belongs(view)).unwrap_or(false)
     }
 
     fn owner_called(&self) {}
@@ -136,11 +150,31 @@ fn member(extensions: &Extensions) -> Result<MachinePubKey, Status> {
 }
 
 fn news(records: &Records, key: MachinePubKey, known: Option<PeerVersion>) -> NewsFor {
-    records.news(keys::identity::machine_id(&key.0), known)
+    records.news(machine_id(&key.0), known)
 }
 
 #[derive(Debug, Clone)]
-struct Vpn(Records);
+struct Vpn {
+    records: Records,
+    underway: Arc<Underway>,
+    /// What ends the stream of news that a machine has; it is gone when that has ended.
+    listeners: Arc<Mutex<HashMap<MachineId, oneshot::Sender<Infallible>>>>,
+}
+
+impl Vpn {
+    fn over(records: Records) -> Self {
+        Self { records, underway: Arc::new(Underway::at_most(MEMBER_CALLS)), listeners: Arc::default() }
+    }
+
+    /// A machine listens from now on, and where it did before no more; tells when it listens elsewhere.
+    fn listens(&self, machine: MachineId) -> oneshot::Receiver<Infallible> {
+        let (ends, elsewhere) = oneshot::channel();
+        let mut listeners = lock::even_if_poisoned(&self.listeners);
+        listeners.retain(|_, ends| !ends.is_closed());
+        listeners.insert(machine, ends);
+        elsewhere
+    }
+}
 
 #[tonic::async_trait]
 impl api::vpn_server::Vpn for Vpn {
@@ -151,10 +185,11 @@ impl api::vpn_server::Vpn for Vpn {
         request: Request<wire::AnnounceRequest>,
     ) -> Result<Response<wire::AnnounceResponse>, Status> {
         let machine = member(request.extensions())?;
+        let _place = self.underway.begin(machine_id(&machine.0))?;
         let Announced { release, endpoints, key_generation: generation, epoch } = request.into_inner().try_into()?;
-        self.0.grant(cluster::request::Request::Announce { machine, release, endpoints, generation }).await?;
+        self.records.grant(cluster::request::Request::Announce { machine, release, endpoints, generation }).await?;
         if let Some(number) = epoch {
-            match self.0.grant(cluster::request::Request::AcknowledgeEpoch { machine, number }).await {
+            match self.records.grant(cluster::request::Request::AcknowledgeEpoch { machine, number }).await {
                 // It may have seen an older one: of the newest it hears, and says so then.
                 Err(NotGranted::Denied(Denied::UnknownEpoch(_))) => {}
                 granted => drop(granted?),
@@ -165,15 +200,18 @@ impl api::vpn_server::Vpn for Vpn {
 
     async fn peers(&self, request: Request<wire::PeersRequest>) -> Result<Response<Self::PeersStream>, Status> {
         let machine = member(request.extensions())?;
-        Ok(Response::new(told(news(&self.0, machine, request.into_inner().into()))))
+        let reader = request.extensions().get::<Reader>().cloned();
+        let elsewhere = self.listens(machine_id(&machine.0));
+        Ok(Response::new(told(news(&self.records, machine, request.into_inner().into()), elsewhere, reader)))
     }
 
     async fn hand_over(
         &self,
         request: Request<wire::HandOverRequest>,
     ) -> Result<Response<wire::HandOverResponse>, Status> {
-        let machine = keys::identity::machine_id(&member(request.extensions())?.0);
-        let members = self.0.members_for(machine).map_err(NoNews::from)?.map_err(not_handed_over)?;
+        let machine = machine_id(&member(request.extensions())?.0);
+        let _place = self.underway.begin(machine)?;
+        let members = self.records.members_for(machine).map_err(NoNews::from)?.map_err(not_handed_over)?;
         let keys = enrolment::hand_over().await.map_err(|error| {
             tracing::error!(%machine, error = %Chain(&error), "a coordinator's keys cannot be handed over");
             Status::unavailable(format!("the keys cannot be read: {}; ask again", Chain(&error)))
@@ -183,23 +221,42 @@ impl api::vpn_server::Vpn for Vpn {
     }
 }
 
-/// The news, one after the other, until there are none for this machine; the task that waits for them ends with the stream.
-fn told(mut news: NewsFor) -> Pin<Box<dyn Stream<Item = Result<wire::PeersResponse, Status>> + Send>> {
+/// The news, one after the other, until there are none for this machine, or it listens elsewhere; the task that waits for them ends
+/// with the stream. A stream that is not read ends with its connection.
+fn told(
+    mut news: NewsFor,
+    elsewhere: oneshot::Receiver<Infallible>,
+    reader: Option<Reader>,
+) -> Pin<Box<dyn Stream<Item = Result<wire::PeersResponse, Status>> + Send>> {
     // One is under way while the next is waited for.
     let (sender, answers) = mpsc::channel(1);
+    let (reads, gone) = oneshot::channel::<Infallible>();
     let telling = tasks::spawn(async move {
-        loop {
-            let next = news.next().await;
-            let last = matches!(next, Ok(Tells::News(News::Behind)) | Err(_));
-            let answer = next.and_then(|tells| answer(tells, &news)).map(wire::PeersResponse::from);
-            let answer = answer.map_err(Status::from);
-            if sender.send(answer).await.is_err() || last {
-                return;
+        let tells = async {
+            loop {
+                let next = news.next().await;
+                let last = matches!(next, Ok(Tells::News(News::Behind)) | Err(_));
+                let answer = next.and_then(|tells| answer(tells, &news)).map(wire::PeersResponse::from);
+                let answer = answer.map_err(Status::from);
+                let read = timeout(UNREAD, sender.send(answer)).await;
+                if last || !matches!(read, Ok(Ok(()))) {
+                    return;
+                }
             }
+        };
+        tokio::select! {
+            () = tells => {}
+            _ended = elsewhere => {}
+        }
+        drop(sender);
+        // Whoever reads comes to the end now, and nothing of this is left.
+        let _reads_nothing = timeout(UNREAD, gone).await;
+        if let Some(reader) = reader {
+            reader.reads_nothing();
         }
     });
     Box::pin(ReceiverStream::new(answers).map(move |answer| {
-        let _lives_as_long_as_the_stream = &telling;
+        let _live_as_long_as_the_stream = (&telling, &reads);
         answer
     }))
 }
@@ -213,11 +270,17 @@ fn answer(tells: Tells, of: &NewsFor) -> Result<PeersAnswer, NoNews> {
 
 #[cfg(test)]
 mod tests {
+    use api::vpn_server::Vpn as _;
     use cluster::record::Standing;
+    use door::{Guest, Over, Visit};
+    use model::Caller;
 
     use super::*;
     use crate::consensus::fixture::{machine, records};
+    use crate::rpc::access::Guarded;
+    use crate::rpc::connection::Port;
     use crate::rpc::world;
+    use crate::runtime::clock;
 
     /// The certificate of each is as good as before. Proves: Q1
     #[tokio::test]
@@ -244,5 +307,106 @@ mod tests {
         for who in [None, Some(Who::Stranger), Some(Who::Machine(MachinePubKey([2; 32])))] {
             assert_eq!(call(who).await, tonic::Code::Unauthenticated);
         }
+    }
+
+    /// A coordinator whose records know machine 1 and 2, and what ends a connection to it.
+    fn vpn() -> (Vpn, Arc<watch::Sender<Visit>>) {
+        let facts = world::Machine::running().facts;
+        let known = [1, 2].map(|n| machine(n, Standing::Member));
+        let mut visit = Visit::new(Caller::Member, clock::now());
+        visit.heard();
+        (Vpn::over(records(&facts, &known, None)), Arc::new(watch::Sender::new(visit)))
+    }
+
+    fn request<T>(n: u8, visit: &Arc<watch::Sender<Visit>>, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        request.extensions_mut().insert(Who::Member(MachinePubKey([n; 32])));
+        request.extensions_mut().insert(Reader(visit.clone()));
+        request
+    }
+
+    /// Proves: Q1
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_has_one_stream_of_news() {
+        let (vpn, visit) = vpn();
+        let listens = async |n| {
+            let asked = wire::PeersRequest::from(None);
+            vpn.peers(request(n, &visit, asked)).await.expect("news").into_inner()
+        };
+        let mut first = listens(1).await;
+        assert!(first.next().await.is_some_and(|told| told.is_ok()));
+        let mut other = listens(2).await;
+        let mut second = listens(1).await;
+        while let Some(told) = timeout(Duration::from_secs(1), first.next()).await.expect("it ends") {
+            told.expect("what was under way");
+        }
+        drop(first);
+        for _ in 0..20 {
+            for stream in [&mut other, &mut second] {
+                assert!(stream.next().await.is_some_and(|told| told.is_ok()), "it goes on");
+            }
+        }
+        drop((other, second));
+        tokio::task::yield_now().await;
+        listens(1).await.next().await.expect("a third").expect("news");
+        assert_eq!(lock::even_if_poisoned(&vpn.listeners).len(), 1, "whoever listens no more is forgotten");
+        assert_eq!(visit.borrow().ends(), None, "all have read what they were told");
+    }
+
+    /// Proves: Q1
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_of_news_that_nobody_reads_ends_its_connection() {
+        let begin = || wire::PeersRequest::from(None);
+        let unread = async |visit: &Arc<watch::Sender<Visit>>| {
+            let mut changes = visit.subscribe();
+            let told = timeout(Duration::from_secs(3600), changes.wait_for(|visit| visit.ends().is_some())).await;
+            told.expect("within an hour").expect("the sender is there").ends().map(|(_, why)| why)
+        };
+        let (vpn, visit) = vpn();
+        let mut stream = vpn.peers(request(1, &visit, begin())).await.expect("news").into_inner();
+        stream.next().await.expect("the first").expect("news");
+        let began = tokio::time::Instant::now();
+        assert_eq!(unread(&visit).await, Some(Over::Unread));
+        assert!(began.elapsed() <= Duration::from_secs(70), "{:?}", began.elapsed());
+        // So does one that another one has ended.
+        let (vpn, visit) = self::vpn();
+        let _first = vpn.peers(request(1, &visit, begin())).await.expect("news");
+        let mut second = vpn.peers(request(1, &visit, begin())).await.expect("news").into_inner();
+        tokio::select! {
+            why = unread(&visit) => assert_eq!(why, Some(Over::Unread)),
+            () = async { while second.next().await.is_some() {} } => panic!("it is read, and has no end"),
+        }
+    }
+
+    /// Proves: Q1
+    #[tokio::test]
+    async fn a_machine_has_eight_calls_at_a_time() {
+        let (vpn, visit) = vpn();
+        let asks = async |n| {
+            let refused = vpn.hand_over(request(n, &visit, wire::HandOverRequest {})).await;
+            refused.expect_err("it is to be no coordinator").code()
+        };
+        let one = machine(1, Standing::Member).id();
+        let mut underway: Vec<_> = (0..8).map(|_| vpn.underway.begin(one).expect("eight")).collect();
+        assert_eq!((asks(1).await, asks(2).await), (tonic::Code::ResourceExhausted, tonic::Code::PermissionDenied));
+        let announced =
+            Announced { release: crate::version::release(), endpoints: vec![], key_generation: 1, epoch: None };
+        let refused = vpn.announce(request(1, &visit, announced.into())).await.expect_err("there are eight");
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        underway.pop();
+        assert_eq!(asks(1).await, tonic::Code::PermissionDenied);
+    }
+
+    /// Proves: Q1
+    #[tokio::test]
+    async fn whom_the_records_know_is_no_newcomer() {
+        let facts = world::Machine::running().facts;
+        let known = [(1, Standing::Admitted), (2, Standing::Removed)].map(|(n, standing)| machine(n, standing));
+        let methods = VpnMethods::new(facts.clone(), records(&facts, &known, None));
+        let port = Port::new(Guarded::new(Box::new(methods)), world::Machine::running().front.subscribe());
+        let guest = |n: u8| port.guest(&Who::Member(MachinePubKey([n; 32])));
+        let [one, two, three] = [1, 2, 3].map(|n| machine(n, Standing::Member).id());
+        assert_eq!([1, 2, 3].map(guest), [Guest::Member(one), Guest::Newcomer(two), Guest::Newcomer(three)]);
+        assert_eq!(port.guest(&Who::Stranger), Guest::Stranger);
     }
 }

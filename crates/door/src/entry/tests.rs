@@ -30,7 +30,7 @@ fn strangers_have_few_places_and_who_holds_most_makes_room() {
     let mut settle = |door: &mut Door, number| {
         now += Duration::from_secs(1);
         let entered = door.knock(source(number), now).expect("slow enough");
-        (entered.place, door.settle(entered.place, Caller::Stranger).expect("it is there"))
+        (entered.place, door.settle(entered.place, Guest::Stranger).expect("it is there"))
     };
     let first: Vec<_> = (0..8).map(|_| settle(&mut door, 1)).collect();
     assert!(first.iter().all(|(_, instead)| instead.is_none()));
@@ -38,13 +38,13 @@ fn strangers_have_few_places_and_who_holds_most_makes_room() {
     for number in 2..5 {
         (0..8).for_each(|_| assert_eq!(settle(&mut door, number).1, None));
     }
-    assert_eq!(count(&door, Stage::Settled(Caller::Stranger)), 32);
+    assert_eq!(count(&door, Stage::Stranger), 32);
     let (place, instead) = settle(&mut door, 5);
     assert_eq!(instead, Some(first[1].0), "all hold eight: the oldest of all leaves");
     assert!(has(&door, place) && !has(&door, first[1].0));
     assert_eq!(settle(&mut door, 5).1.map(|place| place > first[7].0), Some(true), "now the second holds most");
     door.leave(place);
-    assert_eq!(count(&door, Stage::Settled(Caller::Stranger)), 31);
+    assert_eq!(count(&door, Stage::Stranger), 31);
     assert_eq!(settle(&mut door, 6).1, None, "a place that was given back is free");
 }
 
@@ -75,20 +75,20 @@ fn an_owners_handshake_is_free_and_its_source_is_remembered() {
     let (mut door, now) = (Door::default(), testkit::origin());
     for _ in 0..1000 {
         let entered = door.knock(source(OWNER), now).expect("it was given back");
-        assert_eq!(door.settle(entered.place, Caller::Owner), Ok(None));
+        assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
         door.leave(entered.place);
     }
     // Another owner comes more often than sources are remembered; the first one's is still known.
     for _ in 0..2 * KNOWN {
         let entered = door.knock(source(OWNER + 1), now).expect("it was given back");
-        assert_eq!(door.settle(entered.place, Caller::Owner), Ok(None));
+        assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
         door.leave(entered.place);
     }
     // More sources than anything is kept for: nobody else gets in, and the owner does.
     let knocks = |door: &mut Door| (1..900).filter(|number| door.knock(source(*number), now).is_ok()).count();
     assert_eq!((knocks(&mut door), knocks(&mut door)), (40, 0));
     let entered = door.knock(source(OWNER), now).expect("known");
-    assert_eq!(door.settle(entered.place, Caller::Owner), Ok(None));
+    assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
 }
 
 /// Proves: Q1
@@ -96,7 +96,7 @@ fn an_owners_handshake_is_free_and_its_source_is_remembered() {
 fn a_key_that_anybody_can_draw_makes_no_source_known() {
     let (mut door, now) = (Door::default(), testkit::origin());
     let entered = door.knock(source(OWNER), now).expect("a burst");
-    assert_eq!(door.settle(entered.place, Caller::Machine), Ok(None));
+    assert_eq!(door.settle(entered.place, Guest::Stranger), Ok(None));
     door.leave(entered.place);
     assert!((1..900).filter(|number| door.knock(source(*number), now).is_ok()).count() < 900, "others took all tokens");
     assert!(door.knock(source(OWNER), now).is_err(), "it is as strange as they are");
@@ -107,23 +107,83 @@ fn a_key_that_anybody_can_draw_makes_no_source_known() {
 fn a_place_that_was_taken_away_does_not_settle() {
     let (mut door, now) = (Door::default(), testkit::origin());
     let places: Vec<Place> = (0..9).map(|_| door.knock(source(1), now).expect("a burst").place).collect();
-    assert_eq!(door.settle(places[0], Caller::Owner), Err(Left), "the ninth of one source took it");
-    assert_eq!(door.settle(places[1], Caller::Owner), Ok(None));
+    assert_eq!(door.settle(places[0], Guest::Owner), Err(NotSettled::Left), "the ninth of one source took it");
+    assert_eq!(door.settle(places[1], Guest::Owner), Ok(None));
+}
+
+fn machine(number: u32) -> MachineId {
+    let mut id = [0; 16];
+    id[..4].copy_from_slice(&number.to_be_bytes());
+    MachineId(id)
+}
+
+/// A worker has 257 addresses, its pods' among them: they are one machine. Proves: Q1
+#[test]
+fn a_machine_has_two_places_from_however_many_addresses() {
+    let (mut door, now) = (Door::default(), testkit::origin());
+    let settles = |door: &mut Door, from, guest, seconds| {
+        let entered = door.knock(source(from), now + Duration::from_secs(seconds)).expect("slow enough");
+        (entered.place, door.settle(entered.place, guest))
+    };
+    let honest: Vec<_> = (0..300).map(|n| settles(&mut door, n, Guest::Member(machine(n)), u64::from(n)).0).collect();
+    let mut own = vec![honest[0]];
+    for n in 0..257 {
+        let (place, instead) = settles(&mut door, 1000 + n, Guest::Member(machine(0)), 300 + u64::from(n));
+        assert_eq!(instead, Ok(if own.len() < 2 { None } else { Some(own.remove(0)) }), "its own oldest");
+        own.push(place);
+    }
+    assert!(honest[1..].iter().all(|place| has(&door, *place)), "nobody else makes room");
+    assert_eq!(count(&door, Stage::Member), 301);
+}
+
+/// Proves: Q1
+#[test]
+fn machines_without_a_record_have_few_places_and_take_nobodys() {
+    let (mut door, now) = (Door::default(), testkit::origin());
+    let settles = |door: &mut Door, n: u32, guest: fn(MachineId) -> Guest| {
+        let entered = door.knock(source(n), now + Duration::from_secs(u64::from(n))).expect("slow enough");
+        door.settle(entered.place, guest(machine(n)))
+    };
+    for n in 0..64 {
+        assert_eq!(settles(&mut door, n, Guest::Newcomer), Ok(None));
+    }
+    assert_eq!(settles(&mut door, 64, Guest::Newcomer), Err(NotSettled::Full));
+    assert_eq!(count(&door, Stage::Handshake), 0, "its place is free");
+    assert_eq!((settles(&mut door, 65, Guest::Member), count(&door, Stage::Newcomer)), (Ok(None), 64));
+    let place = *door.places.keys().next().expect("the first of them");
+    door.leave(place);
+    assert_eq!(settles(&mut door, 66, Guest::Newcomer), Ok(None));
+}
+
+/// Proves: Q1
+#[test]
+fn a_member_that_shakes_hands_without_end_keeps_itself_out() {
+    let (mut door, now) = (Door::default(), testkit::origin());
+    let shakes = |door: &mut Door, n, now| {
+        let entered = door.knock(source(n), now)?;
+        door.settle(entered.place, Guest::Member(machine(n))).expect("it has its place");
+        door.leave(entered.place);
+        Ok::<_, Refused>(())
+    };
+    assert_eq!((0..100_000).filter(|_| shakes(&mut door, 1, now).is_ok()).count(), 16);
+    assert_eq!(shakes(&mut door, 1, now), Err(Refused::Source));
+    // After a coordinator's start all others come at once.
+    assert!((2..1000).all(|n| shakes(&mut door, n, now).is_ok()));
+    assert_eq!(shakes(&mut door, 1, now + Duration::from_millis(250)), Ok(()));
 }
 
 #[derive(Debug, Clone)]
 enum Step {
     Knock(u32),
-    Settle(prop::sample::Index, Caller),
+    Settle(prop::sample::Index, Guest),
     Leave(prop::sample::Index),
 }
 
 fn step(sources: u32) -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..sources).prop_map(Step::Knock),
-        2 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Caller::Stranger)),
-        1 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Caller::Machine)),
-        1 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Caller::Owner)),
+        2 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Guest::Stranger)),
+        1 => any::<prop::sample::Index>().prop_map(|index| Step::Settle(index, Guest::Owner)),
         1 => any::<prop::sample::Index>().prop_map(Step::Leave),
     ]
 }
@@ -140,7 +200,7 @@ proptest! {
         for (step, millis) in steps {
             now += Duration::from_millis(millis);
             let owners: Vec<Place> = door.places.iter()
-                .filter(|(_, held)| held.stage == Stage::Settled(Caller::Owner)).map(|(place, _)| *place).collect();
+                .filter(|(_, held)| held.stage == Stage::Owner).map(|(place, _)| *place).collect();
             let handshakes: Vec<Place> = door.places.iter()
                 .filter(|(_, held)| held.stage == Stage::Handshake).map(|(place, _)| *place).collect();
             match step {
@@ -148,10 +208,10 @@ proptest! {
                     let _refused_or_not = door.knock(source(number), now);
                     prop_assert!(owners.iter().all(|place| has(&door, *place)));
                 }
-                Step::Settle(index, caller) if !handshakes.is_empty() => {
-                    let taken = door.settle(*index.get(&handshakes), caller);
+                Step::Settle(index, guest) if !handshakes.is_empty() => {
+                    let taken = door.settle(*index.get(&handshakes), guest);
                     prop_assert!(taken.is_ok());
-                    if caller != Caller::Owner {
+                    if guest != Guest::Owner {
                         prop_assert!(owners.iter().all(|place| has(&door, *place)));
                     }
                 }
@@ -161,11 +221,11 @@ proptest! {
                 }
                 Step::Settle(..) | Step::Leave(_) => {}
             }
-            for stage in [Stage::Handshake, Stage::Settled(Caller::Stranger), Stage::Settled(Caller::Owner)] {
+            for stage in [Stage::Handshake, Stage::Stranger, Stage::Owner] {
                 prop_assert!(count(&door, stage) <= stage.room().all);
                 for number in 0..40 {
-                    let own = door.places.values().filter(|held| held.stage == stage && held.source == source(number));
-                    prop_assert!(own.count() <= stage.room().per_source);
+                    let own = door.places.values().filter(|held| held.stage == stage && held.whose == Whose::Source(source(number)));
+                    prop_assert!(own.count() <= stage.room().each);
                 }
             }
             prop_assert!(door.sources.len() <= 48 + 80 && door.known.len() <= KNOWN);
@@ -188,12 +248,12 @@ proptest! {
             if let Ok(entered) = door.knock(source(number), now)
                 && settles
             {
-                let _taken_or_not = door.settle(entered.place, Caller::Stranger);
+                let _taken_or_not = door.settle(entered.place, Guest::Stranger);
             }
             if let Some((place, until)) = owner
                 && step >= until
             {
-                prop_assert!(door.settle(place, Caller::Owner).is_ok(), "its place was taken away");
+                prop_assert!(door.settle(place, Guest::Owner).is_ok(), "its place was taken away");
                 door.leave(place);
                 owner = None;
             }

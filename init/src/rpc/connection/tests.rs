@@ -62,6 +62,20 @@ impl World {
     }
 }
 
+/// A machine is one source, by its own address in the VPN, and no further ones by those of its pods. Proves: Q1
+#[tokio::test(start_paused = true)]
+async fn whoever_calls_from_a_pods_address_is_not_let_in() {
+    let mut world = World::new();
+    for (source, held) in [([10, 244, 3, 7], 0), ([10, 118, 0, 7], 1), ([10, 244, 255, 255], 1), ([192, 0, 2, 1], 2)] {
+        let (ours, mut theirs) = duplex(64 << 10);
+        world.port.enter(&mut world.connections, ours, SocketAddr::from((source, 9)));
+        assert_eq!(world.held(), held, "{source:?}");
+        if source[..2] == [10, 244] {
+            about(0, borne(&mut theirs).await);
+        }
+    }
+}
+
 /// The machine answers a ping.
 async fn answers(session: &mut TlsStream<DuplexStream>) {
     session.write_all(PING).await.expect("sent");

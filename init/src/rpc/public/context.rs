@@ -10,13 +10,13 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::first_contact::Claimable;
 use super::forward::Forwards;
 use super::kubernetes::KubernetesAccess;
-use super::machines::Underway;
 use super::records::NoCoordinator;
 use crate::consensus::Records;
 use crate::enrolment::Ways;
 use crate::facts::Facts;
 use crate::machine::power::PowerRequest;
 use crate::network::mesh::peers::Told;
+use crate::rpc::underway::Underway;
 use crate::runtime::child::Children;
 use crate::runtime::lock;
 use crate::runtime::services::{Services, Snapshot};
@@ -58,6 +58,7 @@ pub(crate) struct Context {
     pub(crate) ways: Ways,
     /// Of the certificate that whoever does not name the machine is shown.
     pub(super) nameless: SpkiPin,
+    /// Each costs a decision, which others wait for.
     pub(super) machines: Underway,
     power: mpsc::Sender<PowerRequest>,
     broken: watch::Sender<Option<Broken>>,
@@ -87,7 +88,7 @@ impl Context {
             forwards: Arc::default(),
             ways,
             nameless,
-            machines: Underway::default(),
+            machines: Underway::at_most(1),
             power,
             broken: watch::Sender::new(None),
         };

@@ -15,15 +15,14 @@ pub(super) async fn contribute(
     (key, origin): (MachinePubKey, Origin),
     given: Contribution,
 ) -> Result<Contribution, Status> {
-    let source = origin.peer.ip();
-    let _place = context.machines.begin(source)?;
+    let machine = keys::identity::machine_id(&key.0);
+    let _place = context.machines.begin(machine)?;
     if let Ok(records) = context.records()
         && records.etcd_has_leader()
     {
         return Err(api::not_yet("etcd has a leader here: ask for the key; nothing was exchanged"));
     }
-    let machine = keys::identity::machine_id(&key.0);
-    let exchanged = context.ways.exchange.contribute(machine, source, given).await;
+    let exchanged = context.ways.exchange.contribute(machine, origin.peer.ip(), given).await;
     exchanged.map_err(|why| refused(&why))
 }
 

@@ -9,7 +9,7 @@ use api::public_server::PublicServer;
 use api::{ConditionName, HandedIn, KeyAsked, KeyGiven, LogQuery, PublicState, Service, wire};
 use cluster::request::Offer;
 use keys::cold_start::Contribution;
-use model::TicketId;
+use model::{MachineId, TicketId};
 use tokio::runtime::Handle;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
@@ -54,6 +54,11 @@ impl PublicMethods {
 impl Methods for PublicMethods {
     fn facts(&self) -> &Facts {
         &self.context.facts
+    }
+
+    /// No machine calls here with the cluster's certificate: its own key is enough.
+    fn knows(&self, _: &MachineId) -> bool {
+        false
     }
 
     fn owner_called(&self) {
@@ -273,9 +278,9 @@ impl api::public_server::Public for Public {
         &self,
         request: Request<wire::ReleaseKeyRequest>,
     ) -> Result<Response<wire::ReleaseKeyResponse>, Status> {
-        let machine = machines::caller(&request)?;
+        let (key, _) = machines::caller(&request)?;
         let asked = KeyAsked::try_from(request.into_inner())?;
-        Ok(Response::new(release::release(&self.0.machines, &self.0.records()?, machine, asked).await?.into()))
+        Ok(Response::new(release::release(&self.0.machines, &self.0.records()?, key, asked).await?.into()))
     }
 
     async fn recovery_record(

@@ -7,9 +7,9 @@ use cluster::txn::Granted;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
-use super::machines::Underway;
 use crate::consensus::Records;
 use crate::rpc::session::Origin;
+use crate::rpc::underway::Underway;
 
 /// Lets the machine in, if its ticket does, and says what it is given.
 pub(super) async fn redeem(
@@ -18,10 +18,10 @@ pub(super) async fn redeem(
     (key, origin): (MachinePubKey, Origin),
     bytes: &[u8],
 ) -> Result<Vec<u8>, Status> {
-    let _place = underway.begin(origin.peer.ip())?;
+    let machine = keys::identity::machine_id(&key.0);
+    let _place = underway.begin(machine)?;
     let redeem = Redeem::verify(bytes, key, &origin.redeem)
         .map_err(|bad| Status::invalid_argument(format!("{}; nothing was changed", Chain(&bad))))?;
-    let machine = keys::identity::machine_id(&key.0);
     let granted = records.grant(Request::Redeem(Box::new(redeem))).await?;
     let Granted::Admitted(admitted) = granted else {
         return Err(Status::internal("a machine asked to be let in, and something else was granted"));

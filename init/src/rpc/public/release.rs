@@ -8,20 +8,19 @@ use cluster::txn::Granted;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
-use super::machines::Underway;
 use crate::consensus::Records;
 use crate::enrolment;
-use crate::rpc::session::Origin;
+use crate::rpc::underway::Underway;
 use crate::runtime::clock;
 
 /// Gives the half, if the record of this machine is of that disk and of that key.
 pub(super) async fn release(
     underway: &Underway,
     records: &Records,
-    (key, origin): (MachinePubKey, Origin),
+    key: MachinePubKey,
     asked: KeyAsked,
 ) -> Result<KeyReleased, Status> {
-    let _place = underway.begin(origin.peer.ip())?;
+    let _place = underway.begin(keys::identity::machine_id(&key.0))?;
     let granted = records.grant(request(key, asked)).await?;
     let cluster = records.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?;
     let (Granted::ClusterKey { machine, disk, generation, next }, Some(cluster)) = (granted, cluster) else {
