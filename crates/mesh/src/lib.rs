@@ -28,5 +28,6 @@ pub mod peer;
 pub mod way;
 
 mod mesh;
+mod wanted;
 
 pub use mesh::{Echo, Effect, Event, Mesh, Overlap};
