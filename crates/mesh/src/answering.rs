@@ -90,6 +90,12 @@ impl Answering {
         self.heard
     }
 
+    /// Whether it has answered since something new was tried.
+    #[must_use]
+    pub const fn has_answered(&self) -> bool {
+        self.answered
+    }
+
     /// Whether it answers where it is: what works is not to be changed for what might.
     #[must_use]
     pub const fn works(&self) -> bool {

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use model::{Ipv4Prefix, VpnPubKey};
 
+use crate::surroundings::Surroundings;
+
 /// A look at the interface, and at how packets leave the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
@@ -17,6 +19,8 @@ pub struct Found {
     pub uplinks: Vec<UplinkRoute>,
     /// Which single address is reached by another way than these say.
     pub detours: BTreeMap<Ipv4Addr, Way>,
+    /// What is near the machine.
+    pub surroundings: Surroundings,
 }
 
 /// A route by an uplink.

@@ -17,6 +17,7 @@
 //! * [`kernel`]: what the kernel has, and the changes it is asked for.
 //! * [`answering`]: whether a peer answers, from the kernel's counters.
 //! * [`learning`]: where a peer is heard that the cluster does not name.
+//! * [`surroundings`]: addresses near the machine that are no peer's.
 //! * [`path`]: how large a packet to a peer may be.
 //! * [`way`]: by which uplink packets to a peer leave, and by which others they could.
 
@@ -25,6 +26,7 @@ pub mod kernel;
 pub mod learning;
 pub mod path;
 pub mod peer;
+pub mod surroundings;
 pub mod way;
 
 mod mesh;

@@ -9,7 +9,7 @@ use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
 use crate::kernel::{Change, Counters, Found, FoundPeer, Route};
 use crate::path::Moment;
 use crate::peer::{Peer, may_be_tried};
-use crate::wanted::{Asks, Wanted, alone};
+use crate::wanted::{Asks, Sight, Wanted, alone};
 use crate::way::ways;
 
 /// Between two looks at the kernel while all is well: what somebody else changed there is put right within it.
@@ -112,16 +112,17 @@ struct Call {
 }
 
 impl Mesh {
-    /// Of the machine with this key, in a cluster that keeps these prefixes. The first thing to do is to look.
+    /// Of the machine with this key, in a cluster that keeps these prefixes, whose kernel has what was `found`: before that is known
+    /// nobody knows which endpoints are to be left alone.
     #[must_use]
-    pub fn start(own: VpnPubKey, kept: KeptPrefixes, now: Instant) -> Self {
+    pub fn start(own: VpnPubKey, kept: KeptPrefixes, found: Found, now: Instant) -> Self {
         Self {
             own,
             kept,
             wanted: BTreeMap::new(),
             keys: BTreeMap::new(),
             prefixes: BTreeMap::new(),
-            found: Found::default(),
+            found,
             next_look: Some(now),
             call: None,
         }
@@ -263,11 +264,21 @@ impl Mesh {
         }
         let mut measured = self.wanted.values().filter(|wanted| wanted.path.is_measuring()).count();
         let mut echoes = Vec::new();
+        let mut held: BTreeMap<Ipv4Addr, Vec<MachineId>> = BTreeMap::new();
+        for (id, wanted) in &self.wanted {
+            wanted.holds(now).into_iter().for_each(|address| held.entry(address).or_default().push(*id));
+        }
+        let mut doubted = BTreeSet::new();
         for (id, wanted) in &mut self.wanted {
-            let peer = self.found.peers.get(&wanted.peer.key);
-            let endpoint = peer.and_then(|peer| peer.endpoint);
+            let found = self.found.peers.get(&wanted.peer.key);
+            let endpoint = found.and_then(|peer| peer.endpoint);
             let ways = endpoint.map(|endpoint| ways(&self.found.uplinks, *endpoint.ip())).unwrap_or_default();
-            let (changes, asks) = wanted.put_right(peer, &ways, now);
+            let holders = endpoint.and_then(|endpoint| held.get(endpoint.ip()));
+            let others = || holders.into_iter().flatten().filter(|holder| *holder != id);
+            let around = &self.found.surroundings;
+            let sight = Sight { found, ways: &ways, is_held: others().next().is_some(), around };
+            let (changes, asks) = wanted.put_right(&sight, now);
+            doubted.extend(others().copied().filter(|_| asks == Asks::WhoElseIsThere));
             message.add(changes);
             if wanted.answering.is_heard() {
                 let named = |at: &SocketAddrV4| wanted.peer.endpoints.contains(at);
@@ -279,8 +290,15 @@ impl Mesh {
             let sizes = wanted.path.look(endpoint, if good { Moment::Good } else { Moment::Bad }, now);
             measured += usize::from(!goes_on && wanted.path.is_measuring());
             let vpn_ip = wanted.peer.vpn_ip;
-            let asked = (asks == Asks::Yes).then_some(SMALLEST);
+            let asked = (asks == Asks::It).then_some(SMALLEST);
             echoes.extend(asked.iter().chain(sizes).map(|size| Effect::Echo(Echo { vpn_ip, size: *size })));
+        }
+        for id in doubted {
+            let wanted = self.wanted.get_mut(&id).filter(|wanted| !wanted.answering.waits());
+            echoes.extend(wanted.map(|wanted| {
+                wanted.answering.ask(now);
+                Effect::Echo(Echo { vpn_ip: wanted.peer.vpn_ip, size: SMALLEST })
+            }));
         }
         self.ask(message, Vec::new(), out);
         self.put_routes_right(out);
@@ -294,7 +312,7 @@ impl Mesh {
         let gone = self.found.routes.keys().filter(|to| !wanted.contains_key(to)).copied().map(Route::Remove);
         let mut routes: Vec<_> = gone.chain(wanted.iter().map(|(to, limit)| Route::Set(*to, *limit))).collect();
         let mut detours = BTreeMap::new();
-        for detour in self.wanted.values().filter_map(|wanted| wanted.detour) {
+        for detour in self.wanted.values().filter_map(|wanted| wanted.detour.as_ref()) {
             // Peers behind one address go one way.
             detours.entry(detour.address).or_insert(detour.way);
         }
@@ -336,14 +354,14 @@ impl Mesh {
         let old = old.filter(|old| old.peer.key == peer.key);
         let mut wanted = Wanted::of(peer, old);
         match self.found.peers.get(&wanted.peer.key) {
-            None => changes.push(wanted.set(wanted.peer.endpoints.first().copied())),
+            None => changes.push(wanted.set(wanted.first_endpoint(&self.found.surroundings))),
             Some(found) => {
                 if found.allowed != wanted.peer.allowed() {
                     changes.push(wanted.set(None));
                 }
                 let moved = old.is_none_or(|old| old.peer.endpoints != wanted.peer.endpoints);
                 if moved && !wanted.answering.works() {
-                    changes.extend(wanted.try_at(wanted.peer.endpoints.first().copied(), found.endpoint));
+                    changes.extend(wanted.try_at(wanted.first_endpoint(&self.found.surroundings), found.endpoint));
                 }
             }
         }

@@ -27,8 +27,9 @@ impl Peer {
     }
 }
 
-/// Whether packets to `endpoint` leave the machine by an uplink: those to an address of the cluster's own would go round in
-/// the VPN, those to loopback, a link or a group never reach another machine.
+/// Whether a machine may be at `endpoint`, as seen from any other: packets to an address of the cluster's own would go round in
+/// the VPN, those to loopback, a link or a group never reach another machine, and 240.0.0.0/4 is nobody's (RFC 1112, section
+/// 4). What a single machine knows besides is in [`Surroundings`](crate::surroundings::Surroundings).
 #[must_use]
 pub fn may_be_tried(endpoint: SocketAddrV4, kept: KeptPrefixes) -> bool {
     let address = *endpoint.ip();
@@ -36,7 +37,7 @@ pub fn may_be_tried(endpoint: SocketAddrV4, kept: KeptPrefixes) -> bool {
         || address.is_loopback()
         || address.is_link_local()
         || address.is_multicast()
-        || address.is_broadcast()
+        || address.octets()[0] >= 240
         || address.octets()[0] == 0;
     !nowhere && endpoint.port() != 0 && !kept.rows().iter().any(|(prefix, _)| prefix.contains(address))
 }
@@ -51,7 +52,14 @@ mod tests {
     #[test]
     fn an_endpoint_of_the_clusters_own_or_of_nobody_is_not_tried() {
         let tried = |text: &str| may_be_tried(text.parse().expect("an endpoint"), KeptPrefixes::of(VPN_PREFIX));
-        for good in ["192.0.2.1:7838", "10.0.0.1:7838", "10.117.255.255:1", "10.245.0.1:7838", "100.64.0.1:65535"] {
+        for good in [
+            "192.0.2.1:7838",
+            "223.255.255.1:7838",
+            "10.0.0.1:7838",
+            "10.117.255.255:1",
+            "10.245.0.1:7838",
+            "100.64.0.1:65535",
+        ] {
             assert!(tried(good), "{good}");
         }
         for bad in [
@@ -61,6 +69,9 @@ mod tests {
             "127.0.0.1:7838",
             "169.254.1.1:7838",
             "224.0.0.1:7838",
+            "239.255.255.255:7838",
+            "240.0.0.1:7838",
+            "254.1.2.3:7838",
             "255.255.255.255:7838",
             "0.0.0.0:7838",
             "0.1.2.3:7838",

@@ -2,16 +2,17 @@
 //!
 //! The kernel takes the most special route to an address, of equal ones the one with the lowest metric, of those the first
 //! (`fib_table_lookup`, `net/ipv4/fib_trie.c`). A route whose link has no carrier it passes over. A *detour* is a route to one
-//! address alone, so it comes before all others.
+//! address alone, so it comes before all others. It is made only for a peer that was heard at that address, never where another
+//! peer works, and has an end whatever comes.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use crate::kernel::{UplinkRoute, Way};
 
-/// A detour that works is kept for so long; then the usual way is tried again, which costs as long as a try where it is not
-/// mended.
-const KEPT: Duration = Duration::from_secs(600);
+/// A detour is kept for so long at most; then the usual way is tried again, which costs as long as a try where it is not
+/// mended. For so long, too, a peer that has fallen silent is tried by one way after the other without a rest; behind that so seldom.
+pub(crate) const KEPT: Duration = Duration::from_secs(600);
 
 /// The best way of each uplink that leads to `address`, in the kernel's order: the first is the usual one.
 #[must_use]
@@ -44,7 +45,7 @@ pub struct Detour {
 impl Detour {
     /// The way behind the present one, if there is any left.
     #[must_use]
-    pub fn next(present: Option<Self>, address: Ipv4Addr, ways: &[Way], now: Instant) -> Option<Self> {
+    pub fn next(present: Option<&Self>, address: Ipv4Addr, ways: &[Way], now: Instant) -> Option<Self> {
         let usual = *ways.first()?;
         let present = present.map_or(usual, |detour| detour.way);
         let place = ways.iter().position(|way| *way == present)?;
@@ -103,9 +104,9 @@ mod tests {
         let way = |link| Way { link, gateway: None };
         let (ways, now) = ([way(2), way(3), way(4)], testkit::origin());
         let first = Detour::next(None, PEER, &ways, now).expect("another way");
-        let second = Detour::next(Some(first), PEER, &ways, now).expect("one more");
+        let second = Detour::next(Some(&first), PEER, &ways, now).expect("one more");
         assert_eq!((first.way, second.way), (way(3), way(4)));
-        assert_eq!(Detour::next(Some(second), PEER, &ways, now), None, "there is none left");
+        assert_eq!(Detour::next(Some(&second), PEER, &ways, now), None, "there is none left");
         assert_eq!(Detour::next(None, PEER, &ways[..1], now), None);
         assert!(first.holds(PEER, &ways) && first.holds(PEER, &ways[..2]));
         assert!(!first.holds([192, 0, 2, 8].into(), &ways), "another address");

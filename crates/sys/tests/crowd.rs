@@ -155,7 +155,7 @@ struct Node {
 impl Node {
     fn new() -> Self {
         let now = testkit::origin();
-        let mesh = Mesh::start(cast::vpn_key(1), KeptPrefixes::of(VPN_PREFIX), now);
+        let mesh = Mesh::start(cast::vpn_key(1), KeptPrefixes::of(VPN_PREFIX), Found::default(), now);
         Self { known: Known::default(), mesh, now }
     }
 

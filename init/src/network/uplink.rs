@@ -170,6 +170,16 @@ impl Network {
         Ok(Self { handle, board, kept, resolvers: Arc::default(), carriers, _carrying: Arc::new(carrying) })
     }
 
+    /// The addresses that links have, each with its prefix.
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        self.board.facts().read(|now| now.links.iter().map(|link| link.address).collect())
+    }
+
+    /// The resolvers of all links.
+    pub(crate) fn resolvers(&self) -> Vec<Ipv4Addr> {
+        lock::even_if_poisoned(&self.resolvers).iter().flat_map(|(_, servers)| servers).copied().collect()
+    }
+
     /// Tells when a link has got or lost its carrier.
     pub(crate) fn carriers(&self) -> watch::Receiver<Carriers> {
         self.carriers.subscribe()

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use mesh::kernel::{Change, Counters, Found, FoundPeer, Route, UplinkRoute, Way};
 use mesh::peer::Peer;
+use mesh::surroundings::Surroundings;
 use mesh::{Echo, Effect, Event, Mesh};
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VPN_PREFIX, VpnPubKey, pod_prefix};
 use proptest::prelude::*;
 
+mod astray;
 mod copied;
 mod uplinks;
 
@@ -20,6 +22,9 @@ const OWN: VpnPubKey = VpnPubKey([0xff; 32]);
 const ONE: u32 = 2;
 const TWO: u32 = 3;
 const THREE: u32 = 4;
+/// So often WireGuard shakes hands again with who does not answer (`REKEY_TIMEOUT`), and for so long (`REKEY_ATTEMPT_TIME`).
+const AGAIN: Duration = Duration::from_secs(5);
+const GIVEN_UP: Duration = Duration::from_secs(90);
 
 /// A kernel, the clock, and where machines answer.
 struct World {
@@ -38,6 +43,8 @@ struct World {
     carriers: BTreeSet<u32>,
     /// Links from which nothing comes back, and nobody says so.
     dead: BTreeSet<u32>,
+    /// Until when WireGuard shakes hands again and again with whoever does not answer, and when next.
+    tries: BTreeMap<VpnPubKey, (Instant, Instant)>,
     /// How large packets may be to those where it is less than any.
     narrow: BTreeMap<VpnPubKey, u16>,
     echoes: Vec<Echo>,
@@ -61,7 +68,7 @@ impl World {
         let everything = Ipv4Prefix::new(Ipv4Addr::UNSPECIFIED, 0).expect("a prefix");
         let route = |link: u32| UplinkRoute { to: everything, metric: 100 + link, way: way(link) };
         let mut world = Self {
-            mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), now),
+            mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), Found::default(), now),
             kernel: Found::default(),
             now,
             links: links.iter().map(|link| (*link, vec![route(*link)])).collect(),
@@ -70,6 +77,7 @@ impl World {
             answers: BTreeSet::new(),
             wanted: BTreeSet::new(),
             tell: BTreeSet::new(),
+            tries: BTreeMap::new(),
             narrow: BTreeMap::new(),
             echoes: Vec::new(),
             messages: Vec::new(),
@@ -154,11 +162,26 @@ impl World {
         let Some((key, endpoint)) = owner.map(|(key, peer)| (*key, peer.endpoint)) else { return };
         let passes = self.narrow.get(&key).is_none_or(|widest| echo.size <= *widest);
         let answered = passes && endpoint.is_some_and(|endpoint| self.is_answered(key, endpoint));
-        let peer = self.kernel.peers.get_mut(&key).expect("it was found");
-        peer.counters.sent += u64::from(echo.size);
+        self.sends(key, echo.size.into(), answered.then_some(echo.size.into()));
         if answered {
-            peer.counters.received += u64::from(echo.size);
             self.handle(Event::Echoed(echo));
+        }
+    }
+
+    /// A packet goes to a peer where it is, and is answered if it is there.
+    fn tells(&mut self, key: VpnPubKey) {
+        let Some(endpoint) = self.kernel.peers.get(&key).and_then(|peer| peer.endpoint) else { return };
+        let answer = self.is_answered(key, endpoint).then_some(92);
+        self.sends(key, 148, answer);
+    }
+
+    fn sends(&mut self, key: VpnPubKey, bytes: u64, answer: Option<u64>) {
+        let counters = &mut self.kernel.peers.get_mut(&key).expect("it is there").counters;
+        counters.sent += bytes;
+        counters.received += answer.unwrap_or_default();
+        match answer {
+            Some(_) => drop(self.tries.remove(&key)),
+            None => drop(self.tries.insert(key, (self.now + GIVEN_UP, self.now + AGAIN))),
         }
     }
 
@@ -168,7 +191,10 @@ impl World {
         assert!(!message.is_empty(), "a message that changes nothing");
         for change in &message {
             match change {
-                Change::Remove(key) => drop(self.kernel.peers.remove(key)),
+                Change::Remove(key) => {
+                    self.kernel.peers.remove(key);
+                    self.tries.remove(key);
+                }
                 Change::Set { key, endpoint, allowed } => {
                     for (other, peer) in &mut self.kernel.peers {
                         if other != key {
@@ -195,11 +221,14 @@ impl World {
         for _ in 0..seconds {
             self.now += Duration::from_secs(1);
             for key in self.wanted.clone() {
-                let Some(endpoint) = self.kernel.peers.get(&key).and_then(|peer| peer.endpoint) else { continue };
-                let answer = if self.is_answered(key, endpoint) { 92 } else { 0 };
-                let counters = &mut self.kernel.peers.get_mut(&key).expect("it was found").counters;
-                counters.sent += 148;
-                counters.received += answer;
+                self.tells(key);
+            }
+            for (key, (until, next)) in self.tries.clone() {
+                if next <= self.now && self.now < until {
+                    self.tells(key);
+                    // That was its own try, which has no others behind it.
+                    self.tries.entry(key).and_modify(|tries| *tries = (until, self.now + AGAIN));
+                }
             }
             for key in self.tell.clone() {
                 let endpoint = self.kernel.peers.get(&key).and_then(|peer| peer.endpoint);

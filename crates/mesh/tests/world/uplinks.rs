@@ -77,25 +77,28 @@ fn a_link_that_falls_silent_is_left_soon_and_tried_again_with_a_short_gap() {
     assert!(world.said().len() == 1, "the peer itself was never touched");
 }
 
+/// An endpoint says nothing of how it is reached, whoever names it; and all endpoints of a peer are tried.
+///
 /// Proves: M12
 #[test]
-fn endpoints_are_tried_before_ways_where_a_peer_never_answered() {
-    let both = [(1, peer(1, 1, None, &[OTHER, HOME]))];
+fn by_another_way_only_who_was_heard_is_tried() {
     let mut world = World::with_links(&[ONE, TWO]);
     world.wanted.insert(VpnPubKey([1; 32]));
     world.answers(1, HOME);
-    world.peers(&both);
+    world.peers(&[(1, peer(1, 1, None, &[OTHER, HOME]))]);
     world.pass(30);
     assert_eq!((world.endpoint(1), world.routes.len()), (Some(at(HOME)), 0));
-    // At its start by a link that carries nothing: by another way in the end.
+    // At its start by a link that carries nothing.
     let mut world = World::with_links(&[ONE, TWO]);
     world.wanted.insert(VpnPubKey([1; 32]));
     world.answers(1, HOME);
     world.dead.insert(ONE);
-    world.peers(&both);
-    world.pass(40);
-    assert_eq!(world.home_by(), Some(TWO));
-    assert_eq!(world.until_heard(5), 0);
+    world.peers(&[(1, peer(1, 1, None, &[OTHER, HOME]))]);
+    world.pass(600);
+    assert_eq!((world.home_by(), world.routes.len()), (Some(ONE), 0));
+    // Somebody sees that, and pulls the plug.
+    world.carrier(ONE, false);
+    assert!(world.until_heard(15) < 15);
 }
 
 /// Proves: M12
@@ -259,4 +262,34 @@ fn peers_go_by_ways_of_their_own_and_a_detour_goes_with_its_peer() {
     world.kernel.detours.insert(*at(HOME).ip(), way(TWO));
     world.pass(3);
     assert!(world.kernel.detours.is_empty());
+}
+
+/// A router lets both of them through at its own address.
+///
+/// Proves: M12
+#[test]
+fn two_peers_behind_one_address_go_another_way_together() {
+    for last in [TWO, THREE] {
+        let mut world = talking(&[ONE, TWO, THREE]);
+        let beside = "192.0.2.1:7839";
+        world.wanted.insert(VpnPubKey([2; 32]));
+        world.answers(2, beside);
+        world.peers(&[(1, peer(1, 1, None, &[HOME])), (2, peer(2, 2, None, &[beside]))]);
+        world.pass(30);
+        world.dead.extend([ONE, TWO, THREE].into_iter().filter(|link| *link != last));
+        let mut alone = talking(&[ONE, TWO, THREE]);
+        alone.pass(30);
+        alone.dead.clone_from(&world.dead);
+        assert_eq!(world.until_heard(60), alone.until_heard(60), "as soon as one of them alone");
+        world.pass(60);
+        assert_eq!((world.home_by(), world.until_heard(5)), (Some(last), 0));
+        // One of them is switched off, which says nothing of the way.
+        world.answers.remove(&(VpnPubKey([1; 32]), at(HOME)));
+        let heard = |world: &World| world.kernel.peers[&VpnPubKey([2; 32])].counters.received;
+        for second in 0..300 {
+            let before = heard(&world);
+            world.pass(1);
+            assert!(heard(&world) > before, "{second}");
+        }
+    }
 }

@@ -9,12 +9,13 @@ use cluster::peer::Peer;
 use cluster::peers::{Known, News};
 use cluster::state::PeerVersion;
 use mesh::kernel::{Change, Found, Route, UplinkRoute, Way};
+use mesh::surroundings::Surroundings;
 use mesh::{Effect, Event};
 use model::{Ipv4Prefix, MachineId, POD_PREFIX, VpnPubKey};
+use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
 };
-use rtnetlink::{Handle, RouteMessageBuilder};
 use tokio::sync::{Notify, watch};
 
 use super::echoes::Echoes;
@@ -145,7 +146,6 @@ fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
 pub(crate) async fn keep(mesh: Mesh, told: Told, mut standstill: NextStandstill) -> Result<(), Error> {
     let echoes = Echoes::open(mesh.vpn_ip).map_err(Error::Echoes)?;
     let mut carriers = mesh.network.carriers();
-    let mut decides = mesh::Mesh::start(mesh.own, mesh.network.kept, clock::now());
     let mut effects = Vec::new();
     let kernel_is_told = randomness::kernel_is_told();
     let mut event = loop {
@@ -154,6 +154,7 @@ pub(crate) async fn keep(mesh: Mesh, told: Told, mut standstill: NextStandstill)
             None => drop(told.changed().await),
         }
     };
+    let mut decides = mesh::Mesh::start(mesh.own, mesh.network.kept, look(&mesh).await?, clock::now());
     loop {
         decides.handle(event, clock::now(), &mut effects);
         let mut due = VecDeque::from(std::mem::take(&mut effects));
@@ -213,12 +214,7 @@ async fn perform(mesh: &Mesh, echoes: &Echoes, told: &Told, effect: Effect) -> R
             }
         }
         Effect::Echo(echo) => echoes.ask(echo),
-        Effect::Look => {
-            let peers = mesh.wireguard.peers().await?;
-            let mut found = Found { peers, ..Found::default() };
-            look_at_routes(&mesh.network.handle, mesh.index, &mut found).await?;
-            return Ok(Some(found));
-        }
+        Effect::Look => return look(mesh).await.map(Some),
         Effect::Report(overlap) => tracing::warn!("{overlap}"),
         Effect::Learnt(machine, at) => told.learns(machine, at),
         Effect::Heard(heard) => told.roll().answer(heard),
@@ -274,24 +270,30 @@ fn detour(to: Ipv4Addr, way: impl Into<Option<Way>>) -> RouteMessage {
     }
 }
 
-/// Reads all routes that are the mesh's or tell by which way peers are reached.
-async fn look_at_routes(handle: &Handle, index: u32, found: &mut Found) -> Result<(), Error> {
-    let mut all = handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
+/// Reads what the kernel has: the peers, and all routes that are the mesh's or tell by which way peers are reached.
+async fn look(mesh: &Mesh) -> Result<Found, Error> {
+    let peers = mesh.wireguard.peers().await?;
+    let links = mesh.network.addresses().into_iter().map(|address| (address.ip, address.prefix)).collect();
+    let resolvers = mesh.network.resolvers().into_iter().collect();
+    let surroundings = Surroundings { links, resolvers, ..Surroundings::default() };
+    let mut found = Found { peers, surroundings, ..Found::default() };
+    let mut all = mesh.network.handle.route().get(RouteMessageBuilder::<Ipv4Addr>::new().build()).execute();
     while let Some(route) = tokio_stream::StreamExt::next(&mut all).await {
-        let route = route.map_err(Error::Routes)?;
-        found.routes.extend(ours(&route, index));
-        match by_an_uplink(&route, index) {
-            Some(UplinkRoute { to, way, .. }) if route.header.protocol == DETOUR => {
-                found.detours.insert(to.address(), way);
-            }
-            // The kernel passes over those that cannot be used.
-            Some(used) if !route.header.flags.intersects(RouteFlags::Dead | RouteFlags::Linkdown) => {
-                found.uplinks.push(used);
-            }
-            Some(_) | None => {}
-        }
+        take(&route.map_err(Error::Routes)?, mesh.index, &mut found);
     }
-    Ok(())
+    Ok(found)
+}
+
+fn take(route: &RouteMessage, index: u32, found: &mut Found) {
+    found.routes.extend(ours(route, index));
+    let Some(used @ UplinkRoute { to, way, .. }) = by_an_uplink(route, index) else { return };
+    found.surroundings.gateways.extend(way.gateway);
+    if route.header.protocol == DETOUR {
+        found.detours.insert(to.address(), way);
+    } else if !route.header.flags.intersects(RouteFlags::Dead | RouteFlags::Linkdown) {
+        // The kernel passes over those that cannot be used.
+        found.uplinks.push(used);
+    }
 }
 
 /// A route that does not lead to the interface. Those to the machine's own pods are among them; no peer is reached by one.
@@ -425,6 +427,23 @@ mod tests {
         let mut own = usual;
         own.header.kind = RouteType::Local;
         assert_eq!(by_an_uplink(&own, 5), None);
+    }
+
+    /// Proves: M6
+    #[test]
+    fn a_gateway_is_known_though_its_link_has_no_carrier() {
+        let gateway = Ipv4Addr::new(192, 0, 2, 1);
+        let usual = RouteMessageBuilder::<Ipv4Addr>::new().gateway(gateway).output_interface(2);
+        let mut usual = usual.priority(102).build();
+        let mut found = Found::default();
+        take(&usual, 5, &mut found);
+        usual.header.flags |= RouteFlags::Linkdown;
+        let mut lost = Found::default();
+        take(&usual, 5, &mut lost);
+        assert_eq!((found.uplinks.len(), lost.uplinks.len()), (1, 0));
+        for found in [found, lost] {
+            assert!(found.surroundings.include(gateway));
+        }
     }
 
     /// Proves: M9
