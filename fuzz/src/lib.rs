@@ -413,8 +413,8 @@ pub fn coordinator_keys(bytes: &[u8]) -> Outcome {
 pub fn peers_known(bytes: &[u8]) -> Outcome {
     let read = Known::decode(bytes);
     if let Ok(known) = &read {
-        let again = known.encode().expect("what was read has a version");
-        assert_eq!(Known::decode(&again).as_ref(), Ok(known), "what is kept says the same again");
+        let again = known.encode().expect("what was read has room").expect("and a version");
+        assert_eq!(Known::decode(&again.bytes).as_ref(), Ok(known), "what is kept says the same again");
     }
     outcome(&read)
 }

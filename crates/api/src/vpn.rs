@@ -245,6 +245,8 @@ impl TryFrom<wire::ClusterPeer> for Peer {
         if !is_usable_x25519(&vpn_key) {
             return Err(unusable("vpn_public_key"));
         }
+        let endpoints = endpoints(&peer.endpoints)?;
+        Endpoint::judge_of_machine(&endpoints).map_err(|_| unusable("endpoints"))?;
         let pods = |pods: wire::PodPrefix| {
             let bits = u8::try_from(pods.bits).ok();
             bits.and_then(|bits| Ipv4Prefix::new(pods.address.into(), bits).ok()).ok_or(unusable("pods"))
@@ -254,7 +256,7 @@ impl TryFrom<wire::ClusterPeer> for Peer {
             vpn_key: VpnPubKey(vpn_key),
             vpn_ip: peer.vpn_ip.into(),
             pods: peer.pods.map(pods).transpose()?,
-            endpoints: endpoints(&peer.endpoints)?,
+            endpoints,
         })
     }
 }
@@ -372,6 +374,7 @@ mod tests {
         assert_eq!(edited(|it| it.machine_id.truncate(15)), "field `machine_id` has 15 bytes instead of 16");
         assert_eq!(edited(|it| it.vpn_public_key.fill(0)), "field `vpn_public_key` cannot be used");
         assert_eq!(edited(|it| it.endpoints.push("a:0".into())), "field `endpoints` cannot be used");
+        assert_eq!(edited(|it| it.endpoints.push("a:1".into())), "field `endpoints` cannot be used");
         assert_eq!(edited(|it| it.pods = Some(wire::PodPrefix { address: 1, bits: 8 })), "field `pods` cannot be used");
         let many = (0..=MOST_NEWS_PEERS).map(|n| {
             let mut id = [0; 16];

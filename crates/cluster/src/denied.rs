@@ -1,5 +1,6 @@
 //! Why a request is refused: one variant for each reason, in words for whoever asked. Nothing was changed then.
 
+use keys::endpoint::BadEndpoint;
 use model::{Level, MachineId, NodeName};
 
 use crate::members::MOST_COORDINATORS;
@@ -104,6 +105,9 @@ pub enum Denied {
     /// No such machine.
     #[error("the cluster does not know this machine")]
     UnknownMachine,
+    /// Names, or too many.
+    #[error(transparent)]
+    Endpoints(#[from] BadEndpoint),
     /// Not this machine's disk.
     #[error("this is not the machine's disk")]
     OtherDisk,

@@ -26,17 +26,18 @@ pub struct Peer {
     pub vpn_ip: Ipv4Addr,
     /// Where its pods' addresses come from: a worker has one.
     pub pods: Option<Ipv4Prefix>,
-    /// Where its WireGuard may be reached, in order of preference.
+    /// Where its WireGuard may be reached, in order of preference: addresses, [`MOST_ENDPOINTS`] at most.
     pub endpoints: Vec<Endpoint>,
 }
 
 impl Peer {
-    /// What of a record others need. What coordinators saw comes before what the machine says itself.
+    /// What of a record others need: addresses, whatever it has. What coordinators saw comes before what the machine says itself.
     #[must_use]
     pub fn of(machine: &Machine) -> Self {
         let mut endpoints: Vec<Endpoint> = Vec::new();
         for endpoint in machine.endpoints.observed.iter().chain(&machine.endpoints.reported) {
-            if endpoints.len() < MOST_ENDPOINTS && !endpoints.contains(endpoint) {
+            let is_new = endpoint.address().is_some() && !endpoints.contains(endpoint);
+            if is_new && endpoints.len() < MOST_ENDPOINTS {
                 endpoints.push(endpoint.clone());
             }
         }
@@ -59,12 +60,14 @@ impl Peer {
         if !is_usable_x25519(&vpn_key) {
             return Err(BadRecord::WeakKey("peer's VPN key"));
         }
+        let endpoints = Endpoint::read_all(&wire.endpoints)?;
+        Endpoint::judge_of_machine(&endpoints)?;
         Ok(Self {
             machine: MachineId(sized("peer's id", &wire.machine_id)?),
             vpn_key: VpnPubKey(vpn_key),
             vpn_ip: wire.vpn_ip.into(),
             pods: wire.pods.as_ref().map(|pods| prefix("peer's pod prefix", pods)).transpose()?,
-            endpoints: Endpoint::read_all(&wire.endpoints)?,
+            endpoints,
         })
     }
 }
@@ -81,6 +84,8 @@ formats::strict_message! {
 
 #[cfg(test)]
 mod tests {
+    use keys::endpoint::BadEndpoint;
+
     use super::*;
     use crate::fixture;
 
@@ -98,5 +103,17 @@ mod tests {
         assert_eq!(peer.endpoints, expected, "each once, and no more than are read");
         assert_eq!((peer.machine, peer.vpn_ip, peer.pods), (machine.id(), machine.vpn_ip, machine.pods));
         assert_eq!(Peer::read(&peer.to_wire()), Ok(peer));
+    }
+
+    /// Proves: A6
+    #[test]
+    fn a_name_in_a_record_is_told_to_nobody_and_one_in_a_peer_is_refused() {
+        let endpoint = |text: &str| Endpoint::read(text).expect("an endpoint");
+        let mut machine = fixture::machine(3);
+        machine.endpoints.reported = vec![endpoint("m3.example:7838"), endpoint("192.0.2.3:7838")];
+        let peer = Peer::of(&machine);
+        assert_eq!(peer.endpoints, [endpoint("192.0.2.3:7838")]);
+        let wire = PeerWire { endpoints: vec!["m3.example:7838".to_owned()], ..peer.to_wire() };
+        assert_eq!(Peer::read(&wire), Err(BadRecord::Endpoints(BadEndpoint::Name)));
     }
 }

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 
+use keys::endpoint::MOST_ENDPOINTS;
 use model::MachineId;
 use prost::Message as _;
 
@@ -21,7 +22,7 @@ use crate::record::{self, BadRecord};
 use crate::redeem::MOST_PEERS;
 use crate::state::{PeerVersion, State};
 
-/// More than the peers of any cluster take; more is not read.
+/// What is kept of peers is no larger, and more is not read.
 pub const MOST_KNOWN_BYTES: usize = 4 << 20;
 
 const VERSION: u32 = 1;
@@ -88,6 +89,20 @@ impl State {
     }
 }
 
+/// What is kept of peers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// [`MOST_KNOWN_BYTES`] at most.
+    pub bytes: Vec<u8>,
+    /// So many endpoints of a peer are among them at most; fewer than [`MOST_ENDPOINTS`] where not all had room.
+    pub endpoints: usize,
+}
+
+/// So many peers make more bytes than are read, without any endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} peers are more than can be kept")]
+pub struct TooManyPeers(pub usize);
+
 /// What one machine knows of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
@@ -105,17 +120,32 @@ impl Known {
         Self { version: Some(version), peers: peers.into_iter().map(|peer| (peer.machine, peer)).collect() }
     }
 
-    /// Its bytes, to be kept; nothing before anything was heard.
-    #[must_use]
-    pub fn encode(&self) -> Option<Vec<u8>> {
-        let PeerVersion { recoveries, revision } = self.version?;
-        let wire = KnownWire {
-            version: VERSION,
-            peers_recoveries: recoveries,
-            peers_revision: revision,
-            peers: self.peers.values().map(Peer::to_wire).collect(),
-        };
-        Some(wire.encode_to_vec())
+    /// Its bytes, to be kept; nothing before anything was heard. Where they would be more than are read, fewer endpoints of each
+    /// peer are kept: nobody is forgotten, and whoever reads them is told all anew.
+    ///
+    /// # Errors
+    /// [`TooManyPeers`] where they are too many even so.
+    pub fn encode(&self) -> Result<Option<Kept>, TooManyPeers> {
+        let Some(version) = self.version else { return Ok(None) };
+        for endpoints in (0..=MOST_ENDPOINTS).rev() {
+            // All that was ever written is news then.
+            let revision = if endpoints < MOST_ENDPOINTS { 0 } else { version.revision };
+            let peer = |peer: &Peer| {
+                let mut wire = peer.to_wire();
+                wire.endpoints.truncate(endpoints);
+                wire
+            };
+            let wire = KnownWire {
+                version: VERSION,
+                peers_recoveries: version.recoveries,
+                peers_revision: revision,
+                peers: self.peers.values().map(peer).collect(),
+            };
+            if wire.encoded_len() <= MOST_KNOWN_BYTES {
+                return Ok(Some(Kept { bytes: wire.encode_to_vec(), endpoints }));
+            }
+        }
+        Err(TooManyPeers(self.peers.len()))
     }
 
     /// The inverse of [`Self::encode`].
@@ -192,6 +222,7 @@ formats::strict_message! {
 
 #[cfg(test)]
 mod tests {
+    use keys::endpoint::Endpoint;
     use proptest::prelude::*;
 
     use super::*;
@@ -223,7 +254,7 @@ mod tests {
         let mut machine = fixture::machine(n);
         let host = revision % 250 + 1;
         let moved = format!("192.0.2.{host}:7838");
-        machine.endpoints.observed = vec![keys::endpoint::Endpoint::read(&moved).expect("an endpoint")];
+        machine.endpoints.observed = vec![Endpoint::read(&moved).expect("an endpoint")];
         machine
     }
 
@@ -340,9 +371,10 @@ mod tests {
     #[test]
     fn what_is_kept_is_known_again_and_nothing_else_is_read() {
         let mut known = Known::default();
-        assert_eq!(known.encode(), None, "nothing was heard");
+        assert_eq!(known.encode(), Ok(None), "nothing was heard");
         known.take(history(&[Written::Moves(1), Written::Moves(2)])[1].news(None));
-        let bytes = known.encode().expect("it was heard");
+        let Kept { bytes, endpoints } = known.encode().expect("few").expect("it was heard");
+        assert_eq!(endpoints, MOST_ENDPOINTS);
         assert_eq!(Known::decode(&bytes), Ok(known.clone()));
 
         let wire = || KnownWire::decode(bytes.as_slice()).expect("our own");
@@ -353,6 +385,41 @@ mod tests {
         assert!(matches!(refused(&bytes[..bytes.len() - 1]), BadRecord::Malformed(_)));
         assert!(matches!(refused(&[&bytes[..], &[0x28, 0]].concat()), BadRecord::Malformed(_)));
         assert!(matches!(refused(&vec![0; MOST_KNOWN_BYTES + 1]), BadRecord::TooLarge { .. }));
+    }
+
+    /// Proves: M2 A6
+    #[test]
+    fn what_is_kept_is_never_more_than_is_read() {
+        let version = PeerVersion { recoveries: 1, revision: 9 };
+        // The longest there are: each machine names eight places.
+        let place = |n: u16| format!("[2001:db8:1111:2222:3333:4444:5555:{n:x}]:65535");
+        let longest = |n: u16| Endpoint::read(&place(0x1000 + n)).expect("an endpoint");
+        let endpoints: Vec<_> = (0..8).map(longest).collect();
+        let known = |count: u32, endpoints: &[Endpoint]| {
+            let peer = |n: u32| {
+                let mut id = [0xff; 16];
+                id[..4].copy_from_slice(&n.to_be_bytes());
+                let endpoints = endpoints.to_vec();
+                (MachineId(id), Peer { machine: MachineId(id), endpoints, ..Peer::of(&fixture::machine(1)) })
+            };
+            Known { version: Some(version), peers: (0..count).map(peer).collect() }
+        };
+        let all = known(2000, &endpoints);
+        let kept = all.encode().expect("they have room").expect("heard");
+        assert_eq!((kept.endpoints, Known::decode(&kept.bytes)), (8, Ok(all)));
+        for (count, most) in [(10_000, 1..8), (40_000, 0..1)] {
+            let kept = known(count, &endpoints).encode().expect("without all endpoints").expect("heard");
+            assert!(most.contains(&kept.endpoints), "{} of each of {count}", kept.endpoints);
+            let read = Known::decode(&kept.bytes).expect("it is read");
+            assert_eq!(
+                read,
+                Known {
+                    version: Some(PeerVersion { revision: 0, ..version }),
+                    ..known(count, &endpoints[..kept.endpoints])
+                }
+            );
+        }
+        assert_eq!(known(70_000, &[]).encode(), Err(TooManyPeers(70_000)));
     }
 
     /// Proves: M2

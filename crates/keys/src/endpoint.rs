@@ -1,7 +1,7 @@
 //! Where somebody may be reached: a host and a port, in one spelling. Must never resolve or connect.
 
 use std::fmt;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// A host (name, IPv4 address, or IPv6 address in brackets) and a port: `host:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +25,9 @@ pub enum BadEndpoint {
     /// The same one again.
     #[error("an endpoint is named twice")]
     Twice,
+    /// A name, where only addresses are taken.
+    #[error("a machine's endpoints are addresses, and a name is not")]
+    Name,
     /// More than [`MOST_ENDPOINTS`].
     #[error("at most {MOST_ENDPOINTS} endpoints are named, not {0}")]
     Many(usize),
@@ -83,6 +86,24 @@ impl Endpoint {
             endpoints.push(endpoint);
         }
         Ok(endpoints)
+    }
+
+    /// Judges where a machine says that it is reached: by few addresses. A name would have to be looked up by all others, and may be ten
+    /// times as long.
+    ///
+    /// # Errors
+    /// [`BadEndpoint`] when there are too many, or names.
+    pub fn judge_of_machine(endpoints: &[Self]) -> Result<(), BadEndpoint> {
+        if endpoints.len() > MOST_ENDPOINTS {
+            return Err(BadEndpoint::Many(endpoints.len()));
+        }
+        if endpoints.iter().all(|endpoint| endpoint.address().is_some()) { Ok(()) } else { Err(BadEndpoint::Name) }
+    }
+
+    /// The address and port; none where the host is a name.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.0.parse().ok()
     }
 
     /// `host:port`.
@@ -151,5 +172,23 @@ mod tests {
         assert_eq!(Endpoint::read_all(&many), Err(BadEndpoint::Many(9)));
         assert_eq!(Endpoint::read_all(&many[..8]).map(|all| texts(&all)), Ok(many[..8].to_vec()));
         assert_eq!(Endpoint::read_all(&["a:1".into(), "a:1".into()]), Err(BadEndpoint::Twice));
+    }
+
+    /// Proves: A6
+    #[test]
+    fn a_machine_is_reached_by_few_addresses_and_no_names() {
+        let read = |texts: &[&str]| texts.iter().map(|text| Endpoint::read(text).expect("one")).collect::<Vec<_>>();
+        let good = read(&["192.0.2.1:7838", "[2001:db8::1]:7838"]);
+        assert!(good.iter().all(|endpoint| endpoint.address().is_some_and(|at| at.to_string() == endpoint.as_str())));
+        assert_eq!(Endpoint::judge_of_machine(&good), Ok(()));
+        assert_eq!(Endpoint::judge_of_machine(&[]), Ok(()));
+        let long = format!("{}.example:7838", "a".repeat(63));
+        for name in ["a:1", &long] {
+            assert_eq!(Endpoint::judge_of_machine(&read(&["192.0.2.1:7838", name])), Err(BadEndpoint::Name), "{name}");
+        }
+        let many: Vec<String> = (1..=9).map(|n| format!("192.0.2.{n}:7838")).collect();
+        let many = read(&many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(Endpoint::judge_of_machine(&many[..8]), Ok(()));
+        assert_eq!(Endpoint::judge_of_machine(&many), Err(BadEndpoint::Many(9)));
     }
 }

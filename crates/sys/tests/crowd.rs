@@ -226,7 +226,7 @@ impl Cost {
         let (mut node, kept) = weighed(|| Node::begin(&whole));
         let (known, of_known) = weighed(|| node.known.clone());
         assert_eq!((known.peers().len(), node.mesh.peers()), (machines.into(), usize::from(machines) - 1));
-        let file = known.encode().expect("all were heard");
+        let file = known.encode().expect("they have room").expect("all were heard").bytes;
         assert_eq!(Known::decode(&file), Ok(known), "it is kept for the next boot");
         let (mut sent, mut blocks) = (0, 0);
         // Coordinators, those that are spread over a large cluster, and one with all the places that it may name.

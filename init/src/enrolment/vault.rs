@@ -16,6 +16,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
+use cluster::peers::TooManyPeers;
 use enrol::plan::NewData;
 use keys::assignment::{self, AssignmentError};
 use keys::coordinator::{AuthorityKeys, CoordinatorKeys};
@@ -43,6 +44,9 @@ const MOST_BYTES: usize = 16 << 10;
 /// Why something is not on the data partition.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
+    /// The peers of its answer are too many.
+    #[error("write the file of peers")]
+    Peers(#[from] TooManyPeers),
     /// The directory cannot be made.
     #[error("make the directory for the cluster's keys")]
     Directory(#[source] io::Error),
@@ -125,8 +129,8 @@ pub(super) fn write(root: &str, keys: Option<&Keys>, data: &NewData) -> Result<(
         }
         (NewData::Joined { assignment, vpn_key, peers: first }, None) => {
             put(root, VPN, vpn_key.expose())?;
-            if let Some(known) = first.encode() {
-                put(root, peers::FILE, &known)?;
+            if let Some(known) = first.encode()? {
+                put(root, peers::FILE, &known.bytes)?;
             }
             assignment
         }

@@ -23,6 +23,7 @@ pub(super) fn announce(
     generation: u32,
 ) -> Result<Txn, Denied> {
     let known = ground.belonging(&machine_id(&machine.0))?;
+    Endpoint::judge_of_machine(endpoints)?;
     let (standing, member) = match known.standing {
         Standing::Admitted => (Standing::Member, Some(ground.now)),
         Standing::Member | Standing::Draining | Standing::Removed => (known.standing, known.times.member),
@@ -57,6 +58,7 @@ pub(super) fn announce(
 /// Notes where coordinators hear a machine, the newest first: each may hear it at another place.
 pub(super) fn observe(ground: &Ground<'_>, id: &MachineId, endpoint: &Endpoint) -> Result<Txn, Denied> {
     let known = ground.belonging(id)?;
+    Endpoint::judge_of_machine(std::slice::from_ref(endpoint))?;
     let Endpoints { reported, observed } = &known.endpoints;
     if reported.contains(endpoint) || observed.contains(endpoint) {
         return Ok(ground.unchanged(Granted::Already));

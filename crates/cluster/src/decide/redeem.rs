@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use keys::endpoint::Endpoint;
 use keys::identity::machine_id;
 use keys::ticket::ticket_id;
 use model::{ClusterRole, Ipv4Prefix, KubernetesRole, MachineId, NodeName, TicketId};
@@ -24,6 +25,7 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
     let (key, body) = (request.machine(), request.body());
     let (id, ticket_id) = (machine_id(&key.0), ticket_id(&body.ticket));
     let ticket = ground.state.ticket(&ticket_id).ok_or(Denied::UnknownTicket)?;
+    Endpoint::judge_of_machine(&body.endpoints)?;
     if let Some(known) = ground.state.machine(&id) {
         return again(ground, known, (ticket_id, ticket), body);
     }

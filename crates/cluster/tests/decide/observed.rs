@@ -5,10 +5,10 @@ use cluster::peer::Peer;
 use cluster::record::Standing;
 use cluster::request::{Asks, Leaving, Request};
 use cluster::txn::Granted;
-use keys::endpoint::Endpoint;
+use keys::endpoint::{BadEndpoint, Endpoint};
 use sim::cast::{RELEASE, id, machine_key};
 
-use super::{Scene, redeem};
+use super::{Scene, redeem, redeem_as};
 
 fn at(n: u16) -> Endpoint {
     Endpoint::read(&format!("192.0.2.{n}:7838")).expect("an endpoint")
@@ -62,4 +62,25 @@ fn nobody_is_told_of_who_does_not_belong() {
     scene.asks(Asks::Remove(id(2), Leaving::Lost));
     assert_eq!(scene.no(&heard(2, at(9))), Denied::MachineRemoved);
     assert_eq!(scene.state().machine(&id(2)).expect("it was one").standing, Standing::Removed);
+}
+
+/// A name would have to be looked up by all others, and eight long ones of each machine make a list that nobody keeps.
+///
+/// Proves: A6
+#[test]
+fn a_machine_is_reached_by_addresses_and_by_no_name() {
+    let mut scene = Scene::new();
+    scene.issue(7, 1, |_| {});
+    let long = Endpoint::read(&format!("{}:7838", [&*"a".repeat(63); 3].join("."))).expect("a name");
+    let redeems = |endpoints| redeem_as(2, 7, |body| body.endpoints = endpoints);
+    let named = Denied::Endpoints(BadEndpoint::Name);
+    assert_eq!(scene.no(&redeems(vec![at(1), long.clone()])), named);
+    scene.yes(&redeem(2, 7));
+    assert_eq!(scene.no(&redeems(vec![long.clone()])), named, "again");
+    let announces =
+        |endpoints| Request::Announce { machine: machine_key(2), release: RELEASE, endpoints, generation: 1 };
+    assert_eq!(scene.no(&announces(vec![at(1), long.clone()])), named);
+    assert_eq!(scene.no(&announces((1..=9).map(at).collect())), Denied::Endpoints(BadEndpoint::Many(9)));
+    assert_eq!(scene.no(&heard(2, long)), named);
+    scene.yes(&announces((1..=8).map(at).collect()));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use cluster::peers::{Known, MOST_KNOWN_BYTES};
 use cluster::record::BadRecord;
+use keys::endpoint::MOST_ENDPOINTS;
 
 use super::peers::Told;
 use crate::runtime::services::until;
@@ -58,9 +59,20 @@ pub(crate) async fn keep(told: Told, root: &'static Path) -> io::Result<()> {
     }
 }
 
-/// Puts it in the place of what was there.
+/// Puts it in the place of what was there, unless the next boot would not read it.
 fn write(root: &Path, known: &Known) -> io::Result<()> {
-    known.encode().map_or(Ok(()), |bytes| durable::replace(root, FILE, &bytes))
+    let kept = match known.encode() {
+        Ok(None) => return Ok(()),
+        Ok(Some(kept)) => kept,
+        Err(error) => {
+            tracing::warn!(%error, "the file of peers is left as it was");
+            return Ok(());
+        }
+    };
+    if kept.endpoints < MOST_ENDPOINTS {
+        tracing::warn!(most = kept.endpoints, "the file of peers is full: it has not all endpoints of each");
+    }
+    durable::replace(root, FILE, &kept.bytes)
 }
 
 #[cfg(test)]
@@ -69,8 +81,11 @@ mod tests {
     use std::fs;
     use std::pin::pin;
 
+    use cluster::peer::Peer;
     use cluster::peers::News;
     use cluster::state::PeerVersion;
+    use keys::endpoint::Endpoint;
+    use model::{MachineId, VpnPubKey};
     use tokio::time::timeout;
 
     use super::*;
@@ -88,6 +103,19 @@ mod tests {
             write(root, &known).expect("writes");
             assert_eq!(read(root).expect("reads"), Some(known));
         }
+        // A large cluster, each of whose machines names as many places as it may.
+        let places =
+            (1..=MOST_ENDPOINTS).map(|n| Endpoint::read(&format!("198.51.100.{n}:65535")).expect("an endpoint"));
+        let places: Vec<_> = places.collect();
+        let peer = |n: u16| {
+            let mut id = [7; 16];
+            id[..2].copy_from_slice(&n.to_be_bytes());
+            let (vpn_key, vpn_ip) = (VpnPubKey([9; 32]), [10, 118, id[0], id[1]].into());
+            Peer { machine: MachineId(id), vpn_key, vpn_ip, pods: None, endpoints: places.clone() }
+        };
+        let known = Known::of_answer(PeerVersion { recoveries: 0, revision: 9 }, (0..2000).map(peer).collect());
+        write(root, &known).expect("writes");
+        assert_eq!(read(root).expect("reads"), Some(known));
         fs::write(root.join(FILE), [0; 3]).expect("writable");
         assert!(matches!(read(root), Err(ReadError::Record(_))));
     }

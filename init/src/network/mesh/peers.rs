@@ -2,7 +2,7 @@
 //! decides, and decides nothing. Whoever hears of peers tells it through [`Told`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
 
 use cluster::peer::Peer;
@@ -127,9 +127,12 @@ impl Told {
     }
 }
 
-/// A peer as WireGuard needs it: by addresses, since the kernel knows no names.
+/// A peer as WireGuard needs it: by addresses of IPv4, the only ones that uplinks have.
 fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
-    let address = |endpoint: &keys::endpoint::Endpoint| endpoint.to_string().parse::<SocketAddrV4>().ok();
+    let address = |endpoint: &keys::endpoint::Endpoint| match endpoint.address()? {
+        SocketAddr::V4(address) => Some(address),
+        SocketAddr::V6(_) => None,
+    };
     mesh::peer::Peer {
         key: peer.vpn_key,
         vpn_ip: peer.vpn_ip,

@@ -86,7 +86,7 @@ fn an_answer_reads_as_it_was_written_and_has_its_known_bytes() {
 #[test]
 fn the_largest_answer_is_read_and_shows_no_key() {
     let endpoint = |n: u16| {
-        let text = format!("{}:{}", ["abcdefghij"; 23].join("."), 60_000 + n);
+        let text = format!("[2001:db8:1111:2222:3333:4444:5555:6666]:{}", 60_000 + n);
         keys::endpoint::Endpoint::read(&text).expect("an endpoint")
     };
     let peer = |n: u8| Peer {
