@@ -17,6 +17,7 @@ mod open;
 mod out_file;
 mod records;
 pub(crate) mod recover;
+mod secret_input;
 pub(crate) mod ticket;
 
 use std::collections::BTreeSet;

@@ -1,9 +1,13 @@
 //! The program as a person or a script runs it: exit codes, what is printed where, what is left behind.
 
+use std::convert::Infallible;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use keys::activation::Code;
 
 fn cairnctl(data: &Path, line: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_cairnctl"))
@@ -100,6 +104,29 @@ fn a_file_is_replaced_only_if_asked() {
     assert_eq!(run(&["enrol", "config", "--name", "two", "--out", "mine", "--force"]).status.code(), Some(0));
     assert_eq!((mode("one"), mode("mine")), (0o600, 0o600));
     assert_ne!(fs::read(data.path().join("mine")).unwrap(), b"mine");
+}
+
+/// Proves: Q6
+#[test]
+fn secrets_are_read_from_standard_input() {
+    let data = tempfile::tempdir().unwrap();
+    let said = |more: &[&str], input: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cairnctl"));
+        command.args(["machine", "activate", "127.0.0.1:1", "--unprotected"]).args(more);
+        command.env("XDG_DATA_HOME", data.path()).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program under test runs");
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let Ok(code) = Code::draw(|bytes| Ok::<(), Infallible>(bytes.fill(9)));
+    let both = ["--code-file", "-", "--ticket", "-"];
+    let (ended, why) = said(&both, &format!("{}\nno ticket\n", *code.to_text()));
+    assert_eq!((ended, why.contains("understand the ticket in -")), (Some(2), true), "{why}");
+    let (ended, why) = said(&both, "abcd\n");
+    assert_eq!((ended, why.contains("understand the code in -")), (Some(2), true), "{why}");
+    let (ended, why) = said(&[], "");
+    assert_eq!((ended, why.contains("no terminal to ask on") && why.contains("--code-file")), (Some(2), true), "{why}");
 }
 
 /// Proves: Q6

@@ -1,13 +1,14 @@
 //! A blank machine, as a person who stands before it names it: by the address and the code that its screen shows. Both commands
 //! that activate one take these, and no other name for it.
 
-use std::fmt;
+use std::path::PathBuf;
+use std::{fmt, io};
 
 use clap::Args;
 use keys::activation::{BadCode, Code};
 use zeroize::Zeroizing;
 
-use super::Context;
+use super::{Context, secret_input};
 use crate::failure::{Advice, Code as Exit, NOTHING};
 use crate::machine::Address;
 
@@ -16,9 +17,13 @@ pub(crate) struct OnScreen {
     /// Where the machine is, as its screen shows it
     #[arg(value_name = "ADDRESS")]
     pub(super) at: Address,
-    /// The code on its screen
-    #[arg(long, value_name = "CODE", value_parser = typed)]
-    code: Typed,
+    /// The code on its screen. Whoever lists the processes of this host sees it
+    /// here [default: it is asked for]
+    #[arg(long, value_name = "CODE", value_parser = typed, conflicts_with = "code_file")]
+    code: Option<Typed>,
+    /// Where the code stands instead: a file, or - for a line of standard input
+    #[arg(long, value_name = "FILE")]
+    code_file: Option<PathBuf>,
 }
 
 /// A code as it was typed, and seen to be one.
@@ -37,8 +42,50 @@ fn typed(text: &str) -> Result<Typed, BadCode> {
 }
 
 impl OnScreen {
-    pub(super) fn code(&self) -> Code {
-        Code::from_text(&self.code.0).expect("it was read before")
+    pub(super) fn code(&self) -> Result<Code, CodeError> {
+        let what = format!("code on the screen of {}", self.at);
+        let (place, read) = match (&self.code, &self.code_file) {
+            (Some(typed), _) => return Ok(Code::from_text(&typed.0).expect("it was read before")),
+            (None, Some(path)) => (path.display().to_string(), secret_input::read(path, &what).map(Some)),
+            (None, None) => ("the answer".to_owned(), secret_input::ask(&what)),
+        };
+        match read {
+            Ok(Some(text)) => Code::from_text(&text).map_err(|bad| CodeError::Code(place, bad)),
+            Ok(None) => Err(CodeError::NoTerminal),
+            Err(error) => Err(CodeError::Read(place, error)),
+        }
+    }
+}
+
+/// Why there is no code to meet the machine with.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CodeError {
+    /// Nobody can be asked.
+    #[error("no code is given, and there is no terminal to ask on")]
+    NoTerminal,
+    /// No text of a code.
+    #[error("read the code in {0}")]
+    Read(String, #[source] io::Error),
+    /// A text that is no code.
+    #[error("understand the code in {0}")]
+    Code(String, #[source] BadCode),
+}
+
+impl Advice for CodeError {
+    fn code(&self) -> Exit {
+        Exit::Usage
+    }
+
+    fn unchanged(&self) -> &'static str {
+        NOTHING
+    }
+
+    fn next(&self) -> Option<String> {
+        match self {
+            Self::NoTerminal => Some("name a file that holds it: --code-file FILE, or - for standard input".to_owned()),
+            Self::Code(..) => Some("read it again from the machine's screen: each start has its own".to_owned()),
+            Self::Read(..) => None,
+        }
     }
 }
 

@@ -1,17 +1,15 @@
 //! `enrol config`: a signed config for hardware; of a cluster's first machine, which the cluster then awaits, or of one that
 //! joins by ticket.
 
-use std::fs::File;
-use std::io::{self, Read, Write, stdin};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use keys::ticket::{BadTicketText, Ticket};
 use model::{ConfigDigest, NodeName};
-use zeroize::Zeroizing;
 
-use super::Context;
 use super::out_file::OutFile;
+use super::{Context, secret_input};
 use crate::enrolment::{self, Becomes, Choices, EnrolmentError, Founding, SignedConfig, StaticNetwork, Wanted};
 use crate::failure::{Advice, Code, Failure};
 use crate::screen;
@@ -105,9 +103,6 @@ fn begin(config: &Config, store: &Store, name: &ClusterName, lock: &Locked) -> R
     Ok(signed.digest)
 }
 
-/// More than the text of any ticket has.
-const MOST_TICKET_TEXT: u64 = 16 << 10;
-
 /// Why there is no config for a machine that joins.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum JoinError {
@@ -153,14 +148,9 @@ pub(crate) fn ticket_of_text(text: &str) -> Result<Ticket, JoinError> {
     Ticket::from_text(text).map_err(|bad| JoinError::Ticket("the command line".to_owned(), bad))
 }
 
-/// A ticket in a file; `-` is the standard input.
+/// A ticket in a file; `-` is a line of standard input.
 pub(crate) fn read_ticket(path: &Path) -> Result<Ticket, JoinError> {
-    let (place, mut text) = (path.display().to_string(), Zeroizing::new(String::new()));
-    let read = if path == Path::new("-") {
-        stdin().take(MOST_TICKET_TEXT).read_to_string(&mut text)
-    } else {
-        File::open(path).and_then(|file| file.take(MOST_TICKET_TEXT).read_to_string(&mut text))
-    };
-    read.map_err(|error| JoinError::Read(place.clone(), error))?;
+    let place = path.display().to_string();
+    let text = secret_input::read(path, "ticket").map_err(|error| JoinError::Read(place.clone(), error))?;
     Ticket::from_text(&text).map_err(|bad| JoinError::Ticket(place, bad))
 }

@@ -24,8 +24,9 @@ use crate::store::{ClusterName, ClusterRecord, Locked};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
-  cairnctl cluster init 192.0.2.10 --code abcd-efgh-ijkl-mnop-qrst-uvwx-yz23
+Examples:
+  cairnctl cluster init 192.0.2.10                     asks for the code
+  cairnctl cluster init 192.0.2.10 --code-file code    without a terminal
 
 A blank machine shows its address and its code, which is another one after each
 start. The machine proves that it knows the code before anything of the config
@@ -77,7 +78,7 @@ impl Init {
 
     /// A new cluster whose first machine has its config; or nothing.
     async fn found(&self, name: &ClusterName, context: &Context, progress: &mut Progress) -> Result<(), Failure> {
-        let (code, at, store) = (self.machine.code(), &self.machine.at, &context.store);
+        let (code, at, store) = (self.machine.code()?, &self.machine.at, &context.store);
         progress.show(&format!("{at}: does it know its code?"));
         drop(Blank::meet(at, &Way::Direct, &code).await?);
         progress.done(&format!("{at}: blank, and knows its code"));

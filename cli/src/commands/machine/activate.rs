@@ -32,8 +32,9 @@ use crate::store::{ClusterName, ClusterRecord, MachineRecord};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
-  cairnctl machine activate 192.0.2.10 --code abcd-efgh-ijkl-mnop-qrst-uvwx-yz23
+Examples:
+  cairnctl machine activate 192.0.2.10                    asks for the code
+  cairnctl machine activate 192.0.2.10 --code-file code --ticket ticket
 
 A blank machine shows its address and its code, which is another one after each
 start. The machine proves that it knows the code before anything of the config
@@ -44,7 +45,8 @@ a machine of the cluster carries the bytes; TLS ends here all the same.")]
 pub(crate) struct Activate {
     #[command(flatten)]
     machine: OnScreen,
-    /// The ticket by which it joins: its text, a file, or - for standard input
+    /// The ticket by which it joins: a file, - for a line of standard input, or its
+    /// text, which whoever lists the processes of this host sees here
     #[arg(long, value_name = "TICKET")]
     ticket: Option<String>,
     /// The machine's host and node name [default: the next free one: m2, m3 and
@@ -97,12 +99,12 @@ impl Advice for ActivateError {
 
 pub(crate) async fn run(arguments: &Activate, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     only_by_address(context)?;
+    let code = arguments.machine.code()?;
     let through = match &context.through {
         Some(name) => Some(context.about(&context.cluster()?.name, name).open().await?.0),
         None => None,
     };
-    let machine =
-        Machine { arguments, way: through.as_ref().map_or(Way::Direct, Way::Through), code: arguments.machine.code() };
+    let machine = Machine { arguments, way: through.as_ref().map_or(Way::Direct, Way::Through), code };
     let mut progress = Progress::start();
     match &arguments.ticket {
         Some(ticket) => {
@@ -377,6 +379,29 @@ mod tests {
         let config = read(&configs[0]).unwrap().config;
         assert_eq!(config.node, Some(NodeName::chosen("two").unwrap()));
         assert!(matches!(config.intent, Intent::Redeem(redeem) if redeem.ticket.encode() == ticket().encode()));
+    }
+
+    /// Proves: N1 Q6
+    #[tokio::test]
+    async fn code_and_ticket_are_taken_from_files_as_well() {
+        let (root, context, _, blank) = with_a_blank_machine(9).await;
+        let kept = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_str().unwrap().to_owned()
+        };
+        let (at, ticket) = (blank.address.to_string(), kept("ticket", &ticket().to_text()));
+        let activate = async |code: &str| {
+            let line = ["x", &at, "--code-file", code, "--unprotected", "--ticket", &ticket];
+            run(&Line::try_parse_from(line).unwrap().activate, &context, &mut Vec::new()).await
+        };
+        for none in [kept("other", "abcd-efgh"), kept("gone", "") + ".too"] {
+            assert_eq!(activate(&none).await.unwrap_err().code(), Exit::Usage, "{none}");
+        }
+        assert_eq!(blank.calls(), [""; 0]);
+        activate(&kept("code", &format!("{}\n", *code(9).to_text()))).await.unwrap();
+        assert_eq!(blank.calls(), ["GetState", "ProveCode", "Activate"]);
+        assert!(Line::try_parse_from(["x", &at, "--code-file", "f", "--code", &code(9).to_text()]).is_err());
     }
 
     /// Proves: A5 N1
