@@ -18,7 +18,7 @@ use crate::failure::{Advice, Code, NOTHING};
 use crate::store::{BootWay, ClusterName, FileError, VirtualMachine};
 
 /// The least memory that a machine is made with. Cases of the tests make clusters of such machines, with three coordinators.
-const LEAST_MIB: u64 = 384;
+const LEAST_MIB: u64 = 128;
 /// The same with Kubernetes: its services alone hold 730 MiB at rest, and pods and the images' files want their place.
 const LEAST_KUBERNETES_MIB: u64 = 2048;
 
@@ -380,9 +380,9 @@ mod tests {
             refused.to_string()
         };
         assert_eq!(said(64, true), "a machine with Kubernetes needs 2.0 GiB of memory, and 64 MiB is less");
-        assert_eq!(said(383, false), "a machine without Kubernetes needs 384 MiB of memory, and 383 MiB is less");
+        assert_eq!(said(127, false), "a machine without Kubernetes needs 128 MiB of memory, and 127 MiB is less");
         assert_eq!(said(921_600, true), "this host has 23.4 GiB of memory, and 900.0 GiB is more");
-        for (mib, kubernetes) in [(384, false), (2048, true), (24_000, true)] {
+        for (mib, kubernetes) in [(128, false), (2048, true), (24_000, true)] {
             fits_memory(mib, kubernetes, Some(24_000)).unwrap();
         }
         fits_memory(u32::MAX, true, None).unwrap();

@@ -161,7 +161,7 @@ fn memory_that_makes_no_sense_is_refused_before_anything_is_made() {
         (
             "64M",
             &["--no-kubernetes"],
-            "error: a machine without Kubernetes needs 384 MiB of memory, and 64 MiB is less",
+            "error: a machine without Kubernetes needs 128 MiB of memory, and 64 MiB is less",
         ),
         ("2048T", &[], "error: this host has "),
     ] {

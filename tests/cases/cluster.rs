@@ -67,7 +67,7 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 const OWNED: FleetKind = FleetKind::Owned;
 const NAME: &str = "one";
 /// Choices for a small machine without Kubernetes, with the least memory that is taken.
-const PLAIN: [&str; 7] = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--memory", "384M"];
+const PLAIN: [&str; 7] = ["--no-kubernetes", "--level", "encrypted", "--cpus", "1", "--memory", "128M"];
 /// Name, role and standing of each of the three.
 const MEMBERS: [&str; 9] = ["m1", "coordinator", "Member", "m2", "node", "Member", "m3", "node", "Member"];
 const RUN: [&str; 3] = ["Running"; 3];

@@ -30,7 +30,7 @@ mod looks;
 pub use looks::has_peers;
 
 /// What a coordinator is given that runs no Kubernetes: the least that `cairnctl` makes one of.
-const MEMORY_MIB: u32 = 384;
+const MEMORY_MIB: u32 = 128;
 /// What PID 1 says when it sees every change again.
 pub const SEES_RECORDS: &str = "the cluster's records are read";
 /// What PID 1 says when it has changed the kernel's peers or routes, with how many peers there are then.

@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
     /// a copy without a vote
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=7))]
     coordinators: u8,
-    /// Memory of a machine: 2G at least, 384M with --no-kubernetes [default: 3G, 512M with --no-kubernetes]
+    /// Memory of a machine: 2G at least, 128M with --no-kubernetes [default: 3G, 512M with --no-kubernetes]
     #[arg(long, value_name = "SIZE", value_parser = quantity::mebibytes)]
     memory: Option<u32>,
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub(crate) struct Add {
     /// The cluster, as by --cluster; not needed while there is only one
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::clusters))]
     name: Option<ClusterName>,
-    /// Its memory: 384M at least
+    /// Its memory: 128M at least
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = quantity::mebibytes)]
     memory: u32,
     #[command(flatten)]
