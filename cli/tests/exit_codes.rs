@@ -119,7 +119,10 @@ fn secrets_are_read_from_standard_input() {
         let output = child.wait_with_output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let Ok(code) = Code::draw(|bytes| Ok::<(), Infallible>(bytes.fill(9)));
+    let Ok(code) = Code::draw(|bytes| {
+        bytes.fill(9);
+        Ok::<(), Infallible>(())
+    });
     let both = ["--code-file", "-", "--ticket", "-"];
     let (ended, why) = said(&both, &format!("{}\nno ticket\n", *code.to_text()));
     assert_eq!((ended, why.contains("understand the ticket in -")), (Some(2), true), "{why}");

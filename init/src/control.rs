@@ -4,6 +4,7 @@
 //! balancer, image import, bootstrap objects, the observer, the end of pods. Certificates are `clients`' matter.
 
 pub(crate) mod balancer;
+mod certificates;
 mod clients;
 mod conditions;
 mod node;
@@ -30,7 +31,7 @@ use crate::consensus::{Records, RevocationError};
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::runtime::child::{Apart, Command, Limits};
 use crate::runtime::clock;
-use crate::runtime::services::{Run, Unit};
+use crate::runtime::services::{Ends, Run, Unit};
 use crate::shown::board::Board;
 
 /// Which step failed.
@@ -95,7 +96,10 @@ pub(crate) async fn units(
     }
     let clients = Clients::issue(plan, authorities)?;
     let services = kube::services(plan).into_iter().map(|service| unit(service, &clients));
-    Ok(services.chain(tasks(board, plan, authorities, records, &clients)).collect())
+    let (board_of_watch, made) = (board.clone(), clock::unix());
+    let watch = Run::steady(move || certificates::watch(board_of_watch.clone(), made));
+    let watch = Unit::task("certificates", Ends::Never, watch);
+    Ok(services.chain(tasks(board, plan, authorities, records, &clients)).chain([watch]).collect())
 }
 
 /// The tasks of PID 1 that belong to Kubernetes.

@@ -18,12 +18,20 @@ pub enum ConditionName {
     KubernetesApiReady,
     /// This boot's kubelet reports the node as Ready.
     NodeReady,
+    /// Certificates of services last for a while still; a start of the machine makes new ones.
+    CertificatesFresh,
 }
 
 impl ConditionName {
     /// All of them, in the order they usually become true.
-    pub const ALL: [Self; 5] =
-        [Self::Running, Self::EtcdReady, Self::ContainerdReady, Self::KubernetesApiReady, Self::NodeReady];
+    pub const ALL: [Self; 6] = [
+        Self::Running,
+        Self::CertificatesFresh,
+        Self::EtcdReady,
+        Self::ContainerdReady,
+        Self::KubernetesApiReady,
+        Self::NodeReady,
+    ];
 
     /// The name on the wire and on the command line.
     #[must_use]
@@ -33,6 +41,7 @@ impl ConditionName {
             Self::EtcdReady => "EtcdReady",
             Self::ContainerdReady => "ContainerdReady",
             Self::KubernetesApiReady => "KubernetesApiReady",
+            Self::CertificatesFresh => "CertificatesFresh",
             Self::NodeReady => "NodeReady",
         }
     }

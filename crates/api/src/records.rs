@@ -47,7 +47,7 @@ pub struct ListedMachine {
     pub etcd: Option<EtcdMember>,
     /// Whether that votes, and does not answer the coordinator that lists it.
     pub silent: bool,
-    /// Whether it may have kept keys that the cluster still uses: it was removed, and had been a coordinator.
+    /// Whether it was a coordinator and is none: it may hold keys and a certificate that the cluster still takes.
     pub may_hold_keys: bool,
     /// Which cluster key its disk is locked with, and whether it is to take the next one.
     pub generations: Generations,

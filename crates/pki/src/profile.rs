@@ -166,7 +166,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// a healthy machine, so it ends with its authority; membership, not expiry, is what a machine loses.
 const MACHINE: Duration = Duration::from_secs(20 * 365 * 24 * 3600);
 /// Certificates of services are made anew at each boot and live in memory: longer than any uptime between updates.
-const SERVICE: Duration = YEAR;
+pub const SERVICE_LASTS: Duration = YEAR;
 /// Long enough for a working day, short enough that nobody has to revoke it.
 const OWNER: Duration = Duration::from_secs(24 * 3600);
 
@@ -209,7 +209,7 @@ impl Profile<'_> {
         let client = |authority, common_name: &str, organisation, because| Row {
             authority,
             usage: Client,
-            lifetime: SERVICE,
+            lifetime: SERVICE_LASTS,
             common_name: common_name.to_owned(),
             organisation,
             names: Vec::new(),
@@ -219,7 +219,7 @@ impl Profile<'_> {
         let server = |authority, common_name: String, names, because| Row {
             authority,
             usage: Server,
-            lifetime: SERVICE,
+            lifetime: SERVICE_LASTS,
             common_name,
             organisation: None,
             names,

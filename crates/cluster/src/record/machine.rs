@@ -219,10 +219,11 @@ impl Machine {
         self.times.coordinator.is_some() && self.times.member.is_some()
     }
 
-    /// Whether it may have kept keys that the cluster still uses: it was removed, and had been a coordinator.
+    /// Whether it may hold what the cluster still takes from a coordinator, though it is none any more: keys that it kept, and a
+    /// certificate as a peer of etcd, which ends a year after the start that made it.
     #[must_use]
-    pub const fn may_hold_keys(&self) -> bool {
-        matches!(self.standing, Standing::Removed) && self.has_coordinated()
+    pub fn may_hold_keys(&self) -> bool {
+        self.has_coordinated() && !self.coordinates()
     }
 
     /// The same machine, made a coordinator at this time.

@@ -34,9 +34,10 @@ fn etcd_refuses_who_was_a_coordinator_once_it_is_no_member_of_it_any_more() {
     assert_eq!(scene.state().revoked(), Some(none.clone()), "it votes, and may be needed to let itself go");
     scene.members.voters.remove(&id(1));
     assert_eq!(scene.state().revoked(), Some([id(1)].into()));
-    assert_eq!(may_hold_keys(&scene), [], "it has erased them, and belongs");
+    assert_eq!(may_hold_keys(&scene), [id(1)], "etcd's peers take its certificate until that ends");
     scene.asks(Asks::AddRole(id(1), AnyRole::Coordinator));
     assert_eq!(scene.state().revoked(), Some(none.clone()), "it comes back");
+    assert_eq!(may_hold_keys(&scene), [], "as a coordinator");
     scene.members.voters.insert(id(1), Voter::Silent);
     scene.asks(Asks::Remove(id(1), Leaving::Lost));
     scene.asks(Asks::Remove(id(4), Leaving::Lost));
