@@ -1,5 +1,8 @@
 //! Whether a peer answers, from the kernel's counters alone: they know nothing of clocks that were set.
 //!
+//! Heard is a peer whose handshake was finished, or whose packets came while a session could carry them: an initiation that somebody
+//! replays for a machine that is off is neither.
+//!
 //! WireGuard answers everything within ten seconds, if only with an empty packet (whitepaper, section 6.5, passive
 //! keepalive). So who got something and has said nothing for longer than that is not there, or not there any more.
 
@@ -21,10 +24,15 @@ pub const TRY_WAY: Duration = Duration::from_secs(2);
 /// chance where a link still carries anything.
 pub const DEAF_AFTER: Duration = Duration::from_secs(4);
 
+/// A session carries nothing after this (whitepaper, section 6.1, `REJECT_AFTER_TIME`).
+pub(crate) const SESSION: Duration = Duration::from_secs(180);
+
 /// What is known of one peer's answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answering {
     seen: Option<Counters>,
+    /// When the last handshake was seen to be finished.
+    shaken: Option<Instant>,
     /// It has answered since something new was tried.
     answered: bool,
     /// Since when something that was sent has no answer.
@@ -36,6 +44,12 @@ pub struct Answering {
 }
 
 impl Answering {
+    /// Of a peer that the kernel has from before: what was counted by then says nothing of now, but its session may hold.
+    #[must_use]
+    pub fn since(counters: Counters, now: Instant) -> Self {
+        Self { seen: Some(counters), shaken: counters.handshake.map(|_| now), ..Self::default() }
+    }
+
     /// Takes a look at the counters.
     pub fn look(&mut self, counters: Counters, now: Instant) {
         let before = match self.seen.replace(counters) {
@@ -44,7 +58,11 @@ impl Answering {
             Some(before) => before,
             None => Counters::default(),
         };
-        self.heard = counters.received > before.received;
+        if counters.handshake != before.handshake {
+            self.shaken = counters.handshake.map(|_| now);
+        }
+        let carries = self.shaken.is_some_and(|shaken| now.saturating_duration_since(shaken) < SESSION);
+        self.heard = carries && counters.received > before.received;
         if self.heard {
             self.answered = true;
             self.talks = self.waits_since.take().is_none();
@@ -105,10 +123,42 @@ impl Answering {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
     use super::*;
 
+    /// After a handshake, where anything was received.
     fn at(sent: u64, received: u64) -> Counters {
-        Counters { sent, received }
+        Counters { sent, received, handshake: NonZeroU64::new(received.min(1)) }
+    }
+
+    /// Proves: M6
+    #[test]
+    fn who_has_finished_no_handshake_is_not_heard() {
+        let start = testkit::origin();
+        let second = |number| start + Duration::from_secs(number);
+        let mut peer = Answering::default();
+        peer.look(Counters { sent: 92, received: 148, handshake: None }, second(0));
+        peer.look(Counters { sent: 184, received: 296, handshake: None }, second(1));
+        assert!(!peer.is_heard() && !peer.has_answered() && peer.waits(), "initiations, and nobody takes the answers");
+        let shaken = |received, at| Counters { sent: 184, received, handshake: NonZeroU64::new(at) };
+        peer.look(shaken(328, 7), second(2));
+        assert!(peer.is_heard() && peer.works());
+        peer.look(shaken(360, 7), second(181));
+        assert!(peer.is_heard(), "what its session carries");
+        peer.look(shaken(508, 7), second(182));
+        assert!(!peer.is_heard(), "its session carries nothing any more");
+        peer.look(shaken(540, 8), second(183));
+        assert!(peer.is_heard(), "another one");
+        // By a mesh that begins anew.
+        let mut anew = Answering::since(shaken(540, 8), second(183));
+        anew.look(shaken(540, 8), second(184));
+        assert!(!anew.is_heard() && !anew.has_answered(), "that was before");
+        anew.look(shaken(572, 8), second(185));
+        assert!(anew.is_heard());
+        let mut anew = Answering::since(Counters { handshake: None, ..shaken(540, 8) }, second(183));
+        anew.look(Counters { handshake: None, ..shaken(688, 8) }, second(184));
+        assert!(!anew.is_heard());
     }
 
     /// Proves: M12

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU64;
 
 use model::{Ipv4Prefix, VpnPubKey};
 
@@ -54,13 +55,17 @@ pub struct FoundPeer {
     pub counters: Counters,
 }
 
-/// Bytes since the peer was made.
+/// Bytes since the peer was made, and its last handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
     /// To the peer; tries to shake hands are counted.
     pub sent: u64,
-    /// From the peer, all genuine.
+    /// From the peer, or made by it once: an initiation counts although nothing tells one from its replay as long as this machine
+    /// remembers no later one (`wg_receive_handshake_packet`, `drivers/net/wireguard/receive.c`).
     pub received: u64,
+    /// When the last handshake was finished, which takes the peer itself (`wg_timers_handshake_complete`, `timers.c`): nanoseconds of
+    /// Unix time, only to be compared, since clocks are set.
+    pub handshake: Option<NonZeroU64>,
 }
 
 /// A change of one peer, inside of one message.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
 
+use crate::answering::{Answering, SESSION};
 use crate::kernel::{Change, Counters, Found, FoundPeer, Route};
 use crate::path::Moment;
 use crate::peer::{Peer, may_be_tried};
@@ -22,8 +23,6 @@ const MOST_CHANGES: usize = 128;
 const SMALLEST: u16 = 28;
 /// For so long answers are awaited where somebody wants to know who is there: a handshake and an echo of whoever is.
 const CALLED: Duration = Duration::from_secs(1);
-/// A session carries nothing after this (WireGuard whitepaper, section 6.1, `REJECT_AFTER_TIME`).
-const SESSION: Duration = Duration::from_secs(180);
 /// Paths that are measured at a time: 64 of the largest echoes are 90 KB.
 const MOST_MEASURED: usize = 64;
 
@@ -134,9 +133,9 @@ impl Mesh {
             Event::Peers(peers) => {
                 let gone = self.wanted.keys().filter(|id| !peers.contains_key(id)).map(|id| (*id, None));
                 let changed = gone.chain(peers.iter().map(|(id, peer)| (*id, Some(peer.clone())))).collect();
-                self.change(changed, out);
+                self.change(changed, now, out);
             }
-            Event::Changed(changed) => self.change(changed, out),
+            Event::Changed(changed) => self.change(changed, now, out),
             Event::Looked(found) => {
                 self.found = found;
                 self.put_right(now, out);
@@ -217,7 +216,7 @@ impl Mesh {
     }
 
     /// Takes what the cluster says of some machines. All that is given up is free before anything is taken.
-    fn change(&mut self, changed: BTreeMap<MachineId, Option<Peer>>, out: &mut Vec<Effect>) {
+    fn change(&mut self, changed: BTreeMap<MachineId, Option<Peer>>, now: Instant, out: &mut Vec<Effect>) {
         let mut message = Message::default();
         let mut routes = Vec::new();
         let news =
@@ -232,7 +231,7 @@ impl Mesh {
             if let Some(peer) = peer.filter(|peer| peer.key != self.own) {
                 match self.overlap(id, &peer) {
                     Some(overlap) => out.push(Effect::Report(overlap)),
-                    None => self.want(id, peer, old.as_deref(), &mut changes),
+                    None => changes = self.want(id, peer, old.as_deref(), now),
                 }
             }
             steps.push((id, old, changes));
@@ -349,13 +348,17 @@ impl Mesh {
         peer
     }
 
-    fn want(&mut self, id: MachineId, peer: Peer, old: Option<&Wanted>, changes: &mut Vec<Change>) {
+    fn want(&mut self, id: MachineId, peer: Peer, old: Option<&Wanted>, now: Instant) -> Vec<Change> {
+        let mut changes = Vec::new();
         // Its key is who it is: with another one it has answered nothing.
         let old = old.filter(|old| old.peer.key == peer.key);
         let mut wanted = Wanted::of(peer, old);
         match self.found.peers.get(&wanted.peer.key) {
             None => changes.push(wanted.set(wanted.first_endpoint(&self.found.surroundings))),
             Some(found) => {
+                if old.is_none() {
+                    wanted.answering = Answering::since(found.counters, now);
+                }
                 if found.allowed != wanted.peer.allowed() {
                     changes.push(wanted.set(None));
                 }
@@ -368,6 +371,7 @@ impl Mesh {
         self.keys.insert(wanted.peer.key, id);
         self.prefixes.extend(wanted.peer.allowed().into_iter().map(|prefix| (prefix, id)));
         self.wanted.insert(id, Box::new(wanted));
+        changes
     }
 
     /// Asks the kernel for what it has not got yet, and takes it for done: the next look tells.

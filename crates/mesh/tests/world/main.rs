@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use mesh::kernel::{Change, Counters, Found, FoundPeer, Route, UplinkRoute, Way};
@@ -15,6 +16,7 @@ use proptest::prelude::*;
 
 mod astray;
 mod copied;
+mod replayed;
 mod uplinks;
 
 const OWN: VpnPubKey = VpnPubKey([0xff; 32]);
@@ -30,6 +32,7 @@ const GIVEN_UP: Duration = Duration::from_secs(90);
 struct World {
     mesh: Mesh,
     kernel: Found,
+    began: Instant,
     now: Instant,
     /// Which endpoint of which key has somebody who answers.
     answers: BTreeSet<(VpnPubKey, SocketAddrV4)>,
@@ -70,6 +73,7 @@ impl World {
         let mut world = Self {
             mesh: Mesh::start(OWN, KeptPrefixes::of(VPN_PREFIX), Found::default(), now),
             kernel: Found::default(),
+            began: now,
             now,
             links: links.iter().map(|link| (*link, vec![route(*link)])).collect(),
             carriers: BTreeSet::new(),
@@ -176,12 +180,22 @@ impl World {
     }
 
     fn sends(&mut self, key: VpnPubKey, bytes: u64, answer: Option<u64>) {
-        let counters = &mut self.kernel.peers.get_mut(&key).expect("it is there").counters;
-        counters.sent += bytes;
-        counters.received += answer.unwrap_or_default();
+        self.kernel.peers.get_mut(&key).expect("it is there").counters.sent += bytes;
+        self.hears(key, answer.unwrap_or_default());
         match answer {
             Some(_) => drop(self.tries.remove(&key)),
             None => drop(self.tries.insert(key, (self.now + GIVEN_UP, self.now + AGAIN))),
+        }
+    }
+
+    /// Bytes come from a peer, by a session of two minutes at most (`REKEY_AFTER_TIME`).
+    fn hears(&mut self, key: VpnPubKey, bytes: u64) {
+        const REKEY_AFTER: u64 = 120_000_000_000;
+        let counters = &mut self.kernel.peers.get_mut(&key).expect("it is there").counters;
+        counters.received += bytes;
+        let now = u64::try_from((self.now - self.began).as_nanos()).expect("some centuries") + 1;
+        if bytes > 0 && counters.handshake.is_none_or(|at| at.get() + REKEY_AFTER <= now) {
+            counters.handshake = NonZeroU64::new(now);
         }
     }
 
@@ -233,7 +247,7 @@ impl World {
             for key in self.tell.clone() {
                 let endpoint = self.kernel.peers.get(&key).and_then(|peer| peer.endpoint);
                 if endpoint.is_some_and(|endpoint| self.is_answered(key, endpoint)) {
-                    self.kernel.peers.get_mut(&key).expect("it was found").counters.received += 1400;
+                    self.hears(key, 1400);
                 }
             }
             if self.mesh.poll_timeout().is_some_and(|(due, _)| due <= self.now) {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU64;
 use std::ops::Range;
 
 use mesh::kernel::{Change, Counters, FoundPeer};
@@ -13,6 +14,7 @@ use netlink_packet_generic::{GenlHeader, GenlMessage};
 use netlink_packet_wireguard::{
     WireguardAddressFamily, WireguardAllowedIp, WireguardAllowedIpAttr, WireguardAttribute, WireguardCmd,
     WireguardDeviceFlags, WireguardMessage, WireguardPeer, WireguardPeerAttribute, WireguardPeerFlags,
+    WireguardTimeSpec,
 };
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -221,9 +223,17 @@ fn learn(peer: &mut FoundPeer, attribute: &WireguardPeerAttribute) {
         peer.counters.received = *bytes;
     } else if let WireguardPeerAttribute::TxBytes(bytes) = attribute {
         peer.counters.sent = *bytes;
+    } else if let WireguardPeerAttribute::LastHandshake(at) = attribute {
+        peer.counters.handshake = finished(at);
     } else if let WireguardPeerAttribute::AllowedIps(all) = attribute {
         peer.allowed.extend(all.iter().filter_map(allowed_prefix));
     }
+}
+
+/// When a handshake was finished; 0 is never.
+fn finished(at: &WireguardTimeSpec) -> Option<NonZeroU64> {
+    let (seconds, nanos) = (u64::try_from(at.seconds).ok()?, u64::try_from(at.nano_seconds).ok()?);
+    NonZeroU64::new(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
 fn allowed_prefix(allowed: &WireguardAllowedIp) -> Option<Ipv4Prefix> {

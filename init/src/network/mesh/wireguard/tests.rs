@@ -85,16 +85,18 @@ fn done() -> Vec<u8> {
 
 #[test]
 fn a_dump_is_read_to_its_end_and_a_peer_may_go_on_in_the_next_message() {
-    use WireguardPeerAttribute::{AllowedIps, Endpoint, PublicKey, RxBytes, TxBytes};
+    use WireguardPeerAttribute::{AllowedIps, Endpoint, LastHandshake, PublicKey, RxBytes, TxBytes};
+    let at = |seconds, nano_seconds| LastHandshake(WireguardTimeSpec { seconds, nano_seconds });
     let endpoint = "192.0.2.7:7838".parse().expect("an endpoint");
     let ips = |texts: &[&str]| AllowedIps(prefixes(texts).iter().map(allowed_ip).collect());
     let first = told(vec![
-        vec![PublicKey([1; 32]), TxBytes(148), RxBytes(0)],
+        vec![PublicKey([1; 32]), TxBytes(148), RxBytes(0), at(0, 0)],
         vec![
             PublicKey([2; 32]),
             Endpoint(SocketAddr::V4(endpoint)),
             RxBytes(92),
             TxBytes(300),
+            at(7, 9),
             ips(&["10.118.0.7/32"]),
         ],
     ]);
@@ -102,11 +104,15 @@ fn a_dump_is_read_to_its_end_and_a_peer_may_go_on_in_the_next_message() {
     let mut peers = BTreeMap::new();
     assert_eq!(take(&mut [&first[..], &second].concat(), &mut peers).expect("well formed"), Dump::GoesOn);
     assert_eq!(take(&mut done(), &mut peers).expect("well formed"), Dump::Whole);
-    let one = FoundPeer { endpoint: None, allowed: [].into(), counters: Counters { sent: 148, received: 0 } };
+    let one = FoundPeer {
+        endpoint: None,
+        allowed: [].into(),
+        counters: Counters { sent: 148, received: 0, handshake: None },
+    };
     let two = FoundPeer {
         endpoint: Some(endpoint),
         allowed: prefixes(&["10.118.0.7/32", "10.244.7.0/24"]),
-        counters: Counters { sent: 300, received: 92 },
+        counters: Counters { sent: 300, received: 92, handshake: NonZeroU64::new(7_000_000_009) },
     };
     assert_eq!(peers, BTreeMap::from([(VpnPubKey([1; 32]), one), (VpnPubKey([2; 32]), two)]));
 }
