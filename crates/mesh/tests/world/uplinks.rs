@@ -293,3 +293,22 @@ fn two_peers_behind_one_address_go_another_way_together() {
         }
     }
 }
+
+/// The echo that tells a peer of the other way is waited for from then on, and not from the next look.
+///
+/// Proves: M12
+#[test]
+fn another_way_that_is_silent_from_the_start_is_left_in_time() {
+    let mut world = talking(&[ONE, TWO, THREE]);
+    // What it said last is an answer, and nothing is on its way.
+    world.wanted.clear();
+    world.pass(10);
+    world.dead.insert(TWO);
+    let since = world.now;
+    world.carrier(ONE, false);
+    assert_eq!(world.home_by(), Some(TWO));
+    while world.home_by() == Some(TWO) {
+        world.pass(1);
+    }
+    assert_eq!((world.home_by(), world.now - since), (Some(THREE), mesh::answering::DEAF_AFTER));
+}
