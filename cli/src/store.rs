@@ -29,8 +29,8 @@ use model::{FirstContact, NodeName, Secret};
 
 pub(crate) use owner::{Owner, OwnerError};
 pub(crate) use private::{
-    FileError, directory as private_directory, remove as remove_private, remove_all as remove_all_private,
-    write as write_private, write_new as write_new_private,
+    FileError, NewFile, directory as private_directory, remove as remove_private, remove_all as remove_all_private,
+    write as write_private,
 };
 pub(crate) use record::{
     BadClusterName, BootWay, ClusterName, ClusterRecord, Known, MachineRecord, MeantError, OtherMachine, Pins,

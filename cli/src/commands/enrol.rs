@@ -29,7 +29,7 @@ Example:
   cairnctl --cluster office --address 192.0.2.10 machine status
 
 A machine that joins:
-  cairnctl --cluster office ticket issue > ticket
+  cairnctl --cluster office ticket issue --out ticket
   cairnctl enrol config --ticket ticket --out enrolment.pb
 
 The file holds a secret that proves the machine at first contact: whoever has

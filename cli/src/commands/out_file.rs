@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::store::{FileError, write_new_private, write_private};
+use crate::store::{FileError, NewFile};
 
 #[derive(Debug, Args)]
 pub(crate) struct OutFile {
@@ -12,7 +12,7 @@ pub(crate) struct OutFile {
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// Replace the file if there is one
-    #[arg(long)]
+    #[arg(long, requires = "out")]
     force: bool,
 }
 
@@ -33,11 +33,37 @@ impl OutFile {
         }
     }
 
+    /// Makes the file beside its place, before something is made that has to be written.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub(crate) fn begin(&self) -> Result<Begun<'_>, FileError> {
+        self.check_free()?;
+        Ok(Begun { wanted: self, file: NewFile::begin(&self.out)? })
+    }
+
     /// Writes it, whole or not at all; a file that has come since [`Self::check_free`] is not replaced either.
     ///
     /// # Errors
     /// [`FileError`].
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), FileError> {
-        if self.force { write_private(&self.out, bytes) } else { write_new_private(&self.out, bytes) }
+        self.begin()?.write(bytes)
+    }
+}
+
+/// A file that is there but for its bytes and its name; gone again unless it is written.
+#[derive(Debug)]
+pub(crate) struct Begun<'a> {
+    wanted: &'a OutFile,
+    file: NewFile,
+}
+
+impl Begun<'_> {
+    /// Writes it, whole or not at all; a file that has come since it was begun is not replaced either.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub(crate) fn write(self, bytes: &[u8]) -> Result<(), FileError> {
+        if self.wanted.force { self.file.replace(bytes) } else { self.file.add(bytes) }
     }
 }

@@ -14,7 +14,9 @@ use keys::identity::SigningKey;
 use keys::ticket::Ticket;
 use model::{BadNodeName, ClusterRole, KubernetesRole, NodeName, Secret, TicketId};
 use serde::Serialize;
+use zeroize::Zeroizing;
 
+use super::out_file::{Begun, OutFile};
 use super::{Context, Meant};
 use crate::failure::{Advice, Code, Failure};
 use crate::length;
@@ -37,9 +39,12 @@ Examples:
   cairnctl ticket issue                       one machine, within an hour
   cairnctl ticket issue --uses 5 --for 1d     five machines, within a day
   cairnctl ticket issue --role coordinator    it will hold the cluster's state
+  cairnctl ticket issue --out ticket          in a file that only you can read
 
-The text is printed once and kept nowhere: the cluster knows its public half.
+The text is given once and kept nowhere: the cluster knows its public half.
 A ticket that got into wrong hands: cairnctl ticket revoke ID")]
+// Without a file it is printed; other commands that write one need to be told where.
+#[command(mut_arg("out", |out| out.required(false)))]
 pub(crate) struct Issue {
     /// How many machines it admits
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
@@ -56,6 +61,11 @@ pub(crate) struct Issue {
     /// What the one machine that it admits is called
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<NodeName>,
+    #[command(flatten)]
+    file: Option<OutFile>,
+    /// Issue it though it admits more than 100 machines
+    #[arg(long, short)]
+    yes: bool,
 }
 
 #[derive(Debug, Args)]
@@ -65,9 +75,15 @@ pub(crate) struct Revoke {
     id: TicketId,
 }
 
+/// The most machines that a ticket admits unasked. Each machine of a cluster hears of all others: more at once are meant.
+const MANY: u32 = 100;
+
 /// Why there is no ticket.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TicketError {
+    /// More machines than anybody lets in by mistake.
+    #[error("a ticket of {0} uses admits more than {MANY} machines, whoever has it")]
+    Many(u32),
     /// No random bytes.
     #[error("draw the ticket's key")]
     Random,
@@ -81,18 +97,22 @@ pub(crate) enum TicketError {
 
 impl Advice for TicketError {
     fn code(&self) -> Code {
-        Code::Failed
+        match self {
+            Self::Many(_) => Code::Usage,
+            Self::Random | Self::Endpoint(_) | Self::Nowhere => Code::Failed,
+        }
     }
 
     fn unchanged(&self) -> &'static str {
         match self {
-            Self::Random => "no ticket was issued",
+            Self::Many(_) | Self::Random => "no ticket was issued",
             Self::Endpoint(_) | Self::Nowhere => "a ticket was issued that nobody has the key of: it admits nobody",
         }
     }
 
     fn next(&self) -> Option<String> {
         match self {
+            Self::Many(_) => Some(format!("ask for at most {MANY}, or say that so many are meant: --yes")),
             Self::Random | Self::Endpoint(_) => None,
             Self::Nowhere => Some("see its addresses: cairnctl machine list; then try again".to_owned()),
         }
@@ -102,7 +122,10 @@ impl Advice for TicketError {
 #[derive(Debug, Serialize)]
 struct IssuedOut<'a> {
     ticket_id: String,
-    ticket: &'a str,
+    /// Absent: it is in the file.
+    ticket: Option<&'a str>,
+    /// Absent: it is here.
+    file: Option<String>,
     uses: u32,
     not_after_unix_s: u64,
 }
@@ -155,20 +178,37 @@ pub(crate) struct Issued {
 impl Issue {
     /// One that admits so many machines for so long, as nodes without Kubernetes.
     pub(crate) const fn of_nodes(uses: u32, lasts: Duration) -> Self {
-        Self { uses, lasts, role: ClusterRole::Node, kubernetes: Vec::new(), node_name: None }
+        let role = ClusterRole::Node;
+        Self { uses, lasts, role, kubernetes: Vec::new(), node_name: None, file: None, yes: false }
     }
 
     async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+        if self.uses > MANY && !self.yes {
+            return Err(TicketError::Many(self.uses).into());
+        }
+        // Before the ticket: there is no second way to its text.
+        let file = self.file.as_ref().map(OutFile::begin).transpose()?;
         let (mut session, meant) = context.open_coordinator().await?;
         let Issued { id, ticket } = self.issue(&mut session, &meant).await?;
         let text = ticket.to_text();
-        match context.format {
-            Format::Table => writeln!(out, "{}", *text)?,
-            Format::Json => screen::json(
+        if let Some(file) = file {
+            keep(file, &text, id, &mut session).await?;
+        }
+        let file = self.file.as_ref().map(|file| file.path().display().to_string());
+        match (context.format, &file) {
+            (Format::Table, None) => writeln!(out, "{}", *text)?,
+            (Format::Table, Some(file)) => {
+                writeln!(
+                    out,
+                    "wrote {file}: whoever has it lets machines join; to end that: cairnctl ticket revoke {id}"
+                )?;
+            }
+            (Format::Json, _) => screen::json(
                 out,
                 &IssuedOut {
                     ticket_id: id.to_string(),
-                    ticket: &text,
+                    ticket: file.is_none().then_some(text.as_str()),
+                    file,
                     uses: self.uses,
                     not_after_unix_s: ticket.not_after,
                 },
@@ -207,6 +247,16 @@ impl Issue {
             node_name: self.node_name.clone(),
         }
     }
+}
+
+/// Writes a ticket into its file. Where that fails the ticket is taken back: nobody has its text.
+async fn keep(file: Begun<'_>, text: &str, id: TicketId, session: &mut Session) -> Result<(), Failure> {
+    let Err(error) = file.write(Zeroizing::new(format!("{text}\n")).as_bytes()) else { return Ok(()) };
+    let left = match session.revoke_ticket(id).await {
+        Ok(()) => format!("ticket {id} was issued and is revoked again"),
+        Err(why) => format!("ticket {id} was issued; nobody has its text, and it could not be revoked ({why})"),
+    };
+    Err(Failure::from(error).leaving(left))
 }
 
 async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
@@ -294,7 +344,94 @@ fn ticket_id(text: &str) -> Result<TicketId, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    use clap::Parser;
+    use model::ConfigDigest;
+
     use super::*;
+    use crate::commands::home;
+    use crate::machine::fake::{Answer, Fake};
+    use crate::store::ClusterRecord;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        issue: Issue,
+    }
+
+    fn asked(line: &[&str]) -> Issue {
+        Line::try_parse_from([&["x"], line].concat()).unwrap().issue
+    }
+
+    /// A person with a cluster `home`, whose one coordinator answers.
+    async fn with_a_coordinator() -> (tempfile::TempDir, Context, Fake) {
+        let (root, context, owner) = home::begun();
+        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
+        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
+        record.meet(coordinator.pins());
+        record.machines_mut()[0].address = Some(coordinator.address.to_string());
+        context.keep(&record);
+        (root, context, coordinator)
+    }
+
+    fn names(root: &Path) -> Vec<String> {
+        let names = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        names
+    }
+
+    /// Proves: Q6 S2
+    #[tokio::test]
+    async fn a_ticket_in_a_file_is_its_owners_alone() {
+        let (root, context, coordinator) = with_a_coordinator().await;
+        let (file, mut out) = (root.path().join("ticket"), Vec::new());
+        let issue = asked(&["--out", file.to_str().unwrap()]);
+        issue.run(&context, &mut out).await.unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let (ticket, said) = (Ticket::from_text(&text).unwrap(), String::from_utf8(out).unwrap());
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(said.contains(&ticket.id().to_string()) && !said.contains(text.trim()), "{said}");
+        let taken = issue.run(&context, &mut Vec::new()).await.unwrap_err();
+        assert_eq!((taken.code(), fs::read_to_string(&file).unwrap()), (Code::Usage, text));
+        let nowhere = asked(&["--out", root.path().join("no/ticket").to_str().unwrap()]);
+        assert_eq!(nowhere.run(&context, &mut Vec::new()).await.unwrap_err().code(), Code::NotFound);
+        assert_eq!(coordinator.calls().iter().filter(|call| **call == "IssueTicket").count(), 1);
+        assert_eq!(names(root.path()), ["cairn", "ticket"]);
+    }
+
+    /// Proves: Q6 S2
+    #[tokio::test]
+    async fn a_ticket_that_cannot_be_written_is_taken_back() {
+        let (root, context, coordinator) = with_a_coordinator().await;
+        let (mut session, _) = context.open_coordinator().await.unwrap();
+        let issue = asked(&["--out", root.path().join("ticket").to_str().unwrap()]);
+        let file = issue.file.as_ref().unwrap().begin().unwrap();
+        fs::write(root.path().join("ticket"), "mine").unwrap();
+        let failed = keep(file, "text", TicketId([7; 16]), &mut session).await.unwrap_err();
+        assert_eq!((failed.code(), coordinator.calls().last()), (Code::Usage, Some(&"RevokeTicket")));
+        assert_eq!(fs::read_to_string(root.path().join("ticket")).unwrap(), "mine");
+        let mut said = Vec::new();
+        failed.print(&mut said).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        let left = format!("\n  ticket {} was issued; nobody has its text", TicketId([7; 16]));
+        assert!(said.contains(&left), "{said}");
+    }
+
+    /// Proves: Q6
+    #[tokio::test]
+    async fn more_machines_than_a_hundred_are_asked_for_twice() {
+        let (_root, context, coordinator) = with_a_coordinator().await;
+        let refused = asked(&["--uses", "101"]).run(&context, &mut Vec::new()).await.unwrap_err();
+        assert_eq!((refused.code(), coordinator.calls()), (Code::Usage, vec![]));
+        assert!(refused.next().unwrap().contains("--yes"));
+        for line in [&["--uses", "100"][..], &["--uses", "101", "--yes"]] {
+            asked(line).run(&context, &mut Vec::new()).await.unwrap();
+        }
+    }
 
     fn ticket(used: u32, not_after: u64, revoked: Revoked) -> ListedTicket {
         ListedTicket {

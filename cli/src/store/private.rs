@@ -80,30 +80,51 @@ pub(crate) fn directory(path: &Path) -> Result<(), FileError> {
 
 /// Writes a file with mode 0600: after this returns, the file has these bytes for good; before, it is as it was.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    fresh(path, bytes)?.persist(path).map_err(|error| FileError::at("replace", path)(error.error))?;
-    sync_directory(path)
+    NewFile::begin(path)?.replace(bytes)
 }
 
-/// The same for a file that is not there yet: one that is there stays as it is.
-pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
-    let taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
-    match fresh(path, bytes)?.persist_noclobber(path).map_err(|error| error.error) {
-        Ok(_) => sync_directory(path),
-        Err(error) if taken(&error) => Err(FileError::Exists { path: path.to_owned() }),
-        Err(error) => Err(FileError::at("write", path)(error)),
+/// A file with mode 0600 beside the place that it will have; gone again unless it is given its name.
+#[derive(Debug)]
+pub(crate) struct NewFile {
+    path: PathBuf,
+    file: NamedTempFile,
+}
+
+impl NewFile {
+    /// Makes it, empty: where it cannot be made nothing else needs to be begun.
+    pub(crate) fn begin(path: &Path) -> Result<Self, FileError> {
+        let directory = directory_of(path);
+        let file = tempfile::Builder::new()
+            .prefix(".new-")
+            .permissions(fs::Permissions::from_mode(0o600))
+            .tempfile_in(directory)
+            .map_err(FileError::at("write in", directory))?;
+        Ok(Self { path: path.to_owned(), file })
     }
-}
 
-/// A finished file beside `path`, with mode 0600; gone again unless it is given a name.
-fn fresh(path: &Path, bytes: &[u8]) -> Result<NamedTempFile, FileError> {
-    let directory = directory_of(path);
-    let mut fresh = tempfile::Builder::new()
-        .prefix(".new-")
-        .permissions(fs::Permissions::from_mode(0o600))
-        .tempfile_in(directory)
-        .map_err(FileError::at("write in", directory))?;
-    fresh.write_all(bytes).and_then(|()| fresh.as_file().sync_all()).map_err(FileError::at("write", path))?;
-    Ok(fresh)
+    /// Writes it, and puts it in the place of one that may be there.
+    pub(crate) fn replace(mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.fill(bytes)?;
+        self.file.persist(&self.path).map_err(|error| FileError::at("replace", &self.path)(error.error))?;
+        sync_directory(&self.path)
+    }
+
+    /// The same where none is there: one that is there stays as it is.
+    pub(crate) fn add(mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.fill(bytes)?;
+        let path = self.path;
+        let taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+        match self.file.persist_noclobber(&path).map_err(|error| error.error) {
+            Ok(_) => sync_directory(&path),
+            Err(error) if taken(&error) => Err(FileError::Exists { path }),
+            Err(error) => Err(FileError::at("write", &path)(error)),
+        }
+    }
+
+    fn fill(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        let written = self.file.write_all(bytes).and_then(|()| self.file.as_file().sync_all());
+        written.map_err(FileError::at("write", &self.path))
+    }
 }
 
 /// Makes it last that `path` has come or gone.
@@ -210,9 +231,9 @@ mod tests {
     fn a_new_file_replaces_none() {
         let root = tempfile::tempdir().unwrap();
         let file = root.path().join("key");
-        write_new(&file, b"one").unwrap();
+        NewFile::begin(&file).unwrap().add(b"one").unwrap();
         assert_eq!(mode(&file), 0o600);
-        let refused = write_new(&file, b"two").unwrap_err();
+        let refused = NewFile::begin(&file).unwrap().add(b"two").unwrap_err();
         assert!(matches!(refused, FileError::Exists { .. }), "{refused}");
         assert_eq!(read(&file).unwrap().unwrap().as_slice(), b"one");
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "no temporary file is left");
