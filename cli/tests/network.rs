@@ -91,6 +91,7 @@ fn a_network_is_found_while_it_runs_and_one_that_crashed_is_told_apart_and_start
     let directory = network.directory.path().to_owned();
     let first = network.attach(1, None);
     assert!(matches!(network.start(), Err(DetachedError::Start { output, .. }) if output.contains("already runs")));
+    let word = network.process().proxy().unwrap().word;
     let found = Detached::find(&directory).unwrap().unwrap();
     assert_eq!(found.process(), network.process().process());
     let sockets = first.socket.parent().unwrap().to_owned();
@@ -116,6 +117,7 @@ fn a_network_is_found_while_it_runs_and_one_that_crashed_is_told_apart_and_start
 
     network.process = Some(network.start().unwrap());
     assert_eq!(network.attach(1, Some(first.forward.port())), first, "where it was before");
+    assert_eq!(network.process().proxy().unwrap().word, word, "what programs were told");
     let card = listener.accept().unwrap().0;
     ask_gateway(&card, 1);
     assert_eq!(receive(&card)[..6], [0x52, 0x54, 0, 0, 0, 1]);

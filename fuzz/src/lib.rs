@@ -487,9 +487,9 @@ pub fn dns_query(bytes: &[u8]) -> Outcome {
 /// What a program says to the proxy: what is heard is the same with more behind it, and was not heard before it was whole.
 pub fn socks(bytes: &[u8]) -> Outcome {
     let mut accepted = Outcome::Refused;
-    for stage in [Stage::Methods, Stage::Request] {
+    for stage in [Stage::Methods, Stage::Password, Stage::Request] {
         let heard = hear_socks(stage, bytes);
-        if let Heard::Methods(length, _) | Heard::Connect(length, ..) = heard {
+        if let Heard::Methods(length, _) | Heard::Password(length, ..) | Heard::Connect(length, ..) = heard {
             accepted = Outcome::Accepted;
             assert_eq!(hear_socks(stage, &bytes[..length]), heard, "what follows changes it");
             assert_eq!(hear_socks(stage, &bytes[..length - 1]), Heard::Part, "it was heard too early");

@@ -35,6 +35,7 @@ mod pcap;
 #[cfg(test)]
 mod peer;
 mod proxy;
+mod proxy_word;
 mod scan;
 mod shell;
 mod socks;
@@ -50,6 +51,7 @@ pub use host::{BadSetup, NoReport, Setup, StaticRoute};
 pub use leases::Held;
 pub use names::answer as answer_name;
 pub use pcap::Direction;
+pub use proxy_word::{BadProxyWord, ProxyWord};
 pub use scan::{Answer, Question, Report};
 pub use socks::{Destination, Heard, Stage, hear as hear_socks};
 
@@ -321,13 +323,14 @@ impl Gateway {
         self.0.network.ask(move |shell| shell.forwards.add(host, gateway, target, port))
     }
 
-    /// Lets programs of the host say in SOCKS5 where in the network they want to go. The address that it listens on.
+    /// Lets programs of the host that know the word say in SOCKS5 where in the network they want to go. The address that it
+    /// listens on.
     ///
     /// # Errors
     /// When it cannot listen.
-    pub fn proxy(&self) -> io::Result<SocketAddrV4> {
+    pub fn proxy(&self, word: ProxyWord) -> io::Result<SocketAddrV4> {
         let gateway = self.0.port;
-        self.0.network.ask(move |shell| shell.forwards.add_proxy(gateway))
+        self.0.network.ask(move |shell| shell.forwards.add_proxy(gateway, word))
     }
 }
 

@@ -141,13 +141,15 @@ fn proxied(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     let proxy = cluster.ask(&["cluster", "proxy"])?;
     let proxy = proxy["url"].as_str().and_then(|url| url.strip_prefix("socks5h://")).context("a proxy has a URL")?;
+    let (proof, proxy) = proxy.strip_prefix("cairn:").and_then(|rest| rest.split_once('@')).context("it has a word")?;
     let mut program = TcpStream::connect(proxy)?;
     program.set_read_timeout(Some(t.within(5).left().unwrap_or_default()))?;
     let [high, low] = model::PUBLIC_API_PORT.to_be_bytes();
-    program.write_all(&[5, 1, 0, 5, 1, 0, 3, 2, b'm', b'2', high, low])?;
-    let mut answered = [0; 12];
+    let proof = [b"\x05\x01\x02\x01\x05cairn\x20", proof.as_bytes()].concat();
+    program.write_all(&[&proof[..], &[5, 1, 0, 3, 2, b'm', b'2', high, low]].concat())?;
+    let mut answered = [0; 14];
     program.read_exact(&mut answered)?;
-    ensure!(answered[..4] == [5, 0, 5, 0], "m2 is not reached: {answered:?}");
+    ensure!(answered[..6] == [5, 2, 1, 0, 5, 0], "m2 is not reached: {answered:?}");
     Ok(())
 }
 

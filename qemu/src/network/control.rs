@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
 use super::fault::Faults;
+use super::proxy_word::{self, ProxyWord};
 use crate::machine::Mac;
 
 pub mod client;
@@ -55,7 +56,7 @@ pub enum Question {
         /// The file.
         file: Option<PathBuf>,
     },
-    /// Let programs of the host say in SOCKS5 where in the network they want to go; it is no error that they may.
+    /// Let programs of the host that know a word say in SOCKS5 where in the network they want to go; it is no error that they may.
     Proxy {},
     /// Tell of all machines.
     Status {},
@@ -84,10 +85,7 @@ pub enum Answer {
     /// It is attached.
     Attached(Attached),
     /// Programs may.
-    Proxy {
-        /// Where it listens on the host's loopback.
-        address: SocketAddrV4,
-    },
+    Proxy(Proxy),
     /// It is as was asked for.
     Done {},
     /// All machines, by number.
@@ -112,6 +110,25 @@ pub struct Attached {
     pub socket: PathBuf,
     /// Where the host's loopback leads to its port.
     pub forward: SocketAddrV4,
+}
+
+/// Where programs say in SOCKS5 where they want to go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proxy {
+    /// Where it listens on the host's loopback.
+    pub address: SocketAddrV4,
+    /// What a program has to know.
+    pub word: ProxyWord,
+}
+
+impl Proxy {
+    /// The whole of it, as programs take it: whoever has it gets into the network.
+    #[must_use]
+    pub fn url(&self) -> String {
+        // `h`: names are looked up in the network, where machines have them.
+        format!("socks5h://{}:{}@{}", proxy_word::USER, self.word.expose(), self.address)
+    }
 }
 
 /// A machine as the network sees it.
@@ -244,7 +261,7 @@ mod tests {
         };
         for said in [
             Answer::Attached(Attached { socket: "/s/m1.cable".into(), forward }),
-            Answer::Proxy { address: forward },
+            Answer::Proxy(Proxy { address: forward, word: ProxyWord::draw().unwrap() }),
             Answer::Done {},
             Answer::Status { seed: u64::MAX, machines: vec![machine] },
             Answer::Refused { why: "no".into() },

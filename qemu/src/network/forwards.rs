@@ -12,6 +12,7 @@ use rustix::net::sockopt::set_socket_linger;
 
 use super::gateway::{Connection, Gateway, Incoming, Target};
 use super::proxy::{Caller, Progress};
+use super::proxy_word::ProxyWord;
 use super::switch::Port;
 use super::wiring::Wiring;
 
@@ -34,12 +35,12 @@ struct Door {
     leads: Leads,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 enum Leads {
     /// To this port.
     To(Target, u16),
-    /// To where somebody says.
-    Anywhere,
+    /// To where somebody says who knows this.
+    Anywhere(ProxyWord),
 }
 
 struct Stream {
@@ -88,8 +89,8 @@ impl Forwards {
     }
 
     /// Listens for programs that say in SOCKS where they want to go.
-    pub(super) fn add_proxy(&mut self, gateway: Port) -> io::Result<SocketAddrV4> {
-        self.listen(0, gateway, Leads::Anywhere)
+    pub(super) fn add_proxy(&mut self, gateway: Port, word: ProxyWord) -> io::Result<SocketAddrV4> {
+        self.listen(0, gateway, Leads::Anywhere(word))
     }
 
     fn listen(&mut self, host: u16, gateway: Port, leads: Leads) -> io::Result<SocketAddrV4> {
@@ -134,9 +135,11 @@ impl Forwards {
                 if let Ok((socket, _)) = door.listener.accept()
                     && socket.set_nonblocking(true).is_ok()
                 {
-                    match door.leads {
-                        Leads::Anywhere => self.callers.push(Caller::new(socket, door.gateway, now)),
-                        Leads::To(target, port) => match wiring.open(door.gateway, target, port) {
+                    match &door.leads {
+                        Leads::Anywhere(word) => {
+                            self.callers.push(Caller::new(socket, door.gateway, word.clone(), now));
+                        }
+                        Leads::To(target, port) => match wiring.open(door.gateway, *target, *port) {
                             None => refuse(&socket),
                             Some(connection) => self.streams.push(Stream::new(socket, connection)),
                         },
@@ -288,7 +291,7 @@ mod tests {
             (TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap(), Gateway::default(), Forwards::default());
         let mut silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (accepted, begun) = (listener.accept().unwrap().0, Duration::from_secs(5));
-        forwards.callers.push(Caller::new(accepted, Port(0), begun));
+        forwards.callers.push(Caller::new(accepted, Port(0), ProxyWord::draw().unwrap(), begun));
         let end = forwards.next_end().expect("it is waited for, and not for ever");
         assert!(!forwards.carry(&mut gateway, end.saturating_sub(Duration::from_millis(1))));
         assert!(forwards.carry(&mut gateway, end) && forwards.next_end().is_none());

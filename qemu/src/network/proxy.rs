@@ -1,11 +1,12 @@
-//! Programs of the host that have reached the proxy and are not where they want to be: each says where that is, in SOCKS, and
-//! waits until the gateway has connected it. Then it is a stream of [`super::forwards`], and nothing more is heard of it here.
+//! Programs of the host that have reached the proxy and are not where they want to be: each says the network's word, which
+//! other users of the host do not know, and where it wants to go, in SOCKS, and waits until the gateway has connected it. Then it is a stream of [`super::forwards`], and nothing more is heard of it here.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use super::gateway::{Connection, Gateway, Incoming, Target};
+use super::proxy_word::ProxyWord;
 use super::socks::{self, Code, Destination, Heard, Stage};
 use super::switch::Port;
 use super::wiring::Wiring;
@@ -19,6 +20,7 @@ const MOST_BYTES: usize = 512;
 pub(super) struct Caller {
     pub(super) socket: TcpStream,
     gateway: Port,
+    word: ProxyWord,
     stage: Stage,
     said: Vec<u8>,
     opens: Option<Connection>,
@@ -37,10 +39,11 @@ pub(super) enum Progress {
 }
 
 impl Caller {
-    pub(super) const fn new(socket: TcpStream, gateway: Port, now: Duration) -> Self {
+    pub(super) const fn new(socket: TcpStream, gateway: Port, word: ProxyWord, now: Duration) -> Self {
         Self {
             socket,
             gateway,
+            word,
             stage: Stage::Methods,
             said: Vec::new(),
             opens: None,
@@ -73,15 +76,23 @@ impl Caller {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(_) => return Progress::Over,
         }
-        // It may say both at once; what it says behind them is for the machine, which has not answered yet.
+        // It may say all at once; what it says behind them is for the machine, which has not answered yet.
         while self.opens.is_none() {
             match socks::hear(self.stage, &self.said) {
                 Heard::Part if self.said.len() < MOST_BYTES => return Progress::Waits,
                 Heard::Part | Heard::Nonsense => return Progress::Over,
                 Heard::Methods(length, answer) => {
                     self.said.drain(..length);
-                    self.stage = Stage::Request;
+                    self.stage = Stage::Password;
                     if self.tell(&answer).is_err() {
+                        return Progress::Over;
+                    }
+                }
+                Heard::Password(length, user, word) => {
+                    self.said.drain(..length);
+                    self.stage = Stage::Request;
+                    let is_right = self.word.is_known_to(&user, &word);
+                    if self.tell(&socks::password_answer(is_right)).is_err() || !is_right {
                         return Progress::Over;
                     }
                 }

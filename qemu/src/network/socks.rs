@@ -1,17 +1,20 @@
-//! What a program of the host says that wants a connection into the network: SOCKS version 5, without authentication (RFC 1928).
-//! Pure: its bytes in, what to answer and where to connect out. It connects to a port of a machine, by address or name, and
-//! does nothing else.
+//! What a program of the host says that wants a connection into the network: SOCKS version 5 (RFC 1928), with user and
+//! password (RFC 1929). Pure: its bytes in, what to answer and where to connect out. It connects to a port of a machine, by
+//! address or name, and does nothing else. Whether a password is right is for the caller to say.
 //!
 //! ```text
-//!   05 n methods… ─► 05 00                 05 01 00 kind destination port ─► 05 code 00 01 0.0.0.0 0, then bytes both ways
+//!   05 n methods… ─► 05 02      01 n user n password ─► 01 00, or 01 01 and the end
+//!   05 01 00 kind destination port ─► 05 code 00 01 0.0.0.0 0, then bytes both ways
 //! ```
 
 use std::net::Ipv4Addr;
 
-/// The version, in every message but the last.
+/// The version, in every message but that of a password.
 const VERSION: u8 = 5;
-/// The method of who asks for no proof, and the answer to whom none is left.
-const NO_AUTHENTICATION: u8 = 0;
+/// The version of that.
+const PASSWORD_VERSION: u8 = 1;
+/// The one method there is, and the answer to whoever does not know it.
+const PASSWORD: u8 = 2;
 const NO_METHOD: u8 = 0xff;
 /// The one command there is.
 const CONNECT: u8 = 1;
@@ -26,6 +29,8 @@ pub enum Stage {
     /// It has to say which methods it knows.
     #[default]
     Methods,
+    /// It has to say who it is.
+    Password,
     /// It has to say where it wants to go.
     Request,
 }
@@ -37,6 +42,8 @@ pub enum Heard {
     Part,
     /// Its methods, in so many bytes: to be answered with these, and the next stage begins.
     Methods(usize, [u8; 2]),
+    /// A user and a password, in so many bytes: to be answered with [`password_answer`].
+    Password(usize, Vec<u8>, Vec<u8>),
     /// Where it wants to go, in so many bytes.
     Connect(usize, Destination, u16),
     /// What is not done here: to be answered with these, and that is all.
@@ -75,14 +82,25 @@ pub(super) const fn answer(code: Code) -> [u8; 10] {
     [VERSION, code as u8, 0, IPV4, 0, 0, 0, 0, 0, 0]
 }
 
+/// The answer to a password.
+#[must_use]
+pub(super) fn password_answer(is_right: bool) -> [u8; 2] {
+    [PASSWORD_VERSION, u8::from(!is_right)]
+}
+
 /// Reads what somebody at this stage has said so far.
 #[must_use]
 pub fn hear(stage: Stage, said: &[u8]) -> Heard {
-    if said.first().is_some_and(|version| *version != VERSION) {
+    let version = match stage {
+        Stage::Password => PASSWORD_VERSION,
+        Stage::Methods | Stage::Request => VERSION,
+    };
+    if said.first().is_some_and(|said| *said != version) {
         return Heard::Nonsense;
     }
     let heard = match stage {
         Stage::Methods => methods(said),
+        Stage::Password => password(said),
         Stage::Request => request(said),
     };
     heard.unwrap_or(Heard::Part)
@@ -91,11 +109,18 @@ pub fn hear(stage: Stage, said: &[u8]) -> Heard {
 fn methods(said: &[u8]) -> Option<Heard> {
     let end = 2 + usize::from(*said.get(1)?);
     let methods = said.get(2..end)?;
-    Some(if methods.contains(&NO_AUTHENTICATION) {
-        Heard::Methods(end, [VERSION, NO_AUTHENTICATION])
+    Some(if methods.contains(&PASSWORD) {
+        Heard::Methods(end, [VERSION, PASSWORD])
     } else {
         Heard::Refused(vec![VERSION, NO_METHOD])
     })
+}
+
+fn password(said: &[u8]) -> Option<Heard> {
+    let (user, rest) = said.get(2..)?.split_at_checked(usize::from(*said.get(1)?))?;
+    let (length, rest) = rest.split_first()?;
+    let password = rest.get(..usize::from(*length))?;
+    Some(Heard::Password(3 + user.len() + password.len(), user.to_vec(), password.to_vec()))
 }
 
 fn request(said: &[u8]) -> Option<Heard> {
@@ -130,9 +155,15 @@ mod tests {
 
     /// Proves: S9
     #[test]
-    fn whoever_asks_for_no_proof_is_asked_where_to_and_gets_there() {
-        assert_eq!(hear(Stage::Methods, &[5, 2, 2, 0, 9]), Heard::Methods(4, [5, 0]));
-        assert_eq!(hear(Stage::Methods, &[5, 1, 2]), Heard::Refused(vec![5, 0xff]), "by password alone");
+    fn whoever_knows_of_passwords_is_asked_for_one_and_then_where_to() {
+        assert_eq!(hear(Stage::Methods, &[5, 2, 0, 2, 9]), Heard::Methods(4, [5, 2]));
+        assert_eq!(hear(Stage::Methods, &[5, 2, 0, 1]), Heard::Refused(vec![5, 0xff]), "without a password");
+        let said = |user: &[u8], password: &[u8]| {
+            Heard::Password(3 + user.len() + password.len(), user.into(), password.into())
+        };
+        assert_eq!(hear(Stage::Password, b"\x01\x05cairn\x04word\x05"), said(b"cairn", b"word"));
+        assert_eq!(hear(Stage::Password, &[1, 0, 0]), said(b"", b""));
+        assert_eq!([true, false].map(password_answer), [[1, 0], [1, 1]]);
         let name = Destination::Name("m2".to_owned());
         assert_eq!(hear(Stage::Request, &to_name()), Heard::Connect(9, name, 7836));
         let address = Destination::Address(Ipv4Addr::new(10, 0, 2, 15));
@@ -144,7 +175,9 @@ mod tests {
     fn what_is_not_done_here_is_refused_and_what_is_no_socks_is_left() {
         let refused = |said: &[u8]| match hear(Stage::Request, said) {
             Heard::Refused(answer) => answer[1],
-            other @ (Heard::Part | Heard::Methods(..) | Heard::Connect(..) | Heard::Nonsense) => panic!("{other:?}"),
+            other @ (Heard::Part | Heard::Methods(..) | Heard::Password(..) | Heard::Connect(..) | Heard::Nonsense) => {
+                panic!("{other:?}")
+            }
         };
         assert_eq!(refused(&[5, 2, 0, 1, 10, 0, 2, 15, 0, 80]), 7, "to listen");
         assert_eq!(refused(&[5, 1, 0, 4]), 8, "IPv6");
@@ -152,6 +185,7 @@ mod tests {
             assert_eq!(hear(Stage::Methods, said), Heard::Nonsense);
         }
         assert_eq!(hear(Stage::Request, &[5, 1, 0, 2, 1]), Heard::Nonsense);
+        assert_eq!(hear(Stage::Password, &[5, 0, 0]), Heard::Nonsense);
     }
 
     proptest! {
@@ -168,8 +202,8 @@ mod tests {
 
         #[test]
         fn no_bytes_are_too_strange(said in prop::collection::vec(any::<u8>(), 0..600)) {
-            for stage in [Stage::Methods, Stage::Request] {
-                if let Heard::Methods(length, _) | Heard::Connect(length, ..) = hear(stage, &said) {
+            for stage in [Stage::Methods, Stage::Password, Stage::Request] {
+                if let Heard::Methods(length, _) | Heard::Password(length, ..) | Heard::Connect(length, ..) = hear(stage, &said) {
                     prop_assert!(length <= said.len());
                 }
             }

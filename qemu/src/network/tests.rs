@@ -310,12 +310,12 @@ fn a_client_of_a_port_that_refuses_sees_a_reset_and_no_end() {
     assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
-/// What a program hears that says so to the proxy, and then sends nothing more.
-fn by_proxy(said: &[u8]) -> Vec<u8> {
+/// What a program hears that says so to the proxy, which asks for this word, and then sends nothing more.
+fn by_proxy(word: &ProxyWord, said: &[u8]) -> Vec<u8> {
     let way = |gateway: &Gateway| {
         gateway.name("m2", CARD);
         gateway.reserve(CARD, MACHINE, Held::FromBefore);
-        gateway.proxy().unwrap()
+        gateway.proxy(word.clone()).unwrap()
     };
     led(Faults::default(), ECHO, way, |mut stream| {
         stream.write_all(said).unwrap();
@@ -329,21 +329,41 @@ fn by_proxy(said: &[u8]) -> Vec<u8> {
 /// Proves: S9
 #[test]
 fn a_program_that_speaks_socks_reaches_a_machine_by_address_and_by_name() {
-    const METHODS: [u8; 3] = [5, 1, 0];
+    let word = ProxyWord::draw().unwrap();
+    let proof = proof(&word);
+    let by_proxy = |said: &[u8]| by_proxy(&word, said);
     let [high, low] = ECHO.to_be_bytes();
     let address = [&[5, 1, 0, 1][..], &MACHINE.octets(), &[high, low]].concat();
     let name = [&[5, 1, 0, 3, 2][..], b"M2", &[high, low]].concat();
-    let connected = [5, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    let connected = [5, 2, 1, 0, 5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for to in [&address, &name] {
-        let heard = by_proxy(&[&METHODS[..], to, b"and it comes back"].concat());
+        let heard = by_proxy(&[&proof[..], to, b"and it comes back"].concat());
         assert_eq!(heard, [&connected[..], b"and it comes back"].concat());
     }
-    let code = |to: &[u8]| by_proxy(&[&METHODS[..], to].concat())[3];
+    let code = |to: &[u8]| by_proxy(&[&proof[..], to].concat())[5];
     let nothing = [&address[..8], &NOTHING.to_be_bytes()].concat();
     assert_eq!(code(&nothing), 5, "the machine refuses");
     assert_eq!(code(&[&name[..5], b"m9", &[high, low]].concat()), 4, "there is no such machine");
     assert_eq!(code(&[&address[..4], &[8, 8, 8, 8, high, low]].concat()), 4, "nothing leads out of the network");
     assert_eq!(by_proxy(b"GET / HTTP/1.1\r\n\r\n"), b"");
+}
+
+/// The other users of the host reach the proxy as well. Proves: S9
+#[test]
+fn a_program_that_does_not_know_the_word_gets_nowhere() {
+    let [word, other] = [(); 2].map(|()| ProxyWord::draw().unwrap());
+    let [high, low] = ECHO.to_be_bytes();
+    let to = [&[5, 1, 0, 1][..], &MACHINE.octets(), &[high, low]].concat();
+    let heard = |proof: &[u8]| by_proxy(&word, &[proof, &to].concat());
+    assert_eq!(heard(&proof(&word))[..6], [5, 2, 1, 0, 5, 0]);
+    assert_eq!(heard(&proof(&other)), [5, 2, 1, 1]);
+    assert_eq!(heard(&[5, 1, 0]), [5, 0xff], "without one");
+    assert_eq!(heard(&[5, 1, 2]), [5, 2], "passed over");
+}
+
+/// Says that one knows of passwords, and this one (RFC 1928, RFC 1929).
+fn proof(word: &ProxyWord) -> Vec<u8> {
+    [b"\x05\x01\x02\x01\x05cairn\x20", word.expose().as_bytes()].concat()
 }
 
 #[test]

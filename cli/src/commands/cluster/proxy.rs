@@ -17,8 +17,7 @@ struct ProxyOut {
 /// It listens from now on, for as long as the network runs.
 pub(crate) fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let network = virtual_network::of(&context.store, &context.cluster()?)?;
-    // `h`: names are looked up in the network, where machines have them.
-    let url = format!("socks5h://{}", network.proxy().map_err(NetworkError::from)?);
+    let url = network.proxy().map_err(NetworkError::from)?.url();
     match context.format {
         Format::Json => screen::json(out, &ProxyOut { url })?,
         Format::Table => writeln!(out, "{url}")?,

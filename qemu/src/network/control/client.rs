@@ -43,6 +43,6 @@ pub(super) fn ask(sockets: &Path, question: &Question) -> Result<Answer, AskErro
     stream.take(longest.saturating_add(1)).read_to_end(&mut said)?;
     match answer(&said)? {
         Answer::Refused { why } => Err(AskError::Refused(why)),
-        answer @ (Answer::Attached(_) | Answer::Proxy { .. } | Answer::Done {} | Answer::Status { .. }) => Ok(answer),
+        answer @ (Answer::Attached(_) | Answer::Proxy(_) | Answer::Done {} | Answer::Status { .. }) => Ok(answer),
     }
 }

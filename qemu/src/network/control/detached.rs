@@ -5,13 +5,13 @@
 //!   directory/ network.json   pid, start time, where the sockets are
 //!              lock           held as long as it runs: there is one
 //!              network.log    what it said
+//!              proxy-word     0600, what programs say to its proxy; drawn once
 //!   sockets:   a directory of its own with a short name, since a socket's path is short; kept while machines may
 //!              listen there, so that the next process finds them
 //! ```
 
 use std::fs::{self, File};
 use std::io;
-use std::net::SocketAddrV4;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::client::{self, AskError};
-use super::{Answer, Attach, Attached, Direction, Machine, Question};
+use super::{Answer, Attach, Attached, Direction, Machine, Proxy, Question};
 use crate::deadline::Deadline;
 use crate::last_words;
 use crate::network::Faults;
@@ -155,9 +155,7 @@ impl Detached {
     pub fn attach(&self, attach: Attach) -> Result<Attached, AskError> {
         match self.ask(&Question::Attach(attach))? {
             Answer::Attached(attached) => Ok(attached),
-            Answer::Proxy { .. } | Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => {
-                Err(AskError::Other)
-            }
+            Answer::Proxy(_) | Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => Err(AskError::Other),
         }
     }
 
@@ -177,13 +175,13 @@ impl Detached {
         self.done(&Question::Capture { name: name.to_owned(), file })
     }
 
-    /// Where programs of the host say in SOCKS5 where in the network they want to go.
+    /// Where programs of the host that know its word say in SOCKS5 where in the network they want to go.
     ///
     /// # Errors
     /// [`AskError`]
-    pub fn proxy(&self) -> Result<SocketAddrV4, AskError> {
+    pub fn proxy(&self) -> Result<Proxy, AskError> {
         match self.ask(&Question::Proxy {})? {
-            Answer::Proxy { address } => Ok(address),
+            Answer::Proxy(proxy) => Ok(proxy),
             Answer::Attached(_) | Answer::Done {} | Answer::Status { .. } | Answer::Refused { .. } => {
                 Err(AskError::Other)
             }
@@ -197,9 +195,7 @@ impl Detached {
     pub fn machines(&self) -> Result<Vec<Machine>, AskError> {
         match self.ask(&Question::Status {})? {
             Answer::Status { machines, .. } => Ok(machines),
-            Answer::Attached(_) | Answer::Proxy { .. } | Answer::Done {} | Answer::Refused { .. } => {
-                Err(AskError::Other)
-            }
+            Answer::Attached(_) | Answer::Proxy(_) | Answer::Done {} | Answer::Refused { .. } => Err(AskError::Other),
         }
     }
 
@@ -215,7 +211,7 @@ impl Detached {
     fn done(&self, question: &Question) -> Result<(), AskError> {
         match self.ask(question)? {
             Answer::Done {} => Ok(()),
-            Answer::Attached(_) | Answer::Proxy { .. } | Answer::Status { .. } | Answer::Refused { .. } => {
+            Answer::Attached(_) | Answer::Proxy(_) | Answer::Status { .. } | Answer::Refused { .. } => {
                 Err(AskError::Other)
             }
         }

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::detached::{Record, sockets_of};
-use super::{Answer, Attach, Attached, Direction, GATEWAY, LONGEST_QUESTION, Lane, Question};
+use super::{Answer, Attach, Attached, Direction, GATEWAY, LONGEST_QUESTION, Lane, Proxy, Question};
 use super::{address, card, line, question};
 use crate::deadline::Deadline;
 use crate::machine::{Link, Mac};
-use crate::network::{BadGateway, Cable, Faults, Gateway, GatewaySetup, Held, Network, Segment, Target};
+use crate::network::{BadGateway, Cable, Faults, Gateway, GatewaySetup, Held, Network, ProxyWord, Segment, Target};
 use crate::process::{Process, ProcessError};
 
 /// Why there is no such process.
@@ -77,7 +77,8 @@ pub fn serve(directory: &Path, seed: u64) -> Result<Infallible, ServeError> {
         Ok(()) | Err(_) => {}
     }
     let listener = UnixListener::bind(&control).map_err(ServeError::at(&control))?;
-    let mut house = House::start(&sockets, seed)?;
+    let word = ProxyWord::of(directory).map_err(ServeError::at(directory))?;
+    let mut house = House::start(&sockets, seed, word)?;
     // Whoever reads this finds all the rest.
     Record { process: Process::own()?.identity(), sockets }.write(directory).map_err(ServeError::at(directory))?;
     loop {
@@ -115,7 +116,9 @@ struct House {
     segment: Segment,
     gateway: Gateway,
     machines: BTreeMap<u8, Resident>,
-    /// Where it listens, once somebody has asked for it.
+    /// What its proxy asks for.
+    word: ProxyWord,
+    /// Where that listens, once somebody has asked for it.
     proxy: Option<SocketAddrV4>,
 }
 
@@ -130,7 +133,7 @@ struct Resident {
 }
 
 impl House {
-    fn start(sockets: &Path, seed: u64) -> Result<Self, ServeError> {
+    fn start(sockets: &Path, seed: u64, word: ProxyWord) -> Result<Self, ServeError> {
         let segment = Network::start_in(sockets, seed).map_err(ServeError::Start)?.segment();
         let [a, b, c, _] = GATEWAY.octets();
         let gateway = segment.gateway(&GatewaySetup {
@@ -141,7 +144,7 @@ impl House {
             pool: (Ipv4Addr::new(a, b, c, 15), Ipv4Addr::new(a, b, c, 254)),
             lease_seconds: 86_400,
         })?;
-        Ok(Self { seed, segment, gateway, machines: BTreeMap::new(), proxy: None })
+        Ok(Self { seed, segment, gateway, machines: BTreeMap::new(), word, proxy: None })
     }
 
     fn answer(&mut self, asked: Question) -> Answer {
@@ -220,10 +223,10 @@ impl House {
     }
 
     fn proxy(&mut self) -> Result<Answer, String> {
-        let address = self.proxy.map_or_else(|| self.gateway.proxy(), Ok);
+        let address = self.proxy.map_or_else(|| self.gateway.proxy(self.word.clone()), Ok);
         let address = address.map_err(|error| format!("listen on the loopback: {error}"))?;
         self.proxy = Some(address);
-        Ok(Answer::Proxy { address })
+        Ok(Answer::Proxy(Proxy { address, word: self.word.clone() }))
     }
 
     fn status(&self) -> Answer {
@@ -268,7 +271,7 @@ mod tests {
     }
 
     fn house(sockets: &Path) -> House {
-        House::start(sockets, 7).unwrap()
+        House::start(sockets, 7, ProxyWord::draw().unwrap()).unwrap()
     }
 
     fn refused(answer: Answer) -> String {
@@ -285,11 +288,12 @@ mod tests {
     #[test]
     fn there_is_one_proxy_from_when_it_is_asked_for() {
         let place = tempfile::tempdir().unwrap();
-        let mut house = House::start(place.path(), 7).unwrap();
+        let mut house = house(place.path());
         let asked = [Question::Proxy {}, Question::Proxy {}].map(|asked| house.answer(asked));
-        let Answer::Proxy { address } = asked[0] else { panic!("{asked:?}") };
-        assert!(address.ip().is_loopback() && asked[0] == asked[1], "{asked:?}");
-        assert!(std::net::TcpStream::connect(address).is_ok());
+        let Answer::Proxy(proxy) = &asked[0] else { panic!("{asked:?}") };
+        assert!(proxy.address.ip().is_loopback() && asked[0] == asked[1], "{asked:?}");
+        assert!(std::net::TcpStream::connect(proxy.address).is_ok());
+        assert_eq!(proxy.url(), format!("socks5h://cairn:{}@{}", house.word.expose(), proxy.address));
     }
 
     #[test]
