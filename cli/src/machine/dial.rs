@@ -125,6 +125,12 @@ pub(crate) enum DialError {
     /// Whoever listens could not prove to be the machine, or did not accept who we are.
     #[error("{address} is not the machine it should be, or does not know this owner")]
     Refused { address: Address, source: rustls::Error },
+    /// The other end hung up before it said anything in TLS that can be understood.
+    #[error(
+        "{address} ended the connection before TLS stood: the machine is off or boots, nothing listens behind a forward, or \
+         the path drops large packets"
+    )]
+    Closed { address: Address, source: io::Error },
     /// What listens speaks no TLS, or the connection broke.
     #[error("speak TLS with {address}")]
     Broken { address: Address, source: io::Error },
@@ -136,9 +142,11 @@ pub(crate) enum DialError {
 impl Advice for DialError {
     fn code(&self) -> Code {
         match self {
-            Self::Connect { .. } | Self::Silent { .. } | Self::Broken { .. } | Self::Channel { .. } => {
-                Code::Unreachable
-            }
+            Self::Connect { .. }
+            | Self::Silent { .. }
+            | Self::Closed { .. }
+            | Self::Broken { .. }
+            | Self::Channel { .. } => Code::Unreachable,
             Self::Refused { .. } => Code::Refused,
         }
     }
@@ -151,6 +159,11 @@ impl Advice for DialError {
         Some(match self {
             Self::Connect { .. } | Self::Silent { .. } | Self::Broken { .. } | Self::Channel { .. } => {
                 "see whether the machine runs and the address is right: cairnctl cluster list".to_owned()
+            }
+            Self::Closed { .. } => {
+                "see whether the machine runs: cairnctl cluster list, or its screen; if it does, lower the \
+                                    MTU of this host's link: ip link set dev LINK mtu 1280"
+                    .to_owned()
             }
             Self::Refused { .. } => {
                 "somebody else answers at this address, or the machine belongs to another owner: check --address"
@@ -222,14 +235,56 @@ fn tls_error(address: &Address, error: io::Error) -> DialError {
         Some(refused @ (rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_))) => {
             DialError::Refused { address, source: refused.clone() }
         }
+        None if is_end(error.kind()) => DialError::Closed { address, source: error },
         // All other errors of TLS are of a server that is none of ours, or of a broken connection.
         Some(_) | None => DialError::Broken { address, source: error },
     }
 }
 
+/// Whether the other end is gone.
+const fn is_end(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(kind, UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
+
 #[cfg(test)]
 mod tests {
+    use rustls::time_provider::DefaultTimeProvider;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// What becomes of a handshake with a host that answers so, and hangs up.
+    async fn answered(answer: &[u8]) -> DialError {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let tls = pki::danger::first_contact(Arc::new(DefaultTimeProvider)).unwrap();
+        let listens = async {
+            let (mut caller, _) = listener.accept().await.unwrap();
+            assert!(caller.read(&mut [0; 4096]).await.unwrap() > 0);
+            caller.write_all(answer).await.unwrap();
+        };
+        tokio::join!(dial(&address, tls, "machine.cairn.internal"), listens).0.err().expect("no TLS stands")
+    }
+
+    /// Proves: Q6
+    #[tokio::test]
+    async fn a_handshake_that_is_cut_off_says_what_that_may_be() {
+        let closed = answered(b"").await;
+        assert!(matches!(closed, DialError::Closed { .. }), "{closed:?}");
+        let said = format!("{closed}; {}", closed.next().unwrap());
+        for cause in ["off or boots", "behind a forward", "drops large packets", "cairnctl cluster list", "mtu 1280"] {
+            assert!(said.contains(cause), "{said}");
+        }
+        // Whoever answers something else is there.
+        let other = answered(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        assert!(matches!(other, DialError::Broken { .. }), "{other:?}");
+        for kind in [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe] {
+            let address = "192.0.2.1".parse().unwrap();
+            assert!(matches!(tls_error(&address, kind.into()), DialError::Closed { .. }), "{kind}");
+        }
+    }
 
     #[test]
     fn addresses_are_hosts_with_or_without_a_port() {
