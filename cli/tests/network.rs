@@ -48,6 +48,10 @@ impl Network {
     fn kill(&self) {
         let pid = Pid::from_raw(self.process().process().pid).expect("a process has a pid");
         kill_process(pid, Signal::KILL).expect("it is ours");
+        self.ends();
+    }
+
+    fn ends(&self) {
         let long = Duration::from_secs(60);
         let ended = qemu::process::Process::find(self.process().process()).expect("it can be looked for");
         assert!(ended.is_none_or(|process| process.wait(qemu::Deadline::after(long))));
@@ -123,6 +127,17 @@ fn a_network_is_found_while_it_runs_and_one_that_crashed_is_told_apart_and_start
     assert_eq!(receive(&card)[..6], [0x52, 0x54, 0, 0, 0, 1]);
     drop(network);
     assert!(!sockets.exists() && !file.exists());
+}
+
+/// Proves: S9
+#[test]
+fn a_network_whose_folder_is_removed_ends_and_leaves_nothing() {
+    let (kept, removed) = (Network::new(), Network::new());
+    let sockets = removed.attach(1, None).socket.parent().unwrap().to_owned();
+    fs::remove_dir_all(removed.directory.path()).unwrap();
+    removed.ends();
+    assert!(!sockets.exists());
+    assert_eq!(kept.process().machines().unwrap(), []);
 }
 
 /// Proves: S9

@@ -1,5 +1,5 @@
-//! The process of a cluster's network, from outside: started, found again, asked, ended. It lives until it is ended, and
-//! is known by `network.json` in the network's directory, which it writes itself once it can be asked.
+//! The process of a cluster's network, from outside: started, found again, asked, ended. It lives until it is ended or
+//! its directory is removed, and is known by `network.json` in the network's directory, which it writes itself once it can be asked.
 //!
 //! ```text
 //!   directory/ network.json   pid, start time, where the sockets are

@@ -1,14 +1,18 @@
 //! The process that a cluster's network runs in: one segment with a gateway and a cable for each machine, and the control
-//! socket. It ends when it is killed: nothing of it is in memory alone but what its cables are told to spoil.
+//! socket. It ends when it is killed, or when its directory is gone: nobody finds it then. Nothing of it is in memory alone
+//! but what its cables are told to spoil.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::detached::{Record, sockets_of};
 use super::{Answer, Attach, Attached, Direction, GATEWAY, LONGEST_QUESTION, Lane, Proxy, Question};
@@ -44,6 +48,9 @@ pub enum ServeError {
     /// No more questions come in.
     #[error("take questions")]
     Listen(#[source] io::Error),
+    /// Somebody removed its files, and with them whatever could find it.
+    #[error("`{0}` was removed")]
+    Removed(PathBuf),
 }
 
 impl ServeError {
@@ -55,12 +62,14 @@ impl ServeError {
 
 /// Whoever asks has said all within this, and has taken the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it looks whether its directory is still there: nobody waits for that, and it costs nothing.
+const LOOK: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// Runs a network whose record is in `directory`; only one does at a time. What chance does to its frames follows from
 /// the seed.
 ///
 /// # Errors
-/// [`ServeError`]; it returns for no other reason.
+/// [`ServeError`]; it returns for no other reason. Where that is [`ServeError::Removed`] its sockets are gone as well.
 pub fn serve(directory: &Path, seed: u64) -> Result<Infallible, ServeError> {
     let path = directory.join("lock");
     let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(ServeError::at(&path))?;
@@ -78,13 +87,25 @@ pub fn serve(directory: &Path, seed: u64) -> Result<Infallible, ServeError> {
     }
     let listener = UnixListener::bind(&control).map_err(ServeError::at(&control))?;
     let word = ProxyWord::of(directory).map_err(ServeError::at(directory))?;
+    listener.set_nonblocking(true).map_err(ServeError::Listen)?;
     let mut house = House::start(&sockets, seed, word)?;
     // Whoever reads this finds all the rest.
-    Record { process: Process::own()?.identity(), sockets }.write(directory).map_err(ServeError::at(directory))?;
+    let record = Record { process: Process::own()?.identity(), sockets };
+    record.write(directory).map_err(ServeError::at(directory))?;
     loop {
-        let (stream, _) = listener.accept().map_err(ServeError::Listen)?;
-        // Whoever asks and does not wait for the answer loses nothing but that.
-        let _answered = answer_to(stream, |asked| house.answer(asked));
+        match listener.accept() {
+            // Whoever asks and does not wait for the answer loses nothing but that.
+            Ok((stream, _)) => drop(answer_to(stream, |asked| house.answer(asked))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Interrupted or not: whoever asks is heard in the next round.
+                let _polled = poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&LOOK));
+            }
+            Err(error) => return Err(ServeError::Listen(error)),
+        }
+        if lock.metadata().map_err(ServeError::at(&path))?.nlink() == 0 {
+            let _gone_or_in_use = fs::remove_dir_all(&record.sockets);
+            return Err(ServeError::Removed(directory.to_owned()));
+        }
     }
 }
 
