@@ -317,6 +317,16 @@ impl Records {
         leaderless(self.silent_for()).is_none()
     }
 
+    /// Whether this machine's etcd has a leader now.
+    pub(crate) fn is_led(&self) -> bool {
+        self.silent_for().is_none()
+    }
+
+    /// The refusal, by a coordinator that has a leader, with its directory.
+    pub(crate) fn by_leader(&self, refusal: &tonic::Status) -> tonic::Status {
+        api::by_leader(refusal, self.directory().ok())
+    }
+
     /// Has this machine hold its shares of the cold-start key, and begins an epoch when others are to hold it; a task for good.
     /// `tells` is of which epoch it holds one that it cannot acknowledge itself.
     pub(crate) async fn hold(self, shares: Shares, tells: watch::Sender<Option<u32>>) -> Result<(), epochs::Error> {

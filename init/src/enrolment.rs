@@ -236,11 +236,14 @@ impl Enrolment {
     /// Waits until the machine is given something to go on with; for ever, where nothing helps in this boot.
     pub(crate) async fn given(&mut self, wait: &Wait, seal: Option<&Seal>) -> Given {
         let (board, open, directories) = (self.board.clone(), self.open.clone(), self.directories.clone());
+        let keyless = Keyless::of(wait, seal);
+        let waits = keyless.and_then(|keyless| Some((keyless, self.exchange.waits(keyless, &self.open, &board)?)));
         let asks = async {
             let answer = if let Wait::LetIn(asker) = wait {
                 Some(Answer::Admission(Box::new(join::admission(asker, &board).await)))
-            } else if let Some(keyless) = Keyless::of(wait, seal) {
-                release::answer(keyless, &board, &directories).await
+            } else if let Some(keyless) = keyless {
+                let waits = waits.as_ref().map(|(_, waits)| waits.as_ref());
+                release::answer(keyless, &board, &directories, waits).await
             } else {
                 None
             };
@@ -249,12 +252,10 @@ impl Enrolment {
             }
             pending::<Infallible>().await
         };
-        let keyless = Keyless::of(wait, seal);
         self.needs.send_replace(keyless.map(Needs::of));
         if matches!(wait, Wait::Blank(_)) {
             self.show_code();
         }
-        let waits = keyless.and_then(|keyless| Some((keyless, self.exchange.waits(keyless, &self.open, &board)?)));
         let exchanges = async {
             match &waits {
                 Some((keyless, waits)) => waits.ask(*keyless, &board).await,
@@ -401,7 +402,7 @@ impl Enrolment {
         member::tell(&membership, self.board.facts());
         let mut performer = self.performer(keys);
         let renewing = Renewing::of(&membership, &self.esp, &self.directories);
-        let shares = Shares::of(&membership, &self.esp);
+        let shares = Shares::of(&membership, &self.esp, &self.directories);
         let performed = tasks::blocking(move || {
             let capped = plan.perform(&mut performer)?;
             let (data, kept) = performer.into_data();

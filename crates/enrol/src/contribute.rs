@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!   Voter: own shares + directory ──gives──► a share, to another voter of that epoch
-//!     └─ Gathering: one that waits ──takes──► a quorum of shares: the half of its key
+//!     └─ Gathering: one that waits, and has asked all coordinators, none of which has a leader
+//!                                  ──takes──► a quorum of shares: the half of its key
 //!                                  └────────► where the others are: all but one address may have changed
 //! ```
 
@@ -155,6 +156,9 @@ pub enum NotShared {
         /// Of which epoch.
         epoch: u32,
     },
+    /// While there is a leader the records decide, and the directory may be an old one.
+    #[error("this machine has not found out yet that no coordinator has a leader; ask again")]
+    MayHaveLeader,
 }
 
 /// What lies on the ESP of a machine that may hold shares, and how it is read.
@@ -174,6 +178,8 @@ pub struct OnEsp<'a> {
     pub share: &'a Slots,
     /// The directory's slots.
     pub directory: &'a Slots,
+    /// A directory that was heard of in this boot, and is not believed yet.
+    pub heard: Option<&'a [u8]>,
 }
 
 /// A machine that holds shares.
@@ -185,12 +191,18 @@ pub struct Voter {
 }
 
 impl Voter {
-    /// One whose data is open, by what lies on its ESP. None where no directory does.
+    /// One whose data is open, by what lies on its ESP and a directory that it has heard of since. None where there is none.
     ///
     /// # Errors
     /// Why the newest directory is not believed, where none is.
     pub fn on_esp(of: OnEsp<'_>) -> Result<Option<Self>, DirectoryError> {
-        let directory = release::newest_directory(of.directory, of.ca_spki, of.minimum_directory)?;
+        let written = release::newest_directory(of.directory, of.ca_spki, of.minimum_directory);
+        let heard = of.heard.and_then(|signed| Directory::verify(signed, of.ca_spki, of.minimum_directory).ok());
+        let directory = match (written, heard) {
+            (Err(error), None) => return Err(error),
+            (Err(_), heard @ Some(_)) => heard,
+            (Ok(written), heard) => written.into_iter().chain(heard).max_by_key(|directory| directory.version),
+        };
         let (held, _of_no_use) = held(of.share, of.disk, of.key);
         Ok(directory.map(|directory| Self::new(of.itself, directory, held)))
     }
@@ -265,6 +277,9 @@ pub struct Gathering {
     heard: Seen,
     /// What others said of them.
     hearsay: Seen,
+    /// Where coordinators are asked for the key, and what of it has not said yet that it has no leader.
+    asks: BTreeSet<Endpoint>,
+    unasked: BTreeSet<Endpoint>,
 }
 
 impl Gathering {
@@ -277,7 +292,31 @@ impl Gathering {
             matches!(alone, Ok(None)).then_some((held.epoch.number(), shares))
         });
         let shares: BTreeMap<_, _> = shares.collect();
-        (!shares.is_empty()).then(|| Self { voter, shares, heard: Seen::new(), hearsay: Seen::new() })
+        let others = voter.coordinators().filter(|machine| *machine != voter.itself);
+        let asks: BTreeSet<_> = others.flat_map(|machine| voter.listed(machine)).collect();
+        let unasked = asks.clone();
+        let (heard, hearsay) = (Seen::new(), Seen::new());
+        (!shares.is_empty()).then(|| Self { voter, shares, heard, hearsay, asks, unasked })
+    }
+
+    /// Whoever was asked for the key at `endpoint` does not answer, or has no leader.
+    pub fn no_leader_at(&mut self, endpoint: &Endpoint) {
+        self.unasked.remove(endpoint);
+    }
+
+    /// A coordinator that has a leader has answered: all are asked anew. What it told of the coordinators is believed if the CA
+    /// with this SubjectPublicKeyInfo (DER) has signed it and it is newer.
+    pub fn leader_answered(&mut self, told: &[u8], ca_spki: &[u8]) {
+        self.unasked.clone_from(&self.asks);
+        if let Ok(directory) = Directory::verify(told, ca_spki, self.voter.directory.version) {
+            self.voter.directory = directory;
+        }
+    }
+
+    /// Whether shares are exchanged: all coordinators were asked, and none of them has a leader.
+    #[must_use]
+    pub fn may_contribute(&self) -> bool {
+        self.unasked.is_empty()
     }
 
     /// What it gives to whom.
@@ -296,6 +335,9 @@ impl Gathering {
         epoch: u32,
         endpoints: Vec<Endpoint>,
     ) -> Result<Contribution, NotShared> {
+        if !self.may_contribute() {
+            return Err(NotShared::MayHaveLeader);
+        }
         let mut said = self.voter.contribution(machine, epoch, endpoints)?;
         said.seen.extend(self.heard.clone());
         Ok(said)

@@ -62,6 +62,9 @@ pub(super) enum NotAnswered {
     /// The coordinator says no.
     #[error("{0} refuses: {1}")]
     Refused(Endpoint, String),
+    /// A coordinator that has a leader says no; with what it says of where the coordinators are.
+    #[error("{0} refuses: {1}")]
+    Led(Endpoint, String, Vec<u8>),
 }
 
 /// Why nobody can be asked.
@@ -84,7 +87,7 @@ impl Ends for NotAnswered {
     fn round(&self) -> Round {
         match self {
             Self::Connect(..) | Self::Silent(_) | Self::Ready(_) | Self::Unavailable(..) => Round::Unanswered,
-            Self::Refused(..) => Round::Refused,
+            Self::Refused(..) | Self::Led(..) => Round::Refused,
         }
     }
 }
@@ -258,6 +261,9 @@ async fn channel(session: TlsStream<TcpStream>) -> Result<Channel, Status> {
 /// What a status means: a coordinator that decided says so, any other cannot decide now.
 fn refusal(endpoint: &Endpoint, status: &Status) -> NotAnswered {
     let (endpoint, said) = (endpoint.clone(), status.message().to_owned());
+    if let Some(directory) = api::told_by_leader(status) {
+        return NotAnswered::Led(endpoint, said, directory.to_vec());
+    }
     let undecided = [
         api::NOT_YET,
         Code::Unavailable,
@@ -307,6 +313,10 @@ mod tests {
         for busy in [unread, no_quorum, busy, Status::unknown("broken")] {
             assert_eq!(refusal(&endpoint(), &busy).round(), Round::Unanswered, "{busy}");
         }
+        let led = api::by_leader(&Status::failed_precondition("no"), Some(vec![7]));
+        let led = refusal(&endpoint(), &led);
+        assert!(matches!(&led, NotAnswered::Led(_, _, told) if *told == [7]));
+        assert_eq!((led.round(), Chain(&led).to_string().as_str()), (Round::Refused, "192.0.2.1:7836 refuses: no"));
         let silent = NotAnswered::Connect(endpoint(), io::ErrorKind::ConnectionRefused.into());
         assert_eq!(silent.round(), Round::Unanswered);
     }

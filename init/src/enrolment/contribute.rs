@@ -20,8 +20,8 @@ use enrol::release::Keyless;
 use keys::cold_start::Contribution;
 use keys::endpoint::Endpoint;
 use model::{Chain, MachineId, PUBLIC_API_PORT};
-use pki::{CertificateDer, SpkiPin};
-use tokio::sync::mpsc;
+use pki::{CertificateDer, PublicKey};
+use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 
 use super::ask::{Asks, Ends, NotAnswered, chance, has_a_link};
@@ -53,7 +53,9 @@ enum Part {
 #[derive(Debug)]
 pub(super) struct Waits {
     gathering: Mutex<Gathering>,
-    authority: SpkiPin,
+    /// Told when the gathering may have begun to contribute.
+    asked: Notify,
+    authority: PublicKey,
     answers: mpsc::Sender<Told>,
     facts: Facts,
 }
@@ -90,7 +92,8 @@ impl Exchange {
             .ok()??;
         let waits = Arc::new(Waits {
             gathering: Mutex::new(gathering),
-            authority: authority.pin(),
+            asked: Notify::new(),
+            authority,
             answers: answers.clone(),
             facts: board.facts().clone(),
         });
@@ -128,6 +131,24 @@ impl Exchange {
 }
 
 impl Waits {
+    /// Whoever was asked for the key there does not answer, or has no leader.
+    pub(super) fn no_leader_at(&self, endpoint: &Endpoint) {
+        lock::even_if_poisoned(&self.gathering).no_leader_at(endpoint);
+        self.asked.notify_one();
+    }
+
+    /// A coordinator that has a leader has answered, and told where the coordinators are.
+    pub(super) fn leader_answered(&self, told: &[u8]) {
+        lock::even_if_poisoned(&self.gathering).leader_answered(told, &self.authority.spki());
+    }
+
+    /// Waits until nobody is known to have a leader.
+    async fn may_contribute(&self) {
+        while !lock::even_if_poisoned(&self.gathering).may_contribute() {
+            self.asked.notified().await;
+        }
+    }
+
     /// Both give, or neither.
     fn exchange(&self, machine: MachineId, source: IpAddr, given: Contribution) -> Result<Contribution, NotShared> {
         let endpoints = self.endpoints();
@@ -156,10 +177,11 @@ impl Waits {
     /// Asks the other voters, in rounds, for as long as it waits.
     pub(super) async fn ask(&self, keyless: Keyless<'_>, board: &Board) -> Infallible {
         let identity = keyless.identity();
-        let asks = Asks { cluster: identity.holder.cluster, authority: self.authority, key: &identity.key };
+        let asks = Asks { cluster: identity.holder.cluster, authority: self.authority.pin(), key: &identity.key };
         let mut pace = Pace::new();
         has_a_link(board).await;
         loop {
+            self.may_contribute().await;
             board.step("ask the other coordinators for their shares");
             let mut partners = lock::even_if_poisoned(&self.gathering).voter().partners();
             let first = usize::try_from(chance()).unwrap_or(0) % partners.len().max(1);
@@ -185,6 +207,10 @@ impl Waits {
                 match given {
                     Ok(()) => return,
                     Err(why) => {
+                        if let NotGiven::Asked(NotAnswered::Led(_, _, told)) = &why {
+                            self.leader_answered(told);
+                            return;
+                        }
                         let reason = Chain(&why).to_string();
                         tracing::warn!(%machine, epoch, reason, "no share from another voter");
                         board.error(&format!(
@@ -239,6 +265,7 @@ impl Ends for NotGiven {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use cluster::record::Generations;
     use enrol::contribute::{Voter, held, hold};
@@ -249,6 +276,7 @@ mod tests {
     use keys::pair::SLOT_BYTES;
     use keys::share::ShareKey;
     use model::{BootClass, ClusterId, DiskUuid, LocalKey, MasterSecret, RootHash, Secret, Uuid};
+    use tokio::time::timeout;
     use zeroize::Zeroizing;
 
     use super::*;
@@ -269,6 +297,11 @@ mod tests {
     /// Machine `of`, which waits: one of two that hold a share of the epoch, of which it takes both. What its shares come to
     /// goes to the receiver.
     fn waits(of: u8) -> (Exchange, mpsc::Receiver<Told>) {
+        waits_for(of, &[])
+    }
+
+    /// The same, with a third coordinator at these places, which is asked for the key first.
+    fn waits_for(of: u8, third: &[&str]) -> (Exchange, mpsc::Receiver<Told>) {
         let holder = Holder { cluster: CLUSTER, machine: machine(of) };
         let key = ShareKey::of(&LocalKey(Secret::take(&mut [of; 32])), &holder);
         let (master, disk) = (MasterSecret(Secret::take(&mut [7; 32])), DiskUuid(Uuid([of; 16])));
@@ -277,7 +310,9 @@ mod tests {
         let mut slots = Slots([vec![0; SLOT_BYTES], vec![0; SLOT_BYTES]].map(Zeroizing::new));
         let write = hold(&holding, &holder, &master, &key, &slots).expect("a holder").expect("nothing lies there");
         slots.0[write.slot] = Zeroizing::new(write.bytes);
-        let coordinator = |number| Coordinator { machine: machine(number), endpoints: Vec::new() };
+        let third: Vec<_> = third.iter().map(|place| String::from(*place)).collect();
+        let places = |number| if number == 3 { third.clone() } else { Vec::new() };
+        let coordinator = |number| Coordinator { machine: machine(number), endpoints: places(number) };
         let coordinators = (1..=3).map(coordinator).collect();
         let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
         let gathering = Gathering::begin(Voter::new(machine(of), directory, held(&slots, disk, &key).0));
@@ -289,7 +324,8 @@ mod tests {
             class: BootClass::Direct,
         });
         let gathering = Mutex::new(gathering.expect("it needs others"));
-        let waits = Waits { gathering, authority: SpkiPin([0; 32]), answers, facts };
+        let authority = PublicKey::from_ed25519([0; 32]);
+        let waits = Waits { gathering, asked: Notify::new(), authority, answers, facts };
         (Exchange(Arc::new(Mutex::new(Part::Waits(Arc::new(waits))))), heard)
     }
 
@@ -332,6 +368,29 @@ mod tests {
             assert_eq!(knows(&exchange, stranger), [""; 0], "{stranger} {epoch}");
         }
         assert!(heard.try_recv().is_err(), "no share of the other's was taken");
+    }
+
+    /// A machine that was removed meanwhile calls at once. Proves: K6 K7
+    #[tokio::test(start_paused = true)]
+    async fn no_share_is_given_before_it_is_known_that_nobody_has_a_leader() {
+        let (exchange, mut heard) = waits_for(1, &["192.0.2.3:7836"]);
+        let waits = match &*lock::even_if_poisoned(&exchange.0) {
+            Part::Waits(waits) => waits.clone(),
+            Part::None | Part::Open(_) => panic!("it waits"),
+        };
+        let calls = async || match exchange.contribute(machine(2), source(2), says(2)).await {
+            Ok(_) => true,
+            Err(NotExchanged::NotShared(NotShared::MayHaveLeader)) => false,
+            Err(other) => panic!("{other}"),
+        };
+        assert!(!calls().await && heard.try_recv().is_err(), "neither is taken");
+        let third = Endpoint::read("192.0.2.3:7836").expect("an endpoint");
+        let goes_on = async || timeout(Duration::from_secs(1), waits.may_contribute()).await.is_ok();
+        assert!(!goes_on().await, "nor does it call");
+        let (went_on, ()) = tokio::join!(goes_on(), async { waits.no_leader_at(&third) });
+        assert!(went_on && calls().await);
+        waits.leader_answered(&[0]);
+        assert!(!calls().await && !goes_on().await);
     }
 
     /// Proves: K6

@@ -13,6 +13,7 @@ use pki::{CertificateDer, PublicKey};
 
 use super::Directories;
 use super::ask::{self, Asks, Ends, NotAnswered, Shown};
+use super::contribute::Waits;
 use crate::runtime::clock::{self, Known};
 use crate::shown::board::Board;
 
@@ -29,9 +30,27 @@ enum NotReleased {
     /// It says something that makes no sense.
     #[error("the answer of {0} cannot be read")]
     Answer(Endpoint, #[source] Malformed),
-    /// The half is not this disk's.
+    /// The half is not this disk's; with the directory that came along.
     #[error("what {0} gives does not open the disk")]
-    Half(Endpoint, #[source] OpenError),
+    Half(Endpoint, #[source] OpenError, Vec<u8>),
+}
+
+impl NotReleased {
+    /// What a coordinator that has a leader told of where the coordinators are; none where it may have no leader.
+    fn told(&self) -> Option<&[u8]> {
+        match self {
+            Self::Asked(NotAnswered::Led(_, _, told)) => Some(told),
+            Self::Half(_, _, told) => Some(told),
+            Self::Asked(
+                NotAnswered::Connect(..)
+                | NotAnswered::Silent(_)
+                | NotAnswered::Ready(_)
+                | NotAnswered::Unavailable(..)
+                | NotAnswered::Refused(..),
+            )
+            | Self::Answer(..) => None,
+        }
+    }
 }
 
 impl Ends for NotReleased {
@@ -45,12 +64,27 @@ impl Ends for NotReleased {
 
 /// Asks until a coordinator gives the half that opens the disk. None where the machine knows nobody to ask.
 /// `directories` are told of the directory that comes with it.
-pub(super) async fn answer(keyless: Keyless<'_>, board: &Board, directories: &Directories) -> Option<Answer> {
+/// `waits`, if the machine exchanges shares, is told of each coordinator whether it may have a leader.
+pub(super) async fn answer(
+    keyless: Keyless<'_>,
+    board: &Board,
+    directories: &Directories,
+    waits: Option<&Waits>,
+) -> Option<Answer> {
     let (authority, coordinators) = known(keyless, board)?;
     let identity = keyless.identity();
     let asks = Asks { cluster: identity.holder.cluster, authority: authority.pin(), key: &identity.key };
-    let Given { answer, time, directory } =
-        ask::first(&coordinators, board, SHOWN, async |endpoint| ask(asks, keyless, endpoint).await).await;
+    let Given { answer, time, directory } = ask::first(&coordinators, board, SHOWN, async |endpoint| {
+        let asked = ask(asks, keyless, endpoint).await;
+        if let (Err(why), Some(waits)) = (&asked, waits) {
+            match why.told() {
+                Some(told) => waits.leader_answered(told),
+                None => waits.no_leader_at(endpoint),
+            }
+        }
+        asked
+    })
+    .await;
     clock::correct(Known::Cluster(time));
     directories.send_replace(Some(directory));
     Some(answer)
@@ -87,8 +121,10 @@ async fn ask(asks: Asks<'_>, keyless: Keyless<'_>, endpoint: &Endpoint) -> Resul
         .call(MOST_ANSWER_BYTES, async |client| client.release_key(api::wire::ReleaseKeyRequest::from(asked)).await);
     let unread = |error| NotReleased::Answer(endpoint.clone(), error);
     let KeyReleased { time, key, next, directory } = response.await?.try_into().map_err(unread)?;
-    let answer = keyless.answer(key, next).map_err(|error| NotReleased::Half(endpoint.clone(), error))?;
-    Ok(Given { answer, time: time.0, directory })
+    match keyless.answer(key, next) {
+        Ok(answer) => Ok(Given { answer, time: time.0, directory }),
+        Err(error) => Err(NotReleased::Half(endpoint.clone(), error, directory)),
+    }
 }
 
 #[cfg(test)]
@@ -103,10 +139,12 @@ mod tests {
         let refused = NotReleased::from(refused);
         assert_eq!(refused.round(), Round::Refused);
         assert!(Chain(&refused).to_string().starts_with("192.0.2.1:7836 refuses: "), "{}", Chain(&refused));
-        let half = NotReleased::Half(endpoint.clone(), OpenError::ClusterHalf);
+        let half = NotReleased::Half(endpoint.clone(), OpenError::ClusterHalf, vec![7]);
         assert_eq!(half.round(), Round::Refused);
         let text = Chain(&half).to_string();
         assert!(text.starts_with("what 192.0.2.1:7836 gives does not open the disk: "), "{text}");
+        let led = NotReleased::from(NotAnswered::Led(endpoint.clone(), String::from("no"), vec![8]));
+        assert_eq!([&half, &led, &refused].map(|why| why.told()), [Some(&[7][..]), Some(&[8]), None]);
         assert_eq!(NotReleased::from(NotAnswered::Silent(endpoint)).round(), Round::Unanswered);
     }
 }

@@ -12,9 +12,10 @@ use keys::pair::{File, SLOT_BYTES};
 use keys::share::ShareKey;
 use model::DiskUuid;
 use pki::CertificateDer;
+use tokio::sync::watch;
 
-use super::perform;
 use super::vault::{self, LoadError};
+use super::{Directories, perform};
 use crate::machine::esp::{self, Esp};
 use crate::runtime::tasks;
 
@@ -29,6 +30,8 @@ struct Kept {
     key: ShareKey,
     disk: DiskUuid,
     minimum_directory: u64,
+    /// What was heard of last: it may be newer than what lies on the ESP.
+    heard: watch::Receiver<Option<Vec<u8>>>,
 }
 
 /// Why they cannot be read.
@@ -64,14 +67,15 @@ pub(crate) enum WriteError {
 
 impl Shares {
     /// Of this member, on this ESP.
-    pub(super) fn of(member: &Membership, esp: &Esp) -> Self {
+    pub(super) fn of(member: &Membership, esp: &Esp, directories: &Directories) -> Self {
         let (identity, disk) = (member.identity.clone(), member.recorded.disk);
         let key = member.share_key.duplicate();
-        let kept = Kept { esp: esp.clone(), identity, key, disk, minimum_directory: member.minimum_directory };
+        let (minimum_directory, heard) = (member.minimum_directory, directories.subscribe());
+        let kept = Kept { esp: esp.clone(), identity, key, disk, minimum_directory, heard };
         Self(Arc::new(kept))
     }
 
-    /// What it may give to whom, by what lies on the ESP now.
+    /// What it may give to whom, by what lies on the ESP now and the directory that came with its key.
     ///
     /// # Errors
     /// [`ReadError`].
@@ -80,6 +84,7 @@ impl Shares {
         tasks::blocking(move || {
             let ca = CertificateDer::from(kept.identity.ca_certificate.as_slice());
             let ca_spki = pki::public_key_of(&ca)?.spki();
+            let heard = kept.heard.borrow().clone();
             let on_esp = OnEsp {
                 itself: kept.identity.holder.machine,
                 disk: kept.disk,
@@ -88,6 +93,7 @@ impl Shares {
                 minimum_directory: kept.minimum_directory,
                 share: &kept.esp.slots(File::Share),
                 directory: &kept.esp.slots(File::Directory),
+                heard: heard.as_deref(),
             };
             Voter::on_esp(on_esp)?.ok_or(ReadError::NoDirectory)
         })

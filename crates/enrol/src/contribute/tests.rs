@@ -45,6 +45,13 @@ fn voter(of: u8, coordinators: impl IntoIterator<Item = u8>, epochs: &[Epoch]) -
     Voter::new(machine(of), directory, epochs.iter().map(|epoch| held(of, epoch)).collect())
 }
 
+/// One that waits, and has asked all coordinators: none of them has a leader.
+fn gathering(voter: Voter) -> Option<Gathering> {
+    let mut gathering = Gathering::begin(voter)?;
+    (1..=9).for_each(|number| gathering.no_leader_at(&endpoint(number)));
+    Some(gathering)
+}
+
 fn says(of: &Gathering, to: u8, epoch: u32, at: u8) -> Contribution {
     of.contribution(machine(to), epoch, vec![endpoint(at)]).expect("it is a voter")
 }
@@ -60,7 +67,7 @@ proptest! {
         let needed = epochs[0].threshold();
         let back: Vec<u8> = order.iter().map(|it| u8::try_from(it + 1).expect("small")).filter(|it| *it <= holders).take(needed).collect();
         let mut waiting: Vec<(u8, Gathering)> = back.iter().map(|it| {
-            (*it, Gathering::begin(voter(*it, 1..=holders, &epochs)).expect("it needs others"))
+            (*it, gathering(voter(*it, 1..=holders, &epochs)).expect("it needs others"))
         }).collect();
         let mut opened = BTreeSet::new();
         for caller in 0..waiting.len() {
@@ -86,8 +93,8 @@ proptest! {
 #[test]
 fn fewer_than_a_quorum_open_nothing_whatever_they_say() {
     let epochs = [epoch(4, 1..=5)];
-    let mut one = Gathering::begin(voter(1, 1..=5, &epochs)).expect("it needs others");
-    let other = Gathering::begin(voter(2, 1..=5, &epochs)).expect("it needs others");
+    let mut one = gathering(voter(1, 1..=5, &epochs)).expect("it needs others");
+    let other = gathering(voter(2, 1..=5, &epochs)).expect("it needs others");
     for _ in 0..3 {
         assert!(one.take(machine(2), None, says(&other, 1, 4, 2)).expect("a voter").is_none());
     }
@@ -95,7 +102,7 @@ fn fewer_than_a_quorum_open_nothing_whatever_they_say() {
     // A third that lies: no key comes of it, and the right one is taken later.
     let lie = Contribution { epoch: 4, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
     assert!(one.take(machine(3), None, lie).expect("a voter").is_none());
-    let third = Gathering::begin(voter(3, 1..=5, &epochs)).expect("it needs others");
+    let third = gathering(voter(3, 1..=5, &epochs)).expect("it needs others");
     assert!(one.take(machine(3), None, says(&third, 1, 4, 3)).expect("a voter").is_some());
 }
 
@@ -116,11 +123,47 @@ fn a_share_is_given_to_a_coordinator_of_the_directory_that_holds_one_of_that_epo
     assert_eq!(given(2, 3), Err(NotShared::NoSuchEpoch(3)));
     assert_eq!(waiting.partners(), [(machine(2), vec![5, 4]), (machine(3), vec![5])]);
 
-    let mut gathering = Gathering::begin(waiting).expect("it needs others");
+    let mut gathering = gathering(waiting).expect("it needs others");
     for from in [1, 4, 6, 9] {
         let given = Contribution { epoch: 5, share: Secret::take(&mut [9; 32]), seen: Seen::new() };
         assert!(gathering.take(machine(from), Some(endpoint(from)), given).is_err());
         assert_eq!(gathering.heard, Seen::new(), "nothing is learnt from who is no voter");
+    }
+}
+
+/// Machine 4 was removed while machine 1 was off, which comes back, and whom machine 4 asks at once.
+///
+/// Proves: K6 K7
+#[test]
+fn who_waits_gives_no_share_before_it_knows_that_nobody_has_a_leader() {
+    let epochs = [epoch(4, 1..=5)];
+    let mut waits = Gathering::begin(voter(1, 1..=5, &epochs)).expect("it needs others");
+    let says = |waits: &Gathering, to| waits.contribution(machine(to), 4, vec![]).map(|_| ());
+    for number in 2..=5 {
+        assert_eq!(says(&waits, 4), Err(NotShared::MayHaveLeader), "{number} was not asked yet");
+        waits.no_leader_at(&endpoint(number));
+    }
+    assert_eq!((waits.may_contribute(), says(&waits, 4)), (true, Ok(())), "by what it knows it is a voter");
+    // Now one of the others answers that has a leader: all are asked again, and its directory holds.
+    let coordinators = [1, 2, 3, 5].map(|it| Coordinator { machine: machine(it), endpoints: vec![] });
+    let newer = |version, coordinators: &[Coordinator]| {
+        let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators: coordinators.to_vec() };
+        ca().sign(&directory.unsigned())
+    };
+    waits.leader_answered(&newer(7, &coordinators), &ca().spki);
+    for number in 2..=5 {
+        assert_eq!(says(&waits, 2), Err(NotShared::MayHaveLeader), "{number} was not asked again");
+        waits.no_leader_at(&endpoint(number));
+    }
+    let removed = Err(NotShared::NoCoordinator(machine(4)));
+    assert_eq!((says(&waits, 2), says(&waits, 4)), (Ok(()), removed));
+    // An older one, one of nobody, and none at all say that there is a leader, and nothing of who coordinates.
+    let all = [1, 2, 3, 4, 5].map(|it| Coordinator { machine: machine(it), endpoints: vec![] });
+    for told in [newer(6, &all), vec![0]] {
+        waits.leader_answered(&told, &ca().spki);
+        assert!(!waits.may_contribute());
+        (2..=5).for_each(|number| waits.no_leader_at(&endpoint(number)));
+        assert_eq!((says(&waits, 2), says(&waits, 4)), (Ok(()), removed));
     }
 }
 
@@ -130,8 +173,8 @@ fn a_share_is_given_to_a_coordinator_of_the_directory_that_holds_one_of_that_epo
 #[test]
 fn while_an_epoch_is_not_whole_the_one_before_it_opens() {
     let (old, new) = (epoch(4, [1, 2, 3]), epoch(5, [1, 2, 3, 4, 5]));
-    let mut one = Gathering::begin(voter(1, 1..=5, &[new, old.clone()])).expect("it needs others");
-    let away = Gathering::begin(voter(3, 1..=3, &[old])).expect("it needs others");
+    let mut one = gathering(voter(1, 1..=5, &[new, old.clone()])).expect("it needs others");
+    let away = gathering(voter(3, 1..=3, &[old])).expect("it needs others");
     assert_eq!(one.voter().partners()[1], (machine(3), vec![5, 4]));
     let refused = away.voter().share_for(machine(1), 5).err();
     assert_eq!(refused, Some(NotShared::NoSuchEpoch(5)));
@@ -140,8 +183,8 @@ fn while_an_epoch_is_not_whole_the_one_before_it_opens() {
 
 #[test]
 fn whoever_needs_nobody_gathers_nothing() {
-    assert!(Gathering::begin(voter(1, 1..=3, &[])).is_none());
-    assert!(Gathering::begin(voter(1, 1..=3, &[epoch(1, [1])])).is_none(), "it opens alone");
+    assert!(gathering(voter(1, 1..=3, &[])).is_none());
+    assert!(gathering(voter(1, 1..=3, &[epoch(1, [1])])).is_none(), "it opens alone");
 }
 
 /// All addresses but one have changed: who is reached learns who reached it, and tells the next one.
@@ -150,8 +193,8 @@ fn whoever_needs_nobody_gathers_nothing() {
 #[test]
 fn where_the_others_are_is_learnt_from_whoever_is_reached() {
     let epochs = [epoch(4, 1..=5)];
-    let gathering = |of| Gathering::begin(voter(of, 1..=5, &epochs)).expect("it needs others");
-    let [mut one, mut two, mut three] = [1, 2, 3].map(gathering);
+    let waits = |of| gathering(voter(of, 1..=5, &epochs)).expect("it needs others");
+    let [mut one, mut two, mut three] = [1, 2, 3].map(waits);
     assert_eq!(one.endpoints(machine(2)), [endpoint(2)]);
     // 2 moved to .102 and reaches 1, which came from .202 as 1 sees it.
     one.take(machine(2), Some(endpoint(202)), says(&two, 1, 4, 102)).expect("a voter");
@@ -170,8 +213,8 @@ fn where_the_others_are_is_learnt_from_whoever_is_reached() {
 #[test]
 fn what_is_learnt_stays_small() {
     let epochs = [epoch(4, 1..=3)];
-    let mut one = Gathering::begin(voter(1, 1..=3, &epochs)).expect("it needs others");
-    let two = Gathering::begin(voter(2, 1..=3, &epochs)).expect("it needs others");
+    let mut one = gathering(voter(1, 1..=3, &epochs)).expect("it needs others");
+    let two = gathering(voter(2, 1..=3, &epochs)).expect("it needs others");
     let many: Vec<Endpoint> = (1..=200).map(endpoint).collect();
     let seen = (0..=255).map(|it| (machine(it), many.clone())).collect();
     for source in 1..=20 {
@@ -293,12 +336,29 @@ fn a_coordinator_that_is_open_believes_no_directory_below_what_its_seal_takes() 
     let file = directory::emit(1, &ca().sign(&directory.unsigned())).expect("it fits");
     let nothing = || -> Zeroizing<Vec<u8>> { vec![0; SLOT_BYTES].into() };
     let (key, directory, share) = (share_key(), Slots([file.into(), nothing()]), Slots([nothing(), nothing()]));
-    let believes = |minimum_directory| {
+    let believes = |minimum_directory, heard: Option<Vec<u8>>| {
         let (itself, disk, ca_spki) = (machine(1), half(1).disk, &ca().spki);
-        let on_esp =
-            OnEsp { itself, disk, key: &key, ca_spki, minimum_directory, share: &share, directory: &directory };
+        let on_esp = OnEsp {
+            itself,
+            disk,
+            key: &key,
+            ca_spki,
+            minimum_directory,
+            share: &share,
+            directory: &directory,
+            heard: heard.as_deref(),
+        };
         Voter::on_esp(on_esp).map(|voter| voter.map(|voter| voter.coordinators().collect::<Vec<_>>()))
     };
-    assert_eq!(believes(6), Ok(Some(vec![machine(2)])));
-    assert_eq!(believes(7), Err(DirectoryError::Older { found: 6, minimum: 7 }));
+    assert_eq!(believes(6, None), Ok(Some(vec![machine(2)])));
+    assert_eq!(believes(7, None), Err(DirectoryError::Older { found: 6, minimum: 7 }));
+    // One that it heard of with its key, and that is not written yet.
+    let heard = |version| {
+        let coordinators = vec![Coordinator { machine: machine(3), endpoints: vec![] }];
+        ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())
+    };
+    assert_eq!(believes(6, Some(heard(7))), Ok(Some(vec![machine(3)])));
+    assert_eq!(believes(7, Some(heard(7))), Ok(Some(vec![machine(3)])));
+    assert_eq!(believes(5, Some(heard(5))), Ok(Some(vec![machine(2)])), "an older one");
+    assert_eq!(believes(6, Some(vec![0])), Ok(Some(vec![machine(2)])), "one of nobody");
 }

@@ -1,6 +1,7 @@
 //! Coordinators that were all switched off give each other their shares: one that waits, or one that is open and whose etcd has
 //! no leader. Whoever has one releases keys by its records instead. Decides nothing beyond that: `enrol` does.
 
+use enrol::contribute::NotShared;
 use keys::cold_start::Contribution;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
@@ -20,7 +21,8 @@ pub(super) async fn contribute(
     if let Ok(records) = context.records()
         && records.etcd_has_leader()
     {
-        return Err(api::not_yet("etcd has a leader here: ask for the key; nothing was exchanged"));
+        let refusal = api::not_yet("etcd has a leader here: ask for the key; nothing was exchanged");
+        return Err(if records.is_led() { records.by_leader(&refusal) } else { refusal });
     }
     let exchanged = context.ways.exchange.contribute(machine, origin.peer.ip(), given).await;
     exchanged.map_err(|why| refused(&why))
@@ -30,6 +32,7 @@ fn refused(why: &NotExchanged) -> Status {
     let text = Chain(why).to_string();
     match why {
         NotExchanged::NoPart => Status::failed_precondition(text),
+        NotExchanged::NotShared(NotShared::MayHaveLeader) => api::not_yet(text),
         NotExchanged::NotShared(_) => Status::permission_denied(text),
         NotExchanged::Read(_) => Status::unavailable(text),
     }
@@ -40,7 +43,6 @@ mod tests {
     use std::time::Duration;
 
     use cluster::record::Standing;
-    use enrol::contribute::NotShared;
     use model::{MachineId, Secret};
 
     use super::*;
@@ -56,13 +58,14 @@ mod tests {
             asked.context.coordinate(Some(records(&asked.facts, &others, silent)));
             let given = Contribution { epoch: 1, share: Secret::take(&mut [1; 32]), seen: [].into() };
             let caller = (MachinePubKey([1; 32]), origin(None, "192.0.2.1:1001"));
-            let answer = contribute(&asked.context, caller, given).await;
-            answer.expect_err("this machine has no share").message().to_owned()
+            let refusal = contribute(&asked.context, caller, given).await.expect_err("this machine has no share");
+            (refusal.message().to_owned(), api::told_by_leader(&refusal).is_some())
         };
-        let has_a_leader = "etcd has a leader here: ask for the key; nothing was exchanged";
-        assert_eq!(says(None).await, has_a_leader);
-        assert_eq!(says(Some(Duration::from_secs(5))).await, has_a_leader, "it may be in an election");
-        assert!(says(Some(Duration::from_secs(60))).await.contains("takes no part in a cold start"), "it is asked for");
+        let has_a_leader = String::from("etcd has a leader here: ask for the key; nothing was exchanged");
+        assert_eq!(says(None).await, (has_a_leader.clone(), true));
+        assert_eq!(says(Some(Duration::from_secs(5))).await, (has_a_leader, false), "it may be in an election");
+        let (text, led) = says(Some(Duration::from_secs(60))).await;
+        assert!(text.contains("takes no part in a cold start") && !led, "it is asked for: {text}");
     }
 
     /// Who is refused for good does not ask as if nobody were there.
@@ -70,6 +73,7 @@ mod tests {
     fn a_refusal_says_whether_asking_again_helps() {
         let code = |why| refused(&why).code();
         assert_eq!(code(NotExchanged::NoPart), tonic::Code::FailedPrecondition);
+        assert_eq!(code(NotShared::MayHaveLeader.into()), api::NOT_YET);
         let stranger = NotShared::NoCoordinator(MachineId([9; 16]));
         assert_eq!(code(stranger.into()), tonic::Code::PermissionDenied);
     }

@@ -8,7 +8,7 @@ use cluster::txn::Granted;
 use model::{Chain, MachinePubKey};
 use tonic::Status;
 
-use crate::consensus::Records;
+use crate::consensus::{NotGranted, Records};
 use crate::enrolment;
 use crate::rpc::underway::Underway;
 use crate::runtime::clock;
@@ -21,7 +21,12 @@ pub(super) async fn release(
     asked: KeyAsked,
 ) -> Result<KeyReleased, Status> {
     let _place = underway.begin(keys::identity::machine_id(&key.0))?;
-    let granted = records.grant(request(key, asked)).await?;
+    let granted = records.grant(request(key, asked)).await.map_err(|refused| {
+        // etcd has agreed to it, which takes a leader.
+        let decided = matches!(refused, NotGranted::Denied(_));
+        let refusal = Status::from(refused);
+        if decided { records.by_leader(&refusal) } else { refusal }
+    })?;
     let cluster = records.read(|view, _| view.state().cluster().map(|cluster| cluster.id))?;
     let (Granted::ClusterKey { machine, disk, generation, next }, Some(cluster)) = (granted, cluster) else {
         return Err(Status::internal("a machine asked for its key, and something else was granted"));
