@@ -49,6 +49,8 @@ pub struct ListedMachine {
     pub silent: bool,
     /// Whether it was a coordinator and is none: it may hold keys and a certificate that the cluster still takes.
     pub may_hold_keys: bool,
+    /// Whether it has yet to acknowledge the newest epoch of the cold-start key: until all coordinators have, the one before opens disks.
+    pub share_due: bool,
     /// Which cluster key its disk is locked with, and whether it is to take the next one.
     pub generations: Generations,
 }
@@ -193,9 +195,13 @@ pub struct NewTicket {
 }
 
 impl ListedMachine {
-    /// As a record has it.
+    /// As a record has it; `late` are those that have not acknowledged the newest epoch.
     #[must_use]
-    pub fn of(machine: &Machine, members: &Members, last_seen: Option<UnixMillis>) -> Self {
+    pub fn of(
+        machine: &Machine,
+        (members, late): (&Members, &BTreeSet<MachineId>),
+        last_seen: Option<UnixMillis>,
+    ) -> Self {
         let id = machine.id();
         let voter = members.voters.contains_key(&id).then_some(EtcdMember::Voter);
         let learner = || members.learners.contains_key(&id).then_some(EtcdMember::Learner);
@@ -204,6 +210,7 @@ impl ListedMachine {
             etcd: voter.or_else(learner),
             silent: members.voters.get(&id) == Some(&Voter::Silent),
             may_hold_keys: machine.may_hold_keys(),
+            share_due: late.contains(&id),
             name: machine.name.as_str().to_owned(),
             role: machine.role,
             kubernetes: machine.kubernetes.clone(),
@@ -252,6 +259,7 @@ impl From<ListedMachine> for wire::ClusterMachine {
             key_rotates: matches!(machine.generations, Generations::Rotating(_)),
             etcd_silent: machine.silent,
             may_hold_keys: machine.may_hold_keys,
+            share_due: machine.share_due,
         }
     }
 }
@@ -272,6 +280,7 @@ impl TryFrom<wire::ClusterMachine> for ListedMachine {
             last_seen: machine.last_seen_unix_ms.map(UnixMillis),
             silent: machine.etcd_silent,
             may_hold_keys: machine.may_hold_keys,
+            share_due: machine.share_due,
             etcd: machine.etcd_votes.map(|votes| if votes { EtcdMember::Voter } else { EtcdMember::Learner }),
             generations: match (machine.key_generation, machine.key_rotates) {
                 (one, false) => Generations::One(one),
@@ -437,6 +446,7 @@ mod tests {
             etcd: None,
             silent: false,
             may_hold_keys: false,
+            share_due: last_seen.is_some(),
             generations: Generations::One(1),
         }
     }
@@ -508,9 +518,11 @@ mod tests {
                 voters: voters.iter().map(|voter| (id, *voter)).collect(),
                 learners: learners.iter().map(|learner| (id, *learner)).collect(),
             };
-            let listed = ListedMachine::of(&machine, &members, None);
+            let listed = ListedMachine::of(&machine, (&members, &BTreeSet::new()), None);
+            assert!(!listed.share_due);
             (listed.etcd, listed.silent)
         };
+        assert!(ListedMachine::of(&machine, (&Members::default(), &[id].into()), None).share_due);
         assert_eq!(member(&[], &[]), (None, false));
         assert_eq!(member(&[Voter::Live], &[]), (Some(EtcdMember::Voter), false));
         assert_eq!(member(&[Voter::Silent], &[]), (Some(EtcdMember::Voter), true));

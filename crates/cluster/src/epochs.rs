@@ -13,7 +13,7 @@ use keys::cold_start::Epoch;
 use model::{ColdStart, DiskUuid, Level, MachineId};
 
 use crate::members::Step;
-use crate::record::{Generations, Policy};
+use crate::record::{ColdStartEpochs, Generations, Policy};
 use crate::state::State;
 
 /// What is to be done.
@@ -90,6 +90,22 @@ pub fn is_needed(state: &State, machine: &MachineId) -> bool {
     };
     let others = state.members().voters.keys().filter(|voter| *voter != machine && epoch.holders().contains(*voter));
     others.count() < epoch.threshold()
+}
+
+/// Coordinators that have not acknowledged the epoch of those who coordinate now: until each of them has, shares of an epoch before it
+/// open disks, and one that was removed may hold one of these.
+#[must_use]
+pub fn unacknowledged(state: &State) -> BTreeSet<MachineId> {
+    if !shared(state) {
+        return BTreeSet::new();
+    }
+    let holders: BTreeSet<_> = electorate(state).intersection(&state.coordinators()).copied().collect();
+    let ColdStartEpochs { current, next } = state.cold_start();
+    match next {
+        Some(next) if *next.epoch.holders() == holders => holders.difference(&next.acknowledged).copied().collect(),
+        None if current.as_ref().is_some_and(|current| *current.holders() == holders) => BTreeSet::new(),
+        Some(_) | None => holders,
+    }
 }
 
 /// What is due on machine `itself`. Nothing under policy `manual`, at level insecure, and while nothing is seen of the voters.

@@ -101,6 +101,7 @@ mod tests {
             etcd,
             silent: false,
             may_hold_keys: false,
+            share_due: false,
             generations: cluster::record::Generations::One(1),
         };
         let (voter, learner) = (Some(EtcdMember::Voter), Some(EtcdMember::Learner));

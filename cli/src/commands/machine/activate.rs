@@ -364,6 +364,7 @@ mod tests {
             etcd: None,
             silent: false,
             may_hold_keys: false,
+            share_due: false,
             generations: cluster::record::Generations::One(1),
         }
     }

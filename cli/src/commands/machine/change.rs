@@ -55,6 +55,9 @@ Examples:
   cairnctl machine remove m4 --lost    it is broken and will not come back
 
 A machine that is removed does not get its key again: its data stays shut.
+After `--lost` the other coordinators take shares of another cold-start key.
+Those that have not yet, since they are off, are named, and listed as `share
+due`: until they have, the removed one's share still counts with theirs.
 One that was a coordinator is listed as `rotation due`: it may have kept keys
 of the cluster, and Cairn does not change those yet. Destroy its disk and TPM.")]
 pub(crate) struct Remove {
@@ -85,6 +88,9 @@ pub(crate) struct RotateKey {
     #[arg(value_name = "MACHINE")]
     called: String,
 }
+
+/// etcd lets go of the removed one, an epoch begins, and each coordinator writes its share and says so.
+const TAKES_SHARE: Duration = Duration::from_secs(30);
 
 /// Why nothing is changed, or not all of it.
 #[derive(Debug, thiserror::Error)]
@@ -145,8 +151,12 @@ pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) ->
 
 pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let (mut session, machine, its) = about(context, &arguments.called).await?;
+    let mut did = format!("machine `{}` is removed", machine.name);
     if arguments.lost {
         session.change_machine(machine.id, MachineChange::RemoveLost).await?;
+        if machine.role == ClusterRole::Coordinator {
+            did.push_str(&warning(&shares_due(&mut session).await));
+        }
     } else if machine.standing != Standing::Removed {
         session.change_machine(machine.id, MachineChange::Drain).await?;
         if machine.role == ClusterRole::Coordinator {
@@ -162,7 +172,37 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         }
         session.change_machine(machine.id, MachineChange::Remove).await?;
     }
-    Ok(screen::did(context.format, out, &format!("machine `{}` is removed", machine.name))?)
+    Ok(screen::did(context.format, out, &did)?)
+}
+
+/// Names of coordinators that have not taken their share of the cold-start key that the removed one has none of. Those that run do so
+/// within seconds.
+async fn shares_due(session: &mut Session) -> Vec<String> {
+    let (mut progress, mut late) = (Progress::start(), Vec::new());
+    let deadline = Deadline::after(TAKES_SHARE);
+    let looked = deadline.until(async || {
+        progress.show("wait for the other coordinators to take their shares of the next cold-start key");
+        // Whoever was asked may be off by now: what was seen last is told.
+        let Ok(listed) = session.machines().await else { return Ok::<_, Failure>(None) };
+        late = listed.rows.into_iter().filter(|machine| machine.share_due).map(|machine| machine.name).collect();
+        Ok(late.is_empty().then_some(()))
+    });
+    let _all_or_these = looked.await;
+    late
+}
+
+/// What follows from shares that are due; nothing where none are.
+fn warning(late: &[String]) -> String {
+    let Some((last, others)) = late.split_last() else { return String::new() };
+    let (names, have) = if others.is_empty() {
+        (format!("`{last}` has"), "it has")
+    } else {
+        (format!("`{}` and `{last}` have", others.join("`, `")), "they have")
+    };
+    format!(
+        "; {names} not taken the share of the next cold-start key yet: until {have}, the removed machine's share opens disks together \
+         with theirs, so switch on what is off, and look for `share due` in: cairnctl machine list"
+    )
 }
 
 pub(crate) async fn rotate_key(arguments: &RotateKey, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
@@ -243,4 +283,17 @@ async fn until(
         Ok::<_, Failure>(listed.as_ref().is_none_or(&has_followed).then_some(()))
     });
     looked.await?.ok_or_else(|| ChangeError::Late { name: machine.name.clone(), after: deadline.length() }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinators_without_the_next_share_are_named() {
+        let says = |names: &[&str]| warning(&names.iter().map(|name| String::from(*name)).collect::<Vec<_>>());
+        assert_eq!(says(&[]), "");
+        assert!(says(&["m2"]).starts_with("; `m2` has not taken the share"), "{}", says(&["m2"]));
+        assert!(says(&["m2", "m3", "m5"]).starts_with("; `m2`, `m3` and `m5` have not taken the share"));
+    }
 }

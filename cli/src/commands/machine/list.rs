@@ -28,6 +28,8 @@ struct MachineOut {
     last_seen_unix_ms: Option<u64>,
     /// Whether it was removed and may have kept keys that the cluster still uses, so that these are due to be rotated.
     rotation_due: bool,
+    /// Whether it coordinates and has not taken its share of the newest cold-start key.
+    share_due: bool,
     /// Which cluster key its disk is locked with.
     key_generation: u32,
     /// Whether it is to take the next one.
@@ -53,6 +55,7 @@ impl From<&ListedMachine> for MachineOut {
             }),
             etcd_silent: machine.silent,
             rotation_due: machine.may_hold_keys,
+            share_due: machine.share_due,
             kubernetes_roles: machine.kubernetes.iter().map(ToString::to_string).collect(),
             state: machine.standing.word(),
             version: machine.version.clone(),
@@ -122,7 +125,11 @@ fn state(machine: &ListedMachine) -> String {
 fn role(machine: &ListedMachine) -> String {
     let role = machine.role;
     match (role, machine.etcd) {
-        (ClusterRole::Coordinator, Some(EtcdMember::Voter)) if machine.silent => format!("{role} (silent)"),
+        (ClusterRole::Coordinator, Some(EtcdMember::Voter)) if machine.silent || machine.share_due => {
+            let why = [(machine.silent, "silent"), (machine.share_due, "share due")];
+            let why: Vec<_> = why.into_iter().filter_map(|(is_so, why)| is_so.then_some(why)).collect();
+            format!("{role} ({})", why.join(", "))
+        }
         (ClusterRole::Coordinator, Some(EtcdMember::Voter)) | (ClusterRole::Node, None) => role.to_string(),
         (ClusterRole::Coordinator, Some(EtcdMember::Learner)) => format!("{role} (no vote yet)"),
         (ClusterRole::Coordinator, None) => format!("{role} (joining etcd)"),
@@ -154,6 +161,7 @@ mod tests {
             etcd: (n == 1).then_some(EtcdMember::Voter),
             silent: false,
             may_hold_keys: false,
+            share_due: false,
             generations: Generations::One(1),
         };
         let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
@@ -169,6 +177,9 @@ m2    node         -                     Admitted  0.1.0    10.118.0.2   -      
         assert_eq!(with(Some(EtcdMember::Learner)), "coordinator (no vote yet)");
         assert_eq!(with(None), "coordinator (joining etcd)");
         assert_eq!(role(&ListedMachine { silent: true, ..rows[0].clone() }), "coordinator (silent)");
+        assert_eq!(role(&ListedMachine { share_due: true, ..rows[0].clone() }), "coordinator (share due)");
+        let off = ListedMachine { silent: true, share_due: true, ..rows[0].clone() };
+        assert_eq!(role(&off), "coordinator (silent, share due)");
         let rotates = ListedMachine { generations: Generations::Rotating(1), ..rows[0].clone() };
         assert_eq!(state(&rotates), "Member (key rotates)");
         let gone = ListedMachine { standing: Standing::Removed, may_hold_keys: true, ..rotates };

@@ -4,7 +4,7 @@ use cluster::denied::Denied;
 use cluster::epochs::{self, Due};
 use cluster::members::{Learner, Step, Voter};
 use cluster::record::{ColdStartEpochs, Generations};
-use cluster::request::{Asks, Request};
+use cluster::request::{Asks, Leaving, Request};
 use cluster::role::AnyRole;
 use cluster::txn::Granted;
 use keys::cold_start::Epoch;
@@ -20,6 +20,40 @@ fn due(scene: &Scene, n: u16) -> Option<Due> {
 /// The number of the epoch that stands, where the machine holds a share of it.
 fn stands(scene: &Scene, n: u16) -> Option<u32> {
     epochs::stands(&scene.state(), &id(n)).map(|it| it.epoch.number())
+}
+
+/// Machine 3 was stolen and is removed while machine 2 is off. Proves: K6
+#[test]
+fn who_has_not_acknowledged_the_epoch_without_a_removed_one_is_known() {
+    let mut scene = Scene::new();
+    let late = |scene: &Scene| epochs::unacknowledged(&scene.state()).into_iter().collect::<Vec<_>>();
+    let of = |numbers: &[u16]| {
+        let mut ids: Vec<_> = numbers.iter().map(|n| id(*n)).collect();
+        ids.sort_unstable();
+        ids
+    };
+    assert_eq!(late(&scene), []);
+    for n in [2, 3, 4] {
+        scene.join(n);
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+    }
+    scene.members.voters = (1..=4).map(|n| (id(n), Voter::Live)).collect();
+    assert_eq!(late(&scene), of(&[1, 2, 3, 4]), "none has begun yet");
+    scene.yes(&Request::BeginEpoch);
+    for n in 1..=4 {
+        scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 2 });
+    }
+    assert_eq!(late(&scene), []);
+    scene.asks(Asks::Remove(id(3), Leaving::Lost));
+    assert_eq!(late(&scene), of(&[1, 2, 4]), "etcd has it as a member still");
+    scene.members.voters.remove(&id(3));
+    scene.members.voters.insert(id(2), Voter::Silent);
+    assert_eq!(late(&scene), of(&[1, 2, 4]), "none has begun yet");
+    scene.yes(&Request::BeginEpoch);
+    for (n, left) in [(1, &[2, 4][..]), (4, &[2]), (2, &[])] {
+        scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 3 });
+        assert_eq!(late(&scene), of(left));
+    }
 }
 
 /// Proves: D13 K6

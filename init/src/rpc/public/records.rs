@@ -65,8 +65,8 @@ impl From<NotRecoverable> for Status {
 /// All machines, by name, with when they were seen last.
 pub(super) fn machines(records: &Records, seen: &Seen) -> Result<Vec<Listed<ListedMachine>>, Status> {
     let rows = |view: &View| {
-        let members = view.state().members();
-        let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, members, seen.get(id).copied());
+        let (members, late) = (view.state().members(), cluster::epochs::unacknowledged(view.state()));
+        let row = |(id, machine): (&MachineId, _)| ListedMachine::of(machine, (members, &late), seen.get(id).copied());
         let mut rows: Vec<_> = view.state().machines().map(row).collect();
         // Those that were removed last.
         rows.sort_by(|one, other| {
