@@ -26,6 +26,8 @@ enum Campaign {
     Sim(Sim),
     /// Five virtual machines of one cluster: cuts, kills, changes of roles, power cuts, under somebody who writes
     Cluster(Cluster),
+    /// A lone coordinator, a byte of whose disk is flipped while it is off: it runs or says why not, and never restarts by itself
+    Disks(Disks),
 }
 
 #[derive(Debug, Args)]
@@ -72,6 +74,19 @@ struct Cluster {
     out: PathBuf,
 }
 
+#[derive(Debug, Args)]
+struct Disks {
+    /// So many bytes, one at a time
+    #[arg(long, value_name = "NUMBER", default_value = "60", value_parser = clap::value_parser!(u32).range(1..))]
+    flips: u32,
+    /// Which bytes follows from it. Without it, others in each run
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Where all files of the machine lie
+    #[arg(long, value_name = "DIR", default_value = "target/campaign")]
+    out: PathBuf,
+}
+
 /// Between two lines about how it goes.
 const PROGRESS: Duration = Duration::from_secs(10);
 
@@ -90,6 +105,24 @@ fn main() -> ExitCode {
             search(seed.unwrap_or_else(drawn), worlds, over)
         }
         Campaign::Cluster(cluster) => machines(&cluster, cluster.seed.unwrap_or_else(drawn)),
+        Campaign::Disks(Disks { flips, seed, out }) => {
+            let seed = seed.unwrap_or_else(drawn);
+            say(format_args!("seed {seed}"));
+            let flips = usize::try_from(flips).unwrap_or(usize::MAX);
+            let flipped = ::tests::campaign::disks(seed, flips, &out, |line| say(format_args!("{line}")));
+            ended(flipped, format_args!("disks --seed {seed} --flips {flips}"))
+        }
+    }
+}
+
+/// How a campaign of machines ended, and how the same is had again.
+fn ended(lived: Result<(), impl std::fmt::Display>, again: std::fmt::Arguments<'_>) -> ExitCode {
+    match lived {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(format_args!("{error:#}\nagain: cargo xtask campaign {again}"));
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -103,13 +136,8 @@ fn machines(cluster: &Cluster, seed: u64) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let length = events.map_or(Length::Time(*lasts), Length::Events);
-    match ::tests::campaign::campaign(seed, length, out, |line| say(format_args!("{line}"))) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(format_args!("{error:#}\nagain: cargo xtask campaign cluster --seed {seed}"));
-            ExitCode::FAILURE
-        }
-    }
+    let lived = ::tests::campaign::campaign(seed, length, out, |line| say(format_args!("{line}")));
+    ended(lived, format_args!("cluster --seed {seed}"))
 }
 
 /// Lives through one world at least, then through more until it is over.

@@ -19,8 +19,10 @@ use crate::session::Session;
 use crate::writer::Writer;
 use crate::{Context, FleetKind};
 
+mod disks;
 mod plan;
 
+pub use disks::disks;
 pub use plan::{Event, Events, Last, Time, Way};
 
 /// Of addresses, in seconds: short enough that a case may wait until they end.

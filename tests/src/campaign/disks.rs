@@ -1,0 +1,102 @@
+//! A byte of a lone coordinator's disk is flipped while it is off, wherever a seed says: the machine runs, or says why not, and never
+//! restarts by itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use model::PartitionKind;
+use qemu::Vm;
+use testkit::Random;
+
+use crate::session::Session;
+use crate::{Context, Plan, RawDisk, all_tagged};
+
+const NAME: &str = "one";
+/// What is written and read at once, here and by the machine.
+const BLOCK: usize = 4096;
+/// What PID 1 says when it restarts because of what nothing can handle.
+const CANNOT_GO_ON: &str = "Cairn cannot go on";
+/// What it says of its state.
+const STATE: &str = "machine state state=";
+/// A coordinator's services run.
+const ETCD: &str = "now true condition=EtcdReady";
+
+/// Flips so many bytes, one at a time, with all files below `out`, and tells `say` how it goes.
+///
+/// # Errors
+/// A machine that restarted or said nothing, with the seed and where to look.
+pub fn disks(seed: u64, flips: usize, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<()> {
+    let session = Arc::new(Session::open(&std::path::absolute(out)?, None)?);
+    let dir = session.dir_of("disks");
+    let t = Context::new(session, dir.clone(), "campaign.rs");
+    flip_all(&t, seed, flips, &mut say).with_context(|| format!("seed {seed}; consoles: {}", dir.display()))
+}
+
+fn flip_all(t: &Context, seed: u64, flips: usize, say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    let (plan, disk) = make(t)?;
+    let mut written = Vec::new();
+    for kind in [PartitionKind::Esp, PartitionKind::Data] {
+        written.push((kind, blocks_written(&disk, kind)?));
+    }
+    say("a lone coordinator is made, and off");
+    let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1));
+    let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+    for number in 1..=flips {
+        let (kind, blocks) = &written[usize::from(random.below(4) > 0)];
+        let at = blocks[random.below(blocks.len())] + random.below(BLOCK) as u64;
+        let (plan, disk) = plan.copied(t, "m")?;
+        disk.flip(*kind, at)?;
+        let vm = plan.start()?;
+        let end = comes_to(t, &vm).with_context(|| format!("flip {number}: {kind:?}, byte {at}"))?;
+        say(&format!("{number}. {kind:?}, byte {at}: {end}"));
+        *ends.entry(end.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    let told: Vec<_> = ends.iter().map(|(end, times)| format!("{times} {end}")).collect();
+    say(&format!("no machine restarted: {}", told.join(", ")));
+    Ok(())
+}
+
+/// A lone coordinator all of whose blocks have tags, and which is off.
+fn make(t: &Context) -> anyhow::Result<(Plan, RawDisk)> {
+    let owner = t.owner()?;
+    let (plan, disk) = t.machine("first").tpm().raw_disk(1100)?;
+    disk.put_config(&owner.config(NAME, &["--level", "authenticated", "--no-kubernetes"])?)?;
+    let vm = plan.start()?;
+    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
+    all_tagged(t, &owner, NAME, &vm)?;
+    owner.ask(NAME, &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    Ok((plan, disk))
+}
+
+/// Where blocks lie that are not all zero, in bytes from the start of the partition.
+fn blocks_written(disk: &RawDisk, kind: PartitionKind) -> anyhow::Result<Vec<u64>> {
+    let whole = disk.whole(kind)?;
+    let written = whole.chunks(BLOCK).enumerate().filter(|(_, block)| block.iter().any(|byte| *byte != 0));
+    let found: Vec<u64> = written.map(|(number, _)| (number * BLOCK) as u64).collect();
+    ensure!(!found.is_empty(), "nothing is written in {kind:?}");
+    Ok(found)
+}
+
+/// The state in which the machine stays, with its reason; a coordinator that runs is there once etcd is.
+fn comes_to(t: &Context, vm: &Vm) -> anyhow::Result<String> {
+    let end = vm.until(t.within(60), || {
+        let said = vm.said();
+        let state = said.iter().rev().find_map(|line| line.text.split_once(STATE)).map(|(_, state)| state.to_owned());
+        let state = state.unwrap_or_default();
+        let restarts = said.iter().any(|line| line.text.contains(CANNOT_GO_ON));
+        let stays = match state.split(' ').next() {
+            Some("NeedsOwner" | "Failed") => true,
+            Some("AwaitingKeys") => state.contains("waiting for"),
+            Some("Running") => said.iter().any(|line| line.text.contains(ETCD)),
+            Some(_) | None => false,
+        };
+        (restarts || stays).then_some((restarts, state))
+    });
+    match end.context("it says neither what it is nor why not")? {
+        (true, _) => bail!("the machine restarts by itself"),
+        (false, state) => Ok(state.chars().take(160).collect()),
+    }
+}
