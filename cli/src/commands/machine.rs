@@ -20,6 +20,9 @@ use crate::screen;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// The machines of the cluster: role, state, version, addresses, last seen
+    ///
+    /// Where no coordinator answers, what this host keeps of them is listed, and
+    /// the command ends with the code of that.
     List,
     /// Have a blank machine join the cluster, by the code on its screen
     Activate(activate::Activate),

@@ -101,6 +101,7 @@ mod tests {
     use crate::commands::home;
     use crate::failure::{Advice, Code};
     use crate::machine::fake::{Answer, Fake, Lie};
+    use crate::screen::Format;
     use crate::store::{ClusterRecord, MachineRecord};
 
     const CONFIG: ConfigDigest = ConfigDigest([5; 32]);
@@ -221,6 +222,55 @@ mod tests {
         context.keep(&record);
         assert_eq!(two.second().open().await.unwrap_err().code(), Code::Refused);
         assert!(record.hear([]) && record.other(&m2).is_none());
+    }
+
+    /// Proves: Q6
+    #[tokio::test]
+    async fn without_a_coordinator_what_this_host_knows_is_listed() {
+        let Two { _root, context, node, owner, coordinator } = &two().await;
+        let list = async || {
+            let mut out = Vec::new();
+            let ended = crate::commands::machine::list::run(context, &mut out).await;
+            (String::from_utf8(out).unwrap(), ended)
+        };
+        // Not met yet; then met, with one more machine that only the cluster's list has.
+        let m3 = coordinator.node(3, owner.clone()).await;
+        let mut record = context.cluster().unwrap();
+        record.meet(coordinator.pins());
+        let m3 = OtherMachine {
+            name: NodeName::stored("m3").unwrap(),
+            machine: m3.machine,
+            addresses: vec!["127.0.0.1:2".to_owned(), "127.0.0.1:3".to_owned()],
+        };
+        let (id, listed) = (coordinator.machine, m3.machine);
+        record.hear([m3]);
+        context.keep(&record);
+        let (asked, ended) = list().await;
+        ended.unwrap();
+        assert!(asked.starts_with("NAME") && asked.contains("LAST SEEN"), "the cluster's own list: {asked}");
+        record.machines_mut()[0].address = Some("127.0.0.1:1".to_owned());
+        context.keep(&record);
+        let (known, ended) = list().await;
+        let expected = format!(
+            "NAME  KNOWN   MACHINE                           ADDRESSES\n\
+             m1    met     {id}  127.0.0.1:1\n\
+             m2    joins   -                                 {}\n\
+             m3    listed  {listed}  127.0.0.1:2 127.0.0.1:3\n",
+            node.address
+        );
+        assert_eq!(known, expected);
+        let mut said = Vec::new();
+        let failed = ended.unwrap_err();
+        failed.print(&mut said).unwrap();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(failed.code(), Code::Unreachable);
+        assert!(said.contains("m1: connect to 127.0.0.1:1") && said.contains("could not be asked"), "{said}");
+        let json = Context { format: Format::Json, ..context.about_cluster(&home::name()) };
+        let mut out = Vec::new();
+        crate::commands::machine::list::run(&json, &mut out).await.unwrap_err();
+        let known: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let names: Vec<_> = (0..3).map(|at| known["known_here"][at]["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["m1", "m2", "m3"]);
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! `machine list`: the machines of the cluster, by its records.
+//! `machine list`: the machines of the cluster, by its records; where no coordinator shows them, by what this host keeps.
 
 use std::io::Write;
 
@@ -7,9 +7,10 @@ use cluster::record::Generations;
 use model::ClusterRole;
 use serde::Serialize;
 
-use crate::commands::{self, Context};
+use crate::commands::{self, Context, OpenError};
 use crate::failure::Failure;
 use crate::screen::{self, Format, Table};
+use crate::store::{ClusterRecord, Known};
 
 #[derive(Debug, Serialize)]
 struct MachineOut {
@@ -43,6 +44,22 @@ struct MachinesOut {
     machines: Vec<MachineOut>,
 }
 
+/// In place of the above where no coordinator shows the cluster's records.
+#[derive(Debug, Serialize)]
+struct KnownOut {
+    known_here: Vec<KnownMachine>,
+}
+
+#[derive(Debug, Serialize)]
+struct KnownMachine {
+    name: String,
+    /// Absent: it is not known by a key yet.
+    machine_id: Option<String>,
+    /// `met`, `not met`, `joins` or `listed`.
+    known: &'static str,
+    addresses: Vec<String>,
+}
+
 impl From<&ListedMachine> for MachineOut {
     fn from(machine: &ListedMachine) -> Self {
         Self {
@@ -69,8 +86,15 @@ impl From<&ListedMachine> for MachineOut {
 }
 
 pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, meant) = context.open_coordinator().await?;
-    let listed = session.machines_seen().await?;
+    let asked = async {
+        let (mut session, meant) = context.open_coordinator().await?;
+        let listed = session.machines_seen().await?;
+        Ok::<_, OpenError>((session, meant, listed))
+    };
+    let (mut session, meant, listed) = match asked.await {
+        Ok(asked) => asked,
+        Err(error) => return Err(by_this_host(error, context, out)),
+    };
     context.hear(&meant, &listed.rows)?;
     match context.format {
         Format::Json => screen::json(
@@ -87,6 +111,56 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
         }
     }
     Ok(())
+}
+
+/// Lists what this host keeps of the machines. The command has failed all the same: nobody has said what holds now.
+fn by_this_host(error: OpenError, context: &Context, out: &mut dyn Write) -> Failure {
+    let Ok(record) = context.cluster() else { return error.into() };
+    let known_here = known_here(&record);
+    let printed = match context.format {
+        Format::Json => screen::json(out, &KnownOut { known_here }),
+        Format::Table => known_table(&known_here).print(out),
+    };
+    match printed {
+        Ok(()) => Failure::from(error).leaving(
+            "listed is what this host keeps of the cluster's machines; their roles and states, and who else is of the cluster, \
+             could not be asked",
+        ),
+        Err(lost) => lost.into(),
+    }
+}
+
+fn known_here(record: &ClusterRecord) -> Vec<KnownMachine> {
+    let own = record.machines().iter().enumerate().map(|(at, machine)| {
+        let (machine_id, known) = match record.known(at) {
+            Known::Pinned(pins) => (Some(pins.machine.to_string()), "met"),
+            Known::Awaited(_) => (None, "not met"),
+            Known::Joins => (None, "joins"),
+        };
+        KnownMachine {
+            name: machine.name.to_string(),
+            machine_id,
+            known,
+            addresses: machine.address.iter().cloned().collect(),
+        }
+    });
+    let others = record.others().iter().map(|other| KnownMachine {
+        name: other.name.to_string(),
+        machine_id: Some(other.machine.to_string()),
+        known: "listed",
+        addresses: other.addresses.clone(),
+    });
+    own.chain(others).collect()
+}
+
+fn known_table(machines: &[KnownMachine]) -> Table<4> {
+    let mut table = Table::new(["NAME", "KNOWN", "MACHINE", "ADDRESSES"]);
+    for machine in machines {
+        let addresses = if machine.addresses.is_empty() { "-".to_owned() } else { machine.addresses.join(" ") };
+        let id = machine.machine_id.clone().unwrap_or_else(|| "-".to_owned());
+        table.row([machine.name.clone(), machine.known.to_owned(), id, addresses]);
+    }
+    table
 }
 
 fn table(listed: &Listed<ListedMachine>, now: UnixMillis) -> Table<8> {
