@@ -303,6 +303,8 @@ pub fn share(bytes: &[u8]) -> Outcome {
 pub fn directory(bytes: &[u8]) -> Outcome {
     let verified = keys::directory::Directory::verify(bytes, b"no CA", 0);
     assert!(verified.is_err(), "a directory without a CA is believed");
+    let kept = keys::directory::Kept::verify(bytes, b"no CA", 0);
+    assert!(kept.is_err(), "one of a slot is believed without a CA");
     outcome(&keys::directory::Directory::decode(bytes))
 }
 

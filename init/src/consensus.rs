@@ -37,6 +37,7 @@ use cluster::state::{NotHandedOver, PeerVersion};
 use cluster::txn::Granted;
 use cluster::{Denied, View};
 use door::PutOff;
+use enrol::renewal::Giver;
 use keys::endpoint::Endpoint;
 use model::{MachineId, NodeName};
 use pki::{Authority, Identity, Profile, UnixTime};
@@ -291,7 +292,7 @@ impl Records {
             renewed = seen.renew(&self.authorities.cairn);
         });
         if let Some(signed) = renewed? {
-            self.directories.send_replace(Some(signed.bytes.clone()));
+            self.directories.tell(Giver::Itself, signed.bytes.clone());
         }
         Ok(())
     }

@@ -27,6 +27,18 @@ impl State {
     }
 }
 
+/// More revisions than a cluster writes between two directories that a machine hears of.
+const MOST_REVISIONS: u64 = 1 << 32;
+
+/// Whether no cluster goes from one version of its directory to the other while a machine is away: by several recoveries, or by more
+/// revisions than are written. Whoever once held the CA's key signs any version.
+#[must_use]
+pub const fn is_jump(from: u64, to: u64) -> bool {
+    const REVISION: u64 = (1 << REVISION_BITS) - 1;
+    let recoveries = (to >> REVISION_BITS).saturating_sub(from >> REVISION_BITS);
+    recoveries > 1 || (to & REVISION).saturating_sub(from & REVISION) >= MOST_REVISIONS
+}
+
 /// As one number that only rises.
 fn version(PeerVersion { recoveries, revision }: PeerVersion) -> u64 {
     let most = (1 << REVISION_BITS) - 1;
@@ -130,5 +142,29 @@ mod tests {
         let after = state(1, 1).directory().expect("there is a cluster");
         assert!(before.version < after.version, "{before:?} {after:?}");
         assert_eq!(state(0, 7).directory().map(|it| it.version), Some(7));
+    }
+
+    /// Proves: D11
+    #[test]
+    fn a_jump_is_more_than_one_recovery_or_more_than_is_ever_written() {
+        let of = |recoveries, revision| version(PeerVersion { recoveries, revision });
+        for (from, to) in [
+            (of(0, 7), of(0, 7)),
+            (of(0, 9), of(0, 7)),
+            (of(0, 7), of(0, 6 + (1 << 32))),
+            (of(3, 7), of(4, 1)),
+            (of(3, (1 << 40) + 7), of(4, (1 << 40) + 9)),
+            (of(4, 1), of(1, 7)),
+        ] {
+            assert!(!is_jump(from, to), "{from:x} {to:x}");
+        }
+        for (from, to) in [
+            (of(0, 7), of(0, 7 + (1 << 32))),
+            (of(3, 7), of(5, 7)),
+            (of(3, 7), of(4, 7 + (1 << 32))),
+            (of(0, 7), u64::MAX),
+        ] {
+            assert!(is_jump(from, to), "{from:x} {to:x}");
+        }
     }
 }

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::directory::is_jump;
 use cluster::epochs::Holding;
 use keys::cold_start::{Contribution, Epoch, NotTaken, Seen, Shares, Wrapped};
 use keys::data_key::{ClusterHalf, Holder};
@@ -178,8 +179,8 @@ pub struct OnEsp<'a> {
     pub share: &'a Slots,
     /// The directory's slots.
     pub directory: &'a Slots,
-    /// A directory that was heard of in this boot, and is not believed yet.
-    pub heard: Option<&'a [u8]>,
+    /// Directories that were heard of in this boot, and are not believed yet.
+    pub heard: &'a [Vec<u8>],
 }
 
 /// A machine that holds shares.
@@ -197,11 +198,15 @@ impl Voter {
     /// Why the newest directory is not believed, where none is.
     pub fn on_esp(of: OnEsp<'_>) -> Result<Option<Self>, DirectoryError> {
         let written = release::newest_directory(of.directory, of.ca_spki, of.minimum_directory);
-        let heard = of.heard.and_then(|signed| Directory::verify(signed, of.ca_spki, of.minimum_directory).ok());
-        let directory = match (written, heard) {
-            (Err(error), None) => return Err(error),
-            (Err(_), heard @ Some(_)) => heard,
-            (Ok(written), heard) => written.into_iter().chain(heard).max_by_key(|directory| directory.version),
+        let verified = |signed: &Vec<u8>| Directory::verify(signed, of.ca_spki, of.minimum_directory).ok();
+        let newest = |written: Option<Directory>| {
+            let held = written.as_ref().map_or(of.minimum_directory.saturating_sub(1), |directory| directory.version);
+            let heard = of.heard.iter().filter_map(verified).filter(|directory| !is_jump(held, directory.version));
+            written.into_iter().chain(heard).max_by_key(|directory| directory.version)
+        };
+        let directory = match written {
+            Ok(written) => newest(written),
+            Err(error) => Some(newest(None).ok_or(error)?),
         };
         let (held, _of_no_use) = held(of.share, of.disk, of.key);
         Ok(directory.map(|directory| Self::new(of.itself, directory, held)))
@@ -308,8 +313,11 @@ impl Gathering {
     /// with this SubjectPublicKeyInfo (DER) has signed it and it is newer.
     pub fn leader_answered(&mut self, told: &[u8], ca_spki: &[u8]) {
         self.unasked.clone_from(&self.asks);
-        if let Ok(directory) = Directory::verify(told, ca_spki, self.voter.directory.version) {
-            self.voter.directory = directory;
+        let held = &mut self.voter.directory;
+        if let Ok(directory) = Directory::verify(told, ca_spki, held.version)
+            && !is_jump(held.version, directory.version)
+        {
+            *held = directory;
         }
     }
 

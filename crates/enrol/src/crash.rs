@@ -127,7 +127,14 @@ fn a_cut_while_the_seals_minimum_rises_leaves_one_that_opens() {
     for tpm in [Some(Chip::default()), None] {
         let mut member = outlive(World::invited(Level::Encrypted, tpm), &[]);
         assert_eq!(member.minimum(), 5, "the one that it joined with");
-        member.directories([6, 9]);
+        // Nobody, or too few, have vouched for what lies there.
+        for (vouched, minimum) in [(None, 5), (Some(5), 5), (Some(0), 5), (Some(6), 6), (Some(u64::MAX), 6)] {
+            let mut member = member.clone();
+            member.directories([6, 9], vouched);
+            assert!(matches!(member.boot(None), Ended::Running(_)));
+            assert_eq!(member.minimum(), minimum, "{vouched:?}");
+        }
+        member.directories([6, 9], Some(9));
         for after in 0..MOST_EFFECTS_OF_OPENING {
             for sectors in [0, 1, 127] {
                 let mut world = outlive(member.clone(), &[Cut { after, sectors }]);
@@ -136,7 +143,7 @@ fn a_cut_while_the_seals_minimum_rises_leaves_one_that_opens() {
                 assert!(matches!(world.boot(None), Ended::Running(_)));
                 assert_eq!(world.files.seal, seals, "nothing rises, nothing is written");
                 // Both older ones put back are none, one of them leaves the other.
-                world.directories([5, 9]);
+                world.directories([5, 9], Some(9));
                 assert!(matches!(world.boot(None), Ended::Running(_)));
                 assert_eq!(world.minimum(), 6, "one slot is none that counts");
             }

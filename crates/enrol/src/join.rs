@@ -385,7 +385,7 @@ impl Draft {
         };
         let (next, record) = (site.next, record(&owner_recovery, context, &answer.cluster_key.0)?);
         let files = vec![
-            esp(File::Directory, next.directory, directory::emit(next.directory.generation, &answer.directory)?),
+            esp(File::Directory, next.directory, directory::emit(next.directory.generation, &answer.directory, None)?),
             esp(File::Record, next.record, record.emit(next.record.generation)?),
         ];
         let making = Making {

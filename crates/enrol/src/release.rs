@@ -2,7 +2,7 @@
 //! shown, and whether a half that it is given opens the disk. Must never believe a directory that the cluster did not sign.
 
 use keys::data_key::{ClusterHalf, OpenError, open};
-use keys::directory::{Directory, DirectoryError};
+use keys::directory::{Directory, DirectoryError, Kept};
 use keys::endpoint::Endpoint;
 use keys::header::Copies;
 use keys::identity::Identity;
@@ -141,8 +141,8 @@ pub(crate) fn newest_directory(
 ) -> Result<Option<Directory>, DirectoryError> {
     let mut refused = None;
     for slot in Pair::read(File::Directory, slots.bytes()).newest_first {
-        match Directory::verify(slot.clear(), ca_spki, minimum) {
-            Ok(directory) => return Ok(Some(directory)),
+        match Kept::verify(slot.clear(), ca_spki, minimum) {
+            Ok(Kept { directory, .. }) => return Ok(Some(directory)),
             Err(error) => {
                 refused.get_or_insert(error);
             }

@@ -1,17 +1,20 @@
-//! Which directory a member keeps on its ESP while it serves: the newest that its cluster signed. Who heard of it, and of whom,
-//! does not matter. Must never write over the slot that holds the one it has, so that a cut leaves that one whole; nor write
+//! Which directory a member keeps on its ESP while it serves: the newest that its cluster signed. Of whom it was heard matters
+//! for the seal's minimum alone, which rises to what more than one side gave. Must never take a version that jumps; nor write over the slot that holds the one it has, so that a cut leaves that one whole; nor write
 //! more often than who coordinates changes, or six times an hour where only their endpoints do.
 //!
 //! ```text
-//!   hear ─► not signed, or another cluster's: refused       due ─► take ─► Write ─ performed ─► written: it is the one it has
-//!        └► newer, and says something else: waits ──────────┘
+//!   hear ─► not signed, another cluster's, or a jump: refused  due ─► take ─► Write ─ performed ─► written: it is the one it has
+//!        ├► newer, and says something else: waits ─────────────┘               └ with the version that was vouched for by then
+//!        └► of a second coordinator: vouched
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use keys::directory::{self, Directory, DirectoryError};
+use cluster::directory::is_jump;
+use keys::directory::{self, Directory, DirectoryError, Kept};
 use keys::pair::{File, Next, Pair, Slot, TooLarge};
+use model::MachineId;
 
 use crate::found::Slots;
 
@@ -21,6 +24,38 @@ const MOST_WRITES: usize = 6;
 /// See [`MOST_WRITES`].
 const PERIOD: Duration = Duration::from_secs(3600);
 
+/// So many coordinators vouch for a version; all, where there are fewer.
+const VOUCHERS: usize = 2;
+
+/// Of whom a directory was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Giver {
+    /// The machine made it itself, of the records that a quorum of etcd's voters keeps.
+    Itself,
+    /// This coordinator, known by its place in the VPN: a certificate proves nothing against who once held the CA's key.
+    Coordinator(MachineId),
+    /// Somebody whom the machine knows by a certificate alone.
+    Stranger,
+}
+
+/// Why a directory is not taken. The one that the machine has stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotHeard {
+    /// Its cluster has not signed it.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// Its cluster cannot have come so far.
+    #[error(
+        "its version jumps from {held:#x} to {found:#x}: by more than one recovery, or by more than is ever written"
+    )]
+    Jump {
+        /// What it says.
+        found: u64,
+        /// The newest that was heard of before.
+        held: u64,
+    },
+}
+
 /// What becomes of a member's directory.
 #[derive(Debug)]
 pub struct Renewal {
@@ -28,6 +63,10 @@ pub struct Renewal {
     held: Option<Directory>,
     /// The version of the newest that was ever heard of in this boot; it may be one that needed no write.
     newest: u64,
+    /// The newest that each coordinator gave in this boot.
+    given: BTreeMap<MachineId, u64>,
+    /// The highest version up to which enough of them vouch, in this boot or one before.
+    vouched: u64,
     next: Next,
     waits: Option<(Directory, Vec<u8>)>,
     /// When it was written in this boot, the newest last: the last [`MOST_WRITES`].
@@ -63,45 +102,62 @@ impl Write {
     }
 }
 
+/// What lies in a slot and is believed.
+#[derive(Debug)]
+pub(crate) struct Believed {
+    slot: usize,
+    generation: u64,
+    kept: Kept,
+}
+
 /// What lies in the slots that the cluster of the CA with this SubjectPublicKeyInfo (DER) signed and the seal allows: the
-/// newest first, each with its slot and generation.
-pub(crate) fn believed(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Vec<(usize, u64, Directory)> {
+/// newest first.
+pub(crate) fn believed(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Vec<Believed> {
     let read = |(at, bytes): (usize, &[u8])| {
         let slot = Slot::read(File::Directory, bytes).ok()?;
-        let directory = Directory::verify(slot.clear(), ca_spki, minimum).ok()?;
-        Some((at, slot.generation, directory))
+        let kept = Kept::verify(slot.clear(), ca_spki, minimum).ok()?;
+        Some(Believed { slot: at, generation: slot.generation, kept })
     };
     let mut believed: Vec<_> = slots.bytes().into_iter().enumerate().filter_map(read).collect();
-    believed.sort_by_key(|(_, generation, _)| std::cmp::Reverse(*generation));
+    believed.sort_by_key(|believed| std::cmp::Reverse(believed.generation));
     believed
 }
 
-/// The minimum that a seal may rise to: that of the older of both slots, where both are believed and it is above `minimum`. Whichever
-/// of them is lost then, the other one is not refused.
+/// The minimum that a seal may rise to: that of the older of both slots, where both are believed and it is above `minimum`, and not
+/// above what was vouched for when they were written. Whichever of them is lost then, the other one is not refused.
 pub(crate) fn durable(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Option<u64> {
-    let [(.., one), (.., other)] = <[_; 2]>::try_from(believed(slots, ca_spki, minimum)).ok()?;
-    Some(one.version.min(other.version)).filter(|durable| *durable > minimum)
+    let [one, other] = <[_; 2]>::try_from(believed(slots, ca_spki, minimum)).ok()?;
+    let vouched = one.kept.vouched.max(other.kept.vouched)?;
+    let older = one.kept.directory.version.min(other.kept.directory.version);
+    Some(older.min(vouched)).filter(|durable| *durable > minimum)
 }
 
 impl Renewal {
     /// Of what lies on the ESP, under the seal's minimum.
     #[must_use]
     pub fn of(slots: &Slots, ca_spki: Vec<u8>, minimum: u64) -> Self {
-        let held = believed(slots, &ca_spki, minimum).into_iter().next();
+        let believed = believed(slots, &ca_spki, minimum);
+        let vouched = believed.iter().filter_map(|believed| believed.kept.vouched).max().unwrap_or_default();
+        let held = believed.into_iter().next();
         let Next { slot, generation } = Pair::read(File::Directory, slots.bytes()).next;
         // The newest by its checksum may be nobody's: what is believed is never written over.
-        let slot = held.as_ref().map_or(slot, |(held, ..)| 1 - held);
-        let held = held.map(|(_, _, directory)| directory);
+        let slot = held.as_ref().map_or(slot, |held| 1 - held.slot);
+        let held = held.map(|held| held.kept.directory);
         let newest = held.as_ref().map_or(minimum.saturating_sub(1), |held| held.version);
-        Self { ca_spki, held, newest, next: Next { slot, generation }, waits: None, written: VecDeque::new() }
+        let (next, given, written) = (Next { slot, generation }, BTreeMap::new(), VecDeque::new());
+        Self { ca_spki, held, newest, given, vouched, next, waits: None, written }
     }
 
-    /// Takes what somebody says, which is not believed yet. What is older, or says nothing else, changes nothing.
+    /// Takes what `by` says, which is not believed yet. What is older, or says nothing else, changes nothing on the ESP.
     ///
     /// # Errors
-    /// [`DirectoryError`] when the cluster has not signed it.
-    pub fn hear(&mut self, signed: Vec<u8>) -> Result<(), DirectoryError> {
+    /// [`NotHeard`] when the cluster has not signed it, or cannot have come so far.
+    pub fn hear(&mut self, signed: Vec<u8>, by: Giver) -> Result<(), NotHeard> {
         let heard = Directory::verify(&signed, &self.ca_spki, 0)?;
+        if is_jump(self.newest, heard.version) {
+            return Err(NotHeard::Jump { found: heard.version, held: self.newest });
+        }
+        self.vouch(heard.version, by);
         if heard.version <= self.newest {
             return Ok(());
         }
@@ -110,6 +166,32 @@ impl Renewal {
         let again = self.held.as_ref().is_some_and(|held| held.coordinators == heard.coordinators);
         self.waits = (!again).then_some((heard, signed));
         Ok(())
+    }
+
+    fn vouch(&mut self, version: u64, by: Giver) {
+        match by {
+            Giver::Stranger => {}
+            Giver::Itself => self.vouched = self.vouched.max(version),
+            Giver::Coordinator(machine) => {
+                let given = self.given.entry(machine).or_default();
+                *given = version.max(*given);
+                // Who coordinates says the directory that the machine has, and not the one that is to be vouched for.
+                let held = self.held.iter().flat_map(|held| &held.coordinators);
+                let mut given: Vec<_> = held.map(|it| self.given.get(&it.machine).copied()).collect();
+                given.sort_unstable();
+                let enough = given.len().min(VOUCHERS);
+                let vouched = enough.checked_sub(1).and_then(|place| given.into_iter().rev().nth(place)).flatten();
+                self.vouched = self.vouched.max(vouched.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Who should be heard, too: the coordinators that have not given what is the newest, while too few vouch for that.
+    #[must_use]
+    pub fn missing(&self) -> Vec<MachineId> {
+        let held = self.held.iter().flat_map(|held| &held.coordinators).map(|it| it.machine);
+        let behind = |machine: &MachineId| self.given.get(machine).is_none_or(|given| *given < self.newest);
+        held.filter(|machine| self.vouched < self.newest && behind(machine)).collect()
     }
 
     /// From when on something is to be written; nothing while nothing waits.
@@ -132,7 +214,8 @@ impl Renewal {
         }
         let Some((directory, signed)) = self.waits.take() else { return Ok(None) };
         let Next { slot, generation } = self.next;
-        Ok(Some(Write { slot, bytes: directory::emit(generation, &signed)?, directory }))
+        let vouched = Some(self.vouched).filter(|vouched| *vouched > 0);
+        Ok(Some(Write { slot, bytes: directory::emit(generation, &signed, vouched)?, directory }))
     }
 
     /// The write is durable.
@@ -159,6 +242,7 @@ mod tests {
     use crate::fixture::ca;
 
     const MINIMUM: u64 = 3;
+    const BY: Giver = Giver::Stranger;
 
     fn directory(version: u64, machines: u8, host: u8) -> Directory {
         let coordinator =
@@ -176,7 +260,7 @@ mod tests {
     }
 
     fn newest(slots: &Slots) -> Option<Directory> {
-        believed(slots, &ca().spki, MINIMUM).into_iter().next().map(|(_, _, directory)| directory)
+        believed(slots, &ca().spki, MINIMUM).into_iter().next().map(|it| it.kept.directory)
     }
 
     #[derive(Debug, Clone, Copy)]
@@ -222,25 +306,25 @@ mod tests {
             let history: Vec<_> =
                 (4..).zip(&all).map(|(version, (machines, host))| directory(version, *machines, *host)).collect();
             let mut slots = blank();
-            slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(MINIMUM, 1, 1))).expect("fits"));
+            slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(MINIMUM, 1, 1)), None).expect("fits"));
             let mut now = testkit::origin();
             let mut renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
             let (mut tear, mut writes) = (None, Vec::new());
             let newest_of_all = history.last().expect("one or more").clone();
             for step in steps.into_iter().chain([Step::Settles, Step::Passes(3600)]) {
                 match step {
-                    Step::Hears(which) => renewal.hear(signed(&history[which.index(history.len())])).expect("ours"),
+                    Step::Hears(which) => renewal.hear(signed(&history[which.index(history.len())]), BY).expect("ours"),
                     Step::Lied(version) => {
                         let mut lie = signed(&directory(version, 3, 3));
                         let at = lie.len() - 1;
                         lie[at] ^= 1;
-                        prop_assert!(renewal.hear(lie).is_err());
+                        prop_assert!(renewal.hear(lie, BY).is_err());
                     }
                     Step::Passes(seconds) => now += Duration::from_secs(seconds.into()),
                     Step::Cut(at) => tear = Some(at),
                     Step::Settles => {
                         tear = None;
-                        renewal.hear(signed(&newest_of_all)).expect("ours");
+                        renewal.hear(signed(&newest_of_all), BY).expect("ours");
                     }
                 }
                 let before = newest(&slots).expect("there is always one");
@@ -272,37 +356,123 @@ mod tests {
     #[test]
     fn what_the_cluster_did_not_sign_is_refused_and_what_is_believed_is_not_written_over() {
         let mut slots = blank();
-        slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, 1, 1))).expect("fits"));
+        slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, 1, 1)), None).expect("fits"));
         // A newer file, by its checksum, that nobody signed.
         let somebodys = directory(9, 2, 2).unsigned().emit(8, b"somebody's signature".to_vec()).expect("fits");
         slots.0[1] = Zeroizing::new(somebodys);
         let now = testkit::origin();
         let mut renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
         let foreign = Directory { cluster: ClusterId([1; 16]), ..directory(5, 1, 2) };
-        assert_eq!(renewal.hear(signed(&foreign)), Err(DirectoryError::OtherCluster));
-        renewal.hear(signed(&directory(2, 2, 2))).expect("ours");
+        assert_eq!(renewal.hear(signed(&foreign), BY), Err(NotHeard::Directory(DirectoryError::OtherCluster)));
+        renewal.hear(signed(&directory(2, 2, 2)), BY).expect("ours");
         assert_eq!(renewal.due(now), None, "older than the one that lies there");
         assert_eq!(Renewal::of(&blank(), ca().spki.clone(), MINIMUM).newest, MINIMUM - 1, "nor than the seal allows");
-        renewal.hear(signed(&directory(5, 2, 1))).expect("ours");
+        renewal.hear(signed(&directory(5, 2, 1)), BY).expect("ours");
         let write = renewal.take(now).expect("fits").expect("another coordinator");
         assert_eq!(write.slot(), 1);
         assert_eq!(Slot::read(File::Directory, write.bytes()).expect("reads").generation, 9);
         renewal.written(write, now);
-        renewal.hear(signed(&directory(6, 2, 1))).expect("ours");
+        renewal.hear(signed(&directory(6, 2, 1)), BY).expect("ours");
         assert_eq!(renewal.due(now), None, "it says nothing else");
         for (version, host) in [(7, 2), (8, 1), (9, 2), (10, 1), (11, 2)] {
-            renewal.hear(signed(&directory(version, 2, host))).expect("ours");
+            renewal.hear(signed(&directory(version, 2, host)), BY).expect("ours");
             let write = renewal.take(now).expect("fits").expect("another endpoint");
             renewal.written(write, now);
         }
-        renewal.hear(signed(&directory(12, 2, 1))).expect("ours");
+        renewal.hear(signed(&directory(12, 2, 1)), BY).expect("ours");
         assert_eq!(renewal.due(now), Some(now + PERIOD), "six were written");
         assert!(renewal.take(now).expect("fits").is_none());
-        renewal.hear(signed(&directory(13, 1, 1))).expect("ours");
+        renewal.hear(signed(&directory(13, 1, 1)), BY).expect("ours");
         assert_eq!(renewal.due(now), Some(now), "who coordinates changed");
-        renewal.hear(signed(&directory(14, 2, 2))).expect("ours");
+        renewal.hear(signed(&directory(14, 2, 2)), BY).expect("ours");
         assert_eq!(renewal.due(now), None, "all is as it is written");
-        renewal.hear(signed(&directory(13, 1, 1))).expect("ours");
+        renewal.hear(signed(&directory(13, 1, 1)), BY).expect("ours");
         assert_eq!(renewal.due(now), None, "what comes late is of before");
+    }
+
+    /// A member whose ESP holds one directory, of version 3, with so many coordinators.
+    fn member(machines: u8) -> (Slots, Renewal) {
+        let mut slots = blank();
+        slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, machines, 1)), None).expect("fits"));
+        let renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
+        (slots, renewal)
+    }
+
+    /// Proves: D11
+    #[test]
+    fn a_version_that_jumps_is_refused_by_name() {
+        const RECOVERY: u64 = 1 << 48;
+        let (_, mut renewal) = member(2);
+        for found in [u64::MAX, 2 * RECOVERY + 4, 3 + (1 << 32), RECOVERY + 3 + (1 << 32)] {
+            for by in [Giver::Itself, Giver::Coordinator(MachineId([1; 16])), Giver::Stranger] {
+                let refused = renewal.hear(signed(&directory(found, 1, 2)), by);
+                assert_eq!(refused, Err(NotHeard::Jump { found, held: 3 }), "{found:#x} by {by:?}");
+            }
+        }
+        assert_eq!((renewal.due(testkit::origin()), renewal.vouched), (None, 0), "nothing is written for it");
+        for version in [2 + (1 << 32), RECOVERY + 1, 2 * RECOVERY + 1] {
+            assert_eq!(renewal.hear(signed(&directory(version, 1, 2)), BY), Ok(()), "{version:#x}");
+        }
+    }
+
+    /// Proves: D11
+    #[test]
+    fn the_minimum_rises_to_what_two_coordinators_gave() {
+        let coordinator = |n: u8| Giver::Coordinator(MachineId([n; 16]));
+        let (one, two, node) = (coordinator(1), coordinator(2), coordinator(9));
+        // Who coordinates at first, who gives versions 5 and 7, who gives them, too, and to which version the minimum may rise.
+        for (machines, first, then, minimum) in [
+            (2, one, vec![], None),
+            (2, one, vec![(6, one)], None),
+            (2, one, vec![(6, Giver::Stranger)], None),
+            (2, one, vec![(6, node)], None),
+            (2, one, vec![(6, two)], Some(5)),
+            (2, one, vec![(4, two)], Some(4)),
+            (3, one, vec![(6, coordinator(3))], Some(5)),
+            (3, node, vec![(6, one)], None),
+            (1, one, vec![], Some(5)),
+            (1, node, vec![], None),
+            (1, two, vec![(6, Giver::Stranger)], None),
+            (2, Giver::Itself, vec![], Some(5)),
+            (2, Giver::Stranger, vec![(6, one), (6, two)], Some(5)),
+        ] {
+            let (mut slots, mut renewal) = member(machines);
+            let mut hears = |version, host, by, slots: &mut Slots| {
+                renewal.hear(signed(&directory(version, machines, host)), by).expect("ours");
+                let write = renewal.take(testkit::origin()).expect("fits");
+                if let Some(write) = write {
+                    slots.0[write.slot()].copy_from_slice(write.bytes());
+                    renewal.written(write, testkit::origin());
+                }
+            };
+            hears(5, 2, first, &mut slots);
+            for (version, by) in &then {
+                hears(*version, 2, *by, &mut slots);
+            }
+            assert_eq!(durable(&slots, &ca().spki, MINIMUM), None, "the one from before is there still");
+            hears(7, 1, first, &mut slots);
+            let row = (machines, first, &then);
+            assert_eq!(durable(&slots, &ca().spki, MINIMUM), minimum, "{row:?}");
+            // The machine is off and on: what was vouched for is known still.
+            let again = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
+            assert_eq!(again.vouched >= 4, minimum.is_some(), "{row:?}");
+        }
+    }
+
+    /// Proves: D11
+    #[test]
+    fn whoever_has_not_given_the_newest_is_asked_while_too_few_have() {
+        let (_, mut renewal) = member(3);
+        let ids = |ids: &[u8]| ids.iter().map(|n| MachineId([*n; 16])).collect::<Vec<_>>();
+        assert_eq!(renewal.missing(), ids(&[1, 2, 3]));
+        let mut hears = |version, by: u8| {
+            let by = Giver::Coordinator(MachineId([by; 16]));
+            renewal.hear(signed(&directory(version, 3, 1)), by).expect("ours");
+            renewal.missing()
+        };
+        assert_eq!(hears(5, 2), ids(&[1, 3]));
+        assert_eq!(hears(4, 3), ids(&[1, 3]), "an older one");
+        assert_eq!(hears(5, 1), [], "two are enough");
+        assert_eq!(hears(6, 3), ids(&[1, 2]));
     }
 }

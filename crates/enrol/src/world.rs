@@ -407,11 +407,11 @@ impl World {
         }
     }
 
-    /// Has both slots of the directory hold one of these versions, as the cluster signs it.
-    pub(crate) fn directories(&mut self, versions: [u64; 2]) {
+    /// Has both slots of the directory hold one of these versions, as the cluster signs it, and the note up to which it is vouched for.
+    pub(crate) fn directories(&mut self, versions: [u64; 2], vouched: Option<u64>) {
         for (slot, version) in versions.into_iter().enumerate() {
             let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators: vec![] };
-            let file = directory::emit(slot as u64 + 1, &ca().sign(&directory.unsigned())).expect("fits");
+            let file = directory::emit(slot as u64 + 1, &ca().sign(&directory.unsigned()), vouched).expect("fits");
             self.pair(File::Directory)[slot] = file.into();
         }
     }

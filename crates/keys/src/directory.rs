@@ -5,6 +5,7 @@
 //! message Signed      { bytes body = 1; bytes signature = 2; }        // ECDSA P-256, SHA-256, DER, by the CA
 //! message Directory   { bytes cluster_id = 1; uint64 version = 2; repeated Coordinator coordinators = 3; }
 //! message Coordinator { bytes machine_id = 1; repeated string endpoints = 2; }
+//! message Kept        { bytes body = 1; bytes signature = 2; optional uint64 vouched = 3; }   // in a slot; the first two are Signed's
 //! ```
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
@@ -78,16 +79,40 @@ impl Unsigned {
     /// # Errors
     /// [`TooLarge`] when there are too many coordinators for the file.
     pub fn emit(&self, generation: u64, signature: Vec<u8>) -> Result<Vec<u8>, TooLarge> {
-        emit(generation, &self.signed(signature))
+        emit(generation, &self.signed(signature), None)
     }
 }
 
-/// The bytes of a directory file, given the directory as it was signed.
+/// The bytes of a directory file, given the directory as it was signed; `vouched` is the machine's own note, see [`Kept`].
 ///
 /// # Errors
 /// [`TooLarge`] when there are too many coordinators for the file.
-pub fn emit(generation: u64, signed: &[u8]) -> Result<Vec<u8>, TooLarge> {
-    pair::emit(File::Directory, generation, signed, None)
+pub fn emit(generation: u64, signed: &[u8], vouched: Option<u64>) -> Result<Vec<u8>, TooLarge> {
+    let clear = [signed, &VouchedWire { vouched }.encode_to_vec()].concat();
+    pair::emit(File::Directory, generation, &clear, None)
+}
+
+/// A directory as it lies in a slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Signed by the cluster.
+    pub directory: Directory,
+    /// The highest version up to which the machine has heard from more than one side when it wrote the slot. Nobody signed that.
+    pub vouched: Option<u64>,
+}
+
+impl Kept {
+    /// Reads a slot's clear part; the rest as [`Directory::verify`].
+    ///
+    /// # Errors
+    /// [`DirectoryError`] says why it is not believed.
+    pub fn verify(clear: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Self, DirectoryError> {
+        strict::check(clear, &KEPT)?;
+        let truncated = |_| Malformed::Truncated(KEPT.name);
+        let signed = SignedWire::decode(clear).map_err(truncated)?;
+        let VouchedWire { vouched } = VouchedWire::decode(clear).map_err(truncated)?;
+        Ok(Self { directory: Directory::signed(&signed, ca_spki, minimum)?, vouched })
+    }
 }
 
 impl Directory {
@@ -106,7 +131,7 @@ impl Directory {
         Unsigned(wire.encode_to_vec())
     }
 
-    /// The directory that was passed on, or lies in a slot's clear part, if the CA with this SubjectPublicKeyInfo (DER) signed it and it is not
+    /// The directory that was passed on, if the CA with this SubjectPublicKeyInfo (DER) signed it and it is not
     /// below `minimum`.
     ///
     /// # Errors
@@ -114,6 +139,10 @@ impl Directory {
     pub fn verify(clear: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Self, DirectoryError> {
         strict::check(clear, &SIGNED)?;
         let signed = SignedWire::decode(clear).map_err(|_| Malformed::Truncated(SIGNED.name))?;
+        Self::signed(&signed, ca_spki, minimum)
+    }
+
+    fn signed(signed: &SignedWire, ca_spki: &[u8], minimum: u64) -> Result<Self, DirectoryError> {
         let labelled = [Purpose::Directory.bytes(), &signed.body].concat();
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, ca_spki)
             .verify(&labelled, &signed.signature)
@@ -156,6 +185,15 @@ const SIGNED: Message = Message {
     ],
 };
 
+const KEPT: Message = Message {
+    name: "Kept",
+    fields: &[
+        Field { number: 1, name: "body", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 2, name: "signature", kind: Kind::Bytes, rule: Rule::Required },
+        Field { number: 3, name: "vouched", kind: Kind::U64, rule: Rule::Optional },
+    ],
+};
+
 const DIRECTORY: Message = Message {
     name: "Directory",
     fields: &[
@@ -179,6 +217,12 @@ struct SignedWire {
     body: Vec<u8>,
     #[prost(bytes = "vec", required, tag = "2")]
     signature: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct VouchedWire {
+    #[prost(uint64, optional, tag = "3")]
+    vouched: Option<u64>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -229,5 +273,24 @@ mod tests {
         assert_eq!(Directory::verify(&changed, spki.as_ref(), 3), Err(DirectoryError::Signature));
         let foreign = slot(&Directory { cluster: ClusterId([7; 16]), ..directory });
         assert_eq!(Directory::verify(&foreign, spki.as_ref(), 3), Err(DirectoryError::OtherCluster));
+    }
+
+    /// Proves: D11
+    #[test]
+    fn what_vouches_for_a_directory_is_the_slots_and_nobody_elses() {
+        let ca = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
+        let spki = ca.public_key().as_der().expect("encodes");
+        let directory = Directory { cluster: cluster_id(spki.as_ref()), version: 3, coordinators: vec![] };
+        let unsigned = directory.unsigned();
+        let signature = ca.sign(&SystemRandom::new(), &unsigned.to_sign()).expect("signs");
+        let signed = unsigned.signed(signature.as_ref().to_vec());
+        for vouched in [None, Some(0), Some(3), Some(u64::MAX)] {
+            let bytes = emit(1, &signed, vouched).expect("fits");
+            let clear = Slot::read(File::Directory, &bytes).expect("reads").clear().to_vec();
+            let read = Kept::verify(&clear, spki.as_ref(), 3).expect("signed");
+            assert_eq!(read, Kept { directory: directory.clone(), vouched });
+            let passed_on = Directory::verify(&clear, spki.as_ref(), 3);
+            assert_eq!(passed_on.is_ok(), vouched.is_none(), "{passed_on:?}");
+        }
     }
 }

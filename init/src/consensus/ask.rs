@@ -7,16 +7,19 @@
 //!        └── nobody answered ───────┘           An announcement that is put off is made again, with the last value
 //! ```
 
+use std::convert::Infallible;
 use std::error::Error as _;
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::vpn_client::VpnClient;
 use api::{Announced, HandedOver, MOST_NEWS_BYTES, Malformed, PeersAnswer, wire};
 use cluster::peers::News;
+use enrol::renewal::Giver;
 use keys::identity::Identity;
 use model::{Chain, ClusterRole, VPN_API_PORT};
 use pki::server_auth::any_coordinator;
@@ -28,6 +31,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status, Streaming};
 
 use super::Records;
+use crate::enrolment::Directories;
 use crate::facts::Facts;
 use crate::network::mesh::peers::Told;
 use crate::network::mesh::{endpoints, is_news, kept};
@@ -62,7 +66,7 @@ pub(crate) struct Asker {
     /// Of which epoch of the cold-start key it holds a share that it could not acknowledge itself.
     pub(crate) epoch: watch::Sender<Option<u32>>,
     /// Who is told of directories, which are not believed here.
-    pub(crate) directories: watch::Sender<Option<Vec<u8>>>,
+    pub(crate) directories: Directories,
 }
 
 /// Why nobody can be asked.
@@ -246,14 +250,10 @@ impl Asker {
     }
 
     /// Tells the coordinator at `address` of this machine, and takes what it tells of others, until it does no more.
-    async fn attend(
-        &self,
-        address: Ipv4Addr,
-        client: tls::Client,
-        heard: &mut Heard,
-    ) -> Result<std::convert::Infallible, Left> {
-        let mut client = self.connect(address, client);
+    async fn attend(&self, address: Ipv4Addr, tls: tls::Client, heard: &mut Heard) -> Result<Infallible, Left> {
+        let mut client = self.connect(address, tls.clone());
         let (mut facts, mut epoch) = (self.facts.watch(), self.epoch.subscribe());
+        let mut others = pin!(self.hear_others(address, tls));
         let mut said = Said::default();
         self.announce(&mut client, &mut said).await?;
         if said.again.is_none() {
@@ -264,9 +264,10 @@ impl Asker {
         loop {
             tokio::select! {
                 told = next(&mut news) => {
-                    self.take(told?)?;
+                    self.take(told?, address)?;
                     *heard = Heard::Something;
                 }
+                never = &mut others => match never {},
                 Ok(()) = epoch.changed(), if said.again.is_none() => self.announce(&mut client, &mut said).await?,
                 Ok(()) = facts.changed(), if said.again.is_none() => {
                     if is_news(&said.endpoints, &self.places()) {
@@ -299,11 +300,46 @@ impl Asker {
         self.facts.read(|now| endpoints(&now.links))
     }
 
-    fn take(&self, answer: PeersAnswer) -> Result<(), Left> {
+    /// Has coordinators say where they are that should be heard beside the one at `address`, whenever there are others.
+    async fn hear_others(&self, address: Ipv4Addr, tls: tls::Client) -> Infallible {
+        let mut missing = self.directories.missing();
+        missing.mark_changed();
+        while missing.changed().await.is_ok() {
+            let machines = missing.borrow_and_update().clone();
+            let places = machines.iter().filter_map(|machine| self.told.vpn_ip(machine));
+            for other in places.filter(|other| *other != address && *other != self.vpn_ip) {
+                match timeout(SILENT, self.hear_directory(other, tls.clone())).await {
+                    Ok(Ok(())) => tracing::debug!(address = %other, "a second coordinator tells its directory"),
+                    Ok(Err(left)) => tracing::debug!(address = %other, reason = %Chain(&left), "no second directory"),
+                    Err(_elapsed) => tracing::debug!(address = %other, "no second directory: says nothing"),
+                }
+            }
+        }
+        pending().await // the machine ends
+    }
+
+    /// Takes the directory of one coordinator, and nothing else that it says.
+    async fn hear_directory(&self, address: Ipv4Addr, tls: tls::Client) -> Result<(), Left> {
+        let mut client = self.connect(address, tls);
+        let mut news = client.peers(wire::PeersRequest::from(self.told.version())).await?.into_inner();
+        loop {
+            if let PeersAnswer::Directory(signed) = next(&mut news).await? {
+                self.directories.tell(self.giver(address), signed);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Who speaks at an address of the VPN: no other machine has the key that packets from there are made with.
+    fn giver(&self, address: Ipv4Addr) -> Giver {
+        self.told.machine_at(address).map_or(Giver::Stranger, Giver::Coordinator)
+    }
+
+    fn take(&self, answer: PeersAnswer, from: Ipv4Addr) -> Result<(), Left> {
         let (news, role) = match answer {
             PeersAnswer::News { news, role } => (news, role),
             PeersAnswer::Directory(signed) => {
-                self.directories.send_replace(Some(signed));
+                self.directories.tell(self.giver(from), signed);
                 return Ok(());
             }
         };

@@ -15,10 +15,9 @@ use model::{
     VpnPubKey,
 };
 use pki::{Authority, AuthorityKind, PrivateKey, UnixTime};
-use tokio::sync::watch;
 
 use super::{First, Records, Seen};
-use crate::enrolment::Authorities;
+use crate::enrolment::{Authorities, Directories};
 use crate::facts::Facts;
 use crate::runtime::clock;
 
@@ -76,8 +75,7 @@ pub(crate) fn records(facts: &Facts, machines: &[Machine], silent: Option<Durati
         kubernetes: authority(AuthorityKind::Kubernetes).into(),
         service_accounts: PrivateKey::generate().expect("a key"),
     };
-    let records =
-        Records::of(&Arc::new(authorities), First::fixture(facts), watch::Sender::new(None)).expect("a client");
+    let records = Records::of(&Arc::new(authorities), First::fixture(facts), Directories::default()).expect("a client");
     let silent = silent.map(|silent| u64::try_from(silent.as_millis()).expect("a while"));
     let lost = silent.map(|silent| UnixMillis(clock::unix_millis().0 - silent));
     records.seen.send_replace(Seen { view: Some(view), lost, ..Seen::default() });

@@ -5,6 +5,7 @@ use api::{KeyAsked, KeyReleased, Malformed};
 use enrol::asking::Answer;
 use enrol::join::pace::Round;
 use enrol::release::Keyless;
+use enrol::renewal::Giver;
 use keys::data_key::OpenError;
 use keys::endpoint::Endpoint;
 use keys::pair::SLOT_BYTES;
@@ -86,7 +87,7 @@ pub(super) async fn answer(
     })
     .await;
     clock::correct(Known::Cluster(time));
-    directories.send_replace(Some(directory));
+    directories.tell(Giver::Stranger, directory);
     Some(answer)
 }
 

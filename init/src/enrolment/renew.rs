@@ -1,13 +1,14 @@
 //! Keeps the newest directory of the cluster on the ESP of a member that serves. Which one that is, where it is written and when
 //! is `enrol`'s matter; who heard of it tells it here. Must never believe it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use enrol::member::Membership;
-use enrol::renewal::Renewal;
+use enrol::renewal::{Giver, Renewal};
 use keys::identity::Identity;
 use keys::pair::{File, TooLarge};
-use model::Chain;
+use model::{Chain, MachineId};
 use pki::CertificateDer;
 use tokio::sync::watch;
 
@@ -17,8 +18,31 @@ use crate::runtime::clock;
 use crate::runtime::services::until;
 use crate::runtime::tasks;
 
-/// The directory that was heard of last, as its cluster signed it, or somebody else.
-pub(crate) type Directories = watch::Sender<Option<Vec<u8>>>;
+/// Directories that were heard of, as the cluster signed them, or somebody else; clones share them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Directories {
+    /// The last one that each side gave.
+    heard: watch::Sender<BTreeMap<Giver, Vec<u8>>>,
+    /// Which coordinators should be heard, too.
+    missing: watch::Sender<Vec<MachineId>>,
+}
+
+impl Directories {
+    /// Tells what `by` said; it is not believed yet.
+    pub(crate) fn tell(&self, by: Giver, signed: Vec<u8>) {
+        self.heard.send_modify(|heard| drop(heard.insert(by, signed)));
+    }
+
+    /// What each side gave last.
+    pub(super) fn heard(&self) -> Vec<Vec<u8>> {
+        self.heard.borrow().values().cloned().collect()
+    }
+
+    /// Tells which coordinators should be heard, too, so that what one of them says does not raise the seal's minimum alone.
+    pub(crate) fn missing(&self) -> watch::Receiver<Vec<MachineId>> {
+        self.missing.subscribe()
+    }
+}
 
 /// What keeps a member's directory.
 #[derive(Debug, Clone)]
@@ -63,7 +87,7 @@ impl Renewing {
     /// # Errors
     /// [`Error`]; the directory that lies there is whole.
     pub(crate) async fn keep(self) -> Result<(), Error> {
-        let mut heard = self.directories.subscribe();
+        let (mut heard, mut taken) = (self.directories.heard.subscribe(), BTreeMap::new());
         heard.mark_changed(); // also what was heard before this task began
         let ca_spki = pki::public_key_of(&CertificateDer::from(self.identity.ca_certificate.as_slice()))?.spki();
         let esp = self.esp.clone();
@@ -72,10 +96,14 @@ impl Renewing {
         loop {
             tokio::select! {
                 Ok(()) = heard.changed() => {
-                    let signed = heard.borrow_and_update().clone();
-                    if let Some(Err(error)) = signed.map(|signed| renewal.hear(signed)) {
-                        tracing::warn!(reason = %Chain(&error), "a directory is not believed");
+                    let now = heard.borrow_and_update().clone();
+                    let news = now.iter().filter(|(by, signed)| taken.get(*by) != Some(*signed));
+                    for (by, signed) in news {
+                        if let Err(error) = renewal.hear(signed.clone(), *by) {
+                            tracing::warn!(reason = %Chain(&error), ?by, "a directory is not believed");
+                        }
                     }
+                    taken = now;
                 }
                 () = until(renewal.due(clock::now())) => {}
             }
@@ -85,6 +113,34 @@ impl Renewing {
                 tracing::info!(version = write.version(), "the cluster's directory is renewed");
                 renewal.written(write, clock::now());
             }
+            self.directories.missing.send_if_modified(|before| {
+                let missing = renewal.missing();
+                *before != missing && {
+                    *before = missing;
+                    true
+                }
+            });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sides may speak before anybody has listened to the first.
+    ///
+    /// Proves: D11
+    #[tokio::test]
+    async fn what_each_side_said_last_is_heard() {
+        let directories = Directories::default();
+        let mut heard = directories.heard.subscribe();
+        let coordinator = |n| Giver::Coordinator(MachineId([n; 16]));
+        directories.tell(coordinator(1), vec![1]);
+        directories.clone().tell(coordinator(2), vec![2]);
+        directories.tell(coordinator(1), vec![3]);
+        heard.changed().await.expect("the sender is here");
+        let expected = BTreeMap::from([(coordinator(1), vec![3]), (coordinator(2), vec![2])]);
+        assert_eq!(*heard.borrow_and_update(), expected);
     }
 }

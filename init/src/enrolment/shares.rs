@@ -12,7 +12,6 @@ use keys::pair::{File, SLOT_BYTES};
 use keys::share::ShareKey;
 use model::DiskUuid;
 use pki::CertificateDer;
-use tokio::sync::watch;
 
 use super::vault::{self, LoadError};
 use super::{Directories, perform};
@@ -30,8 +29,8 @@ struct Kept {
     key: ShareKey,
     disk: DiskUuid,
     minimum_directory: u64,
-    /// What was heard of last: it may be newer than what lies on the ESP.
-    heard: watch::Receiver<Option<Vec<u8>>>,
+    /// What was heard of may be newer than what lies on the ESP.
+    directories: Directories,
 }
 
 /// Why they cannot be read.
@@ -70,8 +69,8 @@ impl Shares {
     pub(super) fn of(member: &Membership, esp: &Esp, directories: &Directories) -> Self {
         let (identity, disk) = (member.identity.clone(), member.recorded.disk);
         let key = member.share_key.duplicate();
-        let (minimum_directory, heard) = (member.minimum_directory, directories.subscribe());
-        let kept = Kept { esp: esp.clone(), identity, key, disk, minimum_directory, heard };
+        let (minimum_directory, directories) = (member.minimum_directory, directories.clone());
+        let kept = Kept { esp: esp.clone(), identity, key, disk, minimum_directory, directories };
         Self(Arc::new(kept))
     }
 
@@ -84,7 +83,7 @@ impl Shares {
         tasks::blocking(move || {
             let ca = CertificateDer::from(kept.identity.ca_certificate.as_slice());
             let ca_spki = pki::public_key_of(&ca)?.spki();
-            let heard = kept.heard.borrow().clone();
+            let heard = kept.directories.heard();
             let on_esp = OnEsp {
                 itself: kept.identity.holder.machine,
                 disk: kept.disk,
@@ -93,7 +92,7 @@ impl Shares {
                 minimum_directory: kept.minimum_directory,
                 share: &kept.esp.slots(File::Share),
                 directory: &kept.esp.slots(File::Directory),
-                heard: heard.as_deref(),
+                heard: &heard,
             };
             Voter::on_esp(on_esp)?.ok_or(ReadError::NoDirectory)
         })

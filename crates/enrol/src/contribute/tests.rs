@@ -333,32 +333,26 @@ fn share_key() -> ShareKey {
 fn a_coordinator_that_is_open_believes_no_directory_below_what_its_seal_takes() {
     let coordinators = vec![Coordinator { machine: machine(2), endpoints: vec![] }];
     let directory = Directory { cluster: cluster_id(&ca().spki), version: 6, coordinators };
-    let file = directory::emit(1, &ca().sign(&directory.unsigned())).expect("it fits");
+    let file = directory::emit(1, &ca().sign(&directory.unsigned()), None).expect("it fits");
     let nothing = || -> Zeroizing<Vec<u8>> { vec![0; SLOT_BYTES].into() };
     let (key, directory, share) = (share_key(), Slots([file.into(), nothing()]), Slots([nothing(), nothing()]));
-    let believes = |minimum_directory, heard: Option<Vec<u8>>| {
+    let believes = |minimum_directory, heard: &[Vec<u8>]| {
         let (itself, disk, ca_spki) = (machine(1), half(1).disk, &ca().spki);
-        let on_esp = OnEsp {
-            itself,
-            disk,
-            key: &key,
-            ca_spki,
-            minimum_directory,
-            share: &share,
-            directory: &directory,
-            heard: heard.as_deref(),
-        };
+        let on_esp =
+            OnEsp { itself, disk, key: &key, ca_spki, minimum_directory, share: &share, directory: &directory, heard };
         Voter::on_esp(on_esp).map(|voter| voter.map(|voter| voter.coordinators().collect::<Vec<_>>()))
     };
-    assert_eq!(believes(6, None), Ok(Some(vec![machine(2)])));
-    assert_eq!(believes(7, None), Err(DirectoryError::Older { found: 6, minimum: 7 }));
+    assert_eq!(believes(6, &[]), Ok(Some(vec![machine(2)])));
+    assert_eq!(believes(7, &[]), Err(DirectoryError::Older { found: 6, minimum: 7 }));
     // One that it heard of with its key, and that is not written yet.
     let heard = |version| {
         let coordinators = vec![Coordinator { machine: machine(3), endpoints: vec![] }];
         ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())
     };
-    assert_eq!(believes(6, Some(heard(7))), Ok(Some(vec![machine(3)])));
-    assert_eq!(believes(7, Some(heard(7))), Ok(Some(vec![machine(3)])));
-    assert_eq!(believes(5, Some(heard(5))), Ok(Some(vec![machine(2)])), "an older one");
-    assert_eq!(believes(6, Some(vec![0])), Ok(Some(vec![machine(2)])), "one of nobody");
+    assert_eq!(believes(6, &[heard(7)]), Ok(Some(vec![machine(3)])));
+    assert_eq!(believes(7, &[heard(7)]), Ok(Some(vec![machine(3)])));
+    assert_eq!(believes(5, &[heard(5)]), Ok(Some(vec![machine(2)])), "an older one");
+    assert_eq!(believes(6, &[vec![0]]), Ok(Some(vec![machine(2)])), "one of nobody");
+    assert_eq!(believes(6, &[heard(u64::MAX)]), Ok(Some(vec![machine(2)])), "its cluster cannot have come so far");
+    assert_eq!(believes(6, &[heard(u64::MAX), heard(7)]), Ok(Some(vec![machine(3)])), "another is not shadowed");
 }

@@ -39,7 +39,7 @@ fn file(generation: u64, version: u64, coordinators: &[(MachineId, &[&str])]) ->
     };
     let coordinators = coordinators.iter().map(coordinator).collect();
     let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators };
-    directory::emit(generation, &ca().sign(&directory.unsigned())).map(Zeroizing::new).expect("fits")
+    directory::emit(generation, &ca().sign(&directory.unsigned()), None).map(Zeroizing::new).expect("fits")
 }
 
 /// Proves: K9 N5

@@ -100,6 +100,12 @@ impl Told {
         lock::even_if_poisoned(&self.0.peers).known.peers().get(machine).map(|peer| peer.vpn_ip)
     }
 
+    /// Whose place in the VPN an address is.
+    pub(crate) fn machine_at(&self, vpn_ip: Ipv4Addr) -> Option<MachineId> {
+        let heard = lock::even_if_poisoned(&self.0.peers);
+        heard.known.peers().values().find(|peer| peer.vpn_ip == vpn_ip).map(|peer| peer.machine)
+    }
+
     /// Takes what a coordinator said.
     pub(crate) fn take(&self, news: News) {
         let mut heard = lock::even_if_poisoned(&self.0.peers);
@@ -382,6 +388,8 @@ mod tests {
             changed = told.changed().await;
         }
         assert_eq!(changed.keys().copied().collect::<Vec<_>>(), [MachineId([1; 16]), MachineId([3; 16])]);
+        let at = |n| told.machine_at(Ipv4Addr::new(10, 118, 0, n));
+        assert_eq!([at(1), at(2), at(3)], [None, Some(MachineId([2; 16])), Some(MachineId([3; 16]))]);
         assert!(changed[&MachineId([1; 16])].is_none() && changed[&MachineId([3; 16])].is_some());
         let gone = [(MachineId([3; 16]), None)].into();
         told.take(News::Changed { since: version, version: PeerVersion { revision: 9, ..VERSION }, peers: gone });
