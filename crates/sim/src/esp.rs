@@ -19,7 +19,7 @@ use testkit::Random;
 
 use crate::laws::Broken;
 
-const LAW: &str = "an epoch that stands is whole: any quorum of its holders opens, and fewer open nothing";
+pub(crate) const LAW: &str = "an epoch that stands is whole: any quorum of its holders opens, and fewer open nothing";
 
 /// The disk of each machine, and which cluster key it is locked with.
 pub type Disks = BTreeMap<MachineId, (DiskUuid, u32)>;

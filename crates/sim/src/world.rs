@@ -35,6 +35,8 @@ use crate::etcd::Etcd;
 use crate::laws::{Broken, Laws};
 
 mod cables;
+#[cfg(test)]
+mod faults;
 mod owner;
 mod recovery;
 mod shares;
