@@ -199,7 +199,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
     come.into_iter().try_for_each(|(newcomer, why)| newcomer.stays_out(&why, t.within(60)))?;
     ensure!(machines(&fleet)?.len() == 2, "the first one and another: {:?}", machines(&fleet)?);
     // Whoever looks after the cluster is told of tickets that it issued.
-    ensure!(!logged(&fleet, 1, "the ticket has expired")?.is_empty(), "the coordinator does not say so");
+    ensure!(!logged(&fleet, 1, "audit", "the ticket has expired")?.is_empty(), "the coordinator does not say so");
     Ok(())
 }
 
@@ -212,7 +212,7 @@ fn revoked(t: &Context) -> anyhow::Result<()> {
     Newcomer::start(&plan.clone().config(&fleet.joining(2, &revoked)?)?, disk.clone())?
         .stays_out("the ticket was revoked", t.within(60))?;
     ensure!(machines(&fleet)?.len() == 1, "{:?}", machines(&fleet)?);
-    ensure!(!logged(&fleet, 1, "the ticket was revoked")?.is_empty(), "the coordinator does not say so");
+    ensure!(!logged(&fleet, 1, "audit", "the ticket was revoked")?.is_empty(), "the coordinator does not say so");
     let vm = plan.config(&fleet.joining(2, &good)?)?.start()?;
     vm.wait_for(vm.started(), "grow-data", t.within(60))?;
     wait_state(&vm, vm.started(), "Running", t.within(60))?;
@@ -424,15 +424,15 @@ fn machines(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
 
 /// What coordinators log of keys that they released.
 fn released(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
-    let logs = fleet.coordinators().into_iter().map(|machine| logged(fleet, machine, "a key is released"));
+    let logs = fleet.coordinators().into_iter().map(|machine| logged(fleet, machine, "init", "a key is released"));
     Ok(logs.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
 /// What a machine's log says with these words in it, as its owner reads it through the first.
-fn logged(fleet: &Fleet, machine: u32, words: &str) -> anyhow::Result<Vec<String>> {
+fn logged(fleet: &Fleet, machine: u32, log: &str, words: &str) -> anyhow::Result<Vec<String>> {
     let (first, another) = (name(1), name(machine));
     let through: &[&str] = if machine == 1 { &[] } else { &["-m", &another, "--through", &first] };
-    let mut lines = fleet.owner().lines(NAME, fleet.vm(1)?, &[&["init"], through].concat())?;
+    let mut lines = fleet.owner().lines(NAME, fleet.vm(1)?, &[&[log], through].concat())?;
     lines.retain(|line| line.contains(words));
     Ok(lines)
 }
