@@ -1,7 +1,11 @@
 //! What this host keeps of a person and their cluster `home`, as the tests of commands have it. Nothing of it answers: that is
 //! what fake machines are for.
 
-use model::FirstContact;
+use std::net::Ipv4Addr;
+
+use api::ListedMachine;
+use cluster::record::{Generations, Standing};
+use model::{ClusterRole, FirstContact, MachineId};
 use pki::PublicKey;
 
 use super::Context;
@@ -21,6 +25,26 @@ pub(crate) fn begun() -> (tempfile::TempDir, Context, PublicKey) {
 /// The cluster's.
 pub(crate) fn name() -> ClusterName {
     "home".parse().unwrap()
+}
+
+/// A node that the cluster's records show, with the id of bytes 2.
+pub(crate) fn member(name: &str, standing: Standing) -> ListedMachine {
+    ListedMachine {
+        id: MachineId([2; 16]),
+        name: name.to_owned(),
+        role: ClusterRole::Node,
+        kubernetes: [].into(),
+        standing,
+        version: "0.1.0".to_owned(),
+        vpn_ip: Ipv4Addr::new(10, 118, 0, 2),
+        addresses: vec!["192.0.2.1:7836".to_owned()],
+        last_seen: None,
+        etcd: None,
+        silent: false,
+        may_hold_keys: false,
+        share_due: false,
+        generations: Generations::One(1),
+    }
 }
 
 impl Context {

@@ -519,6 +519,59 @@ mod tests {
         assert_eq!(unknown.code(), Code::NotFound);
     }
 
+    /// Others are asked for a machine that nobody answers for; not where an address was named, nor past whoever answers there.
+    ///
+    /// Proves: S8 S12
+    #[tokio::test]
+    async fn others_lead_only_to_a_machine_that_is_silent_where_it_was_seen() {
+        let (_root, base, owner) = home::begun();
+        let mut record = ClusterRecord::of_config(home::name(), CONFIG);
+        let m2 = NodeName::stored("m2").unwrap();
+        record.add(MachineRecord::joining(m2.clone()));
+        let first = Fake::start(1, owner.clone(), Answer::NotYet).await;
+        let (second, third) = (first.node(2, owner.clone()).await, first.node(3, owner).await);
+        record.meet(first.pins());
+        assert!(record.introduce(|_| Some(second.machine)));
+        record.machines_mut()[0].address = Some(first.address.to_string());
+        record.machines_mut()[1].address = Some(third.address.to_string());
+        base.keep(&record);
+        first.leads(second.machine, &second);
+        let context = base.about(&home::name(), &m2);
+        assert_eq!(context.open().await.unwrap_err().code(), Code::Refused, "another machine answers there");
+        let named = Context { address: Some("127.0.0.1:1".parse().unwrap()), ..context };
+        assert_eq!(named.open().await.unwrap_err().to_string(), "connect to 127.0.0.1:1");
+        assert_eq!((first.calls(), second.calls()), (vec![], vec![]));
+        // The control: silent where it was seen.
+        record.machines_mut()[1].address = Some("127.0.0.1:1".to_owned());
+        base.keep(&record);
+        base.about(&home::name(), &m2).open().await.unwrap();
+        assert_eq!(first.calls(), ["Tunnel"]);
+    }
+
+    /// Proves: S12
+    #[tokio::test]
+    async fn whoever_was_removed_has_no_name_to_be_reached_by() {
+        let (_root, base, owner) = home::begun();
+        let mut record = ClusterRecord::of_config(home::name(), CONFIG);
+        let first = Fake::start(1, owner.clone(), Answer::NotYet).await;
+        let second = &first.node(2, owner).await;
+        record.meet(first.pins());
+        record.machines_mut()[0].address = Some(first.address.to_string());
+        base.keep(&record);
+        first.leads(second.machine, second);
+        let m2 = NodeName::stored("m2").unwrap();
+        let through = Context { through: Some(ClusterRecord::first_name()), ..base.about(&home::name(), &m2) };
+        let lists = |standing| {
+            let row = ListedMachine { id: second.machine, ..home::member("m2", standing) };
+            *first.listed.lock().unwrap() = vec![home::member("m9", Standing::Member), row];
+        };
+        lists(Standing::Removed);
+        let removed = through.open().await.unwrap_err();
+        assert!(matches!(removed, OpenError::Unknown { .. }), "{removed}");
+        lists(Standing::Member);
+        through.open().await.unwrap();
+    }
+
     #[tokio::test]
     async fn without_an_address_the_way_out_is_named() {
         let (_root, context, _fake) = awaiting(genuine).await;

@@ -571,6 +571,28 @@ mod tests {
         assert_eq!(ClusterRecord::read(&record.name, &record.write()).unwrap(), record);
     }
 
+    /// Proves: S12
+    #[test]
+    fn only_machines_that_are_not_this_hosts_are_kept_by_their_clusters_word() {
+        let mut record = record();
+        assert!(record.introduce(|_| Some(MachineId([9; 16]))));
+        let listed = |name: &str, machine: u8| OtherMachine {
+            name: NodeName::stored(name).unwrap(),
+            machine: MachineId([machine; 16]),
+            addresses: vec![format!("192.0.2.{machine}")],
+        };
+        let other = listed("m3", 3);
+        // This host's own: by name and key, by its name here, by its key under another name.
+        let all = [listed("m1", 1), listed("m2", 7), listed("renamed", 9), other.clone()];
+        assert!(record.hear(all.clone()));
+        assert_eq!(record.others(), [other]);
+        assert!(!record.hear(all.clone()), "nothing new");
+        assert!(record.hear([listed("m3", 4)]), "another machine of that name");
+        // Whoever has not met a machine of the cluster knows nobody's word.
+        let mut unmet = ClusterRecord::of_config(record.name.clone(), ConfigDigest([6; 32]));
+        assert!(!unmet.hear(all) && unmet.others().is_empty());
+    }
+
     #[test]
     fn further_machines_get_names_that_nobody_has() {
         let names = record().free_names(|name| name.as_str() == "m4").take(2).collect::<Vec<_>>();

@@ -283,6 +283,42 @@ fn refuse(socket: &TcpStream) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::Stopwatch;
+    use crate::machine::Mac;
+    use crate::network::GatewaySetup;
+
+    /// More callers and streams than there is room for wait in the host's own queues.
+    #[test]
+    fn whoever_comes_is_taken_as_long_as_there_is_a_place() {
+        let (mut gateway, mut forwards) = (Gateway::default(), Forwards::default());
+        let door = forwards.add_proxy(Port(0), ProxyWord::draw().unwrap()).unwrap();
+        let socket = TcpStream::connect(door).unwrap();
+        let is_open = |forwards: &Forwards| {
+            let waits = forwards.waits(&Gateway::default());
+            waits.iter().any(|(source, ..)| matches!(source, Source::Door(0)))
+        };
+        let word = ProxyWord::draw().unwrap();
+        let caller = || Caller::new(socket.try_clone().unwrap(), Port(0), word.clone(), Duration::ZERO);
+        forwards.callers.extend((2..CONNECTIONS).map(|_| caller()));
+        let machine = Ipv4Addr::new(10, 0, 2, 15);
+        let setup = GatewaySetup {
+            mac: Mac::numbered(0x00ff_fffe),
+            address: Ipv4Addr::new(10, 0, 2, 2),
+            prefix: dhcp::Prefix::new(24).expect("24 bits are a prefix"),
+            pool: (machine, machine),
+            lease_seconds: 60,
+        };
+        let leg = gateway.add(&setup, Stopwatch::start().began()).unwrap();
+        let taken = gateway.open(leg, Target::Address(machine), 7836).unwrap();
+        forwards.streams.push(Stream::new(socket.try_clone().unwrap(), taken));
+        assert!(is_open(&forwards), "one place is left");
+        forwards.callers.push(caller());
+        assert!(!is_open(&forwards));
+        // Those that say nothing give theirs up.
+        let end = forwards.next_end().unwrap();
+        forwards.carry(&mut gateway, end);
+        assert!(is_open(&forwards));
+    }
 
     /// Places are few: who says nothing gives its own up.
     #[test]

@@ -370,7 +370,78 @@ impl Awaited {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Poll;
+
+    use clap::Parser;
+    use model::ConfigDigest;
+
     use super::*;
+    use crate::commands::home;
+    use crate::enrolment::Choices;
+    use crate::machine::fake::{Answer, Fake};
+    use crate::store::{BootWay, MachineRecord, VirtualMachine};
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        choices: Choices,
+    }
+
+    /// A ticket that is left would admit others until its time is over. Proves: N2
+    #[tokio::test]
+    async fn the_ticket_of_machines_that_cannot_be_made_is_taken_back() {
+        let (root, context, owner) = home::begun();
+        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
+        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
+        record.meet(coordinator.pins());
+        record.machines_mut()[0].address = Some(coordinator.address.to_string());
+        context.keep(&record);
+        *coordinator.listed.lock().unwrap() = vec![home::member("m1", Standing::Member)];
+        let machine = VirtualMachine {
+            boot: BootWay::Direct,
+            cpus: 1,
+            memory_mib: 1,
+            tpm: false,
+            cmdline: String::new(),
+            image: String::new(),
+            overlays: 0,
+        };
+        let (line, image) = (Line::parse_from(["x"]), root.path().join("absent"));
+        let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
+        let joining = Joining { name: &home::name(), machines: 1, called: None, plan };
+        let long = Deadline::after(Duration::from_secs(60));
+        joining.join(&context, &long, &mut Progress::start()).await.unwrap_err();
+        let calls = coordinator.calls();
+        assert!(calls.contains(&"IssueTicket"), "{calls:?}");
+        assert_eq!(calls.last(), Some(&"RevokeTicket"), "{calls:?}");
+    }
+
+    /// Proves: N2
+    #[tokio::test]
+    async fn a_machine_has_joined_once_it_is_member_and_not_before() {
+        let (_root, context, _owner) = home::begun();
+        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
+        record.add(MachineRecord::joining(NodeName::stored("m2").unwrap()));
+        let mut machine = Awaited::of(1, &record, &context, &Progress::start());
+        let (tells, mut heard) = watch::channel(Heard::Listed(Vec::new()));
+        let late = machine.joins(&mut heard, &Deadline::after(Duration::ZERO)).await.unwrap_err();
+        assert_eq!(late.code(), Code::Timeout);
+        let long = Deadline::after(Duration::from_secs(60));
+        let mut joins = pin!(machine.joins(&mut heard, &long));
+        // Another machine is Member all the while.
+        let listed = |standing| Heard::Listed(vec![home::member("m1", Standing::Member), home::member("m2", standing)]);
+        for (said, joined) in [
+            (listed(Standing::Admitted), false),
+            (Heard::Nothing("no leader".to_owned()), false),
+            (listed(Standing::Member), true),
+        ] {
+            tells.send_replace(said);
+            let ended = poll_fn(|task| Poll::Ready(joins.as_mut().poll(task))).await;
+            assert_eq!(matches!(ended, Poll::Ready(Ok(()))), joined, "{ended:?}");
+        }
+    }
 
     /// Proves: N2 Q6
     #[test]

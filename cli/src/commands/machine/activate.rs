@@ -295,14 +295,13 @@ fn forget(cluster: &ClusterName, name: &NodeName, context: &Context, failure: Fa
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::net::Ipv4Addr;
     use std::sync::Mutex;
 
     use ::enrol::config::{Intent, read};
     use clap::Parser;
     use keys::activation::Waiting;
     use keys::identity::SigningKey;
-    use model::{ClusterId, ClusterRole, ConfigDigest, MachineId, Secret};
+    use model::{ClusterId, ConfigDigest, Secret};
     use tokio::time::sleep;
 
     use super::*;
@@ -347,25 +346,6 @@ mod tests {
             coordinator_public_endpoints: vec![keys::endpoint::Endpoint::read("192.0.2.1:7836").unwrap()],
             key: SigningKey::from_seed(Secret::take(&mut [3; 32])),
             not_after: 4,
-        }
-    }
-
-    fn member(name: &str, standing: Standing) -> ListedMachine {
-        ListedMachine {
-            id: MachineId([2; 16]),
-            name: name.to_owned(),
-            role: ClusterRole::Node,
-            kubernetes: [].into(),
-            standing,
-            version: "0.1.0".to_owned(),
-            vpn_ip: Ipv4Addr::new(10, 118, 0, 2),
-            addresses: vec!["192.0.2.1:7836".to_owned()],
-            last_seen: None,
-            etcd: None,
-            silent: false,
-            may_hold_keys: false,
-            share_due: false,
-            generations: cluster::record::Generations::One(1),
         }
     }
 
@@ -426,13 +406,13 @@ mod tests {
     async fn without_a_ticket_the_cluster_issues_one_and_the_machine_is_waited_for_by_its_name() {
         let (_root, context, coordinator, blank) = with_a_blank_machine(9).await;
         // One was there before and is gone: its name is no name for the next.
-        let before = vec![member("m2", Standing::Removed)];
+        let before = vec![home::member("m2", Standing::Removed)];
         (*coordinator.listed.lock().unwrap()).clone_from(&before);
         let joins = async {
             while blank.configs.lock().unwrap().is_empty() {
                 sleep(Duration::from_millis(1)).await;
             }
-            *coordinator.listed.lock().unwrap() = [before, vec![member("m3", Standing::Member)]].concat();
+            *coordinator.listed.lock().unwrap() = [before, vec![home::member("m3", Standing::Member)]].concat();
         };
         let activate = line(&blank.address, &code(9), &[]);
         let mut out = Vec::new();
@@ -453,7 +433,7 @@ mod tests {
     #[tokio::test]
     async fn a_machine_that_refuses_its_config_leaves_no_ticket_and_no_name() {
         let (_root, context, coordinator, blank) = with_a_blank_machine(9).await;
-        *coordinator.listed.lock().unwrap() = vec![member("m1", Standing::Member)];
+        *coordinator.listed.lock().unwrap() = vec![home::member("m1", Standing::Member)];
         *blank.refuses.lock().unwrap() = true;
         let refused = run(&line(&blank.address, &code(9), &[]), &context, &mut Vec::new()).await.unwrap_err();
         assert_eq!(refused.code(), Exit::Refused, "{refused}");

@@ -287,7 +287,42 @@ async fn until(
 
 #[cfg(test)]
 mod tests {
+    use model::{ConfigDigest, MachineId};
+
     use super::*;
+    use crate::commands::home;
+    use crate::machine::fake::{Answer, Fake};
+    use crate::store::ClusterRecord;
+
+    /// Names are given anew once their machine is removed. Proves: Q6
+    #[tokio::test]
+    async fn a_name_means_who_has_it_now_and_an_id_whoever_it_is() {
+        let (_root, context, owner) = home::begun();
+        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
+        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
+        record.meet(coordinator.pins());
+        record.machines_mut()[0].address = Some(coordinator.address.to_string());
+        context.keep(&record);
+        let [gone, here, last] = [1, 2, 3].map(|n| MachineId([n; 16]));
+        *coordinator.listed.lock().unwrap() = vec![
+            ListedMachine { id: gone, ..home::member("m4", Standing::Removed) },
+            ListedMachine { id: here, ..home::member("m4", Standing::Member) },
+            ListedMachine { id: last, ..home::member("m5", Standing::Removed) },
+        ];
+        let (mut session, _) = context.open_coordinator().await.unwrap();
+        for (called, found) in [
+            ("m4", Some(here)),
+            (&gone.to_string(), Some(gone)),
+            (&here.to_string(), Some(here)),
+            ("m5", None),
+            (&last.to_string(), Some(last)),
+            ("", None),
+        ] {
+            let machine = find(&mut session, called).await;
+            assert_eq!(machine.as_ref().ok().map(|machine| machine.id), found, "{called}");
+            assert!(found.is_some() || machine.unwrap_err().code() == Code::NotFound, "{called}");
+        }
+    }
 
     #[test]
     fn coordinators_without_the_next_share_are_named() {
