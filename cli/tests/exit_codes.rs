@@ -36,6 +36,8 @@ fn every_way_to_end_has_its_code() {
     assert_eq!(code(&["machine", "status"]), Some(6), "no cluster");
     assert_eq!(code(&["-c", "absent", "machine", "status"]), Some(6));
     assert_eq!(code(&["image", "inspect", "/nonexistent"]), Some(6));
+    assert_eq!(code(&["image", "inspect", "--licences", "/nonexistent"]), Some(6));
+    assert_eq!(code(&["image", "inspect", "--licences", "/dev/null"]), Some(1));
     assert_eq!(code(&["cluster", "create", "--image", "/nonexistent"]), Some(6));
 }
 

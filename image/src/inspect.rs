@@ -182,29 +182,76 @@ pub enum InspectError {
 /// # Errors
 /// [`InspectError`] says what it is not, or what is damaged.
 pub fn inspect(path: &Path) -> Result<Report, InspectError> {
+    Ok(match kind(path)? {
+        Kind::Image(dir) => Report::Image(Box::new(image(dir)?)),
+        Kind::Disk => Report::Disk(disk(path)?),
+        Kind::Kernel => {
+            Report::Kernel(kernel(&files::read(path)?).ok_or_else(|| InspectError::Unknown(path.to_owned()))?)
+        }
+        Kind::Uki => Report::Uki(Box::new(uki(&files::read(path)?)?)),
+        Kind::Root => Report::Root(root(&files::read(path)?)?.0),
+        Kind::Initramfs => Report::Initramfs(initramfs(&files::read(path)?)?),
+    })
+}
+
+/// The root in `path`, verified: that of a root's file, of an image's directory, or of a disk's first slot that has one. None: there
+/// is no place for one in it.
+pub(crate) fn root_in(path: &Path) -> Result<Option<Vec<u8>>, InspectError> {
+    Ok(match kind(path)? {
+        Kind::Image(dir) => {
+            image(dir)?;
+            let bytes = files::read(&dir.join(names::ROOT))?;
+            root(&bytes)?;
+            Some(bytes)
+        }
+        Kind::Root => {
+            let bytes = files::read(path)?;
+            root(&bytes)?;
+            Some(bytes)
+        }
+        Kind::Disk => {
+            for found in disk::partitions(path)? {
+                if let Some((bytes, ..)) = slot(path, &found)? {
+                    return Ok(Some(bytes));
+                }
+            }
+            None
+        }
+        Kind::Kernel | Kind::Uki | Kind::Initramfs => None,
+    })
+}
+
+/// What a file begins like.
+enum Kind<'a> {
+    /// A directory, or the manifest in it.
+    Image(&'a Path),
+    Disk,
+    Kernel,
+    Uki,
+    Root,
+    Initramfs,
+}
+
+fn kind(path: &Path) -> Result<Kind<'_>, InspectError> {
     if path.is_dir() {
-        return image(path).map(|manifest| Report::Image(Box::new(manifest)));
+        return Ok(Kind::Image(path));
     }
     if path.file_name().is_some_and(|name| name == names::MANIFEST) {
-        return image(path.parent().unwrap_or(Path::new("."))).map(|manifest| Report::Image(Box::new(manifest)));
+        return Ok(Kind::Image(path.parent().unwrap_or(Path::new("."))));
     }
     let mut start = Vec::new();
     let file = File::open(path).map_err(FileError::new("open", path))?;
     file.take(4096).read_to_end(&mut start).map_err(FileError::new("read", path))?;
     let at = |offset: usize, magic: &[u8]| start.get(offset..offset + magic.len()) == Some(magic);
-    if at(512, b"EFI PART") {
-        disk(path).map(Report::Disk)
-    } else if at(KERNEL_HEADER, b"HdrS") {
-        Ok(Report::Kernel(kernel(&files::read(path)?).ok_or_else(|| InspectError::Unknown(path.to_owned()))?))
-    } else if at(0, b"MZ") {
-        uki(&files::read(path)?).map(|report| Report::Uki(Box::new(report)))
-    } else if at(EROFS_SUPERBLOCK, &EROFS_MAGIC) {
-        root(&files::read(path)?).map(|(report, _)| Report::Root(report))
-    } else if at(0, &ZSTD_MAGIC) {
-        initramfs(&files::read(path)?).map(Report::Initramfs)
-    } else {
-        Err(InspectError::Unknown(path.to_owned()))
-    }
+    let kinds = [
+        (512, &b"EFI PART"[..], Kind::Disk),
+        (KERNEL_HEADER, b"HdrS", Kind::Kernel),
+        (0, b"MZ", Kind::Uki),
+        (EROFS_SUPERBLOCK, &EROFS_MAGIC, Kind::Root),
+        (0, &ZSTD_MAGIC, Kind::Initramfs),
+    ];
+    let found = kinds.into_iter().find(|(offset, magic, _)| at(*offset, magic));
+    found.map(|(.., kind)| kind).ok_or_else(|| InspectError::Unknown(path.to_owned()))
 }
 
 /// Where a bzImage has the mark of its setup header (Documentation/arch/x86/boot.rst).
@@ -294,6 +341,21 @@ fn erofs_length(bytes: &[u8]) -> Option<usize> {
     is_ours.then(|| usize::try_from(blocks).ok()?.checked_mul(verity::BLOCK)).flatten()
 }
 
+/// What a partition holds, with its name as a slot; none where it is no slot, or an empty one.
+fn slot(path: &Path, found: &disk::Found) -> Result<Option<(Vec<u8>, String, RootReport)>, InspectError> {
+    let Some(kind @ (PartitionKind::SystemA | PartitionKind::SystemB)) = found.kind else { return Ok(None) };
+    let content = disk::read_partition(path, kind)?;
+    if content.iter().take(verity::BLOCK).all(|&byte| byte == 0) {
+        return Ok(None);
+    }
+    let (report, hash) = root(&content)?;
+    let slot = Partition::of(kind).name.to_owned();
+    if hash.partition_uuid() != found.guid {
+        return Err(InspectError::WrongSlot { slot, root: hash });
+    }
+    Ok(Some((content, slot, report)))
+}
+
 fn disk(path: &Path) -> Result<DiskReport, InspectError> {
     let mut report = DiskReport {
         guid: disk::guid(path)?.to_string(),
@@ -303,17 +365,8 @@ fn disk(path: &Path) -> Result<DiskReport, InspectError> {
         slots: BTreeMap::new(),
     };
     for found in disk::partitions(path)? {
-        if let Some(slot @ (PartitionKind::SystemA | PartitionKind::SystemB)) = found.kind {
-            let content = disk::read_partition(path, slot)?;
-            let empty = content.iter().take(verity::BLOCK).all(|&byte| byte == 0);
-            if !empty {
-                let (root, hash) = root(&content)?;
-                let slot = Partition::of(slot).name.to_owned();
-                if hash.partition_uuid() != found.guid {
-                    return Err(InspectError::WrongSlot { slot, root: hash });
-                }
-                report.slots.insert(slot, root);
-            }
+        if let Some((_, name, root)) = slot(path, &found)? {
+            report.slots.insert(name, root);
         }
         let (guid, start, length) = (found.guid.to_string(), found.start, found.length);
         report.partitions.push(PartitionReport { name: found.name, guid, start, length });

@@ -19,6 +19,7 @@ mod initrd;
 mod inputs;
 pub mod inspect;
 mod inspect_text;
+pub mod licences;
 mod limits;
 mod manifest;
 pub mod names;

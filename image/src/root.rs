@@ -142,7 +142,7 @@ pub const TABLE: &[Row] = &[
 ];
 
 /// Where the notices lie.
-const LICENCES: &str = "/usr/share/doc/cairn/licences";
+pub(crate) const LICENCES: &str = "/usr/share/doc/cairn/licences";
 const PASSWD: &str = "root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 
 /// What is passed to mkfs.erofs, and why.
@@ -254,7 +254,7 @@ fn erofs(stage: &Path) -> Result<Vec<u8>, RootError> {
     Ok(image)
 }
 
-fn below(stage: &Path, path: &str) -> std::path::PathBuf {
+pub(crate) fn below(stage: &Path, path: &str) -> std::path::PathBuf {
     stage.join(path.trim_start_matches('/'))
 }
 

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use image::inspect::{InspectError, Report, inspect};
+use image::licences::{LicencesError, licences};
 use image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Mode, Profile, Program, build, names};
 
 /// Inputs in `dir`: each program is text, the kernel only has the marks of one.
@@ -103,6 +104,56 @@ fn the_manifest_lists_what_the_root_really_holds() {
         }
     }
     assert_eq!(found, manifest.root.len());
+}
+
+#[test]
+fn licences_are_read_from_whatever_holds_a_root() {
+    let dir = built();
+    let stage = dir.path().join("stage");
+    let found = BTreeMap::from([("etcd".to_owned(), "do as you like\n".to_owned())]);
+    for holds in [dir.path().to_owned(), dir.path().join(names::ROOT), dir.path().join(names::DISK)] {
+        assert_eq!(licences(&holds, &stage).expect("a root"), found, "{}", holds.display());
+        assert!(!stage.exists());
+    }
+    for holds_none in [names::UKI, names::KERNEL, names::INITRAMFS] {
+        let refused = licences(&dir.path().join(holds_none), &stage);
+        assert!(matches!(refused, Err(LicencesError::NoRoot(_))), "{holds_none}: {refused:?}");
+    }
+    let root = dir.path().join(names::ROOT);
+    let mut bytes = fs::read(&root).expect("made");
+    *bytes.get_mut(5000).expect("a root is longer") ^= 1;
+    fs::write(&root, bytes).expect("our own file");
+    for damaged in [&root, dir.path()] {
+        let refused = licences(damaged, &stage);
+        assert!(matches!(refused, Err(LicencesError::Inspect(_))), "{refused:?}");
+    }
+}
+
+/// A root that somebody else made may lead anywhere.
+#[test]
+fn a_link_in_a_root_shows_no_file_of_the_host() {
+    let dir = tempfile::tempdir().expect("room for temporary files");
+    let (tree, root, stage) = (dir.path().join("tree"), dir.path().join(names::ROOT), dir.path().join("stage"));
+    let folder = tree.join("usr/share/doc/cairn/licences");
+    let secret = dir.path().join("secret");
+    let made = || {
+        let ran = Command::new("mkfs.erofs").arg("--quiet").arg(&root).arg(&tree).output().expect("erofs-utils");
+        assert!(ran.status.success(), "{ran:?}");
+        let data = fs::read(&root).expect("made");
+        let (hashes, _) = formats::verity::tree(&data).expect("whole blocks");
+        fs::write(&root, [data, hashes].concat()).expect("our own file");
+        licences(&root, &stage)
+    };
+    fs::create_dir_all(&folder).expect("room for temporary files");
+    fs::write(&secret, "mine").expect("room for temporary files");
+    fs::write(folder.join("a"), "do as you like").expect("room for temporary files");
+    symlink(&secret, folder.join("b")).expect("room for temporary files");
+    let found = BTreeMap::from([("a".to_owned(), "do as you like".to_owned())]);
+    assert_eq!(made().expect("a root"), found);
+    fs::remove_dir_all(&folder).expect("our own");
+    symlink(dir.path(), &folder).expect("room for temporary files");
+    let elsewhere = made();
+    assert!(matches!(elsewhere, Err(LicencesError::Elsewhere(_))), "{elsewhere:?}");
 }
 
 /// Proves: O6
