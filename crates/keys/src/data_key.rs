@@ -483,19 +483,6 @@ mod tests {
         assert_eq!(result(&ClusterHalf { generation: 2, ..half(0x21) }), Ok(3));
     }
 
-    /// Proves: D3
-    #[test]
-    fn the_local_half_is_rotated_without_another_volume_key() {
-        let fresh = LocalKey(key(0x11));
-        let rotated = Wrapping { salt: bytes(0x43), ..wrapping(State::Committed, 3) };
-        let rotated = data_key().wrap(&rotated, &fresh, &half(0x20).key, &holder());
-        let opened = open(&copies(&rotated, &rotated), &fresh, Some(&half(0x20)), &expected()).expect("opens");
-        let Volume::Authenticated(opened) = opened.volume else { panic!("the level stays") };
-        assert_eq!(opened.xts().expose(), data_key().xts().expose());
-        let old = open(&copies(&rotated, &rotated), &local(), Some(&half(0x20)), &expected());
-        assert_eq!(old.err(), Some(OpenError::LocalHalf));
-    }
-
     #[test]
     fn commit_keeps_the_key_and_the_owner_slot_and_counts_on() {
         let provisional = header(State::Provisional, 1);
