@@ -4,6 +4,7 @@
 use std::{
     fs,
     io::{self, BufRead, BufReader},
+    os::unix::fs::MetadataExt,
     path::Path,
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
     sync::mpsc::{self, Receiver, RecvTimeoutError},
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
     arguments.test_threads = Some(1);
     let able = unshare().arg("true").stdin(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|end| end.success());
     let trial = |name: &str, run: fn() -> Result<(), Failed>| {
-        let name = if able { name.to_owned() } else { format!("{name}: skipped, no namespaces for this user") };
+        let name = if able { name.to_owned() } else { format!("{name}: skipped, {}", why_not()) };
         Trial::test(name, run).with_ignored_flag(!able)
     };
     let trials = vec![
@@ -36,6 +37,15 @@ fn main() -> ExitCode {
         trial("whatever_loses_its_parent_is_waited_for", reaps),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Why there are no namespaces: whoever is in a chroot gets none, root neither (unshare(2), `EPERM`).
+fn why_not() -> &'static str {
+    let place = |path| fs::metadata(path).map(|seen| (seen.dev(), seen.ino())).ok();
+    match place("/proc/1/root") {
+        Some(of_init) if place("/") != Some(of_init) => "a chroot has no namespaces of a user's own",
+        Some(_) | None => "no namespaces for this user",
+    }
 }
 
 fn sees() -> Result<(), Failed> {
