@@ -1,11 +1,11 @@
 //! What owners ask of the cluster's records: lists, in pieces; tickets, issued and revoked. Decides nothing: `consensus` does.
 
 use api::{Listed, ListedMachine, ListedTicket, MachineChange, NewTicket};
+use cluster::View;
 use cluster::denied::Denied;
-use cluster::record::Standing;
+use cluster::record::{Machine, Standing};
 use cluster::request::{self, Asks, Offer};
 use cluster::txn::Granted;
-use cluster::{State, View};
 use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT, TicketId};
 use pki::client_auth::Who;
 use tonic::{Request, Status};
@@ -112,7 +112,10 @@ pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> R
     is_served(&offer)?;
     let granted = records.grant(request::Request::Owner { by, asks: Asks::IssueTicket(offer) }).await?;
     let Granted::Ticket(id) = granted else { return Err(Status::internal("a ticket was asked for, and none granted")) };
-    Ok(NewTicket { id, coordinators: records.read(|view, _| coordinators(view.state()))? })
+    Ok(NewTicket {
+        id,
+        coordinators: records.read(|view, _| coordinators(view.state().machines().map(|(_, machine)| machine)))?,
+    })
 }
 
 /// Changes what a machine is to the cluster.
@@ -141,11 +144,13 @@ pub(super) fn owner<T>(request: &Request<T>) -> Result<OwnerPubKey, Status> {
     key.map(OwnerPubKey).ok_or_else(|| Status::unauthenticated("no owner calls; nothing was done"))
 }
 
-/// Where the public APIs of coordinators are.
-fn coordinators(state: &State) -> Vec<String> {
-    let coordinators = state.machines().map(|(_, machine)| machine).filter(|machine| machine.coordinates());
+/// Where the public APIs of coordinators are: one place of each before the second of any, as many as a ticket names.
+fn coordinators<'a>(machines: impl Iterator<Item = &'a Machine>) -> Vec<String> {
+    let reported = machines.filter(|machine| machine.coordinates()).map(|machine| &machine.endpoints.reported);
+    let mut places: Vec<_> = reported.flat_map(|of_one| of_one.iter().enumerate()).collect();
+    places.sort_by_key(|(rank, _)| *rank);
     let mut endpoints = Vec::new();
-    for endpoint in coordinators.flat_map(|machine| &machine.endpoints.reported) {
+    for (_, endpoint) in places {
         let endpoint = endpoint.with_port(PUBLIC_API_PORT).to_string();
         if endpoints.len() < keys::endpoint::MOST_ENDPOINTS && !endpoints.contains(&endpoint) {
             endpoints.push(endpoint);
@@ -169,9 +174,11 @@ fn pieces<T>(rows: Vec<T>, old_since: Option<api::UnixMillis>) -> Vec<Listed<T>>
 #[cfg(test)]
 mod tests {
     use cluster::record::UnixSeconds;
+    use keys::endpoint::Endpoint;
     use model::{ClusterRole, KubernetesRole, TicketPubKey};
 
     use super::*;
+    use crate::consensus::fixture;
 
     #[test]
     fn a_list_comes_in_pieces_and_an_empty_one_in_one() {
@@ -197,6 +204,26 @@ mod tests {
         assert_eq!(shown(NotGranted::Unread(Unread)).0, api::NOT_YET);
         assert_eq!(Status::from(Unread).code(), api::NOT_YET);
         assert_eq!(Status::from(NoCoordinator).code(), tonic::Code::FailedPrecondition);
+    }
+
+    /// Proves: S3
+    #[test]
+    fn a_ticket_names_every_coordinator_before_a_second_place() {
+        let at = |n: u8, places: &[&str]| {
+            let mut machine = fixture::machine(n, Standing::Member);
+            machine.role = ClusterRole::Coordinator;
+            machine.endpoints.reported =
+                places.iter().map(|place| Endpoint::read(&format!("{place}:7838")).expect("an endpoint")).collect();
+            machine
+        };
+        let uplinks = ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5"];
+        let mut machines = vec![at(1, &uplinks), at(2, &["198.51.100.2", "198.51.100.3"]), at(3, &["203.0.113.3"])];
+        machines.push(Machine { role: ClusterRole::Node, ..at(4, &["203.0.113.4"]) });
+        machines.push(Machine { standing: Standing::Removed, ..at(5, &["203.0.113.5"]) });
+        let named = coordinators(machines.iter());
+        let expected = ["192.0.2.1", "198.51.100.2", "203.0.113.3", "192.0.2.2", "198.51.100.3", "192.0.2.3"];
+        assert_eq!(named[..6], expected.map(|place| format!("{place}:7836")));
+        assert_eq!(named.len(), keys::endpoint::MOST_ENDPOINTS, "{named:?}");
     }
 
     #[test]
