@@ -523,7 +523,7 @@ mod tests {
     ///
     /// Proves: S8 S12
     #[tokio::test]
-    async fn others_lead_only_to_a_machine_that_is_silent_where_it_was_seen() {
+    async fn others_lead_only_to_a_machine_that_is_silent_at_its_place() {
         let (_root, base, owner) = home::begun();
         let mut record = ClusterRecord::of_config(home::name(), CONFIG);
         let m2 = NodeName::stored("m2").unwrap();

@@ -155,7 +155,7 @@ mod tests {
 
     /// Proves: S9
     #[test]
-    fn whoever_knows_of_passwords_is_asked_for_one_and_then_where_to() {
+    fn whoever_knows_passwords_is_asked_for_one_and_then_where_to() {
         assert_eq!(hear(Stage::Methods, &[5, 2, 0, 2, 9]), Heard::Methods(4, [5, 2]));
         assert_eq!(hear(Stage::Methods, &[5, 2, 0, 1]), Heard::Refused(vec![5, 0xff]), "without a password");
         let said = |user: &[u8], password: &[u8]| {
