@@ -39,6 +39,8 @@ pub(crate) struct Now {
     pub(crate) protection: Protection,
     /// What a cold start takes, of a member.
     pub(crate) cold_start: Option<ColdStart>,
+    /// Which cluster key a coordinator's disk takes at the next start: see [`cluster::epochs::takes`].
+    pub(crate) takes_key_generation: Option<u32>,
 }
 
 /// What the machine is called: all of its identity that anybody but its owner's tools reads.
@@ -113,6 +115,7 @@ impl Facts {
             level: None,
             protection: Protection::None,
             cold_start: None,
+            takes_key_generation: None,
         };
         let (boot, now) = (Arc::new(boot), Arc::new(watch::Sender::new(now)));
         (Self { boot, standstills: Standstills::default(), now }, PowerOn::new())

@@ -228,9 +228,7 @@ fn rotate(t: &Context, owner: &Owner, vm: &mut Vm) -> anyhow::Result<()> {
     // It runs a moment before it has read the records.
     let listed = vm.until(t.within(30), || owner.ask("one", vm, &["machine", "list"]).ok())?;
     let name = listed["machines"][0]["name"].as_str().context("a machine has a name")?;
-    let before = vm.mark()?;
-    owner.ask("one", vm, &["machine", "rotate-key", name])?;
-    vm.wait_for(before, "carries the cluster keys that are given now", t.within(30))?;
+    owner.ask("one", vm, &["machine", "rotate-key", name, "--wait"])?;
     let before = vm.mark()?;
     vm.reset(t.within(5))?;
     wait_state(vm, before, "Running", t.within(30))?;

@@ -83,6 +83,8 @@ pub(crate) struct Fake {
     pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Whether it refuses them all.
     pub(crate) refuses: Arc<Mutex<bool>>,
+    /// Which cluster key it says that its disk takes at its next start.
+    pub(crate) takes: Arc<Mutex<Option<u32>>>,
     /// The methods of which it does not know what became of them when they are called next.
     pub(crate) unknown: Arc<Mutex<Vec<&'static str>>>,
     cluster: Arc<Authority>,
@@ -104,6 +106,7 @@ struct Api {
     configs: Arc<Mutex<Vec<Vec<u8>>>>,
     refuses: Arc<Mutex<bool>>,
     unknown: Arc<Mutex<Vec<&'static str>>>,
+    takes: Arc<Mutex<Option<u32>>>,
     owner: bool,
     role: ClusterRole,
     listed: Arc<Mutex<Vec<ListedMachine>>>,
@@ -149,6 +152,8 @@ impl Fake {
         let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
         let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
         let (leads, elects) = (Arc::clone(&behind), Arc::clone(&unknown));
+        let takes = Arc::<Mutex<Option<u32>>>::default();
+        let prepares = Arc::clone(&takes);
         let mut server = JoinSet::new();
         server.spawn(async move {
             let mut connections = JoinSet::new();
@@ -157,7 +162,7 @@ impl Fake {
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
-                let unknown = Arc::clone(&elects);
+                let (unknown, takes) = (Arc::clone(&elects), Arc::clone(&prepares));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
                     let Ok(session) = acceptor.accept(tcp).await else { return };
@@ -178,6 +183,7 @@ impl Fake {
                         configs,
                         refuses,
                         unknown,
+                        takes,
                         owner,
                         role,
                         listed,
@@ -191,7 +197,7 @@ impl Fake {
                 });
             }
         });
-        Self { address, machine, listed, configs, refuses, unknown, cluster, calls, behind, _server: server }
+        Self { address, machine, listed, configs, refuses, takes, unknown, cluster, calls, behind, _server: server }
     }
 
     /// What it has to show.
@@ -338,6 +344,7 @@ impl public_server::Public for Api {
             conditions: vec![],
             waits_for: vec![],
             last_error: String::new(),
+            takes_key_generation: *self.takes.lock().unwrap(),
         };
         Ok(Response::new(status.into()))
     }

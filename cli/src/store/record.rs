@@ -335,6 +335,12 @@ impl ClusterRecord {
         }
     }
 
+    /// What this host calls the machine of this id, where it is one of its own: the cluster may call it otherwise.
+    pub(crate) fn name_here(&self, id: MachineId) -> Option<&NodeName> {
+        let is_it = |machine: &&MachineRecord| machine.contact == Contact::Pinned { machine: id };
+        self.machines.iter().find(is_it).map(|machine| &machine.name)
+    }
+
     /// First contact was made with its first machine: from here on machine and cluster are known by these.
     pub(crate) fn meet(&mut self, pins: Pins) {
         let Pins { machine, cluster, authority } = pins;
@@ -573,7 +579,7 @@ mod tests {
 
     /// Proves: S12
     #[test]
-    fn only_machines_that_are_not_this_hosts_are_kept_by_their_clusters_word() {
+    fn what_is_kept_by_a_clusters_word_is_none_of_this_hosts_own() {
         let mut record = record();
         assert!(record.introduce(|_| Some(MachineId([9; 16]))));
         let listed = |name: &str, machine: u8| OtherMachine {

@@ -132,6 +132,9 @@ pub struct MachineStatus {
     pub waits_for: Vec<String>,
     /// The last error of this boot; empty when there was none.
     pub last_error: String,
+    /// Which cluster key a coordinator's disk takes at the next start, by its generation; none on others, and while its share does
+    /// not carry the newest that it is given.
+    pub takes_key_generation: Option<u32>,
 }
 
 impl From<MachineStatus> for wire::StatusResponse {
@@ -161,6 +164,7 @@ impl From<MachineStatus> for wire::StatusResponse {
             conditions: status.conditions.into_iter().map(Into::into).collect(),
             waits_for: status.waits_for,
             last_error: status.last_error,
+            takes_key_generation: status.takes_key_generation,
         }
     }
 }
@@ -194,6 +198,7 @@ impl TryFrom<wire::StatusResponse> for MachineStatus {
             conditions: answer.conditions.into_iter().map(Condition::try_from).collect::<Result<_, _>>()?,
             waits_for: answer.waits_for,
             last_error: answer.last_error,
+            takes_key_generation: answer.takes_key_generation,
         })
     }
 }
@@ -227,6 +232,7 @@ mod tests {
             conditions: Vec::new(),
             waits_for: vec!["NodeReady".to_owned()],
             last_error: String::new(),
+            takes_key_generation: Some(2),
         }
     }
 

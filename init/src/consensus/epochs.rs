@@ -5,7 +5,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use cluster::epochs::{Due, Holding, due, stands};
+use cluster::epochs::{Due, Holding, due, stands, takes};
 use cluster::key::Key;
 use cluster::request::Request;
 use etcd::wire::etcdserverpb::RangeRequest;
@@ -68,6 +68,9 @@ pub(super) async fn hold(
             }
             tracing::info!(epoch, holders, "this epoch of the cold-start key stands");
             mended = Some(holding);
+        }
+        if let Ok(takes) = records.read(|view, _| takes(view.state(), &itself, mended.as_ref())) {
+            records.first.takes_key(takes);
         }
         let done = match due {
             Some(due) => perform(records, shares, key, due).await?,

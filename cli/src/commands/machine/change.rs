@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use api::{ListedMachine, MachineChange};
 use clap::{Args, Subcommand};
-use cluster::record::Standing;
+use cluster::record::{Generations, Standing};
 use model::{ClusterRole, NodeName};
 
 use crate::clock::Deadline;
-use crate::commands::Context;
+use crate::commands::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
 use crate::machine::Session;
@@ -75,18 +75,25 @@ pub(crate) struct Remove {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  cairnctl machine rotate-key m4
+  cairnctl machine rotate-key m4 --wait   until m4 may be started again
   cairnctl -m m4 machine reboot --wait    m4 takes the next key now
 
 Until the machine has been started again the cluster gives it both keys, then
 the older one to nobody. Whoever copied its ESP before, and has the cluster key
-of then, does not open its disk any more. A coordinator that is started within
-a second or two takes the key one start later. `machine list` shows which
-machines are to take another key.")]
+of then, does not open its disk any more. A node may be started at once. A
+coordinator has to write its share of the cold-start key first, which takes a
+second or two: started before that it takes the key one start later. `machine
+list` shows which machines are to take another key.")]
 pub(crate) struct RotateKey {
     /// The machine's name or id, as `cairnctl machine list` shows it
     #[arg(value_name = "MACHINE")]
     called: String,
+    /// Wait until a start of the machine takes the key
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = length::parse, requires = "wait")]
+    timeout: Duration,
 }
 
 /// etcd lets go of the removed one, an epoch begins, and each coordinator writes its share and says so.
@@ -104,13 +111,16 @@ pub(crate) enum ChangeError {
     /// It is out of etcd, and has not said that it has erased what a coordinator has.
     #[error("machine `{name}` does not say that it holds nothing of a coordinator any more, for {} s", after.as_secs())]
     Holds { name: String, after: Duration },
+    /// A start would not take the next cluster key.
+    #[error("machine `{name}` may not be started yet to take its next key, after {} s: {last}", after.as_secs())]
+    NotPrepared { name: String, after: Duration, last: String },
 }
 
 impl Advice for ChangeError {
     fn code(&self) -> Code {
         match self {
             Self::Unknown(_) => Code::NotFound,
-            Self::Late { .. } | Self::Holds { .. } => Code::Timeout,
+            Self::Late { .. } | Self::Holds { .. } | Self::NotPrepared { .. } => Code::Timeout,
         }
     }
 
@@ -118,6 +128,7 @@ impl Advice for ChangeError {
         match self {
             Self::Unknown(_) => NOTHING,
             Self::Late { .. } => "the cluster's records are changed, and the machine follows when it can",
+            Self::NotPrepared { .. } => "the cluster gives both keys, and the machine takes the next one when it can",
             Self::Holds { .. } => "it is drained and coordinates no more, and is still of the cluster",
         }
     }
@@ -125,6 +136,7 @@ impl Advice for ChangeError {
     fn next(&self) -> Option<String> {
         Some(match self {
             Self::Unknown(_) | Self::Late { .. } => "cairnctl machine list".to_owned(),
+            Self::NotPrepared { name, .. } => format!("wait on: cairnctl machine rotate-key {name} --wait"),
             Self::Holds { name, .. } => {
                 format!(
                     "when it runs: cairnctl machine remove {name}; if it never will: cairnctl machine remove {name} --lost"
@@ -206,13 +218,47 @@ fn warning(late: &[String]) -> String {
 }
 
 pub(crate) async fn rotate_key(arguments: &RotateKey, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (mut session, _) = context.open_coordinator().await?;
-    let machine = find(&mut session, &arguments.called).await?;
+    let (mut session, machine, its) = about(context, &arguments.called).await?;
     session.change_machine(machine.id, MachineChange::RotateKey).await?;
-    let name = &machine.name;
-    let did =
-        format!("machine `{name}` takes another cluster key when it starts next: cairnctl -m {name} machine reboot");
+    let has_a_share = machine.role == ClusterRole::Coordinator || machine.etcd.is_some();
+    if has_a_share && arguments.wait {
+        prepared(&its, &machine, &Deadline::after(arguments.timeout)).await?;
+    }
+    let (name, here) = (&machine.name, its.machine.as_ref().map_or(machine.name.as_str(), NodeName::as_str));
+    let reboot = format!("cairnctl -m {here} machine reboot");
+    let did = if has_a_share && !arguments.wait {
+        format!(
+            "machine `{name}` takes another cluster key at a start after its share carries it, in a second or two; to wait for \
+             that: cairnctl machine rotate-key {name} --wait; then: {reboot}"
+        )
+    } else {
+        format!("machine `{name}` takes another cluster key when it starts next: {reboot}")
+    };
     Ok(screen::did(context.format, out, &did)?)
+}
+
+/// Waits until the machine, which coordinates, says that its next start takes another cluster key than its disk is locked with.
+async fn prepared(its: &Context, machine: &ListedMachine, deadline: &Deadline) -> Result<(), Failure> {
+    let (mut progress, mut last) = (Progress::start(), String::new());
+    let wanted = match machine.generations {
+        Generations::One(locked) | Generations::Rotating(locked) => locked.saturating_add(1),
+    };
+    let looked = deadline.until(async || {
+        let asked = async { Ok::<_, OpenError>(its.open().await?.0.status().await?.takes_key_generation) };
+        last = match asked.await {
+            Ok(Some(generation)) if generation >= wanted => return Ok(Some(())),
+            Ok(_) => "its share of the cold-start key does not carry the next cluster key yet".to_owned(),
+            Err(error) if error.may_pass() => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        progress.show(&format!("{}: {last}", machine.name));
+        Ok(None)
+    });
+    let late = |last| ChangeError::NotPrepared { name: machine.name.clone(), after: deadline.length(), last };
+    match looked.await? {
+        Some(()) => Ok(()),
+        None => Err(late(last).into()),
+    }
 }
 
 /// A session with a coordinator, the machine of that name or id, and how it is asked itself. The coordinator is another one where there
@@ -221,8 +267,8 @@ async fn about(context: &Context, called: &str) -> Result<(Session, ListedMachin
     let (mut session, meant) = context.open_coordinator().await?;
     let machine = find(&mut session, called).await?;
     let name = NodeName::stored(&machine.name).map_err(|_no_name| ChangeError::Unknown(called.to_owned()))?;
-    let its = context.about(&meant.record.name, &name);
-    if meant.name().as_str() == machine.name
+    let its = context.about(&meant.record.name, meant.record.name_here(machine.id).unwrap_or(&name));
+    if its.machine.as_ref() == Some(meant.name())
         && let Ok((other, _)) = context.open_coordinator_but(Some(meant.name())).await
     {
         session = other;
@@ -293,6 +339,50 @@ mod tests {
     use crate::commands::home;
     use crate::machine::fake::{Answer, Fake};
     use crate::store::ClusterRecord;
+
+    /// Proves: D13 Q6
+    #[tokio::test]
+    async fn rotation_waits_for_a_coordinator_to_be_ready_for_a_start() {
+        let (_root, context, owner) = home::begun();
+        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
+        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
+        record.meet(coordinator.pins());
+        record.machines_mut()[0].address = Some(coordinator.address.to_string());
+        context.keep(&record);
+        // Here it is m1.
+        let (id, role) = (coordinator.machine, ClusterRole::Coordinator);
+        let coordinates = ListedMachine { id, role, ..home::member("office", Standing::Member) };
+        *coordinator.listed.lock().unwrap() = vec![coordinates, home::member("m2", Standing::Member)];
+        let rotate = async |called: &str, wait: bool, timeout: Duration| {
+            let (mut out, called) = (Vec::new(), called.to_owned());
+            let ended = rotate_key(&RotateKey { called, wait, timeout }, &context, &mut out).await;
+            ended.map(|()| String::from_utf8(out).unwrap())
+        };
+        let (none, long) = (Duration::ZERO, Duration::from_secs(60));
+        let at_once = rotate("m2", false, none).await.unwrap();
+        assert_eq!(
+            at_once,
+            "machine `m2` takes another cluster key when it starts next: cairnctl -m m2 machine reboot\n"
+        );
+        assert!(
+            rotate("office", false, none).await.unwrap().contains("rotate-key office --wait"),
+            "it is not to be started at once"
+        );
+        // The key that it has is not the next one.
+        for takes in [None, Some(1)] {
+            *coordinator.takes.lock().unwrap() = takes;
+            let late = rotate("office", true, none).await.unwrap_err();
+            assert_eq!(late.code(), Code::Timeout);
+            assert!(late.reason().contains("does not carry the next cluster key"), "{late}");
+        }
+        *coordinator.takes.lock().unwrap() = Some(2);
+        let waited = rotate("office", true, long).await.unwrap();
+        assert_eq!(
+            waited,
+            "machine `office` takes another cluster key when it starts next: cairnctl -m m1 machine reboot\n"
+        );
+        assert_eq!(rotate("m2", true, none).await.unwrap(), at_once, "a node takes it in any case");
+    }
 
     /// Names are given anew once their machine is removed. Proves: Q6
     #[tokio::test]

@@ -149,6 +149,7 @@ mod tests {
             conditions: vec![],
             waits_for: vec!["NodeReady".into()],
             last_error: String::new(),
+            takes_key_generation: Some(1),
         };
         let mut text = Vec::new();
         sheet(&status, &mut text).unwrap();

@@ -108,6 +108,33 @@ fn an_epoch_of_the_cold_start_key_stands_once_each_voter_has_its_share() {
     assert_eq!(epochs(&scene).newest().map(Epoch::number), Some(5), "a node's is in none");
 }
 
+/// A start before the share carries the next key takes none: the machine says so, and is waited for.
+///
+/// Proves: D13
+#[test]
+fn a_start_takes_the_next_key_once_the_share_carries_it() {
+    let mut scene = Scene::new();
+    let holding = |scene: &Scene| epochs::stands(&scene.state(), &id(1));
+    let takes =
+        |scene: &Scene, n, carried: &Option<epochs::Holding>| epochs::takes(&scene.state(), &id(n), carried.as_ref());
+    let before = holding(&scene);
+    assert_eq!((takes(&scene, 1, &None), takes(&scene, 1, &before)), (None, Some(1)));
+    scene.asks(Asks::RotateKey(id(1)));
+    assert_eq!(takes(&scene, 1, &before), None, "its share has the key of before alone");
+    let carried = holding(&scene);
+    assert_eq!(takes(&scene, 1, &carried), Some(2));
+    // Whoever holds no share has none to wait for.
+    scene.join(2);
+    scene.asks(Asks::RotateKey(id(2)));
+    assert_eq!((takes(&scene, 2, &None), takes(&scene, 9, &None)), (Some(2), None));
+    // Between two epochs the share of the older one is not written again.
+    scene.members.voters.insert(id(2), Voter::Live);
+    scene.yes(&Request::BeginEpoch);
+    assert_eq!((takes(&scene, 1, &carried), takes(&scene, 2, &None)), (Some(2), None));
+    scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(1), number: 2 });
+    assert_eq!(takes(&scene, 1, &carried), None);
+}
+
 /// What a coordinator does by itself brings each epoch to its end, and then there is nothing to do.
 ///
 /// Proves: K6

@@ -47,6 +47,7 @@ pub(super) fn status(boot: &Boot, facts: &Now, words: &Words, when: When) -> Opt
         conditions: words.conditions.clone(),
         waits_for: words.waits_for.clone(),
         last_error: words.last_error.clone(),
+        takes_key_generation: facts.takes_key_generation,
     })
 }
 
@@ -106,6 +107,29 @@ mod tests {
     /// Proves: N1
     #[test]
     fn the_code_on_the_screen_is_in_no_status() {
+        let (board, reader, power_on) = shown();
+        board.waiting(&power_on.waits(model::WaitState::Blank), "waiting to be activated");
+        board.code(Some(String::from("abcd-efgh").into()));
+        let when = When { now: UnixMillis(1), uptime: Duration::ZERO };
+        let told = reader.read(|now, words| status(reader.board().facts().boot(), now, words, when));
+        let told = format!("{:?}", told.expect("it has a state"));
+        assert!(told.contains("waiting to be activated") && !told.contains("abcd"), "{told}");
+    }
+
+    /// Its owner waits for that before a restart.
+    #[test]
+    fn the_status_says_which_key_the_next_start_takes() {
+        let (board, reader, power_on) = shown();
+        board.waiting(&power_on.waits(model::WaitState::Blank), "because");
+        let when = When { now: UnixMillis(1), uptime: Duration::ZERO };
+        for takes in [Some(2), None] {
+            reader.board().facts().update(|now| now.takes_key_generation = takes);
+            let told = reader.read(|now, words| status(reader.board().facts().boot(), now, words, when));
+            assert_eq!(told.expect("it has a state").takes_key_generation, takes);
+        }
+    }
+
+    fn shown() -> (board::Board, board::BoardReader, model::PowerOn) {
         let boot = Boot {
             profile: api::Profile::Release,
             root_hash: model::RootHash([1; 32]),
@@ -114,12 +138,7 @@ mod tests {
         };
         let (facts, power_on) = crate::facts::Facts::new(boot);
         let (board, reader) = board::Board::new(facts);
-        board.waiting(&power_on.waits(model::WaitState::Blank), "waiting to be activated");
-        board.code(Some(String::from("abcd-efgh").into()));
-        let when = When { now: UnixMillis(1), uptime: Duration::ZERO };
-        let told = reader.read(|now, words| status(reader.board().facts().boot(), now, words, when));
-        let told = format!("{:?}", told.expect("it has a state"));
-        assert!(told.contains("waiting to be activated") && !told.contains("abcd"), "{told}");
+        (board, reader, power_on)
     }
 
     #[test]
