@@ -27,13 +27,14 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
-use enrol::asking::{self, Answer, Asking, Given};
+use enrol::asking::{self, Answer, Asking, Given, Refused};
 use enrol::found::{Creation, Decision, Found, Inputs, Minimum, Opening, Report, Seal, decide};
 use enrol::join::{Asker, Draft, Joining, Material};
 use enrol::making::Fresh;
 use enrol::member::Membership;
 use enrol::plan::{Capped, Halt, Plan};
 use enrol::release::Keyless;
+use enrol::renewal;
 use enrol::wait::{Failure, Wait};
 use keys::activation::Code;
 use keys::coordinator::CoordinatorKeys;
@@ -296,6 +297,16 @@ impl Enrolment {
                     let _or_nobody_listens = word(Ok(()));
                     return given;
                 }
+                asking::Effect::Renew(write) => match self.renew(write).await {
+                    Ok(()) => {
+                        effect = asking.answered(Answer::Retry);
+                        continue;
+                    }
+                    Err(error) => {
+                        let _or_nobody_listens = word(Err(Refused::NotWritten));
+                        tracing::error!(error = %Chain(&error), "the directory that the owner gave is not written");
+                    }
+                },
                 asking::Effect::Cap(holder) => self.cap(holder).await,
                 asking::Effect::Report(refused) => {
                     let _or_nobody_listens = word(Err(refused));
@@ -306,6 +317,14 @@ impl Enrolment {
             outcome = told.outcome;
             effect = asking.answered(told.answer);
         }
+    }
+
+    /// Makes the directory durable that its owner gives a machine that waits.
+    async fn renew(&self, write: renewal::Write) -> Result<(), esp::Error> {
+        let (esp, version) = (self.esp.clone(), write.version());
+        tasks::blocking(move || perform::renew(&esp, &write)).await?;
+        tracing::info!(version, "the cluster's directory is the one that the owner gave");
+        Ok(())
     }
 
     /// The cap of a machine that waits for its next boot. Nothing runs behind it that could unseal, so one that fails is told.

@@ -1,4 +1,5 @@
-//! `recover`: the owner opens the machines of a cluster that wait for their keys, each by the recovery record that it shows.
+//! `recover`: the owner opens the machines of a cluster that wait for their keys, each by the recovery record that it shows; or
+//! gives them the cluster's directory, by which they find who opens them.
 //!
 //! ```text
 //!   each machine: AwaitingKeys? ─► its record ─ of this machine, disk and cluster? ─► opened ─► the half ─► it goes on by itself
@@ -25,15 +26,34 @@ Examples:
   cairnctl recover --dry-run     which machines wait for their keys
   cairnctl recover               open them all
   cairnctl -m m2 recover         only this one
+  cairnctl -m m2 recover --directory
+                                 tell it where the coordinators are by now
 
 A machine waits so when it starts and nobody else gives it its key: no
 coordinator runs and the policy is manual, its share is lost, or too few
 coordinators are left. What opens it is owner.keys; a key that is not its own is
-refused, and the machine waits on.")]
+refused, and the machine waits on.
+
+A machine that was off through two `cluster recover` refuses all that the
+cluster says since, and asks coordinators that are gone. With --directory it is
+given what a coordinator of now has signed, keeps that, and asks whom it names;
+its key it then gets from them.")]
 pub(crate) struct Arguments {
     /// Only say which machines wait, and whether this owner can open them
     #[arg(long)]
     dry_run: bool,
+    /// Give machines that wait the cluster's directory instead: whom to ask
+    #[arg(long)]
+    directory: bool,
+}
+
+/// What machines that wait are given.
+#[derive(Debug)]
+enum Gift {
+    /// Each the half of its key.
+    Key,
+    /// All of them where the coordinators are, as one of them has signed it.
+    Directory(Vec<u8>),
 }
 
 /// Why a machine that waits is not opened.
@@ -90,7 +110,7 @@ struct MachineOut {
 enum Outcome {
     /// It waits for no key.
     NotNeeded(MachineState),
-    /// It was given its key, or could be.
+    /// It was given what it waits for, or could be.
     Opened,
     /// It waits, and is not opened.
     Refused(Failure),
@@ -99,13 +119,14 @@ enum Outcome {
 }
 
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let Arguments { dry_run } = *arguments;
+    let Arguments { dry_run, directory } = *arguments;
     let owner = context.store.owner()?;
+    let gift = if directory { Gift::Directory(directory_of_now(context).await?) } else { Gift::Key };
     let mut outcomes = Vec::new();
     for (name, context) in machines(context)? {
-        outcomes.push((name, recover(&context, &owner, dry_run).await));
+        outcomes.push((name, recover(&context, &owner, &gift, dry_run).await));
     }
-    print(context.format, &outcomes, dry_run, out)?;
+    print(context.format, &outcomes, (&gift, dry_run), out)?;
     let opened = opened(&outcomes);
     let failed = outcomes.into_iter().find_map(|(name, outcome)| match outcome {
         Outcome::Refused(failure) | Outcome::Silent(failure) => Some((name, failure)),
@@ -115,6 +136,13 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
         Some((name, failure)) => Err(failure.leaving(left(&name, opened, dry_run))),
         None => Ok(()),
     }
+}
+
+/// As a coordinator has signed it, whichever machines are to be given it.
+async fn directory_of_now(context: &Context) -> Result<Vec<u8>, Failure> {
+    let cluster = context.about_cluster(&context.cluster()?.name);
+    let (mut session, _) = cluster.open_coordinator().await?;
+    Ok(session.directory().await?)
 }
 
 /// The one that is named, else all of the cluster.
@@ -131,7 +159,7 @@ fn machines(context: &Context) -> Result<Vec<(String, Context)>, Failure> {
     Ok(machines.collect())
 }
 
-async fn recover(context: &Context, owner: &Owner, dry_run: bool) -> Outcome {
+async fn recover(context: &Context, owner: &Owner, gift: &Gift, dry_run: bool) -> Outcome {
     let (mut session, meant) = match context.open().await {
         Ok(opened) => opened,
         Err(error) => return Outcome::Silent(error.into()),
@@ -144,7 +172,12 @@ async fn recover(context: &Context, owner: &Owner, dry_run: bool) -> Outcome {
         return Outcome::NotNeeded(state);
     }
     let pins = meant.pins().expect("a session is opened with a machine that is pinned");
-    match open(&mut session, &pins, owner, dry_run).await {
+    let given = match gift {
+        Gift::Key => open(&mut session, &pins, owner, dry_run).await,
+        Gift::Directory(_) if dry_run => Ok(()),
+        Gift::Directory(signed) => session.give_directory(signed.clone()).await.map_err(Failure::from),
+    };
+    match given {
         Ok(()) => Outcome::Opened,
         Err(failure) => Outcome::Refused(failure),
     }
@@ -178,7 +211,7 @@ fn left(name: &str, opened: usize, dry_run: bool) -> String {
 fn print(
     format: Format,
     outcomes: &[(String, Outcome)],
-    dry_run: bool,
+    (gift, dry_run): (&Gift, bool),
     out: &mut dyn Write,
 ) -> Result<(), std::io::Error> {
     let recovered = opened(outcomes);
@@ -187,12 +220,14 @@ fn print(
         Outcome::Opened | Outcome::Refused(_) => Some(MachineState::AwaitingKeys.to_string()),
         Outcome::Silent(_) => None,
     };
-    let word = |outcome: &Outcome| match (outcome, dry_run) {
-        (Outcome::NotNeeded(_), _) => "not needed",
-        (Outcome::Opened, true) => "can be recovered",
-        (Outcome::Opened, false) => "recovered",
-        (Outcome::Refused(_), _) => "refused",
-        (Outcome::Silent(_), _) => "no answer",
+    let word = |outcome: &Outcome| match (outcome, gift, dry_run) {
+        (Outcome::NotNeeded(_), _, _) => "not needed",
+        (Outcome::Opened, Gift::Key, true) => "can be recovered",
+        (Outcome::Opened, Gift::Key, false) => "recovered",
+        (Outcome::Opened, Gift::Directory(_), true) => "can be told",
+        (Outcome::Opened, Gift::Directory(_), false) => "told",
+        (Outcome::Refused(_), _, _) => "refused",
+        (Outcome::Silent(_), _, _) => "no answer",
     };
     let rows = outcomes.iter().map(|(name, outcome)| (name.clone(), state(outcome), word(outcome)));
     match format {
@@ -206,25 +241,78 @@ fn print(
                 table.row([name, state.unwrap_or_else(|| "-".to_owned()), outcome.to_owned()]);
             }
             table.print(out)?;
-            writeln!(out, "\n{}", count(recovered, dry_run))
+            writeln!(out, "\n{}", count(recovered, gift, dry_run))
         }
     }
 }
 
-fn count(recovered: usize, dry_run: bool) -> String {
+fn count(recovered: usize, gift: &Gift, dry_run: bool) -> String {
     let machines = if recovered == 1 { "machine" } else { "machines" };
-    match (recovered, dry_run) {
-        (0, _) => "none needed".to_owned(),
-        (_, true) => format!("{recovered} {machines} can be recovered; nothing was done"),
-        (_, false) => {
+    match (recovered, gift, dry_run) {
+        (0, _, _) => "none needed".to_owned(),
+        (_, Gift::Key, true) => format!("{recovered} {machines} can be recovered; nothing was done"),
+        (_, Gift::Key, false) => {
             format!("{recovered} {machines} recovered: what was given opens their data, and they go on by themselves")
+        }
+        (_, Gift::Directory(_), true) => format!("{recovered} {machines} can be told; nothing was done"),
+        (_, Gift::Directory(_), false) => {
+            format!("{recovered} {machines} told where the coordinators are; see with `cairnctl machine status`")
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use model::{ConfigDigest, NodeName};
+
     use super::*;
+    use crate::commands::home;
+    use crate::machine::fake::{Answer, DIRECTORY, Fake, Lie};
+    use crate::store::{ClusterRecord, MachineRecord};
+
+    /// What a coordinator says comes to the machine that waits, and to no other; what that refuses is told.
+    ///
+    /// Proves: D11 K6
+    #[tokio::test]
+    async fn a_machine_that_waits_is_told_what_a_coordinator_has_signed() {
+        let (_root, context, owner) = home::begun();
+        let config = ConfigDigest([5; 32]);
+        let answer = Answer::Proven { secret: context.awaits(), config, lie: Lie::None };
+        let coordinator = Fake::start(1, owner.clone(), answer).await;
+        let node = coordinator.node(2, owner).await;
+        let mut record = ClusterRecord::of_config(home::name(), config);
+        record.add(MachineRecord::joining(NodeName::stored("m2").unwrap()));
+        for (machine, fake) in record.machines_mut().iter_mut().zip([&coordinator, &node]) {
+            machine.address = Some(fake.address.to_string());
+        }
+        context.keep(&record);
+        let row = api::ListedMachine { id: node.machine, ..home::member("m2", cluster::record::Standing::Member) };
+        *coordinator.listed.lock().unwrap() = vec![row];
+        let recovers = async |context: &Context, dry_run| {
+            let mut text = Vec::new();
+            let ended = run(&Arguments { dry_run, directory: true }, context, &mut text).await;
+            (String::from_utf8(text).unwrap(), ended.map_err(|failure| failure.to_string()))
+        };
+        let given = || node.waits.lock().unwrap().clone();
+        let (none, ended) = recovers(&context, false).await;
+        assert!(none.ends_with("none needed\n") && ended.is_ok(), "{none} {ended:?}");
+        *node.waits.lock().unwrap() = Some(vec![]);
+        let (could, ended) = recovers(&context, true).await;
+        assert!(could.ends_with("1 machine can be told; nothing was done\n") && ended.is_ok(), "{could} {ended:?}");
+        assert_eq!(given(), Some(vec![]));
+        *node.refuses.lock().unwrap() = true;
+        let (refused, ended) = recovers(&context, false).await;
+        assert!(refused.contains("m2       AwaitingKeys  refused\n"), "{refused}");
+        assert!(ended.is_err_and(|why| why.contains("is not taken")), "what the machine says");
+        *node.refuses.lock().unwrap() = false;
+        let named = context.about(&home::name(), &NodeName::stored("m2").unwrap());
+        for context in [&context, &named] {
+            let (told, ended) = recovers(context, false).await;
+            assert!(told.contains("m2       AwaitingKeys  told\n") && ended.is_ok(), "{told} {ended:?}");
+        }
+        assert_eq!(given(), Some(vec![DIRECTORY.to_vec(); 2]));
+        assert!(!coordinator.calls().contains(&"GiveDirectory") && !node.calls().contains(&"GiveClusterKey"));
+    }
 
     /// Proves: K6
     #[test]
@@ -232,7 +320,7 @@ mod tests {
         let refused = || Outcome::Refused(Failure::from(RecoverError::NoRecord));
         let printed = |outcomes: Vec<(String, Outcome)>, dry_run| {
             let mut text = Vec::new();
-            print(Format::Table, &outcomes, dry_run, &mut text).unwrap();
+            print(Format::Table, &outcomes, (&Gift::Key, dry_run), &mut text).unwrap();
             String::from_utf8(text).unwrap()
         };
         let both = || vec![("m1".to_owned(), Outcome::Opened), ("m2".to_owned(), Outcome::Opened)];

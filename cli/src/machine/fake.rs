@@ -39,6 +39,9 @@ use crate::store::Pins;
 /// The id of a machine that has another key.
 const OTHER: MachineId = MachineId([9; 16]);
 
+/// What a coordinator among them calls the cluster's directory.
+pub(crate) const DIRECTORY: &[u8] = b"who coordinates";
+
 /// How the fake answers `Claim`.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -87,11 +90,16 @@ pub(crate) struct Fake {
     pub(crate) takes: Arc<Mutex<Option<u32>>>,
     /// The methods of which it does not know what became of them when they are called next.
     pub(crate) unknown: Arc<Mutex<Vec<&'static str>>>,
+    /// The directories that it was given; none where it does not wait for its key.
+    pub(crate) waits: Waits,
     cluster: Arc<Authority>,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
     _server: JoinSet<()>,
 }
+
+/// See [`Fake::waits`].
+type Waits = Arc<Mutex<Option<Vec<Vec<u8>>>>>;
 
 /// Where the machines are to which it carries bytes.
 type Behind = Arc<Mutex<HashMap<MachineId, Address>>>;
@@ -107,6 +115,7 @@ struct Api {
     refuses: Arc<Mutex<bool>>,
     unknown: Arc<Mutex<Vec<&'static str>>>,
     takes: Arc<Mutex<Option<u32>>>,
+    waits: Waits,
     owner: bool,
     role: ClusterRole,
     listed: Arc<Mutex<Vec<ListedMachine>>>,
@@ -151,7 +160,8 @@ impl Fake {
         let (answer, seen, lists) = (Arc::new(answer), Arc::clone(&calls), Arc::clone(&listed));
         let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
         let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
-        let (leads, elects) = (Arc::clone(&behind), Arc::clone(&unknown));
+        let waits = Waits::default();
+        let (leads, elects, awaits) = (Arc::clone(&behind), Arc::clone(&unknown), Arc::clone(&waits));
         let takes = Arc::<Mutex<Option<u32>>>::default();
         let prepares = Arc::clone(&takes);
         let mut server = JoinSet::new();
@@ -162,7 +172,7 @@ impl Fake {
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
-                let (unknown, takes) = (Arc::clone(&elects), Arc::clone(&prepares));
+                let (unknown, takes, waits) = (Arc::clone(&elects), Arc::clone(&prepares), Arc::clone(&awaits));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
                     let Ok(session) = acceptor.accept(tcp).await else { return };
@@ -184,6 +194,7 @@ impl Fake {
                         refuses,
                         unknown,
                         takes,
+                        waits,
                         owner,
                         role,
                         listed,
@@ -197,7 +208,20 @@ impl Fake {
                 });
             }
         });
-        Self { address, machine, listed, configs, refuses, takes, unknown, cluster, calls, behind, _server: server }
+        Self {
+            address,
+            machine,
+            listed,
+            configs,
+            refuses,
+            takes,
+            unknown,
+            waits,
+            cluster,
+            calls,
+            behind,
+            _server: server,
+        }
     }
 
     /// What it has to show.
@@ -320,6 +344,7 @@ impl public_server::Public for Api {
 
     async fn status(&self, _: Request<StatusRequest>) -> Result<Response<StatusResponse>, Status> {
         self.owners_call("Status")?;
+        let waits = self.waits.lock().unwrap().is_some();
         let status = MachineStatus {
             name: "fake".into(),
             machine_id: self.machine,
@@ -330,7 +355,7 @@ impl public_server::Public for Api {
             boot_id: String::new(),
             now: UnixMillis(1),
             uptime: std::time::Duration::ZERO,
-            state: MachineState::Running,
+            state: if waits { MachineState::AwaitingKeys } else { MachineState::Running },
             step: String::new(),
             reason: String::new(),
             state_since: UnixMillis(0),
@@ -539,6 +564,25 @@ impl public_server::Public for Api {
     ) -> Result<Response<GiveClusterKeyResponse>, Status> {
         self.owners_call("GiveClusterKey")?;
         Err(Status::failed_precondition("a fake waits for nothing"))
+    }
+
+    async fn directory(&self, _: Request<DirectoryRequest>) -> Result<Response<DirectoryResponse>, Status> {
+        self.owners_call("Directory")?;
+        Ok(Response::new(DirectoryResponse { directory: DIRECTORY.to_vec() }))
+    }
+
+    async fn give_directory(
+        &self,
+        request: Request<GiveDirectoryRequest>,
+    ) -> Result<Response<GiveDirectoryResponse>, Status> {
+        self.owners_call("GiveDirectory")?;
+        if *self.refuses.lock().unwrap() {
+            return Err(Status::invalid_argument("the directory that was given is not taken; nothing was changed"));
+        }
+        let mut waits = self.waits.lock().unwrap();
+        let given = waits.as_mut().ok_or_else(|| Status::failed_precondition("a fake that waits for nothing"))?;
+        given.push(request.into_inner().directory);
+        Ok(Response::new(GiveDirectoryResponse {}))
     }
 
     async fn contribute(&self, _: Request<Contribution>) -> Result<Response<Contribution>, Status> {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    ChangeMachineRequest, ConditionsRequest, GetStateRequest, GiveClusterKeyRequest, IssueTicketRequest,
-    KubeconfigRequest, ListMachinesRequest, ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest,
-    RecoveryRecordRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest,
-    WaitConditionRequest,
+    ChangeMachineRequest, ConditionsRequest, DirectoryRequest, GetStateRequest, GiveClusterKeyRequest,
+    GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest, ListTicketsRequest,
+    PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RestartServiceRequest,
+    RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
 };
 use api::{
     ClientCertificate, Condition, KeyGiven, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineChange,
@@ -268,6 +268,17 @@ impl Session {
     pub(crate) async fn give_cluster_key(&mut self, given: KeyGiven) -> Result<(), CallError> {
         let request = GiveClusterKeyRequest::from(given);
         soon("GiveClusterKey", self.client.give_cluster_key(request)).await.map(drop)
+    }
+
+    /// Where the coordinators are, as this one has signed it.
+    pub(crate) async fn directory(&mut self) -> Result<Vec<u8>, CallError> {
+        soon("Directory", self.client.directory(DirectoryRequest {})).await.map(|answer| answer.directory)
+    }
+
+    /// Gives a machine that waits for its key such a directory.
+    pub(crate) async fn give_directory(&mut self, directory: Vec<u8>) -> Result<(), CallError> {
+        let request = GiveDirectoryRequest { directory };
+        soon("GiveDirectory", self.client.give_directory(request)).await.map(drop)
     }
 
     /// A way to carry connections through this session.

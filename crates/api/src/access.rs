@@ -122,6 +122,8 @@ pub const TABLE: &[Row] = &[
     },
     owner("/cairn.v1.Public/RecoveryRecord", WAITING, "shows what its owner alone can open"),
     changing("/cairn.v1.Public/GiveClusterKey", WAITING, "opens the machine's data"),
+    owner("/cairn.v1.Public/Directory", MEMBER, "names the coordinators and where they are"),
+    changing("/cairn.v1.Public/GiveDirectory", WAITING, "decides whom the machine asks for its key"),
     Row {
         audit: Audit::Recorded,
         permission: Permission::Machine,
@@ -361,6 +363,7 @@ mod tests {
             "Redeem",
             "ReleaseKey",
             "GiveClusterKey",
+            "GiveDirectory",
             "Contribute",
             "Inject",
             "Announce",
@@ -396,7 +399,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 30] = [
+        let expected: [(&str, Permission, &[MachineState]); 32] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -426,6 +429,8 @@ mod tests {
             ("Public/ReleaseKey", Permission::Machine, &[Running]),
             ("Public/RecoveryRecord", Permission::Owner, &[AwaitingKeys]),
             ("Public/GiveClusterKey", Permission::Owner, &[AwaitingKeys]),
+            ("Public/Directory", Permission::Owner, &[Running]),
+            ("Public/GiveDirectory", Permission::Owner, &[AwaitingKeys]),
             ("Public/Contribute", Permission::Machine, &[AwaitingKeys, Running]),
             ("Debug/Inject", Permission::Owner, &owned),
             ("Vpn/Announce", Permission::Member, &[Running]),

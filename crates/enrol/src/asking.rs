@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   Wait ──start──┬─► asks ── answered, and it fits ──► Resume(Given): read and decide again
+//!                 │    ├── a directory of its owner's: Renew, then as if it were tried again ──► Resume
 //!                 │    └── an answer that does not fit: Report
 //!                 └─► nothing helps in this boot: Cap, and waits for the next one
 //! ```
@@ -17,6 +18,7 @@ use crate::found::Seal;
 use crate::join::{Admission, Asker};
 use crate::plan::Step;
 use crate::release::Keyless;
+use crate::renewal::{NotRenewed, Write};
 use crate::wait::{Failure, Reason, Wait};
 
 /// What a waiting machine needs.
@@ -46,6 +48,13 @@ pub enum Answer {
     ClusterHalf(ClusterHalf),
     /// What lets the machine in.
     Admission(Box<Admission>),
+    /// Where the coordinators are, by the owner's word; also where the version jumps.
+    Directory {
+        /// As it is passed on.
+        signed: Vec<u8>,
+        /// SubjectPublicKeyInfo (DER) of the cluster's CA, by the machine's own identity.
+        ca_spki: Vec<u8>,
+    },
     /// It may work now.
     Retry,
 }
@@ -76,6 +85,8 @@ pub enum Effect {
     Ask(Question),
     /// Read and decide again, with this. The machine waits no more.
     Resume(Given),
+    /// Write this slot, and once that is durable answer [`Answer::Retry`]. The machine waits on.
+    Renew(Write),
     /// Extend PCR 11, where there is a TPM: nothing can be unsealed any more in this boot. The machine, if it is known.
     Cap(Option<Holder>),
     /// Tell the log.
@@ -94,6 +105,12 @@ pub enum Refused {
     /// A half that does not open this disk.
     #[error("the cluster's half that was given does not open the disk")]
     ClusterHalf(#[source] OpenError),
+    /// A directory that is not the cluster's, or older than the seal allows.
+    #[error("the directory that was given is not taken")]
+    Directory(#[source] NotRenewed),
+    /// [`Effect::Renew`] failed, by the shell's word.
+    #[error("the directory that was given could not be written to the ESP, as the machine's log says")]
+    NotWritten,
 }
 
 /// A waiting machine.
@@ -138,6 +155,10 @@ impl<'a> Asking<'a> {
     /// Takes what somebody answered, which is not believed yet, and says what is to be done.
     #[must_use]
     pub fn answered(&mut self, answer: Answer) -> Effect {
+        if let (State::ClusterHalf(keyless), Answer::Directory { signed, ca_spki }) = (&self.state, &answer) {
+            let write = keyless.renew(signed, ca_spki);
+            return write.map_or_else(|error| Effect::Report(Refused::Directory(error)), Effect::Renew);
+        }
         match self.given(answer) {
             Ok(given) => {
                 self.state = State::Over;
@@ -169,6 +190,7 @@ impl<'a> Asking<'a> {
             (State::Config(_) | State::Admission(_) | State::Retry | State::Over, Answer::ClusterHalf(_))
             | (State::Admission(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Config(_))
             | (State::Config(_) | State::ClusterHalf(_) | State::Retry | State::Over, Answer::Admission(_))
+            | (_, Answer::Directory { .. })
             | (State::Over, Answer::Retry) => Err(Refused::NotAsked),
         }
     }

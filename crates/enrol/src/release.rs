@@ -13,6 +13,7 @@ use model::{ClusterKey, DiskUuid, Level};
 use crate::asking::Answer;
 use crate::contribute::{Gathering, Held, Voter};
 use crate::found::{Seal, Slots};
+use crate::renewal::{self, NotRenewed, Write};
 use crate::wait::Wait;
 
 /// What a member without its key knows.
@@ -117,6 +118,14 @@ impl<'a> Keyless<'a> {
     pub fn answer(&self, key: ClusterKey, next: Option<ClusterKey>) -> Result<Answer, OpenError> {
         let half = ClusterHalf { key, disk: self.disk(), generation: self.generation, next };
         self.takes(&half).map(|()| Answer::ClusterHalf(half))
+    }
+
+    /// What is written of a directory that the owner gives, and that the CA with this SubjectPublicKeyInfo (DER) has signed.
+    ///
+    /// # Errors
+    /// Why it is not taken.
+    pub(crate) fn renew(&self, signed: &[u8], ca_spki: &[u8]) -> Result<Write, NotRenewed> {
+        renewal::by_owner(self.directory, signed, ca_spki, self.seal.body.minimum_directory)
     }
 
     /// Whether a half opens the disk.

@@ -1,6 +1,6 @@
 //! Which directory a member keeps on its ESP while it serves: the newest that its cluster signed. Of whom it was heard matters
-//! for the seal's minimum alone, which rises to what more than one side gave. Must never take a version that jumps; nor write over the slot that holds the one it has, so that a cut leaves that one whole; nor write
-//! more often than who coordinates changes, or six times an hour where only their endpoints do.
+//! for the seal's minimum alone, which rises to what more than one side gave. Must never take a version that jumps but by the owner's
+//! word; nor write over the slot that holds the one it has, so that a cut leaves that one whole; nor write more often than who coordinates changes, or six times an hour where only their endpoints do.
 //!
 //! ```text
 //!   hear ─► not signed, another cluster's, or a jump: refused  due ─► take ─► Write ─ performed ─► written: it is the one it has
@@ -56,6 +56,17 @@ pub enum NotHeard {
     },
 }
 
+/// Why a directory that the owner gives is not written. The one that the machine has stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotRenewed {
+    /// The cluster has not signed it, or the seal refuses it.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// It has more coordinators than its file has room for.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+}
+
 /// What becomes of a member's directory.
 #[derive(Debug)]
 pub struct Renewal {
@@ -73,7 +84,7 @@ pub struct Renewal {
     written: VecDeque<Instant>,
 }
 
-/// A slot of the directory's pair that is to be overwritten, whole, and synced. Only [`Renewal::take`] makes one.
+/// A slot of the directory's pair that is to be overwritten, whole, and synced. Only [`Renewal::take`] and [`by_owner`] make one.
 #[derive(Debug)]
 #[must_use]
 pub struct Write {
@@ -130,6 +141,15 @@ pub(crate) fn durable(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Option<u64
     let vouched = one.kept.vouched.max(other.kept.vouched)?;
     let older = one.kept.directory.version.min(other.kept.directory.version);
     Some(older.min(vouched)).filter(|durable| *durable > minimum)
+}
+
+/// What is written of a directory that the machine's owner gives, also where its version jumps, or is older than the one that the
+/// machine has: the owner knows better than any version, and vouches for this one. Over the other slot, and the newest from then on.
+pub(crate) fn by_owner(slots: &Slots, signed: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Write, NotRenewed> {
+    let directory = Directory::verify(signed, ca_spki, minimum)?;
+    let Next { slot, generation } = Renewal::of(slots, ca_spki.to_vec(), minimum).next;
+    let bytes = directory::emit(generation, signed, Some(directory.version))?;
+    Ok(Write { slot, bytes, directory })
 }
 
 impl Renewal {

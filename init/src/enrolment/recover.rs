@@ -1,10 +1,12 @@
 //! How the owner opens a machine that waits for the cluster's half of its key: what such a machine shows, and the way on which
-//! it is given a half. Opens no record, and leaves it to `enrol` whether a half fits.
+//! it is given a half, or a directory by which it finds its cluster. Opens no record, and leaves it to `enrol` whether what is given
+//! fits.
 
 use enrol::asking::{Answer, Refused};
 use enrol::release::Keyless;
 use keys::record::Record;
 use model::DiskUuid;
+use pki::CertificateDer;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// An answer on its way to a machine that waits, and who wants to know what became of it.
@@ -35,7 +37,7 @@ pub(super) async fn tell<T>(
 }
 
 /// What a machine waits for that its owner can give.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Needs {
     /// The disk that is to be opened.
     pub(crate) disk: DiskUuid,
@@ -43,20 +45,27 @@ pub(crate) struct Needs {
     pub(crate) generation: u32,
     /// What the owner opens.
     pub(crate) record: Option<Record>,
+    /// SubjectPublicKeyInfo (DER) of the cluster's CA, which signs directories; none where its certificate cannot be read.
+    ca_spki: Option<Vec<u8>>,
 }
 
 impl Needs {
     pub(super) fn of(keyless: Keyless<'_>) -> Self {
-        Self { disk: keyless.disk(), generation: keyless.generation(), record: keyless.record().copied() }
+        let authority = CertificateDer::from(keyless.identity().ca_certificate.as_slice());
+        let ca_spki = pki::public_key_of(&authority).ok().map(|key| key.spki());
+        Self { disk: keyless.disk(), generation: keyless.generation(), record: keyless.record().copied(), ca_spki }
     }
 }
 
-/// Why a half is not taken. Nothing was changed.
+/// Why what the owner gives is not taken. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotGiven {
     /// It waits for none, or has been given it by somebody else.
     #[error("the machine does not wait for a half of its key")]
     NotWaiting,
+    /// Nobody can tell whose directory it is.
+    #[error("the machine cannot read the key of its cluster's CA")]
+    NoAuthority,
     /// Not this one.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -76,7 +85,16 @@ impl Rescue {
 
     /// What the machine waits for now.
     pub(crate) fn needs(&self) -> Option<Needs> {
-        *self.needs.borrow()
+        self.needs.borrow().clone()
+    }
+
+    /// Gives a directory as it is passed on; once this returns it is durable, and the machine asks whom it names.
+    ///
+    /// # Errors
+    /// [`NotGiven`]: the machine waits on.
+    pub(crate) async fn renew(&self, signed: Vec<u8>) -> Result<(), NotGiven> {
+        let Needs { ca_spki, .. } = self.needs().ok_or(NotGiven::NotWaiting)?;
+        self.give(Answer::Directory { signed, ca_spki: ca_spki.ok_or(NotGiven::NoAuthority)? }).await
     }
 
     /// Gives the half; the machine goes on with it if it opens the disk.
@@ -110,6 +128,10 @@ mod tests {
 
     const DISK: DiskUuid = DiskUuid(Uuid([1; 16]));
 
+    fn needs_a_half() -> Needs {
+        Needs { disk: DISK, generation: 1, record: None, ca_spki: Some(vec![3]) }
+    }
+
     fn half() -> Answer {
         Answer::half(ClusterKey(Secret::take(&mut [2; 32])), DISK, 1)
     }
@@ -121,7 +143,7 @@ mod tests {
         let (answers, mut heard) = mpsc::channel(1);
         let rescue = Rescue::new(needs, answers);
         assert!(matches!(rescue.give(half()).await, Err(NotGiven::NotWaiting)));
-        waits.send_replace(Some(Needs { disk: DISK, generation: 1, record: None }));
+        waits.send_replace(Some(needs_a_half()));
         let says = |says: Result<(), Refused>| {
             let told = heard.try_recv().expect("it was given");
             assert!(matches!(told.answer, Answer::ClusterHalf(half) if half.disk == DISK));
@@ -146,6 +168,29 @@ mod tests {
         assert!(matches!(late, Err(NotGiven::NotWaiting)));
     }
 
+    /// Proves: D11 K5
+    #[tokio::test]
+    async fn a_directory_is_given_with_the_key_that_has_to_have_signed_it() {
+        let (waits, needs) = watch::channel(None);
+        let (answers, mut heard) = mpsc::channel(1);
+        let rescue = Rescue::new(needs, answers);
+        let why = |given: Result<(), NotGiven>| given.expect_err("it is not given").to_string();
+        assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NotWaiting.to_string());
+        waits.send_replace(Some(Needs { ca_spki: None, ..needs_a_half() }));
+        assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NoAuthority.to_string());
+        waits.send_replace(Some(needs_a_half()));
+        for word in [Err(Refused::NotWritten), Ok(())] {
+            let answered = async {
+                let told: Told = heard.recv().await.expect("it was given");
+                let Answer::Directory { signed, ca_spki } = told.answer else { panic!("{:?}", told.answer) };
+                assert_eq!((signed, ca_spki), (vec![7], vec![3]));
+                told.outcome.expect("somebody wants to know").send(word).expect("and waits for it");
+            };
+            let (given, ()) = tokio::join!(rescue.renew(vec![7]), answered);
+            assert_eq!(given.is_ok(), word.is_ok(), "{given:?}");
+        }
+    }
+
     /// The public API has a thread of its own, so the machine may give its word and go on between any two steps here.
     /// Proves: K5
     #[test]
@@ -158,7 +203,7 @@ mod tests {
         std::thread::scope(|both| {
             both.spawn(|| {
                 for _ in 0..TIMES {
-                    waits.send_replace(Some(Needs { disk: DISK, generation: 1, record: None }));
+                    waits.send_replace(Some(needs_a_half()));
                     goes_on.wait();
                     let told = loop {
                         match heard.try_recv() {

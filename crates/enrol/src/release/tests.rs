@@ -5,14 +5,16 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair
 use keys::cold_start::{Contribution, Epoch, Seen};
 use keys::directory::{self, Coordinator};
 use keys::identity::cluster_id;
+use keys::pair::SLOT_BYTES;
 use keys::share::Share;
 use model::{MachineId, MasterSecret};
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::asking::Given;
+use crate::asking::{Answer, Asking, Effect, Given, Refused};
 use crate::fixture::{ca, secret};
 use crate::found::{Decision, Found};
+use crate::renewal::{Giver, NotHeard, NotRenewed, Renewal};
 use crate::world::{Ended, Store, World};
 
 /// A member whose key its cluster has.
@@ -73,6 +75,56 @@ fn a_member_asks_the_others_of_the_newest_directory_that_its_cluster_signed() {
     assert!(texts(keyless(&world.found()).coordinators(&ca().spki)).is_empty(), "a lone coordinator asks nobody");
     world.pair(File::Directory).iter_mut().for_each(|slot| slot.fill(0));
     assert!(texts(keyless(&world.found()).coordinators(&ca().spki)).is_empty(), "there is none");
+}
+
+/// A member that was off through two recoveries, and whose directory names nobody who is there: no version that jumps is taken from
+/// anybody, its owner's word has it written, and a cut meanwhile leaves the one before or that one.
+///
+/// Proves: D11
+#[test]
+fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
+    const RECOVERY: u64 = 1 << 48;
+    let world = joined();
+    let found = world.found();
+    let Decision::Wait(wait, seal) = &found.decision else { panic!("{found:?}") };
+    let of = |version| {
+        let coordinators = vec![Coordinator { machine: MachineId([1; 16]), endpoints: vec!["192.0.2.7:7836".into()] }];
+        ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())
+    };
+    let given = |signed: Vec<u8>| {
+        let (mut asking, _) = Asking::start(wait, seal.as_deref());
+        let effect = asking.answered(Answer::Directory { signed, ca_spki: ca().spki.clone() });
+        (asking, effect)
+    };
+    let mut renewal = Renewal::of(&world.files.directory, ca().spki.clone(), 5);
+    let jumps = renewal.hear(of(2 * RECOVERY + 9), Giver::Itself);
+    assert_eq!(jumps, Err(NotHeard::Jump { found: 2 * RECOVERY + 9, held: 5 }));
+    let mut lie = of(2 * RECOVERY + 9);
+    *lie.last_mut().expect("it is signed") ^= 1;
+    for (signed, why) in [(lie, DirectoryError::Signature), (of(4), DirectoryError::Older { found: 4, minimum: 5 })] {
+        let (_, refused) = given(signed);
+        let expected = Refused::Directory(NotRenewed::Directory(why));
+        assert!(matches!(&refused, Effect::Report(refused) if *refused == expected), "{refused:?}");
+    }
+
+    for version in [5, 2 * RECOVERY + 9] {
+        let (mut asking, effect) = given(of(version));
+        let Effect::Renew(write) = effect else { panic!("{effect:?}") };
+        for torn in [0, 1, 40, 200, SLOT_BYTES] {
+            let mut cut = world.clone();
+            cut.pair(File::Directory)[write.slot()][..torn].copy_from_slice(&write.bytes()[..torn]);
+            let whole = torn == SLOT_BYTES;
+            let asks = if whole { "192.0.2.7:7836" } else { "192.0.2.1:7836" };
+            assert_eq!(texts(keyless(&cut.found()).coordinators(&ca().spki)), [asks], "{torn} of {version:#x}");
+            // What the cluster says from then on is no jump any more.
+            let mut renewal = Renewal::of(&cut.files.directory, ca().spki.clone(), 5);
+            let next = renewal.hear(of(version + RECOVERY), Giver::Stranger);
+            assert_eq!(next.is_ok(), whole || version == 5, "{next:?}");
+        }
+        assert!(matches!(asking.answered(Answer::Retry), Effect::Resume(Given { half: None, .. })), "it asks anew");
+        let late = asking.answered(Answer::Directory { signed: of(version), ca_spki: ca().spki.clone() });
+        assert!(matches!(late, Effect::Report(Refused::NotAsked)), "{late:?}");
+    }
 }
 
 /// Proves: K9

@@ -299,6 +299,18 @@ impl api::public_server::Public for Public {
         Ok(Response::new(wire::GiveClusterKeyResponse {}))
     }
 
+    async fn directory(&self, _: Request<wire::DirectoryRequest>) -> Result<Response<wire::DirectoryResponse>, Status> {
+        Ok(Response::new(wire::DirectoryResponse { directory: self.0.records()?.directory()? }))
+    }
+
+    async fn give_directory(
+        &self,
+        request: Request<wire::GiveDirectoryRequest>,
+    ) -> Result<Response<wire::GiveDirectoryResponse>, Status> {
+        recover::renew(&self.0.ways.rescue, request.into_inner().directory).await?;
+        Ok(Response::new(wire::GiveDirectoryResponse {}))
+    }
+
     async fn contribute(&self, request: Request<wire::Contribution>) -> Result<Response<wire::Contribution>, Status> {
         let machine = machines::caller(&request)?;
         let given = Contribution::try_from(request.into_inner())?;

@@ -1,8 +1,8 @@
-//! The owner opens a machine that waits for the cluster's half of its key: sees its recovery record, and gives the half.
-//! Decides nothing: whether a half fits, the machine's header says.
+//! The owner opens a machine that waits for the cluster's half of its key: sees its recovery record, and gives the half; or gives it
+//! the directory by which it finds who gives it. Decides nothing: whether a half fits, the machine's header says.
 
 use api::{KeyGiven, Recovery};
-use enrol::asking::Answer;
+use enrol::asking::{Answer, Refused};
 use keys::record::Record;
 use model::Chain;
 use tonic::Status;
@@ -11,7 +11,7 @@ use crate::enrolment::recover::{Needs, NotGiven, Rescue};
 
 /// What the owner needs to find the half.
 pub(super) fn record(rescue: &Rescue) -> Result<Recovery, Status> {
-    let Needs { disk, generation, record } = rescue.needs().ok_or_else(|| refused(&NotGiven::NotWaiting))?;
+    let Needs { disk, generation, record, .. } = rescue.needs().ok_or_else(|| refused(&NotGiven::NotWaiting))?;
     Ok(Recovery { disk, generation, record: record.as_ref().map(Record::encode) })
 }
 
@@ -22,17 +22,23 @@ pub(super) async fn give(rescue: &Rescue, KeyGiven { disk, generation, key }: Ke
     Ok(())
 }
 
+/// Gives a directory; the machine asks whom it names.
+pub(super) async fn renew(rescue: &Rescue, directory: Vec<u8>) -> Result<(), Status> {
+    rescue.renew(directory).await.map_err(|why| refused(&why))
+}
+
 fn refused(why: &NotGiven) -> Status {
     let text = format!("{}; nothing was changed", Chain(why));
     match why {
-        NotGiven::NotWaiting => Status::failed_precondition(text),
+        NotGiven::NotWaiting | NotGiven::NoAuthority => Status::failed_precondition(text),
+        NotGiven::Refused(Refused::NotWritten) => Status::internal(text),
         NotGiven::Refused(_) => Status::invalid_argument(text),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use enrol::asking::Refused;
+    use enrol::renewal::NotRenewed;
     use keys::data_key::OpenError;
     use tonic::Code;
 
@@ -45,6 +51,12 @@ mod tests {
         let text = "the cluster's half that was given does not open the disk: the cluster key is not the one this disk \
                     was locked with; nothing was changed";
         assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, text));
+        let unwritten = refused(&NotGiven::Refused(Refused::NotWritten));
+        assert_eq!(unwritten.code(), Code::Internal, "the request is not at fault: {unwritten}");
+        let older = keys::directory::DirectoryError::Older { found: 4, minimum: 5 };
+        let older = refused(&NotGiven::Refused(Refused::Directory(NotRenewed::Directory(older))));
+        assert_eq!(older.code(), Code::InvalidArgument);
+        assert!(older.message().starts_with("the directory that was given is not taken: "), "{older}");
         let nobody = record(&Rescue::of_nobody()).map(|_| ()).map_err(|refused| refused.code());
         assert_eq!(nobody, Err(Code::FailedPrecondition));
     }
