@@ -76,6 +76,8 @@ pub struct Given {
     pub half: Option<ClusterHalf>,
     /// It counts for the machine that asked for it.
     pub admission: Option<Box<Admission>>,
+    /// The version of a directory that the owner gave, below the seal's minimum: it counts instead of that.
+    pub lowered: Option<u64>,
 }
 
 /// What the shell is to do.
@@ -105,7 +107,7 @@ pub enum Refused {
     /// A half that does not open this disk.
     #[error("the cluster's half that was given does not open the disk")]
     ClusterHalf(#[source] OpenError),
-    /// A directory that is not the cluster's, or older than the seal allows.
+    /// A directory that is not the cluster's.
     #[error("the directory that was given is not taken")]
     Directory(#[source] NotRenewed),
     /// [`Effect::Renew`] failed, by the shell's word.
@@ -117,6 +119,8 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Asking<'a> {
     state: State<'a>,
+    /// The minimum of a directory that is being written by the owner's word, where the seal has to be lowered for it.
+    lowers: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -149,22 +153,38 @@ impl<'a> Asking<'a> {
                 (State::Retry, Effect::Ask(Question::Retry))
             }
         };
-        (Self { state }, effect)
+        (Self { state, lowers: None }, effect)
     }
 
     /// Takes what somebody answered, which is not believed yet, and says what is to be done.
     #[must_use]
     pub fn answered(&mut self, answer: Answer) -> Effect {
         if let (State::ClusterHalf(keyless), Answer::Directory { signed, ca_spki }) = (&self.state, &answer) {
-            let write = keyless.renew(signed, ca_spki);
-            return write.map_or_else(|error| Effect::Report(Refused::Directory(error)), Effect::Renew);
+            return match keyless.renew(signed, ca_spki) {
+                Ok(write) => {
+                    self.lowers = Some(write.version()).filter(|version| *version < keyless.minimum());
+                    Effect::Renew(write)
+                }
+                Err(error) => Effect::Report(Refused::Directory(error)),
+            };
         }
+        // Whatever else comes says that it was not written.
+        let lowers = self.lowers.take().filter(|_| matches!(answer, Answer::Retry));
         match self.given(answer) {
-            Ok(given) => {
+            Ok(mut given) => {
+                given.lowered = lowers.or(self.lowered());
                 self.state = State::Over;
                 Effect::Resume(given)
             }
             Err(refused) => Effect::Report(refused),
+        }
+    }
+
+    /// What the owner's word has lowered the minimum to before.
+    const fn lowered(&self) -> Option<u64> {
+        match &self.state {
+            State::ClusterHalf(keyless) => keyless.lowered(),
+            State::Config(_) | State::Admission(_) | State::Retry | State::Over => None,
         }
     }
 

@@ -4,16 +4,20 @@ use std::collections::BTreeSet;
 
 use cluster::record::Generations;
 use keys::data_key::{ClusterHalf, OpenError};
+use keys::directory::Directory;
 use keys::header::{Copy, Header};
+use keys::identity::cluster_id;
+use keys::pair::File;
 use keys::record::{Asked, NotGiven, Record};
 use keys::seal::attempt_slot;
 use model::Level;
 use proptest::prelude::*;
 
-use crate::asking::Given;
-use crate::fixture::secret;
+use crate::asking::{Answer, Asking, Effect, Given};
+use crate::fixture::{ca, secret};
 use crate::found::{Decision, Files, Found, Slots};
-use crate::release::Keyless;
+use crate::release::{Keyless, newest_directory};
+use crate::renewal::{Giver, Renewal};
 use crate::wait::{Reason, Wait};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
@@ -149,6 +153,82 @@ fn a_cut_while_the_seals_minimum_rises_leaves_one_that_opens() {
             }
         }
     }
+}
+
+/// A coordinator that lied has raised the minimum, and both slots hold its directory. The owner gives that of now, whose version is
+/// below: a cut leaves a machine that believes the one or the other, and in the end the seal's minimum is that of now.
+///
+/// Proves: D7 D11
+#[test]
+fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
+    let newest = |world: &World, minimum| {
+        let directory = newest_directory(&world.files.directory, &ca().spki, minimum);
+        directory.expect("one is believed").expect("there is one").version
+    };
+    for tpm in [Some(Chip::default()), None] {
+        let mut lied_to = outlive(World::invited(Level::Encrypted, tpm), &[]);
+        lied_to.directories([90, 99], Some(99));
+        assert!(matches!(lied_to.boot(None), Ended::Running(_)));
+        assert_eq!(lied_to.minimum(), 90);
+        let directory = Directory { cluster: cluster_id(&ca().spki), version: 7, coordinators: vec![] };
+        let (signed, ca_spki) = (ca().sign(&directory.unsigned()), ca().spki.clone());
+        let Decision::Wait(wait, seal) = found(&lied_to, Given::default()).decision else { panic!("it waits") };
+        let (mut asking, _) = Asking::start(&wait, seal.as_deref());
+        let effect = asking.answered(Answer::Directory { signed, ca_spki });
+        let Effect::Renew(write) = effect else { panic!("{effect:?}") };
+        let mut told = lied_to.clone();
+        told.pair(File::Directory)[write.slot()].copy_from_slice(write.bytes());
+        assert_eq!(newest(&told, told.minimum()), 99, "by its seal it believes the one before");
+        let Effect::Resume(given) = asking.answered(Answer::Retry) else { panic!("it goes on") };
+        assert_eq!(given.lowered, Some(7));
+        // It waits on, now by the newer one, and does not forget until it opens.
+        let again = Given { lowered: given.lowered, ..Given::default() };
+        let Decision::Wait(wait, seal) = found(&told, again).decision else { panic!("it waits") };
+        let (mut asking, _) = Asking::start(&wait, seal.as_deref());
+        let Effect::Resume(given) = asking.answered(Answer::Retry) else { panic!("it goes on") };
+        assert_eq!(given.lowered, Some(7));
+
+        let mut sealed = BTreeSet::new();
+        for after in 0..MOST_EFFECTS_OF_OPENING {
+            for sectors in [0, 1, 127] {
+                let again = || Given { lowered: given.lowered, ..Given::default() };
+                let mut world = told.clone();
+                let ended = world.boot_given(again(), Some(Cut { after, sectors }));
+                assert!(matches!(ended, Ended::Cut | Ended::Running(_)), "{ended:?}");
+                let minimum = world.minimum();
+                sealed.insert(minimum);
+                assert_eq!(newest(&world, minimum), if minimum == 7 { 7 } else { 99 });
+                assert!(matches!(world.boot_given(again(), None), Ended::Running(_)));
+                assert_eq!((world.minimum(), newest(&world, 7)), (7, 7), "{after} {sectors}");
+                assert!(matches!(world.boot(None), Ended::Running(_)));
+                assert_eq!(world.minimum(), 7, "what the lie had vouched for raises nothing any more");
+                let mut renewal = Renewal::of(&world.files.directory, ca().spki.clone(), 7);
+                let by = [7, 8].map(|version| Directory { version, ..directory.clone() }.unsigned());
+                by.iter().for_each(|it| renewal.hear(ca().sign(it), Giver::Stranger).expect("ours"));
+                assert_eq!(renewal.vouched(), 7);
+            }
+        }
+        assert_eq!(Vec::from_iter(sealed), [7, 90], "cut before and behind");
+    }
+}
+
+/// What was not written is not believed either: another answer takes the lowering back.
+///
+/// Proves: D11
+#[test]
+fn a_minimum_is_lowered_only_for_a_directory_that_was_written() {
+    let mut member = outlive(World::invited(Level::Encrypted, None), &[]);
+    let Decision::Wait(wait, seal) = found(&member, Given::default()).decision else { panic!("it waits") };
+    let (mut asking, _) = Asking::start(&wait, seal.as_deref());
+    let directory = Directory { cluster: cluster_id(&ca().spki), version: 4, coordinators: vec![] };
+    let answer = Answer::Directory { signed: ca().sign(&directory.unsigned()), ca_spki: ca().spki.clone() };
+    assert!(matches!(asking.answered(answer), Effect::Renew(_)));
+    let keyless = Keyless::of(&wait, seal.as_deref()).expect("it waits for its key");
+    let half = keyless.answer(Store::half(keyless.disk(), 1), None).expect("it fits");
+    let Effect::Resume(given) = asking.answered(half) else { panic!("it goes on") };
+    assert_eq!(given.lowered, None);
+    assert!(matches!(member.boot_given(given, None), Ended::Running(_)));
+    assert_eq!(member.minimum(), 5);
 }
 
 /// Proves: D4

@@ -207,11 +207,12 @@ pub struct Opening {
     raising: Raising,
 }
 
-/// The seal's minimum, which rises with what lies on the ESP.
+/// The seal's minimum, which rises with what lies on the ESP, or was lowered by the owner's word.
 #[derive(Debug)]
 struct Raising {
     next: Option<Next>,
     directory: Slots,
+    lowered: Option<u64>,
     raised: Option<Effect>,
 }
 
@@ -258,7 +259,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let config = files.config(given.config.as_ref());
     let (network, vpn_prefix) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
-    let Given { config: handed_in, half: given_half, admission } = given;
+    let Given { config: handed_in, half: given_half, admission, lowered } = given;
     let decision = match unsealed {
         Unsealed::None if let Some(path) = files.unreadable(File::Seal) => needs_owner(Reason::Unreadable(path)),
         Unsealed::None => {
@@ -272,7 +273,9 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
         Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
-        Unsealed::Open(seal, generation) => {
+        Unsealed::Open(mut seal, generation) => {
+            let lowered = lowered.filter(|version| *version < seal.body.minimum_directory);
+            seal.body.minimum_directory = lowered.unwrap_or(seal.body.minimum_directory);
             // One that was given opens: whether it does was looked at before it was taken.
             let half = given_half.map_or_else(|| shares(files, &seal.body, &mut reports), Ok);
             let config = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
@@ -282,7 +285,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
             let leftovers = Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) };
             // Behind one that opened and is not the newest the next would be written over it.
             let next = Some(files.next_writes().seal).filter(|next| next.generation == generation + 1);
-            with_seal(seal, header, half, Beside { leftovers, files, next })
+            with_seal(seal, header, half, Beside { leftovers, files, next, lowered })
         }
     };
     Ok(Found { network, vpn_prefix, decision, reports })
@@ -463,10 +466,12 @@ struct Beside<'a> {
     files: &'a Files,
     /// Where the seal may be written anew.
     next: Option<Next>,
+    /// What the owner's word has lowered the minimum in the seal's body to.
+    lowered: Option<u64>,
 }
 
 fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Held>>, beside: Beside<'_>) -> Decision {
-    let Beside { leftovers, files, next } = beside;
+    let Beside { leftovers, files, next, lowered } = beside;
     let (directory, (disk, key)) = (files.directory.clone(), (seal.body.disk, seal.body.share_key()));
     let (half, shares) = half.map_or_else(|shares| (None, shares), |half| (Some(half), Vec::new()));
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
@@ -481,12 +486,12 @@ fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Hel
                     record: files.record.clone(),
                     shares: contribute::held(&files.share, disk, &key).0,
                 },
-                raising: Raising { next, directory, raised: None },
+                raising: Raising { next, directory, lowered, raised: None },
             }));
         }
         Err(OpenError::ClusterHalfMissing { generation }) => {
             let record = Record::fitting(files.record.bytes(), disk, generation).map(Box::new);
-            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory, record, shares }
+            Wait::AwaitingKeys { generation, lowered, header: Box::new(header.clone()), directory, record, shares }
         }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
             Wait::NeedsOwner(Reason::Newer { what: "data header", version })
@@ -573,7 +578,8 @@ impl Opening {
 
     /// Has the plan raise the seal's minimum, where both slots of the directory hold one that the CA with this
     /// SubjectPublicKeyInfo (DER) signed and that is above it: to the older of the two, so that a slot that is lost later loses
-    /// nothing; and where the header is locked with a cluster key that the seal does not name yet: to that header. What was an
+    /// nothing; and where the header is locked with a cluster key that the seal does not name yet: to that header. What the owner's word
+    /// has lowered is sealed so. What was an
     /// interrupted create or join is finished first, in a boot of its own. The new minimum; `now` is in seconds of Unix time.
     ///
     /// # Errors
@@ -588,8 +594,8 @@ impl Opening {
         let directory = renewal::durable(&self.raising.directory, ca_spki, self.seal.body.minimum_directory);
         let header = self.rotated().map(|key_generation| (self.opened.header.generation, key_generation));
         let finishes = self.finishes_create() || self.leftovers.attempt.is_some();
-        let rises = (directory.is_some() || header.is_some()) && !finishes;
-        let Some(next) = self.raising.next.filter(|_| rises) else { return Ok(None) };
+        let changes = directory.is_some() || header.is_some() || self.raising.lowered.is_some();
+        let Some(next) = self.raising.next.filter(|_| changes && !finishes) else { return Ok(None) };
         let root = SealRoot(Secret::fill(|bytes| fill(bytes)).map_err(NotRaised::Random)?);
         let (mut salt, mut nonce) = ([0; 32], [0; 12]);
         fill(&mut salt).map_err(NotRaised::Random)?;

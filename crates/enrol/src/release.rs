@@ -21,6 +21,7 @@ use crate::wait::Wait;
 pub struct Keyless<'a> {
     seal: &'a Seal,
     generation: u32,
+    lowered: Option<u64>,
     header: &'a Copies,
     directory: &'a Slots,
     record: Option<&'a Record>,
@@ -32,8 +33,9 @@ impl<'a> Keyless<'a> {
     #[must_use]
     pub fn of(wait: &'a Wait, seal: Option<&'a Seal>) -> Option<Self> {
         match (wait, seal) {
-            (Wait::AwaitingKeys { generation, header, directory, record, shares }, Some(seal)) => {
-                Some(Self { seal, generation: *generation, header, directory, record: record.as_deref(), shares })
+            (Wait::AwaitingKeys { generation, lowered, header, directory, record, shares }, Some(seal)) => {
+                let (generation, lowered, record) = (*generation, *lowered, record.as_deref());
+                Some(Self { seal, generation, lowered, header, directory, record, shares })
             }
             (
                 Wait::Blank(_)
@@ -63,6 +65,16 @@ impl<'a> Keyless<'a> {
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// Below which version no directory is believed.
+    pub(crate) const fn minimum(&self) -> u64 {
+        self.seal.body.minimum_directory
+    }
+
+    /// What the owner's word has lowered that to in this boot.
+    pub(crate) const fn lowered(&self) -> Option<u64> {
+        self.lowered
     }
 
     /// How the disk is protected.
@@ -125,7 +137,7 @@ impl<'a> Keyless<'a> {
     /// # Errors
     /// Why it is not taken.
     pub(crate) fn renew(&self, signed: &[u8], ca_spki: &[u8]) -> Result<Write, NotRenewed> {
-        renewal::by_owner(self.directory, signed, ca_spki, self.seal.body.minimum_directory)
+        renewal::by_owner(self.directory, signed, ca_spki, self.minimum())
     }
 
     /// Whether a half opens the disk.

@@ -59,7 +59,7 @@ pub enum NotHeard {
 /// Why a directory that the owner gives is not written. The one that the machine has stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRenewed {
-    /// The cluster has not signed it, or the seal refuses it.
+    /// The cluster has not signed it.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// It has more coordinators than its file has room for.
@@ -144,9 +144,10 @@ pub(crate) fn durable(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Option<u64
 }
 
 /// What is written of a directory that the machine's owner gives, also where its version jumps, or is older than the one that the
-/// machine has: the owner knows better than any version, and vouches for this one. Over the other slot, and the newest from then on.
+/// machine has, or than the seal's minimum: the owner knows better than any version, and vouches for this one. Over the other slot,
+/// and the newest from then on; one below the minimum is believed once that is lowered.
 pub(crate) fn by_owner(slots: &Slots, signed: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Write, NotRenewed> {
-    let directory = Directory::verify(signed, ca_spki, minimum)?;
+    let directory = Directory::verify(signed, ca_spki, 0)?;
     let Next { slot, generation } = Renewal::of(slots, ca_spki.to_vec(), minimum).next;
     let bytes = directory::emit(generation, signed, Some(directory.version))?;
     Ok(Write { slot, bytes, directory })
@@ -157,8 +158,9 @@ impl Renewal {
     #[must_use]
     pub fn of(slots: &Slots, ca_spki: Vec<u8>, minimum: u64) -> Self {
         let believed = believed(slots, &ca_spki, minimum);
-        let vouched = believed.iter().filter_map(|believed| believed.kept.vouched).max().unwrap_or_default();
         let held = believed.into_iter().next();
+        // Not the older slot's: each write notes what was vouched for before, unless the owner's word took it back.
+        let vouched = held.as_ref().and_then(|held| held.kept.vouched).unwrap_or_default();
         let Next { slot, generation } = Pair::read(File::Directory, slots.bytes()).next;
         // The newest by its checksum may be nobody's: what is believed is never written over.
         let slot = held.as_ref().map_or(slot, |held| 1 - held.slot);
@@ -246,6 +248,13 @@ impl Renewal {
             self.written.pop_front();
         }
         self.written.push_back(now);
+    }
+}
+
+#[cfg(test)]
+impl Renewal {
+    pub(crate) const fn vouched(&self) -> u64 {
+        self.vouched
     }
 }
 

@@ -358,7 +358,10 @@ impl World {
                 });
                 return match half {
                     None => Ended::Waiting(wait.message()),
-                    half => self.boot_in(Given { half, ..Given::default() }, trouble),
+                    half => {
+                        let lowered = keyless.and_then(|keyless| keyless.lowered());
+                        self.boot_in(Given { half, lowered, ..Given::default() }, trouble)
+                    }
                 };
             }
             decision @ (Decision::Create(_) | Decision::Join(_) | Decision::Admitted(_) | Decision::Open(_)) => {

@@ -53,10 +53,10 @@ mod tests {
         assert_eq!((wrong.code(), wrong.message()), (Code::InvalidArgument, text));
         let unwritten = refused(&NotGiven::Refused(Refused::NotWritten));
         assert_eq!(unwritten.code(), Code::Internal, "the request is not at fault: {unwritten}");
-        let older = keys::directory::DirectoryError::Older { found: 4, minimum: 5 };
-        let older = refused(&NotGiven::Refused(Refused::Directory(NotRenewed::Directory(older))));
-        assert_eq!(older.code(), Code::InvalidArgument);
-        assert!(older.message().starts_with("the directory that was given is not taken: "), "{older}");
+        let foreign = NotRenewed::Directory(keys::directory::DirectoryError::Signature);
+        let foreign = refused(&NotGiven::Refused(Refused::Directory(foreign)));
+        assert_eq!(foreign.code(), Code::InvalidArgument);
+        assert!(foreign.message().starts_with("the directory that was given is not taken: "), "{foreign}");
         let nobody = record(&Rescue::of_nobody()).map(|_| ()).map_err(|refused| refused.code());
         assert_eq!(nobody, Err(Code::FailedPrecondition));
     }
