@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, ensure};
-use api::wire::{GiveClusterKeyRequest, RecoveryRecordRequest, RecoveryRecordResponse};
+use api::wire::{
+    DirectoryRequest, GiveClusterKeyRequest, GiveDirectoryRequest, RecoveryRecordRequest, RecoveryRecordResponse,
+};
 use model::Secret;
 use pki::PrivateKey;
 use qemu::Vm;
@@ -26,6 +28,13 @@ pub(crate) const CASES: &[Case] = &[
         needs: &[Need::Swtpm],
         starts: Starts::From(FleetKind::Owned),
         run: by_its_key,
+    },
+    Case {
+        name: "a machine that waits takes the directory that its owner gives, and no other",
+        proves: &["D11"],
+        needs: &[Need::Swtpm],
+        starts: Starts::From(FleetKind::Owned),
+        run: told,
     },
 ];
 
@@ -84,6 +93,31 @@ fn by_its_key(t: &Context) -> anyhow::Result<()> {
         .map(|(_, end)| end.split(' ').next().unwrap_or_default())
         .collect();
     ensure!(outcomes == ["InvalidArgument", "Ok"], "one line for each: {audit}");
+    Ok(())
+}
+
+fn told(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let key = cluster.owner.key()?;
+    let mut session = Stranger::call_at(cluster.place("m1")?, Some(&key))?;
+    let signed = session.call(async |client| client.directory(DirectoryRequest {}).await)?.into_inner().directory;
+    cluster.run(&["cluster", "stop", "-m", "m1", "--now"])?;
+    cluster.run(&["cluster", "start", "-m", "m1"])?;
+    cluster.comes_to(&["AwaitingKeys", "Running", "Running"], t.within(60), Cluster::states)?;
+    let give = |directory: &[u8]| {
+        let request = GiveDirectoryRequest { directory: directory.to_vec() };
+        let mut session = Stranger::call_at(cluster.place("m1")?, Some(&key))?;
+        anyhow::Ok(session.call(async |client| client.give_directory(request).await))
+    };
+    let foreign = give(b"nobody's")?.err().context("its cluster has not signed it")?;
+    ensure!(foreign.code() == tonic::Code::InvalidArgument, "{foreign}");
+    give(&signed)?.context("its own")?;
+    ensure!(cluster.states()?[0] == "AwaitingKeys", "it waits on, by another directory");
+    cluster.run(&["-m", "m1", "recover"])?;
+    cluster.runs(t, &["-m", "m1"])?;
+    let audit = cluster.run(&["-m", "m1", "machine", "logs", "audit"])?;
+    let given = audit.lines().filter(|line| line.contains("GiveDirectory"));
+    ensure!(given.count() == 2, "one line for each: {audit}");
     Ok(())
 }
 
