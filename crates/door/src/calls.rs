@@ -50,6 +50,8 @@ mod tests {
         assert!(calls.begin(other), "nobody else is kept waiting");
         calls.end(one);
         assert!(calls.begin(one) && !calls.begin(one), "one was given back");
+        (0..7).for_each(|_| calls.end(one));
+        assert_eq!((0..100).filter(|_| calls.begin(one)).count(), 7, "the last one that is under way counts, too");
         (0..8).for_each(|_| calls.end(one));
         calls.end(other);
         assert!(calls.underway.is_empty(), "whoever does not call is forgotten");

@@ -89,6 +89,25 @@ fn an_owners_handshake_is_free_and_its_source_is_remembered() {
     assert_eq!((knocks(&mut door), knocks(&mut door)), (40, 0));
     let entered = door.knock(source(OWNER), now).expect("known");
     assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
+    assert_eq!((0..16).filter(|_| door.knock(source(OWNER), now).is_ok()).count(), 8, "all that is kept for it");
+}
+
+/// Proves: Q1
+#[test]
+fn sources_of_owners_are_known_as_long_as_no_sixteen_came_later() {
+    let (mut door, now) = (Door::default(), testkit::origin());
+    let comes = |door: &mut Door, number| {
+        let entered = door.knock(source(number), now).expect("it was given back");
+        assert_eq!(door.settle(entered.place, Guest::Owner), Ok(None));
+        door.leave(entered.place);
+    };
+    // The first one comes again when the second one is the oldest.
+    (0..16).chain([0, 16]).for_each(|number| comes(&mut door, OWNER + number));
+    assert!((1..900).filter(|number| door.knock(source(*number), now).is_ok()).count() < 900, "others took all tokens");
+    assert_eq!(door.knock(source(OWNER + 1), now), Err(Refused::All));
+    for known in [0, 2, 3, 15, 16] {
+        assert!(door.knock(source(OWNER + known), now).is_ok(), "{known}");
+    }
 }
 
 /// Proves: Q1
@@ -153,6 +172,22 @@ fn machines_without_a_record_have_few_places_and_take_nobodys() {
     let place = *door.places.keys().next().expect("the first of them");
     door.leave(place);
     assert_eq!(settles(&mut door, 66, Guest::Newcomer), Ok(None));
+}
+
+/// Proves: Q1
+#[test]
+fn a_machine_without_a_record_loses_its_own_oldest_place_only() {
+    let (mut door, now) = (Door::default(), testkit::origin());
+    let mut came = 0;
+    let mut settles = |n| {
+        came += 1;
+        let entered = door.knock(source(came), now + Duration::from_secs(u64::from(came))).expect("slow enough");
+        (entered.place, door.settle(entered.place, Guest::Newcomer(machine(n))))
+    };
+    let (first, _) = settles(0);
+    assert!((0..63).all(|n| settles(n).1 == Ok(None)));
+    assert_eq!(settles(0).1, Ok(Some(first)), "all are taken, and it has two of them");
+    assert_eq!(settles(1).1, Err(NotSettled::Full), "it has one, and the others are not its own");
 }
 
 /// Proves: Q1
