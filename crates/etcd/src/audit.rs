@@ -115,6 +115,7 @@ mod tests {
         let mut trimming = Trimming::begin();
         loop {
             let asked = trimming.page();
+            assert!(asked.keys_only && asked.limit == PAGE, "nobody reads what the lines say");
             let mut found = lines.range(asked.key..asked.range_end);
             let pairs = found.by_ref().take(limit).map(|(key, revision)| KeyValue {
                 key: key.clone(),
@@ -177,5 +178,10 @@ mod tests {
         assert_eq!(trim(Lines::new(), 1000), Lines::new());
         let leads_nowhere = RangeResponse { more: true, ..RangeResponse::default() };
         assert_eq!(Trimming::begin().take(leads_nowhere), Err(BadAnswer::Page));
+        let kvs = vec![KeyValue { key: Key::Audit(asked(1, 1)).bytes(), ..KeyValue::default() }];
+        let again = RangeResponse { kvs, more: true, ..RangeResponse::default() };
+        let mut trimming = Trimming::begin();
+        assert_eq!(trimming.take(again.clone()), Ok(Progress::More));
+        assert_eq!(trimming.take(again), Err(BadAnswer::Page), "the same page for ever");
     }
 }

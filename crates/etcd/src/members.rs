@@ -192,6 +192,7 @@ mod tests {
             assert_eq!(listed(urls, true), Err(BadAnswer::Member), "{urls:?}");
         }
         assert_eq!(listed(&["https://10.118.0.3:7834", "https://10.118.0.4:7834"], true), Err(BadAnswer::Member));
+        assert!(!list().linearizable, "it is asked while nobody leads, too");
     }
 
     #[test]
@@ -249,5 +250,7 @@ mod tests {
         let header = Some(ResponseHeader { member_id: 100, ..ResponseHeader::default() });
         let said = health(&StatusResponse { header, raft_index: 7, ..StatusResponse::default() });
         assert_eq!(said, Ok(Health { id: 100, leader: None, log: 7, applied: 0, votes: true }));
+        let led = StatusResponse { header, leader: 200, raft_applied_index: 6, is_learner: true, ..Default::default() };
+        assert_eq!(health(&led), Ok(Health { id: 100, leader: Some(200), log: 0, applied: 6, votes: false }));
     }
 }

@@ -107,8 +107,8 @@ mod tests {
     use crate::wire;
     use crate::wire::etcdserverpb::ResponseHeader;
 
-    /// What etcd answers, `limit` keys at a time.
-    fn answer(keys: &BTreeMap<Vec<u8>, Vec<u8>>, asked: &RangeRequest, limit: usize) -> RangeResponse {
+    /// What etcd answers at a revision, `limit` keys at a time.
+    fn answer(keys: &BTreeMap<Vec<u8>, Vec<u8>>, asked: &RangeRequest, limit: usize, revision: i64) -> RangeResponse {
         let mut found = keys.range(asked.key.clone()..asked.range_end.clone());
         let kvs = found.by_ref().take(limit).map(|(key, value)| wire::mvccpb::KeyValue {
             key: key.clone(),
@@ -117,7 +117,7 @@ mod tests {
             ..wire::mvccpb::KeyValue::default()
         });
         let kvs = kvs.collect();
-        let header = Some(ResponseHeader { revision: 9, ..ResponseHeader::default() });
+        let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
         RangeResponse { header, kvs, more: found.next().is_some(), count: 0 }
     }
 
@@ -136,7 +136,8 @@ mod tests {
             let mut reading = Reading::begin();
             prop_assert_eq!(reading.page().revision, 0);
             let mut pages = 0;
-            while reading.take(answer(&keys, &reading.page(), limit)).expect("an etcd's") == Progress::More {
+            // The header tells how far etcd is by now, whichever revision it was asked about.
+            while reading.take(answer(&keys, &reading.page(), limit, 9 + pages)).expect("an etcd's") == Progress::More {
                 pages += 1;
                 prop_assert_eq!(reading.page().revision, 9);
                 prop_assert!(pages < 100);
@@ -156,5 +157,10 @@ mod tests {
             reading.take(RangeResponse { header, more: true, ..RangeResponse::default() }),
             Err(BadAnswer::Page)
         );
+        let keys = [(Key::Address([10, 118, 0, 1].into()).bytes(), vec![1])].into();
+        let again = RangeResponse { more: true, ..answer(&keys, &Reading::begin().page(), 1, 9) };
+        let mut reading = Reading::begin();
+        assert_eq!(reading.take(again.clone()), Ok(Progress::More));
+        assert_eq!(reading.take(again), Err(BadAnswer::Page), "the same page for ever");
     }
 }

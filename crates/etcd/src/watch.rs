@@ -95,6 +95,7 @@ mod tests {
             (create.start_revision, &*create.key, &*create.range_end),
             (8, &b"/cairn/v1/"[..], &b"/cairn/v10"[..])
         );
+        assert!(create.progress_notify, "a view that hears nothing is as old as it looks");
     }
 
     /// A view that took the header's revision would miss what the next answer tells.
@@ -115,5 +116,7 @@ mod tests {
         assert_eq!(watched(told(vec![event(2, 8)])), Err(BadAnswer::Change));
         assert_eq!(watched(told(vec![Event { kv: None, ..event(0, 8) }])), Err(BadAnswer::Missing("key")));
         assert_eq!(watched(WatchResponse::default()), Err(BadAnswer::Missing("header")));
+        let part = WatchResponse { fragment: true, ..told(vec![event(0, 8)]) };
+        assert_eq!(watched(part), Err(BadAnswer::Missing("whole revision")));
     }
 }
