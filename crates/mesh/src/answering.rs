@@ -216,5 +216,12 @@ mod tests {
         assert_eq!(peer.silent_at(SILENT_AFTER, TRY), Some(start + TRY));
         peer.look(at(148, 92), start);
         assert!(peer.works());
+        // By either of the two that is less than before.
+        for before in [at(5000, 92), at(100, 5000)] {
+            let mut peer = Answering::default();
+            peer.look(before, start);
+            peer.look(at(148, 92), start);
+            assert!(peer.is_heard() && !peer.waits());
+        }
     }
 }

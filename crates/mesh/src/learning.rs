@@ -53,5 +53,8 @@ mod tests {
         assert_eq!(heard(place(3), REST), None, "it moves about");
         assert_eq!(heard(place(3), second * 2 + STAYS + REST), place(3));
         assert_eq!(heard(place(3), second * 2 + STAYS + REST * 2), place(3), "nobody has taken that up");
+        let mut learning = Learning::default();
+        assert_eq!(learning.heard(place(1), begin), None, "though it was never heard elsewhere");
+        assert_eq!(learning.heard(place(1), begin + STAYS), place(1));
     }
 }

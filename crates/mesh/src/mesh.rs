@@ -131,8 +131,9 @@ impl Mesh {
     pub fn handle(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
         match event {
             Event::Peers(peers) => {
-                let gone = self.wanted.keys().filter(|id| !peers.contains_key(id)).map(|id| (*id, None));
-                let changed = gone.chain(peers.iter().map(|(id, peer)| (*id, Some(peer.clone())))).collect();
+                let gone = self.wanted.keys().map(|id| (*id, None));
+                // Those that are named take the place of what is gone.
+                let changed = gone.chain(peers.into_iter().map(|(id, peer)| (id, Some(peer)))).collect();
                 self.change(changed, now, out);
             }
             Event::Changed(changed) => self.change(changed, now, out),
@@ -240,7 +241,7 @@ impl Mesh {
         for (id, old, mut changes) in steps {
             let key = old.as_ref().map(|old| old.peer.key).filter(|key| !self.keys.contains_key(key));
             // In front of the new key, which takes over its addresses, and in one message with it.
-            changes.splice(..0, key.filter(|key| self.found.peers.contains_key(key)).map(Change::Remove));
+            changes.splice(..0, key.map(Change::Remove));
             let given_up = old.iter().flat_map(|old| old.routes()).map(|(to, _)| to).filter(|to| !self.is_routed(to));
             routes.extend(given_up.map(Route::Remove));
             routes.extend(

@@ -44,13 +44,19 @@ mod tests {
             (address.into(), Ipv4Prefix::around(address.into(), bits).expect("a prefix of a link"))
         };
         let around = Surroundings {
-            links: vec![link([192, 0, 2, 5], 24), link([198, 51, 100, 6], 31), link([203, 0, 113, 130], 25)],
+            links: vec![
+                link([192, 0, 2, 5], 24),
+                link([198, 51, 100, 6], 31),
+                link([203, 0, 113, 130], 25),
+                link([203, 0, 113, 9], 32),
+            ],
             gateways: BTreeSet::from([[192, 0, 2, 1].into()]),
             resolvers: BTreeSet::from([[9, 9, 9, 9].into()]),
         };
         for (address, why) in [
             ([192, 0, 2, 5], "its own"),
             ([203, 0, 113, 130], "its own on another link"),
+            ([203, 0, 113, 9], "its own on a link without neighbours"),
             ([192, 0, 2, 1], "a gateway"),
             ([9, 9, 9, 9], "a resolver"),
             ([192, 0, 2, 255], "all on the link"),

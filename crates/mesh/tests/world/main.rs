@@ -17,6 +17,7 @@ use proptest::prelude::*;
 mod astray;
 mod copied;
 mod replayed;
+mod tries;
 mod uplinks;
 
 const OWN: VpnPubKey = VpnPubKey([0xff; 32]);
