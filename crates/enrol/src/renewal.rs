@@ -504,4 +504,21 @@ mod tests {
         assert_eq!(hears(5, 1), [], "two are enough");
         assert_eq!(hears(6, 3), ids(&[1, 2]));
     }
+
+    /// Proves: D11
+    #[test]
+    fn endpoints_alone_are_written_six_times_in_any_hour() {
+        let (begin, minute) = (testkit::origin(), Duration::from_secs(60));
+        let mut renewal = Renewal::of(&blank(), ca().spki.clone(), MINIMUM);
+        let mut written_at = Vec::new();
+        let mut now = begin;
+        for (version, host) in (MINIMUM..).zip([1, 2].repeat(7)) {
+            renewal.hear(signed(&directory(version, 1, host)), BY).expect("ours");
+            now = renewal.due(now + minute).expect("it waits");
+            let write = renewal.take(now).expect("fits").expect("it is due");
+            renewal.written(write, now);
+            written_at.push((now - begin).as_secs() / 60);
+        }
+        assert_eq!(written_at, [1, 2, 3, 4, 5, 6, 61, 62, 63, 64, 65, 66, 121, 122]);
+    }
 }

@@ -176,3 +176,16 @@ fn what_may_be_mended_is_tried_again_and_what_may_not_caps_the_tpm() {
         assert!(matches!(late, Effect::Report(Refused::NotAsked)), "only the next boot: {late:?}");
     }
 }
+
+/// Proves: S7
+#[test]
+fn a_step_that_failed_is_tried_again_unless_it_was_the_cap() {
+    for failure in [Failure::Create, Failure::Open] {
+        for (step, again) in [(Step::Mount, true), (Step::MapVolume, true), (Step::Cap, false)] {
+            let wait = Wait::Failed(failure(step, Box::new(std::fmt::Error)));
+            let (_, first) = Asking::start(&wait, None);
+            let retries = matches!(first, Effect::Ask(Question::Retry));
+            assert_eq!((retries, matches!(first, Effect::Cap(None))), (again, !again), "{step:?}: {first:?}");
+        }
+    }
+}
