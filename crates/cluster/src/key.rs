@@ -236,6 +236,28 @@ mod tests {
         }
     }
 
+    /// Proves: Q1
+    #[test]
+    fn lines_of_one_kind_and_of_one_whom_are_bounded_together() {
+        let of = |n: u8, number| {
+            let machine = MachineId([n; 16]);
+            [
+                AuditId::Changed { change: number },
+                AuditId::Asked { machine, change: number },
+                AuditId::Released { machine, seconds: number },
+                AuditId::Refused { whom: [n; 16], minute: number },
+            ]
+        };
+        let beside = |one: &[AuditId], two: &[AuditId]| {
+            let of_one = |it: &AuditId| two.iter().map(|other| u8::from(it.is_beside(other))).collect::<Vec<_>>();
+            one.iter().map(of_one).collect::<Vec<_>>()
+        };
+        let same = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]];
+        assert_eq!(beside(&of(1, 3), &of(1, 4)), same);
+        let another = [[1, 0, 0, 0], [0; 4], [0; 4], [0; 4]];
+        assert_eq!(beside(&of(1, 3), &of(2, 3)), another, "what owners did is of nobody in particular");
+    }
+
     #[test]
     fn keys_have_one_spelling_and_others_are_none() {
         assert_eq!(Key::Version.to_string(), "/cairn/v1/version");

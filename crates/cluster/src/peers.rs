@@ -334,6 +334,9 @@ mod tests {
         assert!(peers.len() == 2 && ids.iter().all(|id| peers.contains_key(id)), "{peers:?}");
         assert_eq!(peers[&ids[0]], None);
         assert!(matches!(states[3].news(None), News::Whole { peers, .. } if peers.len() == 2));
+        let tells = [None, version(1), version(3), Some(PeerVersion { recoveries: 9, revision: 1 })];
+        let told = tells.map(|known| states[3].news(known).version());
+        assert_eq!(told, [version(3), version(3), None, None], "what whoever takes it knows then");
         assert_eq!(states[3].machines_since(0).count(), 3, "each once");
 
         // Not about what this machine knows: between the two something may lie.

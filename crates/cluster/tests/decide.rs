@@ -300,11 +300,15 @@ fn there_are_pods_for_256_workers() {
         scene.yes(&redeem(n, 7));
     }
     assert_eq!(scene.no(&redeem(300, 7)), Denied::PodsExhausted);
-    scene.yes(&announce(2));
-    scene.asks(Asks::RemoveRole(id(2), AnyRole::Kubernetes(KubernetesRole::Worker)));
-    scene.yes(&redeem(300, 7));
     let worker = AnyRole::Kubernetes(KubernetesRole::Worker);
-    assert_eq!(scene.refuses(Asks::AddRole(id(2), worker)), Denied::PodsExhausted);
+    scene.asks(Asks::RemoveRole(id(1), worker));
+    scene.yes(&redeem(300, 7));
+    let first = scene.state().machine(&id(300)).expect("admitted").pods.map(|pods| pods.to_string());
+    assert_eq!(first.as_deref(), Some("10.244.0.0/24"), "the first come behind the last");
+    scene.asks(Asks::Remove(id(300), Leaving::Lost));
+    scene.yes(&redeem(301, 7));
+    assert_eq!(scene.state().machine(&id(301)).expect("admitted").pods.map(|pods| pods.to_string()), first);
+    assert_eq!(scene.refuses(Asks::AddRole(id(1), worker)), Denied::PodsExhausted);
 }
 
 /// Proves: K7 K8 K9
@@ -485,8 +489,11 @@ fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number(
     let stranger = Request::Owner { by: owner(2).key, asks: Asks::Recover(id(3)) };
     assert_eq!(scene.no(&stranger), Denied::UnknownOwner);
     let before = scene.state().peer_version();
+    let third = scene.state().machine(&id(3)).cloned();
+    scene.now.0 += 60;
     assert_eq!(scene.asks(Asks::Recover(id(3))), Granted::Done);
     let state = scene.state();
+    assert_eq!(state.machine(&id(3)), third.as_ref(), "it coordinates as before");
     assert_eq!(state.coordinators(), [id(3)].into());
     let nobody_else = |(_, it): (_, &Machine)| it.id() == id(5) || it.standing == Standing::Member;
     assert!(state.machines().all(nobody_else), "nobody is removed");
@@ -536,6 +543,7 @@ fn who_leaves_is_drained_first_or_lost() {
     let state = scene.state();
     let removed = state.machine(&id(2)).expect("it stays known");
     assert!(!state.has_address(removed.vpn_ip) && state.disk(&disk(2)) == Some(&id(2)));
+    assert!(!state.has_pods(removed.pods.expect("a worker's")), "they are free, too");
 }
 
 #[test]

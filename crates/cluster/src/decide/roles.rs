@@ -107,14 +107,11 @@ pub(super) fn recover(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> R
 pub(super) fn may_go(ground: &Ground<'_>, machine: &Machine) -> Result<(), Denied> {
     let id = machine.id();
     let members = ground.state.members();
-    if !machine.coordinates() && !members.has(&id) {
-        return Ok(());
-    }
     if !coordinators(ground).any(|other| other.id() != id) {
         return Err(Denied::LastCoordinator);
     }
     if !members.voters.contains_key(&id) {
-        return Ok(()); // a learner, or nobody yet: no vote is lost
+        return Ok(()); // a node, a learner, or nobody yet: no vote is lost
     }
     // Who is to leave as well does not stay.
     let stays = |other: &&Machine| other.id() != id && members.voters.contains_key(&other.id());

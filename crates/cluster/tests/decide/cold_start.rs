@@ -1,5 +1,6 @@
 //! Holders of shares of the cold-start key, and when an epoch of it stands.
 
+use cluster::State;
 use cluster::denied::Denied;
 use cluster::epochs::{self, Due};
 use cluster::members::{Learner, Step, Voter};
@@ -54,6 +55,43 @@ fn who_has_not_acknowledged_the_epoch_without_a_removed_one_is_known() {
         scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 3 });
         assert_eq!(late(&scene), of(left));
     }
+}
+
+/// The next epoch has begun with a share for the machine that is removed then. Proves: K6
+#[test]
+fn who_acknowledged_an_epoch_with_a_removed_one_has_yet_to_take_another() {
+    let mut scene = Scene::new();
+    for n in [2, 3] {
+        scene.join(n);
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+    }
+    scene.members.voters = (1..=3).map(|n| (id(n), Voter::Live)).collect();
+    scene.yes(&Request::BeginEpoch);
+    scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(1), number: 2 });
+    assert_eq!(epochs::unacknowledged(&scene.state()), [id(2), id(3)].into());
+    scene.asks(Asks::Remove(id(3), Leaving::Lost));
+    scene.members.voters.remove(&id(3));
+    assert_eq!(epochs::unacknowledged(&scene.state()), [id(1), id(2)].into());
+}
+
+/// Proves: K6
+#[test]
+fn who_holds_a_share_of_both_epochs_may_vote() {
+    let mut scene = Scene::new();
+    for n in [2, 3] {
+        scene.join(n);
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+        scene.members.learners.insert(id(n), Learner::Ready);
+    }
+    scene.yes(&Request::BeginEpoch);
+    for n in 1..=3 {
+        scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(n), number: 2 });
+    }
+    // Another one of the same holders, for the sake of one's newer key.
+    scene.asks(Asks::RotateKey(id(1)));
+    scene.yes(&announces_key(1, 2));
+    assert_eq!(scene.state().cold_start().next.as_ref().map(|next| next.epoch.number()), Some(3));
+    assert!(matches!(epochs::step(&scene.state()), Some(Step::Promote(_))));
 }
 
 /// Proves: D13 K6
@@ -230,7 +268,7 @@ fn who_left_stays_as_long_as_the_others_cannot_open_without_its_share() {
     let vote = |scene: &mut Scene, voters: std::ops::RangeInclusive<u16>| {
         scene.members.voters = voters.map(|n| (id(n), Voter::Live)).collect();
     };
-    let needed = |scene: &Scene| (1..=5).filter(|n| epochs::is_needed(&scene.state(), &id(*n))).collect::<Vec<u16>>();
+    let needed = |scene: &Scene| (1..=6).filter(|n| epochs::is_needed(&scene.state(), &id(*n))).collect::<Vec<u16>>();
     vote(&mut scene, 1..=5);
     assert_eq!(needed(&scene), [1], "the first machine has it all");
     scene.yes(&Request::BeginEpoch);
@@ -256,10 +294,19 @@ fn where_the_owner_opens_there_is_no_cold_start_key() {
     let mut scene = Scene::of(creation);
     assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
     assert_eq!(scene.no(&Request::BeginEpoch), Denied::ColdStartManual);
+    let acknowledge = Request::AcknowledgeEpoch { machine: machine_key(1), number: 1 };
+    assert_eq!(scene.no(&acknowledge), Denied::UnknownEpoch(1));
     assert_eq!(epochs::due(&scene.state(), &id(1)), None);
     scene.asks(Asks::RotateKey(id(1)));
     scene.yes(&announces_key(1, 2));
     assert_eq!(scene.state().cold_start(), &ColdStartEpochs::default());
+    for n in [2, 3] {
+        scene.join(n);
+        scene.asks(Asks::AddRole(id(n), AnyRole::Coordinator));
+        scene.members.learners.insert(id(n), Learner::Ready);
+    }
+    assert!(matches!(epochs::step(&scene.state()), Some(Step::Promote(_))), "nobody needs a share to vote");
+    assert!(epochs::unacknowledged(&scene.state()).is_empty(), "nor waits for one");
 }
 
 #[test]
@@ -268,4 +315,7 @@ fn where_nothing_is_locked_there_is_no_cold_start_key() {
     creation.cluster.policy.level = Level::Insecure;
     creation.machine.level = Level::Insecure;
     assert_eq!(due(&Scene::of(creation), 1), None);
+    let mut nothing = State::default();
+    nothing.see(Scene::new().members);
+    assert_eq!(epochs::due(&nothing, &id(1)), None, "nor where there is no cluster");
 }

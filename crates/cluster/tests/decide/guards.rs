@@ -3,16 +3,17 @@
 use cluster::denied::Denied;
 use cluster::key::{AuditId, Key};
 use cluster::members::{Learner, Voter};
-use cluster::record::{Owner, Release, Standing};
+use cluster::record::{AuditLine, Machine, Owner, Release, Standing};
 use cluster::request::{Asks, Leaving, Request};
 use cluster::role::AnyRole;
+use cluster::state::{BadState, Change, KeyValue};
 use cluster::txn::Granted;
 use cluster::{State, decide};
 use keys::recovery::RecoveryPubKey;
-use model::{KubernetesRole, Level, Secret, VPN_PREFIX};
+use model::{ClusterRole, Ipv4Prefix, KubernetesRole, Level, Secret, VPN_PREFIX};
 use sim::cast::{self, BEGIN, RELEASE, id, machine_key, owner, ticket};
 
-use super::{Scene, announce, name, redeem, redeem_as};
+use super::{Scene, announce, announces_key, name, offer, redeem, redeem_as};
 
 const WORKER: AnyRole = AnyRole::Kubernetes(KubernetesRole::Worker);
 
@@ -37,6 +38,7 @@ fn each_change_has_its_line_whatever_the_clocks_say() {
     let lines =
         |scene: &Scene| scene.etcd.pairs().filter(|pair| matches!(Key::read(&pair.key), Ok(Key::Audit(_)))).count();
     let (before, right) = (lines(&scene), scene.now.0);
+    assert_eq!(before, 1, "it was created");
     for (n, clock) in (2..).zip([right, right, right + 3600, right, right + 3600, right + 3600]) {
         scene.now.0 = clock;
         scene.asks(Asks::AddOwner(owner(n)));
@@ -63,12 +65,89 @@ fn what_a_machine_has_changed_stands_apart_from_what_owners_did() {
     }
 }
 
+/// Proves: K9
 #[test]
-fn a_cluster_whose_first_machine_is_below_its_own_level_is_not_created() {
-    let mut creation = cast::creation(VPN_PREFIX);
-    creation.machine.level = Level::Insecure;
-    let denied = decide(&State::default(), &Request::Create(Box::new(creation)), BEGIN);
-    assert_eq!(denied, Err(Denied::BadCreation("its level is below the cluster's")));
+fn what_a_machine_had_changed_is_named() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    scene.asks(Asks::RotateKey(id(2)));
+    let says = |scene: &Scene, request| {
+        let txn = scene.decide(request).expect("granted");
+        let line = txn.puts.iter().find(|(key, _)| matches!(key, Key::Audit(_))).expect("a line");
+        AuditLine::decode(&line.1).expect("a line").what
+    };
+    let endpoints = vec![cast::endpoint(9)];
+    let moved = Request::Announce { machine: machine_key(2), release: RELEASE, endpoints, generation: 1 };
+    assert_eq!([says(&scene, &moved), says(&scene, &announces_key(2, 2))], ["announced", "key rotated"]);
+}
+
+#[test]
+fn a_record_under_anothers_key_is_refused_and_one_that_is_deleted_is_gone() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    scene.issue(3, 1, |_| {});
+    let machines = [1, 2].map(|n| Key::Machine(id(n)));
+    let tickets = [2, 3].map(|n| Key::Ticket(ticket(n).id()));
+    let whole = scene.state();
+    for [own, other] in [machines, tickets] {
+        let pair = scene.etcd.pairs().find(|pair| pair.key == own.bytes()).expect("it is there");
+        let misplaced = Change::Put(KeyValue { key: other.bytes(), ..pair.clone() });
+        let mut state = whole.clone();
+        assert_eq!(state.apply([misplaced]), Err(BadState::Misplaced(other)));
+        assert_eq!(state, whole, "nothing was taken");
+        state.apply([Change::Delete { key: own.bytes(), mod_revision: pair.mod_revision + 1 }]).expect("it may go");
+        assert_eq!(state.machines().count() + state.tickets().count(), 3);
+    }
+}
+
+/// Proves: S4
+#[test]
+fn a_ticket_for_one_machine_lets_that_one_in() {
+    let mut scene = Scene::new();
+    scene.issue(7, 1, |it| it.machine = Some(machine_key(2)));
+    assert_eq!(scene.no(&redeem(3, 7)), Denied::OtherMachine);
+    assert_eq!(scene.yes(&redeem(2, 7)), Granted::Admitted(id(2)));
+}
+
+#[test]
+fn a_cluster_whose_first_machine_does_not_fit_it_is_not_created() {
+    type Edit = fn(&mut Machine);
+    let edits: [(Edit, _); 5] = [
+        (|it| it.standing = Standing::Draining, "it is no member"),
+        (|it| it.role = ClusterRole::Node, "it is no coordinator"),
+        (|it| it.vpn_ip = [192, 0, 2, 1].into(), "its address is not of the VPN"),
+        (|it| it.pods = Ipv4Prefix::new([10, 0, 3, 0].into(), 24).ok(), "its pods are not of the cluster"),
+        (|it| it.level = Level::Insecure, "its level is below the cluster's"),
+    ];
+    for (edit, why) in edits {
+        let mut creation = cast::creation(VPN_PREFIX);
+        edit(&mut creation.machine);
+        let denied = decide(&State::default(), &Request::Create(Box::new(creation)), BEGIN);
+        assert_eq!(denied, Err(Denied::BadCreation(why)));
+    }
+    let mut no_worker = cast::creation(VPN_PREFIX);
+    (no_worker.machine.pods, no_worker.machine.kubernetes) = (None, [].into());
+    assert!(decide(&State::default(), &Request::Create(Box::new(no_worker)), BEGIN).is_ok());
+}
+
+/// Proves: S4
+#[test]
+fn the_oldest_release_that_is_let_in_is_let_in() {
+    let mut scene = Scene::new();
+    scene.issue(7, 1, |_| {});
+    let oldest = scene.state().cluster().expect("a cluster").policy.oldest_release;
+    assert_eq!(scene.yes(&redeem_as(2, 7, |body| body.release = oldest)), Granted::Admitted(id(2)));
+}
+
+#[test]
+fn a_cluster_is_not_created_over_what_is_left_of_one() {
+    let scene = Scene::new();
+    for key in [Key::Version, Key::Cluster] {
+        let mut state = scene.state();
+        state.apply([Change::Delete { key: key.bytes(), mod_revision: 99 }]).expect("our own");
+        let denied = decide(&state, &Request::Create(Box::new(cast::creation(VPN_PREFIX))), BEGIN);
+        assert_eq!(denied, Err(Denied::ClusterExists));
+    }
 }
 
 #[test]
@@ -130,7 +209,7 @@ fn a_ticket_that_is_over_changes_no_record() {
 
 /// Proves: M8
 #[test]
-fn pods_go_round_whoever_is_given_them() {
+fn pods_and_addresses_go_round_whoever_is_given_them() {
     let mut scene = Scene::new();
     let pods = |scene: &Scene, n| scene.state().machine(&id(n)).expect("known").pods.map(|pods| pods.to_string());
     for (n, expected) in [(2, "10.244.1.0/24"), (3, "10.244.2.0/24")] {
@@ -143,10 +222,17 @@ fn pods_go_round_whoever_is_given_them() {
         assert_eq!(pods(&scene, 2), None);
         scene.asks(Asks::AddRole(id(2), WORKER));
         assert_eq!(pods(&scene, 2).as_deref(), Some(expected));
+        assert!(scene.state().has_pods(expected.parse().expect("a prefix")), "nobody else is given them");
     }
     scene.asks(Asks::Remove(id(3), Leaving::Lost));
     scene.join(4);
     assert_eq!(pods(&scene, 4).as_deref(), Some("10.244.5.0/24"));
+    // Nor the address of whoever was let in last.
+    scene.join(5);
+    scene.asks(Asks::Remove(id(5), Leaving::Lost));
+    scene.join(6);
+    let address = |n| scene.state().machine(&id(n)).expect("known").vpn_ip.to_string();
+    assert_eq!([4, 5, 6].map(address), ["10.118.0.4", "10.118.0.5", "10.118.0.6"]);
 }
 
 #[test]
@@ -158,6 +244,13 @@ fn the_name_of_a_machine_that_was_removed_is_free() {
     assert_eq!(scene.no(&called(3, 7)), Denied::NameTaken(name("web")));
     scene.asks(Asks::Remove(id(2), Leaving::Lost));
     assert_eq!(scene.yes(&called(3, 7)), Granted::Admitted(id(3)));
+    assert_eq!(scene.no(&called(4, 7)), Denied::NameTaken(name("web")));
+    let mut offer = offer(8, 1);
+    offer.node_name = Some(name("web"));
+    assert_eq!(scene.refuses(Asks::IssueTicket(offer)), Denied::NameTaken(name("web")), "for nobody");
+    // The record of the one before is written once more: the name is not its own any more.
+    let before = scene.etcd.pairs().find(|pair| pair.key == Key::Machine(id(2)).bytes()).expect("it stays known");
+    scene.kept.apply([Change::Put(before)]).expect("our own");
     assert_eq!(scene.no(&called(4, 7)), Denied::NameTaken(name("web")));
 }
 
@@ -205,4 +298,8 @@ fn a_learner_goes_whoever_votes_and_a_voter_that_leaves_succeeds_nobody() {
     scene.members.voters.insert(id(2), Voter::Live);
     scene.asks(remove_coordinator(2));
     assert_eq!(scene.refuses(remove_coordinator(1)), Denied::SuccessorBehind, "the second is to leave as well");
+    // Until etcd has let go of it its vote counts, whatever its record says.
+    scene.members.learners.clear();
+    scene.members.voters.insert(id(3), Voter::Silent);
+    assert_eq!(scene.refuses(Asks::Remove(id(2), Leaving::Lost)), Denied::WouldLoseQuorum);
 }
