@@ -11,7 +11,7 @@
 use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
 use model::{BootClass, ConfigDigest, DiskUuid, LocalKey, SealRoot, Uuid, VpnPrivKey};
 use prost::Message as _;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::binding::{Binding, BindingWire, TPM, UNPROTECTED};
 use crate::derive::secret;
@@ -184,6 +184,7 @@ struct ClearWire {
 }
 
 formats::strict_message! {
+    #[derive(Zeroize, ZeroizeOnDrop)]
     #[prost(skip_debug)]
     struct BodyWire, BODY = "AttemptBody" {
         1 required bytes local_key;
@@ -197,14 +198,6 @@ formats::strict_message! {
 impl std::fmt::Debug for BodyWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("BodyWire")
-    }
-}
-
-impl Drop for BodyWire {
-    fn drop(&mut self) {
-        self.local_key.zeroize();
-        self.identity_seed.zeroize();
-        self.vpn_private_key.zeroize();
     }
 }
 

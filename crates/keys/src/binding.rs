@@ -7,7 +7,7 @@
 
 use formats::strict::{Field, Kind, Message, Rule};
 use model::{PcrSelection, Secret};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::derive::secret;
 
@@ -77,7 +77,7 @@ pub(crate) struct TpmWire {
     private: Vec<u8>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Zeroize, ZeroizeOnDrop)]
 #[prost(skip_debug)]
 pub(crate) struct UnprotectedWire {
     #[prost(bytes = "vec", required, tag = "1")]
@@ -87,12 +87,6 @@ pub(crate) struct UnprotectedWire {
 impl std::fmt::Debug for UnprotectedWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("UnprotectedWire")
-    }
-}
-
-impl Drop for UnprotectedWire {
-    fn drop(&mut self) {
-        self.secret.zeroize();
     }
 }
 

@@ -378,6 +378,7 @@ mod tests {
         assert_eq!(key.0.expose(), share.expose());
         assert!(alone.derive(&master(7), CLUSTER, &machine(2)).is_none());
         assert_eq!([1, 2, 3, 4, 5, 6, 7].map(|holders| epoch(1, holders).threshold()), [1, 2, 2, 3, 3, 4, 4]);
+        assert_eq!(Epoch::first(machine(1)), alone);
         assert_eq!(Epoch::new(0, [machine(1)].into()), Err(BadEpoch::Number));
         assert_eq!(Epoch::new(1, BTreeSet::new()), Err(BadEpoch::Holders(0)));
         assert_eq!(Epoch::new(1, (1..=8).map(machine).collect()), Err(BadEpoch::Holders(8)));

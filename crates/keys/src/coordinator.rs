@@ -13,7 +13,7 @@ use std::fmt;
 use formats::strict::{self, Malformed};
 use model::MasterSecret;
 use prost::Message as _;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::derive::secret;
 use crate::wiped;
@@ -115,6 +115,7 @@ impl fmt::Debug for AuthorityKeys {
 }
 
 formats::strict_message! {
+    #[derive(Zeroize, ZeroizeOnDrop)]
     #[prost(skip_debug)]
     struct KeysWire, KEYS = "CoordinatorKeys" {
         1 required u32 version;
@@ -127,6 +128,7 @@ formats::strict_message! {
 }
 
 formats::strict_message! {
+    #[derive(Zeroize, ZeroizeOnDrop)]
     #[prost(skip_debug)]
     struct AuthorityWire, AUTHORITY = "Authority" {
         1 required bytes certificate;
@@ -143,19 +145,6 @@ impl fmt::Debug for KeysWire {
 impl fmt::Debug for AuthorityWire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AuthorityWire")
-    }
-}
-
-impl Drop for KeysWire {
-    fn drop(&mut self) {
-        self.master_secret.zeroize();
-        self.service_account_key.zeroize();
-    }
-}
-
-impl Drop for AuthorityWire {
-    fn drop(&mut self) {
-        self.key.zeroize();
     }
 }
 
@@ -188,12 +177,18 @@ mod tests {
     fn nothing_else_is_taken() {
         let bytes = keys().encode();
         assert!(matches!(CoordinatorKeys::decode(&bytes[..bytes.len() - 1]), Err(BadKeys::Malformed(_))));
+        for more in [[7 << 3, 1], [8, 1]] {
+            let refused = CoordinatorKeys::decode(&[&bytes[..], &more].concat()).map(|_| ());
+            assert!(matches!(refused, Err(BadKeys::Malformed(_))), "{refused:?}");
+        }
         let newer = [&[8, 2], &bytes[2..]].concat();
         assert_eq!(CoordinatorKeys::decode(&newer).map(|_| ()), Err(BadKeys::Version(2)));
         let short = [&bytes[..2], &[18, 31], &[1; 31][..], &bytes[36..]].concat();
         assert_eq!(CoordinatorKeys::decode(&short).map(|_| ()), Err(BadKeys::MasterSecret(31)));
         let long = vec![0; MOST_BYTES + 1];
         assert_eq!(CoordinatorKeys::decode(&long).map(|_| ()), Err(BadKeys::TooLarge(MOST_BYTES + 1)));
+        let largest = CoordinatorKeys::decode(&long[1..]).map(|_| ());
+        assert!(matches!(largest, Err(BadKeys::Malformed(_))), "it is looked at: {largest:?}");
         assert!(!format!("{:?}", keys()).contains('5'), "no key is printed");
     }
 }

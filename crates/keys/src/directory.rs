@@ -271,6 +271,13 @@ mod tests {
         let mut changed = clear;
         changed[4] ^= 1;
         assert_eq!(Directory::verify(&changed, spki.as_ref(), 3), Err(DirectoryError::Signature));
+        for (number, what) in [(1, "a part twice"), (3, "one that nobody knows")] {
+            let more = [&slot(&directory)[..], &[number << 3 | 2, 0]].concat();
+            let refused = Directory::verify(&more, spki.as_ref(), 3);
+            assert!(matches!(refused, Err(DirectoryError::Malformed(_))), "{what}: {refused:?}");
+        }
+        let later = [&directory.unsigned().0[..], &[4 << 3, 1]].concat();
+        assert!(matches!(Directory::decode(&later), Err(DirectoryError::Malformed(_))), "signed, and not understood");
         let foreign = slot(&Directory { cluster: ClusterId([7; 16]), ..directory });
         assert_eq!(Directory::verify(&foreign, spki.as_ref(), 3), Err(DirectoryError::OtherCluster));
     }

@@ -144,7 +144,15 @@ mod tests {
 
     #[test]
     fn an_endpoint_has_one_spelling() {
-        for good in ["192.0.2.1:7836", "a:1", "node-1.example.org:65535", "[2001:db8::1]:7836", "[::]:1", "1a.b:2"] {
+        for good in [
+            "192.0.2.1:7836",
+            "a:1",
+            "node-1.example.org:65535",
+            "[2001:db8::1]:7836",
+            "[::]:1",
+            "1a.b:2",
+            "node1:7836",
+        ] {
             assert_eq!(Endpoint::read(good).map(|endpoint| endpoint.to_string()), Ok(good.to_owned()));
         }
         for (bad, why) in [
@@ -167,6 +175,12 @@ mod tests {
             ("[192.0.2.1]:7836", BadEndpoint::Host),
         ] {
             assert_eq!(Endpoint::read(bad), Err(why), "{bad}");
+        }
+        let name = |lengths: &[usize]| lengths.iter().map(|length| "a".repeat(*length)).collect::<Vec<_>>().join(".");
+        for (lengths, fits) in
+            [(&[63][..], true), (&[64], false), (&[63, 63, 63, 61], true), (&[63, 63, 63, 62], false)]
+        {
+            assert_eq!(Endpoint::read(&format!("{}:1", name(lengths))).is_ok(), fits, "{lengths:?}");
         }
         let many: Vec<String> = (1..=9).map(|port| format!("a:{port}")).collect();
         assert_eq!(Endpoint::read_all(&many), Err(BadEndpoint::Many(9)));

@@ -228,3 +228,76 @@ pub(crate) fn can_be_a_host(address: Ipv4Addr) -> bool {
     // 0/8 is "this network" (RFC 1122), 240/4 is reserved (RFC 1112) and holds the broadcast address.
     address.octets()[0] != 0 && address.octets()[0] < 240 && !address.is_loopback() && !address.is_multicast()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(address: [u8; 4], bits: u32, gateway: Option<[u8; 4]>, dns: &[[u8; 4]]) -> NetworkWire {
+        let dns = dns.iter().map(|address| Dns { address: u32::from_be_bytes(*address) }).collect();
+        let gateway = gateway.map(u32::from_be_bytes);
+        let given = Static { address: u32::from_be_bytes(address), prefix_bits: bits, gateway, dns };
+        NetworkWire { way: Some(Way::Static(given)) }
+    }
+
+    #[test]
+    fn a_static_network_that_cannot_work_is_refused_by_name() {
+        let (own, near) = ([192, 0, 2, 5], Some([192, 0, 2, 1]));
+        let resolver = [9, 9, 9, 9];
+        for good in [
+            given(own, 24, near, &[resolver; 3]),
+            given(own, 8, near, &[]),
+            given(own, 32, None, &[[1, 0, 0, 1], [223, 0, 0, 1]]),
+        ] {
+            let read = network_from_wire(&good).expect("it works");
+            assert_eq!(network_to_wire(&read), good);
+        }
+        let gateway = |address: [u8; 4]| Err(BadNetwork::Gateway(address.into()));
+        for (bad, why) in [
+            (NetworkWire { way: None }, Err(BadNetwork::NoWay)),
+            (given([0, 0, 2, 5], 24, None, &[]), Err(BadNetwork::Address([0, 0, 2, 5].into()))),
+            (given([127, 0, 0, 1], 8, None, &[]), Err(BadNetwork::Address([127, 0, 0, 1].into()))),
+            (given([224, 0, 0, 1], 24, None, &[]), Err(BadNetwork::Address([224, 0, 0, 1].into()))),
+            (given([240, 0, 0, 1], 24, None, &[]), Err(BadNetwork::Address([240, 0, 0, 1].into()))),
+            (given(own, 7, None, &[]), Err(BadNetwork::PrefixBits(7))),
+            (given(own, 33, None, &[]), Err(BadNetwork::PrefixBits(33))),
+            (given(own, 256 + 24, None, &[]), Err(BadNetwork::PrefixBits(280))),
+            (given(own, 24, Some([192, 0, 3, 1]), &[]), gateway([192, 0, 3, 1])),
+            (given(own, 24, Some(own), &[]), gateway(own)),
+            (given(own, 24, near, &[resolver, [0, 0, 0, 1]]), Err(BadNetwork::Resolver([0, 0, 0, 1].into()))),
+            (given(own, 24, near, &[resolver; 4]), Err(BadNetwork::Resolvers)),
+        ] {
+            assert_eq!(network_from_wire(&bad), why, "{bad:?}");
+        }
+    }
+
+    /// Proves: M8
+    #[test]
+    fn a_vpn_prefix_has_room_and_is_nobody_elses() {
+        let read = |prefix: &str, network: &NetworkConfig| {
+            let prefix: Ipv4Prefix = prefix.parse().expect("a prefix");
+            vpn_prefix_from_wire(&prefix_to_wire(prefix), network).map(|read| assert_eq!(read, prefix))
+        };
+        let of = |prefix: &str| read(prefix, &NetworkConfig::Dhcp);
+        for good in ["11.0.0.0/8", "10.118.0.0/16", "192.168.7.0/24"] {
+            assert_eq!(of(good), Ok(()), "{good}");
+        }
+        assert_eq!(of("10.0.0.0/7"), Err(BadNetwork::VpnBits(7)));
+        assert_eq!(of("192.168.7.0/25"), Err(BadNetwork::VpnBits(25)));
+        for reserved in ["0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/24", "240.0.0.0/16"] {
+            assert_eq!(of(reserved), Err(BadNetwork::VpnRange(reserved.parse().expect("a prefix"))));
+        }
+        for (taken, whose) in [("10.244.3.0/24", "pods"), ("10.96.0.0/12", "services")] {
+            let refused = of(taken);
+            assert!(matches!(refused, Err(BadNetwork::VpnOverlaps { what, .. }) if what == whose), "{refused:?}");
+        }
+        let beside = |address: [u8; 4], dns: [u8; 4]| {
+            let dns = vec![dns.into()];
+            NetworkConfig::Static { address: address.into(), prefix_bits: 24, gateway: None, dns }
+        };
+        let vpn = |network| read("10.118.0.0/16", &network);
+        assert_eq!(vpn(beside([192, 0, 2, 5], [9, 9, 9, 9])), Ok(()));
+        assert!(matches!(vpn(beside([10, 118, 9, 5], [9, 9, 9, 9])), Err(BadNetwork::Link(_))), "its own link");
+        assert!(matches!(vpn(beside([192, 0, 2, 5], [10, 244, 0, 9])), Err(BadNetwork::Link(_))), "its resolver");
+    }
+}

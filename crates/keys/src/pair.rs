@@ -305,6 +305,14 @@ mod tests {
         let largest = SLOT_BYTES - FIXED_BYTES;
         let full = emit(File::Seal, 1, &blank()[..largest], None).expect("fits to the last byte");
         assert_eq!(Slot::read(File::Seal, &full).expect("reads").clear().len(), largest);
+        assert!(!Slot::read(File::Seal, &full).expect("reads").has_body());
+    }
+
+    #[test]
+    fn writes_take_turns() {
+        let second = Next::FIRST.after();
+        assert_eq!((second.slot, second.generation), (1, 2));
+        assert_eq!((second.after().slot, second.after().generation), (0, 3));
     }
 
     #[test]

@@ -261,6 +261,16 @@ mod tests {
     }
 
     #[test]
+    fn a_record_is_read_strictly() {
+        let whole = record(Kind::ClusterKey, 9);
+        assert_eq!(Record::decode(&whole.encode()), Ok(whole));
+        for more in [[1 << 3, 2], [8 << 3, 1]] {
+            let refused = Record::decode(&[&whole.encode()[..], &more].concat());
+            assert!(matches!(refused, Err(RecordError::Malformed(_))), "{refused:?}");
+        }
+    }
+
+    #[test]
     fn the_newest_record_that_makes_sense_counts() {
         let file = |secret, generation| record(Kind::ClusterKey, secret).emit(generation).expect("fits");
         let (older, newer) = (file(1, 1), file(2, 2));
@@ -294,6 +304,10 @@ mod tests {
                 assert_eq!(Record::place(slots, disk, asked), Next { slot: 1 - at(spared), generation: 3 });
             }
         }
+        // A secret that leads to no cluster key fits nothing.
+        let volume = record(Kind::VolumeKey, 1).emit(3).expect("fits");
+        let fits = Record::fitting([&old, &volume], disk, generation).map(|record| record.context.kind);
+        assert_eq!(fits, Some(Kind::ClusterKey));
         let elsewhere = Record::fitting([&old, &new], DiskUuid(Uuid([9; 16])), generation);
         assert_eq!(elsewhere.map(|record| record.context.key_generation), Some(generation + 1), "no record is of it");
         let master = record(Kind::MasterSecret, 1).emit(1).expect("fits");

@@ -24,7 +24,7 @@ use model::{
     SealRoot, Secret, Uuid,
 };
 use prost::Message as _;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::attempt;
 use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
@@ -426,9 +426,9 @@ const BODY: Message = Message {
     ],
 };
 
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, prost::Message, Zeroize, ZeroizeOnDrop)]
 #[prost(skip_debug)]
-struct BodyWire {
+pub(crate) struct BodyWire {
     #[prost(bytes = "vec", required, tag = "1")]
     local_key: Vec<u8>,
     #[prost(bytes = "vec", required, tag = "2")]
@@ -465,13 +465,6 @@ impl std::fmt::Debug for BodyWire {
     }
 }
 
-impl Drop for BodyWire {
-    fn drop(&mut self) {
-        self.local_key.zeroize();
-        self.identity_seed.zeroize();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -492,6 +485,19 @@ mod tests {
         for unknown in [0, 4, u32::MAX] {
             assert_eq!(read(unknown), Err(SealError::BootClass), "{unknown}");
         }
+    }
+
+    /// A slot that nobody understands is no empty one.
+    #[test]
+    fn a_seal_that_makes_no_sense_is_told_and_stands_back_behind_one_that_does() {
+        let senseless = pair::emit(File::Seal, 9, &[0xff], None).expect("fits");
+        let blank = vec![0; SLOT_BYTES];
+        let (files, _) = read([&senseless, &blank]);
+        assert!(matches!(files, SealFiles::Malformed(_)), "{files:?}");
+        let (files, _) = read([&senseless, &sealed()]);
+        let SealFiles::Candidates(candidates) = files else { panic!("{files:?}") };
+        assert_eq!(candidates[0].binding().storage_key_name(), clear().binding.storage_key_name());
+        assert!(candidates[0].binding().storage_key_name().is_some_and(|name| name[..3] == [0x00, 0x0b, 0x22]));
     }
 
     #[test]

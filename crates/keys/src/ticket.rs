@@ -13,7 +13,7 @@ use data_encoding::BASE32_NOPAD;
 use formats::strict::{self, Malformed};
 use model::{ClusterId, TicketId, TicketPubKey};
 use prost::Message as _;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::derive::{secret, sha256};
 use crate::endpoint::{self, BadEndpoint, Endpoint};
@@ -226,6 +226,7 @@ fn checksum(ticket: &[u8]) -> [u8; CHECKSUM_BYTES] {
 }
 
 formats::strict_message! {
+    #[derive(Zeroize, ZeroizeOnDrop)]
     #[prost(skip_debug)]
     struct TicketWire, TICKET = "Ticket" {
         1 required u32 version;
@@ -240,12 +241,6 @@ formats::strict_message! {
 impl std::fmt::Debug for TicketWire {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("TicketWire")
-    }
-}
-
-impl Drop for TicketWire {
-    fn drop(&mut self) {
-        self.seed.zeroize();
     }
 }
 

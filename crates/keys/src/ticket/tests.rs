@@ -302,3 +302,15 @@ proptest! {
         prop_assert_eq!(Ticket::from_text(&typed).is_ok(), typed == *text);
     }
 }
+
+#[test]
+fn the_largest_ticket_is_looked_at_and_none_that_is_larger() {
+    let bytes = |more: usize| vec![0xff; MOST_TICKET_BYTES + more];
+    assert!(matches!(Ticket::decode(&bytes(0)), Err(BadTicket::Malformed(_))));
+    assert_eq!(Ticket::decode(&bytes(1)).map(|_| ()), Err(BadTicket::TooLarge(MOST_TICKET_BYTES + 1)));
+    let letters = |count: usize| format!("{TEXT_PREFIX}{}", "a".repeat(count));
+    let most = BASE32_NOPAD.encode_len(MOST_TICKET_BYTES + CHECKSUM_BYTES);
+    let refused = |count| Ticket::from_text(&letters(count)).map(|_| ());
+    assert_eq!(refused(most), Err(BadTicketText::Checksum));
+    assert_eq!(refused(most + 1), Err(BadTicketText::TooLong(most + 1)));
+}
