@@ -47,6 +47,8 @@ async fn boot() -> Result<Infallible, Fatal> {
     let shown = reader.clone();
     let console = Run::steady(move || sheet::show(shown.clone()));
     let tree = Services::start(&children, own::from_the_start(console, &children, &facts))?;
+    // From the first moment on: somebody may press one before anything is up.
+    let buttons = Buttons::listen();
     kernel::stage0_began().inspect(|began| board.reached_at("stage 0", MilestoneKind::Kernel, *began));
     board.reached("kernel", MilestoneKind::Step);
     let disk = Disk::find(facts.boot().root_hash.partition_uuid(), |disk, refused| {
@@ -59,7 +61,7 @@ async fn boot() -> Result<Infallible, Fatal> {
     board.reached("uplink", MilestoneKind::Step);
     let api = PublicApi::open(reader, &children, &tree, &found, enrolment.ways()).await?;
     board.reached("public api", MilestoneKind::Step);
-    let mut machine = Machine::new(board, children, api, Buttons::listen());
+    let mut machine = Machine::new(board, children, api, buttons);
     let Err(fatal) = serves(&mut machine, enrolment, (found, power_on), &uplink).await;
     serve::halted(&mut machine, fatal).await
 }

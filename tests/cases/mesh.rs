@@ -193,10 +193,15 @@ impl Duo {
         Ok(duo)
     }
 
-    /// A copy of its own for this case.
+    /// A copy of its own for this case, which asks for no address while it lasts.
     fn copy(t: &Context) -> anyhow::Result<Self> {
+        Self::copy_leased(t, LONG_LEASE_SECONDS)
+    }
+
+    /// The same, with addresses for so many seconds: a machine that comes back may have its own confirmed at once, or later.
+    fn copy_leased(t: &Context, seconds: u32) -> anyhow::Result<Self> {
         let copy = t.copy::<()>(DUO, &Image::debug_of_environment()?)?;
-        let premises = Premises::new(t, LONG_LEASE_SECONDS, Held::FromBefore)?;
+        let premises = Premises::new(t, seconds, Held::FromBefore)?;
         let links = |name: &str, before: &[Link]| premises.links(name, before);
         let mut copied = copy.go_on(links, || premises.are_plugged_in())?;
         let mut vm = |name| anyhow::Ok(copied.remove(name).context("each machine comes back")?.vm);
@@ -457,7 +462,7 @@ fn carried(t: &Context) -> anyhow::Result<()> {
 }
 
 fn moved(t: &Context) -> anyhow::Result<()> {
-    let duo = Duo::copy(t)?;
+    let duo = Duo::copy_leased(t, LEASE_SECONDS)?;
     duo.set(USUAL, slow());
     duo.carry(t)?;
     // Its old address is somebody else's now, as far as the gateway knows.
