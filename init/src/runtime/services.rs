@@ -172,6 +172,8 @@ pub(crate) struct Services {
     requests: mpsc::Sender<Request>,
     state: watch::Receiver<Vec<Snapshot>>,
     escalated: watch::Receiver<Option<Escalation>>,
+    /// Whoever has this handle was told of damage.
+    knows_damage: bool,
     _shell: Arc<Task<()>>,
 }
 
@@ -219,7 +221,7 @@ impl Services {
             stopping: None,
         };
         let shell = tasks::spawn(shell.run(effects, asked, happened));
-        Ok(Self { requests, state: seen, escalated, _shell: Arc::new(shell) })
+        Ok(Self { requests, state: seen, escalated, knows_damage: false, _shell: Arc::new(shell) })
     }
 
     /// All services as they are now.
@@ -232,12 +234,21 @@ impl Services {
         self.state.clone()
     }
 
-    /// Waits until a critical service has failed too often, or any for want of its files, or until the tree itself is gone although nobody stopped it.
+    /// Waits until a critical service has failed too often, or any for want of its files, or until the tree itself is gone although
+    /// nobody stopped it. Damage is told once to each handle: whoever was told goes on without what it spoilt.
     pub(crate) async fn escalated(&mut self) -> Escalation {
-        match self.escalated.wait_for(Option::is_some).await {
+        let knows_damage = self.knows_damage;
+        let is_news = |seen: &Option<Escalation>| match seen {
+            Some(Escalation::Damage { .. }) => !knows_damage,
+            Some(Escalation::Service(_) | Escalation::Supervision) => true,
+            None => false,
+        };
+        let escalation = match self.escalated.wait_for(is_news).await {
             Ok(escalation) => escalation.clone().unwrap_or(Escalation::Supervision),
             Err(_tree_ended) => Escalation::Supervision,
-        }
+        };
+        self.knows_damage |= matches!(escalation, Escalation::Damage { .. });
+        escalation
     }
 
     /// Does `work` as long as the tree can be kept up.
@@ -567,8 +578,9 @@ fn tell_damage(
     escalation: &watch::Sender<Option<Escalation>>,
 ) {
     if durable::is_damage(error) {
-        let service = instance.service.clone();
-        escalation.send_replace(Some(Escalation::Damage { service, reason: Chain(error).to_string() }));
+        let damage = Escalation::Damage { service: instance.service.clone(), reason: Chain(error).to_string() };
+        // Never over what was told before: that is the same, or worse.
+        escalation.send_if_modified(|told| told.is_none() && told.replace(damage).is_none());
     }
 }
 
