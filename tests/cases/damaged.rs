@@ -8,7 +8,7 @@ use formats::fat;
 use model::PartitionKind::{Data, Esp};
 
 use crate::{
-    Case, Context, Integrity, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, all_tagged, same_machine,
+    Case, Context, Integrity, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, same_machine, tagged_coordinator,
     wait_state,
 };
 use api::wire::FaultKind;
@@ -69,14 +69,7 @@ impl Lone {
     }
 
     fn make(t: &Context) -> anyhow::Result<Self> {
-        let owner = t.owner()?;
-        let (plan, disk) = t.debug_machine("m")?.tpm().raw_disk(1100)?;
-        disk.put_config(&owner.config(NAME, &["--level", "authenticated", "--no-kubernetes"])?)?;
-        let vm = plan.start()?;
-        owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-        all_tagged(t, &owner, NAME, &vm)?;
-        owner.ask(NAME, &vm, &["machine", "poweroff"])?;
-        vm.wait_shutdown(t.within(10))?;
+        let (owner, plan, _) = tagged_coordinator(t, t.debug_machine("m")?, NAME)?;
         // Only now does all of it lie where it is looked for.
         let vm = plan.start()?;
         let status = owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;

@@ -9,6 +9,7 @@ use qemu::console::Line;
 use crate::context::Context;
 use crate::disk::RawDisk;
 use crate::owner::Owner;
+use crate::plan::Plan;
 
 /// How dm-integrity divides a data partition: superblock, journal, then in turns a run of tags and the sectors they are for.
 /// Source: `drivers/md/dm-integrity.c`, `calculate_journal_section_size` and `calculate_device_limits`.
@@ -75,4 +76,20 @@ pub fn all_tagged(t: &Context, owner: &Owner, cluster: &str, vm: &Vm) -> anyhow:
     });
     tagged.with_context(|| format!("{last:#?}"))?;
     Ok(())
+}
+
+/// A coordinator that `plan` makes by itself, with no Kubernetes; every block of its small disk has its tag, and it is off.
+///
+/// # Errors
+/// When it does not come up, is not tagged in time, or does not end.
+pub fn tagged_coordinator(t: &Context, plan: Plan, cluster: &str) -> anyhow::Result<(Owner, Plan, RawDisk)> {
+    let owner = t.owner()?;
+    let (plan, disk) = plan.tpm().raw_disk(1100)?;
+    disk.put_config(&owner.config(cluster, &["--level", "authenticated", "--no-kubernetes"])?)?;
+    let vm = plan.start()?;
+    owner.status_when_running(cluster, &vm, vm.started(), t.within(30))?;
+    all_tagged(t, &owner, cluster, &vm)?;
+    owner.ask(cluster, &vm, &["machine", "poweroff"])?;
+    vm.wait_shutdown(t.within(10))?;
+    Ok((owner, plan, disk))
 }

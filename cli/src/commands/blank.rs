@@ -60,7 +60,7 @@ impl OnScreen {
 /// Why there is no code to meet the machine with.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CodeError {
-    /// Nobody can be asked.
+    /// Standard input is no terminal: nobody can be asked.
     #[error("no code is given, and there is no terminal to ask on")]
     NoTerminal,
     /// No text of a code.

@@ -1,16 +1,17 @@
-//! What this host keeps of a person and their cluster `home`, as the tests of commands have it. Nothing of it answers: that is
-//! what fake machines are for.
+//! What this host keeps of a person and their cluster `home`, as the tests of commands have it. Where somebody is to answer,
+//! that is a fake machine.
 
 use std::net::Ipv4Addr;
 
 use api::ListedMachine;
 use cluster::record::{Generations, Standing};
-use model::{ClusterRole, FirstContact, MachineId};
+use model::{ClusterRole, ConfigDigest, FirstContact, MachineId};
 use pki::PublicKey;
 
 use super::Context;
+use crate::machine::fake::{Answer, Fake};
 use crate::screen::Format;
-use crate::store::{ClusterName, ClusterRecord, Store};
+use crate::store::{BootWay, ClusterName, ClusterRecord, Store, VirtualMachine};
 
 /// A person's store, with the cluster begun in it, and their key. The store is gone when the directory is dropped.
 pub(crate) fn begun() -> (tempfile::TempDir, Context, PublicKey) {
@@ -22,7 +23,31 @@ pub(crate) fn begun() -> (tempfile::TempDir, Context, PublicKey) {
     (root, context, owner)
 }
 
-/// The cluster's.
+/// The same, and the cluster's coordinator, which this host has met, and which answers.
+pub(crate) async fn with_a_coordinator() -> (tempfile::TempDir, Context, Fake) {
+    let (root, context, owner) = begun();
+    let coordinator = Fake::start(1, owner, Answer::NotYet).await;
+    let mut record = ClusterRecord::of_config(name(), ConfigDigest([5; 32]));
+    record.meet(coordinator.pins());
+    record.machines_mut()[0].address = Some(coordinator.address.to_string());
+    context.keep(&record);
+    (root, context, coordinator)
+}
+
+/// A virtual machine that nobody could start.
+pub(crate) const fn virtual_machine() -> VirtualMachine {
+    VirtualMachine {
+        boot: BootWay::Direct,
+        cpus: 1,
+        memory_mib: 1,
+        tpm: false,
+        cmdline: String::new(),
+        image: String::new(),
+        overlays: 0,
+    }
+}
+
+/// Name of the cluster.
 pub(crate) fn name() -> ClusterName {
     "home".parse().unwrap()
 }

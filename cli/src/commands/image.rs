@@ -105,7 +105,7 @@ pub(crate) fn run(command: &Command, format: Format, out: &mut dyn Write) -> Res
     Ok(())
 }
 
-/// One below the other, each under what it is of.
+/// Texts below one another, each under the name of what it is of.
 fn print_licences(licences: &BTreeMap<String, String>, out: &mut dyn Write) -> io::Result<()> {
     for (name, text) in licences {
         writeln!(out, "==> {} <==", screen::printable(name))?;

@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     directory: bool,
 }
 
-/// What machines that wait are given.
+/// Kind of thing that machines that wait are given.
 #[derive(Debug)]
 enum Gift {
     /// Each the half of its key.
@@ -110,7 +110,7 @@ struct MachineOut {
 enum Outcome {
     /// It waits for no key.
     NotNeeded(MachineState),
-    /// It was given what it waits for, or could be.
+    /// The machine was given what it waits for, or could be.
     Opened,
     /// It waits, and is not opened.
     Refused(Failure),

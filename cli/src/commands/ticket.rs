@@ -349,12 +349,9 @@ mod tests {
     use std::path::Path;
 
     use clap::Parser;
-    use model::ConfigDigest;
 
     use super::*;
     use crate::commands::home;
-    use crate::machine::fake::{Answer, Fake};
-    use crate::store::ClusterRecord;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -364,17 +361,6 @@ mod tests {
 
     fn asked(line: &[&str]) -> Issue {
         Line::try_parse_from([&["x"], line].concat()).unwrap().issue
-    }
-
-    /// A person with a cluster `home`, whose one coordinator answers.
-    async fn with_a_coordinator() -> (tempfile::TempDir, Context, Fake) {
-        let (root, context, owner) = home::begun();
-        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
-        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
-        record.meet(coordinator.pins());
-        record.machines_mut()[0].address = Some(coordinator.address.to_string());
-        context.keep(&record);
-        (root, context, coordinator)
     }
 
     fn names(root: &Path) -> Vec<String> {
@@ -387,7 +373,7 @@ mod tests {
     /// Proves: Q6 S2
     #[tokio::test]
     async fn a_ticket_in_a_file_is_its_owners_alone() {
-        let (root, context, coordinator) = with_a_coordinator().await;
+        let (root, context, coordinator) = home::with_a_coordinator().await;
         let (file, mut out) = (root.path().join("ticket"), Vec::new());
         let issue = asked(&["--out", file.to_str().unwrap()]);
         issue.run(&context, &mut out).await.unwrap();
@@ -406,7 +392,7 @@ mod tests {
     /// Proves: Q6 S2
     #[tokio::test]
     async fn a_ticket_that_cannot_be_written_is_taken_back() {
-        let (root, context, coordinator) = with_a_coordinator().await;
+        let (root, context, coordinator) = home::with_a_coordinator().await;
         let (mut session, _) = context.open_coordinator().await.unwrap();
         let issue = asked(&["--out", root.path().join("ticket").to_str().unwrap()]);
         let file = issue.file.as_ref().unwrap().begin().unwrap();
@@ -424,7 +410,7 @@ mod tests {
     /// Proves: Q6
     #[tokio::test]
     async fn more_machines_than_a_hundred_are_asked_for_twice() {
-        let (_root, context, coordinator) = with_a_coordinator().await;
+        let (_root, context, coordinator) = home::with_a_coordinator().await;
         let refused = asked(&["--uses", "101"]).run(&context, &mut Vec::new()).await.unwrap_err();
         assert_eq!((refused.code(), coordinator.calls()), (Code::Usage, vec![]));
         assert!(refused.next().unwrap().contains("--yes"));

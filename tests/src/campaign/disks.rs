@@ -11,7 +11,7 @@ use qemu::Vm;
 use testkit::Random;
 
 use crate::session::Session;
-use crate::{Context, Plan, RawDisk, all_tagged};
+use crate::{Context, RawDisk, tagged_coordinator};
 
 const NAME: &str = "one";
 /// What is written and read at once, here and by the machine.
@@ -35,7 +35,7 @@ pub fn disks(seed: u64, flips: usize, out: &Path, mut say: impl FnMut(&str)) -> 
 }
 
 fn flip_all(t: &Context, seed: u64, flips: usize, say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
-    let (plan, disk) = make(t)?;
+    let (_, plan, disk) = tagged_coordinator(t, t.machine("first"), NAME)?;
     let mut written = Vec::new();
     for kind in [PartitionKind::Esp, PartitionKind::Data] {
         written.push((kind, blocks_written(&disk, kind)?));
@@ -56,19 +56,6 @@ fn flip_all(t: &Context, seed: u64, flips: usize, say: &mut dyn FnMut(&str)) -> 
     let told: Vec<_> = ends.iter().map(|(end, times)| format!("{times} {end}")).collect();
     say(&format!("no machine restarted: {}", told.join(", ")));
     Ok(())
-}
-
-/// A lone coordinator all of whose blocks have tags, and which is off.
-fn make(t: &Context) -> anyhow::Result<(Plan, RawDisk)> {
-    let owner = t.owner()?;
-    let (plan, disk) = t.machine("first").tpm().raw_disk(1100)?;
-    disk.put_config(&owner.config(NAME, &["--level", "authenticated", "--no-kubernetes"])?)?;
-    let vm = plan.start()?;
-    owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-    all_tagged(t, &owner, NAME, &vm)?;
-    owner.ask(NAME, &vm, &["machine", "poweroff"])?;
-    vm.wait_shutdown(t.within(10))?;
-    Ok((plan, disk))
 }
 
 /// Where blocks lie that are not all zero, in bytes from the start of the partition.

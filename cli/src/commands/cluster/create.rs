@@ -95,7 +95,7 @@ pub(crate) struct Add {
     /// The cluster, as by --cluster; not needed while there is only one
     #[arg(value_name = "NAME", add = ArgValueCandidates::new(complete::clusters))]
     name: Option<ClusterName>,
-    /// Its memory: 128M at least
+    /// Memory of the machine: 128M at least
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = quantity::mebibytes)]
     memory: u32,
     #[command(flatten)]

@@ -380,8 +380,7 @@ mod tests {
     use super::*;
     use crate::commands::home;
     use crate::enrolment::Choices;
-    use crate::machine::fake::{Answer, Fake};
-    use crate::store::{BootWay, MachineRecord, VirtualMachine};
+    use crate::store::MachineRecord;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -392,22 +391,9 @@ mod tests {
     /// A ticket that is left would admit others until its time is over. Proves: N2
     #[tokio::test]
     async fn the_ticket_of_machines_that_cannot_be_made_is_taken_back() {
-        let (root, context, owner) = home::begun();
-        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
-        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
-        record.meet(coordinator.pins());
-        record.machines_mut()[0].address = Some(coordinator.address.to_string());
-        context.keep(&record);
+        let (root, context, coordinator) = home::with_a_coordinator().await;
         *coordinator.listed.lock().unwrap() = vec![home::member("m1", Standing::Member)];
-        let machine = VirtualMachine {
-            boot: BootWay::Direct,
-            cpus: 1,
-            memory_mib: 1,
-            tpm: false,
-            cmdline: String::new(),
-            image: String::new(),
-            overlays: 0,
-        };
+        let machine = home::virtual_machine();
         let (line, image) = (Line::parse_from(["x"]), root.path().join("absent"));
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
         let joining = Joining { name: &home::name(), machines: 1, called: None, plan };

@@ -203,15 +203,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());
-        let machine = VirtualMachine {
-            boot: BootWay::Direct,
-            cpus: 1,
-            memory_mib: 1,
-            tpm: false,
-            cmdline: String::new(),
-            image: String::new(),
-            overlays: 0,
-        };
+        let machine = crate::commands::home::virtual_machine();
         let image = root.path().join("absent");
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
         let making = Making { name, plan, store, lock };

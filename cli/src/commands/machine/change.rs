@@ -203,7 +203,7 @@ async fn shares_due(session: &mut Session) -> Vec<String> {
     late
 }
 
-/// What follows from shares that are due; nothing where none are.
+/// Warning about coordinators whose shares are due; empty where none are.
 fn warning(late: &[String]) -> String {
     let Some((last, others)) = late.split_last() else { return String::new() };
     let (names, have) = if others.is_empty() {
@@ -333,22 +333,15 @@ async fn until(
 
 #[cfg(test)]
 mod tests {
-    use model::{ConfigDigest, MachineId};
+    use model::MachineId;
 
     use super::*;
     use crate::commands::home;
-    use crate::machine::fake::{Answer, Fake};
-    use crate::store::ClusterRecord;
 
     /// Proves: D13 Q6
     #[tokio::test]
     async fn rotation_waits_for_a_coordinator_to_be_ready_for_a_start() {
-        let (_root, context, owner) = home::begun();
-        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
-        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
-        record.meet(coordinator.pins());
-        record.machines_mut()[0].address = Some(coordinator.address.to_string());
-        context.keep(&record);
+        let (_root, context, coordinator) = home::with_a_coordinator().await;
         // Here it is m1.
         let (id, role) = (coordinator.machine, ClusterRole::Coordinator);
         let coordinates = ListedMachine { id, role, ..home::member("office", Standing::Member) };
@@ -387,12 +380,7 @@ mod tests {
     /// Names are given anew once their machine is removed. Proves: Q6
     #[tokio::test]
     async fn a_name_means_who_has_it_now_and_an_id_whoever_it_is() {
-        let (_root, context, owner) = home::begun();
-        let coordinator = Fake::start(1, owner, Answer::NotYet).await;
-        let mut record = ClusterRecord::of_config(home::name(), ConfigDigest([5; 32]));
-        record.meet(coordinator.pins());
-        record.machines_mut()[0].address = Some(coordinator.address.to_string());
-        context.keep(&record);
+        let (_root, context, coordinator) = home::with_a_coordinator().await;
         let [gone, here, last] = [1, 2, 3].map(|n| MachineId([n; 16]));
         *coordinator.listed.lock().unwrap() = vec![
             ListedMachine { id: gone, ..home::member("m4", Standing::Removed) },

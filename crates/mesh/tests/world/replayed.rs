@@ -42,15 +42,21 @@ fn whose_initiations_are_replayed_is_not_heard() {
     assert!(world.last_heard().is_some_and(|heard| world.now - heard < Duration::from_secs(5)));
 }
 
-/// Proves: M6
-#[test]
-fn a_replay_says_nothing_of_whoever_was_heard_before() {
+/// A machine of two uplinks whose one peer was heard at its place, and is not asked for any more.
+fn heard_at_home() -> World {
     let mut world = World::with_links(&[ONE, TWO]);
     world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
     world.answers(1, HOME);
     world.wanted.insert(OFF);
     world.pass(60);
     world.wanted.clear();
+    world
+}
+
+/// Proves: M6
+#[test]
+fn a_replay_says_nothing_of_whoever_was_heard_before() {
+    let mut world = heard_at_home();
     world.answers.clear();
     let off = world.now;
     world.pass(300);
@@ -64,12 +70,7 @@ fn a_replay_says_nothing_of_whoever_was_heard_before() {
 /// Proves: M6
 #[test]
 fn where_a_replay_came_from_has_no_detour() {
-    let mut world = World::with_links(&[ONE, TWO]);
-    world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
-    world.answers(1, HOME);
-    world.wanted.insert(OFF);
-    world.pass(60);
-    world.wanted.clear();
+    let mut world = heard_at_home();
     // Its session carries nothing any more.
     world.pass(300);
     world.answers.clear();
