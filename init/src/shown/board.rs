@@ -18,12 +18,14 @@ use crate::runtime::clock;
 
 /// Why no condition holds at the end.
 const STOPPING: &str = "the machine is stopping";
+/// Why none holds while people are told that the machine cannot go on.
+const HALTED: &str = "the machine cannot go on in this boot";
 
 /// What is written on it, beside the facts.
 #[derive(Debug, Clone)]
 pub(crate) struct Words {
-    /// From the first moment of a shutdown on nothing holds any more, whatever is reported late.
-    stopping: bool,
+    /// From the first moment of a shutdown or halt on nothing holds any more, whatever is reported late.
+    over: bool,
     pub(crate) step: &'static str,
     /// Of the state; with the time since when the machine is in it.
     pub(crate) reason: String,
@@ -36,6 +38,21 @@ pub(crate) struct Words {
     pub(crate) timeline: Vec<Milestone>,
     /// For the screen and nothing else: whoever reads it may activate the machine.
     pub(crate) code: Option<OnScreen>,
+}
+
+impl Words {
+    /// No condition holds from now on, because of `reason`.
+    fn hold_nothing(&mut self, reason: &str) {
+        let now = clock::unix_millis();
+        self.over = true;
+        for condition in &mut self.conditions {
+            if condition.truth != Truth::False {
+                condition.since = now;
+            }
+            condition.truth = Truth::False;
+            reason.clone_into(&mut condition.reason);
+        }
+    }
 }
 
 /// A text that only who stands before the machine is to read: it is in no answer of the API and in no log.
@@ -77,7 +94,7 @@ impl Board {
             since: now,
         };
         let words = Words {
-            stopping: false,
+            over: false,
             step: "start",
             reason: String::new(),
             state_since: now,
@@ -115,6 +132,7 @@ impl Board {
     /// The boot cannot go on, because of `reason`.
     pub(crate) fn halted(&self, halted: &Halted, reason: &str) {
         self.state(halted.state(), reason, || self.facts.halted(halted));
+        self.words.send_modify(|words| words.hold_nothing(HALTED));
     }
 
     /// The fact changes while nobody reads the board: a state is shown with its own reason.
@@ -175,17 +193,9 @@ impl Board {
 
     /// The machine begins to stop: no condition holds from now on.
     pub(crate) fn stopping(&self) {
-        let now = clock::unix_millis();
         self.words.send_modify(|words| {
             words.step = "stopping";
-            words.stopping = true;
-            for condition in &mut words.conditions {
-                if condition.truth != Truth::False {
-                    condition.since = now;
-                }
-                condition.truth = Truth::False;
-                STOPPING.clone_into(&mut condition.reason);
-            }
+            words.hold_nothing(STOPPING);
         });
     }
 
@@ -193,7 +203,7 @@ impl Board {
     pub(crate) fn condition(&self, name: ConditionName, truth: Truth, reason: &str) {
         let mut first_true = false;
         self.words.send_if_modified(|words| {
-            if words.stopping {
+            if words.over {
                 return false;
             }
             let Some(condition) = words.conditions.iter_mut().find(|condition| condition.name == name.word()) else {
@@ -392,5 +402,20 @@ mod tests {
         assert_eq!(reader.read(|_, words| words.timeline.len()), 1);
         assert!(board.facts().read(|now| now.has_held(ConditionName::NodeReady)));
         assert!(!board.facts().read(|now| now.has_held(ConditionName::EtcdReady)));
+    }
+    /// Proves: S7
+    #[test]
+    fn nothing_holds_of_a_machine_that_cannot_go_on() {
+        let (board, reader, power_on) = board();
+        board.settled(&power_on.opens().runs(), "");
+        board.condition(ConditionName::Running, Truth::True, "");
+        board.halted(&Halted::needs_owner(), "a damaged disk");
+        // Whatever still comes to its end reports it late.
+        board.condition(ConditionName::EtcdReady, Truth::True, "");
+        for name in ConditionName::ALL {
+            assert_eq!(of(&reader, name), (Truth::False, String::from(HALTED)));
+        }
+        let shown = reader.read(|facts, words| (facts.state(), words.reason.clone()));
+        assert_eq!(shown, (Some(MachineState::NeedsOwner), String::from("a damaged disk")));
     }
 }
