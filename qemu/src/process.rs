@@ -2,7 +2,7 @@
 //!
 //! A pid alone is never signalled or believed.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +130,7 @@ impl Process {
         let number = Pid::from_raw(pid).ok_or(ProcessError::Gone(pid))?;
         let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(pidfd) => pidfd,
-            Err(rustix::io::Errno::SRCH) => return Err(ProcessError::Gone(pid)),
+            Err(Errno::SRCH) => return Err(ProcessError::Gone(pid)),
             Err(source) => return Err(ProcessError::Open { pid, source: source.into() }),
         };
         let stat = Stat::read(pid)?;
@@ -187,7 +188,7 @@ impl Process {
     /// What the kernel said.
     pub fn kill(&self) -> io::Result<()> {
         match pidfd_send_signal(&self.pidfd, Signal::KILL) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
@@ -222,11 +223,16 @@ struct Stat {
 
 impl Stat {
     fn read(pid: i32) -> Result<Self, ProcessError> {
-        let text = match fs::read_to_string(format!("/proc/{pid}/stat")) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProcessError::Gone(pid)),
-            Err(source) => return Err(ProcessError::Open { pid, source }),
-        };
+        Self::read_from(pid, File::open(format!("/proc/{pid}/stat")))
+    }
+
+    /// A process that is reaped between the opening of its file and the reading has the file and says ESRCH (fs/proc/base.c,
+    /// `proc_single_show`).
+    fn read_from(pid: i32, file: io::Result<File>) -> Result<Self, ProcessError> {
+        let text = file.and_then(io::read_to_string).map_err(|source| match Errno::from_io_error(&source) {
+            Some(Errno::NOENT | Errno::SRCH) => ProcessError::Gone(pid),
+            _ => ProcessError::Open { pid, source },
+        })?;
         Self::parse(&text).ok_or(ProcessError::Stat(pid))
     }
 
@@ -277,8 +283,11 @@ mod tests {
         assert_eq!(process.until(long, || None::<()>), Err(Waited::Exited));
         assert!(process.wait(long) && process.has_exited());
         assert!(Process::find(identity).unwrap().is_none(), "a zombie does not run");
+        let stat = File::open(format!("/proc/{}/stat", identity.pid));
         child.wait().unwrap();
         assert!(Process::find(identity).unwrap().is_none());
+        let cut_off = Stat::read_from(identity.pid, stat);
+        assert!(matches!(cut_off, Err(ProcessError::Gone(_))), "reaped between opening and reading: {cut_off:?}");
         process.kill().unwrap();
     }
 }
