@@ -255,6 +255,7 @@ mod tests {
             coordinator_public_endpoints: vec![keys::endpoint::Endpoint::read("192.0.2.1:7836").unwrap()],
             key: keys::identity::SigningKey::from_seed(Secret::take(&mut [3; 32])),
             not_after: 4,
+            machine: None,
         };
         let owner = Owner::generate().unwrap();
         for (line, level, without_tpm) in [

@@ -40,7 +40,7 @@ use keys::activation::Code;
 use keys::coordinator::CoordinatorKeys;
 use keys::data_key::Holder;
 use keys::identity::Identity;
-use model::{Chain, ClusterId, ClusterKey, DiskUuid, PowerOn, Secret, Underway, Waiting};
+use model::{Chain, ClusterId, ClusterKey, DiskUuid, MachinePubKey, PowerOn, Secret, Underway, Waiting};
 use pki::CertificateDer;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -254,8 +254,10 @@ impl Enrolment {
             pending::<Infallible>().await
         };
         self.needs.send_replace(keyless.map(Needs::of));
-        if matches!(wait, Wait::Blank(_)) {
-            self.show_code();
+        match wait {
+            Wait::Blank(_) => self.show_code(),
+            Wait::LetIn(asker) => self.board.key(Some(MachinePubKey(asker.identity().public()))),
+            Wait::AwaitingKeys { .. } | Wait::NeedsOwner(_) | Wait::Damaged(_) | Wait::Failed(_) => {}
         }
         let exchanges = async {
             match &waits {
@@ -272,6 +274,7 @@ impl Enrolment {
         self.needs.send_replace(None);
         self.shown.over();
         self.board.code(None);
+        self.board.key(None);
         given
     }
 

@@ -44,6 +44,8 @@ pub(crate) const CASES: &[Case] = &[
     case("a machine whose ticket was revoked joins by one that holds", &["S4"], revoked),
     Case { starts: Starts::From(FIVE), ..case("a node in a coordinator's place lets nobody in", &["S3"], impostor) },
     case("a ticket admits as many machines as it says, and then tells that it is used up", &["S4"], used_up),
+    case("who joins by a ticket of coordinators is a node until it is approved", &["S4", "S5"], approved),
+    case("a machine that a ticket of coordinators names by its key is one at once", &["S4"], named),
     case("of two that come at once by a ticket for one, one is let in", &["S4"], at_once),
     case("a ticket for one machine lets no other in", &["S3", "S4"], anothers_ticket),
     case("whoever asks with another machine's disk or key is not let in", &["S3", "K7"], anothers_disk),
@@ -218,6 +220,33 @@ fn revoked(t: &Context) -> anyhow::Result<()> {
     wait_state(&vm, vm.started(), "Running", t.within(60))?;
     ensure!(disk.whole(PartitionKind::Data)? != before, "a machine that joined has written its data partition");
     Ok(())
+}
+
+fn approved(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, LONE)?;
+    fleet.join_by(2, ClusterRole::Node, &fleet.ticket(&["--role", "coordinator"])?)?;
+    fleet.is_whole(t.within(90))?;
+    fleet.is_listed(t, 2, |row| row["awaits_approval"] == true)?;
+    fleet.ask(&["machine", "approve", &name(2)])?;
+    // For the fleet; the cluster takes the same again for nothing new.
+    fleet.set_role(t, 2, ClusterRole::Coordinator)?;
+    fleet.is_whole(t.within(90))?;
+    fleet.is_listed(t, 2, |row| row["awaits_approval"] == false)
+}
+
+/// The key stays the machine's when another config takes the place of one whose ticket let nobody in.
+fn named(t: &Context) -> anyhow::Result<()> {
+    let mut fleet = Fleet::copy(t, LONE)?;
+    let (revoked, plan) = (fleet.ticket(&[])?, fleet.newcomer(2)?);
+    fleet.ask(&["ticket", "revoke", &revoked.id().to_string()])?;
+    let vm = plan.clone().config(&fleet.joining(2, &revoked)?)?.start()?;
+    let shown = vm.wait_for(vm.started(), "  key        ", t.within(60))?;
+    let key = shown.text.split_whitespace().last().context("a key behind its name")?.to_owned();
+    vm.kill();
+    let ticket = fleet.ticket(&["--role", "coordinator", "--machine", &key])?;
+    let vm = plan.config(&fleet.joining(2, &ticket)?)?.start()?;
+    wait_state(&vm, vm.started(), "Running", t.within(60))?;
+    fleet.is_listed(t, 2, |row| row["role"] == "coordinator" && row["etcd"].is_string())
 }
 
 /// Whoever has written its address into a ticket that holds.

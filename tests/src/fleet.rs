@@ -243,7 +243,8 @@ impl Fleet {
         let coordinator_public_endpoints =
             issued.coordinators.iter().map(|place| Endpoint::read(place)).collect::<Result<_, _>>()?;
         let (cluster, ca_spki) = (self.cluster, self.ca_spki);
-        let ticket = Ticket { cluster, ca_spki, coordinator_public_endpoints, key, not_after: NOT_AFTER.0 };
+        let ticket =
+            Ticket { cluster, ca_spki, coordinator_public_endpoints, key, not_after: NOT_AFTER.0, machine: None };
         self.join_by(machine, role, &ticket)
     }
 

@@ -217,6 +217,7 @@ mod tests {
             not_after: NOT_AFTER,
             role: ClusterRole::Node,
             kubernetes: [].into(),
+            machine: None,
             node_name: None,
             issued_at: NOT_AFTER,
             revoked,

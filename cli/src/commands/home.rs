@@ -68,6 +68,7 @@ pub(crate) fn member(name: &str, standing: Standing) -> ListedMachine {
         silent: false,
         may_hold_keys: false,
         share_due: false,
+        awaits_approval: false,
         generations: Generations::One(1),
     }
 }

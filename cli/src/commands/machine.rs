@@ -29,6 +29,8 @@ pub(crate) enum Command {
     /// Give a machine a role, or take it
     #[command(subcommand)]
     Role(change::Role),
+    /// Make a coordinator of a machine that joined by a ticket of that role
+    Approve(change::Approve),
     /// Take a machine out of the cluster
     Remove(change::Remove),
     /// Have a machine's disk locked with another cluster key, from its next start on
@@ -52,6 +54,7 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
         Command::List => list::run(context, out).await,
         Command::Activate(arguments) => activate::run(arguments, context, out).await,
         Command::Role(role) => change::role(role, context, out).await,
+        Command::Approve(arguments) => change::approve(arguments, context, out).await,
         Command::Remove(arguments) => change::remove(arguments, context, out).await,
         Command::RotateKey(arguments) => change::rotate_key(arguments, context, out).await,
         Command::Status => status::run(context, out).await,

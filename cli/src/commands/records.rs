@@ -146,6 +146,7 @@ mod tests {
                 silent: false,
                 may_hold_keys: false,
                 share_due: false,
+                awaits_approval: false,
                 generations: cluster::record::Generations::One(1),
             };
             *self.coordinator.listed.lock().unwrap() = vec![row];

@@ -12,7 +12,7 @@ use cluster::request::Offer;
 use keys::endpoint::{BadEndpoint, Endpoint};
 use keys::identity::SigningKey;
 use keys::ticket::Ticket;
-use model::{BadNodeName, ClusterRole, KubernetesRole, NodeName, Secret, TicketId};
+use model::{BadNodeName, ClusterRole, KubernetesRole, MachinePubKey, NodeName, Secret, TicketId};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
@@ -38,8 +38,13 @@ pub(crate) enum Command {
 Examples:
   cairnctl ticket issue                       one machine, within an hour
   cairnctl ticket issue --uses 5 --for 1d     five machines, within a day
-  cairnctl ticket issue --role coordinator    it will hold the cluster's state
+  cairnctl ticket issue --role coordinator    it may hold the cluster's state
   cairnctl ticket issue --out ticket          in a file that only you can read
+
+Whoever holds a coordinator has the cluster. So a machine that joins by a ticket
+of that role is a node until you say: cairnctl machine approve NAME. It is one at
+once where the ticket names it by its key, which the machine shows while it asks
+to be let in: --machine KEY
 
 The text is given once and kept nowhere: the cluster knows its public half.
 A ticket that got into wrong hands: cairnctl ticket revoke ID")]
@@ -52,12 +57,15 @@ pub(crate) struct Issue {
     /// How long it admits machines: 90s, 10m, 1h30m, 2d
     #[arg(long = "for", value_name = "LENGTH", default_value = "1h", value_parser = length::parse)]
     lasts: Duration,
-    /// What the machines become: node or coordinator
+    /// What the machines become: node, or coordinator once you approve it
     #[arg(long, value_name = "ROLE", default_value = ClusterRole::Node.word(), value_parser = role(), hide_possible_values = true)]
     role: ClusterRole,
     /// Kubernetes roles: worker or control-plane; refused as long as only a cluster's first machine runs it
     #[arg(long, value_name = "ROLE", value_parser = kubernetes(), hide_possible_values = true)]
     kubernetes: Vec<KubernetesRole>,
+    /// The one machine that it admits, by the key that the machine shows while it asks to be let in
+    #[arg(long, value_name = "KEY", value_parser = machine_key)]
+    machine: Option<MachinePubKey>,
     /// What the one machine that it admits is called
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<NodeName>,
@@ -139,6 +147,8 @@ struct TicketOut {
     not_after_unix_s: u64,
     role: String,
     kubernetes_roles: Vec<String>,
+    /// Absent: it admits any.
+    machine_key: Option<String>,
     node_name: Option<String>,
     issued_at_unix_s: u64,
     revoked_at_unix_s: Option<u64>,
@@ -179,7 +189,7 @@ impl Issue {
     /// One that admits so many machines for so long, as nodes without Kubernetes.
     pub(crate) const fn of_nodes(uses: u32, lasts: Duration) -> Self {
         let role = ClusterRole::Node;
-        Self { uses, lasts, role, kubernetes: Vec::new(), node_name: None, file: None, yes: false }
+        Self { uses, lasts, role, kubernetes: Vec::new(), machine: None, node_name: None, file: None, yes: false }
     }
 
     async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
@@ -232,7 +242,8 @@ impl Issue {
             return Err(TicketError::Nowhere.into());
         }
         let (cluster, ca_spki) = (pins.cluster, pins.authority.0);
-        let ticket = Ticket { cluster, ca_spki, coordinator_public_endpoints: coordinators, key, not_after };
+        let machine = self.machine;
+        let ticket = Ticket { cluster, ca_spki, coordinator_public_endpoints: coordinators, key, not_after, machine };
         Ok(Issued { id: issued.id, ticket })
     }
 
@@ -243,7 +254,7 @@ impl Issue {
             not_after: UnixSeconds((now.0 / 1000).saturating_add(self.lasts.as_secs())),
             role: self.role,
             kubernetes: self.kubernetes.iter().copied().collect(),
-            machine: None,
+            machine: self.machine,
             node_name: self.node_name.clone(),
         }
     }
@@ -290,7 +301,7 @@ fn state(ticket: &ListedTicket, now: UnixMillis) -> &'static str {
 }
 
 fn table(listed: &Listed<ListedTicket>, now: UnixMillis) -> Table<7> {
-    let mut table = Table::new(["TICKET", "STATE", "USED", "ENDS IN", "ROLE", "KUBERNETES", "NAME"]);
+    let mut table = Table::new(["TICKET", "STATE", "USED", "ENDS IN", "ROLE", "KUBERNETES", "FOR"]);
     for ticket in &listed.rows {
         let left = (ticket.not_after.0.saturating_mul(1000)).saturating_sub(now.0);
         table.row([
@@ -300,10 +311,17 @@ fn table(listed: &Listed<ListedTicket>, now: UnixMillis) -> Table<7> {
             if left == 0 { "-".to_owned() } else { screen::span(left) },
             ticket.role.to_string(),
             super::roles(&ticket.kubernetes),
-            ticket.node_name.clone().unwrap_or_else(|| "-".to_owned()),
+            machine(ticket),
         ]);
     }
     table
+}
+
+/// The one machine that the ticket admits: by its name, and by the first digits of its key.
+fn machine(ticket: &ListedTicket) -> String {
+    let key = ticket.machine.map(|key| format!("key {:.8}", key.to_string()));
+    let named: Vec<_> = ticket.node_name.clone().into_iter().chain(key).collect();
+    if named.is_empty() { "-".to_owned() } else { named.join(", ") }
 }
 
 fn ticket_out(ticket: &ListedTicket, now: UnixMillis) -> TicketOut {
@@ -315,6 +333,7 @@ fn ticket_out(ticket: &ListedTicket, now: UnixMillis) -> TicketOut {
         not_after_unix_s: ticket.not_after.0,
         role: ticket.role.to_string(),
         kubernetes_roles: ticket.kubernetes.iter().map(ToString::to_string).collect(),
+        machine_key: ticket.machine.map(|key| key.to_string()),
         node_name: ticket.node_name.clone(),
         issued_at_unix_s: ticket.issued_at.0,
         revoked_at_unix_s: match ticket.revoked {
@@ -336,6 +355,10 @@ fn kubernetes() -> impl TypedValueParser<Value = KubernetesRole> {
 
 fn node_name(text: &str) -> Result<NodeName, BadNodeName> {
     NodeName::chosen(text)
+}
+
+fn machine_key(text: &str) -> Result<MachinePubKey, String> {
+    text.parse().map_err(|_| "a machine's key is 64 hex digits".to_owned())
 }
 
 fn ticket_id(text: &str) -> Result<TicketId, String> {
@@ -427,6 +450,7 @@ mod tests {
             not_after: UnixSeconds(not_after),
             role: ClusterRole::Node,
             kubernetes: [KubernetesRole::Worker].into(),
+            machine: None,
             node_name: None,
             issued_at: UnixSeconds(1),
             revoked,
@@ -449,9 +473,26 @@ mod tests {
         table(&Listed { old_since: None, rows: rows[..1].to_vec() }, now).print(&mut text).unwrap();
         let id = "01".repeat(16);
         let expected = format!(
-            "TICKET                            STATE   USED    ENDS IN  ROLE  KUBERNETES  NAME\n\
+            "TICKET                            STATE   USED    ENDS IN  ROLE  KUBERNETES  FOR\n\
              {id}  admits  0 of 2  1m00s    node  worker      -\n"
         );
         assert_eq!(String::from_utf8(text).unwrap(), expected);
+        let named = ListedTicket { node_name: Some("m4".to_owned()), ..ticket(0, 70, Revoked::No) };
+        assert_eq!(machine(&named), "m4");
+        assert_eq!(machine(&ListedTicket { machine: Some(MachinePubKey([0xab; 32])), ..named }), "m4, key abababab");
+    }
+
+    /// Proves: S4
+    #[tokio::test]
+    async fn a_ticket_for_a_machine_names_it_to_both_sides() {
+        let (_root, context, _coordinator) = home::with_a_coordinator().await;
+        let key = "ab".repeat(32);
+        let (mut session, meant) = context.open_coordinator().await.unwrap();
+        let issued = asked(&["--machine", &key]).issue(&mut session, &meant).await.unwrap();
+        assert_eq!(issued.ticket.machine, Some(MachinePubKey([0xab; 32])));
+        let offer = asked(&["--machine", &key]).offer(&issued.ticket.key, UnixMillis(0));
+        assert_eq!(offer.machine, issued.ticket.machine);
+        let refused = Line::try_parse_from(["x", "--machine", &key[2..]]).unwrap_err().to_string();
+        assert!(refused.contains("a machine's key is 64 hex digits"), "{refused}");
     }
 }

@@ -51,6 +51,8 @@ pub struct ListedMachine {
     pub may_hold_keys: bool,
     /// Whether it has yet to acknowledge the newest epoch of the cold-start key: until all coordinators have, the one before opens disks.
     pub share_due: bool,
+    /// Whether the machine is a node that waits for an owner to approve it as a coordinator.
+    pub awaits_approval: bool,
     /// Which cluster key its disk is locked with, and whether it is to take the next one.
     pub generations: Generations,
 }
@@ -177,6 +179,8 @@ pub struct ListedTicket {
     pub role: ClusterRole,
     /// What they do for Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,
+    /// The one machine that it admits.
+    pub machine: Option<MachinePubKey>,
     /// What its one machine is called.
     pub node_name: Option<String>,
     /// When it was issued.
@@ -211,6 +215,7 @@ impl ListedMachine {
             silent: members.voters.get(&id) == Some(&Voter::Silent),
             may_hold_keys: machine.may_hold_keys(),
             share_due: late.contains(&id),
+            awaits_approval: machine.awaits_approval,
             name: machine.name.as_str().to_owned(),
             role: machine.role,
             kubernetes: machine.kubernetes.clone(),
@@ -235,6 +240,7 @@ impl ListedTicket {
             not_after: ticket.not_after,
             role: ticket.role,
             kubernetes: ticket.kubernetes.clone(),
+            machine: ticket.machine,
             node_name: ticket.node_name.as_ref().map(|name| name.as_str().to_owned()),
             issued_at: ticket.issued_at,
             revoked: ticket.revoked,
@@ -260,6 +266,7 @@ impl From<ListedMachine> for wire::ClusterMachine {
             etcd_silent: machine.silent,
             may_hold_keys: machine.may_hold_keys,
             share_due: machine.share_due,
+            awaits_approval: machine.awaits_approval,
         }
     }
 }
@@ -281,6 +288,7 @@ impl TryFrom<wire::ClusterMachine> for ListedMachine {
             silent: machine.etcd_silent,
             may_hold_keys: machine.may_hold_keys,
             share_due: machine.share_due,
+            awaits_approval: machine.awaits_approval,
             etcd: machine.etcd_votes.map(|votes| if votes { EtcdMember::Voter } else { EtcdMember::Learner }),
             generations: match (machine.key_generation, machine.key_rotates) {
                 (one, false) => Generations::One(one),
@@ -305,6 +313,7 @@ impl From<ListedTicket> for wire::ClusterTicket {
                 Revoked::No => None,
                 Revoked::At(at) => Some(at.0),
             },
+            machine_public_key: ticket.machine.map(|key| key.0.to_vec()),
         }
     }
 }
@@ -320,6 +329,7 @@ impl TryFrom<wire::ClusterTicket> for ListedTicket {
             not_after: UnixSeconds(ticket.not_after_unix_s),
             role: known("role", ticket.role().known())?,
             kubernetes: roles(&ticket.kubernetes_roles)?,
+            machine: machine_key(ticket.machine_public_key.as_deref())?,
             node_name: ticket.node_name,
             issued_at: UnixSeconds(ticket.issued_at_unix_s),
             revoked: ticket.revoked_at_unix_s.map_or(Revoked::No, |at| Revoked::At(UnixSeconds(at))),
@@ -359,6 +369,11 @@ impl TryFrom<wire::ListTicketsResponse> for Listed<ListedTicket> {
     }
 }
 
+/// The machine that a ticket names, if it names one.
+fn machine_key(bytes: Option<&[u8]>) -> Result<Option<MachinePubKey>, Malformed> {
+    Ok(bytes.map(|key| fixed("machine_public_key", key)).transpose()?.map(MachinePubKey))
+}
+
 impl From<Offer> for wire::IssueTicketRequest {
     fn from(offer: Offer) -> Self {
         Self {
@@ -377,7 +392,6 @@ impl TryFrom<wire::IssueTicketRequest> for Offer {
     type Error = Malformed;
 
     fn try_from(request: wire::IssueTicketRequest) -> Result<Self, Malformed> {
-        let machine = request.machine_public_key.as_deref().map(|key| fixed("machine_public_key", key)).transpose()?;
         let name = |text: &str| NodeName::chosen(text).map_err(|_| Malformed::new("node_name", Problem::Unusable));
         Ok(Self {
             key: TicketPubKey(fixed("public_key", &request.public_key)?),
@@ -385,7 +399,7 @@ impl TryFrom<wire::IssueTicketRequest> for Offer {
             not_after: UnixSeconds(request.not_after_unix_s),
             role: known("role", request.role().known())?,
             kubernetes: roles(&request.kubernetes_roles)?,
-            machine: machine.map(MachinePubKey),
+            machine: machine_key(request.machine_public_key.as_deref())?,
             node_name: request.node_name.as_deref().map(name).transpose()?,
         })
     }
@@ -447,6 +461,7 @@ mod tests {
             silent: false,
             may_hold_keys: false,
             share_due: last_seen.is_some(),
+            awaits_approval: last_seen.is_none(),
             generations: Generations::One(1),
         }
     }
@@ -459,6 +474,7 @@ mod tests {
             not_after: UnixSeconds(5),
             role: ClusterRole::Node,
             kubernetes: [KubernetesRole::Worker].into(),
+            machine: node_name.map(|_| MachinePubKey([3; 32])),
             node_name: node_name.map(str::to_owned),
             issued_at: UnixSeconds(4),
             revoked,

@@ -48,6 +48,11 @@ pub enum Denied {
     /// A control plane on a node.
     #[error("only a coordinator runs the Kubernetes control plane")]
     ControlPlaneOnNode,
+    /// A control plane for whoever has the ticket.
+    #[error(
+        "a ticket that gives the Kubernetes control plane names its machine: without, the machine is a node until it is approved"
+    )]
+    ControlPlaneUnnamed,
     /// Its ticket is for another machine.
     #[error("the ticket is for another machine")]
     OtherMachine,

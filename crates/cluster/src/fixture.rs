@@ -72,6 +72,7 @@ pub(crate) fn machine(n: u8) -> Machine {
             removed: None,
             coordinator: Some(UnixSeconds(1)),
         },
+        awaits_approval: false,
     }
 }
 

@@ -125,7 +125,7 @@ pub struct Offer {
     pub uses: u32,
     /// From when on it admits nobody.
     pub not_after: UnixSeconds,
-    /// What the machines become.
+    /// What the machines become; coordinators, where no machine is named, once an owner has approved each.
     pub role: ClusterRole,
     /// What they do for Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,

@@ -86,6 +86,7 @@ pub(crate) fn redeeming(level: Level, without_tpm: WithoutTpm) -> EnrolmentConfi
         coordinator_public_endpoints: vec![Endpoint::read("192.0.2.1:7836").expect("an endpoint")],
         key: SigningKey::from_seed(secret(7)),
         not_after: 1_900_000_000,
+        machine: None,
     };
     let owner_pub_key = OwnerPubKey(owner().public());
     EnrolmentConfig {

@@ -408,7 +408,7 @@ const fn needs_owner(reason: Reason) -> Decision {
 }
 
 /// What a machine does that is no member: with its config, wherever that came from, as the machine of an attempt that the same
-/// config began, and with what that machine was given.
+/// config began, or by its key where a ticket names that, and with what that machine was given.
 fn enrols(
     (files, handed_in): (&Files, Option<Zeroizing<Vec<u8>>>),
     boot_class: BootClass,
@@ -427,9 +427,14 @@ fn enrols(
         Intent::Create(create) => return Decision::Create(Box::new(Creation { site, create, first_contact })),
         Intent::Redeem(redeem) => redeem,
     };
-    let joining = match begun.filter(|(begun, _)| begun.attempt.config == digest) {
-        None => Joining { site, redeem, begun: None, handed_in },
-        Some((begun, None)) => Joining { site, redeem, begun: Some(begun), handed_in },
+    let joining = match begun {
+        None => Joining { site, redeem, begun: None, identity: None, handed_in },
+        Some((begun, _)) if begun.attempt.config != digest => {
+            let identity = begun.attempt.identity;
+            let is_named = redeem.ticket.machine.is_some_and(|machine| machine.0 == identity.public());
+            Joining { site, redeem, begun: None, identity: is_named.then_some(identity), handed_in }
+        }
+        Some((begun, None)) => Joining { site, redeem, begun: Some(begun), identity: None, handed_in },
         Some((begun, Some(admission))) => match (Asker { site, redeem, begun, handed_in }).accept(*admission) {
             Ok(draft) => return Decision::Admitted(Box::new(draft)),
             Err((asker, why)) => {

@@ -44,6 +44,8 @@ pub struct Joining {
     pub(crate) redeem: Redeem,
     /// What the same config has begun before.
     pub(crate) begun: Option<Begun>,
+    /// Key that another config's attempt made, where the ticket is for this machine by that key.
+    pub(crate) identity: Option<SigningKey>,
     /// Its config, where somebody handed it in: then it lies nowhere else.
     pub(crate) handed_in: Option<Zeroizing<Vec<u8>>>,
 }
@@ -51,7 +53,7 @@ pub struct Joining {
 impl From<Asker> for Joining {
     fn from(asker: Asker) -> Self {
         let Asker { site, redeem, begun, handed_in } = asker;
-        Self { site, redeem, begun: Some(begun), handed_in }
+        Self { site, redeem, begun: Some(begun), identity: None, handed_in }
     }
 }
 
@@ -179,7 +181,7 @@ impl Joining {
     }
 
     /// The machine that asks: the one of an earlier boot, or one made of `material`, whose seal the TPM keeps where there is
-    /// one.
+    /// one. A ticket that is for this machine by the key which another config's attempt made keeps that key, and nothing else.
     ///
     /// # Errors
     /// [`PrepareError`]; nothing was written.
@@ -188,11 +190,12 @@ impl Joining {
         material: Material,
         keeper: Option<&mut K>,
     ) -> Result<Attempting, PrepareError<K::Error>> {
-        let Self { mut site, redeem, begun, handed_in } = self;
+        let Self { mut site, redeem, begun, identity: kept, handed_in } = self;
         if let Some(begun) = begun {
             return Ok(Attempting { write: None, asker: Asker { site, redeem, begun, handed_in } });
         }
-        let Material { identity, local_key, vpn_key, disk, seal_root, salt, nonce } = material;
+        let Material { identity: drawn, local_key, vpn_key, disk, seal_root, salt, nonce } = material;
+        let identity = kept.unwrap_or(drawn);
         let binding = bound(&seal_root.0, keeper).map_err(PrepareError::Keeper)?;
         let storage_key_name = binding.storage_key_name();
         let clear = attempt::Clear { binding, boot_class: site.boot_class, salt };

@@ -374,8 +374,8 @@ fn every_malformed_config_that_joins_is_refused_with_its_own_message() {
         ),
         (
             "a field more",
-            ticket(|it| it.extend([0x38, 1])),
-            format!("'s ticket{malformed}Ticket has an unknown field 7"),
+            ticket(|it| it.extend([0x40, 1])),
+            format!("'s ticket{malformed}Ticket has an unknown field 8"),
         ),
         (
             "two seeds",

@@ -7,19 +7,19 @@ use keys::pair::{File, Pair, Slot};
 use keys::seal::attempt_slot;
 use keys::share::{Share, ShareKey};
 use model::{
-    BootClass, ClusterKey, ClusterRole, DiskUuid, FirstContact, Level, LocalKey, MachineId, MasterSecret,
-    NetworkConfig, Secret, Uuid, WaitState,
+    BootClass, ClusterKey, ClusterRole, DiskUuid, FirstContact, Level, LocalKey, MachineId, MachinePubKey,
+    MasterSecret, NetworkConfig, Secret, Uuid, WaitState,
 };
 use zeroize::Zeroizing;
 
 use crate::asking::Given;
-use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Tpm, Unserved, WithoutTpm, digest};
+use crate::config::{CONFIG_PATH, ConfigError, EnrolmentConfig, Intent, Tpm, Unserved, WithoutTpm, digest};
 use crate::fixture::{network, owner, redeeming, secret};
 use crate::found::{Decision, Found, Leftover, Report, Slots};
 use crate::keeper::Locked;
 use crate::plan::Step;
 use crate::wait::{Failure, Layer, Reason, Wait};
-use crate::world::{Chip, ChipFails, Cut, Ended, FIRST, Health, World, finished};
+use crate::world::{Chip, ChipFails, Cut, Ended, FIRST, Health, Store, World, finished};
 
 const LEVEL: Level = Level::Authenticated;
 
@@ -353,6 +353,39 @@ fn an_attempt_resumes_with_its_config_and_is_replaced_by_another() {
     let mut alone = attempt;
     alone.files.config = None;
     assert!(matches!(alone.found().decision, Decision::Wait(Wait::Blank(_), None)));
+}
+
+/// A ticket for a machine by its key is of use only if that outlives the config which made it; nothing else does.
+///
+/// Proves: S4
+#[test]
+fn a_ticket_that_names_a_machine_leaves_it_its_key() {
+    let attempt = cut_in_join(1);
+    let asks = |mut world: World| {
+        assert!(matches!(world.boot(None), Ended::Running(_)));
+        world.store.admitted.remove(0)
+    };
+    let by_ticket_for = |machine| {
+        let mut config =
+            EnrolmentConfig { first_contact: FirstContact(secret(8)), ..redeeming(LEVEL, WithoutTpm::Refuse) };
+        let Intent::Redeem(redeem) = &mut config.intent else { panic!("a config that joins") };
+        redeem.ticket.machine = machine;
+        let mut world = attempt.clone();
+        world.files.config = Some(config.sign(&owner()).expect("a good config"));
+        world.store = Store::default(); // another ticket has let in nobody yet
+        world
+    };
+    let (key, disk) = asks(attempt.clone());
+    assert_ne!(asks(by_ticket_for(None)).0, key, "any machine is another one by another config");
+    assert_ne!(asks(by_ticket_for(Some(MachinePubKey([9; 32])))).0, key, "it is for another machine");
+    let named = by_ticket_for(Some(key));
+    assert_eq!(joins(&named), Some(Resumes(false)), "the attempt is another one");
+    let (same, another) = asks(named.clone());
+    assert_eq!(same, key);
+    assert_ne!(another, disk, "what another cluster may have been told stays behind");
+    let mut cut = named;
+    assert_eq!(cut.boot(Some(Cut { after: 1, sectors: 0 })), Ended::Cut);
+    assert_eq!((joins(&cut), asks(cut).0), (Some(Resumes(true)), key));
 }
 
 /// Proves: D14 S4

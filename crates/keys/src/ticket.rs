@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! message Ticket { uint32 version = 1; bytes cluster_id = 2; bytes ca_spki_sha256 = 3;
-//!                  repeated string coordinator_public_endpoints = 4; bytes seed = 5; uint64 not_after = 6; }
+//!                  repeated string coordinator_public_endpoints = 4; bytes seed = 5; uint64 not_after = 6;
+//!                  optional bytes machine_public_key = 7; }
 //! text:  "cairn-ticket-" ‖ base32 (RFC 4648, lower case, no padding) of Ticket ‖ first 4 bytes of
 //!        SHA-256("cairn/v1/checksum/ticket" ‖ Ticket)
 //! proof: Ed25519 by the ticket's key over "cairn/v1/redeem" ‖ TLS exporter (32 bytes) ‖ body of the request
@@ -11,7 +12,7 @@
 
 use data_encoding::BASE32_NOPAD;
 use formats::strict::{self, Malformed};
-use model::{ClusterId, TicketId, TicketPubKey};
+use model::{ClusterId, MachinePubKey, TicketId, TicketPubKey};
 use prost::Message as _;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -44,6 +45,9 @@ pub struct Ticket {
     pub key: SigningKey,
     /// Until when it holds, in seconds of Unix time; for the screen: the cluster's record decides.
     pub not_after: u64,
+    /// The one machine that it is for, so that this one keeps its key when the ticket's config replaces another one; the cluster's
+    /// record decides.
+    pub machine: Option<MachinePubKey>,
 }
 
 /// Why bytes are no ticket.
@@ -76,6 +80,9 @@ pub enum BadTicket {
     /// A seed of another size.
     #[error("the ticket's seed has {0} bytes instead of 32")]
     SeedSize(usize),
+    /// A machine's key of another size.
+    #[error("the ticket's machine has a key of {0} bytes instead of 32")]
+    MachineSize(usize),
     /// A seed that everybody knows.
     #[error("the ticket's seed is all zeros")]
     SeedZero,
@@ -139,8 +146,18 @@ impl Ticket {
         if *seed.expose() == [0; 32] {
             return Err(BadTicket::SeedZero);
         }
-        let key = SigningKey::from_seed(seed);
-        Ok(Self { cluster: ClusterId(cluster), ca_spki, coordinator_public_endpoints, key, not_after: wire.not_after })
+        let machine = wire
+            .machine_public_key
+            .as_deref()
+            .map(|key| key.try_into().map(MachinePubKey).map_err(|_| BadTicket::MachineSize(key.len())));
+        Ok(Self {
+            cluster: ClusterId(cluster),
+            ca_spki,
+            coordinator_public_endpoints,
+            key: SigningKey::from_seed(seed),
+            not_after: wire.not_after,
+            machine: machine.transpose()?,
+        })
     }
 
     /// The inverse of [`Self::decode`].
@@ -153,6 +170,7 @@ impl Ticket {
             coordinator_public_endpoints: endpoint::texts(&self.coordinator_public_endpoints),
             seed: self.key.seed().expose().to_vec(),
             not_after: self.not_after,
+            machine_public_key: self.machine.map(|key| key.0.to_vec()),
         };
         Zeroizing::new(wire.encode_to_vec())
     }
@@ -235,6 +253,7 @@ formats::strict_message! {
         4 repeated text coordinator_public_endpoints;
         5 required bytes seed;
         6 required u64 not_after;
+        7 optional bytes machine_public_key;
     }
 }
 

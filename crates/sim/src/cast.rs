@@ -88,6 +88,7 @@ pub fn ticket(n: u16) -> Ticket {
         coordinator_public_endpoints: vec![Endpoint::read("192.0.2.1:7836").expect("an endpoint")],
         key: SigningKey::from_seed(Secret::take(&mut seed)),
         not_after: 0,
+        machine: None,
     }
 }
 
@@ -154,6 +155,7 @@ pub fn creation(vpn_prefix: Ipv4Prefix) -> Creation {
         endpoints: Endpoints::default(),
         admission: Admission::Owner(owner(1).key),
         times: Times { admitted: BEGIN, member: Some(BEGIN), removed: None, coordinator: Some(BEGIN) },
+        awaits_approval: false,
     };
     Creation { cluster, machine }
 }

@@ -248,6 +248,8 @@ struct World {
     plan: Plan,
     report: Report,
     trail: VecDeque<String>,
+    /// No machine is switched off by chance any more.
+    calm: bool,
 }
 
 /// Lives through the world of a seed.
@@ -283,6 +285,7 @@ impl World {
             plan,
             report: Report::default(),
             trail: VecDeque::new(),
+            calm: false,
         };
         for n in 1..plan.members + 2 {
             world.machines.insert(n, Machine::new(Stage::Member, 0, Lie::None));
@@ -642,7 +645,7 @@ impl World {
         }
         let after = 1 + self.below(20);
         self.put(after, Event::Ask { who, decision: Decision::new(request), via });
-        if self.random.below(15) == 0 {
+        if self.random.below(15) == 0 && !self.calm {
             self.put(5, Event::Power(n, Power::Off));
         }
     }

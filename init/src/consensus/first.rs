@@ -135,6 +135,7 @@ impl First {
             endpoints: Endpoints { reported: self.endpoints(), observed: vec![] },
             admission: Admission::Owner(self.owner),
             times: Times { admitted: now, member: Some(now), removed: None, coordinator: Some(now) },
+            awaits_approval: false,
         };
         Creation { cluster, machine }
     }

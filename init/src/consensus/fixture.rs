@@ -46,6 +46,7 @@ pub(crate) fn machine(n: u8, standing: Standing) -> Machine {
             removed: (standing == Standing::Removed).then_some(UnixSeconds(3)),
             coordinator: Some(UnixSeconds(1)),
         },
+        awaits_approval: false,
     }
 }
 

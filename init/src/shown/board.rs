@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Condition, ConditionName, Milestone, MilestoneKind, Truth, UnixMillis};
-use model::{Halted, MachineState, Settled, Underway, Waiting};
+use model::{Halted, MachinePubKey, MachineState, Settled, Underway, Waiting};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
@@ -38,6 +38,8 @@ pub(crate) struct Words {
     pub(crate) timeline: Vec<Milestone>,
     /// For the screen and nothing else: whoever reads it may activate the machine.
     pub(crate) code: Option<OnScreen>,
+    /// While it asks a cluster to let it in: by this key a ticket names the machine.
+    pub(crate) key: Option<MachinePubKey>,
 }
 
 impl Words {
@@ -104,6 +106,7 @@ impl Board {
             last_error: String::new(),
             timeline: Vec::new(),
             code: None,
+            key: None,
         };
         let board = Self { facts, words: Arc::new(watch::Sender::new(words)) };
         (board.clone(), BoardReader(board))
@@ -149,6 +152,11 @@ impl Board {
     /// The machine may be activated by this code; none: no longer.
     pub(crate) fn code(&self, code: Option<Zeroizing<String>>) {
         self.words.send_modify(|words| words.code = code.map(OnScreen));
+    }
+
+    /// The machine asks a cluster to let it in, by this key; none: no longer.
+    pub(crate) fn key(&self, key: Option<MachinePubKey>) {
+        self.words.send_modify(|words| words.key = key);
     }
 
     /// A step of the boot list begins.

@@ -65,6 +65,7 @@ impl Sheet {
             ("state", format!("{state}{step}")),
             ("reason", words.reason.clone()),
             ("activate", words.code.as_ref().map(|code| activation(facts, code)).unwrap_or_default()),
+            ("key", words.key.map(|key| key.to_string()).unwrap_or_default()),
             ("address", board::public_addresses(facts).join(" ")),
             ("vpn", board::vpn_addresses(facts).join(" ")),
             ("protection", format!("{level}{} · booted {}", facts.protection, boot.class)),
@@ -174,7 +175,8 @@ fn wrapped(value: &str) -> Vec<String> {
 mod tests {
     use api::{ConditionName, LevelInForce, Profile};
     use model::{
-        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, NodeName, RootHash, VPN_PREFIX, WaitState,
+        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, MachinePubKey, NodeName, RootHash, VPN_PREFIX,
+        WaitState,
     };
 
     use super::*;
@@ -391,6 +393,19 @@ mod tests {
         let before = sheet(&reader);
         board.code(None);
         assert_eq!(sheet(&reader).told_after(Some(&before)), "  activate   -\n");
+    }
+
+    /// Whole, so that a ticket can be issued for it. Proves: S4 O11
+    #[test]
+    fn a_machine_shows_its_key_while_it_asks_to_be_let_in() {
+        let (board, reader, _power_on) = board();
+        let (before, key) = (sheet(&reader), MachinePubKey([0xab; 32]));
+        board.key(Some(key));
+        let shown = sheet(&reader);
+        assert_eq!(shown.told_after(Some(&before)), format!("  key        {key}\n"));
+        assert!(shown.rows().iter().any(|row| row.ends_with(&key.to_string())), "{:#?}", shown.rows());
+        board.key(None);
+        assert_eq!(sheet(&reader).told_after(Some(&shown)), "  key        -\n");
     }
 
     /// Proves: O11

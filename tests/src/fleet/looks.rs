@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Error, ensure};
 use api::wire::{StatusRequest, StatusResponse};
-use api::{EtcdMember, ListedMachine};
+use api::{EtcdMember, ListedMachine, MachineChange};
 use cluster::record::Standing;
 use keys::ticket::Ticket;
 use model::{ClusterRole, MachineState};
@@ -190,8 +190,11 @@ impl Fleet {
     /// All machines, when this coordinator lists them as they should be.
     fn listed_by(&self, coordinator: u32) -> anyhow::Result<BTreeMap<u32, ListedMachine>> {
         let who = name(coordinator);
-        let listed =
-            Records::at(self.place(coordinator)?, &self.owner.key()?).and_then(|mut records| records.machines());
+        let listed = Records::at(self.place(coordinator)?, &self.owner.key()?).and_then(|mut records| {
+            let listed = records.machines()?;
+            self.approve(&listed.rows, &mut records)?;
+            Ok(listed)
+        });
         let listed = listed.with_context(|| format!("ask {who}"))?;
         ensure!(listed.old_since.is_none(), "{who} sees no changes");
         let rows: BTreeMap<&str, &ListedMachine> = listed
@@ -216,6 +219,15 @@ impl Fleet {
         let expected = voters == coordinators || voters + 1 == coordinators && voters % 2 == 1;
         ensure!(expected, "{who} lists {voters} voters of {coordinators} coordinators");
         Ok(machines)
+    }
+
+    /// Has the cluster make coordinators of those that came by a ticket of that role, as their owner would.
+    fn approve(&self, rows: &[ListedMachine], records: &mut Records) -> anyhow::Result<()> {
+        let are_meant = |row: &&ListedMachine| {
+            let known = self.machines.iter().find(|(machine, _)| name(**machine) == row.name);
+            row.awaits_approval && known.is_some_and(|(_, known)| known.role == ClusterRole::Coordinator)
+        };
+        rows.iter().filter(are_meant).try_for_each(|row| records.change(row.id, MachineChange::Coordinator))
     }
 
     /// Waits until the kernel of each machine that is on has all others for peers, and each reaches the one behind it: every pair

@@ -102,6 +102,7 @@ mod tests {
             silent: false,
             may_hold_keys: false,
             share_due: false,
+            awaits_approval: false,
             generations: cluster::record::Generations::One(1),
         };
         let (voter, learner) = (Some(EtcdMember::Voter), Some(EtcdMember::Learner));

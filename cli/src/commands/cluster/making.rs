@@ -246,6 +246,7 @@ mod tests {
             coordinator_public_endpoints: vec![keys::endpoint::Endpoint::read("192.0.2.1:7836").unwrap()],
             key: keys::identity::SigningKey::from_seed(model::Secret::take(&mut [3; 32])),
             not_after: 4,
+            machine: None,
         };
         let names: Vec<NodeName> = before.free_names(|_| false).take(2).collect();
         let making = Making { name, plan, store, lock };

@@ -346,6 +346,7 @@ mod tests {
             coordinator_public_endpoints: vec![keys::endpoint::Endpoint::read("192.0.2.1:7836").unwrap()],
             key: SigningKey::from_seed(Secret::take(&mut [3; 32])),
             not_after: 4,
+            machine: None,
         }
     }
 

@@ -1,4 +1,4 @@
-//! `machine role`, `machine remove` and `machine rotate-key`: what a machine is to its cluster. The cluster's records are changed, by
+//! `machine role`, `machine approve`, `machine remove` and `machine rotate-key`: what a machine is to its cluster. The cluster's records are changed, by
 //! any coordinator; the machines follow by themselves, and `--wait` looks until they have.
 
 use std::io::Write;
@@ -40,6 +40,29 @@ pub(crate) struct RoleChange {
     /// The role
     #[arg(value_name = "ROLE", value_parser = ["coordinator"])]
     role: String,
+    #[command(flatten)]
+    following: Following,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  cairnctl machine approve m3 --wait           m3 holds the cluster's state from then on
+  cairnctl machine role remove m3 coordinator  it stays a node
+
+A ticket of role coordinator that names no machine makes nodes, which `cairnctl
+machine list` shows as `waits for approval`: whoever got hold of such a ticket
+would have the whole cluster otherwise. Approve a machine that you know.")]
+pub(crate) struct Approve {
+    /// The machine's name or id, as `cairnctl machine list` shows it
+    #[arg(value_name = "MACHINE")]
+    called: String,
+    #[command(flatten)]
+    following: Following,
+}
+
+#[derive(Debug, Args)]
+struct Following {
     /// Wait until the machine has followed
     #[arg(long)]
     wait: bool,
@@ -105,6 +128,9 @@ pub(crate) enum ChangeError {
     /// Nobody of that name or id.
     #[error("the cluster has no machine `{0}`")]
     Unknown(String),
+    /// It joined by another ticket, or somebody has said already what it is.
+    #[error("machine `{0}` does not wait to be approved")]
+    NoApproval(String),
     /// It takes longer.
     #[error("machine `{name}` has not followed after {} s", after.as_secs())]
     Late { name: String, after: Duration },
@@ -120,13 +146,14 @@ impl Advice for ChangeError {
     fn code(&self) -> Code {
         match self {
             Self::Unknown(_) => Code::NotFound,
+            Self::NoApproval(_) => Code::Usage,
             Self::Late { .. } | Self::Holds { .. } | Self::NotPrepared { .. } => Code::Timeout,
         }
     }
 
     fn unchanged(&self) -> &'static str {
         match self {
-            Self::Unknown(_) => NOTHING,
+            Self::Unknown(_) | Self::NoApproval(_) => NOTHING,
             Self::Late { .. } => "the cluster's records are changed, and the machine follows when it can",
             Self::NotPrepared { .. } => "the cluster gives both keys, and the machine takes the next one when it can",
             Self::Holds { .. } => "it is drained and coordinates no more, and is still of the cluster",
@@ -136,6 +163,9 @@ impl Advice for ChangeError {
     fn next(&self) -> Option<String> {
         Some(match self {
             Self::Unknown(_) | Self::Late { .. } => "cairnctl machine list".to_owned(),
+            Self::NoApproval(name) => {
+                format!("to make a coordinator of it all the same: cairnctl machine role add {name} coordinator")
+            }
             Self::NotPrepared { name, .. } => format!("wait on: cairnctl machine rotate-key {name} --wait"),
             Self::Holds { name, .. } => {
                 format!(
@@ -147,18 +177,42 @@ impl Advice for ChangeError {
 }
 
 pub(crate) async fn role(role: &Role, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
-    let (change, arguments, has_followed): (_, _, fn(&ListedMachine) -> bool) = match role {
-        Role::Add(arguments) => (MachineChange::Coordinator, arguments, |machine| machine.etcd.is_some()),
-        Role::Remove(arguments) => (MachineChange::Node, arguments, |machine| machine.etcd.is_none()),
+    let (becomes, arguments) = match role {
+        Role::Add(arguments) => (ClusterRole::Coordinator, arguments),
+        Role::Remove(arguments) => (ClusterRole::Node, arguments),
     };
-    let (mut session, machine, its) = about(context, &arguments.called).await?;
+    let found = about(context, &arguments.called).await?;
+    change_role(found, becomes, &arguments.following, context, out).await
+}
+
+pub(crate) async fn approve(arguments: &Approve, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
+    let found = about(context, &arguments.called).await?;
+    let (_, machine, _) = &found;
+    // The same again changes nothing, and what was meant holds.
+    if !machine.awaits_approval && machine.role != ClusterRole::Coordinator {
+        return Err(ChangeError::NoApproval(machine.name.clone()).into());
+    }
+    change_role(found, ClusterRole::Coordinator, &arguments.following, context, out).await
+}
+
+async fn change_role(
+    (mut session, machine, its): (Session, ListedMachine, Context),
+    becomes: ClusterRole,
+    following: &Following,
+    context: &Context,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let change = match becomes {
+        ClusterRole::Coordinator => MachineChange::Coordinator,
+        ClusterRole::Node => MachineChange::Node,
+    };
     session.change_machine(machine.id, change).await?;
-    if arguments.wait {
-        let deadline = Deadline::after(arguments.timeout);
+    if following.wait {
+        let (deadline, is_of_etcd) = (Deadline::after(following.timeout), becomes == ClusterRole::Coordinator);
+        let has_followed = |machine: &ListedMachine| machine.etcd.is_some() == is_of_etcd;
         until(context, its.machine.as_ref(), &mut session, &machine, &deadline, has_followed).await?;
     }
-    let becomes = if change == MachineChange::Coordinator { "is to be a coordinator" } else { "is to be a node" };
-    Ok(screen::did(context.format, out, &format!("machine `{}` {becomes}", machine.name))?)
+    Ok(screen::did(context.format, out, &format!("machine `{}` is to be a {becomes}", machine.name))?)
 }
 
 pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
@@ -375,6 +429,25 @@ mod tests {
             "machine `office` takes another cluster key when it starts next: cairnctl -m m1 machine reboot\n"
         );
         assert_eq!(rotate("m2", true, none).await.unwrap(), at_once, "a node takes it in any case");
+    }
+
+    /// Proves: S4 Q6
+    #[tokio::test]
+    async fn who_waits_to_be_a_coordinator_is_approved_and_nobody_else() {
+        let (_root, context, coordinator) = home::with_a_coordinator().await;
+        let waits = ListedMachine { awaits_approval: true, ..home::member("m2", Standing::Member) };
+        *coordinator.listed.lock().unwrap() = vec![waits, home::member("m3", Standing::Member)];
+        let approved = async |called: &str| {
+            let following = Following { wait: false, timeout: Duration::ZERO };
+            let mut out = Vec::new();
+            let ended = approve(&Approve { called: called.to_owned(), following }, &context, &mut out).await;
+            ended.map(|()| String::from_utf8(out).unwrap())
+        };
+        let refused = approved("m3").await.unwrap_err();
+        assert_eq!((refused.code(), coordinator.calls().last()), (Code::Usage, Some(&"ListMachines")));
+        assert!(refused.next().unwrap().ends_with("machine role add m3 coordinator"), "{refused}");
+        assert_eq!(approved("m2").await.unwrap(), "machine `m2` is to be a coordinator\n");
+        assert_eq!(coordinator.calls().last(), Some(&"ChangeMachine"));
     }
 
     /// Names are given anew once their machine is removed. Proves: Q6

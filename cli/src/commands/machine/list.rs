@@ -31,6 +31,8 @@ struct MachineOut {
     rotation_due: bool,
     /// Whether it coordinates and has not taken its share of the newest cold-start key.
     share_due: bool,
+    /// Whether it is a node that becomes a coordinator once an owner approves it.
+    awaits_approval: bool,
     /// Which cluster key its disk is locked with.
     key_generation: u32,
     /// Whether it is to take the next one.
@@ -73,6 +75,7 @@ impl From<&ListedMachine> for MachineOut {
             etcd_silent: machine.silent,
             rotation_due: machine.may_hold_keys,
             share_due: machine.share_due,
+            awaits_approval: machine.awaits_approval,
             kubernetes_roles: machine.kubernetes.iter().map(ToString::to_string).collect(),
             state: machine.standing.word(),
             version: machine.version.clone(),
@@ -204,6 +207,7 @@ fn role(machine: &ListedMachine) -> String {
             let why: Vec<_> = why.into_iter().filter_map(|(is_so, why)| is_so.then_some(why)).collect();
             format!("{role} ({})", why.join(", "))
         }
+        (ClusterRole::Node, None) if machine.awaits_approval => format!("{role} (waits for approval)"),
         (ClusterRole::Coordinator, Some(EtcdMember::Voter)) | (ClusterRole::Node, None) => role.to_string(),
         (ClusterRole::Coordinator, Some(EtcdMember::Learner)) => format!("{role} (no vote yet)"),
         (ClusterRole::Coordinator, None) => format!("{role} (joining etcd)"),
@@ -236,6 +240,7 @@ mod tests {
             silent: false,
             may_hold_keys: false,
             share_due: false,
+            awaits_approval: false,
             generations: Generations::One(1),
         };
         let rows = vec![machine(1, Standing::Member, Some(UnixMillis(1000))), machine(2, Standing::Admitted, None)];
@@ -254,6 +259,7 @@ m2    node         -                     Admitted  0.1.0    10.118.0.2   -      
         assert_eq!(role(&ListedMachine { share_due: true, ..rows[0].clone() }), "coordinator (share due)");
         let off = ListedMachine { silent: true, share_due: true, ..rows[0].clone() };
         assert_eq!(role(&off), "coordinator (silent, share due)");
+        assert_eq!(role(&ListedMachine { awaits_approval: true, ..rows[1].clone() }), "node (waits for approval)");
         let rotates = ListedMachine { generations: Generations::Rotating(1), ..rows[0].clone() };
         assert_eq!(state(&rotates), "Member (key rotates)");
         let gone = ListedMachine { standing: Standing::Removed, may_hold_keys: true, ..rotates };

@@ -141,7 +141,7 @@ pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, leavi
     roles::may_go(ground, known)?;
     let times = Times { removed: Some(ground.now), ..known.times };
     let mut draft = ground.change("removed", id, Some(by));
-    draft.machine(&Machine { standing: Standing::Removed, times, ..known.clone() });
+    draft.machine(&Machine { standing: Standing::Removed, times, awaits_approval: false, ..known.clone() });
     draft.delete(Key::Address(known.vpn_ip));
     if let Some(pods) = known.pods {
         draft.delete(Key::Pods(pods));

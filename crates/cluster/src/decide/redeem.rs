@@ -36,13 +36,14 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
     fits(ground, body)?;
     let name = name(ground.state, ticket, body, id)?;
     let (vpn_ip, next_address) = next_address(ground.state, ground.cluster)?;
-    let coordinator = (ticket.role == ClusterRole::Coordinator).then_some(ground.now);
+    let (role, awaits_approval) = role(ticket);
+    let coordinator = (role == ClusterRole::Coordinator).then_some(ground.now);
     let worker = ticket.kubernetes.contains(&KubernetesRole::Worker);
     let pods = if worker { Some(next_pods(ground.state, ground.cluster)?) } else { None };
     let machine = Machine {
         key: *key,
         name,
-        role: ticket.role,
+        role,
         kubernetes: ticket.kubernetes.clone(),
         standing: Standing::Admitted,
         vpn_ip,
@@ -58,6 +59,7 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
         endpoints: Endpoints { reported: body.endpoints.clone(), observed: vec![] },
         admission: Admission::Ticket(ticket_id),
         times: Times { admitted: ground.now, member: None, removed: None, coordinator },
+        awaits_approval,
     };
     let next_pods = pods.map_or(ground.cluster.next_pods, |(_, next)| next);
     let mut draft = ground.change_by("admitted", id);
@@ -65,6 +67,15 @@ pub(super) fn redeem(ground: &Ground<'_>, request: &Redeem) -> Result<Txn, Denie
     draft.put(Key::Ticket(ticket_id), TicketRecord { used: ticket.used + 1, ..ticket.clone() }.encode());
     draft.put(Key::Cluster, Cluster { next_address, next_pods, ..ground.cluster.clone() }.encode());
     Ok(draft.grants(Granted::Admitted(id)))
+}
+
+/// Role that a ticket gives at once, and whether an owner has to approve another one. Whoever holds a coordinator has the whole
+/// cluster, and a ticket may be stolen: so it makes coordinators of the one machine that it names, and of nobody else.
+fn role(ticket: &TicketRecord) -> (ClusterRole, bool) {
+    match (ticket.role, ticket.machine) {
+        (ClusterRole::Coordinator, None) => (ClusterRole::Node, true),
+        (role @ ClusterRole::Coordinator, Some(_)) | (role @ ClusterRole::Node, _) => (role, false),
+    }
 }
 
 /// A machine that the cluster knows asks again: because it was cut, or because it should not.

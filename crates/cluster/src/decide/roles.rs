@@ -54,10 +54,11 @@ fn give_pods(ground: &Ground<'_>, draft: &mut Draft, id: &MachineId) -> Result<m
 /// From a machine that is leaving, too: that is how it leaves.
 pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, role: AnyRole) -> Result<Txn, Denied> {
     let known = ground.belonging(id)?;
-    if !has(known, role) {
+    let is_declined = known.awaits_approval && role == AnyRole::Coordinator;
+    if !has(known, role) && !is_declined {
         return Ok(ground.unchanged(Granted::Already));
     }
-    let mut machine = known.clone();
+    let mut machine = Machine { awaits_approval: known.awaits_approval && !is_declined, ..known.clone() };
     let mut draft = ground.change("role removed", &format_args!("{id} {role}"), Some(by));
     match role {
         AnyRole::Coordinator => {

@@ -1,7 +1,7 @@
 //! Tickets: issued by owners, who drew their keys; revoked by them. What is asked twice is done once.
 
 use keys::ticket::ticket_id;
-use model::{OwnerPubKey, TicketId};
+use model::{KubernetesRole, OwnerPubKey, TicketId};
 
 use super::Ground;
 use crate::denied::{Denied, MOST_USES};
@@ -31,6 +31,9 @@ pub(super) fn issue(ground: &Ground<'_>, by: OwnerPubKey, offer: &Offer) -> Resu
     }
     if !role::fits(offer.role, &offer.kubernetes) {
         return Err(Denied::ControlPlaneOnNode);
+    }
+    if offer.machine.is_none() && offer.kubernetes.contains(&KubernetesRole::ControlPlane) {
+        return Err(Denied::ControlPlaneUnnamed);
     }
     if let Some(name) = offer.node_name.as_ref().filter(|name| ground.state.named(name).is_some()) {
         return Err(Denied::NameTaken(name.clone()));

@@ -9,7 +9,7 @@
 //!                   repeated string observed_endpoints = 18; optional bytes admitted_by_ticket = 19;
 //!                   optional bytes admitted_by_owner = 20; uint64 admitted_at = 21; optional uint64 member_at = 22;
 //!                   optional uint64 removed_at = 23; optional bytes storage_key_name = 24;
-//!                   optional uint64 coordinator_at = 25; }
+//!                   optional uint64 coordinator_at = 25; bool awaits_approval = 26; }
 //! ```
 
 use std::collections::BTreeSet;
@@ -67,6 +67,8 @@ pub struct Machine {
     pub admission: Admission,
     /// Since when it is what.
     pub times: Times,
+    /// Whether its ticket would have made a coordinator of whoever holds it: the machine is a node until an owner approves it.
+    pub awaits_approval: bool,
 }
 
 /// How far a machine belongs to the cluster.
@@ -226,11 +228,11 @@ impl Machine {
         self.has_coordinated() && !self.coordinates()
     }
 
-    /// The same machine, made a coordinator at this time.
+    /// The same machine, made a coordinator at this time; nothing more is to be approved.
     #[must_use]
     pub fn made_coordinator(&self, at: UnixSeconds) -> Self {
         let times = Times { coordinator: Some(at), ..self.times };
-        Self { role: ClusterRole::Coordinator, times, ..self.clone() }
+        Self { role: ClusterRole::Coordinator, times, awaits_approval: false, ..self.clone() }
     }
 
     /// The record's bytes.
@@ -270,6 +272,7 @@ impl Machine {
             removed_at: self.times.removed.map(|at| at.0),
             storage_key_name: self.storage_key_name.map(|name| name.to_vec()),
             coordinator_at: self.times.coordinator.map(|at| at.0),
+            awaits_approval: self.awaits_approval,
         };
         wire.encode_to_vec()
     }
@@ -319,6 +322,7 @@ impl Machine {
                 removed: wire.removed_at.map(UnixSeconds),
                 coordinator: wire.coordinator_at.map(UnixSeconds),
             },
+            awaits_approval: wire.awaits_approval,
         };
         machine.contradiction().map_or(Ok(machine), |what| Err(BadRecord::Contradiction(what)))
     }
@@ -339,6 +343,10 @@ impl Machine {
             (
                 self.role == ClusterRole::Coordinator && self.times.coordinator.is_none(),
                 "a coordinator has been one since a time",
+            ),
+            (
+                self.awaits_approval && (self.role == ClusterRole::Coordinator || removed),
+                "who waits to be a coordinator is a node, and not removed",
             ),
             (
                 self.generations.newest() == 0 || self.generations == Generations::Rotating(u32::MAX),
@@ -378,5 +386,6 @@ formats::strict_message! {
         23 optional u64 removed_at;
         24 optional bytes storage_key_name;
         25 optional u64 coordinator_at;
+        26 required bool awaits_approval;
     }
 }

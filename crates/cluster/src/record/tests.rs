@@ -94,6 +94,10 @@ fn a_record_that_contradicts_itself_is_refused() {
         ),
         (machine(|it| it.times.member = None), "it contradicts itself: a member has been one since a time"),
         (machine(|it| it.standing = Standing::Admitted), "it contradicts itself: who is Admitted was no member yet"),
+        (
+            machine(|it| it.awaits_approval = true),
+            "it contradicts itself: who waits to be a coordinator is a node, and not removed",
+        ),
         (machine(|it| it.generations = Generations::One(0)), "it contradicts itself: key generations count from 1"),
         (
             machine(|it| it.generations = Generations::Rotating(0)),

@@ -28,7 +28,7 @@ pub struct TicketRecord {
     pub used: u32,
     /// From when on it admits nobody.
     pub not_after: UnixSeconds,
-    /// What the machines become.
+    /// What the machines become; coordinators only where `machine` names who: others are nodes that an owner has to approve.
     pub role: ClusterRole,
     /// What they do for Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,

@@ -18,6 +18,7 @@ fn ticket(n: u8) -> Ticket {
         coordinator_public_endpoints: vec![Endpoint::read("192.0.2.1:7836").expect("an endpoint")],
         key: SigningKey::from_seed(Secret::take(&mut [n; 32])),
         not_after: 0,
+        machine: None,
     }
 }
 

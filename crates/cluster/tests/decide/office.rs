@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use cluster::denied::Denied;
 use cluster::members::{Learner, Members, Voter};
-use cluster::request::{Asks, Leaving};
+use cluster::request::{Asks, Leaving, Offer};
 use cluster::role::AnyRole;
 use cluster::state::NotHandedOver;
-use model::ClusterRole;
-use sim::cast::id;
+use cluster::txn::Granted;
+use model::{ClusterRole, KubernetesRole};
+use sim::cast::{id, machine_key};
 
-use super::{Scene, announce, redeem};
+use super::{Scene, announce, offer, redeem};
 
 /// Proves: S5
 #[test]
@@ -49,13 +51,13 @@ fn etcd_refuses_who_was_a_coordinator_once_it_is_no_member_of_it_any_more() {
     scene.members = Members::default();
     assert_eq!(scene.state().revoked(), None);
     // A ticket makes coordinators, too; what they are given they are given as members.
-    scene.issue(5, 1, |it| it.role = ClusterRole::Coordinator);
+    scene.issue(5, 1, |it| (it.role, it.machine) = (ClusterRole::Coordinator, Some(machine_key(5))));
     scene.yes(&redeem(5, 5));
     scene.members.voters.insert(id(2), Voter::Live);
     assert_eq!(scene.state().revoked(), Some([id(1)].into()), "it is on its way in");
     scene.asks(Asks::Remove(id(5), Leaving::Lost));
     assert_eq!(may_hold_keys(&scene), [id(1)]);
-    scene.issue(6, 1, |it| it.role = ClusterRole::Coordinator);
+    scene.issue(6, 1, |it| (it.role, it.machine) = (ClusterRole::Coordinator, Some(machine_key(6))));
     scene.yes(&redeem(6, 6));
     scene.yes(&announce(6));
     scene.asks(Asks::Remove(id(6), Leaving::Lost));
@@ -88,8 +90,59 @@ fn what_makes_a_coordinator_is_handed_to_who_is_to_be_one_and_is_a_member_of_etc
     scene.asks(Asks::Remove(id(2), Leaving::Lost));
     assert_eq!(given(&scene, 2), to_no_node);
     // Let in as a coordinator, and never announced.
-    scene.issue(3, 1, |it| it.role = ClusterRole::Coordinator);
+    scene.issue(3, 1, |it| (it.role, it.machine) = (ClusterRole::Coordinator, Some(machine_key(3))));
     scene.yes(&redeem(3, 3));
     scene.members.learners.insert(id(3), Learner::Ready);
     assert_eq!(given(&scene, 3), to_no_node);
+}
+
+/// A stolen ticket of role coordinator would be the whole cluster: its holder would be given all keys.
+///
+/// Proves: S4 S5
+#[test]
+fn who_coordinates_by_a_ticket_is_named_by_it_or_approved() {
+    let mut scene = Scene::new();
+    let coordinators = |it: &mut Offer| it.role = ClusterRole::Coordinator;
+    scene.issue(2, 4, coordinators);
+    scene.issue(6, 1, |it| (it.role, it.machine) = (ClusterRole::Coordinator, Some(machine_key(6))));
+    scene.issue(7, 1, |_| {});
+    for (n, ticket) in [(2, 2), (3, 2), (4, 2), (5, 2), (6, 6), (7, 7)] {
+        scene.yes(&redeem(n, ticket));
+    }
+    let waits = |scene: &Scene, n| {
+        let state = scene.state();
+        let machine = state.machine(&id(n)).expect("known");
+        (machine.role, machine.awaits_approval)
+    };
+    assert_eq!(scene.refuses(Asks::AddRole(id(2), AnyRole::Coordinator)), Denied::NotMember);
+    for n in 2..=7 {
+        scene.yes(&announce(n));
+    }
+    let (node, coordinator) = (ClusterRole::Node, ClusterRole::Coordinator);
+    assert_eq!([2, 6, 7].map(|n| waits(&scene, n)), [(node, true), (coordinator, false), (node, false)]);
+    assert!(!scene.state().machine(&id(2)).expect("known").has_coordinated(), "it was given nothing");
+    scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
+    assert_eq!(waits(&scene, 2), (coordinator, false), "approved");
+    assert_eq!(scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator)), Granted::Done);
+    assert_eq!(scene.asks(Asks::RemoveRole(id(3), AnyRole::Coordinator)), Granted::Already);
+    assert_eq!(waits(&scene, 3), (node, false), "declined");
+    scene.asks(Asks::Drain(id(4)));
+    assert_eq!(waits(&scene, 4), (node, true));
+    scene.asks(Asks::Remove(id(4), Leaving::Drained));
+    assert_eq!(waits(&scene, 4), (node, false), "gone");
+    scene.asks(Asks::RemoveRole(id(5), AnyRole::Kubernetes(KubernetesRole::Worker)));
+    assert_eq!(waits(&scene, 5), (node, true), "another role");
+}
+
+/// Proves: S4
+#[test]
+fn a_control_plane_is_given_by_a_ticket_that_names_its_machine() {
+    let scene = Scene::new();
+    let both = [KubernetesRole::ControlPlane, KubernetesRole::Worker].into();
+    let offer = Offer { role: ClusterRole::Coordinator, kubernetes: both, ..offer(2, 1) };
+    assert_eq!(scene.refuses(Asks::IssueTicket(offer.clone())), Denied::ControlPlaneUnnamed);
+    let mut scene = scene;
+    scene.asks(Asks::IssueTicket(Offer { machine: Some(machine_key(2)), ..offer }));
+    scene.yes(&redeem(2, 2));
+    assert_eq!(scene.state().machine(&id(2)).expect("known").kubernetes.len(), 2);
 }

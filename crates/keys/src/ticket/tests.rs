@@ -15,6 +15,7 @@ fn good() -> Ticket {
         coordinator_public_endpoints: ["192.0.2.1:7836", "one.example.org:7836"].map(endpoint).to_vec(),
         key: SigningKey::from_seed(Secret::take(&mut [7; 32])),
         not_after: 1_800_000_000,
+        machine: None,
     }
 }
 
@@ -71,7 +72,7 @@ fn every_malformed_ticket_is_refused_with_its_own_message() {
         ("zeros behind it", appended(&[0; 2]), " is malformed: Ticket has an unknown field 0"),
         ("a newline behind it", appended(b"\n"), " is malformed: Ticket ends in the middle of a field"),
         // its fields
-        ("an unknown field", appended(&[0x38, 1]), " is malformed: Ticket has an unknown field 7"),
+        ("an unknown field", appended(&[0x40, 1]), " is malformed: Ticket has an unknown field 8"),
         (
             "an unknown field, by 32 bits a known one",
             appended(&[0xb0, 0x80, 0x80, 0x80, 0x10, 1]),
@@ -159,6 +160,11 @@ fn every_malformed_ticket_is_refused_with_its_own_message() {
         ("a long pin", edited(|it| it.ca_spki_sha256.push(0)), "'s CA pin has 33 bytes instead of 32"),
         ("a short seed", edited(|it| it.seed.truncate(31)), "'s seed has 31 bytes instead of 32"),
         ("a long seed", edited(|it| it.seed.push(0)), "'s seed has 33 bytes instead of 32"),
+        (
+            "a short machine's key",
+            edited(|it| it.machine_public_key = Some(vec![1; 31])),
+            "'s machine has a key of 31 bytes instead of 32",
+        ),
         ("a zero seed", edited(|it| it.seed.fill(0)), "'s seed is all zeros"),
         // where it leads
         ("no endpoint", edited(|it| it.coordinator_public_endpoints.clear()), " names no coordinator"),
@@ -266,6 +272,8 @@ fn a_text_that_was_mistyped_is_called_that() {
 #[test]
 fn a_ticket_reads_as_it_was_written_as_bytes_and_as_text() {
     let (written, text) = (good(), good().to_text());
+    let named = Ticket { machine: Some(MachinePubKey([5; 32])), ..good() };
+    assert_eq!(Ticket::from_text(&named.to_text()).expect("reads").machine, named.machine);
     for read in [
         Ticket::decode(&written.encode()).expect("reads"),
         Ticket::from_text(&text).expect("reads"),
@@ -273,6 +281,7 @@ fn a_ticket_reads_as_it_was_written_as_bytes_and_as_text() {
     ] {
         assert_eq!((read.cluster, read.ca_spki, read.not_after), (written.cluster, written.ca_spki, written.not_after));
         assert_eq!(read.coordinator_public_endpoints, written.coordinator_public_endpoints);
+        assert_eq!(read.machine, None);
         assert_eq!((read.public(), read.id()), (written.public(), written.id()));
     }
     assert!(text.bytes().all(|letter| matches!(letter, b'a'..=b'z' | b'2'..=b'7' | b'-')), "survives any terminal");

@@ -1,7 +1,7 @@
 //! What owners ask for: whatever they may, in any order, also what has to be refused.
 
 use cluster::decision::Decision;
-use cluster::record::{Standing, UnixSeconds};
+use cluster::record::{Machine, Standing, UnixSeconds};
 use cluster::request::{Asks, Leaving, Offer, Request};
 use cluster::role::AnyRole;
 use model::{ClusterRole, KubernetesRole};
@@ -18,8 +18,11 @@ impl World {
         let owners = self.coordinators[&via].state().cluster().map_or(0, |cluster| cluster.owners.len());
         let (target, lost) = (cast::id(self.other()), self.random.below(2) == 0);
         let machine = self.coordinators[&via].state().machine(&target).map(|machine| (machine.standing, machine.role));
+        let waits = |machine: &Machine| machine.awaits_approval && machine.standing == Standing::Member;
+        let waiting = self.coordinators[&via].state().machines().find(|(_, machine)| waits(machine)).map(|(id, _)| *id);
         let next = u16::try_from(issued).expect("few tickets");
         let asks = match (self.random.below(20), machine) {
+            (0..10, _) if let Some(waiting) = waiting => Asks::AddRole(waiting, AnyRole::Coordinator),
             (0..7, _) if next < self.plan.tickets => Asks::IssueTicket(self.offer(next)),
             (7, _) => Asks::RevokeTicket(self.tickets[self.random.below(self.tickets.len())].id()),
             (8..11, _) => Asks::AddRole(target, AnyRole::Coordinator),

@@ -1,5 +1,5 @@
 //! A cluster that grows in waves: three coordinators and nine nodes, of which one and three come at a time (the first
-//! coordinator has created it). Nobody fails but by chance, and nobody lies.
+//! coordinator has created it). Machines fail by chance until a wave's time is over, then none does; and nobody lies.
 
 use model::{ClusterRole, MachineId};
 
@@ -23,7 +23,7 @@ const LASTS: u64 = 15_000;
 /// # Errors
 /// [`Failure`] when a law was broken, or two machines do not know each other in time.
 pub fn waves(seed: u64) -> Result<Vec<Vec<usize>>, Box<Failure>> {
-    let plan = Plan { machines: WAVE * WAVES - 1, members: 0, tickets: 2, lasts: u64::MAX, events: u64::MAX };
+    let plan = Plan { machines: WAVE * WAVES - 1, members: 0, tickets: WAVES, lasts: u64::MAX, events: u64::MAX };
     let mut world = World::new(seed, plan);
     world.in_waves().map_err(|broken| Box::new(Failure { seed, broken, trail: world.trail.clone().into() }))
 }
@@ -32,14 +32,16 @@ impl World {
     fn in_waves(&mut self) -> Result<Vec<Vec<usize>>, Broken> {
         self.agenda.clear();
         self.at_once(Request::Create(Box::new(cast::creation(model::VPN_PREFIX))))?;
-        for (ticket, role) in [(0, ClusterRole::Node), (1, ClusterRole::Coordinator)] {
+        // One for all nodes, and one for each coordinator but the first machine: by that alone it coordinates at once.
+        for wave in 0..WAVES {
+            let coordinator = (wave > 0).then(|| cast::machine_key(1 + wave * WAVE));
             let offer = Offer {
-                key: self.tickets[ticket].public(),
-                uses: (WAVE * WAVES).into(),
+                key: self.tickets[usize::from(wave)].public(),
+                uses: if coordinator.is_some() { 1 } else { (WAVE * WAVES).into() },
                 not_after: UnixSeconds(cast::BEGIN.0 + 3600),
-                role,
+                role: if coordinator.is_some() { ClusterRole::Coordinator } else { ClusterRole::Node },
                 kubernetes: cast::worker(),
-                machine: None,
+                machine: coordinator,
                 node_name: None,
             };
             self.at_once(Request::Owner { by: cast::owner(1).key, asks: Asks::IssueTicket(offer) })?;
@@ -51,8 +53,8 @@ impl World {
             let first = 1 + wave * WAVE;
             for n in first..first + WAVE {
                 let (stage, ticket) = match n {
-                    1 => (Stage::Member, 1),
-                    _ if n == first => (Stage::Joining, 1),
+                    1 => (Stage::Member, 0),
+                    _ if n == first => (Stage::Joining, wave),
                     _ => (Stage::Joining, 0),
                 };
                 self.machines.insert(n, Machine::new(stage, ticket, Lie::None));
@@ -64,6 +66,7 @@ impl World {
             let late = ends + 2 * INTERVAL;
             while let Some(((at, _), event)) = self.agenda.pop_first() {
                 self.now = at;
+                self.calm = at >= ends;
                 self.happen(event)?;
                 let strangers = self.strangers(all);
                 if at >= ends && strangers.is_empty() {
