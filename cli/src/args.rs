@@ -133,6 +133,21 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Global options are those of every command: another one of that name would be read as both, and panic.
+    #[test]
+    fn no_option_has_the_name_of_a_global_one() {
+        let command = Cli::command();
+        let global: Vec<_> = command.get_arguments().filter(|it| it.is_global_set()).map(clap::Arg::get_id).collect();
+        assert!(global.iter().any(|id| *id == "machine"), "{global:?}");
+        let mut inner: Vec<_> = command.get_subcommands().collect();
+        while let Some(command) = inner.pop() {
+            for option in command.get_arguments() {
+                assert!(!global.contains(&option.get_id()), "`{}`: {}", command.get_name(), option.get_id());
+            }
+            inner.extend(command.get_subcommands());
+        }
+    }
+
     /// Every command's help is as in `help/`, and no line is longer than 80 columns. `CAIRN_REWRITE_GOLDEN=1` writes
     /// the files anew. Proves: Q6
     #[test]

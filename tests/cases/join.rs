@@ -243,7 +243,7 @@ fn named(t: &Context) -> anyhow::Result<()> {
     let shown = vm.wait_for(vm.started(), "  key        ", t.within(60))?;
     let key = shown.text.split_whitespace().last().context("a key behind its name")?.to_owned();
     vm.kill();
-    let ticket = fleet.ticket(&["--role", "coordinator", "--machine", &key])?;
+    let ticket = fleet.ticket(&["--role", "coordinator", "--machine-key", &key])?;
     let vm = plan.config(&fleet.joining(2, &ticket)?)?.start()?;
     wait_state(&vm, vm.started(), "Running", t.within(60))?;
     fleet.is_listed(t, 2, |row| row["role"] == "coordinator" && row["etcd"].is_string())

@@ -41,10 +41,10 @@ Examples:
   cairnctl ticket issue --role coordinator    it may hold the cluster's state
   cairnctl ticket issue --out ticket          in a file that only you can read
 
-Whoever holds a coordinator has the cluster. So a machine that joins by a ticket
-of that role is a node until you say: cairnctl machine approve NAME. It is one at
-once where the ticket names it by its key, which the machine shows while it asks
-to be let in: --machine KEY
+Whoever holds a coordinator has the cluster. So what joins by a ticket of that
+role is a node until you say: cairnctl machine approve NAME. A machine is a
+coordinator at once where the ticket names it by the key that it shows while it
+asks to be let in: --machine-key KEY
 
 The text is given once and kept nowhere: the cluster knows its public half.
 A ticket that got into wrong hands: cairnctl ticket revoke ID")]
@@ -65,7 +65,7 @@ pub(crate) struct Issue {
     kubernetes: Vec<KubernetesRole>,
     /// The one machine that it admits, by the key that the machine shows while it asks to be let in
     #[arg(long, value_name = "KEY", value_parser = machine_key)]
-    machine: Option<MachinePubKey>,
+    machine_key: Option<MachinePubKey>,
     /// What the one machine that it admits is called
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<NodeName>,
@@ -189,7 +189,7 @@ impl Issue {
     /// One that admits so many machines for so long, as nodes without Kubernetes.
     pub(crate) const fn of_nodes(uses: u32, lasts: Duration) -> Self {
         let role = ClusterRole::Node;
-        Self { uses, lasts, role, kubernetes: Vec::new(), machine: None, node_name: None, file: None, yes: false }
+        Self { uses, lasts, role, kubernetes: Vec::new(), machine_key: None, node_name: None, file: None, yes: false }
     }
 
     async fn run(&self, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
@@ -242,7 +242,7 @@ impl Issue {
             return Err(TicketError::Nowhere.into());
         }
         let (cluster, ca_spki) = (pins.cluster, pins.authority.0);
-        let machine = self.machine;
+        let machine = self.machine_key;
         let ticket = Ticket { cluster, ca_spki, coordinator_public_endpoints: coordinators, key, not_after, machine };
         Ok(Issued { id: issued.id, ticket })
     }
@@ -254,7 +254,7 @@ impl Issue {
             not_after: UnixSeconds((now.0 / 1000).saturating_add(self.lasts.as_secs())),
             role: self.role,
             kubernetes: self.kubernetes.iter().copied().collect(),
-            machine: self.machine,
+            machine: self.machine_key,
             node_name: self.node_name.clone(),
         }
     }
@@ -488,11 +488,11 @@ mod tests {
         let (_root, context, _coordinator) = home::with_a_coordinator().await;
         let key = "ab".repeat(32);
         let (mut session, meant) = context.open_coordinator().await.unwrap();
-        let issued = asked(&["--machine", &key]).issue(&mut session, &meant).await.unwrap();
+        let issued = asked(&["--machine-key", &key]).issue(&mut session, &meant).await.unwrap();
         assert_eq!(issued.ticket.machine, Some(MachinePubKey([0xab; 32])));
-        let offer = asked(&["--machine", &key]).offer(&issued.ticket.key, UnixMillis(0));
+        let offer = asked(&["--machine-key", &key]).offer(&issued.ticket.key, UnixMillis(0));
         assert_eq!(offer.machine, issued.ticket.machine);
-        let refused = Line::try_parse_from(["x", "--machine", &key[2..]]).unwrap_err().to_string();
+        let refused = Line::try_parse_from(["x", "--machine-key", &key[2..]]).unwrap_err().to_string();
         assert!(refused.contains("a machine's key is 64 hex digits"), "{refused}");
     }
 }
