@@ -33,13 +33,13 @@ use api::UnixMillis;
 use cluster::decision::Next;
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
-use cluster::state::{NotHandedOver, PeerVersion};
+use cluster::state::{NotHandedOver, StateVersion};
 use cluster::txn::Granted;
 use cluster::{Denied, View};
 use door::PutOff;
 use enrol::renewal::Giver;
 use keys::endpoint::Endpoint;
-use model::{MachineId, NodeName};
+use model::MachineId;
 use pki::{Authority, Identity, Profile, UnixTime};
 use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
@@ -239,19 +239,16 @@ impl Records {
     }
 
     /// News of the others for a machine that knows them as of `known`.
-    pub(crate) fn news(&self, machine: MachineId, known: Option<PeerVersion>) -> NewsFor {
+    pub(crate) fn news(&self, machine: MachineId, known: Option<StateVersion>) -> NewsFor {
         NewsFor::begin(self.seen.subscribe(), machine, known)
     }
 
-    /// All members of etcd, for one that `machine` is to run beside them: name and VPN address, its own among them.
+    /// Whether `machine` is given what makes a coordinator.
     ///
     /// # Errors
-    /// [`Unread`] where this coordinator does not know; within it, why the machine is to run none.
-    pub(crate) fn members_for(
-        &self,
-        machine: MachineId,
-    ) -> Result<Result<Vec<(NodeName, Ipv4Addr)>, NotHandedOver>, Unread> {
-        self.read(|view, _| view.state().members_for(&machine))
+    /// [`Unread`] where this coordinator does not know; within it, why it is not.
+    pub(crate) fn hands_over_to(&self, machine: MachineId) -> Result<Result<(), NotHandedOver>, Unread> {
+        self.read(|view, _| view.state().hands_over_to(&machine))
     }
 
     /// Waits until the copy is kept up.

@@ -136,7 +136,7 @@ pub(crate) async fn member(
         facts: board.facts().clone(),
         told: Told::default(),
         root: Path::new(enrolment::ROOT),
-        role: watch::Sender::new(None),
+        desired: watch::Sender::new(None),
         epoch: watch::Sender::new(None),
         records: api.context.coordinating(),
         directories: member.renewing.directories(),

@@ -2,17 +2,16 @@
 //! coordinator makes a machine hold more than [`MOST_NEWS_PEERS`] of them.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
 
-use cluster::members::MOST_COORDINATORS;
+use cluster::desired::Desired;
 use cluster::peer::Peer;
 use cluster::peers::News;
 use cluster::record::Release;
-use cluster::state::PeerVersion;
+use cluster::state::StateVersion;
 use keys::coordinator::CoordinatorKeys;
 use keys::endpoint::Endpoint;
 use keys::recovery::is_usable_x25519;
-use model::{ClusterRole, Ipv4Prefix, MOST_ETCD_LEARNERS, MachineId, NodeName, VpnPubKey};
+use model::{Ipv4Prefix, MachineId, VpnPubKey};
 use prost::Message as _;
 use zeroize::Zeroizing;
 
@@ -42,12 +41,9 @@ pub struct Announced {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeersAnswer {
     /// Of the machines.
-    News {
-        /// What there is to say of the others.
-        news: News,
-        /// What the asker is itself.
-        role: ClusterRole,
-    },
+    News(News),
+    /// What the asker is to be itself.
+    Desired(Box<Desired>),
     /// Where the coordinators are, signed: whoever takes it verifies it.
     Directory(Vec<u8>),
 }
@@ -57,8 +53,6 @@ pub enum PeersAnswer {
 pub struct HandedOver {
     /// Its keys.
     pub keys: CoordinatorKeys,
-    /// All members of etcd, the new one among them: name and VPN address.
-    pub members: Vec<(NodeName, Ipv4Addr)>,
 }
 
 impl From<Announced> for wire::AnnounceRequest {
@@ -82,25 +76,25 @@ impl TryFrom<wire::AnnounceRequest> for Announced {
     }
 }
 
-impl From<PeerVersion> for wire::PeerVersion {
-    fn from(PeerVersion { recoveries, revision }: PeerVersion) -> Self {
+impl From<StateVersion> for wire::StateVersion {
+    fn from(StateVersion { recoveries, revision }: StateVersion) -> Self {
         Self { recoveries, revision }
     }
 }
 
-impl From<wire::PeerVersion> for PeerVersion {
-    fn from(wire::PeerVersion { recoveries, revision }: wire::PeerVersion) -> Self {
+impl From<wire::StateVersion> for StateVersion {
+    fn from(wire::StateVersion { recoveries, revision }: wire::StateVersion) -> Self {
         Self { recoveries, revision }
     }
 }
 
-impl From<Option<PeerVersion>> for wire::PeersRequest {
-    fn from(known: Option<PeerVersion>) -> Self {
+impl From<Option<StateVersion>> for wire::PeersRequest {
+    fn from(known: Option<StateVersion>) -> Self {
         Self { known: known.map(Into::into) }
     }
 }
 
-impl From<wire::PeersRequest> for Option<PeerVersion> {
+impl From<wire::PeersRequest> for Option<StateVersion> {
     fn from(request: wire::PeersRequest) -> Self {
         request.known.map(Into::into)
     }
@@ -117,18 +111,9 @@ impl PeersAnswer {
     }
 }
 
-impl HandedOver {
-    /// How many members an etcd of ours may have: voters, and learners.
-    pub const MOST_MEMBERS: usize = MOST_COORDINATORS + MOST_ETCD_LEARNERS;
-}
-
 impl From<HandedOver> for wire::HandOverResponse {
-    fn from(HandedOver { keys, members }: HandedOver) -> Self {
-        let member = |(name, vpn_ip): (NodeName, Ipv4Addr)| wire::EtcdMember {
-            name: name.as_str().to_owned(),
-            vpn_ip: vpn_ip.into(),
-        };
-        Self { keys: keys.encode().to_vec(), members: members.into_iter().map(member).collect() }
+    fn from(HandedOver { keys }: HandedOver) -> Self {
+        Self { keys: keys.encode().to_vec() }
     }
 }
 
@@ -138,32 +123,23 @@ impl TryFrom<wire::HandOverResponse> for HandedOver {
     fn try_from(answer: wire::HandOverResponse) -> Result<Self, Malformed> {
         let bytes = Zeroizing::new(answer.keys);
         let keys = CoordinatorKeys::decode(&bytes).map_err(|_| Malformed::new("keys", Problem::Unusable))?;
-        if answer.members.len() > Self::MOST_MEMBERS {
-            return Err(Malformed::new("members", Problem::Range));
-        }
-        let member = |member: wire::EtcdMember| {
-            let name = NodeName::stored(&member.name).map_err(|_| Malformed::new("name", Problem::Unusable))?;
-            Ok((name, member.vpn_ip.into()))
-        };
-        Ok(Self { keys, members: answer.members.into_iter().map(member).collect::<Result<_, Malformed>>()? })
+        Ok(Self { keys })
     }
 }
 
 impl From<PeersAnswer> for wire::PeersResponse {
     fn from(answer: PeersAnswer) -> Self {
         use wire::peers_response::News as Wire;
-        let (news, role) = match answer {
-            PeersAnswer::News { news, role } => (news, role),
-            PeersAnswer::Directory(signed) => return Self { news: Some(Wire::Directory(signed)), coordinates: false },
-        };
-        let news = match news {
-            News::Nothing => Wire::Unchanged(wire::PeersUnchanged {}),
-            News::Behind => Wire::Behind(wire::PeersBehind {}),
-            News::Whole { version, peers } => Wire::Whole(wire::PeersWhole {
+        let news = match answer {
+            PeersAnswer::Directory(signed) => Wire::Directory(signed),
+            PeersAnswer::Desired(desired) => Wire::Desired(desired.encode()),
+            PeersAnswer::News(News::Nothing) => Wire::Unchanged(wire::PeersUnchanged {}),
+            PeersAnswer::News(News::Behind) => Wire::Behind(wire::PeersBehind {}),
+            PeersAnswer::News(News::Whole { version, peers }) => Wire::Whole(wire::PeersWhole {
                 version: Some(version.into()),
                 peers: peers.into_values().map(Into::into).collect(),
             }),
-            News::Changed { since, version, peers } => {
+            PeersAnswer::News(News::Changed { since, version, peers }) => {
                 let gone = peers.iter().filter(|(_, peer)| peer.is_none()).map(|(id, _)| id.0.to_vec()).collect();
                 let peers = peers.into_values().flatten().map(Into::into).collect();
                 Wire::Changed(wire::PeersChanged {
@@ -174,7 +150,7 @@ impl From<PeersAnswer> for wire::PeersResponse {
                 })
             }
         };
-        Self { news: Some(news), coordinates: role == ClusterRole::Coordinator }
+        Self { news: Some(news) }
     }
 }
 
@@ -185,6 +161,10 @@ impl TryFrom<wire::PeersResponse> for PeersAnswer {
         use wire::peers_response::News as Wire;
         let news = match present("news", answer.news)? {
             Wire::Directory(signed) => return Ok(Self::Directory(signed)),
+            Wire::Desired(bytes) => {
+                let desired = Desired::decode(&bytes).map_err(|_| Malformed::new("desired", Problem::Unusable))?;
+                return Ok(Self::Desired(desired.into()));
+            }
             Wire::Unchanged(_) => News::Nothing,
             Wire::Behind(_) => News::Behind,
             Wire::Whole(whole) => News::Whole {
@@ -202,8 +182,7 @@ impl TryFrom<wire::PeersResponse> for PeersAnswer {
                 }
             }
         };
-        let role = if answer.coordinates { ClusterRole::Coordinator } else { ClusterRole::Node };
-        Ok(Self::News { news, role })
+        Ok(Self::News(news))
     }
 }
 
@@ -263,13 +242,21 @@ impl TryFrom<wire::ClusterPeer> for Peer {
 
 #[cfg(test)]
 mod tests {
+    use cluster::desired::{EtcdPart, Shares};
+    use cluster::record::{Owner, Standing};
     use keys::coordinator::AuthorityKeys;
-    use model::{MasterSecret, Secret};
+    use keys::recovery::RecoveryPubKey;
+    use model::{
+        Assignment, ClusterRole, ColdStart, Level, MasterSecret, OwnerPubKey, POD_PREFIX, Prefixes, SERVICE_PREFIX,
+        Secret, VPN_PREFIX,
+    };
+
+    use std::net::Ipv4Addr;
 
     use super::*;
 
-    const OLD: PeerVersion = PeerVersion { recoveries: 1, revision: 7 };
-    const NEW: PeerVersion = PeerVersion { recoveries: 1, revision: 9 };
+    const OLD: StateVersion = StateVersion { recoveries: 1, revision: 7 };
+    const NEW: StateVersion = StateVersion { recoveries: 1, revision: 9 };
 
     fn peer(n: u8) -> Peer {
         Peer {
@@ -290,8 +277,21 @@ mod tests {
         News::Changed { since: OLD, version: NEW, peers }
     }
 
-    fn node(news: News) -> PeersAnswer {
-        PeersAnswer::News { news, role: ClusterRole::Node }
+    fn desired() -> Box<Desired> {
+        let owner = Owner { key: OwnerPubKey([3; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [4; 32])) };
+        let assignment = Assignment::new(Ipv4Addr::new(10, 118, 0, 1), ClusterRole::Node, [].into(), None);
+        Box::new(Desired {
+            at: Some(NEW),
+            standing: Standing::Member,
+            assignment: assignment.expect("they fit"),
+            prefixes: Prefixes { vpn: VPN_PREFIX, pods: POD_PREFIX, services: SERVICE_PREFIX },
+            coordinators: BTreeMap::new(),
+            etcd: EtcdPart::Out,
+            shares: Shares::default(),
+            owners: vec![owner],
+            level: Level::Encrypted,
+            cold_start: ColdStart::Automatic,
+        })
     }
 
     fn handed_over() -> wire::HandOverResponse {
@@ -303,14 +303,12 @@ mod tests {
             kubernetes: authority(6),
             service_accounts: vec![8; 9].into(),
         };
-        let name = NodeName::chosen("m1").expect("a name");
-        HandedOver { keys, members: vec![(name, Ipv4Addr::new(10, 118, 0, 1))] }.into()
+        HandedOver { keys }.into()
     }
 
     #[test]
     fn what_makes_a_coordinator_crosses_the_wire_and_is_read_with_care() {
         let taken = HandedOver::try_from(handed_over()).expect("reads");
-        assert_eq!((taken.members[0].0.as_str(), taken.members[0].1.to_string()), ("m1", "10.118.0.1".to_owned()));
         assert_eq!(taken.keys.master_secret.expose(), &[1; 32]);
         let refused = |edit: fn(&mut wire::HandOverResponse)| {
             let mut answer = handed_over();
@@ -318,23 +316,18 @@ mod tests {
             HandedOver::try_from(answer).expect_err("malformed").to_string()
         };
         assert_eq!(refused(|it| it.keys.truncate(9)), "field `keys` cannot be used");
-        assert_eq!(refused(|it| it.members[0].name = "a b".into()), "field `name` cannot be used");
-        let many = |it: &mut wire::HandOverResponse| it.members = vec![it.members[0].clone(); 16];
-        assert_eq!(refused(many), "field `members` is out of range");
     }
 
     /// Proves: M2
     #[test]
     fn every_kind_of_news_crosses_the_wire() {
-        let roles = [ClusterRole::Node, ClusterRole::Coordinator];
-        let news = [News::Nothing, News::Behind, whole(), changed()];
-        let news = news.into_iter().flat_map(|news| roles.map(|role| PeersAnswer::News { news: news.clone(), role }));
-        for answer in news.chain([PeersAnswer::Directory(vec![1, 2])]) {
+        let news = [News::Nothing, News::Behind, whole(), changed()].map(PeersAnswer::News);
+        for answer in news.into_iter().chain([PeersAnswer::Directory(vec![1, 2]), PeersAnswer::Desired(desired())]) {
             let bytes = wire::PeersResponse::from(answer.clone()).encode_to_vec();
             assert_eq!(PeersAnswer::decode(&bytes), Ok(answer));
         }
         for known in [None, Some(NEW)] {
-            assert_eq!(Option::<PeerVersion>::from(wire::PeersRequest::from(known)), known);
+            assert_eq!(Option::<StateVersion>::from(wire::PeersRequest::from(known)), known);
         }
     }
 
@@ -354,7 +347,7 @@ mod tests {
     fn news_that_make_no_sense_name_the_field() {
         use wire::peers_response::News as Wire;
         let refused = |news| {
-            let answer = wire::PeersResponse { news, coordinates: false };
+            let answer = wire::PeersResponse { news };
             PeersAnswer::try_from(answer).expect_err("malformed").to_string()
         };
         let good: wire::ClusterPeer = peer(2).into();
@@ -382,11 +375,12 @@ mod tests {
             wire::ClusterPeer { machine_id: id.to_vec(), ..good.clone() }
         });
         assert_eq!(refused(told(many.collect())), "field `peers` is out of range");
-        let wire::PeersResponse { news: Some(Wire::Changed(twice)), .. } = node(changed()).into() else {
+        let wire::PeersResponse { news: Some(Wire::Changed(twice)), .. } = PeersAnswer::News(changed()).into() else {
             panic!("a change");
         };
         let twice = wire::PeersChanged { gone: vec![vec![2; 16]], ..twice };
         assert_eq!(refused(Some(Wire::Changed(twice))), "field `gone` is out of range");
+        assert_eq!(refused(Some(Wire::Desired(vec![8, 1]))), "field `desired` cannot be used");
         assert_eq!(PeersAnswer::decode(&[0xff]).map(|_| ()).expect_err("malformed").field, "news");
     }
 
@@ -400,7 +394,7 @@ mod tests {
             (peer.machine, peer)
         };
         let peers = (0..MOST_NEWS_PEERS).map(of).collect();
-        let bytes = wire::PeersResponse::from(node(News::Whole { version: NEW, peers })).encoded_len();
+        let bytes = wire::PeersResponse::from(PeersAnswer::News(News::Whole { version: NEW, peers })).encoded_len();
         assert!(bytes <= MOST_NEWS_BYTES, "{bytes}");
     }
 }

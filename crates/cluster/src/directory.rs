@@ -8,7 +8,7 @@
 use keys::directory::{Coordinator, Directory};
 use model::PUBLIC_API_PORT;
 
-use crate::state::{PeerVersion, State};
+use crate::state::{State, StateVersion};
 
 /// How many bits of a directory's version count revisions. Above them stand recoveries, behind which revisions count anew.
 const REVISION_BITS: u32 = 48;
@@ -23,7 +23,7 @@ impl State {
             machine: *id,
             endpoints: machine.endpoints.reported.iter().map(|it| it.with_port(PUBLIC_API_PORT).to_string()).collect(),
         });
-        Some(Directory { cluster, version: version(self.peer_version()), coordinators: coordinators.collect() })
+        Some(Directory { cluster, version: version(self.state_version()), coordinators: coordinators.collect() })
     }
 }
 
@@ -40,7 +40,7 @@ pub const fn is_jump(from: u64, to: u64) -> bool {
 }
 
 /// As one number that only rises.
-fn version(PeerVersion { recoveries, revision }: PeerVersion) -> u64 {
+fn version(StateVersion { recoveries, revision }: StateVersion) -> u64 {
     let most = (1 << REVISION_BITS) - 1;
     recoveries.saturating_mul(1 << REVISION_BITS).saturating_add(revision.min(most))
 }
@@ -127,7 +127,7 @@ mod tests {
             }
             let mut again = state(1, 1);
             let records = now.machines().map(|(id, machine)| (Key::Machine(*id), machine.encode()));
-            let newest = before.version - version(PeerVersion { recoveries: 1, revision: 0 });
+            let newest = before.version - version(StateVersion { recoveries: 1, revision: 0 });
             let changes: Vec<_> = records.map(|(key, value)| put(&key, value, newest)).collect();
             again.apply(changes).expect("our own");
             prop_assert_eq!(again.directory(), Some(before));
@@ -147,7 +147,7 @@ mod tests {
     /// Proves: D11
     #[test]
     fn a_jump_is_more_than_one_recovery_or_more_than_is_ever_written() {
-        let of = |recoveries, revision| version(PeerVersion { recoveries, revision });
+        let of = |recoveries, revision| version(StateVersion { recoveries, revision });
         for (from, to) in [
             (of(0, 7), of(0, 7)),
             (of(0, 9), of(0, 7)),

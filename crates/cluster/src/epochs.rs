@@ -81,7 +81,7 @@ fn shared(state: &State) -> bool {
 pub fn electorate(state: &State) -> BTreeSet<MachineId> {
     let nobody = BTreeSet::new();
     let holders = state.cold_start().newest().map_or(&nobody, Epoch::holders);
-    state.members().electorate(&state.coordinators(), holders)
+    state.members().electorate(state.coordinators(), holders)
 }
 
 /// The next change of etcd's members towards who is to coordinate: see [`crate::members::Members::next`]. Who comes to vote holds a
@@ -93,7 +93,7 @@ pub fn step(state: &State) -> Option<Step> {
     if let Some(next) = &epochs.next {
         holders.retain(|holder| next.epoch.holders().contains(holder));
     }
-    state.members().next(&state.coordinators(), shared(state).then_some(&holders))
+    state.members().next(state.coordinators(), shared(state).then_some(&holders))
 }
 
 /// Whether the voters cannot open their disks without the share of this machine: too few of them are holders of the epoch that
@@ -114,7 +114,7 @@ pub fn unacknowledged(state: &State) -> BTreeSet<MachineId> {
     if !shared(state) {
         return BTreeSet::new();
     }
-    let holders: BTreeSet<_> = electorate(state).intersection(&state.coordinators()).copied().collect();
+    let holders: BTreeSet<_> = electorate(state).intersection(state.coordinators()).copied().collect();
     let ColdStartEpochs { current, next } = state.cold_start();
     match next {
         Some(next) if *next.epoch.holders() == holders => holders.difference(&next.acknowledged).copied().collect(),

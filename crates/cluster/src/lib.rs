@@ -15,12 +15,14 @@
 //! * [`epochs`]: what a coordinator does for the cold-start key.
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
+//! * [`desired`](mod@desired): what one machine is to be.
 //! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
 
 pub mod decide;
 pub mod decision;
 pub mod denied;
+pub mod desired;
 pub mod directory;
 pub mod epochs;
 pub mod key;

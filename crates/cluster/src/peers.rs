@@ -20,7 +20,7 @@ use prost::Message as _;
 use crate::peer::{PEER, Peer, PeerWire};
 use crate::record::{self, BadRecord};
 use crate::redeem::MOST_PEERS;
-use crate::state::{PeerVersion, State};
+use crate::state::{State, StateVersion};
 
 /// What is kept of peers is no larger, and more is not read.
 pub const MOST_KNOWN_BYTES: usize = 4 << 20;
@@ -37,16 +37,16 @@ pub enum News {
     /// All machines.
     Whole {
         /// As of when.
-        version: PeerVersion,
+        version: StateVersion,
         /// They.
         peers: BTreeMap<MachineId, Peer>,
     },
     /// The machines that were written since; none where one belongs no longer.
     Changed {
         /// What the asker knows.
-        since: PeerVersion,
+        since: StateVersion,
         /// What it knows with this.
-        version: PeerVersion,
+        version: StateVersion,
         /// They.
         peers: BTreeMap<MachineId, Option<Peer>>,
     },
@@ -55,7 +55,7 @@ pub enum News {
 impl News {
     /// What whoever takes it knows then; none where it says nothing of that.
     #[must_use]
-    pub const fn version(&self) -> Option<PeerVersion> {
+    pub const fn version(&self) -> Option<StateVersion> {
         match self {
             Self::Nothing | Self::Behind => None,
             Self::Whole { version, .. } | Self::Changed { version, .. } => Some(*version),
@@ -73,8 +73,8 @@ impl State {
 
     /// What is to be told to a machine that knows the peers of a version, or none.
     #[must_use]
-    pub fn news(&self, known: Option<PeerVersion>) -> News {
-        let version = self.peer_version();
+    pub fn news(&self, known: Option<StateVersion>) -> News {
+        let version = self.state_version();
         match known {
             Some(known) if known == version => News::Nothing,
             Some(known) if known > version => News::Behind,
@@ -106,7 +106,7 @@ pub struct TooManyPeers(pub usize);
 /// What one machine knows of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
-    version: Option<PeerVersion>,
+    version: Option<StateVersion>,
     peers: BTreeMap<MachineId, Peer>,
 }
 
@@ -114,9 +114,9 @@ impl Known {
     /// What a machine begins with that is let in: the peers of its answer, as of `version`. Where these are as many as an
     /// answer names, there may be more; then all that was ever written is news.
     #[must_use]
-    pub fn of_answer(version: PeerVersion, peers: Vec<Peer>) -> Self {
+    pub fn of_answer(version: StateVersion, peers: Vec<Peer>) -> Self {
         let revision = if peers.len() < MOST_PEERS { version.revision } else { 0 };
-        let version = PeerVersion { revision, ..version };
+        let version = StateVersion { revision, ..version };
         Self { version: Some(version), peers: peers.into_iter().map(|peer| (peer.machine, peer)).collect() }
     }
 
@@ -159,13 +159,13 @@ impl Known {
         if peers.len() < wire.peers.len() {
             return Err(BadRecord::Contradiction("each peer is another machine"));
         }
-        let version = PeerVersion { recoveries: wire.peers_recoveries, revision: wire.peers_revision };
+        let version = StateVersion { recoveries: wire.peers_recoveries, revision: wire.peers_revision };
         Ok(Self { version: Some(version), peers })
     }
 
     /// As of when; none before anything was heard.
     #[must_use]
-    pub const fn version(&self) -> Option<PeerVersion> {
+    pub const fn version(&self) -> Option<StateVersion> {
         self.version
     }
 
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn who_knows_more_is_told_so_and_a_change_tells_of_no_other_machine() {
         let states = history(&[Written::Moves(1), Written::Moves(2), Written::Moves(3), Written::Leaves(1)]);
-        let version = |at: usize| Some(states[at].peer_version());
+        let version = |at: usize| Some(states[at].state_version());
         assert_eq!(states[1].news(version(2)), News::Behind);
         let News::Changed { since, version: now, peers } = states[3].news(version(1)) else { panic!("a difference") };
         assert_eq!((Some(since), Some(now)), (version(1), version(3)));
@@ -334,7 +334,7 @@ mod tests {
         assert!(peers.len() == 2 && ids.iter().all(|id| peers.contains_key(id)), "{peers:?}");
         assert_eq!(peers[&ids[0]], None);
         assert!(matches!(states[3].news(None), News::Whole { peers, .. } if peers.len() == 2));
-        let tells = [None, version(1), version(3), Some(PeerVersion { recoveries: 9, revision: 1 })];
+        let tells = [None, version(1), version(3), Some(StateVersion { recoveries: 9, revision: 1 })];
         let told = tells.map(|known| states[3].news(known).version());
         assert_eq!(told, [version(3), version(3), None, None], "what whoever takes it knows then");
         assert_eq!(states[3].machines_since(0).count(), 3, "each once");
@@ -363,7 +363,7 @@ mod tests {
             .apply([put(Key::Cluster, recovered.encode()), put(Key::Machine(one.id()), one.encode())])
             .expect("our own");
         assert!(matches!(state.news(known.version()), News::Whole { .. }), "though its revision is lower");
-        let late = before[2].news(known.version().map(|known| PeerVersion { revision: 1, ..known }));
+        let late = before[2].news(known.version().map(|known| StateVersion { revision: 1, ..known }));
         known.take(state.news(known.version()));
         assert_eq!(known.peers(), &state.peers());
         assert!(known.take(late).is_empty() && known.take(before[2].news(None)).is_empty());
@@ -393,7 +393,7 @@ mod tests {
     /// Proves: M2 A6
     #[test]
     fn what_is_kept_is_never_more_than_is_read() {
-        let version = PeerVersion { recoveries: 1, revision: 9 };
+        let version = StateVersion { recoveries: 1, revision: 9 };
         // The longest there are: each machine names eight places.
         let place = |n: u16| format!("[2001:db8:1111:2222:3333:4444:5555:{n:x}]:65535");
         let longest = |n: u16| Endpoint::read(&place(0x1000 + n)).expect("an endpoint");
@@ -417,7 +417,7 @@ mod tests {
             assert_eq!(
                 read,
                 Known {
-                    version: Some(PeerVersion { revision: 0, ..version }),
+                    version: Some(StateVersion { revision: 0, ..version }),
                     ..known(count, &endpoints[..kept.endpoints])
                 }
             );
@@ -428,11 +428,11 @@ mod tests {
     /// Proves: M2
     #[test]
     fn whoever_is_let_in_hears_of_those_that_its_answer_left_out() {
-        let version = PeerVersion { recoveries: 1, revision: 9 };
+        let version = StateVersion { recoveries: 1, revision: 9 };
         let peers = |count: u8| (1..=count).map(|n| Peer::of(&fixture::machine(n))).collect::<Vec<_>>();
         let all = Known::of_answer(version, peers(63));
         assert_eq!((all.version(), all.peers().len()), (Some(version), 63));
         let some = Known::of_answer(version, peers(64));
-        assert_eq!((some.version(), some.peers().len()), (Some(PeerVersion { revision: 0, ..version }), 64));
+        assert_eq!((some.version(), some.peers().len()), (Some(StateVersion { revision: 0, ..version }), 64));
     }
 }

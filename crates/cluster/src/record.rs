@@ -23,6 +23,7 @@ pub use audit::{AuditLine, MOST_AUDIT_LINES, MOST_AUDIT_LINES_OF_ONE};
 pub use cluster::{Cluster, MOST_OWNERS, Owner, Policy};
 pub(crate) use cluster::{OWNER, OwnerWire, read_owners};
 pub use cold_start::{ColdStartEpochs, NextEpoch};
+pub(crate) use cold_start::{EPOCH, EpochWire};
 pub use machine::{Admission, Endpoints, Generations, Machine, Standing, Times};
 pub use ticket::{Revoked, TicketRecord};
 

@@ -78,12 +78,12 @@ pub enum NotHandedOver {
     Votes,
 }
 
-/// What must peers see, in order: a recovery counts more than any revision.
+/// Version of what machines are told of the cluster, in order: a recovery counts more than any revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub struct PeerVersion {
+pub struct StateVersion {
     /// How often the cluster was recovered.
     pub recoveries: u64,
-    /// The revision that last changed what peers see.
+    /// The newest revision that wrote a machine, the cluster or the epochs.
     pub revision: u64,
 }
 
@@ -94,6 +94,8 @@ pub struct State {
     cluster: Option<Cluster>,
     cold_start: ColdStartEpochs,
     machines: BTreeMap<MachineId, Machine>,
+    /// Those of them that are to coordinate.
+    coordinators: BTreeSet<MachineId>,
     tickets: BTreeMap<TicketId, TicketRecord>,
     disks: BTreeMap<DiskUuid, MachineId>,
     vpn_keys: BTreeMap<VpnPubKey, MachineId>,
@@ -101,7 +103,7 @@ pub struct State {
     pods: BTreeMap<Ipv4Prefix, MachineId>,
     /// Names of machines that belong.
     names: BTreeMap<String, MachineId>,
-    peers_revision: u64,
+    told_revision: u64,
     /// Who was written last in which revision: each machine once.
     written: BTreeSet<(u64, MachineId)>,
     written_in: BTreeMap<MachineId, u64>,
@@ -156,17 +158,25 @@ impl State {
             Read::Version(version) => self.version = version,
             Read::Cluster(cluster) => {
                 self.cluster = cluster.map(|cluster| *cluster);
-                self.peers_revision = self.peers_revision.max(revision);
+                self.told_revision = self.told_revision.max(revision);
             }
-            Read::ColdStart(epochs) => self.cold_start = epochs.unwrap_or_default(),
+            Read::ColdStart(epochs) => {
+                self.cold_start = epochs.unwrap_or_default();
+                self.told_revision = self.told_revision.max(revision);
+            }
             Read::Machine(id, machine) => {
                 self.name(id, machine.as_deref());
                 if let Some(before) = self.written_in.insert(id, revision) {
                     self.written.remove(&(before, id));
                 }
                 self.written.insert((revision, id));
+                if machine.as_ref().is_some_and(|machine| machine.coordinates()) {
+                    self.coordinators.insert(id);
+                } else {
+                    self.coordinators.remove(&id);
+                }
                 set(&mut self.machines, id, machine.map(|machine| *machine));
-                self.peers_revision = self.peers_revision.max(revision);
+                self.told_revision = self.told_revision.max(revision);
             }
             Read::Ticket(id, ticket) => set(&mut self.tickets, id, ticket.map(|ticket| *ticket)),
             Read::Disk(disk, holder) => set(&mut self.disks, disk, holder),
@@ -216,15 +226,15 @@ impl State {
 
     /// Who is to coordinate: etcd's members follow.
     #[must_use]
-    pub fn coordinators(&self) -> BTreeSet<MachineId> {
-        self.machines.iter().filter(|(_, machine)| machine.coordinates()).map(|(id, _)| *id).collect()
+    pub const fn coordinators(&self) -> &BTreeSet<MachineId> {
+        &self.coordinators
     }
 
-    /// All members of etcd, name and VPN address, for a machine that is given what makes a coordinator and runs one beside them.
+    /// Whether a machine is given what makes a coordinator, and runs an etcd beside the others.
     ///
     /// # Errors
     /// [`NotHandedOver`].
-    pub fn members_for(&self, machine: &MachineId) -> Result<Vec<(NodeName, Ipv4Addr)>, NotHandedOver> {
+    pub fn hands_over_to(&self, machine: &MachineId) -> Result<(), NotHandedOver> {
         if !self.coordinators().contains(machine) {
             return Err(NotHandedOver::NoCoordinator);
         }
@@ -234,9 +244,7 @@ impl State {
         if self.members.voters.contains_key(machine) {
             return Err(NotHandedOver::Votes);
         }
-        let all = self.members.voters.keys().chain(self.members.learners.keys());
-        let member = |id| self.machine(id).map(|machine| (machine.name.clone(), machine.vpn_ip));
-        Ok(all.filter_map(member).collect())
+        Ok(())
     }
 
     /// Whose certificates etcd is to refuse: those of machines that were coordinators, are to be none, and are members of etcd no
@@ -313,11 +321,11 @@ impl State {
         self.names.get(name.as_str())
     }
 
-    /// What peers compare.
+    /// Version of what machines are told.
     #[must_use]
-    pub fn peer_version(&self) -> PeerVersion {
+    pub fn state_version(&self) -> StateVersion {
         let recoveries = self.cluster.as_ref().map_or(0, |cluster| cluster.recoveries);
-        PeerVersion { recoveries, revision: self.peers_revision }
+        StateVersion { recoveries, revision: self.told_revision }
     }
 }
 

@@ -488,17 +488,17 @@ fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number(
     assert_eq!(scene.refuses(Asks::Recover(id(9))), Denied::UnknownMachine);
     let stranger = Request::Owner { by: owner(2).key, asks: Asks::Recover(id(3)) };
     assert_eq!(scene.no(&stranger), Denied::UnknownOwner);
-    let before = scene.state().peer_version();
+    let before = scene.state().state_version();
     let third = scene.state().machine(&id(3)).cloned();
     scene.now.0 += 60;
     assert_eq!(scene.asks(Asks::Recover(id(3))), Granted::Done);
     let state = scene.state();
     assert_eq!(state.machine(&id(3)), third.as_ref(), "it coordinates as before");
-    assert_eq!(state.coordinators(), [id(3)].into());
+    assert_eq!(*state.coordinators(), [id(3)].into());
     let nobody_else = |(_, it): (_, &Machine)| it.id() == id(5) || it.standing == Standing::Member;
     assert!(state.machines().all(nobody_else), "nobody is removed");
     assert!(state.machine(&id(2)).is_some_and(|second| !second.kubernetes.contains(&KubernetesRole::ControlPlane)));
-    assert_eq!(state.peer_version().recoveries, before.recoveries + 1);
+    assert_eq!(state.state_version().recoveries, before.recoveries + 1);
     // Whoever knows the cluster as of before is told all anew; an etcd of before knows less than they do.
     assert!(matches!(state.news(Some(before)), News::Whole { .. }));
 }
@@ -516,7 +516,7 @@ fn a_coordinator_that_was_to_step_down_and_still_votes_is_one_that_a_cluster_can
     scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
     scene.members.voters.insert(id(1), Voter::Silent);
     assert_eq!(scene.asks(Asks::Recover(id(2))), Granted::Done);
-    assert_eq!((scene.state().coordinators(), scene.standing(2)), ([id(2)].into(), Standing::Draining));
+    assert_eq!((scene.state().coordinators().clone(), scene.standing(2)), ([id(2)].into(), Standing::Draining));
 }
 
 #[test]
@@ -617,7 +617,7 @@ proptest! {
         kept.apply(scene.etcd.watch(seen, scene.etcd.revision()).expect("nothing is compacted")).expect("ours");
         let mut anew = State::read(scene.etcd.pairs()).expect("our own");
         anew.see(scene.members.clone());
-        prop_assert_eq!(kept.peer_version(), anew.peer_version());
+        prop_assert_eq!(kept.state_version(), anew.state_version());
         prop_assert_eq!(kept, anew);
     }
 }

@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use cluster::epochs::Holding;
 use cluster::record::{Generations, Owner, Release, UnixSeconds};
 use cluster::redeem::{Answer, Redeem};
-use cluster::state::PeerVersion;
+use cluster::state::StateVersion;
 use keys::binding::TpmObject;
 use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Volume};
@@ -166,7 +166,7 @@ impl Store {
             key_generation: 1,
             cluster_key: Self::half(asks.1, 1),
             directory: ca().sign(&Directory { cluster, version: 5, coordinators }.unsigned()),
-            peer_version: PeerVersion::default(),
+            peer_version: StateVersion::default(),
             peers: vec![],
         })
     }

@@ -354,6 +354,12 @@ macro_rules! strict_message {
             [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::U32, Optional),]
             $($rest)*);
     };
+    (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt optional bool $field:ident; $($rest:tt)*) => {
+        $crate::strict_message!(@ $head
+            [$($fields)* #[prost(bool, optional, tag = $number)] pub(crate) $field: ::std::option::Option<bool>,]
+            [$($rows)* $crate::strict_message!(@row $number $field $crate::strict::Kind::Bool, Optional),]
+            $($rest)*);
+    };
     (@ $head:tt [$($fields:tt)*] [$($rows:tt)*] $number:tt optional u64 $field:ident; $($rest:tt)*) => {
         $crate::strict_message!(@ $head
             [$($fields)* #[prost(uint64, optional, tag = $number)] pub(crate) $field: ::std::option::Option<u64>,]

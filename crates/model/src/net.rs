@@ -24,6 +24,17 @@ pub const POD_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 244, 
 /// Where Kubernetes service addresses come from.
 pub const SERVICE_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 96, 0, 0), bits: 16 };
 
+/// Address ranges that a cluster keeps for itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefixes {
+    /// Of machines in the VPN.
+    pub vpn: Ipv4Prefix,
+    /// Of pods, a /24 for each worker.
+    pub pods: Ipv4Prefix,
+    /// Of Kubernetes' services.
+    pub services: Ipv4Prefix,
+}
+
 /// How many members of etcd may hold a copy without a vote: two voters more are made of a pair of them.
 pub const MOST_ETCD_LEARNERS: usize = 2;
 

@@ -540,7 +540,7 @@ impl World {
             let machine = &self.machines[&self.numbers[id]];
             members.has(id) && (machine.power, machine.cable) == (Power::On, Cable::Whole)
         };
-        let wanted: Vec<_> = view.state().coordinators().into_iter().filter(begins).collect();
+        let wanted: Vec<_> = view.state().coordinators().iter().copied().filter(begins).collect();
         for id in wanted {
             if !self.coordinators.contains_key(&id) {
                 self.coordinators.insert(id, seen(&self.etcd));

@@ -16,7 +16,7 @@ use cluster::peer::Peer;
 use cluster::peers::Known;
 use cluster::record::{Changes, Endpoints, Machine};
 use cluster::request::{Creation, Request};
-use cluster::state::{Change, KeyValue, PeerVersion};
+use cluster::state::{Change, KeyValue, StateVersion};
 use cluster::{View, decide};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
 use mesh::kernel::{self, Found, FoundPeer, Route};
@@ -132,9 +132,9 @@ impl Cluster {
     }
 
     /// What a node is sent that knows the peers of this version.
-    fn tells(&self, known: Option<PeerVersion>) -> Vec<u8> {
+    fn tells(&self, known: Option<StateVersion>) -> Vec<u8> {
         let news = self.seen.state().news(known);
-        wire::PeersResponse::from(PeersAnswer::News { news, role: ClusterRole::Node }).encode_to_vec()
+        wire::PeersResponse::from(PeersAnswer::News(news)).encode_to_vec()
     }
 
     /// What it is sent besides when a coordinator is elsewhere: the directory, signed.
@@ -162,7 +162,7 @@ impl Node {
     /// Takes what a coordinator sent.
     fn hears(&mut self, answer: &[u8]) -> Vec<Effect> {
         let answer = PeersAnswer::decode(answer).expect("a machine takes what its coordinator sends");
-        let PeersAnswer::News { news, .. } = answer else { panic!("news") };
+        let PeersAnswer::News(news) = answer else { panic!("news") };
         let fresh = self.known.take(news).into_iter().map(|(id, peer)| (id, peer.as_ref().map(in_the_mesh)));
         let (fresh, mut effects) = (fresh.collect(), Vec::new());
         self.mesh.handle(Event::Changed(fresh), self.now, &mut effects);

@@ -4,7 +4,7 @@
 use cluster::peer::Peer;
 use cluster::record::{Cluster, Machine, UnixSeconds};
 use cluster::redeem::{Answer, MOST_PEERS};
-use cluster::state::{PeerVersion, State};
+use cluster::state::{State, StateVersion};
 use model::{Assignment, BadAssignment, ClusterRole, KubernetesRole, MachineId};
 use pki::{Profile, PublicKey, UnixTime};
 use zeroize::Zeroizing;
@@ -37,7 +37,7 @@ pub(crate) enum NotGiven {
 struct Recorded {
     machine: Machine,
     cluster: Cluster,
-    peer_version: PeerVersion,
+    peer_version: StateVersion,
     peers: Vec<Peer>,
 }
 
@@ -87,6 +87,6 @@ fn recorded(state: &State, id: &MachineId) -> Option<Recorded> {
     let coordinators = others().filter(|other| other.coordinates());
     let nodes = others().filter(|other| !other.coordinates());
     let peers = coordinators.chain(nodes).take(MOST_PEERS).map(Peer::of).collect();
-    let peer_version = state.peer_version();
+    let peer_version = state.state_version();
     Some(Recorded { machine, cluster, peer_version, peers })
 }

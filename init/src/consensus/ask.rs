@@ -18,10 +18,11 @@ use std::time::{Duration, Instant};
 
 use api::vpn_client::VpnClient;
 use api::{Announced, HandedOver, MOST_NEWS_BYTES, Malformed, PeersAnswer, wire};
+use cluster::desired::Desired;
 use cluster::peers::News;
 use enrol::renewal::Giver;
 use keys::identity::Identity;
-use model::{Chain, ClusterRole, VPN_API_PORT};
+use model::{Chain, VPN_API_PORT};
 use pki::server_auth::any_coordinator;
 use pki::{CertificateDer, PrivateKey, cluster_tls_name, public_key_of};
 use rustls::pki_types::ServerName;
@@ -59,8 +60,8 @@ pub(crate) struct Asker {
     pub(crate) told: Told,
     /// Where what is heard is kept.
     pub(crate) root: &'static Path,
-    /// What the machine is, as it heard last.
-    pub(crate) role: watch::Sender<Option<ClusterRole>>,
+    /// What the machine is to be, as it heard last.
+    pub(crate) desired: watch::Sender<Option<Desired>>,
     /// Its own records, while it coordinates: as long as they are kept up, nobody is asked.
     pub(crate) records: watch::Receiver<Option<Records>>,
     /// Of which epoch of the cold-start key it holds a share that it could not acknowledge itself.
@@ -336,20 +337,35 @@ impl Asker {
     }
 
     fn take(&self, answer: PeersAnswer, from: Ipv4Addr) -> Result<(), Left> {
-        let (news, role) = match answer {
-            PeersAnswer::News { news, role } => (news, role),
-            PeersAnswer::Directory(signed) => {
-                self.directories.tell(self.giver(from), signed);
-                return Ok(());
+        match answer {
+            PeersAnswer::Directory(signed) => self.directories.tell(self.giver(from), signed),
+            PeersAnswer::Desired(desired) => self.follow(*desired)?,
+            PeersAnswer::News(News::Behind) => return Err(Left::Behind),
+            PeersAnswer::News(News::Nothing) => {}
+            PeersAnswer::News(news) => {
+                let version = news.version();
+                self.told.take(news);
+                self.desired.send_if_modified(|desired| {
+                    if let Some(desired) = desired {
+                        desired.at = version.max(desired.at);
+                    }
+                    false // it says the same
+                });
             }
-        };
-        match news {
-            // What it says of this machine may be old, too.
-            News::Behind => return Err(Left::Behind),
-            News::Nothing => {}
-            News::Whole { .. } | News::Changed { .. } => self.told.take(news),
         }
-        self.role.send_if_modified(|known| known.replace(role) != Some(role));
+        Ok(())
+    }
+
+    fn follow(&self, desired: Desired) -> Result<(), Left> {
+        let known = self.desired.borrow().as_ref().and_then(|desired| desired.at);
+        if desired.is_behind(known.max(self.told.version())) {
+            return Err(Left::Behind);
+        }
+        self.desired.send_if_modified(|known| {
+            let is_other = known.as_ref().is_none_or(|known| !known.says_the_same(&desired));
+            *known = Some(desired);
+            is_other
+        });
         Ok(())
     }
 }

@@ -44,15 +44,14 @@ mod tests {
     use std::time::Duration;
 
     use cluster::key::Key;
-    use cluster::record::{Cluster, Machine, Owner, Policy, Release, Standing};
+    use cluster::record::{Cluster, Machine, Standing};
     use cluster::state::{Change, KeyValue};
     use keys::endpoint::Endpoint;
-    use keys::recovery::RecoveryPubKey;
-    use model::{ClusterRole, ColdStart, Level, OwnerPubKey, POD_PREFIX, VPN_PREFIX};
+    use model::ClusterRole;
     use pki::{AuthorityKind, UnixTime};
 
     use super::*;
-    use crate::consensus::fixture::machine;
+    use crate::consensus::fixture::{cluster, machine};
 
     fn coordinator(n: u8, host: &str) -> Machine {
         let mut machine = machine(n, Standing::Member);
@@ -70,23 +69,7 @@ mod tests {
         let spki = pki::public_key_of(authority.certificate()).expect("its own").spki();
         let mut state = State::default();
         assert!(renewed(None, &state, &authority).expect("nothing is signed").is_none());
-        let cluster = Cluster {
-            id: keys::identity::cluster_id(&spki),
-            vpn_prefix: VPN_PREFIX,
-            pods_prefix: POD_PREFIX,
-            policy: Policy {
-                level: Level::Encrypted,
-                cold_start: ColdStart::Automatic,
-                oldest_release: Release(0, 1, 0),
-            },
-            owners: vec![Owner {
-                key: OwnerPubKey([1; 32]),
-                recovery: RecoveryPubKey::of(&model::Secret::take(&mut [2; 32])),
-            }],
-            recoveries: 0,
-            next_address: 2,
-            next_pods: 1,
-        };
+        let cluster = Cluster { id: keys::identity::cluster_id(&spki), ..cluster() };
         let put = |key: Key, value, mod_revision| Change::Put(KeyValue { key: key.bytes(), value, mod_revision });
         let mut write = |machine: &Machine, revision| {
             let change = put(Key::Machine(machine.id()), machine.encode(), revision);

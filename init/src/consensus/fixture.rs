@@ -8,11 +8,14 @@ use api::UnixMillis;
 use cluster::View;
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
-use cluster::record::{Admission, Endpoints, Generations, Machine, Release, Standing, Times, UnixSeconds};
+use cluster::record::{
+    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Release, Standing, Times, UnixSeconds,
+};
 use cluster::state::KeyValue;
+use keys::recovery::RecoveryPubKey;
 use model::{
-    BootClass, ClusterRole, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, RootHash, Uuid, VPN_PREFIX,
-    VpnPubKey,
+    BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX,
+    RootHash, Secret, Uuid, VPN_PREFIX, VpnPubKey,
 };
 use pki::{Authority, AuthorityKind, PrivateKey, UnixTime};
 
@@ -50,6 +53,25 @@ pub(crate) fn machine(n: u8, standing: Standing) -> Machine {
     }
 }
 
+/// The cluster of these machines.
+pub(super) fn cluster() -> Cluster {
+    Cluster {
+        id: ClusterId([1; 16]),
+        vpn_prefix: VPN_PREFIX,
+        pods_prefix: POD_PREFIX,
+        policy: Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 0, 0) },
+        owners: vec![Owner { key: OwnerPubKey([1; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [2; 32])) }],
+        recoveries: 0,
+        next_address: 10,
+        next_pods: 0,
+    }
+}
+
+/// The cluster's record in etcd.
+pub(super) fn put_cluster(mod_revision: u64) -> KeyValue {
+    KeyValue { key: Key::Cluster.bytes(), value: cluster().encode(), mod_revision }
+}
+
 /// A machine's record in etcd.
 pub(super) fn put(machine: &Machine, mod_revision: u64) -> KeyValue {
     KeyValue { key: Key::Machine(machine.id()).bytes(), value: machine.encode(), mod_revision }
@@ -65,8 +87,8 @@ pub(super) fn members(voters: &[u8]) -> Members {
 /// no more.
 pub(crate) fn records(facts: &Facts, machines: &[Machine], silent: Option<Duration>) -> Records {
     let revision = u64::try_from(machines.len()).expect("a few");
-    let mut view =
-        View::read(machines.iter().zip(1..).map(|(machine, at)| put(machine, at)), revision).expect("our own");
+    let pairs = machines.iter().zip(1..).map(|(machine, at)| put(machine, at)).chain([put_cluster(1)]);
+    let mut view = View::read(pairs, revision).expect("our own");
     view.see(members(&[9]));
     let now = clock::unix();
     let authority = |kind| Authority::create(kind, UnixTime::since_unix_epoch(now)).expect("a CA");

@@ -137,6 +137,6 @@ fn recorded(records: &Records) -> Result<Recorded, Unread> {
     records.read(|view, _| {
         let state = view.state();
         let addresses = state.machines().map(|(id, machine)| (*id, machine.vpn_ip)).collect();
-        Recorded { wanted: state.coordinators(), machines: state.at_addresses(), addresses }
+        Recorded { wanted: state.coordinators().clone(), machines: state.at_addresses(), addresses }
     })
 }

@@ -5,11 +5,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::epochs::is_needed;
+use cluster::desired::Desired;
 use cluster::peers::News;
 use cluster::record::Machine;
-use cluster::state::PeerVersion;
-use model::{ClusterRole, MachineId};
+use cluster::state::StateVersion;
+use model::MachineId;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -38,6 +38,8 @@ pub(crate) enum NoNews {
 pub(crate) enum Tells {
     /// Of the others.
     News(News),
+    /// Of itself.
+    Desired(Box<Desired>),
     /// Where the coordinators are, signed.
     Directory(Vec<u8>),
 }
@@ -47,16 +49,16 @@ pub(crate) enum Tells {
 pub(crate) struct NewsFor {
     seen: watch::Receiver<Seen>,
     machine: MachineId,
-    known: Option<PeerVersion>,
+    known: Option<StateVersion>,
+    /// Desired state that it was told of.
+    desired: Option<Desired>,
     /// The directory that it was told of.
     directory: Option<Arc<Signed>>,
-    /// Nothing was said yet: it is said at once that somebody is there.
-    silent: bool,
 }
 
 impl NewsFor {
-    pub(super) fn begin(seen: watch::Receiver<Seen>, machine: MachineId, known: Option<PeerVersion>) -> Self {
-        Self { seen, machine, known, directory: None, silent: true }
+    pub(super) fn begin(seen: watch::Receiver<Seen>, machine: MachineId, known: Option<StateVersion>) -> Self {
+        Self { seen, machine, known, desired: None, directory: None }
     }
 
     /// Whether the machine belongs, by its record as it is seen now.
@@ -73,28 +75,18 @@ impl NewsFor {
         if state.members().voters.is_empty() { Err(NoNews::Members) } else { Ok(()) }
     }
 
-    /// What the machine is: a coordinator from when its record says so until etcd has it as a member no longer, and the others
-    /// can open their disks without its share.
-    pub(crate) fn role(&self) -> Result<ClusterRole, NoNews> {
-        self.may_hear()?;
-        let seen = self.seen.borrow();
-        let state = seen.view.as_ref().ok_or(Unread)?.state();
-        let record = state.machine(&self.machine);
-        let stays = state.members().has(&self.machine) || is_needed(state, &self.machine);
-        let coordinates = stays || record.is_some_and(Machine::coordinates);
-        Ok(if coordinates { ClusterRole::Coordinator } else { ClusterRole::Node })
-    }
-
     /// What is to be told next.
     ///
     /// # Errors
     /// [`NoNews`] for a machine that belongs no longer.
     pub(crate) async fn next(&mut self) -> Result<Tells, NoNews> {
-        let mut alive = pin!(sleep(if self.silent { Duration::ZERO } else { ALIVE }));
-        self.silent = false;
+        let mut alive = pin!(sleep(ALIVE));
         loop {
             self.seen.mark_unchanged();
             self.may_hear()?;
+            if let Some(desired) = self.other_desired()? {
+                return Ok(Tells::Desired(desired));
+            }
             if let Some(signed) = self.newer_directory() {
                 return Ok(Tells::Directory(signed));
             }
@@ -110,6 +102,18 @@ impl NewsFor {
         }
     }
 
+    /// Desired state of the machine, where it says something else than what was told last. Whoever does not know etcd's members would
+    /// tell a coordinator that it is none.
+    fn other_desired(&mut self) -> Result<Option<Box<Desired>>, NoNews> {
+        let seen = self.seen.borrow();
+        let state = seen.view.as_ref().ok_or(Unread)?.state();
+        let desired = state.desired(&self.machine).ok_or(NoNews::NotMember)?;
+        if self.desired.as_ref().is_some_and(|told| told.says_the_same(&desired)) {
+            return Ok(None);
+        }
+        Ok(Some(self.desired.insert(desired).clone().into()))
+    }
+
     /// One that it was not told of.
     fn newer_directory(&mut self) -> Option<Vec<u8>> {
         let seen = self.seen.borrow().directory.clone()?;
@@ -123,25 +127,30 @@ impl NewsFor {
 #[cfg(test)]
 mod tests {
     use cluster::View;
-    use cluster::key::Key;
-    use cluster::record::{ColdStartEpochs, Machine, Standing};
-    use cluster::state::{Change, KeyValue};
-    use keys::cold_start::Epoch;
+    use cluster::record::{Machine, Standing};
+    use cluster::state::Change;
     use model::ClusterRole;
 
     use super::*;
-    use crate::consensus::fixture::{machine, members, put};
+    use crate::consensus::fixture::{machine, members, put, put_cluster};
 
     const NOTHING: Result<Tells, NoNews> = Ok(Tells::News(News::Nothing));
 
     /// A coordinator that has seen two machines, let in in the revisions 1 and 2; and news for the first of them.
     fn seen(known: Option<u64>) -> (watch::Sender<Seen>, NewsFor) {
         let two = [(1, 1), (2, 2)].map(|(n, revision)| put(&machine(n, Standing::Admitted), revision));
-        let mut view = View::read(two, 2).expect("our own");
+        let mut view = View::read([put_cluster(1)].into_iter().chain(two), 2).expect("our own");
         view.see(members(&[9]));
         let sender = watch::Sender::new(Seen { view: Some(view), ..Seen::default() });
-        let known = known.map(|revision| PeerVersion { recoveries: 0, revision });
+        let known = known.map(|revision| StateVersion { recoveries: 0, revision });
         let news = NewsFor::begin(sender.subscribe(), machine(1, Standing::Admitted).id(), known);
+        (sender, news)
+    }
+
+    /// The same, for a machine that was told what it is to be.
+    async fn seen_and_desired(known: Option<u64>) -> (watch::Sender<Seen>, NewsFor) {
+        let (sender, mut news) = seen(known);
+        assert!(matches!(news.next().await, Ok(Tells::Desired(_))), "first of all");
         (sender, news)
     }
 
@@ -152,21 +161,10 @@ mod tests {
         });
     }
 
-    /// An epoch of the cold-start key stands, of these machines.
-    fn hold(seen: &watch::Sender<Seen>, holders: &[u8], revision: u64) {
-        let holders = holders.iter().map(|n| machine(*n, Standing::Member).id()).collect();
-        let epochs = ColdStartEpochs { current: Some(Epoch::new(2, holders).expect("an epoch")), next: None };
-        let (key, value) = (Key::ColdStart.bytes(), epochs.encode());
-        seen.send_modify(|seen| {
-            let change = [Change::Put(KeyValue { key, value, mod_revision: revision })];
-            seen.view.as_mut().expect("it was read").take(change, revision).expect("our own");
-        });
-    }
-
     /// Proves: M2
     #[tokio::test(start_paused = true)]
     async fn a_machine_hears_all_then_each_change_and_in_between_that_somebody_is_there() {
-        let (seen, mut news) = seen(None);
+        let (seen, mut news) = seen_and_desired(None).await;
         assert!(matches!(news.next().await, Ok(Tells::News(News::Whole { peers, .. })) if peers.len() == 2));
         let began = tokio::time::Instant::now();
         assert_eq!(news.next().await, NOTHING);
@@ -184,16 +182,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_knows_all_is_answered_at_once_and_who_knows_more_is_told_so() {
         let began = tokio::time::Instant::now();
-        let (_seen, mut news) = seen(Some(2));
-        assert_eq!((news.next().await, began.elapsed()), (NOTHING, Duration::ZERO));
-        let (_seen, mut news) = seen(Some(3));
-        assert_eq!((news.next().await, began.elapsed()), (Ok(Tells::News(News::Behind)), Duration::ZERO));
+        let (_seen, mut news) = seen_and_desired(Some(2)).await;
+        assert_eq!((began.elapsed(), news.next().await, began.elapsed()), (Duration::ZERO, NOTHING, ALIVE));
+        let (_seen, mut news) = seen_and_desired(Some(3)).await;
+        assert_eq!((news.next().await, began.elapsed()), (Ok(Tells::News(News::Behind)), ALIVE));
     }
 
     /// Proves: D11
     #[tokio::test(start_paused = true)]
     async fn a_machine_hears_of_a_directory_first_and_then_of_each_that_is_another() {
-        let (seen, mut news) = seen(Some(2));
+        let (seen, mut news) = seen_and_desired(Some(2)).await;
         let signed = |byte| Some(Arc::new(Signed::of(vec![], vec![byte])));
         seen.send_modify(|seen| seen.directory = signed(1));
         assert_eq!(news.next().await, Ok(Tells::Directory(vec![1])));
@@ -202,32 +200,29 @@ mod tests {
         assert_eq!((news.next().await, news.next().await), (Ok(Tells::Directory(vec![2])), NOTHING));
     }
 
-    /// Who does not know etcd's members would tell a coordinator that it is none.
+    /// Proves: S5
     #[tokio::test(start_paused = true)]
-    async fn a_machine_is_a_coordinator_from_its_record_on_until_etcd_has_let_go_of_it() {
-        let (seen, news) = seen(Some(2));
-        let see = |voters: &[u8]| {
-            seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(members(voters)));
+    async fn a_machine_hears_first_what_it_is_to_be_and_then_when_that_is_another() {
+        let (seen, mut news) = seen(Some(2));
+        let desired = async |news: &mut NewsFor| match news.next().await {
+            Ok(Tells::Desired(desired)) => (desired.assignment.role(), desired.at.expect("told").revision),
+            other => panic!("it is told first: {other:?}"),
         };
-        assert_eq!(news.role(), Ok(ClusterRole::Node));
+        assert_eq!(desired(&mut news).await, (ClusterRole::Node, 2));
+        assert_eq!(news.next().await, NOTHING, "once");
         change(&seen, &Machine { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) }, 3);
-        assert_eq!(news.role(), Ok(ClusterRole::Coordinator), "before etcd has added it");
-        see(&[1, 9]);
-        change(&seen, &machine(1, Standing::Member), 4);
-        assert_eq!(news.role(), Ok(ClusterRole::Coordinator), "it is not to leave before etcd has removed it");
-        see(&[9]);
-        hold(&seen, &[1, 9], 5);
-        assert_eq!(news.role(), Ok(ClusterRole::Coordinator), "the other cannot open without its share");
-        hold(&seen, &[9], 6);
-        assert_eq!(news.role(), Ok(ClusterRole::Node));
-        see(&[]);
-        assert_eq!((news.role(), news.may_hear()), (Err(NoNews::Members), Err(NoNews::Members)));
+        assert_eq!(desired(&mut news).await, (ClusterRole::Coordinator, 3));
+        assert!(matches!(news.next().await, Ok(Tells::News(News::Changed { .. }))), "and then of all");
+        change(&seen, &machine(2, Standing::Member), 4);
+        assert!(matches!(news.next().await, Ok(Tells::News(News::Changed { .. }))), "of the other alone");
+        seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(members(&[])));
+        assert_eq!(news.next().await, Err(NoNews::Members), "who does not know them would call it a node");
     }
 
     /// Its certificate is as good as before.
     #[tokio::test(start_paused = true)]
     async fn a_machine_that_is_removed_hears_nothing_more() {
-        let (seen, mut news) = seen(Some(2));
+        let (seen, mut news) = seen_and_desired(Some(2)).await;
         assert_eq!((news.may_hear(), news.next().await), (Ok(()), NOTHING));
         change(&seen, &machine(1, Standing::Removed), 3);
         assert_eq!((news.may_hear(), news.next().await), (Err(NoNews::NotMember), Err(NoNews::NotMember)));

@@ -74,35 +74,21 @@ mod tests {
 
     use cluster::Denied;
     use cluster::key::Key;
-    use cluster::record::{self, Cluster, Owner, Policy, Release, Standing};
+    use cluster::record::{self, Release, Standing};
     use cluster::state::{Change, KeyValue};
     use keys::endpoint::Endpoint;
-    use keys::recovery::RecoveryPubKey;
-    use model::{ClusterId, ColdStart, Level, MachinePubKey, OwnerPubKey, POD_PREFIX, Secret, VPN_PREFIX};
+    use model::MachinePubKey;
 
     use super::*;
-    use crate::consensus::fixture::{machine, put};
+    use crate::consensus::fixture::{cluster, machine, put};
     use crate::runtime::clock;
 
     const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
 
     /// The machines 1, 2 and 9 of a cluster.
     fn state() -> State {
-        let policy =
-            Policy { level: Level::Encrypted, cold_start: ColdStart::Automatic, oldest_release: Release(0, 1, 0) };
-        let recovery = RecoveryPubKey::of(&Secret::take(&mut [2; 32]));
-        let cluster = Cluster {
-            id: ClusterId([1; 16]),
-            vpn_prefix: VPN_PREFIX,
-            pods_prefix: POD_PREFIX,
-            policy,
-            owners: vec![Owner { key: OwnerPubKey([1; 32]), recovery }],
-            recoveries: 0,
-            next_address: 3,
-            next_pods: 1,
-        };
         let pair = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: 4 };
-        let records = [pair(Key::Version, record::Changes(1).encode()), pair(Key::Cluster, cluster.encode())];
+        let records = [pair(Key::Version, record::Changes(1).encode()), pair(Key::Cluster, cluster().encode())];
         let machines = [1, 2, 9].map(|n| put(&machine(n, Standing::Member), 4));
         State::read(records.into_iter().chain(machines)).expect("our own")
     }

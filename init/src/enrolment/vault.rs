@@ -317,7 +317,7 @@ mod tests {
     use std::time::Duration;
 
     use cluster::peers::Known;
-    use cluster::state::PeerVersion;
+    use cluster::state::StateVersion;
     use model::{KubernetesRole, VPN_PREFIX};
     use pki::UnixTime;
     use rustix::io::Errno;
@@ -375,7 +375,7 @@ mod tests {
         let root = root.to_str().expect("a plain path");
         let node = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Node, [].into(), None).expect("they fit");
         let vpn_key = VpnPrivKey(Secret::take(&mut [1; 32]));
-        let version = PeerVersion { recoveries: 0, revision: 7 };
+        let version = StateVersion { recoveries: 0, revision: 7 };
         let first = Known::of_answer(version, vec![]);
         let joined = NewData::Joined { assignment: node.clone(), vpn_key, peers: first.clone() };
         assert!(matches!(write(root, Some(&keys()), &joined), Err(WriteError::Keys)));
@@ -398,7 +398,7 @@ mod tests {
         let keys = keys();
         write(first, Some(&keys), &data()).expect("writes");
         let node = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Node, [].into(), None).expect("they fit");
-        let peers = Known::of_answer(PeerVersion { recoveries: 0, revision: 7 }, vec![]);
+        let peers = Known::of_answer(StateVersion { recoveries: 0, revision: 7 }, vec![]);
         let vpn_key = VpnPrivKey(Secret::take(&mut [1; 32]));
         write(root, None, &NewData::Joined { assignment: node.clone(), vpn_key, peers }).expect("writes");
 

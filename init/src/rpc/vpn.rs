@@ -13,7 +13,7 @@ use api::vpn_server::VpnServer;
 use api::{Announced, HandedOver, PeersAnswer, wire};
 use cluster::peers::News;
 use cluster::record::Machine;
-use cluster::state::{NotHandedOver, PeerVersion};
+use cluster::state::{NotHandedOver, StateVersion};
 use cluster::{Denied, View};
 use keys::identity::{Identity, machine_id};
 use model::{Chain, MachineId, MachinePubKey, VPN_API_PORT};
@@ -149,7 +149,7 @@ fn member(extensions: &Extensions) -> Result<MachinePubKey, Status> {
     }
 }
 
-fn news(records: &Records, key: MachinePubKey, known: Option<PeerVersion>) -> NewsFor {
+fn news(records: &Records, key: MachinePubKey, known: Option<StateVersion>) -> NewsFor {
     records.news(machine_id(&key.0), known)
 }
 
@@ -211,13 +211,13 @@ impl api::vpn_server::Vpn for Vpn {
     ) -> Result<Response<wire::HandOverResponse>, Status> {
         let machine = machine_id(&member(request.extensions())?.0);
         let _place = self.underway.begin(machine)?;
-        let members = self.records.members_for(machine).map_err(NoNews::from)?.map_err(not_handed_over)?;
+        self.records.hands_over_to(machine).map_err(NoNews::from)?.map_err(not_handed_over)?;
         let keys = enrolment::hand_over().await.map_err(|error| {
             tracing::error!(%machine, error = %Chain(&error), "a coordinator's keys cannot be handed over");
             Status::unavailable(format!("the keys cannot be read: {}; ask again", Chain(&error)))
         })?;
         tracing::info!(%machine, "a coordinator's keys are handed over");
-        Ok(Response::new(HandedOver { keys, members }.into()))
+        Ok(Response::new(HandedOver { keys }.into()))
     }
 }
 
@@ -236,8 +236,7 @@ fn told(
             loop {
                 let next = news.next().await;
                 let last = matches!(next, Ok(Tells::News(News::Behind)) | Err(_));
-                let answer = next.and_then(|tells| answer(tells, &news)).map(wire::PeersResponse::from);
-                let answer = answer.map_err(Status::from);
+                let answer = next.map(|tells| wire::PeersResponse::from(answer(tells))).map_err(Status::from);
                 let read = timeout(UNREAD, sender.send(answer)).await;
                 if last || !matches!(read, Ok(Ok(()))) {
                     return;
@@ -261,11 +260,12 @@ fn told(
     }))
 }
 
-fn answer(tells: Tells, of: &NewsFor) -> Result<PeersAnswer, NoNews> {
-    Ok(match tells {
-        Tells::News(news) => PeersAnswer::News { news, role: of.role()? },
+fn answer(tells: Tells) -> PeersAnswer {
+    match tells {
+        Tells::News(news) => PeersAnswer::News(news),
+        Tells::Desired(desired) => PeersAnswer::Desired(desired),
         Tells::Directory(signed) => PeersAnswer::Directory(signed),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::HandedOver;
-use keys::coordinator::CoordinatorKeys;
+use cluster::desired::EtcdPart;
 use keys::identity::Identity;
 use kube::{Coordinator, EtcdCluster, Plan};
 use model::{Assignment, BadAssignment, Chain, ClusterRole};
@@ -45,6 +45,9 @@ pub(crate) enum Error {
     /// No coordinator gives its keys.
     #[error("have a coordinator hand over its keys")]
     HandOver(#[from] NotHanded),
+    /// It was not heard yet beside whom etcd runs.
+    #[error("hear beside whom etcd is to run")]
+    NoLearner,
     /// They cannot be kept, or not be erased.
     #[error("keep a coordinator's keys")]
     Keys(#[from] LoadError),
@@ -159,9 +162,9 @@ impl Office {
     /// # Errors
     /// [`Error`], where the disk does not give what lies on it. What fails otherwise is tried again.
     pub(super) async fn follow(self) -> Result<(), Error> {
-        let mut role = self.0.asker.role.subscribe();
+        let mut desired = self.0.asker.desired.subscribe();
         loop {
-            let heard = *role.borrow_and_update();
+            let heard = desired.borrow_and_update().as_ref().map(|desired| desired.assignment.role());
             let held = self.held();
             let noted = held.is_some() && consensus::recovers()?.is_some();
             let done = match (heard, held) {
@@ -175,7 +178,7 @@ impl Office {
                 }
                 (Some(ClusterRole::Coordinator), Some(_)) | (Some(ClusterRole::Node), None) | (None, _) => {
                     tokio::select! {
-                        _we_hold_the_sender = role.changed() => {}
+                        _we_hold_the_sender = desired.changed() => {}
                         () = self.0.context.recovers.notified() => {}
                     }
                     continue;
@@ -193,7 +196,8 @@ impl Office {
 
     async fn take_up(&self) -> Result<(), Error> {
         let member = &self.0.member;
-        let (keys, others) = self.handed_over().await?;
+        let HandedOver { keys } = self.0.asker.hand_over().await?;
+        let others = self.others().ok_or(Error::NoLearner)?;
         consensus::joins_etcd().await?;
         let authorities = Arc::new(enrolment::take_up(keys, member.identity.clone()).await?);
         let assignment = member.assignment.clone().with_role(ClusterRole::Coordinator)?;
@@ -209,21 +213,18 @@ impl Office {
         if consensus::etcd_has_begun()? {
             return Ok(());
         }
-        let (_, others) = self.handed_over().await?;
-        if others == held.others {
-            return Ok(());
-        }
+        let Some(others) = self.others().filter(|others| *others != held.others) else { return Ok(()) };
         tracing::info!(members = others.len(), "etcd has other members than it was told of: it is started anew");
         self.stop().await?;
         self.enter(held.authorities, held.assignment, EtcdCluster::Existing, others).await
     }
 
-    /// A coordinator's keys, and beside whom etcd is to run here.
-    async fn handed_over(&self) -> Result<(CoordinatorKeys, Vec<Coordinator>), Error> {
-        let HandedOver { keys, members } = self.0.asker.hand_over().await?;
-        let own = self.0.member.assignment.vpn_ip();
-        let others = members.into_iter().filter(|(_, vpn_ip)| *vpn_ip != own);
-        Ok((keys, others.map(|(node, vpn)| Coordinator { node, vpn }).collect()))
+    /// Members beside which etcd is to begin here; none where it is no learner.
+    fn others(&self) -> Option<Vec<Coordinator>> {
+        let (desired, own) = (self.0.asker.desired.borrow(), self.0.member.assignment.vpn_ip());
+        let EtcdPart::Learner { members } = &desired.as_ref()?.etcd else { return None };
+        let others = members.iter().filter(|(_, vpn_ip)| *vpn_ip != own).cloned();
+        Some(others.map(|(node, vpn)| Coordinator { node, vpn }).collect())
     }
 
     /// Has the cluster go on with what this machine's etcd has.

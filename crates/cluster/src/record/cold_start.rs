@@ -41,12 +41,11 @@ impl ColdStartEpochs {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let epoch = |epoch: &Epoch| EpochWire { number: epoch.number(), holders: to_wire(epoch.holders()) };
         let next = self.next.as_ref();
         let wire = ColdStartWire {
             version: VERSION,
-            current: self.current.as_ref().map(epoch),
-            next: next.map(|next| epoch(&next.epoch)),
+            current: self.current.as_ref().map(EpochWire::of),
+            next: next.map(|next| EpochWire::of(&next.epoch)),
             acknowledged: next.map(|next| to_wire(&next.acknowledged)).unwrap_or_default(),
         };
         wire.encode_to_vec()
@@ -80,7 +79,11 @@ impl ColdStartEpochs {
 }
 
 impl EpochWire {
-    fn read(&self) -> Result<Epoch, BadRecord> {
+    pub(crate) fn of(epoch: &Epoch) -> Self {
+        Self { number: epoch.number(), holders: to_wire(epoch.holders()) }
+    }
+
+    pub(crate) fn read(&self) -> Result<Epoch, BadRecord> {
         Ok(Epoch::new(self.number, ids(&self.holders)?)?)
     }
 }

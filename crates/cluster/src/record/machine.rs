@@ -9,7 +9,7 @@
 //!                   repeated string observed_endpoints = 18; optional bytes admitted_by_ticket = 19;
 //!                   optional bytes admitted_by_owner = 20; uint64 admitted_at = 21; optional uint64 member_at = 22;
 //!                   optional uint64 removed_at = 23; optional bytes storage_key_name = 24;
-//!                   optional uint64 coordinator_at = 25; bool awaits_approval = 26; }
+//!                   optional uint64 coordinator_at = 25; optional bool awaits_approval = 26; }
 //! ```
 
 use std::collections::BTreeSet;
@@ -94,6 +94,20 @@ pub enum Generations {
 }
 
 impl Generations {
+    /// The generations that a record's two fields mean.
+    ///
+    /// # Errors
+    /// [`BadRecord::Contradiction`] where these are none.
+    pub(crate) fn read(key_generation: u32, rotating: bool) -> Result<Self, BadRecord> {
+        let generations = if rotating { Self::Rotating(key_generation) } else { Self::One(key_generation) };
+        match generations {
+            Self::One(0) | Self::Rotating(0 | u32::MAX) => {
+                Err(BadRecord::Contradiction("key generations count from 1"))
+            }
+            Self::One(_) | Self::Rotating(_) => Ok(generations),
+        }
+    }
+
     /// Whether a key of `generation` is given out.
     #[must_use]
     pub fn include(self, generation: u32) -> bool {
@@ -182,7 +196,7 @@ impl Standing {
         }
     }
 
-    const fn number(self) -> u32 {
+    pub(crate) const fn number(self) -> u32 {
         match self {
             Self::Admitted => 1,
             Self::Member => 2,
@@ -191,7 +205,7 @@ impl Standing {
         }
     }
 
-    fn of(number: u32) -> Option<Self> {
+    pub(crate) fn of(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|standing| standing.number() == number)
     }
 }
@@ -272,7 +286,7 @@ impl Machine {
             removed_at: self.times.removed.map(|at| at.0),
             storage_key_name: self.storage_key_name.map(|name| name.to_vec()),
             coordinator_at: self.times.coordinator.map(|at| at.0),
-            awaits_approval: self.awaits_approval,
+            awaits_approval: self.awaits_approval.then_some(true),
         };
         wire.encode_to_vec()
     }
@@ -301,11 +315,7 @@ impl Machine {
             pods: wire.pods.as_ref().map(|pods| prefix("pod prefix", pods)).transpose()?,
             vpn_key: VpnPubKey(sized("VPN key", &wire.vpn_public_key)?),
             disk: DiskUuid(Uuid(sized("disk UUID", &wire.disk_uuid)?)),
-            generations: if wire.rotating {
-                Generations::Rotating(wire.key_generation)
-            } else {
-                Generations::One(wire.key_generation)
-            },
+            generations: Generations::read(wire.key_generation, wire.rotating)?,
             level: known("level", wire.level, numbers::level::of)?,
             boot_class: known("boot class", wire.boot_class, numbers::boot_class::of)?,
             release: Release::read(&wire.release)?,
@@ -322,7 +332,7 @@ impl Machine {
                 removed: wire.removed_at.map(UnixSeconds),
                 coordinator: wire.coordinator_at.map(UnixSeconds),
             },
-            awaits_approval: wire.awaits_approval,
+            awaits_approval: wire.awaits_approval == Some(true),
         };
         machine.contradiction().map_or(Ok(machine), |what| Err(BadRecord::Contradiction(what)))
     }
@@ -348,11 +358,6 @@ impl Machine {
                 self.awaits_approval && (self.role == ClusterRole::Coordinator || removed),
                 "who waits to be a coordinator is a node, and not removed",
             ),
-            (
-                self.generations.newest() == 0 || self.generations == Generations::Rotating(u32::MAX),
-                "key generations count from 1",
-            ),
-            (self.generations == Generations::Rotating(0), "key generations count from 1"),
         ]
         .into_iter()
         .find_map(|(is_so, what)| is_so.then_some(what))
@@ -386,6 +391,6 @@ formats::strict_message! {
         23 optional u64 removed_at;
         24 optional bytes storage_key_name;
         25 optional u64 coordinator_at;
-        26 required bool awaits_approval;
+        26 optional bool awaits_approval;
     }
 }

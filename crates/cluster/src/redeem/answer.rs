@@ -22,7 +22,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::peer::{PEER, Peer, PeerWire};
 use crate::record::{self, BadRecord, OWNER, Owner, OwnerWire, UnixSeconds, known, prefix};
-use crate::state::PeerVersion;
+use crate::state::StateVersion;
 
 /// More than an answer with all owners, endpoints and peers has, and a directory that fills its file.
 pub const MOST_ANSWER_BYTES: usize = 256 << 10;
@@ -63,7 +63,7 @@ pub struct Answer {
     /// Where the coordinators are, as the cluster signed it: see [`keys::directory::Directory::verify`].
     pub directory: Vec<u8>,
     /// As of when `peers` is so.
-    pub peer_version: PeerVersion,
+    pub peer_version: StateVersion,
     /// Whom the machine exchanges packets with first; at most [`MOST_PEERS`].
     pub peers: Vec<Peer>,
 }
@@ -97,7 +97,7 @@ impl Answer {
             key_generation: wire.key_generation,
             cluster_key: ClusterKey(secret(&wire.cluster_key).ok_or(wrong_size)?),
             directory: wire.directory.clone(),
-            peer_version: PeerVersion { recoveries: wire.peers_recoveries, revision: wire.peers_revision },
+            peer_version: StateVersion { recoveries: wire.peers_recoveries, revision: wire.peers_revision },
             peers: wire.peers.iter().map(Peer::read).collect::<Result<_, _>>()?,
         };
         answer.contradiction().map_or(Ok(answer), |what| Err(BadRecord::Contradiction(what)))

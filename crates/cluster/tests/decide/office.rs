@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cluster::denied::Denied;
 use cluster::members::{Learner, Members, Voter};
-use cluster::request::{Asks, Leaving, Offer};
+use cluster::request::{Asks, Leaving, Offer, Request};
 use cluster::role::AnyRole;
 use cluster::state::NotHandedOver;
 use cluster::txn::Granted;
@@ -71,16 +71,13 @@ fn etcd_refuses_who_was_a_coordinator_once_it_is_no_member_of_it_any_more() {
 fn what_makes_a_coordinator_is_handed_to_who_is_to_be_one_and_is_a_member_of_etcd_and_to_nobody_else() {
     let mut scene = Scene::new();
     scene.join(2);
-    let given = |scene: &Scene, n| scene.state().members_for(&id(n)).map(|members| members.len());
+    let given = |scene: &Scene, n| scene.state().hands_over_to(&id(n));
     let to_no_node = Err(NotHandedOver::NoCoordinator);
     assert_eq!((given(&scene, 2), given(&scene, 9)), (to_no_node, to_no_node));
     scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
     assert_eq!(given(&scene, 2), Err(NotHandedOver::NotAdded), "it would begin an etcd of its own");
     scene.members.learners.insert(id(2), Learner::Behind);
-    assert_eq!(given(&scene, 2), Ok(2));
-    let state = scene.state();
-    let told = state.members_for(&id(2)).expect("it is to be one");
-    assert!(told.iter().any(|(_, vpn_ip)| *vpn_ip == state.machine(&id(2)).expect("known").vpn_ip), "itself, too");
+    assert_eq!(given(&scene, 2), Ok(()));
     scene.members.learners.clear();
     scene.members.voters.insert(id(2), Voter::Live);
     assert_eq!(given(&scene, 2), Err(NotHandedOver::Votes), "it has begun, or lost what it acknowledged");
@@ -94,6 +91,34 @@ fn what_makes_a_coordinator_is_handed_to_who_is_to_be_one_and_is_a_member_of_etc
     scene.yes(&redeem(3, 3));
     scene.members.learners.insert(id(3), Learner::Ready);
     assert_eq!(given(&scene, 3), to_no_node);
+}
+
+/// Proves: S5 K6
+#[test]
+fn a_machine_is_to_coordinate_until_etcd_and_the_others_do_without_it() {
+    let mut scene = Scene::new();
+    scene.join(2);
+    let role = |scene: &Scene| scene.state().desired(&id(2)).expect("it belongs").assignment.role();
+    assert_eq!(role(&scene), ClusterRole::Node);
+    scene.asks(Asks::AddRole(id(2), AnyRole::Coordinator));
+    assert_eq!(role(&scene), ClusterRole::Coordinator, "before etcd has added it");
+    scene.members.voters.insert(id(2), Voter::Live);
+    let hold = |scene: &mut Scene, holders: &[u16]| {
+        scene.yes(&Request::BeginEpoch);
+        let number = scene.state().cold_start().newest().expect("it began").number();
+        for n in holders {
+            scene.yes(&Request::AcknowledgeEpoch { machine: machine_key(*n), number });
+        }
+    };
+    hold(&mut scene, &[1, 2]);
+    scene.asks(Asks::RemoveRole(id(2), AnyRole::Coordinator));
+    assert_eq!(role(&scene), ClusterRole::Coordinator, "it is not to leave before etcd has removed it");
+    scene.members.voters.remove(&id(2));
+    assert_eq!(role(&scene), ClusterRole::Coordinator, "the other cannot open without its share");
+    hold(&mut scene, &[1]);
+    assert_eq!(role(&scene), ClusterRole::Node);
+    scene.asks(Asks::Remove(id(2), Leaving::Lost));
+    assert_eq!(scene.state().desired(&id(2)), None);
 }
 
 /// A stolen ticket of role coordinator would be the whole cluster: its holder would be given all keys.

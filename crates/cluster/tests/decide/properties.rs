@@ -7,13 +7,15 @@ use std::fmt::Debug;
 
 use cluster::State;
 use cluster::denied::Denied;
+use cluster::desired::{Desired, EtcdPart};
+use cluster::epochs::is_needed;
 use cluster::key::Key;
 use cluster::members::{Learner, Members, Voter};
 use cluster::record::{Machine, Release, UnixSeconds};
 use cluster::request::{Asks, Leaving, Request};
 use cluster::role::AnyRole;
 use cluster::txn::Granted;
-use model::{ClusterRole, KubernetesRole, Level, VPN_PREFIX};
+use model::{ClusterRole, KubernetesRole, Level, MachineId, VPN_PREFIX};
 use proptest::prelude::*;
 use proptest::test_runner::{TestCaseResult, TestRunner};
 use sim::cast::{self, BEGIN, RELEASE, disk, id, machine_key, owner, ticket, vpn_key};
@@ -136,6 +138,25 @@ fn in_order(state: &State) -> TestCaseResult {
     nobody_shares("VPN key", belonging().map(|it| it.vpn_key.0))?;
     nobody_shares("disk", belonging().map(|it| it.disk.0.0))?;
     prop_assert!(belonging().any(Machine::coordinates), "nobody coordinates");
+    state.machines().try_for_each(|(id, machine)| is_desired(state, id, machine))
+}
+
+/// What the cluster wants of a machine: nothing of one that does not belong; a node is none that etcd has, or whose share is needed.
+fn is_desired(state: &State, id: &MachineId, machine: &Machine) -> TestCaseResult {
+    let Some(desired) = state.desired(id) else {
+        prop_assert!(!machine.belongs(), "nothing is said of {}", id);
+        return Ok(());
+    };
+    prop_assert!(machine.belongs(), "{} was removed", id);
+    prop_assert_eq!(Desired::decode(&desired.encode()), Ok(desired.clone()));
+    prop_assert!(desired.coordinators.keys().eq(state.coordinators()) && desired.at == Some(state.state_version()));
+    let (is_needed, of_etcd) = (is_needed(state, id), state.members().has(id));
+    let coordinates = desired.assignment.role() == ClusterRole::Coordinator;
+    prop_assert_eq!(coordinates, machine.coordinates() || is_needed || of_etcd);
+    prop_assert_eq!(of_etcd, desired.etcd != EtcdPart::Out);
+    if let EtcdPart::Learner { members } = &desired.etcd {
+        prop_assert!(members.iter().any(|(_, vpn_ip)| *vpn_ip == machine.vpn_ip), "itself, too");
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! Machines that are cut off from all others, coordinators too: what they ask reaches nobody, what they know gets old, and etcd
 //! goes on without them, or not at all. A law says how soon whoever is reached again knows what etcd holds.
 
-use cluster::state::{Change, PeerVersion};
+use cluster::state::{Change, StateVersion};
 use cluster::view::View;
 use model::MachineId;
 
@@ -17,7 +17,7 @@ const ANSWERED: u64 = 1000;
 /// Which versions of the peers etcd has held, and from when on.
 pub(super) struct Versions {
     view: View,
-    held: Vec<(u64, PeerVersion)>,
+    held: Vec<(u64, StateVersion)>,
 }
 
 impl Versions {
@@ -28,14 +28,14 @@ impl Versions {
     /// What a revision changed.
     pub(super) fn changed(&mut self, changes: &[Change], revision: u64, now: u64) {
         self.view.take(changes.to_vec(), revision).expect("the laws read the same");
-        let version = self.view.state().peer_version();
+        let version = self.view.state().state_version();
         if self.held.last().is_none_or(|(_, last)| *last < version) {
             self.held.push((now, version));
         }
     }
 
     /// The newest at that time.
-    fn at(&self, time: u64) -> Option<PeerVersion> {
+    fn at(&self, time: u64) -> Option<StateVersion> {
         let later = self.held.partition_point(|(at, _)| *at <= time);
         later.checked_sub(1).map(|last| self.held[last].1)
     }

@@ -83,7 +83,7 @@ mod tests {
 
     use cluster::peer::Peer;
     use cluster::peers::News;
-    use cluster::state::PeerVersion;
+    use cluster::state::StateVersion;
     use keys::endpoint::Endpoint;
     use model::{MachineId, VpnPubKey};
     use tokio::time::timeout;
@@ -99,7 +99,7 @@ mod tests {
         write(root, &Known::default()).expect("nothing is to be kept");
         assert!(read(root).expect("reads").is_none());
         for revision in [7, 8] {
-            let known = Known::of_answer(PeerVersion { recoveries: 0, revision }, vec![]);
+            let known = Known::of_answer(StateVersion { recoveries: 0, revision }, vec![]);
             write(root, &known).expect("writes");
             assert_eq!(read(root).expect("reads"), Some(known));
         }
@@ -113,7 +113,7 @@ mod tests {
             let (vpn_key, vpn_ip) = (VpnPubKey([9; 32]), [10, 118, id[0], id[1]].into());
             Peer { machine: MachineId(id), vpn_key, vpn_ip, pods: None, endpoints: places.clone() }
         };
-        let known = Known::of_answer(PeerVersion { recoveries: 0, revision: 9 }, (0..2000).map(peer).collect());
+        let known = Known::of_answer(StateVersion { recoveries: 0, revision: 9 }, (0..2000).map(peer).collect());
         write(root, &known).expect("writes");
         assert_eq!(read(root).expect("reads"), Some(known));
         fs::write(root.join(FILE), [0; 3]).expect("writable");
@@ -127,7 +127,7 @@ mod tests {
         let root: &'static Path = Box::leak(place.path().into());
         let told = Told::default();
         let tell = |revision| {
-            let version = PeerVersion { recoveries: 0, revision };
+            let version = StateVersion { recoveries: 0, revision };
             told.take(News::Whole { version, peers: BTreeMap::new() });
         };
         let mut keeps = pin!(keep(told.clone(), root));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
-use cluster::state::PeerVersion;
+use cluster::state::StateVersion;
 use mesh::kernel::{Change, Found, Route, UplinkRoute, Way};
 use mesh::surroundings::Surroundings;
 use mesh::{Effect, Event};
@@ -36,7 +36,7 @@ struct Shared {
     peers: Mutex<Heard>,
     news: Notify,
     /// As of when all of it is.
-    version: watch::Sender<Option<PeerVersion>>,
+    version: watch::Sender<Option<StateVersion>>,
     /// Who wants to know which of them are there.
     roll: Roll,
     /// Where machines were heard that the cluster does not name, since that was asked last. Coordinators ask.
@@ -53,7 +53,7 @@ struct Heard {
 
 impl Told {
     /// What coordinators are asked with; none before they told anything.
-    pub(crate) fn version(&self) -> Option<PeerVersion> {
+    pub(crate) fn version(&self) -> Option<StateVersion> {
         lock::even_if_poisoned(&self.0.peers).known.version()
     }
 
@@ -65,7 +65,7 @@ impl Told {
     }
 
     /// Tells when something was told that was not known.
-    pub(super) fn versions(&self) -> watch::Receiver<Option<PeerVersion>> {
+    pub(super) fn versions(&self) -> watch::Receiver<Option<StateVersion>> {
         self.0.version.subscribe()
     }
 
@@ -352,7 +352,7 @@ mod tests {
 
     use super::*;
 
-    const VERSION: PeerVersion = PeerVersion { recoveries: 0, revision: 7 };
+    const VERSION: StateVersion = StateVersion { recoveries: 0, revision: 7 };
 
     fn peer(n: u8) -> Peer {
         let endpoint = |text: &str| Endpoint::read(text).expect("an endpoint");
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(told.version(), Some(VERSION));
         let all = told.all().expect("it was told");
         assert_eq!(all.keys().copied().collect::<Vec<_>>(), [MachineId([1; 16]), MachineId([2; 16])]);
-        let version = PeerVersion { revision: 8, ..VERSION };
+        let version = StateVersion { revision: 8, ..VERSION };
         let peers = [(MachineId([1; 16]), None), (MachineId([3; 16]), Some(peer(3)))].into();
         told.take(News::Changed { since: VERSION, version, peers });
         told.take(News::Changed { since: VERSION, version, peers: BTreeMap::new() });
@@ -392,7 +392,7 @@ mod tests {
         assert_eq!([at(1), at(2), at(3)], [None, Some(MachineId([2; 16])), Some(MachineId([3; 16]))]);
         assert!(changed[&MachineId([1; 16])].is_none() && changed[&MachineId([3; 16])].is_some());
         let gone = [(MachineId([3; 16]), None)].into();
-        told.take(News::Changed { since: version, version: PeerVersion { revision: 9, ..VERSION }, peers: gone });
+        told.take(News::Changed { since: version, version: StateVersion { revision: 9, ..VERSION }, peers: gone });
         assert_eq!(told.changed().await.len(), 1, "what was heard is not heard again");
         assert_eq!(told.all().expect("it was told").len(), 1, "a mesh that begins again hears all");
     }

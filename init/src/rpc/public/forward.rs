@@ -124,7 +124,7 @@ fn public_api(context: &Context, machine: MachineId) -> Result<SocketAddr, Statu
 mod tests {
     use cluster::peer::Peer;
     use cluster::peers::News;
-    use cluster::state::PeerVersion;
+    use cluster::state::StateVersion;
     use model::{BootClass, RootHash, VpnPubKey};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -162,7 +162,7 @@ mod tests {
     }
 
     fn tell(told: &Told, revision: u64, peers: impl IntoIterator<Item = (MachineId, Peer)>) {
-        let version = PeerVersion { recoveries: 0, revision };
+        let version = StateVersion { recoveries: 0, revision };
         told.take(News::Whole { version, peers: peers.into_iter().collect() });
     }
 

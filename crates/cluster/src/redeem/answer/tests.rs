@@ -31,7 +31,7 @@ fn good() -> Answer {
         key_generation: 1,
         cluster_key: ClusterKey(Secret::take(&mut [0x20; 32])),
         directory: directory.unsigned().signed(b"signature".to_vec()),
-        peer_version: PeerVersion { recoveries: 1, revision: 77 },
+        peer_version: StateVersion { recoveries: 1, revision: 77 },
         peers: [1, 2].map(|n| Peer::of(&fixture::machine(n))).to_vec(),
     }
 }

@@ -1,0 +1,365 @@
+//! Desired state of one machine, as the cluster says it: derived from the records and from what is seen of etcd's members, and told
+//! to that machine alone. Nothing in it is secret.
+//!
+//! ```text
+//!   State ─ desired(machine) ─► Desired ─ bytes ─► the machine, unless it is behind what that knows
+//!
+//! message Desired     { uint32 version = 1; optional StateVersion at = 2; uint32 standing = 3; bytes assignment = 4;
+//!                       Prefix vpn_prefix = 5; Prefix pods_prefix = 6; Prefix services_prefix = 7;
+//!                       repeated Coordinator coordinators = 8; uint32 etcd = 9; repeated Member members = 10;
+//!                       optional Share stands = 11; optional Share next = 12; repeated Owner owners = 13; uint32 level = 14;
+//!                       uint32 cold_start = 15; }
+//! message StateVersion { uint64 recoveries = 1; uint64 revision = 2; }
+//! message Coordinator { bytes machine_id = 1; string name = 2; fixed32 vpn_ip = 3; bool votes = 4; bool control_plane = 5; }
+//! message Member      { string name = 1; fixed32 vpn_ip = 2; }
+//! message Share       { Epoch epoch = 1; optional uint32 stands = 2; bytes disk_uuid = 3; uint32 key_generation = 4; bool rotating = 5; }
+//! ```
+//! `assignment` has the bytes of `keys::assignment`; `etcd` is 1 for none, 2 for a learner, which alone has `members`, 3 for a voter.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use keys::assignment;
+use keys::network::{PREFIX, PrefixWire, prefix_to_wire};
+use keys::numbers;
+use model::{
+    Assignment, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachineId, NodeName, Prefixes, SERVICE_PREFIX,
+    Uuid,
+};
+use prost::Message as _;
+
+use crate::epochs::{self, Due, Holding, is_needed};
+use crate::members::{MOST_COORDINATORS, MOST_LEARNERS};
+use crate::record::{
+    self, BadRecord, EPOCH, EpochWire, Generations, OWNER, Owner, OwnerWire, Standing, known, prefix, read_owners,
+    sized,
+};
+use crate::state::{State, StateVersion};
+
+/// More than the desired state of any machine has.
+pub const MOST_DESIRED_BYTES: usize = 4 << 10;
+/// How many members an etcd of ours may have: voters, and learners.
+pub const MOST_MEMBERS: usize = MOST_COORDINATORS + MOST_LEARNERS;
+
+const VERSION: u32 = 1;
+
+/// Desired state of one machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Desired {
+    /// Version of the state that says so; none on a machine that created the cluster, and was told nothing yet.
+    pub at: Option<StateVersion>,
+    /// How far the machine belongs to the cluster; never [`Standing::Removed`].
+    pub standing: Standing,
+    /// VPN address, pod prefix and roles. The cluster role is Coordinator until etcd has let go of the machine, and the others can open
+    /// their disks without its share.
+    pub assignment: Assignment,
+    /// Address ranges that the cluster keeps for itself.
+    pub prefixes: Prefixes,
+    /// Machines that are to coordinate, at most [`MOST_COORDINATORS`].
+    pub coordinators: BTreeMap<MachineId, Coordinator>,
+    /// Part of the machine's own etcd among the others.
+    pub etcd: EtcdPart,
+    /// Shares of the cold-start key that the machine is to hold.
+    pub shares: Shares,
+    /// People who own the cluster; one or more, each once.
+    pub owners: Vec<Owner>,
+    /// Level below which no machine's may be.
+    pub level: Level,
+    /// Policy for the time after a total power-off.
+    pub cold_start: ColdStart,
+}
+
+/// A coordinator, as every machine knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Coordinator {
+    /// Host name.
+    pub name: NodeName,
+    /// Address in the VPN.
+    pub vpn_ip: Ipv4Addr,
+    /// Whether its etcd votes.
+    pub votes: bool,
+    /// Whether it runs the Kubernetes control plane.
+    pub control_plane: bool,
+}
+
+/// Part of a machine's etcd among the members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EtcdPart {
+    /// No member.
+    Out,
+    /// A member that keeps a copy and does not vote.
+    Learner {
+        /// All members, name and VPN address, the machine among them; 1 to [`MOST_MEMBERS`].
+        members: Vec<(NodeName, Ipv4Addr)>,
+    },
+    /// A member that votes.
+    Voter,
+}
+
+/// Shares of the cold-start key that a machine is to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Shares {
+    /// Share of the epoch that stands: see [`epochs::stands`].
+    pub stands: Option<Holding>,
+    /// Share of the next epoch, which the machine has not acknowledged yet: see [`epochs::due`].
+    pub next: Option<Holding>,
+}
+
+impl State {
+    /// Desired state of a machine; none where its record does not belong, or the cluster is not created.
+    #[must_use]
+    pub fn desired(&self, id: &MachineId) -> Option<Desired> {
+        let cluster = self.cluster()?;
+        let machine = self.machine(id).filter(|machine| machine.belongs())?;
+        let members = self.members();
+        let stays = members.has(id) || is_needed(self, id);
+        let role = if machine.coordinates() || stays { ClusterRole::Coordinator } else { ClusterRole::Node };
+        let mut kubernetes = machine.kubernetes.clone();
+        if role == ClusterRole::Node {
+            kubernetes.remove(&KubernetesRole::ControlPlane);
+        }
+        let etcd = if members.voters.contains_key(id) {
+            EtcdPart::Voter
+        } else if members.learners.contains_key(id) {
+            let all = members.voters.keys().chain(members.learners.keys());
+            let member = |id| self.machine(id).map(|machine| (machine.name.clone(), machine.vpn_ip));
+            EtcdPart::Learner { members: all.filter_map(member).collect() }
+        } else {
+            EtcdPart::Out
+        };
+        let next = match epochs::due(self, id) {
+            Some(Due::Hold(holding)) => Some(holding),
+            Some(Due::Begin) | None => None,
+        };
+        Some(Desired {
+            at: Some(self.state_version()),
+            standing: machine.standing,
+            assignment: Assignment::new(machine.vpn_ip, role, kubernetes, machine.pods).ok()?,
+            prefixes: Prefixes { vpn: cluster.vpn_prefix, pods: cluster.pods_prefix, services: SERVICE_PREFIX },
+            coordinators: self.coordinators().iter().filter_map(|id| self.coordinator(id)).collect(),
+            etcd,
+            shares: Shares { stands: epochs::stands(self, id), next },
+            owners: cluster.owners.clone(),
+            level: cluster.policy.level,
+            cold_start: cluster.policy.cold_start,
+        })
+    }
+
+    fn coordinator(&self, id: &MachineId) -> Option<(MachineId, Coordinator)> {
+        let machine = self.machine(id)?;
+        let coordinator = Coordinator {
+            name: machine.name.clone(),
+            vpn_ip: machine.vpn_ip,
+            votes: self.members().voters.contains_key(id),
+            control_plane: machine.kubernetes.contains(&KubernetesRole::ControlPlane),
+        };
+        Some((*id, coordinator))
+    }
+}
+
+impl Desired {
+    /// Whether it says the same, of whichever version.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let Self { at: _, standing, assignment, prefixes, coordinators, etcd, shares, owners, level, cold_start } =
+            self;
+        (standing, assignment, prefixes, etcd) == (&other.standing, &other.assignment, &other.prefixes, &other.etcd)
+            && (coordinators, shares, owners) == (&other.coordinators, &other.shares, &other.owners)
+            && (level, cold_start) == (&other.level, &other.cold_start)
+    }
+
+    /// Whether it is older than what a machine knows: then another coordinator is asked.
+    #[must_use]
+    pub fn is_behind(&self, known: Option<StateVersion>) -> bool {
+        self.at < known
+    }
+
+    /// The bytes that are told and kept.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (etcd, members) = match &self.etcd {
+            EtcdPart::Out => (1, &[][..]),
+            EtcdPart::Learner { members } => (2, members.as_slice()),
+            EtcdPart::Voter => (3, &[][..]),
+        };
+        let member = |(name, vpn_ip): &(NodeName, Ipv4Addr)| MemberWire {
+            name: name.as_str().to_owned(),
+            vpn_ip: (*vpn_ip).into(),
+        };
+        let wire = DesiredWire {
+            version: VERSION,
+            at: self.at.map(|StateVersion { recoveries, revision }| StateVersionWire { recoveries, revision }),
+            standing: self.standing.number(),
+            assignment: assignment::encode(&self.assignment),
+            vpn_prefix: prefix_to_wire(self.prefixes.vpn),
+            pods_prefix: prefix_to_wire(self.prefixes.pods),
+            services_prefix: prefix_to_wire(self.prefixes.services),
+            coordinators: self.coordinators.iter().map(CoordinatorWire::of).collect(),
+            etcd,
+            members: members.iter().map(member).collect(),
+            stands: self.shares.stands.as_ref().map(ShareWire::of),
+            next: self.shares.next.as_ref().map(ShareWire::of),
+            owners: self.owners.iter().map(Owner::to_wire).collect(),
+            level: numbers::level::number(self.level),
+            cold_start: numbers::cold_start::number(self.cold_start),
+        };
+        wire.encode_to_vec()
+    }
+
+    /// The inverse of [`Self::encode`].
+    ///
+    /// # Errors
+    /// [`BadRecord`] names what makes no sense.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        let wire: DesiredWire = record::decode_within(MOST_DESIRED_BYTES, bytes, &DESIRED)?;
+        let standing = known("standing", wire.standing, Standing::of)?;
+        if standing == Standing::Removed {
+            return Err(BadRecord::Contradiction("whoever is removed is to be nothing"));
+        }
+        let desired = Self {
+            at: wire.at.as_ref().map(|at| StateVersion { recoveries: at.recoveries, revision: at.revision }),
+            standing,
+            assignment: assignment::decode(&wire.assignment)?,
+            prefixes: Prefixes {
+                vpn: prefix("VPN prefix", &wire.vpn_prefix)?,
+                pods: prefix("pod prefix", &wire.pods_prefix)?,
+                services: prefix("service prefix", &wire.services_prefix)?,
+            },
+            coordinators: coordinators(&wire.coordinators)?,
+            etcd: etcd(wire.etcd, &wire.members)?,
+            shares: Shares {
+                stands: wire.stands.as_ref().map(ShareWire::read).transpose()?,
+                next: wire.next.as_ref().map(ShareWire::read).transpose()?,
+            },
+            owners: read_owners(&wire.owners)?,
+            level: known("level", wire.level, numbers::level::of)?,
+            cold_start: known("cold start policy", wire.cold_start, numbers::cold_start::of)?,
+        };
+        if desired.etcd != EtcdPart::Out && desired.assignment.role() == ClusterRole::Node {
+            return Err(BadRecord::Contradiction("a member of etcd is a coordinator"));
+        }
+        Ok(desired)
+    }
+}
+
+fn coordinators(wire: &[CoordinatorWire]) -> Result<BTreeMap<MachineId, Coordinator>, BadRecord> {
+    if wire.len() > MOST_COORDINATORS || !wire.is_sorted_by(|one, next| one.machine_id < next.machine_id) {
+        return Err(BadRecord::Contradiction("coordinators are at most seven, each once and in order"));
+    }
+    wire.iter().map(CoordinatorWire::read).collect()
+}
+
+fn etcd(part: u32, members: &[MemberWire]) -> Result<EtcdPart, BadRecord> {
+    let member = |wire: &MemberWire| Ok::<_, BadRecord>((NodeName::stored(&wire.name)?, wire.vpn_ip.into()));
+    match (part, members.len()) {
+        (1, 0) => Ok(EtcdPart::Out),
+        (2, 1..=MOST_MEMBERS) => {
+            Ok(EtcdPart::Learner { members: members.iter().map(member).collect::<Result<_, _>>()? })
+        }
+        (3, 0) => Ok(EtcdPart::Voter),
+        (1..=3, _) => Err(BadRecord::Contradiction("a learner, and nobody else, is told of all members of etcd")),
+        (number, _) => Err(BadRecord::Number { field: "part in etcd", number }),
+    }
+}
+
+impl CoordinatorWire {
+    fn of((id, coordinator): (&MachineId, &Coordinator)) -> Self {
+        let Coordinator { name, vpn_ip, votes, control_plane } = coordinator;
+        Self {
+            machine_id: id.0.to_vec(),
+            name: name.as_str().to_owned(),
+            vpn_ip: (*vpn_ip).into(),
+            votes: *votes,
+            control_plane: *control_plane,
+        }
+    }
+
+    fn read(&self) -> Result<(MachineId, Coordinator), BadRecord> {
+        let coordinator = Coordinator {
+            name: NodeName::stored(&self.name)?,
+            vpn_ip: self.vpn_ip.into(),
+            votes: self.votes,
+            control_plane: self.control_plane,
+        };
+        Ok((MachineId(sized("machine id", &self.machine_id)?), coordinator))
+    }
+}
+
+impl ShareWire {
+    fn of(holding: &Holding) -> Self {
+        let Holding { epoch, stands, disk, generations } = holding;
+        Self {
+            epoch: EpochWire::of(epoch),
+            stands: *stands,
+            disk_uuid: disk.0.0.to_vec(),
+            key_generation: generations.oldest(),
+            rotating: matches!(generations, Generations::Rotating(_)),
+        }
+    }
+
+    fn read(&self) -> Result<Holding, BadRecord> {
+        Ok(Holding {
+            epoch: self.epoch.read()?,
+            stands: self.stands,
+            disk: DiskUuid(Uuid(sized("disk UUID", &self.disk_uuid)?)),
+            generations: Generations::read(self.key_generation, self.rotating)?,
+        })
+    }
+}
+
+formats::strict_message! {
+    struct StateVersionWire, STATE_VERSION = "StateVersion" {
+        1 required u64 recoveries;
+        2 required u64 revision;
+    }
+}
+
+formats::strict_message! {
+    struct CoordinatorWire, COORDINATOR = "Coordinator" {
+        1 required bytes machine_id;
+        2 required text name;
+        3 required fixed32 vpn_ip;
+        4 required bool votes;
+        5 required bool control_plane;
+    }
+}
+
+formats::strict_message! {
+    struct MemberWire, MEMBER = "Member" {
+        1 required text name;
+        2 required fixed32 vpn_ip;
+    }
+}
+
+formats::strict_message! {
+    struct ShareWire, SHARE = "Share" {
+        1 required message(EpochWire, EPOCH) epoch;
+        2 optional u32 stands;
+        3 required bytes disk_uuid;
+        4 required u32 key_generation;
+        5 required bool rotating;
+    }
+}
+
+formats::strict_message! {
+    struct DesiredWire, DESIRED = "Desired" {
+        1 required u32 version;
+        2 optional message(StateVersionWire, STATE_VERSION) at;
+        3 required u32 standing;
+        4 required bytes assignment;
+        5 required message(PrefixWire, PREFIX) vpn_prefix;
+        6 required message(PrefixWire, PREFIX) pods_prefix;
+        7 required message(PrefixWire, PREFIX) services_prefix;
+        8 repeated message(CoordinatorWire, COORDINATOR) coordinators;
+        9 required u32 etcd;
+        10 repeated message(MemberWire, MEMBER) members;
+        11 optional message(ShareWire, SHARE) stands;
+        12 optional message(ShareWire, SHARE) next;
+        13 repeated message(OwnerWire, OWNER) owners;
+        14 required u32 level;
+        15 required u32 cold_start;
+    }
+}
+
+#[cfg(test)]
+mod tests;
