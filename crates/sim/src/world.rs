@@ -38,12 +38,14 @@ mod cables;
 #[cfg(test)]
 mod faults;
 mod owner;
+mod parts;
 mod recovery;
 mod shares;
 mod trail;
 mod waves;
 
 use cables::{INTERVAL, Versions};
+use parts::Parts;
 use trail::{brief, short};
 pub use waves::{WAVE, WAVES, waves};
 
@@ -232,6 +234,7 @@ fn seen(etcd: &Etcd) -> View {
 }
 
 struct World {
+    parts: Parts,
     random: Random,
     now: u64,
     sequence: u64,
@@ -269,6 +272,7 @@ impl World {
         let first = cast::id(1);
         let etcd = Etcd::of(first);
         let mut world = Self {
+            parts: Parts::SOUND,
             random: Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1)),
             now: 0,
             sequence: 0,
@@ -376,8 +380,8 @@ impl World {
     }
 
     fn at_once_by(&mut self, id: MachineId, request: Request) -> Result<(), Broken> {
-        let proposal = Decision::new(request).propose(self.coordinators[&id].state(), cast::BEGIN);
-        let committed = self.etcd.commit(proposal.txn());
+        let proposal = (self.parts.decide)(&Decision::new(request), self.coordinators[&id].state(), cast::BEGIN);
+        let committed = (self.parts.commit)(&mut self.etcd, proposal.txn());
         assert!(matches!(committed, Ok(Outcome::Committed)), "{committed:?}");
         self.watch(id);
         self.check()
@@ -388,7 +392,8 @@ impl World {
         let all = seen(&self.etcd);
         for (n, machine) in &mut self.machines {
             if (machine.stage, machine.power) == (Stage::Member, Power::On) {
-                machine.known.take(all.state().news(machine.known.version()));
+                let news = all.state().news(machine.known.version());
+                (self.parts.hear)(&mut machine.known, news);
                 if *machine.known.peers() != all.state().peers() {
                     let law = "every live machine converges to the store's peers";
                     return Err(Broken { law, how: format!("machine {n} does not") });
@@ -443,7 +448,7 @@ impl World {
             return Ok(());
         };
         seen.see(members);
-        let proposal = catch_unwind(AssertUnwindSafe(|| decision.propose(seen.state(), now)));
+        let proposal = catch_unwind(AssertUnwindSafe(|| (self.parts.decide)(&decision, seen.state(), now)));
         let how = || format!("{:?}", decision.request());
         let proposal = proposal.map_err(|_| Broken { law: "decide never panics", how: how() })?;
         let after = 1 + self.below(40);
@@ -464,7 +469,7 @@ impl World {
             return Ok(());
         }
         let before = self.etcd.revision();
-        let Ok(outcome) = self.etcd.commit(proposal.txn()) else {
+        let Ok(outcome) = (self.parts.commit)(&mut self.etcd, proposal.txn()) else {
             self.unanswered(who);
             return Ok(());
         };
@@ -491,9 +496,10 @@ impl World {
             }
             Next::Again { seen } => {
                 self.watch(via);
-                let view = self.coordinators.get(&via);
+                let version = |view: &View| view.state().version().map_or(0, |(_, revision)| revision);
+                let version = self.coordinators.get(&via).map(version);
                 let how = || format!("{} has not seen revision {seen}", short(via));
-                if view.is_some_and(|view| view.revision() < seen) {
+                if version.is_some_and(|version| version < seen) {
                     return Err(Broken { law: "a watch tells what a transaction was refused for", how: how() });
                 }
                 let after = 1 + self.below(10);
@@ -530,7 +536,7 @@ impl World {
         }
         let until = self.etcd.revision();
         let Some(view) = self.coordinators.get_mut(&id) else { return };
-        match self.etcd.watch(view.revision(), until) {
+        match (self.parts.watch)(&self.etcd, view.revision(), until) {
             Ok(changes) => view.take(changes, until).expect("the laws read the same"),
             Err(_) => *view = seen(&self.etcd),
         }
@@ -566,7 +572,7 @@ impl World {
         }
         self.put(2, Event::Hold(id));
         if let Some(step) = step {
-            let done = self.etcd.change(step);
+            let done = (self.parts.change)(&mut self.etcd, step);
             self.note(format!("{:>6} ms  {step:?} by {}: {done:?}", self.now, short(id)));
             // What is seen of the members is never old here, so etcd has no reason to refuse.
             let law = "no change of members begins that etcd refuses";
@@ -678,7 +684,7 @@ impl World {
             return Ok(());
         }
         let before = machine.known.version();
-        self.report.heard += u64::from(!machine.known.take(news).is_empty());
+        self.report.heard += u64::from(!(self.parts.hear)(&mut machine.known, news).is_empty());
         if machine.known.version() < before {
             return Err(Broken { law: "nobody forgets who the others are", how: format!("machine {n}") });
         }

@@ -1,6 +1,14 @@
-//! Laws that a world itself judges: each is set off by a fault that is put into a world which kept it a moment before.
+//! Laws that a world itself judges: each is set off by a fault in a world that keeps it without.
 
+use cluster::key::Key;
+use cluster::members::Step;
+use cluster::record::Changes;
+use cluster::state::State;
+
+use super::recovery::LAW as RECOVERY;
+use super::waves::PLAN;
 use super::*;
+use crate::etcd::Refused;
 
 /// A cluster of four members that have heard of each other.
 fn world() -> World {
@@ -60,4 +68,84 @@ fn a_key_that_a_disk_is_locked_with_and_nobody_gives_breaks_a_law() {
     world.comes_back().expect("all open");
     world.esps = Esps::new(cast::CLUSTER);
     assert_eq!(broken(world.comes_back()), crate::esp::LAW);
+}
+
+type Fault = fn(&mut Parts);
+
+/// Each law, and the fault of a part that breaks it.
+const FAULTS: &[(&str, Fault)] = &[
+    ("decide never panics", |parts| parts.decide = |_, _, _| panic!("the fault")),
+    ("a refusal changes nothing but the audit", |parts| {
+        parts.commit = |etcd, txn| {
+            let mut more = txn.clone();
+            if !txn.puts.iter().any(|(key, _)| *key == Key::Version) {
+                let Changes(before) = seen(etcd).state().version().map_or(Changes(0), |(changes, _)| changes);
+                more.puts.push((Key::Version, Changes(before + 1).encode()));
+            }
+            etcd.commit(&more)
+        };
+    }),
+    ("a watch tells what a transaction was refused for", |parts| {
+        parts.watch = |etcd, after, until| etcd.watch(after, until.saturating_sub(1));
+    }),
+    ("no change of members begins that etcd refuses", |parts| parts.change = |_, _| Err(Refused::Unhealthy)),
+    ("nobody forgets who the others are", |parts| {
+        parts.hear = |known, news| {
+            if known.version().is_none() {
+                return known.take(news);
+            }
+            *known = Known::default();
+            BTreeMap::new()
+        };
+    }),
+];
+
+/// Proves: M3
+#[test]
+fn each_part_that_is_at_fault_breaks_its_law() {
+    World::new(1, Plan::SMALL).live().expect("all parts are sound");
+    for (law, breaks) in FAULTS {
+        let mut world = World::new(1, Plan::SMALL);
+        breaks(&mut world.parts);
+        assert_eq!(broken(world.live()), *law);
+    }
+}
+
+/// Proves: K6
+#[test]
+fn a_recovery_that_is_not_written_or_of_another_breaks_a_law() {
+    let recovers = |decide: fn(&Decision, &State, UnixSeconds) -> Proposal| {
+        let (mut world, second) = (world(), cast::id(2));
+        world.etcd.change(Step::Add(second)).expect("a learner");
+        world.etcd.set_up(second, true);
+        world.etcd.catch_up();
+        world.etcd.change(Step::Promote(second)).expect("a voter");
+        world.etcd.set_up(second, false);
+        world.parts.decide = decide;
+        world.recovers().map(|()| world.laws.recoveries())
+    };
+    assert_eq!(recovers(Decision::propose), Ok(1));
+    let unwritten = |_: &Decision, state: &State, now| owner_asks(Asks::Drain(cast::id(3)), state, now);
+    let of_another = |_: &Decision, state: &State, now| owner_asks(Asks::Recover(cast::id(2)), state, now);
+    for fault in [unwritten, of_another] {
+        assert_eq!(broken(recovers(fault).map(drop)), RECOVERY);
+    }
+}
+
+fn owner_asks(asks: Asks, state: &State, now: UnixSeconds) -> Proposal {
+    Decision::new(Request::Owner { by: cast::owner(1).key, asks }).propose(state, now)
+}
+
+/// Proves: N4
+#[test]
+fn machines_that_take_the_version_and_not_the_peers_break_a_law() {
+    World::new(1, PLAN).in_waves().expect("they know each other");
+    let mut world = World::new(1, PLAN);
+    world.parts.hear = |known, news| {
+        if let Some(version) = news.version() {
+            *known = Known::of_answer(version, vec![]);
+        }
+        BTreeMap::new()
+    };
+    assert_eq!(broken(world.in_waves().map(drop)), "machines that come in waves know each other");
 }

@@ -10,7 +10,7 @@ use super::{Event, World};
 use crate::cast;
 use crate::laws::Broken;
 
-const LAW: &str = "a recovery is in the records, and leaves one coordinator";
+pub(super) const LAW: &str = "a recovery is in the records, and leaves one coordinator";
 
 impl World {
     /// Where etcd has no quorum, the owner has a voter that runs go on, if by its records that may be.
@@ -31,8 +31,7 @@ impl World {
             return Ok(());
         }
         let before = self.laws.recoveries();
-        let alone = self.etcd.go_on_alone(id);
-        alone.map_err(|refused| Broken { law: LAW, how: format!("{id}: {refused}") })?;
+        self.etcd.go_on_alone(id).expect("it votes, and runs");
         self.coordinators.retain(|other, _| *other == id);
         self.at_once_by(id, request)?;
         let (counted, coordinates) = (self.laws.recoveries(), self.coordinators[&id].state().coordinators());

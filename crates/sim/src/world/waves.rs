@@ -17,19 +17,21 @@ pub const WAVE: u16 = 4;
 pub const WAVES: u16 = 3;
 /// From one wave to the next, in milliseconds.
 const LASTS: u64 = 15_000;
+/// Every machine but the first, which creates the cluster; a ticket for nodes and one for coordinators.
+pub(super) const PLAN: Plan =
+    Plan { machines: WAVE * WAVES - 1, members: 0, tickets: WAVES, lasts: u64::MAX, events: u64::MAX };
 
 /// Lives through the waves; how many others each machine knows after each wave.
 ///
 /// # Errors
 /// [`Failure`] when a law was broken, or two machines do not know each other in time.
 pub fn waves(seed: u64) -> Result<Vec<Vec<usize>>, Box<Failure>> {
-    let plan = Plan { machines: WAVE * WAVES - 1, members: 0, tickets: WAVES, lasts: u64::MAX, events: u64::MAX };
-    let mut world = World::new(seed, plan);
+    let mut world = World::new(seed, PLAN);
     world.in_waves().map_err(|broken| Box::new(Failure { seed, broken, trail: world.trail.clone().into() }))
 }
 
 impl World {
-    fn in_waves(&mut self) -> Result<Vec<Vec<usize>>, Broken> {
+    pub(super) fn in_waves(&mut self) -> Result<Vec<Vec<usize>>, Broken> {
         self.agenda.clear();
         self.at_once(Request::Create(Box::new(cast::creation(model::VPN_PREFIX))))?;
         // One for all nodes, and one for each coordinator but the first machine: by that alone it coordinates at once.

@@ -1,0 +1,35 @@
+//! The parts of a world that its laws judge and that it does not make itself: what coordinators decide, what etcd does, what machines
+//! make of news. All are the product's own, or the model of etcd; a test puts a fault in the place of one.
+
+use std::collections::BTreeMap;
+
+use cluster::decision::{Decision, Proposal};
+use cluster::members::Step;
+use cluster::peer::Peer;
+use cluster::peers::{Known, News};
+use cluster::record::UnixSeconds;
+use cluster::state::{Change, State};
+use cluster::txn::{Outcome, Txn};
+use model::MachineId;
+
+use crate::etcd::{Compacted, Etcd, Refused};
+
+/// Functions that a world calls for these.
+pub(super) struct Parts {
+    pub(super) decide: fn(&Decision, &State, UnixSeconds) -> Proposal,
+    pub(super) commit: fn(&mut Etcd, &Txn) -> Result<Outcome, Refused>,
+    pub(super) watch: fn(&Etcd, u64, u64) -> Result<Vec<Change>, Compacted>,
+    pub(super) change: fn(&mut Etcd, Step) -> Result<(), Refused>,
+    pub(super) hear: fn(&mut Known, News) -> BTreeMap<MachineId, Option<Peer>>,
+}
+
+impl Parts {
+    /// Parts without a fault.
+    pub(super) const SOUND: Self = Self {
+        decide: Decision::propose,
+        commit: Etcd::commit,
+        watch: Etcd::watch,
+        change: Etcd::change,
+        hear: Known::take,
+    };
+}
