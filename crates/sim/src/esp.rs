@@ -178,3 +178,71 @@ fn erase_superseded(slots: &mut Slots, stands: u32) {
 fn broken(who: &MachineId, epoch: &Epoch, how: &str) -> Broken {
     Broken { law: LAW, how: format!("{who}, epoch {}: {how}", epoch.number()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use cluster::record::Generations;
+
+    use super::*;
+    use crate::cast::{CLUSTER, disk, id};
+
+    fn epoch(number: u32, holders: &[u16]) -> Epoch {
+        Epoch::new(number, holders.iter().map(|n| id(*n)).collect()).expect("an epoch")
+    }
+
+    /// ESPs on which each of these wrote its share of an epoch.
+    fn written(epochs: &[(u16, Epoch)]) -> Esps {
+        let mut esps = Esps::new(CLUSTER);
+        for (n, epoch) in epochs {
+            esps.write(id(*n), &holding(*n, epoch));
+        }
+        esps
+    }
+
+    fn holding(n: u16, epoch: &Epoch) -> Holding {
+        Holding { epoch: epoch.clone(), stands: None, disk: disk(n), generations: Generations::One(1) }
+    }
+
+    /// What an epoch is broken by when all were switched off, by chance of who comes back.
+    fn broken_by(esps: &Esps, epoch: &Epoch, generation: u32) -> BTreeSet<String> {
+        let disks: Disks = epoch.holders().iter().map(|id| (*id, (disk_of(*id), generation))).collect();
+        let comes_back = |seed| esps.opens(epoch, &disks, &mut Random::new(seed));
+        let broken = (0..32).filter_map(|seed| comes_back(seed).err());
+        broken.map(|broken| broken.how.rsplit(": ").next().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn disk_of(machine: MachineId) -> DiskUuid {
+        (1..=4).find(|n| id(*n) == machine).map(disk).expect("one of four")
+    }
+
+    /// Proves: K6
+    #[test]
+    fn each_way_in_which_an_epoch_is_not_whole_breaks_its_law() {
+        let (alone, later, of_three, of_four) =
+            (epoch(1, &[1]), epoch(2, &[1]), epoch(2, &[1, 2, 3]), epoch(2, &[1, 2, 3, 4]));
+        let whole = written(&[1, 2, 3, 4].map(|n| (n, of_four.clone())));
+        assert_eq!(broken_by(&whole, &of_four, 1), BTreeSet::new());
+        assert_eq!(broken_by(&whole, &of_four, 2), ["opens to another key".to_owned()].into());
+        let lone = written(&[(1, alone.clone())]);
+        assert_eq!(broken_by(&lone, &alone, 1), BTreeSet::new());
+        assert_eq!(broken_by(&lone, &alone, 2), ["opens to another key".to_owned()].into());
+        assert_eq!(broken_by(&lone, &later, 1), ["does not open".to_owned()].into());
+        assert_eq!(broken_by(&written(&[]), &alone, 1), ["holds nothing".to_owned()].into());
+        // Three of the four hold shares of which two are enough.
+        let split = [1, 2, 3].map(|n| (n, of_three.clone()));
+        let split = written(&[&split[..], &[(4, of_four.clone())]].concat());
+        assert!(broken_by(&split, &of_four, 1).contains("opens with fewer than a quorum"));
+    }
+
+    /// Proves: K6
+    #[test]
+    fn a_holder_that_still_opens_by_itself_breaks_the_law() {
+        let (alone, of_two) = (epoch(1, &[1]), epoch(2, &[1, 2]));
+        let mut kept = written(&[(1, alone.clone())]);
+        let broken = kept.settle(id(1), &holding(1, &of_two)).expect_err("its first share lies there");
+        assert!(broken.law == LAW && broken.how.ends_with("opens by itself"), "{broken}");
+        written(&[(1, alone), (1, of_two.clone())]).settle(id(1), &holding(1, &of_two)).expect("it is erased");
+    }
+}
