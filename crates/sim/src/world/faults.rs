@@ -3,8 +3,10 @@
 use cluster::key::Key;
 use cluster::members::Step;
 use cluster::record::Changes;
+use cluster::request::Leaving;
 use cluster::state::State;
 
+use super::parts::Hear;
 use super::recovery::LAW as RECOVERY;
 use super::waves::PLAN;
 use super::*;
@@ -72,9 +74,18 @@ fn a_key_that_a_disk_is_locked_with_and_nobody_gives_breaks_a_law() {
 
 type Fault = fn(&mut Parts);
 
-/// Each law, and the fault of a part that breaks it.
+/// Each law that a world asks for while it lives, and the fault of a part that breaks it.
 const FAULTS: &[(&str, Fault)] = &[
     ("decide never panics", |parts| parts.decide = |_, _, _| panic!("the fault")),
+    ("the cluster gives the key that a member's disk is locked with", |parts| {
+        parts.decide = |decision, state, now| {
+            let Request::ReleaseKey { machine, disk, level, .. } = *decision.request() else {
+                return decision.propose(state, now);
+            };
+            let generation = u32::MAX; // nobody's
+            Decision::new(Request::ReleaseKey { machine, disk, generation, level }).propose(state, now)
+        };
+    }),
     ("a refusal changes nothing but the audit", |parts| {
         parts.commit = |etcd, txn| {
             let mut more = txn.clone();
@@ -85,10 +96,33 @@ const FAULTS: &[(&str, Fault)] = &[
             etcd.commit(&more)
         };
     }),
+    ("every change writes the version", |parts| {
+        parts.commit = |etcd, txn| {
+            let mut less = txn.clone();
+            less.puts.retain(|(key, _)| *key != Key::Version);
+            etcd.commit(&less)
+        };
+    }),
     ("a watch tells what a transaction was refused for", |parts| {
         parts.watch = |etcd, after, until| etcd.watch(after, until.saturating_sub(1));
     }),
     ("no change of members begins that etcd refuses", |parts| parts.change = |_, _| Err(Refused::Unhealthy)),
+    ("membership change never loses quorum", |parts| {
+        parts.change = |etcd, step| {
+            etcd.change(step)?;
+            etcd.members().voters.into_keys().for_each(|voter| etcd.set_up(voter, false));
+            Ok(())
+        };
+    }),
+    ("whoever votes holds a share of the epoch that stands", |parts| {
+        parts.change = |etcd, step| {
+            etcd.change(step)?;
+            let Step::Add(id) = step else { return Ok(()) };
+            etcd.set_up(id, true);
+            etcd.catch_up();
+            etcd.change(Step::Promote(id))
+        };
+    }),
     ("nobody forgets who the others are", |parts| {
         parts.hear = |known, news| {
             if known.version().is_none() {
@@ -98,7 +132,20 @@ const FAULTS: &[(&str, Fault)] = &[
             BTreeMap::new()
         };
     }),
+    ("every live machine converges to the store's peers within two intervals of reachability", |parts| {
+        parts.hear = |_, _| BTreeMap::new();
+    }),
+    ("every live machine converges to the store's peers", |parts| parts.hear = HEARS_THE_VERSION),
+    (crate::esp::LAW, |parts| parts.hold = |_, _, _| ()),
 ];
+
+/// Takes the version, and nobody.
+const HEARS_THE_VERSION: Hear = |known, news| {
+    if let Some(version) = news.version().filter(|version| known.version() < Some(*version)) {
+        *known = Known::of_answer(version, vec![]);
+    }
+    BTreeMap::new()
+};
 
 /// Proves: M3
 #[test]
@@ -109,6 +156,23 @@ fn each_part_that_is_at_fault_breaks_its_law() {
         breaks(&mut world.parts);
         assert_eq!(broken(world.live()), *law);
     }
+}
+
+#[test]
+fn a_key_that_is_given_over_what_was_seen_before_breaks_a_law() {
+    let (mut world, first) = (world(), cast::id(1));
+    let (machine, disk, level) = (cast::machine_key(2), cast::disk(2), Level::Encrypted);
+    let decision = Decision::new(Request::ReleaseKey { machine, disk, generation: 1, level });
+    let proposal = decision.propose(world.coordinators[&first].state(), cast::BEGIN);
+    let asks = Asks::Remove(cast::id(2), Leaving::Lost);
+    world.at_once(Request::Owner { by: cast::owner(1).key, asks }).expect("it is removed");
+    let commits = |world: &mut World| {
+        // Some transactions do not reach etcd.
+        (0..9).try_for_each(|_| world.commit(Who::Machine(2), decision.clone(), first, proposal.clone()))
+    };
+    commits(&mut world).expect("etcd tells that it is old");
+    world.parts.commit = |_, _| Ok(Outcome::Committed);
+    assert_eq!(broken(commits(&mut world)), "no key release to who is removed, none for another's disk");
 }
 
 /// Proves: K6
@@ -141,11 +205,6 @@ fn owner_asks(asks: Asks, state: &State, now: UnixSeconds) -> Proposal {
 fn machines_that_take_the_version_and_not_the_peers_break_a_law() {
     World::new(1, PLAN).in_waves().expect("they know each other");
     let mut world = World::new(1, PLAN);
-    world.parts.hear = |known, news| {
-        if let Some(version) = news.version() {
-            *known = Known::of_answer(version, vec![]);
-        }
-        BTreeMap::new()
-    };
+    world.parts.hear = HEARS_THE_VERSION;
     assert_eq!(broken(world.in_waves().map(drop)), "machines that come in waves know each other");
 }

@@ -1,9 +1,10 @@
-//! The parts of a world that its laws judge and that it does not make itself: what coordinators decide, what etcd does, what machines
-//! make of news. All are the product's own, or the model of etcd; a test puts a fault in the place of one.
+//! The parts of a world that its laws judge and that it does not make itself: what coordinators decide, what etcd does, what voters write
+//! onto their ESPs, what machines make of news. A test puts a fault in the place of one.
 
 use std::collections::BTreeMap;
 
 use cluster::decision::{Decision, Proposal};
+use cluster::epochs::Holding;
 use cluster::members::Step;
 use cluster::peer::Peer;
 use cluster::peers::{Known, News};
@@ -12,7 +13,11 @@ use cluster::state::{Change, State};
 use cluster::txn::{Outcome, Txn};
 use model::MachineId;
 
+use crate::esp::Esps;
 use crate::etcd::{Compacted, Etcd, Refused};
+
+/// What a machine makes of news; returned is what is another than before.
+pub(super) type Hear = fn(&mut Known, News) -> BTreeMap<MachineId, Option<Peer>>;
 
 /// Functions that a world calls for these.
 pub(super) struct Parts {
@@ -20,7 +25,8 @@ pub(super) struct Parts {
     pub(super) commit: fn(&mut Etcd, &Txn) -> Result<Outcome, Refused>,
     pub(super) watch: fn(&Etcd, u64, u64) -> Result<Vec<Change>, Compacted>,
     pub(super) change: fn(&mut Etcd, Step) -> Result<(), Refused>,
-    pub(super) hear: fn(&mut Known, News) -> BTreeMap<MachineId, Option<Peer>>,
+    pub(super) hold: fn(&mut Esps, MachineId, &Holding),
+    pub(super) hear: Hear,
 }
 
 impl Parts {
@@ -30,6 +36,7 @@ impl Parts {
         commit: Etcd::commit,
         watch: Etcd::watch,
         change: Etcd::change,
+        hold: Esps::write,
         hear: Known::take,
     };
 }

@@ -20,7 +20,7 @@ impl World {
         let Some(machine) = seen.state().machine(&id) else { return Ok(()) };
         let standing = stands(seen.state(), &id);
         if let Some(holding) = &standing {
-            self.esps.write(id, holding);
+            (self.parts.hold)(&mut self.esps, id, holding);
         }
         let Some(Due::Hold(holding)) = due(seen.state(), &id) else {
             let settled = seen.state().cold_start().next.is_none();
@@ -29,7 +29,7 @@ impl World {
                 None => Ok(()),
             };
         };
-        self.esps.write(id, &holding);
+        (self.parts.hold)(&mut self.esps, id, &holding);
         let disks = self.disks();
         if let Some(epoch) = self.laws.standing() {
             self.esps.opens(epoch, &disks, &mut self.random)?;
