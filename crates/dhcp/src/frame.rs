@@ -223,6 +223,7 @@ mod tests {
         };
         assert_eq!(edited(|frame| frame.truncate(13)), FrameError::Cut("Ethernet"));
         assert_eq!(edited(|frame| frame[13] = 6), FrameError::NotIp);
+        assert_eq!(edited(|frame| frame[14] = 0x65), FrameError::NotIp);
         assert_eq!(edited(|frame| frame.truncate(33)), FrameError::Cut("IP"));
         assert_eq!(edited(|frame| frame.truncate(45)), FrameError::Cut("IP"));
         assert_eq!(edited(|frame| frame[14] = 0x44), FrameError::Cut("IP"));
@@ -232,7 +233,22 @@ mod tests {
         assert_eq!(edited(|frame| frame[39] = 7), FrameError::Cut("UDP"));
         // Each keeps the header's sum: what one field gains the other loses.
         assert_eq!(edited(|frame| (frame[20], frame[22]) = (0x20, 0x60)), FrameError::Fragment);
+        assert_eq!(edited(|frame| (frame[21], frame[25]) = (1, frame[25].wrapping_sub(1))), FrameError::Fragment);
         assert_eq!(edited(|frame| (frame[23], frame[25]) = (6, frame[25].wrapping_add(11))), FrameError::NotUdp);
+    }
+
+    /// RFC 768: a checksum of zero says that there is none, so one that comes to zero is written as ones.
+    #[test]
+    fn no_checksum_is_right_and_is_never_written() {
+        let mut frame = build(&datagram(b"abcd")).expect("short");
+        frame[40..42].fill(0);
+        assert_eq!(parse(&frame), Ok(datagram(b"abcd")));
+        let checksum = |word: u16| {
+            let frame = build(&datagram(&word.to_be_bytes())).expect("short");
+            [frame[40], frame[41]]
+        };
+        let written: Vec<_> = (0..=u16::MAX).map(checksum).collect();
+        assert!(written.contains(&[0xff, 0xff]) && !written.contains(&[0, 0]));
     }
 
     #[test]

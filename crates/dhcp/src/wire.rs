@@ -538,6 +538,27 @@ mod tests {
     }
 
     #[test]
+    fn a_field_without_options_is_not_read_for_them() {
+        for (overload, options, text) in [(1, 108, 44), (2, 44, 108)] {
+            let mut bytes = offer();
+            bytes.truncate(FIXED + 4);
+            bytes.extend([52, 1, overload, 53, 1, 5, 255]);
+            bytes[options..options + 7].copy_from_slice(&[51, 4, 0, 0, 0, 60, 255]);
+            bytes[text..text + 7].copy_from_slice(b"3.efi\0\0");
+            assert_eq!(Message::parse(&bytes).map(|read| read.lease_time), Ok(Some(60)), "{overload}");
+        }
+    }
+
+    #[test]
+    fn whoever_asks_says_what_it_wants_to_be_told() {
+        let asks = |message_type| {
+            let bytes = Message::new(message_type, 1, Mac([2; 6])).emit();
+            bytes[FIXED..].windows(8).any(|window| window[..2] == [PARAMETER_LIST, 6] && window[2..] == WANTED)
+        };
+        assert_eq!(MessageType::ALL.map(asks), [true, false, true, false, false, false, false, true]);
+    }
+
+    #[test]
     fn a_mask_is_a_prefix_or_nothing() {
         for bits in 0..=32 {
             let prefix = Prefix::new(bits).expect("up to 32");

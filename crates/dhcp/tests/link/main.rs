@@ -9,6 +9,7 @@ use dhcp::wire::{Message, MessageType};
 use dhcp::{Mac, Prefix};
 use model::{Ipv4Prefix, KeptPrefixes, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
 
+mod asking;
 mod servers;
 mod world;
 
@@ -387,6 +388,8 @@ fn a_lease_that_nobody_confirms_is_kept_and_ends_when_it_ends() {
 fn a_link_without_an_address_asks_at_once_when_it_has_its_carrier_again() {
     let (mut desk, _) = Desk::open();
     assert_eq!(desk.carrier(), [], "it has just asked");
+    desk.wait_for("discover");
+    assert_eq!(message(&desk.carrier()).message_type, MessageType::Discover, "it has asked twice");
     for _ in 0..6 {
         desk.wait_for("discover");
     }
@@ -589,10 +592,11 @@ fn answers_that_do_not_belong_are_ignored_by_name() {
     type Edit = fn(&mut Message);
     let (mut desk, out) = Desk::open();
     let offer = Message::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
-    let table: [(Edit, Ignored); 9] = [
+    let table: [(Edit, Ignored); 10] = [
         (|offer| offer.xid ^= 1, Ignored::NotOurs),
         (|offer| offer.chaddr = mac(9), Ignored::NotOurs),
         (|offer| offer.server_id = None, Ignored::NoServer),
+        (|offer| offer.server_id = Some(Ipv4Addr::BROADCAST), Ignored::NoServer),
         (|offer| offer.message_type = MessageType::Ack, Ignored::Unexpected(MessageType::Ack)),
         (|offer| offer.message_type = MessageType::Nak, Ignored::Unexpected(MessageType::Nak)),
         (|offer| offer.prefix = None, Ignored::Unusable),

@@ -21,8 +21,10 @@ fn the_server_keeps_its_pool_and_its_word() {
     assert_eq!(nak.destination, Ipv4Addr::BROADCAST);
     assert_eq!(Message::parse(&nak.bytes).expect("a refusal").message_type, MessageType::Nak);
 
-    let outside = Config { last: Ipv4Addr::new(10, 0, 3, 9), ..config() };
-    assert!(matches!(Server::new(outside), Err(InvalidConfig::Pool { .. })));
+    let [network, broadcast, outside] = [[10, 0, 2, 0], [10, 0, 2, 255], [10, 0, 3, 9]].map(Ipv4Addr::from);
+    for (first, last) in [(network, config().last), (config().first, broadcast), (config().first, outside)] {
+        assert_eq!(Server::new(Config { first, last, ..config() }).err(), Some(InvalidConfig::Pool { first, last }));
+    }
     let nobody = Config { address: Ipv4Addr::new(10, 0, 2, 0), ..config() };
     assert_eq!(Server::new(nobody).err(), Some(InvalidConfig::Address(Ipv4Addr::new(10, 0, 2, 0))));
 }
@@ -75,6 +77,13 @@ fn an_answer_goes_where_the_client_can_hear_it_and_names_no_times_of_a_lease_for
     discover.broadcast = true;
     let offer = server.handle(&discover.emit(), now).expect("an offer");
     assert_eq!((offer.mac, offer.destination), (Mac::BROADCAST, Ipv4Addr::BROADCAST));
+    assert!(Message::parse(&offer.bytes).expect("an offer").broadcast, "as it was asked");
+    let mut with_address = discover.clone();
+    with_address.ciaddr = config().last;
+    let offer = server.handle(&with_address.emit(), now).expect("an offer");
+    assert_eq!((offer.mac, offer.destination), (mac(1), config().last));
+    let said = Message::parse(&offer.bytes).expect("an offer");
+    assert_eq!((said.ciaddr, said.yiaddr), (Ipv4Addr::UNSPECIFIED, config().first), "an offer is of no address in use");
     // Through a relay it is somebody else's network.
     discover.giaddr = Ipv4Addr::new(10, 0, 2, 1);
     assert_eq!(server.handle(&discover.emit(), now), None);
@@ -89,6 +98,18 @@ fn an_answer_goes_where_the_client_can_hear_it_and_names_no_times_of_a_lease_for
     assert!(server.handle(&later.emit(), now + Duration::from_secs(1 << 30)).is_some());
     let held: Vec<_> = server.leases().collect();
     assert_eq!(held, [(config().first, mac(3)), (config().last, mac(2))], "an offer ends, a lease for ever does not");
+}
+
+#[test]
+fn a_client_that_takes_another_address_gives_up_the_one_it_had() {
+    let now = testkit::origin();
+    let mut server = server();
+    server.remember(config().first, mac(1), now);
+    let mut request = Message::new(MessageType::Request, 1, mac(1));
+    request.requested_ip = Some(config().last);
+    let ack = server.handle(&request.emit(), now).expect("an answer");
+    assert_eq!(Message::parse(&ack.bytes).expect("an answer").message_type, MessageType::Ack);
+    assert_eq!(server.leases().collect::<Vec<_>>(), [(config().last, mac(1))]);
 }
 
 #[test]
