@@ -383,7 +383,13 @@ mod tests {
         let selfish = spec("api", &[Need::ready("api")]);
         assert_eq!(refuse(&[selfish]), "services need each other in a circle: api → api");
         let once = Spec { group: Some("pair".into()), restart: Restart::Never, ..spec("once", &[]) };
-        assert_eq!(refuse(&[once]), "service `once` may finish, so it cannot be restarted together with group `pair`");
+        let until = Spec { restart: Restart::UntilSuccess(BACKOFF), ..once.clone() };
+        for finishes in [once, until] {
+            assert_eq!(
+                refuse(&[finishes]),
+                "service `once` may finish, so it cannot be restarted together with group `pair`"
+            );
+        }
         let eager =
             Spec { restart: Restart::Always(Backoff { first: Duration::ZERO, ..BACKOFF }), ..spec("eager", &[]) };
         assert_eq!(refuse(&[eager]), "service `eager` has a back-off of no time, or with a cap below its first wait");
@@ -396,9 +402,11 @@ mod tests {
             "service `capped` has a back-off of no time, or with a cap below its first wait"
         );
         assert!(order(&capped(2, 2)).is_ok(), "a wait that does not grow");
-        let touchy =
-            Spec { critical: Some(Critical { failures: 0, within: Duration::from_secs(1) }), ..spec("touchy", &[]) };
-        assert_eq!(refuse(&[touchy]), "service `touchy` escalates after no failure or within no time");
+        for (failures, within) in [(0, 1), (1, 0)] {
+            let critical = Some(Critical { failures, within: Duration::from_secs(within) });
+            let touchy = Spec { critical, ..spec("touchy", &[]) };
+            assert_eq!(refuse(&[touchy]), "service `touchy` escalates after no failure or within no time");
+        }
     }
 
     #[test]
@@ -408,9 +416,10 @@ mod tests {
             spec("etcd", &[Need::ready("mesh")]),
             spec("api", &[Need::started("etcd")]),
             spec("log", &[]),
+            spec("scheduler", &[Need::ready("etcd"), Need::ready("api")]),
         ];
         let order = order(&specs).expect("a tree");
-        assert_eq!(order.dependents, vec![vec![1, 2], vec![2], vec![], vec![]]);
+        assert_eq!(order.dependents, vec![vec![1, 2, 4], vec![2, 4], vec![4], vec![], vec![]], "each once");
     }
 
     #[test]

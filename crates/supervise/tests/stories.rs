@@ -92,7 +92,11 @@ fn a_crash_loop_is_visible_and_forgiven_after_stable_uptime() {
     for (attempt, seconds) in (1..).zip([1, 2, 4, 8, 8]) {
         story.tell(Event::Spawned(run("etcd", attempt)));
         story.now += Duration::from_secs(59);
-        story.die(run("etcd", attempt), Exit::Signal(11));
+        let out = story.die(run("etcd", attempt), Exit::Signal(11));
+        let (failures, retry) = (u32::try_from(attempt).expect("few"), Some(Duration::from_secs(seconds)));
+        let ending = Ending::Exit(Exit::Signal(11));
+        assert_eq!(out[0], Effect::Report(Report::Failed { instance: run("etcd", attempt), ending, failures, retry }));
+        assert_eq!(story.tree.status("etcd").expect("there").is_crash_looping(), failures >= 3);
         let until = story.now + Duration::from_secs(seconds);
         assert_eq!(story.state("etcd"), State::BackingOff { until });
         assert_eq!(story.wait_for("back-off"), [Effect::Start(run("etcd", attempt + 1))]);
@@ -113,7 +117,9 @@ fn a_crash_loop_is_visible_and_forgiven_after_stable_uptime() {
 fn a_service_that_is_not_ready_in_time_is_stopped_and_tried_again() {
     let (mut story, _) = Story::begin(vec![Spec { ready: Readiness::Probe, ..spec("etcd", &[]) }]);
     story.tell(Event::Spawned(run("etcd", 1)));
+    let begun = story.now;
     let out = story.wait_for("start deadline");
+    assert_eq!(story.now - begun, Duration::from_secs(10));
     assert_eq!(not_reports(&out), [Effect::Terminate(run("etcd", 1))]);
     assert_eq!(story.state("etcd"), State::Stopping);
     story.die(run("etcd", 1), Exit::Signal(15));
@@ -126,11 +132,15 @@ fn a_service_that_is_not_ready_in_time_is_stopped_and_tried_again() {
 fn who_ignores_sigterm_is_killed_with_its_cgroup() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
     story.tell(Event::Spawned(run("etcd", 1)));
+    story.now += Duration::from_secs(3);
     assert_eq!(story.tell(Event::RestartRequested("etcd".into())), [Effect::Terminate(run("etcd", 1))]);
     let asked = story.now;
+    assert_eq!(story.tree.status("etcd").expect("there").since, asked);
     let out = story.wait_for("stop deadline");
+    assert_eq!(story.now - asked, Duration::from_secs(5));
     assert_eq!(out, [Effect::Report(Report::StopDeadline(run("etcd", 1))), Effect::Kill(run("etcd", 1))]);
     let out = story.wait_for("kill again");
+    assert_eq!(story.now - asked, Duration::from_secs(7));
     let unkillable = Report::Unkillable { instance: run("etcd", 1), since: asked };
     assert_eq!(out, [Effect::Report(unkillable), Effect::Kill(run("etcd", 1))]);
     assert_eq!(story.die(run("etcd", 1), Exit::Signal(9)), [Effect::Start(run("etcd", 2))]);
@@ -145,6 +155,10 @@ fn no_new_instance_while_the_old_cgroup_has_processes() {
     let out = story.tell(Event::Exited { instance: run("containerd", 1), exit: Exit::Code(0) });
     assert_eq!(not_reports(&out), [Effect::Kill(run("containerd", 1))]);
     assert_eq!(story.state("containerd"), State::Stopping);
+    let since = story.now;
+    let unkillable = Report::Unkillable { instance: run("containerd", 1), since };
+    let again = [Effect::Report(unkillable), Effect::Kill(run("containerd", 1))];
+    assert_eq!(story.wait_for("kill again"), again, "nobody is asked who was killed");
     story.tell(Event::CgroupEmpty(run("containerd", 1)));
     assert_eq!(story.wait_for("back-off"), [Effect::Start(run("containerd", 2))]);
 }
@@ -218,6 +232,53 @@ fn a_restart_that_was_asked_for_forgets_earlier_failures() {
     assert_eq!(fail(&mut story), [escalation], "three in a row are");
 }
 
+/// Proves: O2. Whoever asks while a failed service still ends does not wait for its back-off.
+#[test]
+fn a_restart_that_is_asked_for_while_a_service_ends_comes_at_once() {
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    story.tell(Event::Exited { instance: run("etcd", 1), exit: Exit::Code(1) });
+    assert_eq!(story.tell(Event::RestartRequested("etcd".into())), []);
+    assert_eq!(story.tell(Event::CgroupEmpty(run("etcd", 1))), [Effect::Start(run("etcd", 2))]);
+    // Nor is the end of a start that is not wanted any more a failure, but it is shown.
+    assert_eq!(story.tell(Event::RestartRequested("etcd".into())), []);
+    let out = story.tell(Event::SpawnFailed { instance: run("etcd", 2), errno: 12 });
+    assert_eq!(out, [Effect::Start(run("etcd", 3))]);
+    let status = story.tree.status("etcd").expect("there");
+    assert_eq!((status.failures, status.last), (0, Some(Ending::SpawnFailed(12))));
+}
+
+/// Proves: O2. A member that is not ready yet is restarted with its group, too.
+#[test]
+fn a_member_that_still_starts_is_stopped_with_its_group() {
+    let member = |name| Spec { group: Some("core".into()), ready: Readiness::Probe, ..spec(name, &[]) };
+    let (mut story, _) = Story::begin(vec![member("etcd"), member("apiserver")]);
+    for name in ["etcd", "apiserver"] {
+        story.tell(Event::Spawned(run(name, 1)));
+    }
+    let out = story.die(run("etcd", 1), Exit::Code(1));
+    assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 1)), Effect::Terminate(run("apiserver", 1))]);
+}
+
+/// Words about one run come from several places, in any order: each is used.
+#[test]
+fn words_that_come_late_are_used() {
+    let (mut story, _) = Story::begin(vec![Spec { ready: Readiness::Probe, ..spec("etcd", &[]) }]);
+    story.tell(Event::Spawned(run("etcd", 1)));
+    assert_eq!(story.tell(Event::CgroupEmpty(run("etcd", 1))), []);
+    assert_eq!(story.tell(Event::Ready(run("etcd", 1))), []);
+    assert_eq!(story.state("etcd"), State::Ready);
+    story.tell(Event::Exited { instance: run("etcd", 1), exit: Exit::Code(1) });
+    story.wait_for("back-off");
+    // It has ended, so it was there, though nobody has told.
+    let exited = Event::Exited { instance: run("etcd", 2), exit: Exit::Code(1) };
+    let out = story.tell(exited.clone());
+    assert_eq!(out.last(), Some(&Effect::Report(Report::DoesNotFit { event: exited, state: "starting" })));
+    assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 2))]);
+    story.tell(Event::CgroupEmpty(run("etcd", 2)));
+    assert_eq!(story.tree.status("etcd").expect("there").failures, 2);
+}
+
 /// Proves: O2. The failure that is one too many goes to the policy above, and nothing is tried again unasked.
 #[test]
 fn a_critical_service_escalates_after_its_failures_in_the_window() {
@@ -239,6 +300,20 @@ fn a_critical_service_escalates_after_its_failures_in_the_window() {
     assert_eq!(story.tell(Event::RestartRequested("etcd".into())), [Effect::Start(run("etcd", 5))]);
 }
 
+/// Proves: O2. A failure counts for as long as the window is, and no longer.
+#[test]
+fn the_window_of_failures_ends_behind_its_last_moment() {
+    for (late, escalations) in [(0, 1), (1, 0)] {
+        let critical = Critical { failures: 2, within: Duration::from_secs(20) };
+        let (mut story, _) = Story::begin(vec![Spec { critical: Some(critical), ..spec("etcd", &[]) }]);
+        story.tell(Event::SpawnFailed { instance: run("etcd", 1), errno: 11 });
+        story.wait_for("back-off");
+        story.now += Duration::from_secs(19) + Duration::from_nanos(late);
+        let out = story.tell(Event::SpawnFailed { instance: run("etcd", 2), errno: 11 });
+        assert_eq!(not_reports(&out).len(), escalations, "{out:?}");
+    }
+}
+
 /// A task that may finish is finished, satisfies who waits for it, and fails for good when tried only once.
 #[test]
 fn a_task_may_finish() {
@@ -252,6 +327,7 @@ fn a_task_may_finish() {
         let out = story.die(run("import", 1), Exit::Code(0));
         assert_eq!(out.last(), Some(&Effect::Start(run("kubelet", 1))));
         assert_eq!(story.state("import"), State::Finished);
+        assert_eq!(story.tree.status("import").expect("there").last, Some(Ending::Exit(Exit::Code(0))));
 
         let (mut story, _) = Story::begin(vec![spec_of_import]);
         story.tell(Event::Spawned(run("import", 1)));
@@ -291,6 +367,20 @@ fn the_stop_is_ordered_then_forced_then_over() {
     let late = Event::CgroupEmpty(run("apiserver", 1));
     let report = Report::DoesNotFit { event: late.clone(), state: "all stopped" };
     assert_eq!(story.tell(late), [Effect::Report(report)]);
+}
+
+/// Proves: O12. Of the time to stop, a quarter is kept for killing, and five seconds at most.
+#[test]
+fn the_end_of_the_time_to_stop_is_kept_for_killing() {
+    for (within, ordered) in [(8, 6), (75, 70)] {
+        let (mut story, _) = Story::begin(vec![Spec { stop_deadline: Duration::from_secs(100), ..spec("etcd", &[]) }]);
+        story.tell(Event::Spawned(run("etcd", 1)));
+        let begun = story.now;
+        story.tell(Event::StopAll { reason: StopReason::Reboot, within: Duration::from_secs(within) });
+        let out = story.wait_for("end of the ordered stop");
+        assert_eq!(not_reports(&out), [Effect::Kill(run("etcd", 1))]);
+        assert_eq!(story.now - begun, Duration::from_secs(ordered));
+    }
 }
 
 /// Proves: O12. Whoever asks a second time may be in more of a hurry, never in less.
