@@ -17,7 +17,7 @@ pub const WAVE: u16 = 4;
 pub const WAVES: u16 = 3;
 /// From one wave to the next, in milliseconds.
 const LASTS: u64 = 15_000;
-/// Every machine but the first, which creates the cluster; a ticket for nodes and one for coordinators.
+/// Every machine but the first, which creates the cluster; a ticket for nodes and one for each coordinator.
 pub(super) const PLAN: Plan =
     Plan { machines: WAVE * WAVES - 1, members: 0, tickets: WAVES, lasts: u64::MAX, events: u64::MAX };
 
