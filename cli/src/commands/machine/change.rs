@@ -13,7 +13,7 @@ use crate::clock::Deadline;
 use crate::commands::{Context, OpenError};
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::length;
-use crate::machine::Session;
+use crate::machine::{CallError, Session};
 use crate::screen::{self, Progress};
 
 #[derive(Debug, Subcommand)]
@@ -122,6 +122,9 @@ pub(crate) struct RotateKey {
 /// etcd lets go of the removed one, an epoch begins, and each coordinator writes its share and says so.
 const TAKES_SHARE: Duration = Duration::from_secs(30);
 
+/// A voter that does not answer just now is heard again, and one that has just left is gone.
+const SETTLES: Duration = Duration::from_secs(15);
+
 /// Why nothing is changed, or not all of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
@@ -225,10 +228,11 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         }
     } else if machine.standing != Standing::Removed {
         session.change_machine(machine.id, MachineChange::Drain).await?;
-        if machine.role == ClusterRole::Coordinator {
-            session.change_machine(machine.id, MachineChange::Node).await?;
-        }
         let deadline = Deadline::after(arguments.timeout);
+        if machine.role == ClusterRole::Coordinator {
+            let settles = Deadline::after(arguments.timeout.min(SETTLES));
+            while_unsettled(&settles, async || session.change_machine(machine.id, MachineChange::Node).await).await?;
+        }
         let its_name = its.machine.as_ref();
         until(context, its_name, &mut session, &machine, &deadline, |machine| machine.etcd.is_none()).await?;
         // Behind its removal nobody tells it any more that it is a node.
@@ -239,6 +243,18 @@ pub(crate) async fn remove(arguments: &Remove, context: &Context, out: &mut dyn 
         session.change_machine(machine.id, MachineChange::Remove).await?;
     }
     Ok(screen::did(context.format, out, &did)?)
+}
+
+/// Asks again while the cluster cannot do it, as long as that may pass by itself: one voter is silent for a moment, say.
+async fn while_unsettled(
+    deadline: &Deadline,
+    mut ask: impl AsyncFnMut() -> Result<(), CallError>,
+) -> Result<(), CallError> {
+    let asked = deadline.until(async || match ask().await {
+        Err(CallError::NotNow { .. }) if deadline.left().is_some() => Ok(None),
+        asked => asked.map(Some),
+    });
+    asked.await.map(|_done_or_refused| ())
 }
 
 /// Names of coordinators that have not taken their share of the cold-start key that the removed one has none of. Those that run do so
@@ -448,6 +464,19 @@ mod tests {
         assert!(refused.next().unwrap().ends_with("machine role add m3 coordinator"), "{refused}");
         assert_eq!(approved("m2").await.unwrap(), "machine `m2` is to be a coordinator\n");
         assert_eq!(coordinator.calls().last(), Some(&"ChangeMachine"));
+    }
+
+    /// Proves: Q6
+    #[tokio::test]
+    async fn what_cannot_be_done_just_now_is_asked_for_again() {
+        let not_now = || CallError::NotNow { method: "ChangeMachine", message: "one is silent".to_owned() };
+        let (long, over) = (Deadline::after(Duration::from_secs(60)), Deadline::after(Duration::ZERO));
+        let mut answers = vec![Ok(()), Err(not_now()), Err(not_now())];
+        assert!(while_unsettled(&long, async || answers.pop().unwrap()).await.is_ok() && answers.is_empty());
+        let mut refused = vec![Ok(()), Err(not_now())];
+        assert!(matches!(while_unsettled(&over, async || refused.pop().unwrap()).await, Err(CallError::NotNow { .. })));
+        let mut other = vec![Ok(()), Err(CallError::Gone { method: "ChangeMachine", message: "reset".to_owned() })];
+        assert!(while_unsettled(&long, async || other.pop().unwrap()).await.is_err(), "what does not pass");
     }
 
     /// Names are given anew once their machine is removed. Proves: Q6
