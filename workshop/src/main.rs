@@ -51,7 +51,11 @@ enum Command {
     /// Run all that must hold before a change lands: format, lints, dependencies, tests
     Ci,
     /// Check the house rules: directions of dependencies, names, length of files
-    Tidy,
+    Tidy {
+        /// Print how often the rules are broken that are not kept everywhere yet, and by whom
+        #[arg(long)]
+        count: bool,
+    },
     /// Build the kernel, or find it in the cache, and print where it is
     Kernel {
         /// Source of the kernel (a tarball); without it, Debian's linux-source-6.12
@@ -118,7 +122,8 @@ fn run(command: Command) -> Result<()> {
         Command::Up(options) => up::up(&workspace, &cache, &options),
         Command::Test => ci::test(&workspace, &cache),
         Command::Ci => ci::ci(&workspace, &cache),
-        Command::Tidy => tidy::check(&workspace),
+        Command::Tidy { count: false } => tidy::check(&workspace),
+        Command::Tidy { count: true } => write!(stdout(), "{}", tidy::count(&workspace)?).context("print the table"),
         Command::Kernel { source } => {
             let kernel = kernel::build(&cache, source.as_deref())?;
             let head = format!("version {}\nsource-sha256 {}", kernel.version, kernel.source_sha256);

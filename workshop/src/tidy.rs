@@ -1,15 +1,21 @@
 //! The house rules that no compiler knows: which crate may name which, how files begin, how long they are, what they are
-//! called, what the specification says of tests, and whether what they point at is there. It reads the checkout and reports; with `CAIRN_BLESS` set it writes the
-//! specification's rows of tests anew, and nothing else ever.
+//! called, how comments and documents are written, what the specification says of tests, and whether what they point at is
+//! there. It reads the checkout and reports; with `CAIRN_BLESS` set it writes the specification's rows of tests anew, and
+//! nothing else ever.
 
 mod circles;
 mod directions;
+mod documents;
 mod finding;
+mod lists;
+mod names;
 mod programs;
 mod proofs;
 mod references;
 mod rooms;
+mod source;
 mod text;
+mod words;
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +26,15 @@ use std::{
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{Metadata, MetadataCommand, Package};
 
-use self::{circles::Circles, finding::Finding, proofs::Proofs, references::Requirements};
+use self::{
+    circles::Circles,
+    finding::Finding,
+    lists::{Breach, Breaches, Rule},
+    names::PublicTypes,
+    proofs::Proofs,
+    references::Requirements,
+    source::Kind,
+};
 use xtask::{progress::say, workspace::Workspace};
 
 /// `cargo xtask tidy`: prints every broken rule.
@@ -28,7 +42,7 @@ use xtask::{progress::say, workspace::Workspace};
 /// # Errors
 /// At least one rule is broken, or the checkout cannot be read.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
-    let findings = findings(workspace)?;
+    let findings = House::read(workspace)?.findings;
     for finding in &findings {
         say(format_args!("{}: {}", finding.place, finding.rule));
     }
@@ -38,69 +52,162 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     }
 }
 
-fn findings(workspace: &Workspace) -> Result<Vec<Finding>> {
-    let metadata =
-        MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec().context("cargo metadata")?;
-    let mut findings = directions::findings(&metadata);
-    let mut circles = Circles::default();
-    let mut proofs = Proofs::of_cases(::tests::TABLES);
-    let document = workspace.path(proofs::DOCUMENT);
-    let mut specification = fs::read_to_string(&document).context("read the specification")?;
-    let written = specification.clone();
-    let (requirements, second) = Requirements::of(&written);
-    for (line, id) in second {
-        let place = format!("{}:{line}", proofs::DOCUMENT);
-        findings.push(Finding { place, rule: format!("a second line for {id}") });
-    }
-    let bans = bans(workspace)?;
-    let mut folders = BTreeSet::new();
-    for (member, folder) in members(&metadata) {
-        let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
-        let name = shown(workspace, &folder.join("Cargo.toml"));
-        folders.extend(name.split('/').next().map(str::to_owned));
-        if !manifest.contains("\n[lints]\nworkspace = true\n") {
-            findings.push(Finding { place: name, rule: "does not take the workspace's lints".to_owned() });
+/// `cargo xtask tidy --count`: how often the rules are broken that have a list, and by whom.
+///
+/// # Errors
+/// The checkout cannot be read.
+pub(crate) fn count(workspace: &Workspace) -> Result<String> {
+    Ok(House::read(workspace)?.breaches.table())
+}
+
+/// All that is found in the checkout.
+#[derive(Debug)]
+struct House {
+    findings: Vec<Finding>,
+    breaches: Breaches,
+}
+
+impl House {
+    fn read(workspace: &Workspace) -> Result<Self> {
+        let metadata = MetadataCommand::new().manifest_path(workspace.path("Cargo.toml")).exec();
+        let metadata = metadata.context("cargo metadata")?;
+        let document = workspace.path(proofs::DOCUMENT);
+        let mut specification = fs::read_to_string(&document).context("read the specification")?;
+        let written = specification.clone();
+        let (requirements, second) = Requirements::of(&written);
+        let mut findings = directions::findings(&metadata);
+        findings.extend(second.into_iter().map(|(line, id)| Finding {
+            place: format!("{}:{line}", proofs::DOCUMENT),
+            rule: format!("a second line for {id}"),
+        }));
+        let mut code = Code::new(findings);
+        let bans = bans(workspace)?;
+        let members = members(&metadata);
+        let mut folders = BTreeSet::from(["docs".to_owned()]);
+        for (member, folder) in &members {
+            folders.extend(shown(workspace, folder).split('/').next().map(str::to_owned));
+            code.findings.extend(manifest(workspace, folder, &bans)?);
+            // A crate's folder may hold another crate's.
+            let inner = |file: &PathBuf| {
+                members.iter().any(|(_, other)| other.starts_with(folder) && other != folder && file.starts_with(other))
+            };
+            for file in files(folder, &["proto", "txt", "rs"])?.into_iter().filter(|file| !inner(file)) {
+                let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
+                let name = shown(workspace, &file);
+                code.findings.extend(requirements.findings(&name, &source));
+                if ends_so(&file, &["rs"]) {
+                    code.read(member, &shown(workspace, folder), &name, &source);
+                }
+            }
         }
-        if let Ok(own) = fs::read_to_string(folder.join("clippy.toml")) {
-            let place = shown(workspace, &folder.join("clippy.toml"));
-            findings.extend(bans.lines().filter(|ban| !own.contains(ban)).map(|ban| Finding {
-                place: place.clone(),
-                rule: format!("hides the root's line `{}`: repeat it", ban.trim()),
+        let documents = documents(workspace)?;
+        for (name, source) in &documents {
+            code.findings.extend(requirements.findings(name, source));
+            code.findings.extend(references::lost(workspace.root(), &folders, name, source));
+            code.findings.extend(documents::lost_tests(name, source, &code.functions));
+            code.breaches.extend(documents::breaches(name, source));
+        }
+        code.breaches.extend(documents::breach_of_all(&documents));
+        if env::var_os("CAIRN_BLESS").is_some() {
+            specification = code.proofs.blessed(&specification);
+            fs::write(&document, &specification).context("write the specification")?;
+        }
+        Ok(code.judged(&specification))
+    }
+}
+
+/// What the Rust files say, as far as it is read.
+struct Code {
+    findings: Vec<Finding>,
+    breaches: Breaches,
+    circles: Circles,
+    proofs: Proofs,
+    types: PublicTypes,
+    /// Names of all functions, and of the cases on machines as documents write them.
+    functions: BTreeSet<String>,
+}
+
+impl Code {
+    /// Begins with what was found before, and with the cases on machines: their tables are asked.
+    fn new(findings: Vec<Finding>) -> Self {
+        let mut code = Self {
+            findings,
+            breaches: Breaches::default(),
+            circles: Circles::default(),
+            proofs: Proofs::of_cases(::tests::TABLES),
+            types: PublicTypes::default(),
+            functions: BTreeSet::new(),
+        };
+        for (file, case) in ::tests::TABLES.iter().flat_map(|table| table.cases.iter().map(|case| (table.file, case))) {
+            code.functions.insert(documents::word_of_case(case.name));
+            code.breaches.extend(names::long(case.name).map(|(rule, wrong)| {
+                let finding = Finding { place: format!("tests/cases/{file}"), rule: wrong };
+                Breach { rule, by: "tests".to_owned(), finding }
             }));
         }
-        for file in files(&folder, &["proto", "txt"])? {
-            let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
-            findings.extend(requirements.findings(&shown(workspace, &file), &source));
+        code
+    }
+
+    /// Reads a file of a crate, given the crate's folder.
+    fn read(&mut self, member: &str, folder: &str, file: &str, source: &str) {
+        let in_src = file.strip_prefix(folder).is_some_and(|path| path.starts_with("/src/"));
+        self.findings.extend(text::findings(file, source));
+        self.findings.extend(rooms::findings(file, source));
+        if directions::is_pure(member) && in_src {
+            self.findings.extend(text::world(file, source));
         }
-        for file in files(&folder, &["rs"])? {
-            let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
-            let name = shown(workspace, &file);
-            findings.extend(text::findings(&name, &source));
-            findings.extend(rooms::findings(&name, &source));
-            circles.read(&name, &source);
-            findings.extend(requirements.findings(&name, &source));
-            if directions::is_pure(&member) && file.starts_with(folder.join("src")) {
-                findings.extend(text::world(&name, &source));
+        if directions::runs_on_a_persons_machine(member) {
+            self.findings.extend(programs::findings(file, source));
+        }
+        self.circles.read(member, folder, file, source);
+        self.proofs.read(file, source);
+        for item in source::items(source) {
+            let place = format!("{file}:{}", item.line);
+            if matches!(item.kind, Kind::Function | Kind::Test) {
+                self.functions.insert(item.name.clone());
             }
-            if directions::runs_on_a_persons_machine(&member) {
-                findings.extend(programs::findings(&name, &source));
+            if in_src {
+                self.types.read(member, &place, &item);
             }
-            proofs.read(&name, &source);
+            let named = names::broken(&item).into_iter().map(|(rule, wrong)| (rule, place.clone(), wrong));
+            let said =
+                words::broken(&item).into_iter().map(|(rule, line, wrong)| (rule, format!("{file}:{line}"), wrong));
+            self.breaches.extend(named.chain(said).map(|(rule, place, wrong)| Breach {
+                rule,
+                by: member.to_owned(),
+                finding: Finding { place, rule: wrong },
+            }));
         }
     }
-    for file in documents(workspace.root())? {
-        let source = fs::read_to_string(&file).with_context(|| format!("read `{}`", file.display()))?;
-        let name = shown(workspace, &file);
-        findings.extend(requirements.findings(&name, &source));
-        findings.extend(references::lost(workspace.root(), &folders, &name, &source));
+
+    /// Judges what can be judged only when all is read.
+    fn judged(self, specification: &str) -> House {
+        let Self { mut findings, mut breaches, circles, proofs, types, .. } = self;
+        breaches.extend(types.breaches());
+        breaches.extend(circles.findings().into_iter().map(|(by, finding)| Breach { rule: Rule::Circle, by, finding }));
+        findings.extend(types.findings());
+        findings.extend(proofs.findings(specification));
+        findings.extend(breaches.findings());
+        findings.sort();
+        House { findings, breaches }
     }
-    if env::var_os("CAIRN_BLESS").is_some() {
-        specification = proofs.blessed(&specification);
-        fs::write(&document, &specification).context("write the specification")?;
+}
+
+/// What a crate's own manifest and lint settings lack.
+fn manifest(workspace: &Workspace, folder: &Path, bans: &str) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
+    if !manifest.contains("\n[lints]\nworkspace = true\n") {
+        let place = shown(workspace, &folder.join("Cargo.toml"));
+        findings.push(Finding { place, rule: "does not take the workspace's lints".to_owned() });
     }
-    findings.extend(proofs.findings(&specification));
-    findings.extend(circles.findings());
-    findings.sort();
+    if let Ok(own) = fs::read_to_string(folder.join("clippy.toml")) {
+        let place = shown(workspace, &folder.join("clippy.toml"));
+        findings.extend(bans.lines().filter(|ban| !own.contains(ban)).map(|ban| Finding {
+            place: place.clone(),
+            rule: format!("hides the root's line `{}`: repeat it", ban.trim()),
+        }));
+    }
     Ok(findings)
 }
 
@@ -134,9 +241,17 @@ fn files(folder: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What people read first: the documents beside the workspace's manifest.
-fn documents(root: &Path) -> Result<Vec<PathBuf>> {
-    Ok(list(root)?.into_iter().filter(|path| ends_so(path, &["md"])).collect())
+/// The documents beside the workspace's manifest and below `docs`: name and text.
+fn documents(workspace: &Workspace) -> Result<Vec<(String, String)>> {
+    let mut paths = list(workspace.root())?;
+    paths.extend(files(&workspace.path("docs"), &["md"])?);
+    paths.retain(|path| path.is_file() && ends_so(path, &["md"]));
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).with_context(|| format!("read `{}`", path.display()))?;
+        Ok((shown(workspace, &path), text))
+    };
+    paths.into_iter().map(read).collect()
 }
 
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -160,7 +275,7 @@ mod tests {
     #[test]
     fn the_house_is_in_order() {
         let workspace = Workspace::of_cargo().expect("run by cargo");
-        let findings = findings(&workspace).expect("the checkout is readable");
+        let findings = House::read(&workspace).expect("the checkout is readable").findings;
         assert!(findings.is_empty(), "{findings:#?}");
     }
 }

@@ -1,25 +1,27 @@
-//! Circles of modules: in the crates named here no module names one that names it back, by itself or by way of others. A
-//! module stands on those that it declares, so what it shares with them is a module of its own. It reads the text of files,
-//! as `rooms` does for `init`; tests may name whom they like.
+//! Circles of modules: no module names one that names it back, by itself or by way of others. A module stands on those that
+//! it declares; they may name it and its ancestors, which is no circle. It reads the text of files, as `rooms` does for
+//! `init`; tests may name whom they like.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::finding::Finding;
-use super::text::code;
+use super::{
+    finding::Finding,
+    source::{Line, lines, without_tests},
+};
 
-/// Folders of the crates that have no circle.
-const CRATES: &[&str] = &["crates/pki/src/", "image/src/", "workshop/src/", "xtask/src/"];
+/// A folder beside `src` whose files are modules of its crate, and the module that declares them.
+const CASES: (&str, &str) = ("tests/cases/", "tables");
 
 /// The way from a crate's root to a module; empty for the root itself.
 type Module = Vec<String>;
 
-/// What the files of the crates name.
+/// Names in the files of all crates.
 #[derive(Debug, Default)]
 pub(super) struct Circles {
-    crates: BTreeMap<&'static str, BTreeMap<Module, Source>>,
+    crates: BTreeMap<String, BTreeMap<Module, Source>>,
 }
 
-/// What one module says of others.
+/// Modules that a file declares and names.
 #[derive(Debug, Default)]
 struct Source {
     declares: Vec<Module>,
@@ -28,44 +30,67 @@ struct Source {
 }
 
 impl Circles {
-    /// Takes a file, where it belongs to one of the crates.
-    pub(super) fn read(&mut self, file: &str, source: &str) {
-        let Some((folder, module)) = CRATES.iter().find_map(|folder| Some((*folder, file.strip_prefix(folder)?)))
-        else {
-            return;
-        };
-        let mut module: Module = module.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
-        if module == ["lib"] || module == ["main"] {
-            module.clear();
-        }
-        let tokens = tokens(source.split_once("#[cfg(test)]").map_or(source, |(before, _tests)| before));
+    /// Takes a file of a crate, given the crate's folder; a file that is no module of the crate is left out.
+    pub(super) fn read(&mut self, member: &str, folder: &str, file: &str, source: &str) {
+        let Some(module) = module(folder, file) else { return };
+        let tokens = tokens(&without_tests(lines(source)));
         let declared = tokens.windows(3).filter(|three| three[0].1 == "mod" && three[2].1 == ";");
         let declares: Vec<Module> = declared.map(|three| below(&module, &three[1].1)).collect();
         let names = names(&tokens, &module).into_iter().map(|(line, path)| (format!("{file}:{line}"), path));
         // A crate may have two roots, a library's and a program's.
-        let known = self.crates.entry(folder).or_default().entry(module).or_default();
+        let known = self.crates.entry(member.to_owned()).or_default().entry(module).or_default();
         known.declares.extend(declares);
         known.names.extend(names);
     }
 
-    /// Every name in a file that closes a circle.
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        self.crates.values().flat_map(findings).collect()
+    /// Every name in a file that closes a circle, with the crate.
+    pub(super) fn findings(&self) -> Vec<(String, Finding)> {
+        let found =
+            |(member, modules): (&String, _)| findings(modules).into_iter().map(|one| (member.clone(), one)).collect();
+        self.crates.iter().flat_map::<Vec<_>, _>(found).collect()
     }
 }
 
+/// The module that a file of a crate is.
+fn module(folder: &str, file: &str) -> Option<Module> {
+    let path = file.strip_suffix(".rs")?;
+    let (cases, table) = CASES;
+    let (above, path) = match path.strip_prefix(cases) {
+        Some(path) => (Some(table), path),
+        None => (None, path.strip_prefix(folder)?.strip_prefix("/src/")?),
+    };
+    let names = above.into_iter().chain(path.split('/'));
+    let names: Vec<&str> = if path == table { vec![table] } else { names.collect() };
+    Some(names.into_iter().filter(|_| !["lib", "main"].contains(&path)).map(str::to_owned).collect())
+}
+
+/// The modules that are compiled without tests: a declaration leads to each.
+fn compiled(modules: &BTreeMap<Module, Source>) -> BTreeMap<&[String], &Source> {
+    let mut compiled = BTreeMap::new();
+    let mut left = vec![Module::new()];
+    while let Some(module) = left.pop() {
+        if let Some((module, source)) = modules.get_key_value(&module)
+            && compiled.insert(module.as_slice(), source).is_none()
+        {
+            left.extend(source.declares.iter().cloned());
+        }
+    }
+    compiled
+}
+
 fn findings(modules: &BTreeMap<Module, Source>) -> BTreeSet<Finding> {
+    let modules = compiled(modules);
+    // Those whom a module names beside its ancestors.
+    let named = |module: &[String], path| owner(&modules, path).filter(|named| !module.starts_with(named));
     let mut arrows: BTreeMap<&[String], BTreeSet<&[String]>> = BTreeMap::new();
-    for (module, source) in modules {
-        let named = source.names.iter().map(|(_, path)| path).chain(&source.declares);
-        let named = named.filter_map(|path| owner(modules, path));
-        arrows.insert(module, named.filter(|named| *named != module.as_slice()).collect());
+    for (module, source) in &modules {
+        let paths = source.names.iter().map(|(_, path)| path).chain(&source.declares);
+        arrows.insert(module, paths.filter_map(|path| named(module, path)).collect());
     }
     let mut findings = BTreeSet::new(); // a line that names two things of a module is one finding
-    for (module, source) in modules {
+    for (module, source) in &modules {
         for (place, path) in &source.names {
-            let Some(named) = owner(modules, path).filter(|named| *named != module.as_slice()) else { continue };
-            if let Some(back) = way(&arrows, named, module) {
+            if let Some(back) = named(module, path).and_then(|named| way(&arrows, named, module)) {
                 let rule = format!("a circle of modules: {} → {}", shown(module), back.join(" → "));
                 findings.insert(Finding { place: place.clone(), rule });
             }
@@ -75,7 +100,7 @@ fn findings(modules: &BTreeMap<Module, Source>) -> BTreeSet<Finding> {
 }
 
 /// The module that a path leads into: the longest of its beginnings that is one.
-fn owner<'a>(modules: &BTreeMap<Module, Source>, path: &'a [String]) -> Option<&'a [String]> {
+fn owner<'a>(modules: &BTreeMap<&[String], &Source>, path: &'a [String]) -> Option<&'a [String]> {
     (0..=path.len()).rev().map(|end| &path[..end]).find(|path| modules.contains_key(*path))
 }
 
@@ -104,10 +129,10 @@ fn below(module: &[String], name: &str) -> Module {
 }
 
 /// Words and signs of the code, with their lines; `::` is one sign.
-fn tokens(source: &str) -> Vec<(usize, String)> {
+fn tokens(lines: &[Line<'_>]) -> Vec<(usize, String)> {
     let mut tokens: Vec<(usize, String)> = Vec::new();
-    for (index, line) in source.lines().enumerate() {
-        let code = code(line).replace("::", " \u{2237} ");
+    for (index, line) in lines.iter().enumerate() {
+        let code = line.code.replace("::", " \u{2237} ");
         for word in code.split_whitespace() {
             for part in word.split_inclusive(|letter: char| !letter.is_alphanumeric() && letter != '_') {
                 let sign = part.chars().last().filter(|letter| !letter.is_alphanumeric() && *letter != '_');
@@ -177,9 +202,10 @@ mod tests {
     fn broken(files: &[(&str, &str)]) -> Vec<String> {
         let mut circles = Circles::default();
         for (file, source) in files {
-            circles.read(file, source);
+            let folder = file.split_once("/src/").map_or("tests", |(folder, _)| folder);
+            circles.read("member", folder, file, source);
         }
-        circles.findings().into_iter().map(|finding| format!("{}: {}", finding.place, finding.rule)).collect()
+        circles.findings().into_iter().map(|(_, finding)| format!("{}: {}", finding.place, finding.rule)).collect()
     }
 
     const ROOT: (&str, &str) = ("image/src/lib.rs", "mod a;\nmod b;\nmod c;\npub use a::X;\n");
@@ -218,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_by_way_of_others_is_found_and_a_name_beside_it_is_not() {
+    fn a_circle_by_way_of_others_is_found_and_nothing_beside_it() {
         let files = [
             ("xtask/src/lib.rs", "pub mod a;\npub mod b;\npub mod c;\npub mod d;\n"),
             ("xtask/src/a.rs", "use crate::b;\n"),
@@ -232,36 +258,70 @@ mod tests {
     }
 
     #[test]
-    fn who_is_declared_names_neither_the_declaring_module_nor_the_root() {
-        let files = |part| {
+    fn a_child_may_name_its_ancestors_and_no_sibling_that_names_it() {
+        let files = |part, shared| {
             let whole = ("crates/pki/src/a.rs", "mod part;\nmod shared;\nfn f() { part::g() }\n");
             [
                 ("crates/pki/src/lib.rs", "mod a;\n"),
                 whole,
                 ("crates/pki/src/a/part.rs", part),
-                ("crates/pki/src/a/shared.rs", ""),
+                ("crates/pki/src/a/shared.rs", shared),
             ]
         };
-        assert_eq!(broken(&files("use super::shared::S;\n")), Vec::<String>::new());
-        let with_a_program = [&files("use crate::X;\n")[..], &[("crates/pki/src/main.rs", "fn main() {}\n")]].concat();
-        assert_eq!(broken(&with_a_program).len(), 1, "whose root declares nothing");
-        for (part, back) in [
-            ("use super::f;\n", "a → a::part"),
-            ("use crate::a::f;\n", "a → a::part"),
-            ("use crate::X;\n", "the root → a → a::part"),
-        ] {
-            assert_eq!(
-                broken(&files(part)),
-                [format!("crates/pki/src/a/part.rs:1: a circle of modules: a::part → {back}")]
-            );
+        for part in ["use super::shared::S;\n", "use super::f;\n", "use crate::a::f;\n", "use crate::X;\n"] {
+            assert_eq!(broken(&files(part, "")), Vec::<String>::new(), "{part}");
         }
+        let circle = broken(&files("use super::shared::S;\n", "use crate::a::part;\n"));
+        assert_eq!(circle.len(), 2, "{circle:?}");
     }
 
     #[test]
-    fn other_crates_are_left_alone() {
-        assert_eq!(
-            broken(&[("cli/src/a.rs", "use crate::b;\n"), ("cli/src/b.rs", "use crate::a;\n")]),
-            Vec::<String>::new()
-        );
+    fn a_circle_by_way_of_a_child_is_found() {
+        let files = [
+            ROOT,
+            ("image/src/a.rs", "mod part;\n"),
+            ("image/src/a/part.rs", "use crate::b;\n"),
+            ("image/src/b.rs", "use crate::a::X;\n"),
+            ("image/src/c.rs", ""),
+        ];
+        let places = [
+            "a/part.rs:1: a circle of modules: a::part → b → a → a::part",
+            "b.rs:1: a circle of modules: b → a → a::part → b",
+        ];
+        assert_eq!(broken(&files), places.map(|place| format!("image/src/{place}")));
+    }
+
+    #[test]
+    fn a_module_for_tests_alone_closes_no_circle() {
+        let root = "mod a;\n#[cfg(test)]\nmod fake;\n#[cfg(test)]\nmod world;\nmod b;\n";
+        let files = |root| {
+            [
+                ("image/src/lib.rs", root),
+                ("image/src/a.rs", "#[cfg(test)]\nuse crate::fake;\nuse crate::b;\n"),
+                ("image/src/b.rs", "#[cfg(test)]\nmod tests;\n"),
+                ("image/src/b/tests.rs", "use crate::a;\n"),
+                ("image/src/fake.rs", "use crate::world;\n"),
+                ("image/src/world.rs", "use crate::fake;\n"),
+            ]
+        };
+        assert_eq!(broken(&files(root)), Vec::<String>::new());
+        let mut circle = files(root);
+        circle[2].1 = "use crate::a;\n#[cfg(test)]\nmod tests;\n";
+        assert_eq!(broken(&circle).len(), 2, "code between tests is read");
+    }
+
+    #[test]
+    fn cases_on_machines_are_modules_and_their_program_is_not() {
+        let files = |main| {
+            [
+                ("tests/src/lib.rs", "#[path = \"../cases/tables.rs\"]\nmod tables;\nmod plan;\n"),
+                ("tests/src/plan.rs", "use crate::tables::boot;\n"),
+                ("tests/cases/tables.rs", "mod boot;\n"),
+                ("tests/cases/boot.rs", main),
+                ("tests/cases/main.rs", "use crate::plan;\n"),
+            ]
+        };
+        assert_eq!(broken(&files("")), Vec::<String>::new());
+        assert_eq!(broken(&files("use crate::plan;\n")).len(), 2);
     }
 }

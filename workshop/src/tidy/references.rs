@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use super::{finding::Finding, text::comment};
+use super::{finding::Finding, source};
 
 /// The letters that ids of requirements begin with.
 const GROUPS: &str = "ABDFKMNOPQSTUW";
@@ -41,15 +41,16 @@ impl<'a> Requirements<'a> {
     }
 
     /// Every dead word of a file, and every id without a line: in its comments where it is Rust, else anywhere.
-    pub(super) fn findings(&self, file: &str, source: &str) -> Vec<Finding> {
+    pub(super) fn findings(&self, file: &str, text: &str) -> Vec<Finding> {
         let mut findings = Vec::new();
-        for (index, line) in source.lines().enumerate() {
+        let comments = source::lines(text).into_iter().map(|line| line.comment);
+        let read: Vec<&str> = if file.ends_with(".rs") { comments.collect() } else { text.lines().collect() };
+        for (index, (line, read)) in text.lines().zip(read).enumerate() {
             let mut report = |rule| findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
             for (dead, instead) in DEAD.iter().filter(|(dead, _)| line.contains(dead)) {
                 report(format!("`{dead}` cannot be looked up: write {instead}"));
             }
-            let said = if file.ends_with(".rs") { comment(line) } else { line };
-            let words = said.split(|letter: char| !letter.is_alphanumeric()).filter(|word| is_id(word));
+            let words = read.split(|letter: char| !letter.is_alphanumeric()).filter(|word| is_id(word));
             let foreign = |id: &str| FOREIGN.iter().any(|(word, folder)| *word == id && file.starts_with(folder));
             for id in words.filter(|id| !self.0.contains(id) && !foreign(id)) {
                 report(format!("{id} has no line in {}", super::proofs::DOCUMENT));
@@ -65,13 +66,18 @@ fn is_id(word: &str) -> bool {
     matches!(number.len(), 1 | 2) && !number.starts_with('0') && number.bytes().all(|digit| digit.is_ascii_digit())
 }
 
-/// Every path in backticks of a document that is not there. A path begins with one of the folders.
+/// Every path of a document that is not there: in backticks, where it begins with one of the folders, and behind a link.
 pub(super) fn lost(root: &Path, folders: &BTreeSet<String>, file: &str, document: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let beside = Path::new(file).parent().unwrap_or(Path::new(""));
     for (index, line) in document.lines().enumerate() {
         let quoted = line.split('`').skip(1).step_by(2);
         let paths = quoted.filter(|word| word.split_once('/').is_some_and(|(folder, _)| folders.contains(folder)));
-        for path in paths.filter(|path| !root.join(path).exists()) {
+        let text = line.split('`').step_by(2).flat_map(|text| text.split("](").skip(1));
+        let links = text.filter_map(|rest| rest.split([')', '#']).next()).filter(|link| !link.contains(':'));
+        let here = paths.map(|path| (path, root.join(path)));
+        let linked = links.map(|link| (link, root.join(beside).join(link)));
+        for (path, _) in here.chain(linked).filter(|(_, place)| !place.exists()) {
             findings.push(Finding { place: format!("{file}:{}", index + 1), rule: format!("`{path}` is not there") });
         }
     }
@@ -118,8 +124,14 @@ mod tests {
         std::fs::create_dir_all(root.path().join("init/src")).expect("made");
         let folders = BTreeSet::from(["init".to_owned()]);
         let document = "`init/src` `init/src/` `init/gone.rs` init/gone `boot/x`\nand `a` `init/src/gone`";
-        let findings = lost(root.path(), &folders, "A.md", document);
-        let shown: Vec<_> = findings.iter().map(|finding| (finding.place.as_str(), finding.rule.as_str())).collect();
-        assert_eq!(shown, [("A.md:1", "`init/gone.rs` is not there"), ("A.md:2", "`init/src/gone` is not there")]);
+        let shown = |file: &str, document: &str| {
+            let findings = lost(root.path(), &folders, file, document).into_iter();
+            findings.map(|finding| format!("{}: {}", finding.place, finding.rule)).collect::<Vec<_>>()
+        };
+        let gone = ["A.md:1: `init/gone.rs` is not there", "A.md:2: `init/src/gone` is not there"];
+        assert_eq!(shown("A.md", document), gone);
+        let links = "[a](init/src#b) [b](https://x.org) `[c](init/gone)` [d](gone.md) and [e](init)";
+        assert_eq!(shown("A.md", links), ["A.md:1: `gone.md` is not there"]);
+        assert_eq!(shown("init/B.md", "[a](src) [b](../init)\n[c](init)"), ["init/B.md:2: `init` is not there"]);
     }
 }

@@ -1,8 +1,7 @@
 //! The rooms of `init`: a file names its own room and those that come before it, so that there is no circle among them; and
 //! what is shown to people is read by what shows it, so that nothing decides by it.
 
-use super::finding::Finding;
-use super::text;
+use super::{finding::Finding, source::lines};
 
 /// In the order in which they stand on each other; files at the top are rooms of their own.
 const ROOMS: &[&str] = &[
@@ -38,8 +37,7 @@ pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
         return vec![Finding { place: file.to_owned(), rule: format!("`{room}` is no room of init") }];
     };
     let mut findings = Vec::new();
-    for (index, line) in source.lines().enumerate() {
-        let code = text::code(line);
+    for (index, code) in lines(source).into_iter().map(|line| line.code).enumerate() {
         if code.contains(READER) && !SHOWS.iter().any(|shows| file.starts_with(shows)) {
             let rule = format!("`{READER}`: nothing decides by what is shown; `facts` are there to decide by");
             findings.push(Finding { place: format!("{file}:{}", index + 1), rule });

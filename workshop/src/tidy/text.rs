@@ -1,7 +1,10 @@
 //! Rules about the text of one Rust file: its head, its length, its name, and words that must not be in its code. Comments
 //! and strings are not code, nor are other people's names: identifiers are judged only where they are declared.
 
-use super::finding::Finding;
+use super::{
+    finding::Finding,
+    source::{lines, without_tests},
+};
 
 /// A file is read in one go; past this it hides two things.
 const LINES: usize = 800;
@@ -48,16 +51,15 @@ pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
     if !source.starts_with("//!") {
         report(1, "does not open with `//!` and what it owns".to_owned());
     }
-    let lines = source.lines().count();
-    if lines > LINES {
-        report(lines, format!("has {lines} lines; split it before {LINES}"));
+    let length = source.lines().count();
+    if length > LINES {
+        report(length, format!("has {length} lines; split it before {LINES}"));
     }
     let stem = file.rsplit('/').next().and_then(|name| name.strip_suffix(".rs")).unwrap_or(file);
     if EMPTY_NAMES.contains(&stem) {
         report(1, format!("`{stem}` names no purpose"));
     }
-    for (index, line) in source.lines().enumerate() {
-        let code = code(line);
+    for (index, code) in lines(source).into_iter().map(|line| line.code).enumerate() {
         for (banned, because) in BANNED.iter().filter(|(banned, _)| code.contains(banned)) {
             report(index + 1, format!("`{banned}`: {because}"));
         }
@@ -95,14 +97,11 @@ const WORLD: &[&str] = &[
 
 /// Every place where one file of a pure crate reaches for the world. Tests may: they read golden files.
 pub(super) fn world(file: &str, source: &str) -> Vec<Finding> {
-    let judged = match source.split_once("#[cfg(test)]") {
-        Some((before, _tests)) => before,
-        None if source.contains("#[test]") => "", // a file of tests alone
-        None => source,
-    };
+    // A file of tests alone says so in the one that declares it.
+    let tests_alone = !source.contains("#[cfg(test)]") && source.contains("#[test]");
+    let judged = if tests_alone { Vec::new() } else { without_tests(lines(source)) };
     let mut findings = Vec::new();
-    for (index, line) in judged.lines().enumerate() {
-        let code = code(line);
+    for (index, code) in judged.into_iter().map(|line| line.code).enumerate() {
         for word in WORLD.iter().filter(|word| code.contains(*word)) {
             let rule = format!("`{word}` in a pure crate: what it needs comes in as an argument");
             findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
@@ -145,45 +144,17 @@ const ONE_PLACE: &[(&str, &[&str], &str)] = &[
 
 /// Every place where a file of PID 1 decides or acts beside the one enrolment path.
 fn beside(file: &str, source: &str) -> Vec<Finding> {
-    let judged = source.split_once("#[cfg(test)]").map_or(source, |(before, _tests)| before);
+    let judged = without_tests(lines(source));
     let mut findings = Vec::new();
     for (place, words, because) in ONE_PLACE.iter().filter(|(place, ..)| !file.starts_with(place)) {
-        for (index, line) in judged.lines().enumerate().filter(|_| file.starts_with("init/src/")) {
-            let code = code(line);
-            for word in words.iter().filter(|word| code.contains(*word)) {
+        for (index, line) in judged.iter().enumerate().filter(|_| file.starts_with("init/src/")) {
+            for word in words.iter().filter(|word| line.code.contains(*word)) {
                 let rule = format!("`{word}` beside `{place}`: {because}");
                 findings.push(Finding { place: format!("{file}:{}", index + 1), rule });
             }
         }
     }
     findings
-}
-
-/// A line without its comment and without what stands in its strings.
-pub(super) fn code(line: &str) -> String {
-    parts(line).0
-}
-
-/// What a line says behind its code.
-pub(super) fn comment(line: &str) -> &str {
-    parts(line).1
-}
-
-/// A line's code without what stands in its strings, and its comment.
-fn parts(line: &str) -> (String, &str) {
-    let mut kept = String::new();
-    let mut letters = line.char_indices();
-    let mut quoted = false;
-    while let Some((at, letter)) = letters.next() {
-        match letter {
-            '\\' if quoted => drop(letters.next()),
-            '"' => quoted = !quoted,
-            '/' if !quoted && line[at..].starts_with("//") => return (kept, &line[at..]),
-            _ if quoted => {}
-            _ => kept.push(letter),
-        }
-    }
-    (kept, "")
 }
 
 /// Names that a line declares.
