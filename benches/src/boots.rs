@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::milestone::{Milestone, Seen};
+use crate::milestone::{Arrival, BootMilestone};
 
-/// What kind of boot.
+/// Kind of boot, by what is booted and from which disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
+pub enum BootKind {
     /// The floor, on a new disk.
     FloorFirst,
     /// The same disk again.
@@ -23,8 +23,8 @@ pub enum Kind {
     Tagged,
 }
 
-impl Kind {
-    /// Its name in tables and in the closing line of JSON.
+impl BootKind {
+    /// Name of the kind in tables and in the closing line of JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,9 +50,9 @@ impl Kind {
 /// A median over boots of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Median {
-    /// Of the guest's uptime.
+    /// Median of the guest's uptime.
     pub uptime: Duration,
-    /// Of QEMU's CPU time; none where a boot has none.
+    /// Median of QEMU's CPU time; none where a boot has none.
     pub cpu: Option<Duration>,
 }
 
@@ -67,37 +67,37 @@ pub struct Ratio {
 
 /// All boots, in the order they were made.
 #[derive(Debug, Clone, Default)]
-pub struct Boots(Vec<(Kind, Vec<Seen>)>);
+pub struct Boots(Vec<(BootKind, Vec<Arrival>)>);
 
 impl Boots {
     /// Adds a boot and what was seen of it.
-    pub fn push(&mut self, kind: Kind, seen: Vec<Seen>) {
+    pub fn push(&mut self, kind: BootKind, seen: Vec<Arrival>) {
         self.0.push((kind, seen));
     }
 
     /// Each boot's kind, and what was seen of it.
-    pub fn iter(&self) -> impl Iterator<Item = (Kind, &[Seen])> {
+    pub fn iter(&self) -> impl Iterator<Item = (BootKind, &[Arrival])> {
         self.0.iter().map(|(kind, seen)| (*kind, seen.as_slice()))
     }
 
     /// How many there are of a kind.
     #[must_use]
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: BootKind) -> usize {
         self.0.iter().filter(|boot| boot.0 == kind).count()
     }
 
     /// The median of a milestone; none where no boot of this kind reached it.
     #[must_use]
-    pub fn median(&self, kind: Kind, milestone: Milestone) -> Option<Median> {
+    pub fn median(&self, kind: BootKind, milestone: BootMilestone) -> Option<Median> {
         let boots = self.0.iter().filter(|boot| boot.0 == kind);
-        let seen: Vec<Seen> = boots.filter_map(|(_, seen)| find(seen, milestone)).collect();
+        let seen: Vec<Arrival> = boots.filter_map(|(_, seen)| find(seen, milestone)).collect();
         let cpu: Option<Vec<Duration>> = seen.iter().map(|one| one.cpu).collect();
         Some(Median { uptime: median(seen.iter().map(|one| one.uptime).collect())?, cpu: cpu.and_then(median) })
     }
 
     /// The fastest and the slowest boot of a kind to a milestone: how much a median of so few is worth.
     #[must_use]
-    pub fn spread(&self, kind: Kind, milestone: Milestone) -> Option<(Duration, Duration)> {
+    pub fn spread(&self, kind: BootKind, milestone: BootMilestone) -> Option<(Duration, Duration)> {
         let boots = self.0.iter().filter(|boot| boot.0 == kind);
         let uptimes: Vec<Duration> = boots.filter_map(|(_, seen)| Some(find(seen, milestone)?.uptime)).collect();
         Some((*uptimes.iter().min()?, *uptimes.iter().max()?))
@@ -105,7 +105,7 @@ impl Boots {
 
     /// The median time from one milestone to another in the same boot.
     #[must_use]
-    pub fn between(&self, kind: Kind, from: Milestone, to: Milestone) -> Option<Duration> {
+    pub fn between(&self, kind: BootKind, from: BootMilestone, to: BootMilestone) -> Option<Duration> {
         let boots = self.0.iter().filter(|boot| boot.0 == kind);
         let spans = boots.filter_map(|(_, seen)| Some(find(seen, to)?.uptime.saturating_sub(find(seen, from)?.uptime)));
         median(spans.collect())
@@ -113,7 +113,7 @@ impl Boots {
 
     /// The medians of a kind over those of another.
     #[must_use]
-    pub fn ratio(&self, kind: Kind, over: Kind, milestone: Milestone) -> Option<Ratio> {
+    pub fn ratio(&self, kind: BootKind, over: BootKind, milestone: BootMilestone) -> Option<Ratio> {
         let (ours, theirs) = (self.median(kind, milestone)?, self.median(over, milestone)?);
         let ratio = |ours: Duration, theirs: Duration| ours.as_secs_f64() / theirs.as_secs_f64();
         Some(Ratio { uptime: ratio(ours.uptime, theirs.uptime), cpu: ratio(ours.cpu?, theirs.cpu?) })
@@ -128,7 +128,7 @@ impl Boots {
             let row = format!("{what:<18}{floor:>18}{ours:>18}{ratio:>18}");
             writeln!(text, "{}", row.trim_end()).expect("writing to a String does not fail");
         };
-        let counted: BTreeMap<Kind, usize> = self
+        let counted: BTreeMap<BootKind, usize> = self
             .0
             .iter()
             .map(|(kind, _)| (*kind, self.count(*kind)))
@@ -137,7 +137,7 @@ impl Boots {
         for (kind, count) in counted {
             line([&format!("{}, median of {count}", kind.name()), "", "", ""]);
             line(["", "floor", "cairn", "ratio"]);
-            for milestone in Milestone::ALL {
+            for milestone in BootMilestone::ALL {
                 let [floor, ours] = [kind.floor(), kind].map(|kind| cell(self.median(kind, milestone)));
                 let ratio = self.ratio(kind, kind.floor(), milestone);
                 let ratio = ratio.map_or(String::from("-"), |ratio| format!("{:.3} [{:.3}]", ratio.uptime, ratio.cpu));
@@ -145,7 +145,7 @@ impl Boots {
                     line([milestone.name(), &floor, &ours, &ratio]);
                 }
             }
-            let [floor, ours] = [kind.floor(), kind].map(|kind| span(self.spread(kind, Milestone::NodeReady)));
+            let [floor, ours] = [kind.floor(), kind].map(|kind| span(self.spread(kind, BootMilestone::NodeReady)));
             line(["node Ready, all", &floor, &ours, ""]);
         }
         text
@@ -164,7 +164,7 @@ fn span(spread: Option<(Duration, Duration)>) -> String {
     spread.map_or(String::from("-"), |(from, to)| format!("{:.1} - {:.1}", from.as_secs_f64(), to.as_secs_f64()))
 }
 
-fn find(seen: &[Seen], milestone: Milestone) -> Option<Seen> {
+fn find(seen: &[Arrival], milestone: BootMilestone) -> Option<Arrival> {
     seen.iter().find(|one| one.milestone == milestone).copied()
 }
 
@@ -183,8 +183,8 @@ pub(crate) fn median(mut durations: Vec<Duration>) -> Option<Duration> {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn seen(milestone: Milestone, uptime: u64, cpu: impl Into<Option<u64>>) -> Seen {
-        Seen { milestone, uptime: Duration::from_secs(uptime), cpu: cpu.into().map(Duration::from_secs) }
+    pub(crate) fn seen(milestone: BootMilestone, uptime: u64, cpu: impl Into<Option<u64>>) -> Arrival {
+        Arrival { milestone, uptime: Duration::from_secs(uptime), cpu: cpu.into().map(Duration::from_secs) }
     }
 
     #[test]
@@ -200,13 +200,16 @@ pub(crate) mod tests {
     fn ratios_are_of_medians_and_need_both_sides() {
         let mut boots = Boots::default();
         for (uptime, cpu) in [(20, 40), (90, 80), (10, 30)] {
-            boots.push(Kind::FloorFirst, vec![seen(Milestone::NodeReady, uptime, cpu)]);
+            boots.push(BootKind::FloorFirst, vec![seen(BootMilestone::NodeReady, uptime, cpu)]);
         }
-        boots.push(Kind::EncryptedFirst, vec![seen(Milestone::NodeReady, 22, 50), seen(Milestone::PublicApi, 3, None)]);
-        let ratio = boots.ratio(Kind::EncryptedFirst, Kind::FloorFirst, Milestone::NodeReady);
+        boots.push(
+            BootKind::EncryptedFirst,
+            vec![seen(BootMilestone::NodeReady, 22, 50), seen(BootMilestone::PublicApi, 3, None)],
+        );
+        let ratio = boots.ratio(BootKind::EncryptedFirst, BootKind::FloorFirst, BootMilestone::NodeReady);
         assert_eq!(ratio, Some(Ratio { uptime: 1.1, cpu: 1.25 }));
-        assert_eq!(boots.ratio(Kind::Tagged, Kind::FloorFirst, Milestone::NodeReady), None);
-        assert_eq!(boots.ratio(Kind::EncryptedFirst, Kind::FloorFirst, Milestone::PublicApi), None);
+        assert_eq!(boots.ratio(BootKind::Tagged, BootKind::FloorFirst, BootMilestone::NodeReady), None);
+        assert_eq!(boots.ratio(BootKind::EncryptedFirst, BootKind::FloorFirst, BootMilestone::PublicApi), None);
         let table = boots.table();
         assert!(table.contains("encrypted, first boot, median of 1\n"), "{table}");
         assert!(
@@ -220,10 +223,11 @@ pub(crate) mod tests {
     fn a_span_is_taken_within_each_boot() {
         let mut boots = Boots::default();
         for start in [1, 100, 50] {
-            let span = [seen(Milestone::FirstProgram, start, None), seen(Milestone::PublicApi, start + 2, None)];
-            boots.push(Kind::Tagged, span.to_vec());
+            let span =
+                [seen(BootMilestone::FirstProgram, start, None), seen(BootMilestone::PublicApi, start + 2, None)];
+            boots.push(BootKind::Tagged, span.to_vec());
         }
-        let span = boots.between(Kind::Tagged, Milestone::FirstProgram, Milestone::PublicApi);
+        let span = boots.between(BootKind::Tagged, BootMilestone::FirstProgram, BootMilestone::PublicApi);
         assert_eq!(span, Some(Duration::from_secs(2)));
     }
 }

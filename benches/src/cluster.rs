@@ -1,19 +1,19 @@
-//! What machines that are one cluster are measured by: spans from a machine's power-on to what it says it has reached, by
+//! Measurements of machines that are one cluster: spans from a machine's power-on to what it says it has reached, by
 //! its own clock, or from its owner's command to what all of them say; their medians over several clusters; and memory.
 
 use std::time::Duration;
 
 use crate::boots::median;
-use crate::verdict::{Finding, resident};
+use crate::verdict::{Figure, resident};
 
-/// What takes time.
+/// A span of time that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
     /// Three machines, from power-on of the first to one etcd of three voters.
     ThreeVoters,
     /// A further machine, from power-on to Member.
     Member,
-    /// Of that, what comes after its public API answers.
+    /// The part of [`Self::Member`] that comes after the machine's public API answers.
     MemberBehindApi,
     /// A member that was told to reboot, from power-on to Member.
     Rejoin,
@@ -33,7 +33,7 @@ pub struct Took {
     pub cpu: Option<Duration>,
 }
 
-/// What was seen in all clusters.
+/// Spans as they were seen in all clusters.
 #[derive(Debug, Clone, Default)]
 pub struct Spans(Vec<(Span, Took)>);
 
@@ -42,7 +42,7 @@ impl Span {
     pub const ALL: [Self; 6] =
         [Self::ThreeVoters, Self::Member, Self::MemberBehindApi, Self::Rejoin, Self::PeerGone, Self::ColdStart];
 
-    /// For a person.
+    /// Name of the span for a person.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl Span {
 }
 
 impl Spans {
-    /// Adds one.
+    /// Adds a span that was seen.
     pub fn push(&mut self, span: Span, took: Took) {
         self.0.push((span, took));
     }
@@ -92,9 +92,9 @@ impl Spans {
 
     /// The medians, and the worst where that has a limit, too, against their limits, in seconds.
     #[must_use]
-    pub fn findings(&self) -> Vec<Finding> {
+    pub fn findings(&self) -> Vec<Figure> {
         let finding = |span: Span, took: Option<Took>, at_most: f64| {
-            Some(Finding { what: span.what(), measured: vec![took?.uptime.as_secs_f64()], at_most })
+            Some(Figure { what: span.what(), measured: vec![took?.uptime.as_secs_f64()], at_most })
         };
         let both = |span: Span| {
             let worst = span
@@ -112,7 +112,7 @@ impl Spans {
 
 /// The limit on PID 1 of a coordinator of five machines.
 #[must_use]
-pub fn resident_of_five(kilobytes: u64) -> Finding {
+pub fn resident_of_five(kilobytes: u64) -> Figure {
     resident("VmRSS of PID 1, coordinator of 5, MiB", kilobytes, 12.0)
 }
 
@@ -175,7 +175,7 @@ mod tests {
         for millis in [300, 400, 500, 1900] {
             spans.push(Span::PeerGone, Took { uptime: Duration::from_millis(millis), cpu: None });
         }
-        let holds = |spans: &Spans| spans.findings().iter().map(Finding::holds).collect::<Vec<_>>();
+        let holds = |spans: &Spans| spans.findings().iter().map(Figure::holds).collect::<Vec<_>>();
         assert_eq!(holds(&spans), [true, true], "the median is below 1 s, and the worst below 2 s");
         spans.push(Span::PeerGone, Took { uptime: Duration::from_millis(2100), cpu: None });
         assert_eq!(holds(&spans), [true, false]);

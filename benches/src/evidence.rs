@@ -6,7 +6,7 @@ use kube::Plan;
 use model::ClusterId;
 use serde::{Deserialize, Serialize};
 
-/// What one side runs.
+/// Programs that one side runs, and their arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
@@ -20,7 +20,7 @@ pub struct Evidence {
     pub resident: Option<u64>,
 }
 
-/// What is not equal.
+/// Service or file that is not the same on both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Which service or path.

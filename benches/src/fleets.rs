@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::boots::median;
 use crate::cluster::Took;
-use crate::verdict::Finding;
+use crate::verdict::Figure;
 
-/// Stage of a cluster that is timed from its owner's command on, by the host's clock.
+/// FleetStage of a cluster that is timed from its owner's command on, by the host's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub enum FleetStage {
     /// Three coordinators from nothing, until `cluster create` is over.
     ThreeMade,
     /// Save of the three, hashed and synced, until `cluster save` is over.
@@ -24,12 +24,12 @@ pub enum Stage {
     PodBack,
 }
 
-impl Stage {
+impl FleetStage {
     /// All of them, in the order in which they are measured.
     pub const ALL: [Self; 6] =
         [Self::ThreeMade, Self::ThreeSaved, Self::ThreeBack, Self::PodMade, Self::PodSaved, Self::PodBack];
 
-    /// For a person.
+    /// Name of the stage for a person.
     #[must_use]
     pub const fn what(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ pub enum Floor {
 
 /// A stage that was measured once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Measured {
+pub struct StageTimes {
     /// Time, and the CPU time of all virtual machines.
     pub took: Took,
     /// Time of its floor, where it has one.
@@ -84,38 +84,38 @@ pub struct Measured {
 
 /// All that was measured.
 #[derive(Debug, Clone, Default)]
-pub struct Stages(Vec<(Stage, Measured)>);
+pub struct Stages(Vec<(FleetStage, StageTimes)>);
 
 impl Stages {
-    /// Adds one.
-    pub fn push(&mut self, stage: Stage, measured: Measured) {
+    /// Adds a stage that was measured.
+    pub fn push(&mut self, stage: FleetStage, measured: StageTimes) {
         self.0.push((stage, measured));
     }
 
     /// Each as it was measured.
-    pub fn iter(&self) -> impl Iterator<Item = (Stage, Measured)> {
+    pub fn iter(&self) -> impl Iterator<Item = (FleetStage, StageTimes)> {
         self.0.iter().copied()
     }
 
     /// The medians of a stage; none that was not measured.
     #[must_use]
-    pub fn median(&self, stage: Stage) -> Option<Measured> {
-        let seen: Vec<Measured> = self.iter().filter(|(of, _)| *of == stage).map(|(_, measured)| measured).collect();
-        let middle = |part: fn(&Measured) -> Option<Duration>| {
+    pub fn median(&self, stage: FleetStage) -> Option<StageTimes> {
+        let seen: Vec<StageTimes> = self.iter().filter(|(of, _)| *of == stage).map(|(_, measured)| measured).collect();
+        let middle = |part: fn(&StageTimes) -> Option<Duration>| {
             seen.iter().map(part).collect::<Option<Vec<Duration>>>().and_then(median)
         };
         let took = Took { uptime: middle(|one| Some(one.took.uptime))?, cpu: middle(|one| one.took.cpu) };
-        Some(Measured { took, floor: middle(|one| one.floor) })
+        Some(StageTimes { took, floor: middle(|one| one.floor) })
     }
 
     /// The medians against their limits, in seconds.
     #[must_use]
-    pub fn findings(&self) -> Vec<Finding> {
-        let finding = |stage: Stage| {
+    pub fn findings(&self) -> Vec<Figure> {
+        let finding = |stage: FleetStage| {
             let measured = vec![self.median(stage)?.took.uptime.as_secs_f64()];
-            Some(Finding { what: stage.what(), measured, at_most: stage.at_most()? })
+            Some(Figure { what: stage.what(), measured, at_most: stage.at_most()? })
         };
-        Stage::ALL.into_iter().filter_map(finding).collect()
+        FleetStage::ALL.into_iter().filter_map(finding).collect()
     }
 
     /// The medians for a person: seconds, CPU seconds of the machines, seconds of the floor, the limit.
@@ -128,8 +128,8 @@ impl Stages {
         let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
         let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
         let mut text = row("", ["seconds", "[CPU]", "floor", "at most"].map(str::to_owned));
-        for stage in Stage::ALL {
-            let Some(Measured { took: Took { uptime, cpu }, floor }) = self.median(stage) else { continue };
+        for stage in FleetStage::ALL {
+            let Some(StageTimes { took: Took { uptime, cpu }, floor }) = self.median(stage) else { continue };
             let cpu = cpu.map(|cpu| format!("[{:.1}]", cpu.as_secs_f64()));
             let limit = stage.at_most().map(|limit| format!("{limit:.0}"));
             let [cpu, floor, limit] = [cpu, floor.map(seconds), limit].map(or_none);
@@ -157,29 +157,29 @@ pub fn pod_runs(pods: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn measured(millis: u64, floor: impl Into<Option<u64>>) -> Measured {
+    fn measured(millis: u64, floor: impl Into<Option<u64>>) -> StageTimes {
         let took = Took { uptime: Duration::from_millis(millis), cpu: Some(Duration::from_secs(4)) };
-        Measured { took, floor: floor.into().map(Duration::from_millis) }
+        StageTimes { took, floor: floor.into().map(Duration::from_millis) }
     }
 
     #[test]
     fn a_limit_is_held_against_the_median_of_its_stage() {
         let mut stages = Stages::default();
         for millis in [1_500, 9_000, 1_900] {
-            stages.push(Stage::ThreeBack, measured(millis, 100));
+            stages.push(FleetStage::ThreeBack, measured(millis, 100));
         }
-        stages.push(Stage::ThreeMade, measured(40_000, None));
-        let holds = |stages: &Stages| stages.findings().iter().map(Finding::holds).collect::<Vec<_>>();
+        stages.push(FleetStage::ThreeMade, measured(40_000, None));
+        let holds = |stages: &Stages| stages.findings().iter().map(Figure::holds).collect::<Vec<_>>();
         assert_eq!(holds(&stages), [true], "what comes from nothing has no limit");
-        stages.push(Stage::PodBack, measured(3_100, 100));
+        stages.push(FleetStage::PodBack, measured(3_100, 100));
         assert_eq!(holds(&stages), [true, false]);
     }
 
     #[test]
     fn the_table_has_a_row_for_what_was_measured() {
         let mut stages = Stages::default();
-        stages.push(Stage::ThreeMade, measured(36_900, None));
-        stages.push(Stage::ThreeBack, measured(1_100, 120));
+        stages.push(FleetStage::ThreeMade, measured(36_900, None));
+        stages.push(FleetStage::ThreeBack, measured(1_100, 120));
         let table = stages.table();
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows.len(), 3, "{table}");

@@ -15,17 +15,17 @@ use zeroize::Zeroizing;
 pub const NODE: &str = "bench";
 /// Where the floor's root has what belongs below `/run`.
 pub const RUN: &str = "/floor";
-/// Its address on QEMU's user network, which is always the same.
+/// Address on QEMU's user network, which is always the same.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
-/// Its network card: there is one, and nobody renames it.
+/// Name of the floor's network card: there is one, and nobody renames it.
 pub const LINK: &str = "eth0";
-/// Who connects here gets the evidence (one line of JSON, [`crate::evidence`]); then the floor powers off.
+/// TCP port that answers with the evidence (one line of JSON, [`crate::evidence`]); then the floor powers off.
 pub const EVIDENCE_PORT: u16 = 7000;
-/// Its data disk, the second one.
+/// Data disk, the second one.
 pub const DATA: &str = "/dev/vdb";
 /// How it is formatted: as Cairn formats the uppermost layer of its own.
 pub const MKFS: &[&str] = &["/bin/mkfs.xfs", "-q", "-f", "-K", "-l", "size=64m", "-d", "agcount=4", DATA];
-/// What the kernel is told beside the consoles: no initramfs, a plain root.
+/// Arguments of the kernel beside the consoles: no initramfs, a plain root.
 pub const COMMAND_LINE: &str = "root=/dev/vda rootfstype=erofs ro init=/bin/init";
 
 /// The machine. Only the cluster's id differs from Cairn's, which is drawn at create.
@@ -67,10 +67,10 @@ pub struct Keys {
 
 /// A file of the floor's root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct FloorFile {
     /// Absolute path in the root.
     pub path: String,
-    /// What is in it.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
@@ -93,11 +93,11 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeysError`]
-    pub fn files(&self, plan: &Plan, now: UnixTime) -> Result<Vec<File>, KeysError> {
+    pub fn files(&self, plan: &Plan, now: UnixTime) -> Result<Vec<FloorFile>, KeysError> {
         let mut files = Vec::new();
         let mut put = |path: &str, bytes: &[u8]| {
             let below = path.strip_prefix("/run").expect("kube writes below /run only");
-            files.push(File { path: format!("{RUN}{below}"), bytes: bytes.to_vec() });
+            files.push(FloorFile { path: format!("{RUN}{below}"), bytes: bytes.to_vec() });
         };
         for file in kube::files(plan) {
             // Straight to the apiserver: the floor needs no balancer over coordinators, Cairn has one.
@@ -143,7 +143,7 @@ fn balanced() -> String {
     format!("https://{}", SocketAddrV4::new(Ipv4Addr::LOCALHOST, KUBERNETES_API_PORT))
 }
 
-/// Where it is.
+/// URL of this coordinator's own apiserver.
 fn direct(plan: &Plan) -> String {
     format!("https://{}", SocketAddrV4::new(plan.vpn(), KUBERNETES_API_PORT))
 }
@@ -155,7 +155,7 @@ mod tests {
 
     use super::*;
 
-    /// What a service reads is in the root or is a directory that the floor makes.
+    /// Every file that a service reads is in the root or below a directory that the floor makes.
     #[test]
     fn every_file_that_a_service_needs_is_there() {
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_795_000_000));

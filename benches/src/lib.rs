@@ -1,5 +1,5 @@
-//! What a boot of Cairn is measured against, and how: the floor as data, the milestones both sides reach, and the
-//! arithmetic over several boots. It must never run anything: `floor` is the program, `cargo xtask bench` runs both.
+//! Yardstick for a boot of Cairn: the floor as data, the milestones both sides reach, and the arithmetic over several
+//! boots. It must never run anything: `floor` is the program, `cargo xtask bench` runs both.
 //!
 //! The **floor** is the least that can start the same components: a plain erofs root, a plain XFS disk, the same
 //! programs with the same arguments, each as early as it can run, one that ends started again. No verification, no
@@ -13,4 +13,4 @@ pub mod floor;
 mod milestone;
 pub mod verdict;
 
-pub use milestone::{Milestone, Seen};
+pub use milestone::{Arrival, BootMilestone};

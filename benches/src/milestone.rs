@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-/// What a boot reaches, in this order where nothing is slow.
+/// Point that a boot reaches, in this order where nothing is slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Milestone {
+pub enum BootMilestone {
     /// The first program of ours runs: stage 0, or the floor's only stage.
     FirstProgram,
     /// The public API answers; the floor has none.
@@ -22,7 +22,7 @@ pub enum Milestone {
     PodRunning,
 }
 
-impl Milestone {
+impl BootMilestone {
     /// All of them.
     pub const ALL: [Self; 7] = [
         Self::FirstProgram,
@@ -34,7 +34,7 @@ impl Milestone {
         Self::PodRunning,
     ];
 
-    /// Its name in tables and in the closing line of JSON.
+    /// Name of the milestone in tables and in the closing line of JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,8 +68,8 @@ const MARK: &str = "floor: ";
 
 /// A milestone as it was seen in one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seen {
-    pub milestone: Milestone,
+pub struct Arrival {
+    pub milestone: BootMilestone,
     /// Since the kernel started, by the guest's own clock.
     pub uptime: Duration,
     /// CPU time that QEMU had used when the host heard of it; none where the host was not told at that moment.
@@ -81,15 +81,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_milestone_is_read_from_the_line_that_tells_it_and_from_no_other() {
+    fn a_milestone_is_read_from_its_own_line_alone() {
         let uptime = Duration::from_micros(4_612_345);
-        for milestone in Milestone::ALL {
+        for milestone in BootMilestone::ALL {
             let line = milestone.line(uptime);
-            for other in Milestone::ALL {
+            for other in BootMilestone::ALL {
                 assert_eq!(other.of_line(&line), (milestone == other).then_some(uptime), "{line}");
             }
         }
-        assert_eq!(Milestone::Etcd.of_line("etcd ready: 12"), None);
-        assert_eq!(Milestone::Etcd.of_line("floor: etcd ready: soon"), None);
+        assert_eq!(BootMilestone::Etcd.of_line("etcd ready: 12"), None);
+        assert_eq!(BootMilestone::Etcd.of_line("floor: etcd ready: soon"), None);
     }
 }

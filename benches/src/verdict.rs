@@ -1,20 +1,20 @@
-//! What must hold of the boots, and whether it does. The limits are those of SPECIFICATION.md; no boot can bend them.
+//! Limits that boots must keep, and whether they do. The limits are those of SPECIFICATION.md; no boot can bend them.
 
 use std::time::Duration;
 
-use crate::boots::{Boots, Kind};
+use crate::boots::{BootKind, Boots};
 use crate::evidence::Evidence;
-use crate::milestone::Milestone;
+use crate::milestone::BootMilestone;
 
 /// A number that has a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
     /// Median uptime and CPU time over those of another kind of boot.
-    Ratio { of: Kind, over: Kind, to: Milestone },
+    Ratio { of: BootKind, over: BootKind, to: BootMilestone },
     /// Median uptime alone over that of another kind of boot: what runs beside it costs the processor time all the same.
-    Uptime { of: Kind, over: Kind, to: Milestone },
+    Uptime { of: BootKind, over: BootKind, to: BootMilestone },
     /// Median time from the first program to the public API, in seconds.
-    UntilApi { of: Kind },
+    UntilApi { of: BootKind },
 }
 
 struct Row {
@@ -23,7 +23,7 @@ struct Row {
     at_most: f64,
 }
 
-const fn over_floor(what: &'static str, of: Kind, to: Milestone, at_most: f64) -> Row {
+const fn over_floor(what: &'static str, of: BootKind, to: BootMilestone, at_most: f64) -> Row {
     Row { what, number: Number::Ratio { of, over: of.floor(), to }, at_most }
 }
 
@@ -31,20 +31,28 @@ const fn over_floor(what: &'static str, of: Kind, to: Milestone, at_most: f64) -
 const UNTIL_API_ACCELERATED: f64 = 0.3;
 
 const ROWS: &[Row] = &[
-    Row { what: "stage 0 to public API, seconds", number: Number::UntilApi { of: Kind::EncryptedFirst }, at_most: 1.5 },
-    Row { what: "stage 0 to public API, seconds", number: Number::UntilApi { of: Kind::Tagged }, at_most: 1.5 },
-    over_floor("node Ready, encrypted / floor", Kind::EncryptedFirst, Milestone::NodeReady, 1.10),
-    over_floor("node Ready, tagged / floor", Kind::Tagged, Milestone::NodeReady, 1.10),
-    over_floor("pod Running, encrypted / floor", Kind::EncryptedFirst, Milestone::PodRunning, 1.05),
-    over_floor("pod Running, tagged / floor", Kind::Tagged, Milestone::PodRunning, 1.05),
+    Row {
+        what: "stage 0 to public API, seconds",
+        number: Number::UntilApi { of: BootKind::EncryptedFirst },
+        at_most: 1.5,
+    },
+    Row { what: "stage 0 to public API, seconds", number: Number::UntilApi { of: BootKind::Tagged }, at_most: 1.5 },
+    over_floor("node Ready, encrypted / floor", BootKind::EncryptedFirst, BootMilestone::NodeReady, 1.10),
+    over_floor("node Ready, tagged / floor", BootKind::Tagged, BootMilestone::NodeReady, 1.10),
+    over_floor("pod Running, encrypted / floor", BootKind::EncryptedFirst, BootMilestone::PodRunning, 1.05),
+    over_floor("pod Running, tagged / floor", BootKind::Tagged, BootMilestone::PodRunning, 1.05),
     Row {
         what: "node Ready, second boot / first",
-        number: Number::Ratio { of: Kind::EncryptedSecond, over: Kind::EncryptedFirst, to: Milestone::NodeReady },
+        number: Number::Ratio {
+            of: BootKind::EncryptedSecond,
+            over: BootKind::EncryptedFirst,
+            to: BootMilestone::NodeReady,
+        },
         at_most: 1.0,
     },
     Row {
         what: "node Ready, tagging / encrypted",
-        number: Number::Uptime { of: Kind::Tagging, over: Kind::EncryptedFirst, to: Milestone::NodeReady },
+        number: Number::Uptime { of: BootKind::Tagging, over: BootKind::EncryptedFirst, to: BootMilestone::NodeReady },
         at_most: 1.3,
     },
 ];
@@ -58,10 +66,10 @@ pub enum Processor {
     Accelerated,
 }
 
-/// One number and its limit.
+/// Row of the verdict: measured numbers and their limit.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Finding {
-    /// What was measured, for a person.
+pub struct Figure {
+    /// Name of what was measured, for a person.
     pub what: &'static str,
     /// The numbers: uptime and CPU time, or one.
     pub measured: Vec<f64>,
@@ -69,8 +77,8 @@ pub struct Finding {
     pub at_most: f64,
 }
 
-impl Finding {
-    /// Whether it holds.
+impl Figure {
+    /// Whether every number is within the limit.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.measured.iter().all(|number| *number <= self.at_most)
@@ -94,12 +102,12 @@ impl Finding {
 
 /// Every limit that these boots can tell something of.
 #[must_use]
-pub fn findings(boots: &Boots, processor: Processor) -> Vec<Finding> {
+pub fn findings(boots: &Boots, processor: Processor) -> Vec<Figure> {
     let measure = |number: Number| match number {
         Number::Ratio { of, over, to } => boots.ratio(of, over, to).map(|ratio| vec![ratio.uptime, ratio.cpu]),
         Number::Uptime { of, over, to } => boots.ratio(of, over, to).map(|ratio| vec![ratio.uptime]),
         Number::UntilApi { of } => {
-            let span = boots.between(of, Milestone::FirstProgram, Milestone::PublicApi);
+            let span = boots.between(of, BootMilestone::FirstProgram, BootMilestone::PublicApi);
             span.as_ref().map(Duration::as_secs_f64).map(|seconds| vec![seconds])
         }
     };
@@ -109,22 +117,22 @@ pub fn findings(boots: &Boots, processor: Processor) -> Vec<Finding> {
     };
     let found = ROWS
         .iter()
-        .filter_map(|row| Some(Finding { what: row.what, measured: measure(row.number)?, at_most: limit(row) }));
+        .filter_map(|row| Some(Figure { what: row.what, measured: measure(row.number)?, at_most: limit(row) }));
     found.collect()
 }
 
 /// The limits on PID 1 with everything up: what it holds, and how many processes of our own it needs.
 #[must_use]
-pub fn memory(cairn: &Evidence) -> Vec<Finding> {
+pub fn memory(cairn: &Evidence) -> Vec<Figure> {
     let count = u32::try_from(cairn.ours).map_or(f64::INFINITY, f64::from);
-    let processes = Finding { what: "processes of our own beside PID 1", measured: vec![count], at_most: 0.0 };
+    let processes = Figure { what: "processes of our own beside PID 1", measured: vec![count], at_most: 0.0 };
     let resident = cairn.resident.map(|kilobytes| resident("VmRSS of PID 1, everything up, MiB", kilobytes, 10.0));
     resident.into_iter().chain([processes]).collect()
 }
 
-/// What PID 1 holds, told in kilobytes, against a limit in MiB.
-pub(crate) fn resident(what: &'static str, kilobytes: u64, at_most: f64) -> Finding {
-    Finding { what, measured: vec![u32::try_from(kilobytes).map_or(f64::INFINITY, f64::from) / 1024.0], at_most }
+/// Row for the resident memory of PID 1, given in kilobytes, against a limit in MiB.
+pub(crate) fn resident(what: &'static str, kilobytes: u64, at_most: f64) -> Figure {
+    Figure { what, measured: vec![u32::try_from(kilobytes).map_or(f64::INFINITY, f64::from) / 1024.0], at_most }
 }
 
 #[cfg(test)]
@@ -133,16 +141,16 @@ mod tests {
     use crate::boots::tests::seen;
 
     #[test]
-    fn a_limit_is_broken_by_either_number_and_only_told_where_there_are_boots() {
+    fn either_number_breaks_a_limit_where_there_are_boots() {
         let mut boots = Boots::default();
         assert_eq!(findings(&boots, Processor::Emulated), []);
-        boots.push(Kind::FloorFirst, vec![seen(Milestone::NodeReady, 20, 40)]);
+        boots.push(BootKind::FloorFirst, vec![seen(BootMilestone::NodeReady, 20, 40)]);
         boots.push(
-            Kind::EncryptedFirst,
+            BootKind::EncryptedFirst,
             vec![
-                seen(Milestone::FirstProgram, 2, None),
-                seen(Milestone::PublicApi, 3, None),
-                seen(Milestone::NodeReady, 22, 45),
+                seen(BootMilestone::FirstProgram, 2, None),
+                seen(BootMilestone::PublicApi, 3, None),
+                seen(BootMilestone::NodeReady, 22, 45),
             ],
         );
         let found = findings(&boots, Processor::Emulated);
@@ -154,11 +162,11 @@ mod tests {
 
     /// The processor time that tagging takes is not what a person waits for.
     #[test]
-    fn tagging_may_cost_three_tenths_of_the_uptime_and_any_processor_time() {
+    fn tagging_may_cost_three_tenths_of_uptime_and_any_cpu_time() {
         for (uptime, holds) in [(52, true), (53, false)] {
             let mut boots = Boots::default();
-            boots.push(Kind::EncryptedFirst, vec![seen(Milestone::NodeReady, 40, 70)]);
-            boots.push(Kind::Tagging, vec![seen(Milestone::NodeReady, uptime, 700)]);
+            boots.push(BootKind::EncryptedFirst, vec![seen(BootMilestone::NodeReady, 40, 70)]);
+            boots.push(BootKind::Tagging, vec![seen(BootMilestone::NodeReady, uptime, 700)]);
             let found = findings(&boots, Processor::Emulated);
             let finding = found.iter().find(|finding| finding.what == "node Ready, tagging / encrypted").unwrap();
             assert_eq!((finding.measured.len(), finding.holds()), (1, holds), "{}", finding.line());
@@ -168,7 +176,7 @@ mod tests {
     #[test]
     fn memory_and_processes_have_limits() {
         let evidence = |ours, resident| Evidence { ours, resident, argv: [].into(), sha256: [].into() };
-        let holds = |found: Vec<Finding>| found.iter().map(Finding::holds).collect::<Vec<bool>>();
+        let holds = |found: Vec<Figure>| found.iter().map(Figure::holds).collect::<Vec<bool>>();
         assert_eq!(holds(memory(&evidence(0, Some(10 << 10)))), [true, true]);
         assert_eq!(holds(memory(&evidence(1, Some((10 << 10) + 20)))), [false, false]);
         assert_eq!(holds(memory(&evidence(0, None))), [true], "not asked is not held");

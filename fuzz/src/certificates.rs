@@ -7,10 +7,10 @@ use pki::client_auth::{Owners, Who, member};
 use pki::server_auth::verify_member;
 use pki::{CertificateDer, Purpose, UnixTime};
 
-use crate::{Outcome, outcome};
+use crate::{ParseVerdict, outcome};
 
 /// A certificate that somebody shows: it makes nobody an owner or, signed by itself, a member.
-pub fn shown(bytes: &[u8]) -> Outcome {
+pub fn shown(bytes: &[u8]) -> ParseVerdict {
     let shown = [CertificateDer::from(bytes)];
     let [leaf] = &shown;
     let key = pki::public_key_of(leaf);
@@ -26,6 +26,6 @@ pub fn shown(bytes: &[u8]) -> Outcome {
 }
 
 /// A request for a certificate.
-pub fn request(bytes: &[u8]) -> Outcome {
+pub fn request(bytes: &[u8]) -> ParseVerdict {
     outcome(&pki::accept_request(bytes))
 }

@@ -6,14 +6,14 @@ use std::{fs, io};
 
 use testkit::Random;
 
-use crate::Target;
+use crate::FuzzTarget;
 
 /// A file of the corpus.
 #[derive(Debug, Clone)]
 pub struct Seed {
-    /// Its name: `good-*` is accepted, `bad-*` is refused.
+    /// File name: `good-*` is accepted, `bad-*` is refused.
     pub name: String,
-    /// What is in it.
+    /// Content of the file.
     pub bytes: Vec<u8>,
 }
 
@@ -21,7 +21,7 @@ pub struct Seed {
 ///
 /// # Errors
 /// The folder or a seed cannot be read.
-pub fn seeds(target: &Target) -> io::Result<Vec<Seed>> {
+pub fn seeds(target: &FuzzTarget) -> io::Result<Vec<Seed>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target.name);
     let read = |entry: io::Result<fs::DirEntry>| {
         let path = entry?.path();
@@ -33,7 +33,8 @@ pub fn seeds(target: &Target) -> io::Result<Vec<Seed>> {
     Ok(seeds)
 }
 
-/// One of the pool with one to four changes. Nothing is known of which code it will reach: this is no coverage.
+/// Copy of an input of the pool with one to four changes. Nothing is known of which code it will reach: this is no
+/// coverage.
 ///
 /// # Panics
 /// When the pool is empty.

@@ -1,5 +1,5 @@
-//! One plain function per parser of foreign bytes, and the table of them. A function returns whether the bytes meant
-//! something; it fails by panicking, which no bytes may bring about.
+//! Plain functions, one for each parser of foreign bytes, and the table of them. A function returns whether the bytes
+//! meant something; it fails by panicking, which no bytes may bring about.
 //!
 //! `tests/replay.rs` replays `corpus/` and thousands of seeded mutations of it on every run; `main.rs` searches on by
 //! hand (`cargo xtask fuzz`). To add a parser: a function, a row in [`TARGETS`], a folder `corpus/<name>/` with a seed
@@ -31,154 +31,174 @@ use qemu::network::{Decoder, Frame, Heard, Runt, Stage, TooLong, control, hear_s
 
 /// A parser of foreign bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Target {
-    /// Its name, and that of its folder in `corpus/`.
+pub struct FuzzTarget {
+    /// Name of the parser, and of its folder in `corpus/`.
     pub name: &'static str,
     /// Parses, checks what must hold of every result, and says whether the bytes were accepted.
-    pub run: fn(&[u8]) -> Outcome,
-    /// Whose bytes they are.
+    pub run: fn(&[u8]) -> ParseVerdict,
+    /// Origin of the bytes: who may have written them.
     pub because: &'static str,
 }
 
-/// What became of the bytes.
+/// Verdict of a parser on its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// They meant something.
+pub enum ParseVerdict {
+    /// The bytes meant something.
     Accepted,
-    /// They were refused with an error.
+    /// The bytes were refused with an error.
     Refused,
 }
 
 /// All targets.
-pub const TARGETS: &[Target] = &[
-    Target { name: "strict", run: strict, because: "every stored protobuf goes through it first" },
-    Target { name: "enrolment", run: enrolment, because: "anyone who holds the disk can write the ESP" },
-    Target { name: "enrolment_body", run: enrolment_body, because: "a signed body may come from another version" },
-    Target { name: "header", run: header, because: "anyone who holds the disk can write the data partition" },
-    Target { name: "slot", run: slot, because: "anyone who holds the disk can write the ESP" },
-    Target { name: "seal_clear", run: seal_clear, because: "read before anything is authenticated" },
-    Target { name: "seal_body", run: seal_body, because: "a sealed body may come from another version" },
-    Target { name: "attempt_clear", run: attempt_clear, because: "read before anything is authenticated" },
-    Target { name: "attempt_body", run: attempt_body, because: "a sealed body may come from another version" },
-    Target {
+pub const TARGETS: &[FuzzTarget] = &[
+    FuzzTarget { name: "strict", run: strict, because: "every stored protobuf goes through it first" },
+    FuzzTarget { name: "enrolment", run: enrolment, because: "anyone who holds the disk can write the ESP" },
+    FuzzTarget { name: "enrolment_body", run: enrolment_body, because: "a signed body may come from another version" },
+    FuzzTarget { name: "header", run: header, because: "anyone who holds the disk can write the data partition" },
+    FuzzTarget { name: "slot", run: slot, because: "anyone who holds the disk can write the ESP" },
+    FuzzTarget { name: "seal_clear", run: seal_clear, because: "read before anything is authenticated" },
+    FuzzTarget { name: "seal_body", run: seal_body, because: "a sealed body may come from another version" },
+    FuzzTarget { name: "attempt_clear", run: attempt_clear, because: "read before anything is authenticated" },
+    FuzzTarget { name: "attempt_body", run: attempt_body, because: "a sealed body may come from another version" },
+    FuzzTarget {
         name: "assignment",
         run: assignment,
         because: "a disk that is only encrypted gives whatever was written on it",
     },
-    Target { name: "share", run: share, because: "read before anything is authenticated" },
-    Target { name: "directory", run: directory, because: "a signed directory may come from another version" },
-    Target { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
-    Target { name: "ticket", run: ticket, because: "a ticket comes by chat and by ESP" },
-    Target { name: "ticket_text", run: ticket_text, because: "people type and paste it" },
-    Target { name: "activation_code", run: activation_code, because: "people type it" },
-    Target { name: "handed_in", run: handed_in, because: "strangers send it to a blank machine's public API" },
-    Target { name: "redeem", run: redeem, because: "strangers send it to the public API" },
-    Target { name: "redeem_body", run: redeem_body, because: "whoever holds a ticket signs what they like" },
-    Target {
+    FuzzTarget { name: "share", run: share, because: "read before anything is authenticated" },
+    FuzzTarget { name: "directory", run: directory, because: "a signed directory may come from another version" },
+    FuzzTarget { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
+    FuzzTarget { name: "ticket", run: ticket, because: "a ticket comes by chat and by ESP" },
+    FuzzTarget { name: "ticket_text", run: ticket_text, because: "people type and paste it" },
+    FuzzTarget { name: "activation_code", run: activation_code, because: "people type it" },
+    FuzzTarget { name: "handed_in", run: handed_in, because: "strangers send it to a blank machine's public API" },
+    FuzzTarget { name: "redeem", run: redeem, because: "strangers send it to the public API" },
+    FuzzTarget { name: "redeem_body", run: redeem_body, because: "whoever holds a ticket signs what they like" },
+    FuzzTarget {
         name: "redeem_answer",
         run: redeem_answer,
         because: "a coordinator may run another version, or be hostile",
     },
-    Target {
+    FuzzTarget {
         name: "contribution",
         run: contribution,
         because: "anybody with a machine's key sends it to a machine that waits",
     },
-    Target { name: "peers_news", run: peers_news, because: "a coordinator may run another version, or be hostile" },
-    Target {
+    FuzzTarget { name: "peers_news", run: peers_news, because: "a coordinator may run another version, or be hostile" },
+    FuzzTarget {
         name: "coordinator_keys",
         run: coordinator_keys,
         because: "a coordinator may run another version, or be hostile",
     },
-    Target {
+    FuzzTarget {
         name: "peers_known",
         run: peers_known,
         because: "a disk that is only encrypted gives whatever was written on it",
     },
-    Target { name: "public_state", run: calls::public_state, because: "anybody may answer at a machine's address" },
-    Target { name: "claim", run: calls::claim, because: "anybody may answer at a machine's address" },
-    Target { name: "proof_of_code", run: calls::proof_of_code, because: "anybody may answer at a machine's address" },
-    Target {
+    FuzzTarget { name: "public_state", run: calls::public_state, because: "anybody may answer at a machine's address" },
+    FuzzTarget { name: "claim", run: calls::claim, because: "anybody may answer at a machine's address" },
+    FuzzTarget {
+        name: "proof_of_code",
+        run: calls::proof_of_code,
+        because: "anybody may answer at a machine's address",
+    },
+    FuzzTarget {
         name: "key_asked",
         run: calls::key_asked,
         because: "anybody with a machine's key sends it to the public API",
     },
-    Target {
+    FuzzTarget {
         name: "key_released",
         run: calls::key_released,
         because: "a coordinator may run another version, or be hostile",
     },
-    Target { name: "recovery", run: calls::recovery, because: "a machine may run another version, or be hostile" },
-    Target { name: "key_given", run: calls::key_given, because: "an owner's tool may be of another version" },
-    Target { name: "announced", run: calls::announced, because: "a member may run another version, or be hostile" },
-    Target {
+    FuzzTarget { name: "recovery", run: calls::recovery, because: "a machine may run another version, or be hostile" },
+    FuzzTarget { name: "key_given", run: calls::key_given, because: "an owner's tool may be of another version" },
+    FuzzTarget { name: "announced", run: calls::announced, because: "a member may run another version, or be hostile" },
+    FuzzTarget {
         name: "handed_over",
         run: calls::handed_over,
         because: "a coordinator may run another version, or be hostile",
     },
-    Target { name: "tunnel_part", run: calls::tunnel_part, because: "an owner's tool may be of another version" },
-    Target { name: "machine_change", run: calls::machine_change, because: "an owner's tool may be of another version" },
-    Target { name: "ticket_offer", run: calls::ticket_offer, because: "an owner's tool may be of another version" },
-    Target { name: "ticket_revoked", run: calls::ticket_revoked, because: "an owner's tool may be of another version" },
-    Target {
+    FuzzTarget { name: "tunnel_part", run: calls::tunnel_part, because: "an owner's tool may be of another version" },
+    FuzzTarget {
+        name: "machine_change",
+        run: calls::machine_change,
+        because: "an owner's tool may be of another version",
+    },
+    FuzzTarget { name: "ticket_offer", run: calls::ticket_offer, because: "an owner's tool may be of another version" },
+    FuzzTarget {
+        name: "ticket_revoked",
+        run: calls::ticket_revoked,
+        because: "an owner's tool may be of another version",
+    },
+    FuzzTarget {
         name: "ticket_issued",
         run: calls::ticket_issued,
         because: "a machine may run another version, or be hostile",
     },
-    Target {
+    FuzzTarget {
         name: "machine_list",
         run: calls::machine_list,
         because: "a machine may run another version, or be hostile",
     },
-    Target {
+    FuzzTarget {
         name: "ticket_list",
         run: calls::ticket_list,
         because: "a machine may run another version, or be hostile",
     },
-    Target { name: "status", run: calls::status, because: "a machine may run another version, or be hostile" },
-    Target { name: "conditions", run: calls::conditions, because: "a machine may run another version, or be hostile" },
-    Target { name: "services", run: calls::services, because: "a machine may run another version, or be hostile" },
-    Target { name: "timeline", run: calls::timeline, because: "a machine may run another version, or be hostile" },
-    Target { name: "certificate", run: certificates::shown, because: "anybody shows one in a handshake" },
-    Target {
+    FuzzTarget { name: "status", run: calls::status, because: "a machine may run another version, or be hostile" },
+    FuzzTarget {
+        name: "conditions",
+        run: calls::conditions,
+        because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget { name: "services", run: calls::services, because: "a machine may run another version, or be hostile" },
+    FuzzTarget { name: "timeline", run: calls::timeline, because: "a machine may run another version, or be hostile" },
+    FuzzTarget { name: "certificate", run: certificates::shown, because: "anybody shows one in a handshake" },
+    FuzzTarget {
         name: "certificate_request",
         run: certificates::request,
         because: "an owner's tool may be of another version",
     },
-    Target { name: "etcd_page", run: programs::etcd_page, because: "etcd may hold what another version wrote" },
-    Target { name: "etcd_watch", run: programs::etcd_watch, because: "etcd may hold what another version wrote" },
-    Target { name: "etcd_transaction", run: programs::etcd_transaction, because: "etcd is another program" },
-    Target { name: "etcd_members", run: programs::etcd_members, because: "its members say where they are reached" },
-    Target { name: "etcd_health", run: programs::etcd_health, because: "it comes from other machines' etcd" },
-    Target { name: "kube_node", run: programs::kube_node, because: "whoever may, writes to the apiserver" },
-    Target { name: "kube_lease", run: programs::kube_lease, because: "whoever may, writes to the apiserver" },
-    Target { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
-    Target { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
-    Target { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
-    Target { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
-    Target { name: "frames", run: frames, because: "a guest says what its network card sends" },
-    Target { name: "dns_query", run: dns_query, because: "a guest asks the virtual network's resolver what it likes" },
-    Target {
+    FuzzTarget { name: "etcd_page", run: programs::etcd_page, because: "etcd may hold what another version wrote" },
+    FuzzTarget { name: "etcd_watch", run: programs::etcd_watch, because: "etcd may hold what another version wrote" },
+    FuzzTarget { name: "etcd_transaction", run: programs::etcd_transaction, because: "etcd is another program" },
+    FuzzTarget { name: "etcd_members", run: programs::etcd_members, because: "its members say where they are reached" },
+    FuzzTarget { name: "etcd_health", run: programs::etcd_health, because: "it comes from other machines' etcd" },
+    FuzzTarget { name: "kube_node", run: programs::kube_node, because: "whoever may, writes to the apiserver" },
+    FuzzTarget { name: "kube_lease", run: programs::kube_lease, because: "whoever may, writes to the apiserver" },
+    FuzzTarget { name: "etcd_key", run: etcd_key, because: "etcd may hold what another version wrote" },
+    FuzzTarget { name: "etcd_record", run: etcd_record, because: "etcd may hold what another version wrote" },
+    FuzzTarget { name: "dhcp_message", run: dhcp_message, because: "any machine on the link can send one" },
+    FuzzTarget { name: "dhcp_frame", run: dhcp_frame, because: "any machine on the link can send one" },
+    FuzzTarget { name: "frames", run: frames, because: "a guest says what its network card sends" },
+    FuzzTarget {
+        name: "dns_query",
+        run: dns_query,
+        because: "a guest asks the virtual network's resolver what it likes",
+    },
+    FuzzTarget {
         name: "control_question",
         run: control_question,
         because: "any program of the same user can ask a cluster's network",
     },
-    Target {
+    FuzzTarget {
         name: "socks",
         run: socks,
         because: "any program of the same host can ask the proxy into a virtual network",
     },
-    Target { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
-    Target { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
-    Target { name: "gpt", run: table::read, because: "stage 0 looks for its slot on whatever disk is plugged in" },
+    FuzzTarget { name: "tpm_answer", run: tpm_answer, because: "the bus to the TPM can be tampered with" },
+    FuzzTarget { name: "pe", run: pe, because: "updates and the loader's stub come from elsewhere" },
+    FuzzTarget { name: "gpt", run: table::read, because: "stage 0 looks for its slot on whatever disk is plugged in" },
 ];
 
-fn outcome<T, E>(result: &Result<T, E>) -> Outcome {
-    if result.is_ok() { Outcome::Accepted } else { Outcome::Refused }
+fn outcome<T, E>(result: &Result<T, E>) -> ParseVerdict {
+    if result.is_ok() { ParseVerdict::Accepted } else { ParseVerdict::Refused }
 }
 
 /// The strict pass over a message that has every kind of field.
-pub fn strict(bytes: &[u8]) -> Outcome {
+pub fn strict(bytes: &[u8]) -> ParseVerdict {
     const INNER: Message = Message {
         name: "Inner",
         fields: &[
@@ -204,12 +224,12 @@ pub fn strict(bytes: &[u8]) -> Outcome {
 }
 
 /// An enrolment config as it lies on the ESP.
-pub fn enrolment(bytes: &[u8]) -> Outcome {
+pub fn enrolment(bytes: &[u8]) -> ParseVerdict {
     outcome(&enrol::config::read(bytes))
 }
 
 /// The body of an enrolment config, signed by the owner with the seed 01…01, so that mutations get past the signature.
-pub fn enrolment_body(bytes: &[u8]) -> Outcome {
+pub fn enrolment_body(bytes: &[u8]) -> ParseVerdict {
     let owner = SigningKey::from_seed(Secret::take(&mut [1; 32]));
     let signature = owner.sign(Purpose::Enrol, bytes);
     let signed = [&[0x0a], &varint(bytes.len())[..], bytes, &[0x12, 64], &signature].concat();
@@ -221,14 +241,14 @@ pub fn enrolment_body(bytes: &[u8]) -> Outcome {
 }
 
 /// A copy of the data header: as it is, and with its checksum made right.
-pub fn header(bytes: &[u8]) -> Outcome {
+pub fn header(bytes: &[u8]) -> ParseVerdict {
     let mut bytes = padded(bytes, HEADER_BYTES);
     let read = |bytes: &[u8]| match Copy::read(bytes) {
         Copy::Valid(header) => {
             assert_eq!(header.to_bytes()[..], *bytes, "a header has one form only");
-            Outcome::Accepted
+            ParseVerdict::Accepted
         }
-        Copy::Blank | Copy::Refused(_) => Outcome::Refused,
+        Copy::Blank | Copy::Refused(_) => ParseVerdict::Refused,
     };
     let outcome = read(&bytes);
     let checksum = keys::derive::sha256(&[&bytes[..480]]);
@@ -239,21 +259,21 @@ pub fn header(bytes: &[u8]) -> Outcome {
 
 /// A slot of a paired file, and what the clear part means to each of them. The bytes are also put into a slot as its
 /// clear part, so that mutations get past the checksum.
-pub fn slot(bytes: &[u8]) -> Outcome {
+pub fn slot(bytes: &[u8]) -> ParseVerdict {
     for file in File::ALL {
         let around = pair::emit(*file, 1, &bytes[..bytes.len().min(SLOT_BYTES / 2)], None).expect("half a slot fits");
         Slot::read(*file, &around).expect("our own");
         let _ = keys::seal::read([&around, &around]);
     }
     let bytes = padded(bytes, SLOT_BYTES);
-    let mut outcome = Outcome::Refused;
+    let mut outcome = ParseVerdict::Refused;
     for file in File::ALL {
         if let Ok(slot) = Slot::read(*file, &bytes) {
             seal_clear(slot.clear());
             share(slot.clear());
             directory(slot.clear());
             record(slot.clear());
-            outcome = Outcome::Accepted;
+            outcome = ParseVerdict::Accepted;
         }
     }
     let _ = keys::seal::read([&bytes, &bytes]);
@@ -261,27 +281,27 @@ pub fn slot(bytes: &[u8]) -> Outcome {
 }
 
 /// The clear part of a seal.
-pub fn seal_clear(bytes: &[u8]) -> Outcome {
+pub fn seal_clear(bytes: &[u8]) -> ParseVerdict {
     outcome(&keys::seal::Clear::decode(bytes))
 }
 
 /// The decrypted body of a seal.
-pub fn seal_body(bytes: &[u8]) -> Outcome {
+pub fn seal_body(bytes: &[u8]) -> ParseVerdict {
     outcome(&keys::seal::Body::decode(bytes, &NodeName::derived(MachineId([0; 16]))))
 }
 
 /// The clear part of an attempt.
-pub fn attempt_clear(bytes: &[u8]) -> Outcome {
+pub fn attempt_clear(bytes: &[u8]) -> ParseVerdict {
     outcome(&keys::attempt::Clear::decode(bytes))
 }
 
 /// The decrypted body of an attempt.
-pub fn attempt_body(bytes: &[u8]) -> Outcome {
+pub fn attempt_body(bytes: &[u8]) -> ParseVerdict {
     outcome(&keys::attempt::Attempt::decode(bytes))
 }
 
-/// What the cluster assigned to a machine, from its data partition.
-pub fn assignment(bytes: &[u8]) -> Outcome {
+/// Assignment of a machine in its cluster, from its data partition.
+pub fn assignment(bytes: &[u8]) -> ParseVerdict {
     let decoded = keys::assignment::decode(bytes);
     if let Ok(assignment) = &decoded {
         let again = keys::assignment::decode(&keys::assignment::encode(assignment));
@@ -290,8 +310,8 @@ pub fn assignment(bytes: &[u8]) -> Outcome {
     outcome(&decoded)
 }
 
-/// A share.
-pub fn share(bytes: &[u8]) -> Outcome {
+/// Share of the cold-start key, in a slot of the ESP.
+pub fn share(bytes: &[u8]) -> ParseVerdict {
     let decoded = keys::share::Share::decode(bytes);
     if let Ok(share) = &decoded {
         share.emit(1).expect("a share's blobs have bounds that fit");
@@ -300,7 +320,7 @@ pub fn share(bytes: &[u8]) -> Outcome {
 }
 
 /// The body of a directory, and the whole of it under a CA that did not sign it.
-pub fn directory(bytes: &[u8]) -> Outcome {
+pub fn directory(bytes: &[u8]) -> ParseVerdict {
     let verified = keys::directory::Directory::verify(bytes, b"no CA", 0);
     assert!(verified.is_err(), "a directory without a CA is believed");
     let kept = keys::directory::Kept::verify(bytes, b"no CA", 0);
@@ -308,8 +328,8 @@ pub fn directory(bytes: &[u8]) -> Outcome {
     outcome(&keys::directory::Directory::decode(bytes))
 }
 
-/// A recovery record.
-pub fn record(bytes: &[u8]) -> Outcome {
+/// Recovery record, in a slot of the ESP.
+pub fn record(bytes: &[u8]) -> ParseVerdict {
     let decoded = keys::record::Record::decode(bytes);
     if let Ok(record) = decoded {
         let slot = Slot::read(File::Record, &record.emit(1).expect("a record fits")).expect("our own");
@@ -319,7 +339,7 @@ pub fn record(bytes: &[u8]) -> Outcome {
 }
 
 /// A ticket: what is read says the same again.
-pub fn ticket(bytes: &[u8]) -> Outcome {
+pub fn ticket(bytes: &[u8]) -> ParseVerdict {
     let decoded = Ticket::decode(bytes);
     if let Ok(ticket) = &decoded {
         let again = Ticket::from_text(&ticket.to_text()).expect("a ticket's text is read");
@@ -329,12 +349,12 @@ pub fn ticket(bytes: &[u8]) -> Outcome {
 }
 
 /// A ticket's text, and the bytes in it.
-pub fn ticket_text(bytes: &[u8]) -> Outcome {
+pub fn ticket_text(bytes: &[u8]) -> ParseVerdict {
     outcome(&Ticket::from_text(&String::from_utf8_lossy(bytes)))
 }
 
 /// The code of a blank machine: what is read is shown so that it is read.
-pub fn activation_code(bytes: &[u8]) -> Outcome {
+pub fn activation_code(bytes: &[u8]) -> ParseVerdict {
     let read = Code::from_text(&String::from_utf8_lossy(bytes));
     if let Ok(code) = &read {
         let again = Code::from_text(&code.to_text()).expect("a code's text is read");
@@ -344,7 +364,7 @@ pub fn activation_code(bytes: &[u8]) -> Outcome {
 }
 
 /// A config that somebody hands in, to a machine whose code nobody knows: it is read, and never looked at.
-pub fn handed_in(bytes: &[u8]) -> Outcome {
+pub fn handed_in(bytes: &[u8]) -> ParseVerdict {
     let read = api::decode_handed_in(bytes);
     if let Ok(HandedIn { config, proof }) = &read {
         let mut waiting = Waiting::new(
@@ -362,17 +382,17 @@ pub fn handed_in(bytes: &[u8]) -> Outcome {
 }
 
 /// A request to redeem a ticket, on a connection that exports zeros.
-pub fn redeem(bytes: &[u8]) -> Outcome {
+pub fn redeem(bytes: &[u8]) -> ParseVerdict {
     outcome(&Redeem::verify(bytes, MachinePubKey([1; 32]), &[0; 32]))
 }
 
 /// The body of one, as its signature would let it through.
-pub fn redeem_body(bytes: &[u8]) -> Outcome {
+pub fn redeem_body(bytes: &[u8]) -> ParseVerdict {
     outcome(&Body::decode(bytes))
 }
 
-/// What a machine is answered that redeems a ticket.
-pub fn redeem_answer(bytes: &[u8]) -> Outcome {
+/// Answer to a machine that redeems a ticket.
+pub fn redeem_answer(bytes: &[u8]) -> ParseVerdict {
     let read = Answer::decode(bytes);
     if let Ok(answer) = &read {
         Answer::decode(&answer.encode()).expect("what was read is written so that it is read");
@@ -381,7 +401,7 @@ pub fn redeem_answer(bytes: &[u8]) -> Outcome {
 }
 
 /// A share of the cold-start key on its way, and where machines were found: what is read is sent so that it is read.
-pub fn contribution(bytes: &[u8]) -> Outcome {
+pub fn contribution(bytes: &[u8]) -> ParseVerdict {
     let read = api::decode_contribution(bytes);
     let accepted = read.as_ref().map(|_| ()).map_err(|malformed| *malformed);
     if let Ok(given) = read {
@@ -392,7 +412,7 @@ pub fn contribution(bytes: &[u8]) -> Outcome {
 }
 
 /// News of a cluster's machines: what is read says the same again.
-pub fn peers_news(bytes: &[u8]) -> Outcome {
+pub fn peers_news(bytes: &[u8]) -> ParseVerdict {
     let read = api::PeersAnswer::decode(bytes);
     if let Ok(answer) = &read {
         let again = api::wire::PeersResponse::from(answer.clone());
@@ -401,8 +421,8 @@ pub fn peers_news(bytes: &[u8]) -> Outcome {
     outcome(&read)
 }
 
-/// What makes a coordinator: what is read says the same again.
-pub fn coordinator_keys(bytes: &[u8]) -> Outcome {
+/// Keys of a coordinator: they say the same again when they are written and read.
+pub fn coordinator_keys(bytes: &[u8]) -> ParseVerdict {
     let read = CoordinatorKeys::decode(bytes);
     if let Ok(keys) = &read {
         let again = CoordinatorKeys::decode(&keys.encode()).expect("what was read is written so that it is read");
@@ -411,8 +431,8 @@ pub fn coordinator_keys(bytes: &[u8]) -> Outcome {
     outcome(&read)
 }
 
-/// What a machine keeps of the others.
-pub fn peers_known(bytes: &[u8]) -> Outcome {
+/// List of the other machines that a machine keeps.
+pub fn peers_known(bytes: &[u8]) -> ParseVerdict {
     let read = Known::decode(bytes);
     if let Ok(known) = &read {
         let again = known.encode().expect("what was read has room").expect("and a version");
@@ -422,7 +442,7 @@ pub fn peers_known(bytes: &[u8]) -> Outcome {
 }
 
 /// A key of etcd: it has one spelling.
-pub fn etcd_key(bytes: &[u8]) -> Outcome {
+pub fn etcd_key(bytes: &[u8]) -> ParseVerdict {
     let read = Key::read(bytes);
     if let Ok(key) = &read {
         assert_eq!(key.bytes(), bytes, "a key has one spelling");
@@ -431,7 +451,7 @@ pub fn etcd_key(bytes: &[u8]) -> Outcome {
 }
 
 /// A value of etcd, under every kind of key.
-pub fn etcd_record(bytes: &[u8]) -> Outcome {
+pub fn etcd_record(bytes: &[u8]) -> ParseVerdict {
     let read = [
         outcome(&cluster::record::Changes::decode(bytes)),
         outcome(&cluster::record::Holder::decode(bytes)),
@@ -441,28 +461,28 @@ pub fn etcd_record(bytes: &[u8]) -> Outcome {
         outcome(&cluster::record::ColdStartEpochs::decode(bytes)),
         outcome(&cluster::record::AuditLine::decode(bytes)),
     ];
-    if read.contains(&Outcome::Accepted) { Outcome::Accepted } else { Outcome::Refused }
+    if read.contains(&ParseVerdict::Accepted) { ParseVerdict::Accepted } else { ParseVerdict::Refused }
 }
 
 /// A DHCP message: the payload of a datagram.
-pub fn dhcp_message(bytes: &[u8]) -> Outcome {
+pub fn dhcp_message(bytes: &[u8]) -> ParseVerdict {
     outcome(&dhcp::wire::Message::parse(bytes))
 }
 
 /// An Ethernet frame that may hold one.
-pub fn dhcp_frame(bytes: &[u8]) -> Outcome {
+pub fn dhcp_frame(bytes: &[u8]) -> ParseVerdict {
     outcome(&dhcp::frame::parse(bytes))
 }
 
 /// A stream of Ethernet frames, in one piece and byte by byte: both must be taken for the same.
-pub fn frames(bytes: &[u8]) -> Outcome {
+pub fn frames(bytes: &[u8]) -> ParseVerdict {
     let whole = frames_in(bytes, bytes.len().max(1));
     assert_eq!(frames_in(bytes, 1), whole, "a stream is taken differently by where it is cut");
     outcome(&whole)
 }
 
 /// A question to the process of a cluster's network: what is understood says the same again.
-pub fn control_question(bytes: &[u8]) -> Outcome {
+pub fn control_question(bytes: &[u8]) -> ParseVerdict {
     let question = control::question(bytes);
     if let Ok(question) = &question {
         let again = control::line(question).and_then(|line| control::question(&line)).expect("its own words");
@@ -472,7 +492,7 @@ pub fn control_question(bytes: &[u8]) -> Outcome {
 }
 
 /// A question for the address of a name: a query is answered, under its own number and as an answer, and no answer is.
-pub fn dns_query(bytes: &[u8]) -> Outcome {
+pub fn dns_query(bytes: &[u8]) -> ParseVerdict {
     let mut known = false;
     let answer = qemu::network::answer_name(bytes, |_| {
         known = true;
@@ -483,16 +503,17 @@ pub fn dns_query(bytes: &[u8]) -> Outcome {
         assert_eq!(answer[..2], bytes[..2], "an answer to another question");
         assert_eq!(qemu::network::answer_name(&answer, |_| None), None, "an answer is answered");
     }
-    if known { Outcome::Accepted } else { Outcome::Refused }
+    if known { ParseVerdict::Accepted } else { ParseVerdict::Refused }
 }
 
-/// What a program says to the proxy: what is heard is the same with more behind it, and was not heard before it was whole.
-pub fn socks(bytes: &[u8]) -> Outcome {
-    let mut accepted = Outcome::Refused;
+/// Bytes that a program sends to the proxy: they mean the same with more behind them, and nothing before they are
+/// whole.
+pub fn socks(bytes: &[u8]) -> ParseVerdict {
+    let mut accepted = ParseVerdict::Refused;
     for stage in [Stage::Methods, Stage::Password, Stage::Request] {
         let heard = hear_socks(stage, bytes);
         if let Heard::Methods(length, _) | Heard::Password(length, ..) | Heard::Connect(length, ..) = heard {
-            accepted = Outcome::Accepted;
+            accepted = ParseVerdict::Accepted;
             assert_eq!(hear_socks(stage, &bytes[..length]), heard, "what follows changes it");
             assert_eq!(hear_socks(stage, &bytes[..length - 1]), Heard::Part, "it was heard too early");
         }
@@ -521,13 +542,13 @@ enum FrameFault {
 }
 
 /// A TPM's answer: the frame to every command, and the parameters of each.
-pub fn tpm_answer(bytes: &[u8]) -> Outcome {
+pub fn tpm_answer(bytes: &[u8]) -> ParseVerdict {
     let codes = [CommandCode::GetRandom, CommandCode::StartAuthSession, CommandCode::Create, CommandCode::Unseal];
-    let mut accepted = Outcome::Refused;
+    let mut accepted = ParseVerdict::Refused;
     for code in codes {
         for sessions in 0..3 {
             if response::answer(code, sessions, bytes).is_ok() {
-                accepted = Outcome::Accepted;
+                accepted = ParseVerdict::Accepted;
             }
         }
     }
@@ -546,7 +567,7 @@ pub fn tpm_answer(bytes: &[u8]) -> Outcome {
 }
 
 /// A PE image, and a unified kernel image.
-pub fn pe(bytes: &[u8]) -> Outcome {
+pub fn pe(bytes: &[u8]) -> ParseVerdict {
     let _ = formats::uki::Uki::read(bytes);
     let parsed = formats::pe::Pe::parse(bytes);
     if let Ok(pe) = &parsed {

@@ -16,7 +16,7 @@ use std::{
 
 use clap::{Parser, value_parser};
 use fuzz::corpus::{mutation, seeds};
-use fuzz::{Outcome, TARGETS, Target};
+use fuzz::{FuzzTarget, ParseVerdict, TARGETS};
 use testkit::Random;
 
 /// Feeds mutations of the corpus to the parsers of foreign bytes, and keeps what panics one.
@@ -26,7 +26,7 @@ use testkit::Random;
 struct Arguments {
     /// Which parser; without it, each in turn
     #[arg(value_parser = target)]
-    target: Option<&'static Target>,
+    target: Option<&'static FuzzTarget>,
     /// For how long, per parser
     #[arg(long, value_name = "N", default_value = "60", value_parser = value_parser!(u64).range(1..))]
     seconds: u64,
@@ -79,7 +79,7 @@ fn run(arguments: &Arguments) -> io::Result<usize> {
 }
 
 /// Whether an input panicked this parser; the first one ends the search.
-fn search(target: &Target, seed: u64, lasts: Duration, keep: &Path) -> io::Result<bool> {
+fn search(target: &FuzzTarget, seed: u64, lasts: Duration, keep: &Path) -> io::Result<bool> {
     let mut pool: Vec<Vec<u8>> = seeds(target)?.into_iter().map(|seed| seed.bytes).collect();
     let mut random = Random::new(seed);
     // Every input is written before it runs: one that aborts the process or never ends is in this file.
@@ -112,13 +112,13 @@ fn search(target: &Target, seed: u64, lasts: Duration, keep: &Path) -> io::Resul
         file.write_all_at(&bytes, 0)?;
         executions += 1;
         match catch_unwind(|| (target.run)(&bytes)) {
-            Ok(Outcome::Accepted) => {
+            Ok(ParseVerdict::Accepted) => {
                 accepted += 1;
                 if pool.len() < POOL {
                     pool.push(bytes);
                 }
             }
-            Ok(Outcome::Refused) => {}
+            Ok(ParseVerdict::Refused) => {}
             Err(_) => {
                 let kept = keep.join(format!("{}-{seed}-{executions}", target.name));
                 fs::rename(running, &kept)?;
@@ -130,7 +130,7 @@ fn search(target: &Target, seed: u64, lasts: Duration, keep: &Path) -> io::Resul
     }
 }
 
-fn target(name: &str) -> Result<&'static Target, String> {
+fn target(name: &str) -> Result<&'static FuzzTarget, String> {
     let names = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
     TARGETS.iter().find(|target| target.name == name).ok_or_else(|| format!("there are {}", names()))
 }

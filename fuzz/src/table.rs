@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use formats::gpt::{SECTOR, Step, Table, crc32};
 
-use crate::{Outcome, outcome, padded};
+use crate::{ParseVerdict, outcome, padded};
 
 /// Sectors of the disk.
 const SECTORS: u64 = 8192;
@@ -12,7 +12,7 @@ const HEADER_BYTES: usize = 92;
 
 /// A header and, behind its 92 bytes, an array: as the primary copy, and as the backup. What is read can be mended and
 /// grown, and is read again.
-pub fn read(bytes: &[u8]) -> Outcome {
+pub fn read(bytes: &[u8]) -> ParseVerdict {
     let (header, array) = bytes.split_at(bytes.len().min(HEADER_BYTES));
     let (mut header, array) = (padded(header, 512), padded(array, 16 << 10));
     let outcome = on_disk(&header, &array, 1);
@@ -36,7 +36,7 @@ fn make_right(header: &mut [u8], array: &[u8]) {
 }
 
 /// A disk with this header in sector `lba`, this array beside it, and nothing else.
-fn on_disk(header: &[u8], array: &[u8], lba: u64) -> Outcome {
+fn on_disk(header: &[u8], array: &[u8], lba: u64) -> ParseVerdict {
     let mut disk = Sparse::default();
     disk.write(if lba == 1 { 2 } else { lba - 32 }, array);
     disk.write(lba, header);

@@ -5,13 +5,13 @@ use std::fs;
 use std::panic::catch_unwind;
 
 use fuzz::corpus::{Seed, mutation, seeds};
-use fuzz::{Outcome, TARGETS, Target};
+use fuzz::{FuzzTarget, ParseVerdict, TARGETS};
 use testkit::Random;
 
 /// Mutations per target: a few seconds for all of them.
 const ROUNDS: u64 = 3_000;
 
-fn corpus(target: &Target) -> Vec<Seed> {
+fn corpus(target: &FuzzTarget) -> Vec<Seed> {
     seeds(target).unwrap_or_else(|error| panic!("read the corpus of {}: {error}", target.name))
 }
 
@@ -23,8 +23,8 @@ fn every_seed_of_the_corpus_means_what_its_name_says() {
         assert!(seeds.iter().any(|seed| seed.name.starts_with("good-")), "{} has a seed that is accepted", target.name);
         for seed in seeds {
             let expected = match seed.name.split_once('-') {
-                Some(("good", _)) => Outcome::Accepted,
-                Some(("bad", _)) => Outcome::Refused,
+                Some(("good", _)) => ParseVerdict::Accepted,
+                Some(("bad", _)) => ParseVerdict::Refused,
                 Some(_) | None => panic!("{}/{}: seeds are called good-* or bad-*", target.name, seed.name),
             };
             assert_eq!((target.run)(&seed.bytes), expected, "{}/{}", target.name, seed.name);

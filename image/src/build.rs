@@ -30,13 +30,13 @@ pub enum BuildError {
     Root(#[from] RootError),
     /// The erofs image is no whole number of blocks.
     #[error("hash the root")]
-    Verity(#[from] verity::NotBlocks),
+    Verity(#[from] verity::BlockLengthError),
     /// The initramfs has a path that it cannot have.
     #[error("lay out the initramfs")]
     Initramfs(#[from] initramfs::BadPath),
     /// The initramfs is too large.
     #[error("archive the initramfs")]
-    Archive(#[from] initramfs::TooLarge),
+    Archive(#[from] initramfs::FileTooLarge),
     /// The initramfs could not be compressed.
     #[error("compress the initramfs")]
     Compress(#[source] io::Error),

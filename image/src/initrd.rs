@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use formats::verity::Verity;
-use initramfs::{BadPath, Node, Tree};
+use initramfs::{BadPath, FileTree, Node};
 
 use crate::cmdline;
 use crate::manifest::Entry;
@@ -14,8 +14,8 @@ pub(crate) const VERITY: &str = "cairn/verity";
 pub(crate) const COMMAND_LINE: &str = "cairn/cmdline";
 
 /// The tree, with `init` as stage 0.
-pub(crate) fn tree(init: Vec<u8>, verity: &Verity) -> Result<Tree, BadPath> {
-    let mut tree = Tree::default();
+pub(crate) fn tree(init: Vec<u8>, verity: &Verity) -> Result<FileTree, BadPath> {
+    let mut tree = FileTree::default();
     // Mount points, and /root for the verified root before it becomes /.
     for directory in ["cairn", "dev", "proc", "root", "run", "sys"] {
         tree.add(directory, Node::Directory { mode: 0o755 })?;
@@ -29,7 +29,7 @@ pub(crate) fn tree(init: Vec<u8>, verity: &Verity) -> Result<Tree, BadPath> {
 }
 
 /// What is in a tree, by absolute path.
-pub(crate) fn list(tree: &Tree) -> BTreeMap<String, Entry> {
+pub(crate) fn list(tree: &FileTree) -> BTreeMap<String, Entry> {
     let entry = |node: &Node| match node {
         Node::Directory { .. } => Entry::Directory,
         Node::File { mode, bytes } => Entry::file_with_mode(bytes, u32::from(*mode)),

@@ -9,9 +9,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use formats::pe::Pe;
-use formats::uki::{NotUki, Uki};
+use formats::uki::{Uki, UkiError};
 use formats::verity::{self, Verity};
-use initramfs::Tree;
+use initramfs::FileTree;
 use model::{Partition, PartitionKind, RootHash};
 use serde::Serialize;
 
@@ -149,7 +149,7 @@ pub enum InspectError {
     Verity(#[from] verity::BadVerity),
     /// It begins like a unified kernel and is none.
     #[error("read the unified kernel image")]
-    Uki(#[from] NotUki),
+    Uki(#[from] UkiError),
     /// It has no kernel where one should be.
     #[error("the unified kernel image holds no Linux kernel")]
     NoKernel,
@@ -286,7 +286,7 @@ fn kernel(bytes: &[u8]) -> Option<KernelReport> {
 
 fn initramfs(bytes: &[u8]) -> Result<InitramfsReport, InspectError> {
     let archive = initramfs::decompress(bytes, LARGEST_INITRAMFS).map_err(InspectError::Unpack)?;
-    let tree = Tree::read(&archive)?;
+    let tree = FileTree::read(&archive)?;
     let text = |path| {
         let text = tree.file(path).and_then(|bytes| std::str::from_utf8(bytes).ok());
         text.ok_or(InspectError::InInitramfs(path))
@@ -303,7 +303,7 @@ fn initramfs(bytes: &[u8]) -> Result<InitramfsReport, InspectError> {
 
 fn uki(bytes: &[u8]) -> Result<UkiReport, InspectError> {
     let parts = Uki::read(bytes)?;
-    let pe = Pe::parse(bytes).map_err(NotUki::from)?;
+    let pe = Pe::parse(bytes).map_err(UkiError::from)?;
     let sections = pe.sections().iter();
     Ok(UkiReport {
         size: bytes.len() as u64,

@@ -1,6 +1,6 @@
 //! The initramfs: a tree of files in, one newc archive out, the same bytes every time.
 //!
-//! Owns the tree ([`Tree`]), its archive (Documentation/driver-api/early-userspace/buffer-format.rst) and the reading of
+//! Owns the tree ([`FileTree`]), its archive (Documentation/driver-api/early-userspace/buffer-format.rst) and the reading of
 //! one. Must never look at a clock or the file system: what a file's bytes are is the caller's business. Every entry
 //! belongs to root, has time 0 and a number of its own, and stands where its path sorts, so parents come first.
 
@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 
 /// Paths below `/` and what is there; a parent is always there before its children.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tree {
+pub struct FileTree {
     nodes: BTreeMap<String, Node>,
 }
 
-/// What a path holds.
+/// Kind of file at a path of the tree, with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// A directory, with its permission bits.
@@ -47,7 +47,7 @@ pub enum BadPath {
     /// Something is there already.
     #[error("`{0}` is there twice")]
     Twice(String),
-    /// Its parent is no directory of the tree.
+    /// Path whose parent is no directory of the tree.
     #[error("the parent of `{0}` is no directory of the tree")]
     NoParent(String),
     /// Permission bits beyond 0777: no file of ours is setuid, setgid or sticky.
@@ -55,7 +55,7 @@ pub enum BadPath {
     Mode(String),
 }
 
-impl Tree {
+impl FileTree {
     /// Adds `node` at `path`, written without a leading slash.
     ///
     /// # Errors
@@ -96,11 +96,11 @@ impl Tree {
     /// The tree as a newc archive.
     ///
     /// # Errors
-    /// [`TooLarge`] when a file passes 4 GiB.
-    pub fn archive(&self) -> Result<Vec<u8>, TooLarge> {
+    /// [`FileTooLarge`] when a file passes 4 GiB.
+    pub fn archive(&self) -> Result<Vec<u8>, FileTooLarge> {
         let mut archive = Vec::new();
         for ((path, node), inode) in self.nodes.iter().zip(1..) {
-            let too_large = |_| TooLarge(path.clone());
+            let too_large = |_| FileTooLarge(path.clone());
             let empty: &[u8] = &[];
             let (kind, links, device, bytes) = match node {
                 Node::Directory { .. } => (DIRECTORY, 2, (0, 0), empty),
@@ -156,7 +156,7 @@ impl Node {
 /// A file is too large for the format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` passes 4 GiB, more than an initramfs holds")]
-pub struct TooLarge(pub String);
+pub struct FileTooLarge(pub String);
 
 /// Bytes are no archive of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -244,8 +244,8 @@ mod tests {
 
     use super::*;
 
-    fn tiny() -> Tree {
-        let mut tree = Tree::default();
+    fn tiny() -> FileTree {
+        let mut tree = FileTree::default();
         tree.add("init", Node::File { mode: 0o555, bytes: b"#!".to_vec() }).expect("free");
         tree.add("dev", Node::Directory { mode: 0o755 }).expect("free");
         tree.add("dev/console", Node::CharacterDevice { mode: 0o600, major: 5, minor: 1 }).expect("free");
@@ -291,13 +291,13 @@ mod tests {
     #[test]
     fn another_archive_is_refused() {
         let good = tiny().archive().expect("small");
-        assert_eq!(Tree::read(&good), Ok(tiny()));
-        assert!(Tree::read(&good[..good.len() - 1]).is_err(), "cut");
-        assert!(Tree::read(&[&good[..], &good[..]].concat()).is_err(), "two archives");
+        assert_eq!(FileTree::read(&good), Ok(tiny()));
+        assert!(FileTree::read(&good[..good.len() - 1]).is_err(), "cut");
+        assert!(FileTree::read(&[&good[..], &good[..]].concat()).is_err(), "two archives");
         let owner = 6 + 2 * 8 + 7;
         let mut owned = good;
         owned[owner] = b'1';
-        assert!(Tree::read(&owned).is_err(), "not root's");
+        assert!(FileTree::read(&owned).is_err(), "not root's");
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
     proptest! {
         #[test]
         fn order_of_adding_does_not_matter_and_all_reads_back(entries in any_tree()) {
-            let mut tree = Tree::default();
+            let mut tree = FileTree::default();
             for (path, node) in entries {
                 let mut attempt = tree.clone();
                 if attempt.add(&path, node).is_ok() {
@@ -337,13 +337,13 @@ mod tests {
             let mut backwards: Vec<_> = tree.iter().collect();
             backwards.reverse();
             backwards.sort_by_key(|(path, _)| path.matches('/').count());
-            let mut again = Tree::default();
+            let mut again = FileTree::default();
             for (path, node) in backwards {
                 again.add(path, node.clone()).expect("parents first");
             }
             let archive = tree.archive().expect("small");
             prop_assert_eq!(&again.archive().expect("small"), &archive);
-            prop_assert_eq!(Tree::read(&archive), Ok(tree));
+            prop_assert_eq!(FileTree::read(&archive), Ok(tree));
         }
 
         #[test]
@@ -353,7 +353,7 @@ mod tests {
             if let Some(target) = archive.get_mut(at) {
                 *target = byte;
             }
-            let _ = Tree::read(&archive[..length]);
+            let _ = FileTree::read(&archive[..length]);
         }
     }
 }

@@ -7,11 +7,11 @@ use crate::Fragment;
 
 /// The options that a config names, by name without `CONFIG_`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct KernelConfig {
     options: BTreeMap<String, Value>,
 }
 
-/// What a config says about one option.
+/// Value of one option in a config.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value {
     /// `=y`
@@ -50,12 +50,12 @@ pub enum MergeError {
 ///
 /// # Errors
 /// A fragment that is no config, or two that contradict each other.
-pub fn merge(fragments: &[Fragment]) -> Result<Config, MergeError> {
-    let mut merged = Config::default();
+pub fn merge(fragments: &[Fragment]) -> Result<KernelConfig, MergeError> {
+    let mut merged = KernelConfig::default();
     let mut origin: BTreeMap<String, &'static str> = BTreeMap::new();
     for fragment in fragments {
         let topic = fragment.topic;
-        let config = Config::parse(fragment.text).map_err(|source| MergeError::Parse { topic, source })?;
+        let config = KernelConfig::parse(fragment.text).map_err(|source| MergeError::Parse { topic, source })?;
         for (option, value) in config.options {
             match (merged.options.get(&option), origin.get(&option)) {
                 (Some(earlier), Some(first)) if *earlier != value => {
@@ -70,7 +70,7 @@ pub fn merge(fragments: &[Fragment]) -> Result<Config, MergeError> {
     Ok(merged)
 }
 
-impl Config {
+impl KernelConfig {
     /// Parses a fragment or a whole `.config`.
     ///
     /// # Errors
@@ -87,7 +87,7 @@ impl Config {
         Ok(Self { options })
     }
 
-    /// What the config says about an option, if it names it.
+    /// Value of an option; `None` when the config does not name it.
     #[must_use]
     pub fn get(&self, option: &str) -> Option<&Value> {
         self.options.get(option)
@@ -100,7 +100,7 @@ impl Config {
 }
 
 /// Writes the kernel's own syntax, sorted by option: what `.config` is appended with.
-impl fmt::Display for Config {
+impl fmt::Display for KernelConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (option, value) in &self.options {
             match value {
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_config_survives_the_round_trip() {
         let text = "# CONFIG_A is not set\nCONFIG_B=y\nCONFIG_C=\"x y\"\nCONFIG_D=0x10\nCONFIG_E=-1\nCONFIG_F=m\n";
-        assert_eq!(Config::parse(text).expect("a config").to_string(), text);
+        assert_eq!(KernelConfig::parse(text).expect("a config").to_string(), text);
     }
 
     /// Proves: O4. Anything that is not config syntax is refused with its line.
@@ -180,10 +180,10 @@ mod tests {
         for text in
             ["CONFIG_A", "A=y", "CONFIG_=y", "CONFIG_A B=y", "CONFIG_A=yes", "CONFIG_A=", "CONFIG_A=\"", " CONFIG_A=y"]
         {
-            Config::parse(text).expect_err(text);
+            KernelConfig::parse(text).expect_err(text);
         }
         assert_eq!(
-            Config::parse("CONFIG_A=y\n\nCONFIG_A=y\n"),
+            KernelConfig::parse("CONFIG_A=y\n\nCONFIG_A=y\n"),
             Err(ParseError::Twice { line: 3, option: "A".to_owned() })
         );
     }

@@ -12,10 +12,10 @@ mod needs;
 
 use std::fmt;
 
-pub use config::{Config, MergeError, ParseError, Value, merge};
+pub use config::{KernelConfig, MergeError, ParseError, Value, merge};
 pub use needs::NEEDS;
 
-/// One topic of options, as a file of the kernel's own config syntax.
+/// Options of one topic, as a file of the kernel's own config syntax.
 #[derive(Debug, Clone, Copy)]
 pub struct Fragment {
     /// The file's name without its ending; errors name it.
@@ -37,20 +37,20 @@ pub const FRAGMENTS: &[Fragment] = &[
     Fragment { topic: "console", text: include_str!("../fragments/console.config") },
 ];
 
-/// What the final config must say about one option, and why.
+/// Row of the table: a value that the final config must have for an option, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
+pub struct Requirement {
     /// The option's name without `CONFIG_`.
     pub option: &'static str,
     /// The value it must have.
-    pub value: Wanted,
-    /// What breaks, or opens, without it.
+    pub value: NeededValue,
+    /// Reason: the thing that breaks, or opens, without it.
     pub because: &'static str,
 }
 
 /// A value the table can ask for. There is no "module": the kernel has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum NeededValue {
     /// Built in.
     On,
     /// Not built: absent, or "is not set".
@@ -64,8 +64,8 @@ pub enum Wanted {
 #[error("{} must be {} ({}) but is {}", need.option, need.value, need.because, Found(found.as_ref()))]
 pub struct Violation {
     /// The row.
-    pub need: Need,
-    /// What the config says instead; `None` when it does not name the option at all.
+    pub need: Requirement,
+    /// Value in the config; `None` when it does not name the option at all.
     pub found: Option<Value>,
 }
 
@@ -73,7 +73,7 @@ pub struct Violation {
 ///
 /// # Errors
 /// The failing rows, in the table's order.
-pub fn check(config: &Config, needs: &[Need]) -> Result<(), Vec<Violation>> {
+pub fn check(config: &KernelConfig, needs: &[Requirement]) -> Result<(), Vec<Violation>> {
     let violations: Vec<Violation> = needs
         .iter()
         .filter(|need| !need.value.is_met_by(config.get(need.option)))
@@ -82,19 +82,19 @@ pub fn check(config: &Config, needs: &[Need]) -> Result<(), Vec<Violation>> {
     if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
-const fn on(option: &'static str, because: &'static str) -> Need {
-    Need { option, value: Wanted::On, because }
+const fn on(option: &'static str, because: &'static str) -> Requirement {
+    Requirement { option, value: NeededValue::On, because }
 }
 
-const fn off(option: &'static str, because: &'static str) -> Need {
-    Need { option, value: Wanted::Off, because }
+const fn off(option: &'static str, because: &'static str) -> Requirement {
+    Requirement { option, value: NeededValue::Off, because }
 }
 
-const fn text(option: &'static str, value: &'static str, because: &'static str) -> Need {
-    Need { option, value: Wanted::Text(value), because }
+const fn text(option: &'static str, value: &'static str, because: &'static str) -> Requirement {
+    Requirement { option, value: NeededValue::Text(value), because }
 }
 
-impl Wanted {
+impl NeededValue {
     fn is_met_by(self, found: Option<&Value>) -> bool {
         match (self, found) {
             (Self::On, Some(Value::Yes)) | (Self::Off, None | Some(Value::No)) => true,
@@ -104,7 +104,7 @@ impl Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for NeededValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::On => f.write_str("y"),
@@ -135,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> Config {
+    fn asked() -> KernelConfig {
         merge(FRAGMENTS).expect("the fragments merge")
     }
 
@@ -172,7 +172,7 @@ mod tests {
     fn a_vanished_option_fails() {
         for replacement in ["", "# CONFIG_DM_VERITY is not set\n", "CONFIG_DM_VERITY=m\n"] {
             let text = asked().to_string().replace("CONFIG_DM_VERITY=y\n", replacement);
-            let config = Config::parse(&text).expect("still a config");
+            let config = KernelConfig::parse(&text).expect("still a config");
             let violations = check(&config, NEEDS).expect_err("verity is needed");
             assert_eq!(violations.len(), 1, "{violations:?}");
             assert_eq!(violations[0].need.option, "DM_VERITY");
@@ -183,17 +183,19 @@ mod tests {
     #[test]
     fn an_option_that_must_be_off_fails_when_on() {
         let text = asked().to_string().replace("# CONFIG_MODULES is not set\n", "CONFIG_MODULES=y\n");
-        let violations = check(&Config::parse(&text).expect("a config"), NEEDS).expect_err("modules are forbidden");
+        let violations =
+            check(&KernelConfig::parse(&text).expect("a config"), NEEDS).expect_err("modules are forbidden");
         assert_eq!(violations[0].need.option, "MODULES");
         let absent = asked().to_string().replace("# CONFIG_MODULES is not set\n", "");
-        check(&Config::parse(&absent).expect("a config"), NEEDS).expect("absent is off");
+        check(&KernelConfig::parse(&absent).expect("a config"), NEEDS).expect("absent is off");
     }
 
     /// Proves: O4. Strings and numbers are compared as written.
     #[test]
     fn a_text_value_must_be_equal() {
         let text = asked().to_string().replace("CONFIG_PANIC_TIMEOUT=10\n", "CONFIG_PANIC_TIMEOUT=0\n");
-        let violations = check(&Config::parse(&text).expect("a config"), NEEDS).expect_err("0 means wait for ever");
+        let violations =
+            check(&KernelConfig::parse(&text).expect("a config"), NEEDS).expect_err("0 means wait for ever");
         assert_eq!(violations[0].found, Some(Value::Text("0".to_owned())));
     }
 }

@@ -19,8 +19,8 @@ use std::{
 use ::image::{Inputs, Profile};
 use anyhow::{Context, Result, bail};
 use benches::{
-    Seen,
-    boots::{Boots, Kind},
+    Arrival,
+    boots::{BootKind, Boots},
     evidence::{self, Evidence},
     verdict::{self, Processor},
 };
@@ -127,14 +127,14 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
     let mut tagged = None;
     for run in 1..=options.runs {
         let disk = floor.disk(site, &format!("{run}-floor"))?;
-        let reference = turn(boots, Kind::FloorFirst, run, || floor.boot(site, &disk, "first"))?;
-        turn(boots, Kind::FloorSecond, run, || floor.boot(site, &disk, "second"))?;
+        let reference = turn(boots, BootKind::FloorFirst, run, || floor.boot(site, &disk, "first"))?;
+        turn(boots, BootKind::FloorSecond, run, || floor.boot(site, &disk, "second"))?;
         disk.remove()?;
         let mut cairns = Vec::new();
         if wants(Only::Encrypted) {
             let machine = cairn::Cairn::create(site, Level::Encrypted, &format!("{run}-encrypted"))?;
-            cairns.push(turn(boots, Kind::EncryptedFirst, run, || machine.boot("first"))?);
-            cairns.push(turn(boots, Kind::EncryptedSecond, run, || machine.boot("second"))?);
+            cairns.push(turn(boots, BootKind::EncryptedFirst, run, || machine.boot("first"))?);
+            cairns.push(turn(boots, BootKind::EncryptedSecond, run, || machine.boot("second"))?);
             machine.remove_disk()?;
         }
         if wants(Only::Authenticated) {
@@ -143,11 +143,11 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
                 Some(machine) => machine,
                 None => {
                     let machine = cairn::Cairn::create(site, Level::Authenticated, "authenticated")?;
-                    cairns.push(turn(boots, Kind::Tagging, run, || machine.boot_and_tag("first"))?);
+                    cairns.push(turn(boots, BootKind::Tagging, run, || machine.boot_and_tag("first"))?);
                     tagged.insert(machine)
                 }
             };
-            cairns.push(turn(boots, Kind::Tagged, run, || machine.boot(&format!("tagged-{run}")))?);
+            cairns.push(turn(boots, BootKind::Tagged, run, || machine.boot(&format!("tagged-{run}")))?);
         }
         for cairn in &cairns {
             refuse_differences(&reference, cairn)?;
@@ -172,7 +172,7 @@ struct Sides {
     cairn: Evidence,
 }
 
-fn turn(boots: &mut Boots, kind: Kind, run: u32, boot: impl FnOnce() -> Result<Boot>) -> Result<Boot> {
+fn turn(boots: &mut Boots, kind: BootKind, run: u32, boot: impl FnOnce() -> Result<Boot>) -> Result<Boot> {
     let done = talking_step(&format!("{run}: {}", kind.name()), "booting", boot)?;
     for seen in &done.seen {
         let cpu = seen.cpu.map_or(String::new(), |cpu| format!(" [{:.2}]", cpu.as_secs_f64()));
@@ -211,10 +211,10 @@ fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Re
     for finding in &findings {
         say(finding.line());
     }
-    let holds = findings.iter().all(verdict::Finding::holds);
+    let holds = findings.iter().all(verdict::Figure::holds);
     let line = json!({
         "boots": boots.iter().map(told).collect::<Vec<_>>(),
-        "limits": findings.iter().map(verdict::Finding::to_json).collect::<Vec<_>>(),
+        "limits": findings.iter().map(verdict::Figure::to_json).collect::<Vec<_>>(),
         "bytes": { "boot": weight.boot, "userland": weight.userland },
         "resident_kilobytes": sides.cairn.resident,
         "root_hash": site.manifest.verity.root_hash,
@@ -224,8 +224,8 @@ fn report(site: &Site, boots: &Boots, sides: &Sides, processor: Processor) -> Re
     if holds { Ok(()) } else { bail!("a limit is broken") }
 }
 
-fn told((kind, seen): (Kind, &[Seen])) -> serde_json::Value {
-    let row = |one: &Seen| {
+fn told((kind, seen): (BootKind, &[Arrival])) -> serde_json::Value {
+    let row = |one: &Arrival| {
         let numbers = json!({ "uptime": one.uptime.as_secs_f64(), "cpu": one.cpu.map(|cpu| cpu.as_secs_f64()) });
         (one.milestone.name().to_owned(), numbers)
     };

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use kernel_config::{Config, FRAGMENTS, NEEDS};
+use kernel_config::{FRAGMENTS, KernelConfig, NEEDS};
 use xtask::{
     cache::{Cache, Key, Room},
     digest::{self, Inputs},
@@ -96,7 +96,7 @@ pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
     })
 }
 
-fn compile(room: &Room<'_>, source: &Path, asked: &Config) -> Result<()> {
+fn compile(room: &Room<'_>, source: &Path, asked: &KernelConfig) -> Result<()> {
     let unpack = ["--extract", "--strip-components=1", "--file"];
     logged(Command::new("tar").args(unpack).arg(source).arg("--directory").arg(room.work), room.log)?;
     logged(&mut make(room.work, "tinyconfig"), room.log)?;
@@ -123,7 +123,7 @@ fn compile(room: &Room<'_>, source: &Path, asked: &Config) -> Result<()> {
 
 /// Compares a final config with the table.
 fn check(text: &str) -> Result<()> {
-    let config = Config::parse(text).context("parse the final config")?;
+    let config = KernelConfig::parse(text).context("parse the final config")?;
     match kernel_config::check(&config, NEEDS) {
         Ok(()) => Ok(()),
         Err(violations) => {
@@ -134,10 +134,10 @@ fn check(text: &str) -> Result<()> {
 }
 
 /// Our options over another config's: its lines about them go, ours come behind the rest.
-fn overlay(base: &str, asked: &Config) -> Result<String> {
+fn overlay(base: &str, asked: &KernelConfig) -> Result<String> {
     let mut text = String::new();
     for line in base.lines() {
-        let config = Config::parse(line).context("parse tinyconfig")?;
+        let config = KernelConfig::parse(line).context("parse tinyconfig")?;
         if !config.options().any(|option| asked.get(option).is_some()) {
             text.push_str(line);
             text.push('\n');
@@ -171,9 +171,9 @@ mod tests {
 
     #[test]
     fn our_options_replace_those_below() {
-        let asked = Config::parse("CONFIG_A=y\n# CONFIG_B is not set\n").expect("a config");
+        let asked = KernelConfig::parse("CONFIG_A=y\n# CONFIG_B is not set\n").expect("a config");
         let text = overlay("# head\n# CONFIG_A is not set\nCONFIG_B=y\nCONFIG_C=1\n", &asked).expect("merged");
         assert_eq!(text, "# head\nCONFIG_C=1\nCONFIG_A=y\n# CONFIG_B is not set\n");
-        Config::parse(&text).expect("no option twice");
+        KernelConfig::parse(&text).expect("no option twice");
     }
 }

@@ -28,7 +28,7 @@ pub(crate) async fn serve(services: Services) -> Result<(), Error> {
     stream.write_all(&text).and_then(|()| stream.shutdown(std::net::Shutdown::Write)).map_err(failed)?;
     // The host has read all when it closes.
     io::copy(&mut stream, &mut io::sink()).map_err(failed)?;
-    system::end(&services)
+    system::end(services.running().into_iter().map(|(_, pid)| pid))
 }
 
 fn collect(services: &Services) -> io::Result<Evidence> {

@@ -1,4 +1,4 @@
-//! What the host needs of the floor's network: addresses, and a way to the apiserver.
+//! Network of the floor as its host needs it: addresses, and a way to the apiserver.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -18,7 +18,7 @@ mod watch;
 use std::convert::Infallible;
 use std::process::ExitCode;
 
-use benches::{Milestone, floor};
+use benches::{BootMilestone, floor};
 use tokio::task::JoinSet;
 
 use crate::services::Services;
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 fn run() -> Result<Infallible, Error> {
     let began = system::uptime();
     system::mount()?;
-    system::say(&Milestone::FirstProgram.line(began));
+    system::say(&BootMilestone::FirstProgram.line(began));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Error::System("start the runtime", error))?.block_on(boot())
 }

@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use benches::floor::{DATA, MKFS, RUN};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount as mount_at, mount_change};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use rustix::system::RebootCommand;
 
 use crate::Error;
-use crate::services::Services;
 
 /// Target, kind, options.
 const MOUNTS: &[(&str, &str, &str)] = &[
@@ -29,7 +28,7 @@ const MOUNTS: &[(&str, &str, &str)] = &[
     ("/sys/fs/cgroup", "cgroup2", "nsdelegate,memory_recursiveprot"),
 ];
 
-/// What kubelet checks, and what pods' links need.
+/// Kernel settings that kubelet checks, and those that the links of pods need.
 const SYSCTLS: &[(&str, &str)] = &[
     ("net/ipv4/ip_forward", "1"),
     ("vm/overcommit_memory", "1"),
@@ -124,11 +123,11 @@ fn format() -> Result<(), Error> {
     if made.success() { Ok(()) } else { Err(Error::System("make the file system", io::Error::other(made.to_string()))) }
 }
 
-/// Kills what runs, unmounts the data disk and powers off: the next boot finds a clean file system, as Cairn's does.
-pub(crate) fn end(services: &Services) -> Result<(), Error> {
+/// Kills these services and all pods, unmounts the data disk and powers off: the next boot finds a clean file system, as Cairn's does.
+pub(crate) fn end(services: impl IntoIterator<Item = Pid>) -> Result<(), Error> {
     /// Processes that are killed let go within moments.
     const TRIES: u32 = 200;
-    for (_, pid) in services.running() {
+    for pid in services {
         let _gone_already = rustix::process::kill_process(pid, Signal::KILL);
     }
     for group in [kube::POD_CGROUP, kube::SHIM_CGROUP] {

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use benches::Milestone;
+use benches::BootMilestone;
 use kube::node_status::{self, Readiness, ThisBoot};
 use kube::{Credential, Plan};
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT};
@@ -27,7 +27,7 @@ const NODE_LOOK: Duration = Duration::from_millis(250);
 /// Waits for containerd's socket; then starts what waits for it, and imports the images.
 pub(crate) async fn containerd(services: Services) -> Result<(), Error> {
     Probe::UnixSocket(kube::CONTAINERD_SOCKET.into()).succeeded().await;
-    tell(Milestone::Containerd);
+    tell(BootMilestone::Containerd);
     services.ready("containerd")?;
     while let Err(error) = import::import().await {
         system::say(&format!("floor: images are not imported yet: {error}"));
@@ -36,11 +36,11 @@ pub(crate) async fn containerd(services: Services) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits for etcd.
+/// Waits until etcd is ready, and tells so.
 pub(crate) async fn etcd() -> Result<(), Error> {
     let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ETCD_CLIENT_PORT);
     session(address.into(), AuthorityKind::Etcd, Credential::EtcdMachineClient)?.ready("/readyz").await;
-    tell(Milestone::Etcd);
+    tell(BootMilestone::Etcd);
     Ok(())
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn kubernetes(plan: Plan, services: Services) -> Result<(), Err
     let address = SocketAddr::from((plan.vpn(), KUBERNETES_API_PORT));
     let mut apiserver = session(address, AuthorityKind::Kubernetes, Credential::KubeletClient)?;
     apiserver.ready("/readyz").await;
-    tell(Milestone::Apiserver);
+    tell(BootMilestone::Apiserver);
     services.ready("kube.apiserver")?;
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let id = id.map_err(|error| Error::System("read the boot's id", error))?;
@@ -62,14 +62,14 @@ pub(crate) async fn kubernetes(plan: Plan, services: Services) -> Result<(), Err
             && (node.status, lease.status) == (200, 200)
             && node_status::readiness(&node.body, &lease.body, boot).is_ok_and(|said| said == Readiness::Ready)
         {
-            tell(Milestone::NodeReady);
+            tell(BootMilestone::NodeReady);
             return Ok(());
         }
         sleep(NODE_LOOK).await;
     }
 }
 
-fn tell(milestone: Milestone) {
+fn tell(milestone: BootMilestone) {
     system::say(&milestone.line(system::uptime()));
 }
 

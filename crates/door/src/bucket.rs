@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// How fast a bucket fills and how much it holds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rate {
-    /// One token comes in this time.
+    /// Time in which one token comes in.
     pub(crate) every: Duration,
     /// Tokens that it holds at most.
     pub(crate) burst: u32,
@@ -34,7 +34,7 @@ impl Bucket {
         enough
     }
 
-    /// Puts one back.
+    /// Puts one token back.
     pub(crate) fn put_back(&mut self, rate: Rate) {
         self.full_at = self.full_at.and_then(|full| full.checked_sub(rate.every));
     }
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_for_others_is_not_given_and_what_is_put_back_is_there() {
+    fn tokens_kept_for_others_stay_and_those_put_back_are_there() {
         let (mut bucket, now) = (Bucket::default(), testkit::origin());
         assert!(bucket.take(RATE, 2, now) && !bucket.take(RATE, 2, now), "two are kept");
         bucket.put_back(RATE);

@@ -1,4 +1,4 @@
-//! One budget for the bytes of all requests that are under way, whoever sends them; strangers have a small part of it.
+//! Budget for the bytes of all requests that are under way, from all callers; strangers have a small part of it.
 
 use model::Caller;
 
@@ -8,7 +8,7 @@ pub const BUDGET: usize = 8 << 20;
 /// a machine, and a machine that redeems a ticket: nobody keeps them out by asking slowly.
 pub const STRANGERS_BUDGET: usize = 640 << 10;
 
-/// What is taken of [`BUDGET`]. Whoever took gives back the same.
+/// Bytes taken of [`BUDGET`] by strangers and by owners. A caller that took some gives back the same.
 #[derive(Debug, Default)]
 pub struct Budget {
     strangers: usize,
@@ -46,7 +46,7 @@ mod tests {
 
     /// Proves: Q1
     #[test]
-    fn the_bytes_of_all_requests_are_bounded_and_neither_side_takes_the_others() {
+    fn bytes_are_bounded_and_neither_side_takes_the_others() {
         let mut budget = Budget::default();
         let strangers =
             std::iter::repeat_with(|| budget.take(Caller::Stranger, 1 << 10)).take_while(|took| *took).count();

@@ -1,4 +1,4 @@
-//! Who gets in: a rate of handshakes for each source and for all, and places that are never simply full.
+//! Entry to the port: a rate of handshakes for each source and for all, and places that are never simply full.
 //!
 //! ```text
 //!   handshake (32) ─┬─► stranger (32)      a place more than there are: the oldest place of the source that holds
@@ -59,9 +59,9 @@ pub struct Place(u64);
 /// A connection that got in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entered {
-    /// Its own place, to be given back when it ends.
+    /// Place of the connection, to be given back when it ends.
     pub place: Place,
-    /// Whoever loses theirs for it: to be ended at once.
+    /// Connection that loses its place to this one, and is to be ended at once.
     pub instead_of: Option<Place>,
 }
 
@@ -74,10 +74,10 @@ pub enum Refused {
     All,
 }
 
-/// Who is there, as the handshake has proved.
+/// Kind of caller, as the handshake has proved it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guest {
-    /// Nobody in particular, or whoever drew a key.
+    /// A caller without a certificate, or with a key that anybody can draw.
     Stranger,
     /// An owner.
     Owner,

@@ -1,5 +1,5 @@
-//! What a caller of an API's port may cost who has not proven to be an owner, and for how long: places, rates, deadlines,
-//! bytes, lines of the record, changes. Decides by counts and time only; whoever asks performs.
+//! Limits for callers of an API's port that have not proven to be an owner: places, rates, deadlines, bytes, lines of
+//! the record, changes. Decides by counts and time only; the caller of this crate performs.
 //!
 //! ```text
 //!   TCP ──Door::knock──► handshake ──Door::settle──► stranger   (Visit: no HTTP/2, idle, too old)

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::{Bucket, Rate};
 
-/// One line per source and topic in this time.
+/// Time in which one line per source and topic is written.
 const AGAIN: Duration = Duration::from_secs(60);
 /// All sources together: enough to see that something goes on, from where and since when.
 const ALL: Rate = Rate { every: Duration::from_secs(1), burst: 60 };
 
-/// What a source is written down for, each with its own quiet time.
+/// Topic of a line, each with its own quiet time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// A connection that was refused or ended.
@@ -23,7 +23,7 @@ pub enum Topic {
     Answer,
 }
 
-/// What was written lately.
+/// Lines that were written lately, by source and topic.
 #[derive(Debug, Default)]
 pub struct Lines {
     written: HashMap<(IpAddr, Topic), Instant>,
@@ -71,7 +71,7 @@ mod tests {
 
     /// Five thousand sources in a minute are one minute's lines, not five thousand. Proves: Q1
     #[test]
-    fn lines_of_all_sources_are_bounded_and_what_is_left_out_is_counted() {
+    fn lines_are_bounded_and_those_left_out_are_counted() {
         let (mut lines, begin) = (Lines::default(), testkit::origin());
         let (mut written, mut left_out) = (0, 0);
         for number in 0..5000 {

@@ -13,14 +13,14 @@ const OF_MACHINE: Rate = Rate { every: AGAIN, burst: 5 };
 /// A machine that was put off is not put off again after this time, unless it asked for something else meanwhile.
 pub const AGAIN: Duration = Duration::from_secs(10);
 
-/// One refusal of a machine or a ticket is written down in this time, whatever it is refused.
+/// Time in which one refusal of a machine or a ticket is written down, whatever it is refused.
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The machine had too much changed lately; it may ask again after [`AGAIN`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutOff;
 
-/// What machines had changed lately.
+/// Rates of the machines that had something changed lately.
 #[derive(Debug, Default)]
 pub struct Changes(HashMap<MachineId, Bucket>);
 
@@ -37,7 +37,7 @@ impl Changes {
     }
 }
 
-/// Whose refusal was written down lately: machines and tickets, by their ids.
+/// Machines and tickets, by their ids, whose refusal was written down lately.
 #[derive(Debug, Default)]
 pub struct Refusals(HashMap<[u8; 16], Instant>);
 
@@ -48,7 +48,7 @@ impl Refusals {
         self.0.get(&whom).is_none_or(|at| now.duration_since(*at) >= MINUTE)
     }
 
-    /// One is.
+    /// Notes that a refusal of `whom` was written down at `now`.
     pub fn written(&mut self, whom: [u8; 16], now: Instant) {
         self.0.retain(|_, at| now.duration_since(*at) < MINUTE);
         self.0.insert(whom, now);

@@ -1,5 +1,5 @@
-//! One connection behind its handshake: how long it may stay. A stranger has seconds for what it came for; an owner may
-//! stay as long as somebody is there, which keepalive finds out.
+//! Stay of a connection behind its handshake. A stranger has seconds for what it came for; an owner may stay as long as
+//! somebody is there, which keepalive finds out.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ const QUIET: Duration = Duration::from_secs(5);
 /// The greatest age of a stranger's connection, whatever it does: `GetState` and `Claim` take one round trip each.
 const AGE: Duration = Duration::from_secs(15);
 
-/// A visit.
+/// Stay of one connection, from its handshake on.
 #[derive(Debug, Clone)]
 pub struct Visit {
     caller: Caller,
@@ -54,7 +54,7 @@ impl Visit {
         Self { caller, began: now, heard: false, open: 0, quiet_since: now, unread: false }
     }
 
-    /// It has said something.
+    /// Notes that the caller has sent something behind its handshake.
     pub const fn heard(&mut self) {
         self.heard = true;
     }

@@ -20,14 +20,14 @@ const AT_A_TIME: usize = 100;
 pub struct Trimming {
     /// Where the next page begins.
     next: Vec<u8>,
-    /// Of whom these lines are.
+    /// Machine and kind of line that `lines` belong to.
     of: Option<AuditId>,
     lines: Vec<(u64, Vec<u8>)>,
     surplus: Vec<Vec<u8>>,
 }
 
 impl Trimming {
-    /// Nothing was looked at yet.
+    /// Begins to look, at the first page.
     #[must_use]
     pub fn begin() -> Self {
         Self { next: AUDIT.into(), of: None, lines: Vec::new(), surplus: Vec::new() }
@@ -68,7 +68,7 @@ impl Trimming {
         Ok(Progress::More)
     }
 
-    /// Those of one kind and machine are all there.
+    /// Judges the lines of one kind and machine, which are all there: the oldest beyond the bound are surplus.
     fn settle(&mut self) {
         let most = match self.of {
             Some(AuditId::Changed { .. }) => MOST_AUDIT_LINES,
@@ -81,7 +81,7 @@ impl Trimming {
         self.surplus.extend(lines.into_iter().map(|(_, key)| key));
     }
 
-    /// What is to be deleted after the last page.
+    /// Transactions that delete the surplus, after the last page.
     #[must_use]
     pub fn deletes(self) -> Vec<TxnRequest> {
         let delete = |key: &Vec<u8>| RequestOp {
@@ -110,7 +110,7 @@ mod tests {
         lines.into_iter().map(|(id, revision)| (Key::Audit(id).bytes(), revision)).collect()
     }
 
-    /// What is left, looked through in pages of `limit`.
+    /// Lines that are left when these were looked through in pages of `limit`.
     fn trim(mut lines: Lines, limit: usize) -> Lines {
         let mut trimming = Trimming::begin();
         loop {
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(trim(many, 1000).values().min(), Some(&3));
     }
 
-    /// One coordinator's clock is an hour ahead: what it wrote first is the oldest all the same. Proves: Q1
+    /// A coordinator's clock is an hour ahead: the lines that it wrote first are the oldest all the same. Proves: Q1
     #[test]
     fn the_newest_lines_are_those_that_etcd_took_last() {
         let released = |seconds| AuditId::Released { machine: MachineId([1; 16]), seconds };

@@ -23,18 +23,18 @@ const CAUGHT_UP: u64 = 90;
 pub struct Member {
     /// etcd's number for it.
     pub id: u64,
-    /// Its machine's VPN address.
+    /// VPN address of the member's machine.
     pub vpn_ip: Ipv4Addr,
     /// Whether it votes.
     pub votes: bool,
 }
 
-/// What a member says of itself.
+/// Health that a member reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Health {
     /// etcd's number for itself.
     pub id: u64,
-    /// That of the member that leads, as far as it knows one.
+    /// etcd's number of the member that leads, as far as this one knows one.
     pub leader: Option<u64>,
     /// How far its log goes.
     pub log: u64,
@@ -52,7 +52,7 @@ impl Health {
     }
 }
 
-/// One change of the members, as etcd is asked for it.
+/// Change of the members, as etcd is asked for it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// Adds a learner.
@@ -88,7 +88,7 @@ pub fn listed(answer: &MemberListResponse) -> Result<Vec<Member>, BadAnswer> {
     answer.members.iter().map(member).collect()
 }
 
-/// What a member has said of itself.
+/// Reads the health that a member reports of itself.
 ///
 /// # Errors
 /// [`BadAnswer`] without a header.
@@ -119,8 +119,8 @@ pub fn seen(listed: &[Member], own: &Health, others: &[Health], machines: &BTree
     members
 }
 
-/// What etcd is asked for, so that a step is taken, by the member that leads: `own` is what it says of itself, `others` what
-/// the others said in time. None where that is done already, or the machine has no address.
+/// Request to etcd for a step, made by the member that leads: `own` is what it reports of itself, `others` what the
+/// others reported in time. None where that is done already, or the machine has no address.
 ///
 /// A leader does not take itself out while one that follows it can lead: whoever asked it for something at that moment would
 /// get no answer before etcd's own deadline, 7 s later.

@@ -16,9 +16,9 @@ const PAGE: i64 = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
     pairs: Vec<KeyValue>,
-    /// Of the first page, and so of all.
+    /// Revision of the first page, and so of all.
     revision: Option<u64>,
-    /// What the next page begins with.
+    /// Keys that are still to be read, without the audit.
     range: Range<Vec<u8>>,
     /// The range that comes then.
     last: Option<Range<Vec<u8>>>,
@@ -28,7 +28,7 @@ impl Reading {
     /// No page is larger.
     pub const MOST_BYTES: usize = 32 << 20;
 
-    /// Nothing is read yet.
+    /// Begins to read, at the first page.
     #[must_use]
     pub fn begin() -> Self {
         let last = Some(behind(AUDIT)..behind(PREFIX));
@@ -76,7 +76,7 @@ impl Reading {
         }
     }
 
-    /// What was read.
+    /// View of the records that were read.
     ///
     /// # Errors
     /// [`BadState`] names the key that cannot be understood.
@@ -90,7 +90,7 @@ impl Reading {
 pub enum Progress {
     /// Ask for the next page.
     More,
-    /// Nothing.
+    /// All is read.
     Done,
 }
 
@@ -107,7 +107,7 @@ mod tests {
     use crate::wire;
     use crate::wire::etcdserverpb::ResponseHeader;
 
-    /// What etcd answers at a revision, `limit` keys at a time.
+    /// Answer of an etcd that holds these keys at a revision, `limit` keys at a time.
     fn answer(keys: &BTreeMap<Vec<u8>, Vec<u8>>, asked: &RangeRequest, limit: usize, revision: i64) -> RangeResponse {
         let mut found = keys.range(asked.key.clone()..asked.range_end.clone());
         let kvs = found.by_ref().take(limit).map(|(key, value)| wire::mvccpb::KeyValue {

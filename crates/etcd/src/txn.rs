@@ -11,7 +11,8 @@ use crate::wire::etcdserverpb::{
 };
 use crate::{BadAnswer, number, revision};
 
-/// What etcd is asked. When something does not compare, it says which revision wrote the version last.
+/// Request to etcd for a transaction. When something does not compare, the answer names the revision that wrote the
+/// version last.
 ///
 /// That question is also what has etcd ask its other members before it answers: a transaction of comparisons alone would be
 /// answered from whatever this member has (`IsTxnSerializable` in its `server/etcdserver/txn/txn.go`).
@@ -30,7 +31,7 @@ pub fn transaction(txn: &Txn) -> TxnRequest {
     TxnRequest { compare, success: puts.chain(deletes).map(op).collect(), failure: vec![op(version)] }
 }
 
-/// What became of it.
+/// Outcome of a transaction, by etcd's answer.
 ///
 /// # Errors
 /// [`BadAnswer`] for what no etcd answers: whether it was committed is not known then.
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(transaction(&txn).encode_to_vec(), expected.concat());
     }
 
-    /// What only looks is asked of all members as well.
+    /// A transaction that only looks is asked of all members as well.
     #[test]
     fn nothing_is_answered_from_one_members_copy() {
         let asked = transaction(&Txn::unchanged(&State::default()));

@@ -1,4 +1,4 @@
-//! What changes behind a revision, as etcd's watch tells it.
+//! Changes behind a revision, as etcd's watch tells them.
 
 use cluster::key::PREFIX;
 use cluster::state::Change;
@@ -8,21 +8,22 @@ use crate::wire::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse}
 use crate::wire::mvccpb::event::EventType;
 use crate::{BadAnswer, behind, header, number, pair, revision};
 
-/// What a watch told.
+/// Message of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Watched {
-    /// It has begun.
+    /// The watch has begun.
     Begun,
-    /// These changes, which are all up to `revision`; none when there were none.
+    /// All changes up to `revision`; none when there were none.
     Changes {
         /// In their order, all of a revision together.
         changes: Vec<Change>,
         /// Up to here.
         revision: u64,
     },
-    /// It tells nothing more: what comes next is forgotten, or etcd has ended it. Read everything, and watch from there.
+    /// The watch tells nothing more: what comes next is forgotten, or etcd has ended it. Read everything, and watch
+    /// from there.
     Lost {
-        /// What etcd says.
+        /// Reason that etcd gives.
         reason: String,
     },
 }
@@ -40,7 +41,7 @@ pub fn watch_from(revision: u64) -> WatchRequest {
     }
 }
 
-/// What etcd told.
+/// Reads a message of a watch.
 ///
 /// # Errors
 /// [`BadAnswer`] for what no etcd tells.

@@ -1,4 +1,4 @@
-//! What `build.rs` generates from `proto/`, one module for each of etcd's packages.
+//! Modules that `build.rs` generates from `proto/`, one for each of etcd's packages.
 
 #![expect(unused_qualifications, clippy::allow_attributes_without_reason, reason = "generated code")]
 

@@ -15,7 +15,7 @@ const END_OF_CHAIN: u32 = 0x0fff_fff8;
 
 /// Where a file lies: ranges of bytes from the start of the volume, adjoining ones joined, whole clusters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct FatPlace {
     /// The ranges in the order of the file's content.
     pub extents: Vec<Range<usize>>,
     /// The file's length in bytes.
@@ -42,7 +42,7 @@ pub enum NoPlace {
 ///
 /// # Errors
 /// [`NoPlace`] says what is missing or damaged.
-pub fn place(volume: &[u8], path: &str) -> Result<Place, NoPlace> {
+pub fn place(volume: &[u8], path: &str) -> Result<FatPlace, NoPlace> {
     let fat = Fat::parse(volume)?;
     let mut cluster = fat.root;
     let mut parts = path.split('/').peekable();
@@ -50,7 +50,7 @@ pub fn place(volume: &[u8], path: &str) -> Result<Place, NoPlace> {
         let found = fat.find(cluster, part)?.ok_or_else(|| NoPlace::Missing(path.to_owned()))?;
         if parts.peek().is_none() {
             let extents = if found.cluster == 0 { Vec::new() } else { fat.extents(found.cluster)? };
-            return Ok(Place { extents, length: found.length, entry: found.at..found.at + ENTRY });
+            return Ok(FatPlace { extents, length: found.length, entry: found.at..found.at + ENTRY });
         }
         cluster = found.cluster;
     }

@@ -40,20 +40,20 @@ const HEADER_BYTES: u32 = 92;
 const SIGNATURE: &[u8; 8] = b"EFI PART";
 const REVISION: u32 = 0x0001_0000;
 
-/// A partition.
+/// Partition, as its entry in the table describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place in the table, from 1 on; the kernel names it by that.
+    /// Place in the table, from 1 on; the kernel names the partition by that.
     pub number: u32,
     /// Type GUID: what it is for.
     pub type_guid: Uuid,
     /// The partition's own GUID; the kernel calls it PARTUUID.
     pub guid: Uuid,
-    /// Its first sector, of 512 bytes from the start of the disk.
+    /// First sector, of 512 bytes from the start of the disk.
     pub first: u64,
-    /// Its last sector, which belongs to it.
+    /// Last sector, which belongs to the partition.
     pub last: u64,
-    /// Its name; what is no UTF-16 is replaced.
+    /// Name of the partition; letters that are no UTF-16 are replaced.
     pub name: String,
 }
 
@@ -64,14 +64,14 @@ impl Entry {
         self.first * SECTOR
     }
 
-    /// Its length in bytes.
+    /// Length of the partition in bytes.
     #[must_use]
     pub const fn length(&self) -> u64 {
         (self.last - self.first + 1) * SECTOR
     }
 }
 
-/// One of the two copies of a table.
+/// Copy of a table: a disk has two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copy {
     /// Behind the first sector.
@@ -93,7 +93,7 @@ pub struct Table {
     entries: Vec<Entry>,
 }
 
-/// What a header says beyond where it lies itself.
+/// Content of a header, without the place where it lies itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Header {
     guid: Uuid,
@@ -114,7 +114,7 @@ pub enum Bad {
     /// Something else lies there.
     #[error("is not there")]
     Absent,
-    /// Of a kind that did not exist when this was written.
+    /// The header has a revision or a size that did not exist when this was written.
     #[error("has a header of another revision or size")]
     Revision,
     /// Damaged, or torn.
@@ -146,9 +146,9 @@ pub enum Bad {
 /// Neither copy of a table holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoTable {
-    /// What is wrong with the primary.
+    /// Fault of the primary copy.
     pub primary: Bad,
-    /// What is wrong with the backup.
+    /// Fault of the backup copy.
     pub backup: Bad,
 }
 

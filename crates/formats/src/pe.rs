@@ -18,7 +18,7 @@ pub struct Pe<'a> {
     sections: Vec<Section<'a>>,
 }
 
-/// One section: its name without the padding, where it is loaded, and what it holds.
+/// Section of a PE file: name without the padding, address where it is loaded, and content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Section<'a> {
     /// Up to eight bytes of text.
@@ -53,7 +53,7 @@ pub enum BadPe {
     /// Not the 64-bit form.
     #[error("not a PE32+ image")]
     Not64Bit,
-    /// What is named (a header, the section table, a section) points outside the file.
+    /// A header, the section table or a section, as named, points outside the file.
     #[error("{what} lies outside the file")]
     Outside { what: &'static str },
     /// An alignment that is no power of two between 512 and 64 Ki.

@@ -8,29 +8,29 @@
 //!
 //! Wire format: <https://protobuf.dev/programming-guides/encoding/>.
 
-/// What a message may hold.
+/// Schema of a message: the fields that it may hold.
 #[derive(Debug, Clone, Copy)]
 pub struct Message {
     /// The message's name, for error texts.
     pub name: &'static str,
-    /// Its fields; any other number is refused.
+    /// Fields that the message may hold; any other number is refused.
     pub fields: &'static [Field],
 }
 
-/// One field of a [`Message`].
+/// Schema of a field of a [`Message`].
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
     /// The field number, 1 or more.
     pub number: u32,
     /// The field's name, for error texts.
     pub name: &'static str,
-    /// What its value looks like.
+    /// Encoding and bounds of the value.
     pub kind: Kind,
     /// How often it may occur.
     pub rule: Rule,
 }
 
-/// What a field's value looks like on the wire.
+/// Encoding of a field's value on the wire, and its bounds.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
     /// A varint of 0 or 1.
@@ -58,7 +58,7 @@ pub enum Rule {
     Optional,
     /// Any number of times, each with its own tag (never packed).
     Repeated,
-    /// One arm of the named oneof: exactly one of its arms occurs, once.
+    /// Arm of the named oneof: exactly one of its arms occurs, once.
     Arm(&'static str),
 }
 

@@ -32,10 +32,10 @@ impl<'a> Uki<'a> {
     /// The parts of an image that [`Self::build`] made.
     ///
     /// # Errors
-    /// [`NotUki`] when it is no PE image or a section is missing.
-    pub fn read(image: &'a [u8]) -> Result<Self, NotUki> {
+    /// [`UkiError`] when it is no PE image or a section is missing.
+    pub fn read(image: &'a [u8]) -> Result<Self, UkiError> {
         let pe = Pe::parse(image)?;
-        let part = |name| pe.section(name).ok_or(NotUki::Missing(name));
+        let part = |name| pe.section(name).ok_or(UkiError::Missing(name));
         Ok(Self {
             linux: part(LINUX)?,
             os_release: part(OS_RELEASE)?,
@@ -79,7 +79,7 @@ pub enum CannotBuild {
 
 /// Why bytes are no unified kernel image of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotUki {
+pub enum UkiError {
     /// Not a PE image.
     #[error("read the PE headers")]
     Pe(#[from] BadPe),
@@ -110,7 +110,7 @@ mod tests {
         let stub = crate::pe::tests::stub(b"x");
         let image = PARTS.build(&stub).expect("room");
         assert_eq!(Uki::read(&image), Ok(PARTS));
-        assert_eq!(Uki::read(&stub), Err(NotUki::Missing(".linux")));
+        assert_eq!(Uki::read(&stub), Err(UkiError::Missing(".linux")));
         assert_eq!(PARTS.build(b"no stub"), Err(CannotBuild::Stub(BadPe::Signature)));
     }
 

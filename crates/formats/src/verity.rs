@@ -18,7 +18,7 @@ pub const BLOCK: usize = 4096;
 /// Bytes of a digest in a hash block; a full block holds 128 of them.
 const DIGEST: usize = 32;
 
-/// What the kernel must be told to verify an image: it carries no superblock that could say it.
+/// Parameters that the kernel must be given to verify an image: it carries no superblock that could say them.
 ///
 /// As text it is one line, `root-hash=<64 hex digits> hash-offset=<bytes> data-blocks=<count>`, which stage 0 reads from
 /// the initramfs. The text is strict: these keys in this order, nothing else, at most one line feed at the end.
@@ -100,10 +100,10 @@ fn decimal(text: &str) -> Option<u64> {
 /// The tree over `data`: what to append to it, and what to tell the kernel.
 ///
 /// # Errors
-/// [`NotBlocks`] when `data` is empty or no whole number of blocks.
-pub fn tree(data: &[u8]) -> Result<(Vec<u8>, Verity), NotBlocks> {
+/// [`BlockLengthError`] when `data` is empty or no whole number of blocks.
+pub fn tree(data: &[u8]) -> Result<(Vec<u8>, Verity), BlockLengthError> {
     if data.is_empty() || !data.len().is_multiple_of(BLOCK) {
-        return Err(NotBlocks { length: data.len() });
+        return Err(BlockLengthError { length: data.len() });
     }
     let mut levels: Vec<Vec<u8>> = Vec::new();
     while levels.last().map_or(data.len(), Vec::len) > BLOCK {
@@ -118,7 +118,7 @@ pub fn tree(data: &[u8]) -> Result<(Vec<u8>, Verity), NotBlocks> {
 /// Data that cannot be hashed block by block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{length} bytes are not a whole, positive number of 4096-byte blocks")]
-pub struct NotBlocks {
+pub struct BlockLengthError {
     /// Length of what was given.
     pub length: usize,
 }
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn only_whole_blocks_have_a_tree() {
         for length in [0, 1, 4095, 4097] {
-            assert_eq!(tree(&vec![0; length]).expect_err("no whole blocks"), NotBlocks { length });
+            assert_eq!(tree(&vec![0; length]).expect_err("no whole blocks"), BlockLengthError { length });
         }
     }
 

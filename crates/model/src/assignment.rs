@@ -1,4 +1,4 @@
-//! What the cluster assigns to a machine. Given once, kept by the machine, computed from nothing.
+//! Assignment of a machine in its cluster: address, role, pods. Given once, kept by the machine, computed from nothing.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -54,7 +54,7 @@ impl Assignment {
         }
     }
 
-    /// That of a cluster's first machine: it coordinates, and has the first address and the first pods of all.
+    /// Assignment of a cluster's first machine: it coordinates, and has the first address and the first pods of all.
     ///
     /// # Panics
     /// When `vpn` has one address only.
@@ -79,13 +79,13 @@ impl Assignment {
         self.vpn_ip
     }
 
-    /// What it is in its cluster.
+    /// Role of the machine in its cluster.
     #[must_use]
     pub const fn role(&self) -> ClusterRole {
         self.role
     }
 
-    /// What it runs of Kubernetes.
+    /// Roles of the machine in Kubernetes.
     #[must_use]
     pub const fn kubernetes(&self) -> &BTreeSet<KubernetesRole> {
         &self.kubernetes

@@ -1,6 +1,6 @@
-//! Whom an API has in front of it: what rules and bounds tell apart. How that was proved is the connection's matter.
+//! Callers of an API, as rules and bounds tell them apart. How their kind was proved is the connection's matter.
 
-/// Who calls. Each kind has its rows of permissions, its places and its bounds; whoever is of no kind is a stranger.
+/// Kind of caller. Each has its rows of permissions, its places and its bounds; a caller of no kind is a stranger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// Has proven nothing.

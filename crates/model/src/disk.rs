@@ -9,7 +9,7 @@ pub const SYSTEM_BYTES: u64 = 256 << 20;
 /// GPT name of the data partition.
 pub const DATA_NAME: &str = "cairn-data";
 
-/// What a partition is for.
+/// Use of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PartitionKind {
     /// Boot loader, kernels, seal, enrolment config.
@@ -25,7 +25,7 @@ pub enum PartitionKind {
 /// A row of the disk's plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Partition {
-    /// What it is for.
+    /// Use of the partition.
     pub kind: PartitionKind,
     /// GPT type GUID. The ESP has the firmware's (UEFI 2.10, table 5.7), or real firmware would not look at it.
     pub type_guid: Uuid,

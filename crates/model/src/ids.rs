@@ -233,7 +233,7 @@ impl NodeName {
         if well_formed { Ok(Self(name.to_owned())) } else { Err(BadNodeName::Form) }
     }
 
-    /// The name.
+    /// Text of the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! What a machine is: its state, level, boot class, protection, roles. Display gives the words users see.
+//! Properties of a machine: its state, level, boot class, protection, roles. Display gives the words users see.
 
 use std::fmt;
 
@@ -54,9 +54,9 @@ words! {
         Direct = "direct",
     }
 
-    /// What stands between a thief and the data; shown in status and on the console.
+    /// Protection of the data against a thief; shown in status and on the console.
     Protection {
-        /// Nothing: the seal root lies in clear on the ESP.
+        /// No protection: the seal root lies in clear on the ESP.
         None = "none",
         /// This machine's TPM.
         Tpm = "tpm",
@@ -66,7 +66,7 @@ words! {
         TpmOwner = "tpm+owner",
     }
 
-    /// What gives a lone coordinator its cluster key at a cold start.
+    /// Source of the cluster key for a lone coordinator at a cold start.
     ColdStart {
         /// A share in the TPM: protects a stolen disk, not a stolen machine.
         Automatic = "automatic",
@@ -74,15 +74,15 @@ words! {
         Manual = "manual",
     }
 
-    /// What a machine is in its cluster.
+    /// Role of a machine in its cluster.
     ClusterRole {
-        /// It runs etcd, holds the cluster's secrets and signs.
+        /// Machine that runs etcd, holds the cluster's secrets and signs.
         Coordinator = "coordinator",
-        /// It holds its own keys only.
+        /// Machine that holds its own keys only.
         Node = "node",
     }
 
-    /// What a machine runs of Kubernetes: both, one or nothing.
+    /// Role of a machine in Kubernetes: it has both, one or none.
     #[derive(PartialOrd, Ord)]
     KubernetesRole {
         /// apiserver, controller-manager, scheduler: only on coordinators.

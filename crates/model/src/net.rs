@@ -90,7 +90,7 @@ impl Ipv4Prefix {
         Ok(Self { address: Ipv4Addr::from(u32::from(address) & mask), bits })
     }
 
-    /// The network address.
+    /// Network address: the first one of the prefix.
     #[must_use]
     pub const fn address(self) -> Ipv4Addr {
         self.address
@@ -102,7 +102,7 @@ impl Ipv4Prefix {
         self.bits
     }
 
-    /// The netmask.
+    /// Netmask of the prefix's length.
     #[must_use]
     pub fn mask(self) -> Ipv4Addr {
         Ipv4Addr::from(self.mask_bits())
@@ -175,22 +175,22 @@ pub enum UnfitLink {
         bits: u8,
         /// The cluster's prefix.
         kept: Ipv4Prefix,
-        /// What that is for.
+        /// Use of the cluster's prefix.
         what: &'static str,
     },
-    /// What is asked there would be asked of somebody else.
+    /// The resolver lies in a prefix of the cluster: somebody else would be asked.
     #[error("the resolver {resolver} lies in {kept}, which is kept for {what}")]
     Resolver {
         resolver: Ipv4Addr,
         /// The cluster's prefix.
         kept: Ipv4Prefix,
-        /// What that is for.
+        /// Use of the cluster's prefix.
         what: &'static str,
     },
 }
 
 impl KeptPrefixes {
-    /// Those of a cluster with this VPN prefix.
+    /// Prefixes of a cluster with this VPN prefix.
     #[must_use]
     pub const fn of(vpn: Ipv4Prefix) -> Self {
         Self { vpn }
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// What a prefix is, at both ends of its length and between.
+    /// A prefix is checked at both ends of its length and between.
     #[test]
     fn a_prefix_has_its_mask_and_its_addresses() {
         for (text, mask, first, last) in [

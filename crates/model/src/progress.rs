@@ -49,7 +49,7 @@ pub struct Underway(MachineState);
 #[derive(Debug)]
 pub struct Settled(MachineState);
 
-/// It waits, until it is given what it waits for and decides again.
+/// A machine that waits, until it is given what it waits for and decides again.
 ///
 /// ```
 /// use model::{MachineState, PowerOn, WaitState};
@@ -97,30 +97,30 @@ impl PowerOn {
         Self(())
     }
 
-    /// It creates or joins a cluster, or finishes what a cut interrupted.
+    /// The machine creates or joins a cluster, or finishes what a cut interrupted.
     pub const fn enrols(self) -> Underway {
         Underway(MachineState::Enrolling)
     }
 
-    /// It is a member, and opens its data.
+    /// The machine is a member, and opens its data.
     pub const fn opens(self) -> Underway {
         Underway(MachineState::AwaitingKeys)
     }
 
-    /// It can do nothing by itself.
+    /// The machine can do nothing by itself.
     pub const fn waits(self, state: WaitState) -> Waiting {
         Waiting(state)
     }
 }
 
 impl Underway {
-    /// What everybody may know of it.
+    /// State that everybody may know of the machine.
     #[must_use]
     pub const fn state(&self) -> MachineState {
         self.0
     }
 
-    /// Its data is open.
+    /// The machine's data is open.
     #[must_use]
     pub const fn runs(self) -> Settled {
         Settled(MachineState::Running)
@@ -139,13 +139,13 @@ impl Halted {
         Self(MachineState::Failed)
     }
 
-    /// Nobody but the owner can mend it.
+    /// The owner alone can mend the machine.
     #[must_use]
     pub const fn needs_owner() -> Self {
         Self(MachineState::NeedsOwner)
     }
 
-    /// What everybody may know of it.
+    /// State that everybody may know of the machine.
     #[must_use]
     pub const fn state(&self) -> MachineState {
         self.0
@@ -153,7 +153,7 @@ impl Halted {
 }
 
 impl Waiting {
-    /// What everybody may know of it.
+    /// State that everybody may know of the machine.
     #[must_use]
     pub const fn state(&self) -> MachineState {
         match self.0 {
@@ -165,14 +165,14 @@ impl Waiting {
         }
     }
 
-    /// It was given something: nothing is decided any more.
+    /// The machine was given something: nothing is decided any more.
     pub const fn resumes(self) -> PowerOn {
         PowerOn(())
     }
 }
 
 impl Settled {
-    /// What everybody may know of it.
+    /// State that everybody may know of the machine.
     #[must_use]
     pub const fn state(&self) -> MachineState {
         self.0
@@ -185,7 +185,7 @@ mod tests {
 
     /// Proves: S7
     #[test]
-    fn every_state_is_reached_by_the_transitions_and_a_member_never_enrols_again() {
+    fn every_state_is_reached_and_a_member_never_enrols_again() {
         let reached = [
             PowerOn::new().waits(WaitState::Blank).state(),
             PowerOn::new().enrols().state(),

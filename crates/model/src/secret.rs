@@ -59,7 +59,7 @@ macro_rules! key {
         pub struct $name(pub Secret<32>);
 
         impl $name {
-            /// The bytes.
+            /// Bytes of the secret.
             #[must_use]
             pub fn expose(&self) -> &[u8; 32] {
                 self.0.expose()
@@ -75,11 +75,11 @@ key! {
     ClusterKey;
     /// The random key of one data partition; dm-crypt and dm-integrity keys derive from it.
     VolumeKey;
-    /// What every cluster key of a cluster derives from.
+    /// Secret that every cluster key of a cluster derives from.
     MasterSecret;
     /// The 32 bytes the TPM object of a seal holds; the seal's body is encrypted under it.
     SealRoot;
-    /// What the CLI and the machine share until the owner's first authenticated call.
+    /// Secret that the CLI and the machine share until the owner's first authenticated call.
     FirstContact;
     /// WireGuard's private key (X25519) of a machine.
     VpnPrivKey;

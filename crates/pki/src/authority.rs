@@ -61,7 +61,7 @@ pub enum LoadError {
     /// The certificate and the key are not of each other.
     #[error("the stored certificate and key do not belong together")]
     Mismatch,
-    /// It is another of the three.
+    /// The certificate is that of another of the three authorities.
     #[error("the stored certificate is not the {0} authority's")]
     WrongKind(AuthorityKind),
 }
@@ -71,7 +71,7 @@ pub enum LoadError {
 pub struct Issued {
     /// The certificate.
     pub certificate: CertificateDer<'static>,
-    /// Its private key.
+    /// Private key of the certificate.
     pub key: PrivateKey,
 }
 
@@ -131,19 +131,19 @@ impl Authority {
         self.kind
     }
 
-    /// Its certificate.
+    /// Certificate of the authority itself.
     #[must_use]
     pub const fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// Its public key: the cluster's id derives from that of [`AuthorityKind::Cairn`].
+    /// Public key of the authority: the cluster's id derives from that of [`AuthorityKind::Cairn`].
     #[must_use]
     pub fn public(&self) -> &PublicKey {
         self.issuer.key().public()
     }
 
-    /// Its private key, for the data partition.
+    /// Private key of the authority, for the data partition.
     ///
     /// # Errors
     /// [`KeyError::Export`].
@@ -190,7 +190,7 @@ impl Authority {
         Ok(params.signed_by(key, &self.issuer)?.into())
     }
 
-    /// A revocation list (RFC 5280, section 5; DER) of all that these machines hold of this authority: see [`crate::Row::serial`].
+    /// A revocation list (RFC 5280, section 5; DER) of all that these machines hold of this authority: see [`crate::CertificateRow::serial`].
     /// It is good until the authority's end; a later one is made when others are revoked.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::server_auth::verify_member;
 use crate::tls::{self, Identity, TlsError, signatures_of_tls13};
 use crate::verify::public_key_of;
 
-/// Who is on the other end of a connection that has finished its handshake, by name where there is one.
+/// Identity on the other end of a connection that has finished its handshake, by name where there is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Who {
     /// Showed no certificate.
@@ -56,13 +56,13 @@ impl Who {
 pub struct Owners(Vec<PublicKey>);
 
 impl Owners {
-    /// These owners; an empty list lets everybody in as a stranger and nobody as an owner.
+    /// Rule that lets these owners in; with an empty list everybody is a stranger and nobody an owner.
     #[must_use]
     pub const fn new(keys: Vec<PublicKey>) -> Self {
         Self(keys)
     }
 
-    /// Who a finished handshake's certificates stand for (`None` or empty: no certificate).
+    /// Identity that a finished handshake's certificates stand for (`None` or empty: no certificate).
     ///
     /// # Errors
     /// An owner's certificate that is none of these owners': it comes from a handshake that another list let in.
@@ -100,7 +100,7 @@ fn machine(leaf: &CertificateDer<'_>) -> Option<MachinePubKey> {
 #[error("the certificate is of no owner of this machine")]
 pub struct NotAnOwner;
 
-/// What a server shows to a client that names it.
+/// Certificate that a server shows to a client that asks for its name.
 #[derive(Debug)]
 pub struct Named<'a> {
     /// The DNS name, exactly, in lower case.
@@ -156,7 +156,7 @@ pub fn member(certificates: &[CertificateDer<'_>]) -> Result<Who, NotMember> {
 #[error("the certificate is of no machine of the cluster")]
 pub struct NotMember;
 
-/// What an owner's certificate calls its holder.
+/// Common name in every owner's certificate.
 const OWNER: &str = "cairn owner";
 
 /// The certificate an owner shows: self-signed, for any of its machines.
@@ -224,7 +224,7 @@ impl ClientCertVerifier for PinnedOwners {
         false
     }
 
-    /// Nothing that names the cluster is said before authentication.
+    /// No hint is given: nothing that names the cluster is said before authentication.
     fn root_hint_subjects(&self) -> &[RootName] {
         &[]
     }

@@ -99,7 +99,7 @@ impl PrivateKey {
         document.map(|document| KeyDer(Zeroizing::new(document.as_ref().to_vec()))).map_err(|_| KeyError::Export)
     }
 
-    /// The public half.
+    /// Public half of the key.
     #[must_use]
     pub const fn public(&self) -> &PublicKey {
         &self.public
@@ -194,7 +194,7 @@ impl PublicKey {
         self.subject_public_key_info()
     }
 
-    /// SHA-256 of [`Self::spki`].
+    /// SHA-256 of the key's [`Self::spki`].
     #[must_use]
     pub fn pin(&self) -> SpkiPin {
         let mut pin = [0; 32];

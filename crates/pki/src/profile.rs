@@ -23,30 +23,30 @@ pub enum Profile<'a> {
     },
     /// etcd towards its clients.
     EtcdServer {
-        /// Becomes its serial number: see [`Row::serial`].
+        /// Becomes its serial number: see [`CertificateRow::serial`].
         machine: MachineId,
         /// The machine's name.
         node: &'a NodeName,
-        /// Its VPN address.
+        /// VPN address of the coordinator.
         vpn: Ipv4Addr,
     },
     /// etcd towards other members, both ways.
     EtcdPeer {
-        /// Becomes its serial number: see [`Row::serial`].
+        /// Becomes its serial number: see [`CertificateRow::serial`].
         machine: MachineId,
         /// The machine's name.
         node: &'a NodeName,
-        /// Its VPN address.
+        /// VPN address of the coordinator.
         vpn: Ipv4Addr,
     },
     /// PID 1 as a client of etcd.
     EtcdMachineClient {
-        /// Becomes its serial number: see [`Row::serial`].
+        /// Becomes its serial number: see [`CertificateRow::serial`].
         machine: MachineId,
     },
     /// The apiserver as a client of etcd.
     EtcdApiserverClient {
-        /// Becomes its serial number: see [`Row::serial`].
+        /// Becomes its serial number: see [`CertificateRow::serial`].
         machine: MachineId,
     },
     /// The apiserver towards its clients.
@@ -114,7 +114,7 @@ impl fmt::Display for AuthorityKind {
     }
 }
 
-/// What a certificate may be used for (extended key usage).
+/// Use of a certificate (extended key usage).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Usage {
     /// TLS server.
@@ -136,12 +136,12 @@ pub enum Name {
     Uri(String),
 }
 
-/// What a profile's certificate contains.
+/// Content of a profile's certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// Who signs it.
+pub struct CertificateRow {
+    /// Authority that signs the certificate.
     pub authority: AuthorityKind,
-    /// What it is for.
+    /// Use that the certificate is good for.
     pub usage: Usage,
     /// From now on; the authority's own end comes first.
     pub lifetime: Duration,
@@ -201,12 +201,12 @@ pub(crate) fn role_uri(cluster: ClusterId, role: ClusterRole) -> String {
 }
 
 impl Profile<'_> {
-    /// The profile's row.
+    /// Content of the profile's certificates.
     #[must_use]
-    pub fn row(&self) -> Row {
+    pub fn row(&self) -> CertificateRow {
         use AuthorityKind::{Cairn, Etcd, Kubernetes};
         use Usage::{Both, Client, Server};
-        let client = |authority, common_name: &str, organisation, because| Row {
+        let client = |authority, common_name: &str, organisation, because| CertificateRow {
             authority,
             usage: Client,
             lifetime: SERVICE_LASTS,
@@ -216,7 +216,7 @@ impl Profile<'_> {
             serial: None,
             because,
         };
-        let server = |authority, common_name: String, names, because| Row {
+        let server = |authority, common_name: String, names, because| CertificateRow {
             authority,
             usage: Server,
             lifetime: SERVICE_LASTS,
@@ -227,7 +227,7 @@ impl Profile<'_> {
             because,
         };
         match *self {
-            Self::Machine { machine, cluster, role } => Row {
+            Self::Machine { machine, cluster, role } => CertificateRow {
                 usage: Both,
                 lifetime: MACHINE,
                 ..server(
@@ -238,7 +238,7 @@ impl Profile<'_> {
                 )
             },
             // No node may be called so that its etcd passes for a user of etcd: hence the colon.
-            Self::EtcdServer { machine, node, vpn } => Row {
+            Self::EtcdServer { machine, node, vpn } => CertificateRow {
                 serial: Some(machine),
                 ..server(
                     Etcd,
@@ -247,7 +247,7 @@ impl Profile<'_> {
                     "clients on the machine use loopback, those of other coordinators the VPN",
                 )
             },
-            Self::EtcdPeer { machine, node, vpn } => Row {
+            Self::EtcdPeer { machine, node, vpn } => CertificateRow {
                 usage: Both,
                 serial: Some(machine),
                 ..server(
@@ -257,11 +257,11 @@ impl Profile<'_> {
                     "each member dials each other; the remote address must be in the certificate",
                 )
             },
-            Self::EtcdMachineClient { machine } => Row {
+            Self::EtcdMachineClient { machine } => CertificateRow {
                 serial: Some(machine),
                 ..client(Etcd, ETCD_ROOT, None, "PID 1 keeps the cluster's records in etcd")
             },
-            Self::EtcdApiserverClient { machine } => Row {
+            Self::EtcdApiserverClient { machine } => CertificateRow {
                 serial: Some(machine),
                 ..client(Etcd, ETCD_KUBERNETES, None, "the apiserver keeps its objects in etcd, and sees no others")
             },
@@ -311,7 +311,7 @@ impl Profile<'_> {
                 vec![dns(node.as_str()), Name::Ip(vpn)],
                 "the apiserver reaches a kubelet by the node's internal address or host name",
             ),
-            Self::KubeBootstrap => Row {
+            Self::KubeBootstrap => CertificateRow {
                 lifetime: HOUR,
                 ..client(
                     Kubernetes,
@@ -320,7 +320,7 @@ impl Profile<'_> {
                     "someone has to bind the first groups, and only this group is above RBAC; one hour, in memory",
                 )
             },
-            Self::KubeOwner => Row {
+            Self::KubeOwner => CertificateRow {
                 lifetime: OWNER,
                 ..client(
                     Kubernetes,

@@ -18,7 +18,7 @@ pub enum BadRequest {
     /// An algorithm that is not in use here.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// Whoever sent it has not shown that it holds the private key.
+    /// The sender has not shown that it holds the private key.
     #[error("the signature of the certificate signing request does not hold")]
     Signature,
     /// The request could not be made.

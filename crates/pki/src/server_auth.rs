@@ -179,7 +179,7 @@ fn verify_named(
     }
 }
 
-/// Whoever it is: a member by its own key, and a coordinator when its certificate was issued.
+/// Verifies a machine of the cluster: a member by its own key, and a coordinator when its certificate was issued.
 fn verify_coordinator(
     leaf: &CertificateDer<'_>,
     authority: &CertificateDer<'_>,

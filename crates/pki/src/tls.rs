@@ -18,7 +18,7 @@ use rustls::{ClientConfig, ServerConfig, SignatureScheme, version};
 
 use crate::key::{KeyError, PrivateKey};
 
-/// Who one side of a connection says it is: certificates, leaf first, and the leaf's key.
+/// Identity of one side of a connection: certificates, leaf first, and the leaf's key.
 #[derive(Debug)]
 pub struct Identity<'a> {
     /// The leaf, then its authority where the other side pins that by its key.
@@ -47,8 +47,8 @@ pub(crate) static SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorit
     ],
 };
 
-/// What rustls' two traits for verifiers ask for in the same words, and what has one answer here: signatures of
-/// TLS 1.3 by [`SIGNATURES`], none of TLS 1.2. A macro, because no method serves two traits.
+/// Methods that rustls' two traits for verifiers ask for in the same words, and that have one answer here: signatures
+/// of TLS 1.3 by [`SIGNATURES`], none of TLS 1.2. A macro, because no method serves two traits.
 macro_rules! signatures_of_tls13 {
     () => {
         fn verify_tls12_signature(
@@ -109,8 +109,8 @@ pub(crate) fn client(
     Ok(config)
 }
 
-/// What TLS shows and signs with; refused where the key is not the leaf's. As `CertifiedKey::from_der` does it, but that
-/// takes the key's PKCS#8 bytes and frees them unwiped.
+/// Key and certificates that TLS shows and signs with; refused where the key is not the leaf's. As
+/// `CertifiedKey::from_der` does it, but that takes the key's PKCS#8 bytes and frees them unwiped.
 pub(crate) fn certified(Identity { chain, key }: Identity<'_>) -> Result<Arc<CertifiedKey>, TlsError> {
     let exported = key.to_pkcs8()?;
     let key = any_supported_type(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(exported.expose())))?;

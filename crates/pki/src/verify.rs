@@ -11,7 +11,7 @@ use x509_parser::extensions::GeneralName;
 
 use crate::key::{KeyError, PublicKey};
 
-/// What a certificate is shown for.
+/// Purpose that a certificate is shown for.
 #[derive(Debug, Clone, Copy)]
 pub enum Purpose<'a> {
     /// To be the server of this DNS name or IP address, exactly.

@@ -145,11 +145,11 @@ fn joins(cluster: &Cluster, joiner: &PrivateKey, seconds: u64) -> ClientConfig {
     any_coordinator(cluster_of(authority), authority.public().pin(), identity, clock(seconds)).unwrap()
 }
 
-/// Whoever knows the cluster by its ticket is shown a coordinator's certificate, whatever the clocks say.
+/// A machine that knows the cluster by its ticket is shown a coordinator's certificate, whatever the clocks say.
 ///
 /// Proves: S3 S4
 #[test]
-fn a_machine_with_a_ticket_believes_any_coordinator_of_the_tickets_cluster() {
+fn a_ticket_makes_any_coordinator_of_its_cluster_believed() {
     let (cluster, joiner) = (Cluster::create(), key(7));
     let name = cluster_tls_name(cluster_of(&cluster.authority));
     for now in [1, NOW, NOW + (400 << 20)] {
@@ -165,7 +165,7 @@ fn a_machine_with_a_ticket_believes_any_coordinator_of_the_tickets_cluster() {
 
 /// Proves: S3 S4
 #[test]
-fn an_impostor_another_cluster_or_a_node_is_not_taken_for_a_coordinator() {
+fn no_impostor_stranger_or_node_is_taken_for_a_coordinator() {
     let (cluster, other, joiner) = (Cluster::create(), Cluster::create(), key(7));
     let authority = &cluster.authority;
     let name = cluster_tls_name(cluster_of(authority));
@@ -239,7 +239,7 @@ fn a_member_dials_one_other_and_gives_nothing_to_a_third() {
 
 /// Proves: S4
 #[test]
-fn what_a_machine_is_issued_is_for_its_own_key_under_the_tickets_pin() {
+fn a_certificate_is_for_the_machines_key_under_the_tickets_pin() {
     let (cluster, other, joiner) = (Cluster::create(), Cluster::create(), key(7));
     let authority = &cluster.authority;
     let verify = |leaf: &CertificateDer<'_>, behind: &Authority, key: &PrivateKey| {
@@ -260,7 +260,7 @@ fn what_a_machine_is_issued_is_for_its_own_key_under_the_tickets_pin() {
 
 /// Proves: Q1
 #[test]
-fn an_owner_is_known_by_key_and_a_client_without_certificate_is_a_stranger() {
+fn an_owner_is_known_by_key_and_no_certificate_is_a_stranger() {
     let (cluster, first, second) = (Cluster::create(), key(2), key(3));
     let owners = Owners::new(vec![first.public().clone(), second.public().clone()]);
     let expected = [
@@ -293,7 +293,7 @@ fn another_owner_does_not_get_past_the_handshake() {
 
 /// Proves: Q1
 #[test]
-fn the_owners_certificate_without_the_owners_key_is_worth_nothing() {
+fn an_owners_certificate_without_its_key_is_worth_nothing() {
     let (cluster, right, wrong) = (Cluster::create(), key(2), key(4));
     let mut thief = cluster.client(None);
     let signer = {
@@ -309,7 +309,7 @@ fn the_owners_certificate_without_the_owners_key_is_worth_nothing() {
 
 /// Any certificate but one that calls its holder an owner. Proves: S3 Q1
 #[test]
-fn whoever_shows_another_key_is_a_machine_that_holds_it_and_no_more() {
+fn another_key_proves_a_machine_that_holds_it_and_no_more() {
     let (cluster, owner, joiner) = (Cluster::create(), key(2), key(5));
     let owners = Owners::new(vec![owner.public().clone()]);
     let showing = |certified: &PrivateKey, signs: &PrivateKey| {
@@ -425,7 +425,7 @@ fn a_machine_is_believed_by_the_key_its_name_is_made_of() {
 
 /// Proves: A8. Not even somebody who guesses at names learns which machine this is.
 #[test]
-fn whoever_names_neither_machine_nor_cluster_sees_a_certificate_that_says_nothing() {
+fn an_unknown_name_is_shown_a_certificate_that_says_nothing() {
     let cluster = Cluster::create();
     let name = cluster.name();
     let (machine, rest) = name.split_at(32);
@@ -485,7 +485,7 @@ fn an_expired_machine_is_refused() {
 
 /// Proves: S2
 #[test]
-fn first_contact_takes_any_machine_once_with_the_same_exporter_on_both_sides() {
+fn first_contact_takes_any_machine_and_exports_alike() {
     let cluster = Cluster::create();
     let (client, server) = (Arc::new(first_contact(clock(NOW)).unwrap()), Arc::new(cluster.server(&[])));
     let finished = connect(&client, &server, "any.name.at.all").unwrap();

@@ -16,7 +16,7 @@ use x509_parser::prelude::{GeneralName, ParsedExtension, X509Certificate};
 
 const VPN: Ipv4Addr = Ipv4Addr::new(10, 118, 0, 1);
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
-/// Its first byte is 0: a number begins behind that.
+/// Id whose first byte is 0: a number begins behind that.
 const MACHINE: MachineId = MachineId([0, 0xe7, 0xcd, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
@@ -212,7 +212,7 @@ fn number(machine: MachineId) -> BigUint {
 
 /// Proves: S5
 #[test]
-fn a_revocation_list_names_the_machines_whose_certificates_it_revokes() {
+fn a_revocation_list_names_the_machines_it_revokes() {
     let [_, authority, _] = authorities();
     let other = MachineId([0xff; 16]);
     for machines in [BTreeSet::new(), [MACHINE].into(), [MACHINE, other].into()] {
@@ -227,7 +227,7 @@ fn a_revocation_list_names_the_machines_whose_certificates_it_revokes() {
     }
 }
 
-/// Who signs may have a clock that is a year ahead of those who check.
+/// The machine that signs may have a clock that is a year ahead of those who check.
 ///
 /// Proves: W3
 #[test]
@@ -325,7 +325,7 @@ fn time_use_and_name_are_checked() {
 }
 
 #[test]
-fn a_certificate_that_does_not_say_what_it_is_for_is_good_for_nothing() {
+fn a_certificate_without_a_purpose_is_good_for_nothing() {
     let authority = Authority::create(AuthorityKind::Etcd, at(NOW)).unwrap();
     let signer = PrivateKey::from_pkcs8(authority.export_key().unwrap().expose()).unwrap();
     let mut of_authority = rcgen::CertificateParams::default();

@@ -39,7 +39,7 @@ pub struct Endpoint {
 pub struct Tls {
     /// The name the server's certificate is valid for.
     pub name: ServerName<'static>,
-    /// Its authority, and our client certificate.
+    /// Authority that the server must be certified by, and our client certificate.
     pub config: Arc<ClientConfig>,
 }
 
@@ -58,7 +58,7 @@ struct Connection {
     _carrying: JoinSet<()>,
 }
 
-/// What a server answered.
+/// Answer of a server, with its whole body.
 #[derive(Debug)]
 pub struct Answer {
     /// HTTP status code.
@@ -82,7 +82,7 @@ pub enum Error {
     /// The body broke off or is too large.
     #[error("read the answer")]
     Body(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Nothing came for too long.
+    /// No byte came for too long.
     #[error("no answer within {} s", PATIENCE.as_secs())]
     Silence,
 }
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_kept_and_one_that_the_server_ended_is_made_anew() {
+    async fn a_connection_is_kept_until_the_server_ends_it() {
         let (listener, mut session) = server().await;
         let serving = async {
             let (mut first, _) = listener.accept().await.expect("a connection");

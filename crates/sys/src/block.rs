@@ -13,7 +13,7 @@ const BLKPG: libc::c_ulong = 0x1269;
 /// `BLKPG_RESIZE_PARTITION`.
 const RESIZE_PARTITION: libc::c_int = 3;
 
-/// `struct blkpg_partition`.
+/// `struct blkpg_partition` of the kernel's `linux/blkpg.h`.
 #[repr(C)]
 struct BlkpgPartition {
     start: libc::c_longlong,
@@ -23,7 +23,7 @@ struct BlkpgPartition {
     volname: [u8; 64],
 }
 
-/// `struct blkpg_ioctl_arg`.
+/// `struct blkpg_ioctl_arg` of the kernel's `linux/blkpg.h`.
 #[repr(C)]
 struct BlkpgIoctlArg {
     op: libc::c_int,

@@ -28,7 +28,7 @@ const TARGET_SPEC_BYTES: usize = 40;
 /// Room for the largest table of ours: a dm-integrity line with two hex keys is under 1 KiB.
 const BUFFER_BYTES: usize = 4096;
 
-/// One target that covers the whole device.
+/// Target of the device mapper that covers a whole device.
 #[derive(Debug)]
 pub struct Target<'a> {
     /// `verity`, `integrity`, `crypt`.
@@ -131,7 +131,7 @@ fn minor_of(device: u64) -> u32 {
     u32::try_from((device & 0xff) | ((device >> 12) & 0xfff00)).expect("20 bits fit in 32")
 }
 
-/// One `struct dm_ioctl` with what follows it. Offsets are those of the header, version 4.
+/// Buffer of a call: a `struct dm_ioctl` with what follows it. Offsets are those of the header, version 4.
 struct Call(Zeroizing<Vec<u8>>);
 
 impl Call {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_does_not_fit_is_refused_before_the_kernel_sees_it() {
+    fn a_table_that_does_not_fit_never_reaches_the_kernel() {
         let parameters = "x".repeat(BUFFER_BYTES);
         let target = Target { kind: "integrity", sectors: 8, parameters: &parameters };
         assert!(Call::new("data", 0).with_target(&target).is_err());

@@ -1,4 +1,4 @@
-//! What the C library's allocator keeps for itself (glibc, `malloc/malloc.c`; mallopt(3), malloc_trim(3)).
+//! Memory that the C library's allocator keeps for itself (glibc, `malloc/malloc.c`; mallopt(3), malloc_trim(3)).
 
 use nix::libc;
 

@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use nix::libc;
 use rustix::process::{Pid, WaitOptions};
 
-/// What to execute.
+/// Executable with its arguments and environment.
 #[derive(Debug)]
 pub struct Program<'a> {
     /// Path of the executable.
     pub path: &'a str,
-    /// Its whole argv, name first.
+    /// Whole argv, the program's name first.
     pub argv: &'a [String],
-    /// Its whole environment.
+    /// Whole environment, as names and values.
     pub environment: &'a [(String, String)],
     /// An open `cgroup.procs`: the child joins before it executes.
     pub cgroup: &'a File,
@@ -68,7 +68,8 @@ pub fn spawn(program: &Program<'_>) -> io::Result<Pid> {
     Ok(pid)
 }
 
-/// What the child does to itself before exec: join the cgroup, become a session leader, drop what it must not have.
+/// Prepares the child before exec, from within: joins the cgroup, becomes a session leader, drops what it must not
+/// have.
 fn prepare(cgroup: libc::c_int, fixed: bool) -> io::Result<()> {
     // SAFETY: writes one byte of a static string to a descriptor; "0" means the writing process.
     let joined = unsafe { libc::write(cgroup, c"0".as_ptr().cast(), 1) };
@@ -95,7 +96,7 @@ pub fn execute(path: &str, argv: &[&str], environment: &[(&str, String)]) -> io:
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It returned this code.
+    /// The child returned this code.
     Code(i32),
     /// This signal killed it.
     Signal(i32),
@@ -130,7 +131,7 @@ mod tests {
 
     /// Proves: O1
     #[test]
-    fn children_join_their_cgroup_first_and_are_reaped_once_with_their_exit() {
+    fn children_join_their_cgroup_first_and_are_reaped_once() {
         let cgroup = tempfile::tempfile().expect("a file in place of cgroup.procs");
         let argv = |script: &str| vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()];
         let (mut output, child_output) = io::pipe().expect("a pipe");

@@ -1,4 +1,4 @@
-//! Whom the scheduler lets run first (sched(7); `kernel/sched/syscalls.c`).
+//! Order in which the scheduler lets threads run (sched(7); `kernel/sched/syscalls.c`).
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rustix::process::Pid;
 /// A thread's policy, as far as Cairn sets one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Its share among all others (`SCHED_OTHER`).
+    /// A share among all other threads (`SCHED_OTHER`).
     Share,
     /// Only what nobody else wants; it makes way at once for whoever wakes (`SCHED_IDLE`).
     Idle,

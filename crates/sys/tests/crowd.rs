@@ -1,7 +1,7 @@
-//! What ten thousand machines cost each of them: the memory for what it keeps of the others, the bytes that it is sent when one
-//! of them changes, and what it does then. Real records and messages, decided, told and taken by the code that machines run;
-//! nothing is modelled. It lives here because an allocator is unsafe code, and memory is counted by one. A walk over all peers
-//! that makes nothing is not seen.
+//! Costs of a cluster of ten thousand machines for each of them: the memory for what it keeps of the others, the bytes
+//! that it is sent when one of them changes, and what it does then. Real records and messages, decided, told and taken
+//! by the code that machines run; nothing is modelled. The test lives here because an allocator is unsafe code, and
+//! memory is counted by one. A walk over all peers that makes nothing is not seen.
 
 #![expect(unsafe_code, reason = "an allocator cannot be written without")]
 
@@ -27,7 +27,7 @@ use sim::cast;
 
 const MANY: u16 = 10_000;
 const FEW: u16 = 10;
-/// What a peer may cost, and a change.
+/// Most bytes that a peer may cost, and a change.
 const KIB: usize = 1024;
 /// How many more blocks a change may make among many than among few: a node of each sorted map on its way up.
 const MORE_BLOCKS: usize = 8;
@@ -48,7 +48,7 @@ thread_local! {
     static BLOCKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// What a block costs: its size behind the word that glibc keeps before it, in steps of 16 bytes (`request2size`,
+/// Bytes that a block costs: its size behind the word that glibc keeps before it, in steps of 16 bytes (`request2size`,
 /// malloc/malloc.c).
 const fn cost(layout: Layout) -> usize {
     let whole = (layout.size() + 8).next_multiple_of(16);
@@ -72,14 +72,14 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What `make` made, and the bytes that it keeps.
+/// Result of `make`, and the bytes that it keeps.
 fn weighed<T>(make: impl FnOnce() -> T) -> (T, usize) {
     let before = BYTES.get();
     let made = make();
     (made, BYTES.get().wrapping_sub(before))
 }
 
-/// What `make` made, and how many blocks that took.
+/// Result of `make`, and the number of blocks that making it took.
 fn counted<T>(make: impl FnOnce() -> T) -> (T, usize) {
     let before = BLOCKS.get();
     let made = make();
@@ -93,7 +93,7 @@ fn places(n: u16, first: u16, count: u16) -> Vec<Endpoint> {
     (first..first + count).map(place).collect()
 }
 
-/// What a coordinator has seen of a cluster of so many machines: five coordinators, and as many workers as there are pods
+/// View of a coordinator on a cluster of so many machines: five coordinators, and as many workers as there are pods
 /// for.
 struct Cluster {
     seen: View,
@@ -131,13 +131,13 @@ impl Cluster {
         self.seen.take(txn.puts.into_iter().map(put), mod_revision).expect("our own");
     }
 
-    /// What a node is sent that knows the peers of this version.
+    /// Message to a node that knows the peers of this version.
     fn tells(&self, known: Option<StateVersion>) -> Vec<u8> {
         let news = self.seen.state().news(known);
         wire::PeersResponse::from(PeersAnswer::News(news)).encode_to_vec()
     }
 
-    /// What it is sent besides when a coordinator is elsewhere: the directory, signed.
+    /// Message that a node is sent besides when a coordinator is elsewhere: the directory, signed.
     fn directory(&self) -> Vec<u8> {
         let largest_signature = vec![0; 72]; // ECDSA over P-256 in DER
         let signed = self.seen.state().directory().expect("there is a cluster").unsigned().signed(largest_signature);
@@ -145,7 +145,7 @@ impl Cluster {
     }
 }
 
-/// What machine 1 keeps of the others, as its PID 1 does.
+/// State that machine 1 keeps of the others, as its PID 1 does.
 struct Node {
     known: Known,
     mesh: Mesh,
@@ -169,7 +169,7 @@ impl Node {
         effects
     }
 
-    /// It hears of all for the first time, has the kernel take them, and looks whether that has.
+    /// Has a node hear of all peers for the first time and configure the kernel, and looks whether the kernel has them.
     fn begin(answer: &[u8]) -> Self {
         let mut node = Self::new();
         let mut found = Found::default();
@@ -195,7 +195,7 @@ impl Node {
     }
 }
 
-/// As `init/src/network/mesh/peers.rs` does.
+/// Peer as the mesh takes it, converted as `init/src/network/mesh/peers.rs` does.
 fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
     mesh::peer::Peer {
         key: peer.vpn_key,
@@ -205,13 +205,13 @@ fn in_the_mesh(peer: &Peer) -> mesh::peer::Peer {
     }
 }
 
-/// What it costs a machine that there are so many.
+/// Costs of a machine in a cluster of some size, in bytes.
 struct Cost {
-    /// What it keeps: of that what is known of the others, and the same as a file.
+    /// Bytes that the node keeps: among them those known of the others, and the same as a file.
     kept: usize,
     known: usize,
     file: usize,
-    /// What tells it of all others.
+    /// Bytes of the message that tells of all others.
     whole: usize,
     /// The most that it is sent when one of them changes.
     sent: usize,
@@ -265,7 +265,7 @@ impl Cost {
 
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures are what it is for")]
-fn ten_thousand_machines_cost_each_a_kibibyte_for_each_and_a_change_no_more_work_than_among_ten() {
+fn ten_thousand_machines_cost_each_a_kibibyte_apiece() {
     let [few, many] = [FEW, MANY].map(Cost::among);
     let each = |bytes: usize| bytes.div_ceil(MANY.into());
     println!(

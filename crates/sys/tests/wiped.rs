@@ -1,5 +1,5 @@
-//! That no freed memory holds a secret: an allocator looks into every block that is given back. It lives here because an
-//! allocator is unsafe code, and is let loose on whoever keeps secrets.
+//! Proof that no freed memory holds a secret: an allocator looks into every block that is given back. It lives here
+//! because an allocator is unsafe code, and is let loose on all that keep secrets.
 //!
 //! A secret is made of one byte that nothing else repeats so often. A vector that grows gives its old block back like
 //! any other, so copies that were left behind on the way are seen, too; what lies on a stack is not.
@@ -31,7 +31,7 @@ use pki::{Identity, PrivateKey};
 use prost::Message;
 use zeroize::Zeroizing;
 
-/// What every secret here is made of, and how much of it in a row is one.
+/// Byte that every secret here is made of, and how much of it in a row is one.
 const BYTE: u8 = 0xc5;
 const IN_A_ROW: usize = 12;
 
@@ -183,11 +183,11 @@ fn an_attempt_that_is_written_and_opened_leaves_nothing_behind() {
     assert_eq!(left, 0);
 }
 
-/// What tonic and hyper receive into is theirs, and not looked at here.
+/// Buffers that tonic and hyper receive into are theirs, and not looked at here.
 ///
 /// Proves: D8 K9
 #[test]
-fn a_cluster_key_that_is_put_into_a_message_and_taken_out_leaves_nothing_behind() {
+fn a_cluster_key_in_a_message_leaves_nothing_behind() {
     let key = || ClusterKey(secret());
     let released = left_behind(|| {
         let released = KeyReleased { time: UnixSeconds(1), key: key(), next: Some(key()), directory: vec![] };
@@ -288,7 +288,7 @@ fn the_first_contact_secret_of_a_config_leaves_nothing_behind() {
 
 /// Proves: D8
 #[test]
-fn an_identity_that_is_handed_to_the_tls_library_leaves_nothing_behind() {
+fn an_identity_in_the_tls_library_leaves_nothing_behind() {
     let key = PrivateKey::ed25519(&secret()).expect("a key");
     assert_eq!(left_behind(|| drop(key.to_pkcs8().expect("exports"))), 0);
     let again = || {

@@ -1,5 +1,5 @@
-//! What tests of pure crates begin with: virtual time, and numbers that are the same on every run.
-//! The only place in a test that may ask the real clock, and it never asks twice for one test.
+//! Virtual time for tests of pure crates, and numbers that are the same on every run. The only place in a test that may
+//! ask the real clock, and it never asks twice for one test.
 
 use std::time::{Duration, Instant};
 

@@ -12,7 +12,7 @@ use std::{
 use ::image::{Entry, names};
 use ::tests::Stranger;
 use anyhow::{Context, Result, ensure};
-use benches::{Milestone, Seen, evidence, evidence::Evidence, floor};
+use benches::{Arrival, BootMilestone, evidence, evidence::Evidence, floor};
 use kube::Plan;
 use model::{Level, PUBLIC_API_PORT};
 use qemu::{
@@ -129,8 +129,8 @@ impl<'a> Cairn<'a> {
         let timeline = owner.ask(&["machine", "timeline"])?;
         std::fs::write(folder.join("timeline.json"), timeline.to_string()).context("keep the timeline")?;
         let mut seen = vec![
-            Seen { cpu: followed.started, ..of_timeline(&timeline, Milestone::FirstProgram, "stage 0")? },
-            of_timeline(&timeline, Milestone::PublicApi, "public api")?,
+            Arrival { cpu: followed.started, ..of_timeline(&timeline, BootMilestone::FirstProgram, "stage 0")? },
+            of_timeline(&timeline, BootMilestone::PublicApi, "public api")?,
         ];
         seen.extend(&followed.seen);
         seen.push(pod);
@@ -145,7 +145,7 @@ impl<'a> Cairn<'a> {
 
     /// The root that was verified is the one whose files the manifest lists; arguments follow from the plan; a process
     /// that PID 1 has started and the plan does not name is our own.
-    fn evidence(&self, seen: Vec<Seen>, status: &Value, services: &Value) -> Result<Boot> {
+    fn evidence(&self, seen: Vec<Arrival>, status: &Value, services: &Value) -> Result<Boot> {
         let manifest = &self.site.manifest;
         ensure!(status["root_hash"] == *manifest.verity.root_hash, "the machine runs another image: {status}");
         ensure!(status["name"] == floor::NODE, "the machine has another name: {status}");
@@ -247,20 +247,20 @@ fn told(line: &str) -> Option<Told> {
     let uptime = Duration::try_from_secs_f64(uptime.trim().parse().ok()?).ok()?;
     let milestone = match told.trim() {
         "Running" => return Some(Told::Running),
-        "EtcdReady" => Milestone::Etcd,
-        "ContainerdReady" => Milestone::Containerd,
-        "KubernetesApiReady" => Milestone::Apiserver,
-        "NodeReady" => Milestone::NodeReady,
+        "EtcdReady" => BootMilestone::Etcd,
+        "ContainerdReady" => BootMilestone::Containerd,
+        "KubernetesApiReady" => BootMilestone::Apiserver,
+        "NodeReady" => BootMilestone::NodeReady,
         _ => return None, // a condition that is no milestone
     };
     Some(Told::Reached(milestone, uptime))
 }
 
-fn of_timeline(timeline: &Value, milestone: Milestone, name: &str) -> Result<Seen> {
+fn of_timeline(timeline: &Value, milestone: BootMilestone, name: &str) -> Result<Arrival> {
     let rows = timeline.as_array().map(Vec::as_slice).unwrap_or_default();
     let row = rows.iter().find(|row| row["name"] == name).with_context(|| format!("find `{name}` in {timeline}"))?;
     let millis = row["uptime_ms"].as_u64().with_context(|| format!("read `{name}` of {timeline}"))?;
-    Ok(Seen { milestone, uptime: Duration::from_millis(millis), cpu: None })
+    Ok(Arrival { milestone, uptime: Duration::from_millis(millis), cpu: None })
 }
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_condition_that_becomes_true_is_a_milestone_with_the_machines_uptime() {
         let etcd = "[    26.106] INFO now true condition=EtcdReady";
-        assert_eq!(told(etcd), Some(Told::Reached(Milestone::Etcd, Duration::from_millis(26_106))));
+        assert_eq!(told(etcd), Some(Told::Reached(BootMilestone::Etcd, Duration::from_millis(26_106))));
         assert_eq!(told("  Cairn      0.1.0 release · image dfc3b0112f89"), Some(Told::Started));
         assert_eq!(told("[     9.547] INFO now true condition=Running"), Some(Told::Running));
         for other in ["", "  holds      Running EtcdReady", "[    13.059] INFO connection refused source=10.0.2.2"] {

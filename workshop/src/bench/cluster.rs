@@ -94,7 +94,7 @@ pub(crate) fn cluster(workspace: &Workspace, cache: &Cache, options: &Options) -
     for finding in &findings {
         say(finding.line());
     }
-    if findings.iter().all(benches::verdict::Finding::holds) { Ok(()) } else { bail!("a limit is broken") }
+    if findings.iter().all(benches::verdict::Figure::holds) { Ok(()) } else { bail!("a limit is broken") }
 }
 
 /// Who has a cluster, in a home of their own.

@@ -14,8 +14,8 @@ use ::tests::web_pod;
 use anyhow::{Context, Result, bail};
 use benches::{
     cluster::Took,
-    fleets::{Floor, Measured, Stage, Stages, all_seen_now, pod_runs},
-    verdict::Finding,
+    fleets::{FleetStage, Floor, StageTimes, Stages, all_seen_now, pod_runs},
+    verdict::Figure,
 };
 use clap::Args;
 use qemu::{Deadline, Vm, deadline::Stopwatch, saved::Saved};
@@ -94,10 +94,10 @@ pub(crate) fn fleets(workspace: &Workspace, cache: &Cache, options: &Options) ->
     for finding in &findings {
         say(finding.line());
     }
-    let holds = findings.iter().all(Finding::holds);
+    let holds = findings.iter().all(Figure::holds);
     let line = json!({
         "stages": stages.iter().map(told).collect::<Vec<_>>(),
-        "limits": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
+        "limits": findings.iter().map(Figure::to_json).collect::<Vec<_>>(),
         "root_hash": root_hash,
         "holds": holds,
     });
@@ -105,7 +105,7 @@ pub(crate) fn fleets(workspace: &Workspace, cache: &Cache, options: &Options) ->
     if holds { Ok(()) } else { bail!("a limit is broken") }
 }
 
-fn told((stage, Measured { took, floor }): (Stage, Measured)) -> Value {
+fn told((stage, StageTimes { took, floor }): (FleetStage, StageTimes)) -> Value {
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     json!({
         "stage": stage.what(),
@@ -122,7 +122,7 @@ struct Kind {
     create: &'static str,
     machines: &'static [&'static str],
     /// Made, saved, back.
-    stages: [Stage; 3],
+    stages: [FleetStage; 3],
     /// Done to a new one, as part of making it.
     then: fn(&Person) -> Result<()>,
     /// Whether the cluster of this name is back.
@@ -133,7 +133,7 @@ const THREE_COORDINATORS: Kind = Kind {
     name: "three",
     create: THREE,
     machines: &["m1", "m2", "m3"],
-    stages: [Stage::ThreeMade, Stage::ThreeSaved, Stage::ThreeBack],
+    stages: [FleetStage::ThreeMade, FleetStage::ThreeSaved, FleetStage::ThreeBack],
     then: |_nothing_more| Ok(()),
     is_back: |person, name| Ok(all_seen_now(&person.ask(&["-c", name, "machine", "list"])?, 3)),
 };
@@ -142,7 +142,7 @@ const KUBERNETES_AND_POD: Kind = Kind {
     name: "pod",
     create: KUBERNETES,
     machines: &["m1"],
-    stages: [Stage::PodMade, Stage::PodSaved, Stage::PodBack],
+    stages: [FleetStage::PodMade, FleetStage::PodSaved, FleetStage::PodBack],
     then: Person::start_pod,
     is_back: |person, name| Ok(pod_runs(&person.kubectl(name, &["get", "pods"])?, "web")),
 };
@@ -187,7 +187,7 @@ impl Person {
         let folder = saved.to_string_lossy();
         let [made, kept, back] = kind.stages;
         let cpu = |cluster: &str| self.cpu(cluster, kind.machines);
-        let mut step = |stage: Stage, cluster: &str, work: &dyn Fn() -> Result<()>| {
+        let mut step = |stage: FleetStage, cluster: &str, work: &dyn Fn() -> Result<()>| {
             talking_step(&format!("{run}: {}", stage.what()), "measuring", || {
                 let (before, begun) = (cpu(cluster), Stopwatch::start());
                 work()?;
@@ -198,7 +198,7 @@ impl Person {
                     took.uptime.as_secs_f64(),
                     took.cpu.unwrap_or_default().as_secs_f64()
                 ));
-                stages.push(stage, Measured { took, floor });
+                stages.push(stage, StageTimes { took, floor });
                 Ok(())
             })
         };

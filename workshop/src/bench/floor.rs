@@ -11,7 +11,7 @@ use std::{
 use ::image::{Inputs, Program};
 use anyhow::{Context, Result, bail};
 use benches::{
-    Milestone,
+    BootMilestone,
     evidence::Evidence,
     floor::{self, Keys},
 };
@@ -76,7 +76,7 @@ impl Floor {
         })?;
         // QEMU wants one; an empty archive makes the kernel mount the root itself.
         let initrd = folder.join("empty.cpio");
-        let empty = initramfs::Tree::default().archive().context("make an empty initramfs")?;
+        let empty = initramfs::FileTree::default().archive().context("make an empty initramfs")?;
         std::fs::write(&initrd, empty).context("write an empty initramfs")?;
         let consoles = ::image::cmdline::text().replace("rdinit=/init", "");
         let cmdline = format!("{} {}", consoles.trim(), floor::COMMAND_LINE);
@@ -143,7 +143,7 @@ impl Floor {
 
 /// What a line of the floor says.
 fn told(line: &str) -> Option<Told> {
-    Milestone::ALL.into_iter().find_map(|milestone| Some(Told::Reached(milestone, milestone.of_line(line)?)))
+    BootMilestone::ALL.into_iter().find_map(|milestone| Some(Told::Reached(milestone, milestone.of_line(line)?)))
 }
 
 fn evidence(vm: &Vm) -> Result<Evidence> {

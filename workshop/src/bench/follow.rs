@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use benches::{Milestone, Seen};
+use benches::{Arrival, BootMilestone};
 use qemu::{Deadline, Vm};
 
 /// To node Ready; a busy host has needed five minutes. It only bounds a wait for what is broken.
@@ -16,7 +16,7 @@ pub(crate) enum Told {
     /// The first program of ours runs; since when, the line does not say.
     Started,
     /// A milestone, at this uptime.
-    Reached(Milestone, Duration),
+    Reached(BootMilestone, Duration),
     /// The machine takes its owner's calls from here on.
     Running,
 }
@@ -25,7 +25,7 @@ pub(crate) enum Told {
 #[derive(Debug)]
 pub(crate) struct Followed {
     /// Milestones in the order they were told.
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<Arrival>,
     /// QEMU's CPU time when the first program was seen to run, where its line did not say since when.
     pub(crate) started: Option<Duration>,
     /// What the host's clock (since QEMU's start) is ahead of the guest's uptime: the least that a line was late.
@@ -59,8 +59,8 @@ pub(crate) fn to_node_ready(
             Told::Reached(milestone, uptime) => {
                 let mark = vm.note(milestone.name());
                 followed.ahead = followed.ahead.min(mark.at.saturating_sub(uptime));
-                followed.seen.push(Seen { milestone, uptime, cpu: Some(mark.cpu) });
-                if milestone == Milestone::NodeReady {
+                followed.seen.push(Arrival { milestone, uptime, cpu: Some(mark.cpu) });
+                if milestone == BootMilestone::NodeReady {
                     return Ok(followed);
                 }
             }

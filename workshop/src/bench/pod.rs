@@ -12,7 +12,7 @@ use std::{
 
 use ::tests::web_pod;
 use anyhow::{Context, Result, bail};
-use benches::{Milestone, Seen};
+use benches::{Arrival, BootMilestone};
 use qemu::{Deadline, Vm};
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub(crate) struct Kubectl {
 
 impl Kubectl {
     /// Creates the pod as soon as its namespace takes it, and waits until it runs.
-    pub(crate) fn run_pod(&self, vm: &mut Vm, followed: &Followed, folder: &Path) -> Result<Seen> {
+    pub(crate) fn run_pod(&self, vm: &mut Vm, followed: &Followed, folder: &Path) -> Result<Arrival> {
         let deadline = Deadline::after(POD);
         // Pods are refused until the controller-manager has made their namespace's account.
         self.watch(ACCOUNTS, deadline, |event| event["object"]["metadata"]["name"] == "default")
@@ -48,8 +48,8 @@ impl Kubectl {
         vm.note("pod created");
         self.watch(WATCH, deadline, |event| event["object"]["status"]["phase"] == "Running")
             .context("wait for the pod")?;
-        let mark = vm.note(Milestone::PodRunning.name());
-        Ok(Seen { milestone: Milestone::PodRunning, uptime: followed.uptime(mark.at), cpu: Some(mark.cpu) })
+        let mark = vm.note(BootMilestone::PodRunning.name());
+        Ok(Arrival { milestone: BootMilestone::PodRunning, uptime: followed.uptime(mark.at), cpu: Some(mark.cpu) })
     }
 
     /// Takes the pod away, so that the next boot begins without.

@@ -7,7 +7,7 @@ use ::image::Manifest;
 use ::tests::Stranger;
 use anyhow::{Context, Result};
 use api::wire::FaultKind;
-use benches::{Seen, evidence::Evidence};
+use benches::{Arrival, evidence::Evidence};
 use model::ClusterId;
 use qemu::Vm;
 
@@ -30,7 +30,7 @@ pub(super) struct Site {
 
 /// One boot that was measured.
 pub(super) struct Boot {
-    pub(super) seen: Vec<Seen>,
+    pub(super) seen: Vec<Arrival>,
     pub(super) evidence: Evidence,
     pub(super) cluster: ClusterId,
 }

@@ -3,7 +3,7 @@
 /// The polynomial, lowest bit first.
 const POLYNOMIAL: u32 = 0xedb8_8320;
 
-/// What each byte makes of a checksum of zero.
+/// Checksum of each byte, beginning with zero.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte: u32 = 0;

@@ -10,7 +10,7 @@ const MIB: u64 = 2048;
 /// The one that grows.
 const DATA: u32 = 2;
 
-/// What became of a sector that was written and not flushed.
+/// Fate of a sector that was written and not flushed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Kept,
@@ -125,7 +125,7 @@ fn every_cut(disk: &Disk, steps: &[Step], mut look: impl FnMut(Disk)) {
 
 /// Proves: D4
 #[test]
-fn growing_cut_at_any_sector_leaves_a_table_and_ends_the_same_the_next_time() {
+fn growing_cut_anywhere_leaves_a_table_and_ends_the_same_later() {
     for (start, disk) in starts() {
         let old = disk.read().expect("a table");
         let (steps, _) = old.grow(DATA).expect("grows");
@@ -139,7 +139,7 @@ fn growing_cut_at_any_sector_leaves_a_table_and_ends_the_same_the_next_time() {
 }
 
 #[test]
-fn mending_cut_at_any_sector_leaves_a_table_and_the_backup_alone() {
+fn mending_cut_anywhere_leaves_a_table_and_the_backup_alone() {
     for (start, disk) in starts() {
         let table = disk.read().expect("a table");
         let steps = table.mend();
@@ -157,7 +157,7 @@ fn mending_cut_at_any_sector_leaves_a_table_and_the_backup_alone() {
 
 /// Proves: D4
 #[test]
-fn a_partition_grows_to_the_end_in_whole_mebibytes_and_no_other_changes() {
+fn a_partition_grows_to_the_end_in_whole_mebibytes_alone() {
     let mut disk = starts()[0].1.clone();
     for _again in 0..2 {
         let old = disk.read().expect("a table");

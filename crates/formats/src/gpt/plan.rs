@@ -12,7 +12,7 @@ use super::{
 /// A partition grows by whole units of this: dm and XFS want whole blocks, and every disk of a size has the same layout.
 const UNIT: u64 = (1 << 20) / SECTOR;
 
-/// One thing to do to a disk.
+/// Action on a disk; the actions of a plan are taken in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Write whole sectors.
@@ -31,7 +31,7 @@ pub enum CannotGrow {
     /// The table has no such partition.
     #[error("there is no partition {0}")]
     Missing(u32),
-    /// What lies behind it would be overwritten.
+    /// Another partition lies behind it, and would be overwritten.
     #[error("partition {0} lies behind it")]
     NotLast(u32),
     /// The disk ends before a whole unit of it.
@@ -45,7 +45,7 @@ pub enum CannotMake {
     /// A number of no entry, or a name of more than 36 units.
     #[error("partition {0} has a number or a name that no table holds")]
     Entry(u32),
-    /// What would be written would not be read.
+    /// The table would be refused by whatever reads it.
     #[error("the table would be refused: it {0}")]
     Refused(super::Bad),
 }

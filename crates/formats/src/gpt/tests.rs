@@ -1,4 +1,4 @@
-//! What is read, what is refused and why; and that another reader and writer of such tables agrees with ours.
+//! Tests of what is read, what is refused and why; and that another reader and writer of such tables agrees with ours.
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor};
@@ -104,7 +104,7 @@ fn disk() -> Disk {
     Disk::made(4 * 2048, &[partition(1, 2048, 4095), partition(2, 4096, 6143)])
 }
 
-/// What is wrong with the primary of a disk that has no other copy.
+/// Fault of the primary, on a disk that has no other copy.
 fn refused(mut disk: Disk) -> Bad {
     disk.put(disk.sectors - 1, vec![0; 512]);
     disk.read().expect_err("refused").primary
@@ -303,7 +303,7 @@ fn the_protective_mbr_covers_the_disk_or_two_tebibytes() {
 
 /// The crate `gpt` as a second opinion on both directions.
 #[test]
-fn another_implementation_reads_the_same_and_writes_what_is_read() {
+fn another_implementation_reads_and_writes_the_same() {
     let ours = disk();
     let config = || gpt::GptConfig::new().logical_block_size(gpt::disk::LogicalBlockSize::Lb512);
     let theirs = config().open_from_device(Cursor::new(ours.bytes())).expect("they read it");

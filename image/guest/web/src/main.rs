@@ -20,10 +20,10 @@ const PORT: u16 = 8080;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest request head that is read; nothing in it is looked at but, with `--files`, the path.
 const LONGEST_HEAD: usize = 8192;
-/// What of a file is shown.
+/// Most bytes that are shown of a file.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// What is answered.
+/// Content of an answer, by the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shows {
     /// The pod's name.
@@ -100,7 +100,7 @@ fn response(status: &str, body: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// What comes back for a request that is sent in these pieces.
+    /// The answer to a request that is sent in these pieces.
     fn said(pieces: &[&str], shows: Shows) -> String {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
         let address = listener.local_addr().expect("bound");
