@@ -29,7 +29,7 @@ use model::Level;
 use qemu::host::{Acceleration, Host};
 use serde_json::json;
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     process::shown,
     progress::{say, talking_step},
     workspace::Workspace,
@@ -84,7 +84,7 @@ enum Only {
 ///
 /// # Errors
 /// Any step's; a broken limit.
-pub(crate) fn boot(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
+pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
     let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
     let inputs = image::inputs(workspace, cache, &wanted)?;

@@ -11,7 +11,7 @@ use std::{
 use ::image::Profile;
 use anyhow::{Context, Result, bail};
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     fresh,
     process::shown,
     progress::{clock_text, say, timed},
@@ -47,7 +47,7 @@ struct Row {
 ///
 /// # Errors
 /// Something failed; the report has been printed.
-pub(crate) fn ci(workspace: &Workspace, cache: &Cache) -> Result<()> {
+pub(crate) fn ci(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
     let mut report = Report::default();
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new("cargo");
@@ -72,7 +72,7 @@ pub(crate) fn ci(workspace: &Workspace, cache: &Cache) -> Result<()> {
 ///
 /// # Errors
 /// Something failed; the report has been printed.
-pub(crate) fn test(workspace: &Workspace, cache: &Cache) -> Result<()> {
+pub(crate) fn test(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
     let mut report = Report::default();
     report.tests(workspace, cache);
     report.finish()
@@ -82,13 +82,13 @@ pub(crate) fn test(workspace: &Workspace, cache: &Cache) -> Result<()> {
 ///
 /// # Errors
 /// Two builds differ, or one fails.
-pub(crate) fn reproducible(workspace: &Workspace, cache: &Cache) -> Result<()> {
+pub(crate) fn reproducible(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
     let folder = image_under_test(workspace, cache, Profile::Release)?;
     reproducible::check(workspace, cache, &folder)
 }
 
 /// Builds what the tests of machines run, and returns its folder.
-pub(crate) fn image_under_test(workspace: &Workspace, cache: &Cache, profile: Profile) -> Result<PathBuf> {
+pub(crate) fn image_under_test(workspace: &Workspace, cache: &BuildCache, profile: Profile) -> Result<PathBuf> {
     let folder = workspace.target().join(match profile {
         Profile::Release => "image-under-test",
         Profile::Debug => "debug-image-under-test",
@@ -99,7 +99,7 @@ pub(crate) fn image_under_test(workspace: &Workspace, cache: &Cache, profile: Pr
 }
 
 impl Report {
-    fn tests(&mut self, workspace: &Workspace, cache: &Cache) {
+    fn tests(&mut self, workspace: &Workspace, cache: &BuildCache) {
         self.run("kernel", || kernel::build(cache, None).map(drop));
         self.run("components", || components::build(workspace, cache).map(drop));
         self.count("Go tests", || verdict::of_go(&mut components::tests(workspace)));

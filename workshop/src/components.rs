@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use xtask::{
-    cache::{Cache, Key, Room},
-    digest::Inputs,
+    cache::{BuildCache, BuildRoom, CacheKey},
+    digest::DigestInputs,
     process::{answer, logged},
     progress::step,
     workspace::Workspace,
@@ -140,7 +140,7 @@ const CNI: Recipe = Recipe {
 ///
 /// # Errors
 /// A tool that fails, a module that is not what its go.sum says, a version that cannot be read.
-pub(crate) fn build(workspace: &Workspace, cache: &Cache) -> Result<Components> {
+pub(crate) fn build(workspace: &Workspace, cache: &BuildCache) -> Result<Components> {
     let module = |recipe| go_module(workspace, cache, recipe);
     Ok(Components {
         etcd: module(&ETCD)?,
@@ -157,7 +157,7 @@ pub(crate) fn build(workspace: &Workspace, cache: &Cache) -> Result<Components> 
 ///
 /// # Errors
 /// As above.
-pub(crate) fn kubectl(workspace: &Workspace, cache: &Cache) -> Result<PathBuf> {
+pub(crate) fn kubectl(workspace: &Workspace, cache: &BuildCache) -> Result<PathBuf> {
     Ok(go_module(workspace, cache, &KUBECTL)?.folder.join(KUBECTL.name))
 }
 
@@ -180,11 +180,11 @@ impl Components {
     }
 }
 
-fn go_module(workspace: &Workspace, cache: &Cache, recipe: &Recipe) -> Result<Component> {
+fn go_module(workspace: &Workspace, cache: &BuildCache, recipe: &Recipe) -> Result<Component> {
     let source = workspace.path("components").join(recipe.name);
     let version = pinned(&source, recipe.upstream)?;
 
-    let mut inputs = Inputs::new("go module").text("recipe", RECIPE).text("how", &format!("{recipe:?}"));
+    let mut inputs = DigestInputs::new("go module").text("recipe", RECIPE).text("how", &format!("{recipe:?}"));
     inputs = inputs.text("notices", notices::RECIPE).text("go", &answer(Command::new("go").arg("version"))?);
     for file in ["go.mod", "go.sum", "main.go", "apiserver.go"] {
         let path = source.join(file);
@@ -197,14 +197,14 @@ fn go_module(workspace: &Workspace, cache: &Cache, recipe: &Recipe) -> Result<Co
         inputs = inputs.text("packages", &answer(Command::new("dpkg-query").arg("--show").args(packages))?);
     }
 
-    let key = Key { kind: recipe.name, inputs: inputs.finish()? };
+    let key = CacheKey { kind: recipe.name, inputs: inputs.finish()? };
     let what = format!("building {version}");
     let folder = cache.entry(&key, |room| step(recipe.name, &what, || compile(room, &source, recipe, &version)))?;
     let executables = recipe.executables.iter().map(|(file, _)| *file).collect();
     Ok(Component { name: recipe.name, version, folder, executables })
 }
 
-fn compile(room: &Room<'_>, source: &Path, recipe: &Recipe, version: &str) -> Result<()> {
+fn compile(room: &BuildRoom<'_>, source: &Path, recipe: &Recipe, version: &str) -> Result<()> {
     let flags = link_flags(recipe, version);
     for (file, package) in recipe.executables {
         let mut command = go(source, recipe);

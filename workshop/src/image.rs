@@ -10,7 +10,7 @@ use std::{
 use ::image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Manifest, Profile, Program, names, weigh};
 use anyhow::{Context, Result};
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     digest::{self, Digest},
     progress::{say, step},
     workspace::Workspace,
@@ -50,7 +50,7 @@ pub(crate) struct Wanted {
 ///
 /// # Errors
 /// Any step fails; the message names it.
-pub(crate) fn build(workspace: &Workspace, cache: &Cache, wanted: &Wanted, out: &Path) -> Result<Manifest> {
+pub(crate) fn build(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted, out: &Path) -> Result<Manifest> {
     write(&inputs(workspace, cache, wanted)?, out)
 }
 
@@ -71,7 +71,7 @@ impl Known {
     ///
     /// # Errors
     /// Any step fails; the message names it.
-    pub(crate) fn of(workspace: &Workspace, cache: &Cache, wanted: &Wanted, folder: PathBuf) -> Result<Self> {
+    pub(crate) fn of(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted, folder: PathBuf) -> Result<Self> {
         let inputs = inputs(workspace, cache, wanted)?;
         let (origin, found) = step("image", "looking whether it has changed", || {
             let origin = origin(&inputs)?;
@@ -133,7 +133,7 @@ pub(crate) fn manifest(image: &Path) -> Result<Manifest> {
 fn origin(inputs: &Inputs) -> Result<Digest> {
     let Inputs { version, profile, kernel, programs, components, licences, stub, boot_loader } = inputs;
     let writer = env::current_exe().context("find this program")?;
-    let mut all = digest::Inputs::new("image").file("writer", &writer)?.text("version", version);
+    let mut all = digest::DigestInputs::new("image").file("writer", &writer)?.text("version", version);
     all = all.text("profile", profile.word()).text("kernel", &kernel.origin.version);
     all = all.text("kernel's source", &kernel.origin.source_sha256).file("bzimage", &kernel.bzimage)?;
     for (program, path) in programs {
@@ -169,7 +169,7 @@ pub(crate) fn write(inputs: &Inputs, out: &Path) -> Result<Manifest> {
 ///
 /// # Errors
 /// Any step fails; the message names it.
-pub(crate) fn inputs(workspace: &Workspace, cache: &Cache, wanted: &Wanted) -> Result<Inputs> {
+pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted) -> Result<Inputs> {
     let kernel = kernel::build(cache, wanted.kernel_source.as_deref())?;
     let components = components::build(workspace, cache)?;
     let built = programs::build(workspace, wanted.build)?;

@@ -15,8 +15,8 @@ use std::{
 use anyhow::{Context, Result, bail};
 use kernel_config::{FRAGMENTS, KernelConfig, NEEDS};
 use xtask::{
-    cache::{Cache, Key, Room},
-    digest::{self, Inputs},
+    cache::{BuildCache, BuildRoom, CacheKey},
+    digest::{self, DigestInputs},
     process::{answer, logged},
     progress::step,
 };
@@ -64,7 +64,7 @@ pub(crate) struct Kernel {
 /// # Errors
 /// There is no source, or it is not the pinned one; a tool fails; the final config lacks options of the table, which are
 /// all named; the kernel is over its size.
-pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
+pub(crate) fn build(cache: &BuildCache, source: Option<&Path>) -> Result<Kernel> {
     let source_sha256 = match source {
         Some(path) => {
             digest::of_file(path).with_context(|| format!("read the kernel's source `{}`", path.display()))?.to_string()
@@ -73,12 +73,12 @@ pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
     };
     let asked = kernel_config::merge(FRAGMENTS).context("merge the fragments")?;
 
-    let mut inputs = Inputs::new("kernel").text("recipe", RECIPE).text("source", &source_sha256);
+    let mut inputs = DigestInputs::new("kernel").text("recipe", RECIPE).text("source", &source_sha256);
     inputs = inputs.text("asked", &asked.to_string());
     for tool in ["gcc", "ld", "flex", "bison", "zstd"] {
         inputs = inputs.text(tool, &answer(Command::new(tool).arg("--version"))?);
     }
-    let key = Key { kind: "kernel", inputs: inputs.finish()? };
+    let key = CacheKey { kind: "kernel", inputs: inputs.finish()? };
     let entry = cache.entry(&key, |room| {
         let source = source.map_or_else(|| DEBIAN_SOURCE.check(), |path| Ok(path.to_owned()))?;
         step("kernel", "building (6 to 9 minutes on two cores)", || compile(room, &source, &asked))
@@ -96,7 +96,7 @@ pub(crate) fn build(cache: &Cache, source: Option<&Path>) -> Result<Kernel> {
     })
 }
 
-fn compile(room: &Room<'_>, source: &Path, asked: &KernelConfig) -> Result<()> {
+fn compile(room: &BuildRoom<'_>, source: &Path, asked: &KernelConfig) -> Result<()> {
     let unpack = ["--extract", "--strip-components=1", "--file"];
     logged(Command::new("tar").args(unpack).arg(source).arg("--directory").arg(room.work), room.log)?;
     logged(&mut make(room.work, "tinyconfig"), room.log)?;

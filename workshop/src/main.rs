@@ -27,7 +27,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use xtask::{cache::Cache, progress::say, workspace::Workspace};
+use xtask::{cache::BuildCache, progress::say, workspace::Workspace};
 
 use crate::ci::Failed;
 
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<()> {
     let workspace = Workspace::of_cargo()?;
-    let cache = Cache::of_user()?;
+    let cache = BuildCache::of_user()?;
     match command {
         Command::Up(options) => up::up(&workspace, &cache, &options),
         Command::Test => ci::test(&workspace, &cache),

@@ -15,8 +15,8 @@ use std::{collections::BTreeMap, env, fs, path::Path, process::Command};
 use ::image::Manifest;
 use anyhow::{Context, Result, bail};
 use xtask::{
-    cache::{Cache, Key, Room},
-    digest::{self, Inputs},
+    cache::{BuildCache, BuildRoom, CacheKey},
+    digest::{self, DigestInputs},
     process::{answer, logged},
     progress::{say, step},
     workspace::{self, Workspace},
@@ -32,9 +32,9 @@ const BESIDE: &[&str] = &[".ci/", "benches/", "campaign/", "fuzz/", "tests/"];
 ///
 /// # Errors
 /// The second build fails, or differs: then with the names of the files.
-pub(crate) fn check(workspace: &Workspace, cache: &Cache, first: &Path) -> Result<()> {
+pub(crate) fn check(workspace: &Workspace, cache: &BuildCache, first: &Path) -> Result<()> {
     let files = files(workspace)?;
-    let mut inputs = Inputs::new("reproducible").text("rustc", &answer(Command::new("rustc").arg("--version"))?);
+    let mut inputs = DigestInputs::new("reproducible").text("rustc", &answer(Command::new("rustc").arg("--version"))?);
     let decides = |file: &&String| !file.ends_with(".md") && !BESIDE.iter().any(|folder| file.starts_with(folder));
     for file in files.iter().filter(decides) {
         inputs = inputs.file(file, &workspace.path(file)).with_context(|| format!("read `{file}`"))?;
@@ -44,7 +44,7 @@ pub(crate) fn check(workspace: &Workspace, cache: &Cache, first: &Path) -> Resul
         inputs = inputs.text(&name, &digest);
     }
     let mut remembered = true;
-    let key = Key { kind: "reproducible", inputs: inputs.finish()? };
+    let key = CacheKey { kind: "reproducible", inputs: inputs.finish()? };
     cache.entry(&key, |room| {
         remembered = false;
         step("reproducible", "building the image a second time, elsewhere", || again(room, workspace, &files, first))
@@ -55,7 +55,7 @@ pub(crate) fn check(workspace: &Workspace, cache: &Cache, first: &Path) -> Resul
     Ok(())
 }
 
-fn again(room: &Room<'_>, workspace: &Workspace, files: &[String], first: &Path) -> Result<()> {
+fn again(room: &BuildRoom<'_>, workspace: &Workspace, files: &[String], first: &Path) -> Result<()> {
     let (checkout, cargo_home) = (room.work.join("another-checkout"), room.work.join("another-cargo-home"));
     for file in files {
         copy(&workspace.path(file), &checkout.join(file))?;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use ::image::Profile;
 use anyhow::{Context, Result};
-use xtask::{cache::Cache, process::shown, workspace::Workspace};
+use xtask::{cache::BuildCache, process::shown, workspace::Workspace};
 
 use crate::{ci, programs};
 
@@ -26,7 +26,7 @@ pub(crate) fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// It does not compile, or something was found.
-pub(crate) fn campaign(workspace: &Workspace, cache: &Cache, arguments: &[String]) -> Result<()> {
+pub(crate) fn campaign(workspace: &Workspace, cache: &BuildCache, arguments: &[String]) -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--locked", "--package", "campaign", "--"]).args(arguments);
     let only_tells = |argument: &String| ["--plan", "--help", "-h"].contains(&argument.as_str());

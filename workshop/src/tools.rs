@@ -5,8 +5,8 @@ use std::{path::PathBuf, process::Command};
 
 use anyhow::Result;
 use xtask::{
-    cache::{Cache, Key},
-    digest::Inputs,
+    cache::{BuildCache, CacheKey},
+    digest::DigestInputs,
     process::{answer, logged},
     progress::step,
 };
@@ -18,10 +18,10 @@ const CARGO_DENY: &str = "0.20.2";
 ///
 /// # Errors
 /// It cannot be fetched or built.
-pub(crate) fn cargo_deny(cache: &Cache) -> Result<PathBuf> {
+pub(crate) fn cargo_deny(cache: &BuildCache) -> Result<PathBuf> {
     let rustc = answer(Command::new("rustc").arg("--version"))?;
-    let inputs = Inputs::new("cargo-deny").text("version", CARGO_DENY).text("rustc", &rustc).finish()?;
-    let key = Key { kind: "cargo-deny", inputs };
+    let inputs = DigestInputs::new("cargo-deny").text("version", CARGO_DENY).text("rustc", &rustc).finish()?;
+    let key = CacheKey { kind: "cargo-deny", inputs };
     let entry = cache.entry(&key, |room| {
         step("cargo-deny", "building (3 to 5 minutes on two cores)", || {
             let mut install = Command::new("cargo");

@@ -17,7 +17,7 @@ use ::tests::web_pod;
 use anyhow::{Context, Result};
 use clap::Args;
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     process::answer,
     progress::{clock_text, say, talking_step, timed},
     workspace::Workspace,
@@ -54,7 +54,7 @@ pub(crate) struct Options {
 /// # Errors
 /// Any step's; a machine that did not come up stays for a look. One that cannot be saved, or does not come back, is no error:
 /// that is said, and costs the boot that it would have spared.
-pub(crate) fn up(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
+pub(crate) fn up(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let (up, took) = timed(|| up_to_the_pod(workspace, cache, options));
     let (tool, origin, came) = up?;
     say(format_args!("the pod is Ready after {}", clock_text(took)));
@@ -95,7 +95,7 @@ enum Came {
 }
 
 /// A machine with a pod that is Ready.
-fn up_to_the_pod(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<(Tool, Origin, Came)> {
+fn up_to_the_pod(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<(Tool, Origin, Came)> {
     let folder = workspace.path("out/image");
     let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
     let image = image::Known::of(workspace, cache, &wanted, folder.clone())?;

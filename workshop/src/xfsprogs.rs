@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::{Context, Result};
 use xtask::{
-    cache::{Cache, Key, Room},
-    digest::Inputs,
+    cache::{BuildCache, BuildRoom, CacheKey},
+    digest::DigestInputs,
     process::{answer, logged},
     progress::{say, step},
 };
@@ -36,17 +36,17 @@ const LINKED: &[&str] = &["libblkid-dev", "libc6-dev", "libinih-dev", "liburcu-d
 ///
 /// # Errors
 /// The source cannot be fetched or is another one than pinned; a tool fails.
-pub(crate) fn build(cache: &Cache) -> Result<Component> {
-    let mut inputs = Inputs::new(PACKAGE).text("recipe", RECIPE).text("source", SOURCE.sha256);
+pub(crate) fn build(cache: &BuildCache) -> Result<Component> {
+    let mut inputs = DigestInputs::new(PACKAGE).text("recipe", RECIPE).text("source", SOURCE.sha256);
     inputs = inputs.text("notices", notices::RECIPE).text("gcc", &answer(Command::new("gcc").arg("--version"))?);
     inputs = inputs.text("linked", &answer(Command::new("dpkg-query").arg("--show").args(LINKED))?);
-    let key = Key { kind: PACKAGE, inputs: inputs.finish()? };
+    let key = CacheKey { kind: PACKAGE, inputs: inputs.finish()? };
     let what = format!("building mkfs.xfs {VERSION}");
     let folder = cache.entry(&key, |room| step(PACKAGE, &what, || compile(room)))?;
     Ok(Component { name: PACKAGE, version: VERSION.to_owned(), folder, executables: vec!["mkfs.xfs"] })
 }
 
-fn compile(room: &Room<'_>) -> Result<()> {
+fn compile(room: &BuildRoom<'_>) -> Result<()> {
     let tarball = fetch(room)?;
     let tree = room.work.join("tree");
     fs::create_dir(&tree).context("create the source's folder")?;
@@ -80,7 +80,7 @@ fn compile(room: &Room<'_>) -> Result<()> {
 }
 
 /// Fetches the tarball with apt, and checks it against the pinned hash besides apt's own signatures.
-fn fetch(room: &Room<'_>) -> Result<PathBuf> {
+fn fetch(room: &BuildRoom<'_>) -> Result<PathBuf> {
     let apt = room.work.join("apt");
     for folder in ["lists/partial", "cache/archives/partial", "parts", "source"] {
         let path = apt.join(folder);

@@ -1,5 +1,6 @@
-//! What takes minutes to build is kept by the hash of everything it was built from, in the user's cache folder, outside
-//! of the checkout. Nothing is taken from the cache without being hashed again: a damaged entry is said and rebuilt.
+//! Cache of what takes minutes to build, kept by the hash of everything it was built from, in the user's cache folder,
+//! outside of the checkout. Nothing is taken from the cache without being hashed again: a damaged entry is said and
+//! rebuilt.
 //!
 //! ```text
 //! <cache>/cairn/<kind>/<key>/            the entry: files, and MANIFEST in the format of sha256sum
@@ -31,13 +32,13 @@ const MANIFEST: &str = "MANIFEST";
 
 /// The user's cache of build results.
 #[derive(Debug, Clone)]
-pub struct Cache {
+pub struct BuildCache {
     root: PathBuf,
 }
 
 /// Names an entry: what it is, and the digest of all it depends on.
 #[derive(Debug, Clone)]
-pub struct Key {
+pub struct CacheKey {
     /// Folder of the cache: `kernel`, `etcd`, …
     pub kind: &'static str,
     /// Over everything that decides the result.
@@ -46,8 +47,8 @@ pub struct Key {
 
 /// Where a build writes.
 #[derive(Debug)]
-pub struct Room<'a> {
-    /// What is put here becomes the entry.
+pub struct BuildRoom<'a> {
+    /// Folder that becomes the entry.
     pub out: &'a Path,
     /// For everything else; removed afterwards.
     pub work: &'a Path,
@@ -55,7 +56,7 @@ pub struct Room<'a> {
     pub log: &'a Path,
 }
 
-/// What a look at an entry's place found.
+/// Finding of a look at an entry's place.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -63,7 +64,7 @@ enum Found {
     Damaged(String),
 }
 
-impl Cache {
+impl BuildCache {
     /// The cache of this user: `$XDG_CACHE_HOME/cairn`, or `~/.cache/cairn`.
     ///
     /// # Errors
@@ -82,7 +83,7 @@ impl Cache {
         Self { root }
     }
 
-    /// Where everything is.
+    /// Folder that holds all entries.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
@@ -99,7 +100,7 @@ impl Cache {
     ///
     /// # Errors
     /// Those of `build`, and of the file system.
-    pub fn entry(&self, key: &Key, build: impl FnOnce(&Room<'_>) -> Result<()>) -> Result<PathBuf> {
+    pub fn entry(&self, key: &CacheKey, build: impl FnOnce(&BuildRoom<'_>) -> Result<()>) -> Result<PathBuf> {
         let kind = self.root.join(key.kind);
         let entry = kind.join(key.inputs.to_string());
         let partial = entry.with_extension("partial");
@@ -124,7 +125,7 @@ impl Cache {
         if log.exists() {
             fs::remove_file(&log).with_context(|| format!("remove `{}`", log.display()))?;
         }
-        build(&Room { out: &out, work: &work, log: &log })?;
+        build(&BuildRoom { out: &out, work: &work, log: &log })?;
         write_manifest(&out).with_context(|| format!("write the manifest of {}", key.kind))?;
         fs::rename(&out, &entry).with_context(|| format!("put `{}` in place", entry.display()))?;
         remove_if_there(&partial)?;
@@ -224,20 +225,20 @@ mod tests {
     };
 
     use super::*;
-    use crate::digest::Inputs;
+    use crate::digest::DigestInputs;
 
     struct Bench {
         _folder: tempfile::TempDir,
-        cache: Cache,
-        key: Key,
+        cache: BuildCache,
+        key: CacheKey,
         builds: AtomicUsize,
     }
 
     impl Bench {
         fn new() -> Self {
             let folder = tempfile::tempdir().expect("a folder");
-            let cache = Cache::at(folder.path().join("cache"));
-            let key = Key { kind: "thing", inputs: Inputs::new("test").finish().expect("hashed") };
+            let cache = BuildCache::at(folder.path().join("cache"));
+            let key = CacheKey { kind: "thing", inputs: DigestInputs::new("test").finish().expect("hashed") };
             Self { _folder: folder, cache, key, builds: AtomicUsize::new(0) }
         }
 
@@ -277,7 +278,7 @@ mod tests {
     fn other_inputs_are_another_entry() {
         let mut bench = Bench::new();
         let first = bench.entry().expect("built");
-        bench.key.inputs = Inputs::new("test").text("flag", "on").finish().expect("hashed");
+        bench.key.inputs = DigestInputs::new("test").text("flag", "on").finish().expect("hashed");
         assert_ne!(bench.entry().expect("built"), first);
     }
 

@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
-/// One command.
+/// Command of `cargo xtask`, as a row of the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
-    /// What is typed behind `cargo xtask`.
+pub struct CommandRow {
+    /// Word that is typed behind `cargo xtask`.
     pub name: &'static str,
-    /// What it does, as help says it.
+    /// Sentence of help about the command.
     pub about: &'static str,
-    /// Who carries it out.
+    /// Program that carries it out.
     pub by: By,
 }
 
-/// Who carries a command out.
+/// Program that carries a command out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// The driver itself.
@@ -26,7 +26,7 @@ pub enum By {
 
 /// All of them, in the order of help.
 #[rustfmt::skip] // one row per line
-pub const COMMANDS: &[Row] = &[
+pub const COMMANDS: &[CommandRow] = &[
     row("up", By::SetUp, "Build everything, boot one machine, show it Ready with a pod, say how to go on"),
     row("test", By::SetUp, "Run all tests; the last line is `N passed, N failed, N skipped`"),
     row("ci", By::SetUp, "Run all that must hold before a change lands: format, lints, dependencies, tests"),
@@ -43,17 +43,17 @@ pub const COMMANDS: &[Row] = &[
     row("programs", By::SetUp, "Build the machine's own programs, static, and print where they are"),
 ];
 
-const fn row(name: &'static str, by: By, about: &'static str) -> Row {
-    Row { name, about, by }
+const fn row(name: &'static str, by: By, about: &'static str) -> CommandRow {
+    CommandRow { name, about, by }
 }
 
 /// The row of a command.
 #[must_use]
-pub fn find(name: &str) -> Option<&'static Row> {
+pub fn find(name: &str) -> Option<&'static CommandRow> {
     COMMANDS.iter().find(|row| row.name == name)
 }
 
-/// What `cargo xtask help` prints.
+/// Text that `cargo xtask help` prints.
 #[must_use]
 pub fn help() -> String {
     let mut text = "Builds, runs and checks Cairn. What takes minutes is cached in ~/.cache/cairn.\n\n\

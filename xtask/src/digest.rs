@@ -16,7 +16,7 @@ pub struct Digest(String);
 
 /// Collects named inputs for one digest.
 #[derive(Debug)]
-pub struct Inputs(Vec<u8>);
+pub struct DigestInputs(Vec<u8>);
 
 /// Digest of a file's content.
 ///
@@ -26,7 +26,7 @@ pub fn of_file(path: &Path) -> io::Result<Digest> {
     digest(fs::File::open(path)?.into(), |_nothing_to_write| Ok(()))
 }
 
-impl Inputs {
+impl DigestInputs {
     /// Starts a list. `kind` keeps lists of different meaning apart.
     #[must_use]
     pub fn new(kind: &str) -> Self {
@@ -61,7 +61,7 @@ impl Inputs {
     }
 }
 
-/// What `sha256sum` says of its input: a file, or what `write` writes.
+/// Digest by `sha256sum` of its input: a file, or what `write` writes.
 fn digest(input: Stdio, write: impl FnOnce(Option<ChildStdin>) -> io::Result<()>) -> io::Result<Digest> {
     let mut child = Command::new("sha256sum").stdin(input).stdout(Stdio::piped()).spawn()?;
     let written = write(child.stdin.take());
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn lists_that_run_together_differ() {
-        let one = Inputs::new("k").text("ab", "c").finish().expect("hashed");
-        let two = Inputs::new("k").text("a", "bc").finish().expect("hashed");
+        let one = DigestInputs::new("k").text("ab", "c").finish().expect("hashed");
+        let two = DigestInputs::new("k").text("a", "bc").finish().expect("hashed");
         assert_ne!(one, two);
     }
 
@@ -106,7 +106,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let bytes = [&4_u64.to_le_bytes()[..], b"kind", &1_u64.to_le_bytes(), b"k"].concat();
         fs::write(file.path(), bytes).expect("written");
-        let list = Inputs::new("k").finish().expect("hashed");
+        let list = DigestInputs::new("k").finish().expect("hashed");
         assert_eq!(list, of_file(file.path()).expect("read"));
     }
 }

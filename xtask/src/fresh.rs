@@ -27,7 +27,7 @@ use anyhow::{Context, Result, bail};
 
 use self::asked::{INSIDE, RELEASE};
 pub use self::{
-    asked::{Asked, KEEPER, STAGE},
+    asked::{FreshOptions, KEEPER, STAGE},
     keeper::keep,
     stage::perform,
 };
@@ -85,7 +85,7 @@ fn decide(inside: bool, root: bool, release: &str, namespaces: impl FnOnce() -> 
 ///
 /// # Errors
 /// There cannot be a fresh root here; the keeper cannot be started.
-pub fn run(workspace: &Workspace, asked: &Asked) -> Result<ExitCode> {
+pub fn run(workspace: &Workspace, asked: &FreshOptions) -> Result<ExitCode> {
     if let Some(obstacle) = obstacle()? {
         bail!("a fresh root cannot be made here: {obstacle}");
     }
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fresh_root_is_made_only_where_it_can_and_the_reason_is_said() {
+    fn a_fresh_root_is_made_where_it_can_or_the_reason_is_said() {
         let bookworm = "ID=debian\nVERSION_CODENAME=bookworm\n";
         assert_eq!(decide(false, true, bookworm, || true), None);
         let reasons = [

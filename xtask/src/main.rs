@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     commands::{self, By},
     fresh, preflight,
     progress::say,
@@ -35,7 +35,7 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
         ["help", name, ..] => run(&[(*name).to_owned(), "--help".to_owned()]),
         [fresh::STAGE, rest @ ..] => fresh::perform(rest),
         [fresh::KEEPER, rest @ ..] => {
-            fresh::keep(&Workspace::of_cargo()?, &Cache::of_user()?, &fresh::Asked::parse(rest)?)
+            fresh::keep(&Workspace::of_cargo()?, &BuildCache::of_user()?, &fresh::FreshOptions::parse(rest)?)
         }
         [name, rest @ ..] => {
             let Some(row) = commands::find(name) else {
@@ -46,16 +46,16 @@ fn run(arguments: &[String]) -> Result<ExitCode> {
             let workspace = Workspace::of_cargo()?;
             if row.by != By::Workshop && !asks {
                 say(format_args!("▸ cargo xtask {name}: looking at this machine first"));
-                preflight::set_up(&workspace, &Cache::of_user()?)?;
+                preflight::set_up(&workspace, &BuildCache::of_user()?)?;
             }
             match (row.by, row.name) {
                 (By::Driver, "fresh") if asks => print(fresh::USAGE),
                 (By::Driver, _) if asks => print(&format!("{}\n\nUsage: cargo xtask {}\n", row.about, row.name)),
-                (By::Driver, "fresh") => fresh::run(&workspace, &fresh::Asked::parse(rest)?),
+                (By::Driver, "fresh") => fresh::run(&workspace, &fresh::FreshOptions::parse(rest)?),
                 (By::Driver, _) => Ok(ExitCode::SUCCESS), // packages: that was all
                 // Its clone keeps what it compiled, so that lints and tests compile what has changed.
                 (_, "ci") if fresh::obstacle()?.is_none() => {
-                    fresh::run(&workspace, &fresh::Asked::parse(&["--", "ci"])?)
+                    fresh::run(&workspace, &fresh::FreshOptions::parse(&["--", "ci"])?)
                 }
                 (By::SetUp | By::Workshop, _) => workshop(&workspace, arguments),
             }

@@ -10,19 +10,19 @@ use std::{
 use anyhow::{Context, Result};
 
 use crate::{
-    cache::Cache,
+    cache::BuildCache,
     process::{answer, logged},
     progress::{clock_text, say, timed},
 };
 
-/// One package.
+/// Debian package that is needed here.
 #[derive(Debug)]
 pub struct Package {
     /// Debian's name for it.
     pub name: &'static str,
     /// Programs of it that are started here, by a name in `PATH` or by their path.
     pub programs: &'static [&'static str],
-    /// What it is needed for.
+    /// Use that is made of it.
     pub because: &'static str,
 }
 
@@ -30,8 +30,8 @@ const fn package(name: &'static str, programs: &'static [&'static str], because:
     Package { name, programs, because }
 }
 
-/// What cargo itself needs before it can compile this table: the README names them in its first command. Rust and Go are
-/// nowhere here: they come from the person, in the versions that the checkout pins.
+/// Packages that cargo itself needs before it can compile this table: the README names them in its first command. Rust
+/// and Go are nowhere here: they come from the person, in the versions that the checkout pins.
 #[rustfmt::skip] // one row per line
 pub const FIRST: &[Package] = &[
     package("ca-certificates", &[], "cargo and Go download over TLS"),
@@ -100,7 +100,7 @@ pub fn first_command() -> String {
 ///
 /// # Errors
 /// apt fails: with the end of what it said.
-pub fn install(missing: &[&Package], become_root: BecomeRoot, cache: &Cache) -> Result<()> {
+pub fn install(missing: &[&Package], become_root: BecomeRoot, cache: &BuildCache) -> Result<()> {
     let apt_get = || {
         let mut command = as_root(become_root, "apt-get");
         // Another apt may hold the lock, for instance the machine's own that looks for updates.
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn no_package_stands_twice_and_none_brings_what_every_debian_has() {
+    fn no_package_stands_twice_or_brings_what_every_debian_has() {
         let names: BTreeSet<&str> = all().map(|package| package.name).collect();
         assert_eq!(names.len(), all().count());
         let brought: Vec<&str> = all().flat_map(|package| package.programs).copied().collect();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn packages_are_named_before_and_done_is_said_after_and_apt_is_quiet() {
+    fn packages_are_named_before_apt_runs_quietly() {
         let (lines, log, result) = said("echo noise; echo noise >&2");
         result.expect("installed");
         let (named, done) = (&lines[1..3], &lines[3]);

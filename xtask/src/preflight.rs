@@ -1,6 +1,6 @@
-//! What a machine must have before the first long step: packages and programs, Rust and Go in the versions that the
-//! checkout pins, disk, memory. Everything that is wrong is said at once, each with what to do. It must never change the
-//! machine, and takes a second.
+//! Needs of the first long step that a machine must meet before it: packages and programs, Rust and Go in the versions
+//! that the checkout pins, disk, memory. Everything that is wrong is said at once, each with what to do. It must never
+//! change the machine, and takes a second.
 
 use std::{
     env, fs,
@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    cache::Cache,
+    cache::BuildCache,
     packages::{self, BecomeRoot, Package},
     progress::say,
     workspace::Workspace,
@@ -22,7 +22,7 @@ const GIB: u64 = 1 << 30;
 /// Machines of 3 GiB run here, and the linker of the release image takes 2 GiB beside what the host itself holds.
 const MEMORY: u64 = 6 * GIB;
 
-/// What the checkout asks for.
+/// Versions that the checkout asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Wanted {
     /// Exactly this: the image's bytes depend on the compiler.
@@ -31,7 +31,7 @@ struct Wanted {
     go: String,
 }
 
-/// What was seen of a machine.
+/// State of a machine, as it was seen.
 #[derive(Debug)]
 struct Seen {
     /// Version of the Rust compiler that cargo uses in the checkout.
@@ -53,7 +53,7 @@ struct Seen {
 /// A file system that is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Disk {
-    /// What it is on: one file system may be mounted at many places.
+    /// Device below the folder: one file system may be mounted at many places.
     device: String,
     /// Where it is mounted.
     mount: PathBuf,
@@ -69,7 +69,7 @@ impl Disk {
     }
 }
 
-/// One thing that is wrong, and what to do.
+/// Fault of the machine, and its remedy.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     what: String,
@@ -80,7 +80,7 @@ struct Fault {
 ///
 /// # Errors
 /// Something is wrong, and all of it has been listed; nothing was changed. Or the packages cannot be installed.
-pub fn set_up(workspace: &Workspace, cache: &Cache) -> Result<()> {
+pub fn set_up(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
     let wanted = wanted(workspace)?;
     let seen = look(workspace, cache)?;
     let faults = faults(&wanted, &seen);
@@ -193,7 +193,7 @@ fn channel(toolchain: &str) -> Result<&str> {
     value.map(|value| value.trim().trim_matches('"')).context("rust-toolchain.toml names no channel")
 }
 
-fn look(workspace: &Workspace, cache: &Cache) -> Result<Seen> {
+fn look(workspace: &Workspace, cache: &BuildCache) -> Result<Seen> {
     let missing = packages::missing()?;
     let root = if missing.is_empty() { None } else { packages::root()? };
     // Go as the components are built with it: never another one that it would download.
@@ -213,13 +213,13 @@ fn look(workspace: &Workspace, cache: &Cache) -> Result<Seen> {
     })
 }
 
-/// What a program prints, if it is there and works.
+/// Output of a program, if it is there and works.
 fn said(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// One word of a text, without what it begins with.
+/// Word of a text, without the prefix it begins with.
 fn word(text: &str, index: usize, prefix: &str) -> Option<String> {
     text.split_whitespace().nth(index)?.strip_prefix(prefix).map(str::to_owned)
 }
@@ -237,9 +237,9 @@ fn is_found(program: &str, path: &std::ffi::OsStr) -> bool {
     env::split_paths(path).any(|folder| executable(folder.join(program)))
 }
 
-/// What is written where: cargo's target folder and the cache. A folder that was filled by an earlier run needs little
-/// more.
-fn disks(workspace: &Workspace, cache: &Cache) -> Result<Vec<Disk>> {
+/// File systems that are written to: those of cargo's target folder and of the cache. A folder that was filled by an
+/// earlier run needs little more.
+fn disks(workspace: &Workspace, cache: &BuildCache) -> Result<Vec<Disk>> {
     let target = workspace.target();
     let images = if target.join("image-under-test").exists() { 3 * GIB } else { 14 * GIB };
     let results = if cache.root().join("kernel").exists() { GIB } else { 5 * GIB };
@@ -258,7 +258,7 @@ fn disks(workspace: &Workspace, cache: &Cache) -> Result<Vec<Disk>> {
     Ok(disks)
 }
 
-/// What df says of a file system, behind the heading; nothing is needed of it yet.
+/// File system, as df tells it behind the heading; nothing is needed of it yet.
 fn disk(told: &str) -> Option<Disk> {
     let (free, rest) = told.lines().nth(1)?.trim_start().split_once(' ')?;
     let (device, mount) = rest.trim_start().split_once(' ')?;
@@ -352,7 +352,7 @@ mod tests {
         assert!(!is_found("no-such-program", path) && !is_found("/usr/bin/no-such-program", path));
     }
 
-    /// What the checkout asks for is read from where it is pinned, so that it cannot be asked for twice.
+    /// Versions that the checkout asks for are read from where they are pinned, so that they cannot be asked for twice.
     #[test]
     fn the_checkout_says_what_it_wants() {
         let wanted = wanted(&Workspace::of_cargo().expect("run by cargo")).expect("read");

@@ -1,5 +1,6 @@
-//! What the person at the terminal sees: a line when a long step begins, a running clock while it lasts, a line with the
-//! time it took when it ends. The only file of this tool that asks the clock; it must never decide anything by it.
+//! Progress as the person at the terminal sees it: a line when a long step begins, a running clock while it lasts, a
+//! line with the time it took when it ends. The only file of this tool that asks the clock; it must never decide
+//! anything by it.
 
 use std::{
     fmt::Display,

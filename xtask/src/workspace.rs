@@ -29,7 +29,7 @@ impl Workspace {
         self.root.join(relative)
     }
 
-    /// The root itself.
+    /// Folder of the checkout itself.
     pub fn root(&self) -> &Path {
         &self.root
     }

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// Only bounds a wait for what is broken.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What the root is made of: enough of the host for a shell.
+/// Folders of the host that the root is made of: enough for a shell.
 const BOUND: &[&str] = &["/bin", "/lib", "/lib64", "/usr"];
 
 fn main() -> ExitCode {
@@ -121,7 +121,7 @@ struct Stage {
 
 struct Running {
     child: Child,
-    /// What it prints; closed with the last process of the namespace.
+    /// Lines that it prints; closed with the last process of the namespace.
     lines: Receiver<String>,
 }
 

@@ -54,7 +54,7 @@ pub enum TpmError<E: Error + 'static> {
     #[error("the TPM refuses {command}: {code}")]
     Refused {
         command: CommandCode,
-        /// Its reason. It is not covered by an HMAC: the bus may have said it.
+        /// Reason that the TPM gives. It is not covered by an HMAC: the bus may have said it.
         code: ResponseCode,
     },
     /// The answer is not one to this command.
@@ -143,7 +143,7 @@ pub(crate) fn start_policy<T: Transport>(transport: &mut T) -> Result<u32, TpmEr
     Ok(start(transport, handle::NULL, &Request::policy()?)?.0)
 }
 
-/// One command in the salted session.
+/// Command to be sent in the salted session.
 pub(crate) struct Call<'a> {
     pub(crate) code: CommandCode,
     pub(crate) entities: &'a [Entity],

@@ -132,7 +132,7 @@ pub(crate) mod handle {
     pub(crate) const PLATFORM: u32 = 0x4000_000c;
 }
 
-/// What TPM2_GetCapability is asked for (part 2, sections 6.12, 6.13, 8.6 and 8.7).
+/// Capabilities that TPM2_GetCapability is asked for (part 2, sections 6.12, 6.13, 8.6 and 8.7).
 pub(crate) mod capability {
     pub(crate) const TPM_PROPERTIES: u32 = 6;
     /// State that outlives a reset.

@@ -8,7 +8,7 @@ use crate::code::{CommandCode, handle, tag};
 use crate::object::Name;
 use crate::wire::Writer;
 
-/// What a command is about: a handle, and the name under which it is hashed into the command's HMAC.
+/// Entity that a command acts on: a handle, and the name under which it is hashed into the command's HMAC.
 #[derive(Clone, Copy)]
 pub(crate) enum Entity {
     /// A PCR, a hierarchy or a session: its handle is its name.
@@ -32,7 +32,7 @@ impl Entity {
     }
 }
 
-/// One session in a command's authorisation area (part 2, section 10.13.2).
+/// Session in a command's authorisation area (part 2, section 10.13.2).
 pub(crate) struct Authorisation<'a> {
     pub(crate) session: u32,
     pub(crate) nonce: &'a [u8],
@@ -54,7 +54,7 @@ impl Authorisation<'_> {
     }
 }
 
-/// The whole command.
+/// Bytes of the whole command, header first.
 pub(crate) fn frame(
     code: CommandCode,
     handles: &[u32],

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_salt_is_for_the_holder_of_the_key_and_for_points_of_the_curve_only() {
+    fn a_salt_is_for_the_keys_holder_and_for_points_of_the_curve() {
         let theirs = PrivateKey::generate(&ECDH_P256).expect("generate");
         let public = theirs.compute_public_key().expect("compute");
         let (x, y) = coordinates(public.as_ref()).expect("uncompressed");

@@ -19,7 +19,7 @@ pub(crate) struct Liar {
     answers: HashMap<u32, Vec<u8>>,
     key: PrivateKey,
     session_key: Option<Secret<32>>,
-    /// What was asked, in order.
+    /// Codes of the commands that were sent, in order.
     pub(crate) asked: Vec<u32>,
 }
 
@@ -62,7 +62,7 @@ impl Liar {
         Writer::new().sized(&NONCE).as_slice().to_vec()
     }
 
-    /// What follows the parameters: each session's answer, ours signed; the first parameter encrypted where asked.
+    /// Bytes behind the parameters: each session's answer, ours signed; the first parameter encrypted where asked.
     fn sign(&self, code: u32, area: &[u8], parameters: &mut [u8]) -> Writer {
         let (mut reader, mut signed) = (Reader::new(area), Writer::new());
         while !reader.rest().is_empty() {

@@ -13,14 +13,14 @@ use crate::wire::{Malformed, Reader, Writer};
 pub struct SealedObject {
     /// `TPMT_PUBLIC`, without a size before it.
     pub public: Vec<u8>,
-    /// What the TPM encrypted under its storage key, without a size before it.
+    /// Sensitive area that the TPM encrypted under its storage key, without a size before it.
     pub private: Vec<u8>,
     /// Name of that storage key: says which TPM.
     pub storage_key: Name,
 }
 
 impl SealedObject {
-    /// What must hold before the parts may go to a TPM: an object of ours, with a private part of a size that a
+    /// Checks what must hold before the parts may go to a TPM: an object of ours, with a private part of a size that a
     /// 32-byte secret can have.
     pub(crate) fn check(&self) -> Result<SealedPublic, Malformed> {
         if self.private.is_empty() || self.private.len() > MAX_PRIVATE {
@@ -97,7 +97,7 @@ pub(crate) struct StorageKeyPublic {
 }
 
 impl StorageKeyPublic {
-    /// What TPM2_CreatePrimary is asked for.
+    /// Template that TPM2_CreatePrimary is given.
     pub(crate) fn template() -> Writer {
         Self::area().sized(&[0; 32]).sized(&[0; 32])
     }
@@ -138,7 +138,7 @@ pub(crate) struct SealedPublic {
 }
 
 impl SealedPublic {
-    /// What TPM2_Create is asked for.
+    /// Template that TPM2_Create is given.
     pub(crate) fn template(policy: PolicyDigest) -> Writer {
         // `userWithAuth` stays clear: with it an empty password would do instead of the policy. The secret comes from
         // outside, so `sensitiveDataOrigin` stays clear too.
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_object_with_a_private_part_of_impossible_size_is_refused() {
+    fn a_sealed_object_of_impossible_size_is_refused() {
         let storage_key = Name::of(&[]);
         for size in [0, MAX_PRIVATE + 1, 70_000] {
             let sealed = SealedObject { public: sealed_public(), private: vec![0; size], storage_key };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever differs from the template (attributes, scheme, sizes) is no object of ours.
+        /// A public area that differs from the template (attributes, scheme, sizes) is no object of ours.
         #[test]
         fn a_public_area_of_another_kind_is_refused(position in 0usize..10, flip in 1u8..) {
             let mut public = sealed_public();

@@ -15,7 +15,7 @@ pub const CAP_PCR: u8 = 11;
 pub struct PcrDigest(pub [u8; 32]);
 
 impl PcrDigest {
-    /// What a PCR holds after reset, when nothing was measured into it.
+    /// Value of a PCR after reset, when nothing was measured into it.
     pub const ZERO: Self = Self([0; 32]);
 
     /// The value after `digest` was extended into it: SHA-256(old ‖ digest) (part 1, section 17).
@@ -31,12 +31,12 @@ impl PcrDigest {
     }
 }
 
-/// Who sets a cap: what a quote of PCR 11 tells of the boot behind it.
+/// Machine that sets a cap: a quote of PCR 11 tells this of the boot behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapOf {
     /// This machine, as its seal names it.
     Member {
-        /// Its cluster.
+        /// Cluster of the machine.
         cluster: ClusterId,
         /// Itself.
         machine: MachineId,
@@ -45,8 +45,8 @@ pub enum CapOf {
     Unknown,
 }
 
-/// What the cap extends PCR 11 with. It names who set it, so that a quote of PCR 11 tells this machine, with its data
-/// open, from another one behind the same TPM. Both ids have their fixed 16 bytes, so no lengths are needed.
+/// Digest that the cap extends PCR 11 with. It names who set it, so that a quote of PCR 11 tells this machine, with its
+/// data open, from another one behind the same TPM. Both ids have their fixed 16 bytes, so no lengths are needed.
 pub(crate) fn cap_digest(of: CapOf) -> [u8; 32] {
     let (cluster, machine) = match of {
         CapOf::Member { cluster, machine } => (cluster, machine),
@@ -78,7 +78,7 @@ pub(crate) fn selection_wire(selection: PcrSelection) -> Vec<u8> {
     Writer::new().u32(1).u16(algorithm::SHA256).u8(3).bytes(&[first, second, third]).as_slice().to_vec()
 }
 
-/// What the selected PCRs held when they were read.
+/// Values of the selected PCRs when they were read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PcrValues {
     selection: PcrSelection,
@@ -119,7 +119,7 @@ impl PcrValues {
     }
 }
 
-/// What a sealed object demands of whoever opens it.
+/// Digest of the policy that a sealed object demands before it opens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PolicyDigest(pub [u8; 32]);
 
@@ -183,7 +183,7 @@ mod tests {
     ///
     /// Proves: O16
     #[test]
-    fn the_capped_value_has_its_known_answer_and_names_cluster_and_machine() {
+    fn the_capped_value_is_known_and_names_cluster_and_machine() {
         let member =
             |cluster, machine| CapOf::Member { cluster: ClusterId([cluster; 16]), machine: MachineId([machine; 16]) };
         let capped = |cluster, machine| PcrDigest::ZERO.capped(member(cluster, machine));

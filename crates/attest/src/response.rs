@@ -12,7 +12,7 @@ use crate::object::{Name, StorageKeyPublic};
 use crate::pcr::{PcrDigest, PcrValues, selection_wire};
 use crate::wire::{Malformed, Reader};
 
-/// An answer's frame.
+/// Answer to a command: an error, or a frame.
 #[derive(Debug)]
 pub enum Answer<'a> {
     /// The command failed; nothing follows.
@@ -23,11 +23,11 @@ pub enum Answer<'a> {
 
 /// The parts of a successful answer. `Debug` shows sizes only: parameters may be a secret in clear.
 pub struct Frame<'a> {
-    /// Of the new key, object or session, for the commands that make one.
+    /// Handle of the new key, object or session, for the commands that make one.
     pub handle: Option<u32>,
     /// Parameters, as they were hashed into the sessions' HMACs.
     pub parameters: &'a [u8],
-    /// One per session of the command.
+    /// Answers of the command's sessions, in their order.
     pub sessions: Vec<SessionAnswer<'a>>,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Frame<'_> {
     }
 }
 
-/// What a session adds to an answer (part 2, section 10.13.3).
+/// Part of an answer that belongs to a session (part 2, section 10.13.3).
 #[derive(Debug)]
 pub struct SessionAnswer<'a> {
     /// The TPM's next nonce.

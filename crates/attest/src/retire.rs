@@ -1,4 +1,4 @@
-//! What a machine leaves of its TPM to whatever runs after the cap: nothing that could lose a disk for good.
+//! Retirement of the TPM: whatever runs after the cap is left nothing that could lose a disk for good.
 //!
 //! Hierarchies have no password, so root could clear the TPM, or give the owner hierarchy a password that no later boot
 //! knows; either way no seal opens again. A hierarchy that is closed takes no command, whoever sends it, and opens at the
@@ -21,8 +21,8 @@ use crate::session::Purpose;
 use crate::tpm::{Tpm, malformed};
 use crate::wire::Writer;
 
-/// What the TPM did not let us close, because somebody gave it a password or a lock of its own: firmware, or whoever had
-/// the machine before. It is closed to all others, too.
+/// Part of the TPM that could not be closed, because somebody gave it a password or a lock of its own: firmware, or the
+/// machine's former owner. It is closed to all others, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarded {
     /// TPM2_Clear is still allowed, to whoever knows the lockout password.

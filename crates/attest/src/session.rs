@@ -17,7 +17,7 @@ use crate::kdf::{self, CryptoFailed, Point, hmac_matches, hmac_sha256, kdfa, sha
 use crate::response::SessionAnswer;
 use crate::wire::Writer;
 
-/// What a session is for in one command (part 2, section 8.4).
+/// Purpose of a session in one command (part 2, section 8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     /// Only to sign command and answer.
@@ -46,7 +46,7 @@ impl Purpose {
     }
 }
 
-/// What is asked of TPM2_StartAuthSession.
+/// Parameters of TPM2_StartAuthSession, and our nonce in them.
 pub(crate) struct Request {
     pub(crate) parameters: Writer,
     pub(crate) nonce_caller: [u8; 32],
@@ -99,7 +99,7 @@ pub(crate) struct Pending {
     purpose: Purpose,
 }
 
-/// What goes into the command's authorisation area.
+/// Session's part of the command's authorisation area.
 pub(crate) struct Signature {
     pub(crate) nonce: [u8; 32],
     pub(crate) attributes: u8,

@@ -1,5 +1,5 @@
-//! What a machine asks of its TPM. Owns the order of commands for each wish and which failure means what; the bytes
-//! are made and read elsewhere.
+//! Wishes that a machine has of its TPM. Owns the order of commands for each wish and which failure means what; the
+//! bytes are made and read elsewhere.
 //!
 //! Every object and session that a wish needs is forgotten again, also when it fails.
 
@@ -335,7 +335,7 @@ mod tests {
         Tpm::new(Liar::new([(CommandCode::Create, created)])).seal(&Secret::take(&mut SECRET.clone()), OURS)
     }
 
-    /// Whoever could have an object made under a policy of its own could open it past ours.
+    /// An object made under somebody else's policy could be opened past ours.
     ///
     /// Proves: D5
     #[test]

@@ -11,7 +11,7 @@ const COMMAND_CAPACITY: usize = 4096;
 /// Why bytes are not the answer that was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("the bytes end too early")]
     Truncated,
     /// Bytes are left over.
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         self.sized()?.try_into().map_err(|_| Malformed::Field(field))
     }
 
-    /// What is left.
+    /// Bytes that are not read yet.
     pub(crate) const fn rest(self) -> &'a [u8] {
         self.0
     }

@@ -35,18 +35,18 @@ const MAX_SIZE: u16 = 1500;
 /// A lease time that means for ever (RFC 2131 §3.3).
 const FOREVER: u32 = u32::MAX;
 
-/// Whose client it is.
+/// Client's station: the properties that do not change while it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Station {
     /// The link's Ethernet address.
     pub mac: Mac,
     /// Spreads waits and transaction ids: it need not be secret, but differ between machines.
     pub seed: u64,
-    /// What no server may give.
+    /// Prefixes of the cluster, which no server may give.
     pub kept: KeptPrefixes,
 }
 
-/// What the server gave, checked: the address is one a host of this prefix can have, and none of the cluster's.
+/// Lease as the server gave it, checked: the address is one a host of this prefix can have, and none of the cluster's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// The machine's address on this link.
@@ -76,9 +76,9 @@ pub struct Held {
 /// How long a lease lasts, counted from the request it answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Term {
-    /// It never ends and is never renewed.
+    /// The lease never ends and is never renewed.
     Forever,
-    /// It ends; `renew_after < rebind_after < lasts`.
+    /// The lease ends; `renew_after < rebind_after < lasts`.
     Limited {
         /// T1: the server is asked for more.
         renew_after: Duration,
@@ -89,7 +89,7 @@ pub enum Term {
     },
 }
 
-/// What happened.
+/// Event that the client is told of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A UDP payload came to the client's port.
@@ -100,7 +100,7 @@ pub enum Event<'a> {
     Tick,
 }
 
-/// What the shell is to do.
+/// Effect that the shell performs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Send this from the client's port to the server's.
@@ -130,10 +130,10 @@ pub enum Destination {
     },
 }
 
-/// What the log should know.
+/// Report for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
-    /// Nobody has answered so many times; it goes on.
+    /// No server has answered so many messages; the client goes on.
     NoAnswer {
         /// Messages sent.
         tries: u32,
@@ -153,21 +153,21 @@ pub enum Report {
 /// Why a message was not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ignored {
-    /// It is no DHCP message.
+    /// The message is no DHCP message.
     Malformed(MessageError),
-    /// It belongs to another transaction or another client.
+    /// The message belongs to another transaction or another client.
     NotOurs,
-    /// Its type does not fit the state.
+    /// The message's type does not fit the state.
     Unexpected(MessageType),
-    /// It comes from another server than the one asked.
+    /// The message comes from another server than the one asked.
     ForeignServer,
-    /// It does not say which server it is from.
+    /// The message does not say which server it is from.
     NoServer,
-    /// It gives another address than the one asked for.
+    /// The message gives another address than the one asked for.
     OtherAddress(Ipv4Addr),
-    /// Its address, prefix or lease time is missing or cannot be used.
+    /// The message's address, prefix or lease time is missing or cannot be used.
     Unusable,
-    /// It gives away what the cluster keeps for itself, or a prefix that no link has.
+    /// The message gives away what the cluster keeps for itself, or a prefix that no link has.
     Unfit { server: Ipv4Addr, why: UnfitLink },
 }
 
@@ -216,7 +216,7 @@ enum State {
     },
 }
 
-/// One transaction: the same question until it is answered.
+/// Transaction with a server: the same question until it is answered.
 #[derive(Debug, Clone, Copy)]
 struct Exchange {
     xid: u32,

@@ -16,7 +16,7 @@ const UDP_PROTOCOL: u8 = 17;
 const DONT_FRAGMENT: [u8; 2] = [0x40, 0];
 const TTL: u8 = 64;
 
-/// One datagram and where it goes.
+/// UDP datagram with the addresses of its frame and packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
     /// Sending station.
@@ -27,7 +27,7 @@ pub struct Datagram<'a> {
     pub source: SocketAddrV4,
     /// Receiving address and port.
     pub destination: SocketAddrV4,
-    /// What UDP carries.
+    /// Payload of the UDP datagram.
     pub payload: &'a [u8],
 }
 
@@ -48,7 +48,7 @@ pub enum FrameError {
     /// Another IP protocol.
     #[error("the packet is not UDP")]
     NotUdp,
-    /// One part of a larger packet.
+    /// The packet is one part of a larger packet.
     #[error("the packet is a fragment")]
     Fragment,
     /// The header or the datagram was changed on its way.

@@ -13,10 +13,10 @@ use crate::wire::{Mac, Message, MessageType, Prefix};
 /// How long an offer is kept for the client it was made to.
 const OFFER_KEPT: Duration = Duration::from_secs(10);
 
-/// What the server hands out.
+/// Network and pool of a server, and the options that it gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Its own address.
+    /// Address of the server itself.
     pub address: Ipv4Addr,
     /// The network's prefix length.
     pub prefix: Prefix,
@@ -38,9 +38,9 @@ pub enum InvalidConfig {
     /// The pool is empty or reaches beyond the network.
     #[error("the pool from {first} to {last} is not part of the server's network")]
     Pool {
-        /// Its first address.
+        /// First address of the pool.
         first: Ipv4Addr,
-        /// Its last address.
+        /// Last address of the pool.
         last: Ipv4Addr,
     },
     /// The server's own address is none a host can have.
@@ -59,7 +59,7 @@ pub struct Reply {
     pub bytes: Vec<u8>,
 }
 
-/// The server.
+/// DHCP server with its leases, in memory only.
 #[derive(Debug)]
 pub struct Server {
     config: Config,
@@ -67,7 +67,7 @@ pub struct Server {
     held: BTreeMap<Ipv4Addr, Hold>,
 }
 
-/// Who has an address until when.
+/// Hold of a client on an address, with its end.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     by: Holder,
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// Who holds a lease or an offer, by address.
+    /// Stations that hold a lease or an offer, by address.
     pub fn leases(&self) -> impl Iterator<Item = (Ipv4Addr, Mac)> {
         self.held.iter().filter_map(|(&address, hold)| match hold.by {
             Holder::Client(mac) => Some((address, mac)),

@@ -30,10 +30,10 @@ const REBINDING_TIME: u8 = 59;
 const PAD: u8 = 0;
 const END: u8 = 255;
 
-/// What a client asks a server to tell.
+/// Options that a client asks a server for.
 const WANTED: [u8; 6] = [SUBNET_MASK, ROUTER, DNS, LEASE_TIME, RENEWAL_TIME, REBINDING_TIME];
 
-/// An Ethernet address.
+/// Ethernet address of a station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
 
@@ -60,7 +60,7 @@ impl Prefix {
         if bits <= 32 { Some(Self(bits)) } else { None }
     }
 
-    /// Its length, 0 to 32 bits.
+    /// Length of the prefix, 0 to 32 bits.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
@@ -104,7 +104,7 @@ pub fn is_host_address(address: Ipv4Addr) -> bool {
     (1..224).contains(&first) && first != 127
 }
 
-/// What a message is for (RFC 2132 §9.6).
+/// Type of a message (RFC 2132 §9.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MessageType {
     /// A client looks for servers.
@@ -155,7 +155,7 @@ impl MessageType {
 /// A DHCP message over Ethernet. Times are in seconds; a lease time of `u32::MAX` is for ever.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// What it is for.
+    /// Type of the message.
     pub message_type: MessageType,
     /// Chosen by the client; the answer carries the same.
     pub xid: u32,

@@ -1,5 +1,5 @@
-//! What the apiserver writes down of requests: who asked for what and what came of it, never what was in it.
-//! Format: `Policy` of audit.k8s.io/v1; the first rule that fits counts.
+//! Audit policy of the apiserver: it writes down who asked for what and what came of it, never what was in it. Format:
+//! `Policy` of audit.k8s.io/v1; the first rule that fits counts.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ mod tests {
 
     /// Levels Request and RequestResponse would write Secrets into the log.
     #[test]
-    fn nothing_is_written_down_beyond_metadata_and_all_that_no_rule_names_is() {
+    fn only_metadata_is_written_down_by_default_of_everything() {
         for rule in rules() {
             assert!(rule["level"] == "None" || rule["level"] == "Metadata", "{rule}");
         }
@@ -74,7 +74,7 @@ mod tests {
 
     /// Only what names nobody, or parts of the machine, goes unwritten; and no rule before the first one does so.
     #[test]
-    fn what_people_change_and_who_touches_secrets_is_always_written_down() {
+    fn changes_and_looks_at_secrets_are_always_written_down() {
         let rules = rules();
         assert_eq!(rules[0]["level"], "Metadata");
         assert_eq!(rules[0]["resources"][0]["resources"][0], "secrets");

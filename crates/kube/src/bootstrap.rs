@@ -17,7 +17,7 @@ pub struct Object {
     pub name: &'static str,
     /// The whole object, JSON.
     pub body: String,
-    /// What it allows, or stands for.
+    /// Right that it gives, or thing that it stands for.
     pub because: &'static str,
 }
 

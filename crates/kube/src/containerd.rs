@@ -21,7 +21,7 @@ const CNI_PLUGINS: &str = "/opt/cni/bin";
 /// Largest packet in a pod: WireGuard's over an IPv6 path of 1500 (1500 - 40 - 8 - 32).
 const MTU: u16 = 1420;
 
-/// What is compiled in and not used here: each costs memory, a probe of the kernel at start, or an open door.
+/// Plugins that are compiled in and not used here: each costs memory, a probe of the kernel at start, or an open door.
 const DISABLED: &[&str] = &[
     "io.containerd.snapshotter.v1.blockfile",
     "io.containerd.snapshotter.v1.btrfs",

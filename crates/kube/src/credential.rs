@@ -54,7 +54,7 @@ impl Credential {
         Self::KubeletServer,
     ];
 
-    /// Those that services of this machine read from their files.
+    /// Credentials that services of this machine read from their files.
     pub fn read_on(plan: &Plan) -> impl Iterator<Item = Self> + '_ {
         Self::ALL.into_iter().filter(|credential| credential.is_written() && plan.wants(credential.wanted_by()))
     }

@@ -82,21 +82,22 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
 const HEARTBEAT_MS: u32 = 200;
 const ELECTION_MS: u32 = 5 * HEARTBEAT_MS;
 
-/// What etcd remembers of the past, as the apiserver has it do by default: a watch that was away for longer reads anew.
+/// Time for which etcd keeps old revisions, as the apiserver has it do by default: a watch that was away for longer
+/// reads anew.
 const HISTORY: &str = "5m";
 
 /// A user of etcd, known by the common name of its certificate; it has no password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EtcdUser {
-    /// That name.
+    /// Name of the user: the common name of the client's certificate.
     pub name: &'static str,
-    /// What it may do.
+    /// Keys that the user may read and write.
     pub may: EtcdRights,
     /// Why so much and no more.
     pub because: &'static str,
 }
 
-/// What a user of etcd may do.
+/// Rights of a user of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtcdRights {
     /// Everything.

@@ -6,11 +6,11 @@ pub const PAUSE: &str = "cairn.local/pause:1";
 /// An image in the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Image {
-    /// Its reference in containerd.
+    /// Reference of the image in containerd.
     pub reference: &'static str,
     /// The path of its OCI archive (a tar of an image layout) in the root.
     pub archive: &'static str,
-    /// What the root carries it for.
+    /// Reason for which the root carries the image.
     pub because: &'static str,
 }
 

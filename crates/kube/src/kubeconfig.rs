@@ -26,7 +26,7 @@ pub(crate) fn of_service(user: Credential, server: SocketAddrV4) -> String {
     format!("{config:#}\n")
 }
 
-/// What the owner's kubeconfig is made of.
+/// Parts of the owner's kubeconfig.
 pub struct OwnerKubeconfig<'a> {
     /// Where the owner's tunnel listens: a loopback address of the owner's computer.
     pub server: SocketAddrV4,

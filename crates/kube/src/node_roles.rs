@@ -1,5 +1,5 @@
-//! What `kubectl get nodes` shows as a node's roles: labels that a kubelet may not give itself (NodeRestriction), so PID 1
-//! puts them there.
+//! Roles that `kubectl get nodes` shows of a node: labels that a kubelet may not give itself (NodeRestriction), so PID
+//! 1 puts them there.
 //!
 //! Once: an annotation keeps which roles have been put there. A label that the owner takes away stays away, until the
 //! machine's roles change.
@@ -25,8 +25,8 @@ const fn label(role: KubernetesRole) -> &'static str {
 #[error("read the node")]
 pub struct BadNode(#[source] serde_json::Error);
 
-/// What has to be merged into the node, whose object is `node` (RFC 7396, to [`crate::node_status::node_path`]), so that it
-/// shows `roles`; nothing where it was done before.
+/// Patch to be merged into the node, whose object is `node` (RFC 7396, to [`crate::node_status::node_path`]), so that
+/// it shows `roles`; nothing where it was done before.
 ///
 /// # Errors
 /// [`BadNode`] when `node` is no JSON.
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_the_owner_took_away_stays_away_until_the_roles_change() {
+    fn a_label_taken_away_stays_away_until_the_roles_change() {
         let node =
             json!({ "metadata": { "annotations": { "cairn.internal/roles": "control-plane,worker" }, "labels": {} } });
         let node = node.to_string();

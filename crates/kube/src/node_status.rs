@@ -29,12 +29,12 @@ pub struct ThisBoot<'a> {
     pub since: i64,
 }
 
-/// What the node is, in this boot.
+/// Readiness of the node in this boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     /// Ready, said by this boot's kubelet.
     Ready,
-    /// What the apiserver knows is of an earlier boot.
+    /// The apiserver knows the status of an earlier boot only.
     EarlierBoot,
     /// This boot's kubelet has not renewed its lease yet.
     LeaseNotRenewed,

@@ -1,4 +1,5 @@
-//! What distinguishes one machine's Kubernetes from another's. All else is the same everywhere and stands in the code.
+//! Properties by which one machine's Kubernetes differs from another's. All else is the same everywhere and stands in
+//! the code.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -21,7 +22,7 @@ pub const ETCD_REVOKED: &str = "/run/cairn/pki/etcd-revoked.crl";
 pub struct Directory {
     /// Absolute.
     pub path: &'static str,
-    /// Its permission bits (chmod(2)).
+    /// Permission bits of the directory (chmod(2)).
     pub mode: u32,
 }
 
@@ -38,14 +39,14 @@ pub const DIRECTORIES: &[Directory] = &[
     Directory { path: "/data/var/log/pods", mode: 0o755 },
 ];
 
-/// What etcd begins with. But for the last it is read only while etcd has no data.
+/// Cluster that etcd begins with. But for the last it is read only while etcd has no data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtcdCluster {
     /// None: the coordinators of the plan found one together.
     New,
-    /// One that has added this member already; the coordinators of the plan are its members.
+    /// A cluster that has added this member already; the coordinators of the plan are its members.
     Existing,
-    /// Its own data, which is all that is left of it: whoever else was a member is taken out, at each start.
+    /// The member's own data, which is all that is left of the cluster: all other members are taken out, at each start.
     Recovered,
 }
 
@@ -54,33 +55,34 @@ pub enum EtcdCluster {
 pub enum EtcdUsers {
     /// Not yet: whoever came first could do everything, so PID 1 comes first.
     Unknown,
-    /// It does, from its first moment on.
+    /// etcd knows its users from its first moment on.
     Known,
 }
 
-/// Another coordinator.
+/// Coordinator of the cluster beside this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coordinator {
-    /// Its name, also in etcd.
+    /// Name of the machine, also in etcd.
     pub node: NodeName,
-    /// Its VPN address, where its etcd and its apiserver are.
+    /// VPN address of the machine, where its etcd and its apiserver are.
     pub vpn: Ipv4Addr,
 }
 
-/// One machine.
+/// Machine with its place in the cluster, as its services are planned by it.
 #[derive(Debug, Clone)]
 pub struct Plan {
     /// Which it is.
     pub machine: MachineId,
-    /// Its name, also in Kubernetes and etcd.
+    /// Name of the machine, also in Kubernetes and etcd.
     pub node: NodeName,
-    /// Its cluster: keeps etcd members of different clusters apart.
+    /// Cluster of the machine: keeps etcd members of different clusters apart.
     pub cluster: ClusterId,
-    /// Its address, where etcd, the apiserver and the kubelet are bound; its roles; the addresses of its pods.
+    /// Address of the machine, where etcd, the apiserver and the kubelet are bound; its roles; the addresses of its
+    /// pods.
     pub assignment: Assignment,
-    /// What its etcd begins with, if it is a coordinator.
+    /// Cluster that its etcd begins with, if it is a coordinator.
     pub etcd: EtcdCluster,
-    /// What its etcd knows of its users.
+    /// Whether its etcd knows its users.
     pub etcd_users: EtcdUsers,
     /// The coordinators beside this machine: none while it is the only one.
     pub others: Vec<Coordinator>,

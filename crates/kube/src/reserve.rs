@@ -1,4 +1,4 @@
-//! What a machine keeps from its pods, so that none of them ends what carries them all.
+//! Reserves that a machine keeps from its pods, so that none of them ends what carries them all.
 //!
 //! ```text
 //!   /            init: MEMORY_OF_PID_1 is never taken from it

@@ -52,7 +52,7 @@ mod tests {
 
     /// The first provider writes; the key is the one that was given.
     #[test]
-    fn secrets_are_written_under_the_clusters_key_and_nothing_else_is_encrypted() {
+    fn secrets_alone_are_written_under_the_clusters_key() {
         let text = secrets_encryption(&Secret::take(&mut [7; 32]));
         assert_eq!(text.capacity(), ROOM, "a buffer that grew would leave the key behind");
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();

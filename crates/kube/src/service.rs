@@ -8,10 +8,10 @@ use crate::credential::Credential;
 use crate::plan::Plan;
 use crate::{containerd, control_plane, etcd, kubelet};
 
-/// A service.
+/// Service of a machine, as PID 1 is to run it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSpec {
-    /// Its name in the tree, in logs and on the command line.
+    /// Name of the service in the tree, in logs and on the command line.
     pub name: &'static str,
     /// Program and arguments; never a secret. The multicall of Kubernetes goes by the name of the program.
     pub argv: Vec<String>,
@@ -25,11 +25,12 @@ pub struct ServiceSpec {
     pub needs: Vec<Need>,
     /// Which of a machine's roles wants it.
     pub wanted_by: Wanted,
-    /// What it may take at most. Far above what it needs: a leak ends in a restart, not in a machine without memory.
+    /// Resources that it may take at most. Far above what it needs: a leak ends in a restart, not in a machine without
+    /// memory.
     pub limits: Limits,
     /// Whether what it executes may have more privileges than itself.
     pub privileges: Privileges,
-    /// What holds as long as it is ready.
+    /// Condition that holds as long as it is ready.
     pub condition: Option<Condition>,
     /// Lines of its output that are kept apart from the rest.
     pub record: Option<Record>,
@@ -68,11 +69,11 @@ impl Limits {
 pub enum Privileges {
     /// Never.
     Fixed,
-    /// It starts programs for others, and decides for them.
+    /// The service starts programs for others, and decides for them.
     MayGrow,
 }
 
-/// What a service stands for.
+/// Condition that a service stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// etcd answers.
@@ -109,9 +110,9 @@ pub struct Need {
 /// How far a service has to be before another starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// Its process runs.
+    /// The service's process runs.
     Started,
-    /// Its probe has succeeded.
+    /// The service's probe has succeeded.
     Ready,
 }
 
@@ -124,7 +125,7 @@ pub enum Probe {
         address: SocketAddrV4,
         /// The request's path and query.
         path: &'static str,
-        /// Who signed the server's certificate; its name is the address.
+        /// Authority that signed the server's certificate, whose name is the address.
         authority: AuthorityKind,
         /// Which certificate PID 1 shows; none where the path answers anybody.
         client: Option<Credential>,

@@ -1,5 +1,5 @@
-//! What PID 1 itself does for etcd and Kubernetes on a machine, beside the services: what each task waits for and which role wants
-//! it. What a task does is PID 1's matter.
+//! Tasks of PID 1 itself for etcd and Kubernetes on a machine, beside the services: what each waits for and which role
+//! wants it. What a task does is PID 1's matter.
 
 use crate::plan::{EtcdUsers, Plan};
 use crate::service::{Need, PODS, Until, Wanted};
@@ -28,7 +28,7 @@ impl Task {
     const ALL: [Self; 7] =
         [Self::Users, Self::Cluster, Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
 
-    /// Its name in the tree.
+    /// Name of the task in the tree.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,7 +42,7 @@ impl Task {
         }
     }
 
-    /// What it waits for on a machine of this plan.
+    /// Services that the task waits for on a machine of this plan.
     #[must_use]
     pub fn needs(self, plan: &Plan) -> Vec<Need> {
         let ready = |service, because| vec![Need { service, until: Until::Ready, because }];

@@ -1,4 +1,4 @@
-//! What every plan's services keep to, and one plan spelled out in golden files.
+//! Rules that every plan's services keep to, and one plan spelled out in golden files.
 //!
 //! The golden files are rewritten by running the tests with `CAIRN_REWRITE_GOLDEN=1`.
 
@@ -31,7 +31,7 @@ fn plan() -> Plan {
     }
 }
 
-/// What a machine may be assigned that has this role and runs this of Kubernetes.
+/// Assignment of a machine with this role and these roles of Kubernetes.
 fn assigned(role: ClusterRole, kubernetes: &[KubernetesRole]) -> Assignment {
     let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(3));
     Assignment::new(Ipv4Addr::new(10, 118, 0, 1), role, kubernetes.iter().copied().collect(), pods).unwrap()
@@ -92,7 +92,7 @@ fn texts(plan: &Plan) -> Vec<(String, String)> {
 proptest! {
     /// Proves: F7
     #[test]
-    fn nothing_listens_on_an_address_that_is_not_the_vpns_or_loopback(plan in plans()) {
+    fn nothing_listens_but_on_the_vpns_address_and_loopback(plan in plans()) {
         let vpn = plan.vpn().to_string();
         for service in services(&plan) {
             for argument in &service.argv {
@@ -120,7 +120,7 @@ proptest! {
 
     /// Proves: W3
     #[test]
-    fn each_path_a_service_names_is_provided_and_each_file_provided_is_named(plan in plans()) {
+    fn each_path_a_service_names_is_provided_and_no_other_file(plan in plans()) {
         let provided = provided(&plan);
         let mut named = BTreeSet::new();
         for service in services(&plan) {
@@ -216,7 +216,7 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
     assert_eq!((runs(Coordinator, &[]), runs(Node, &[])), ("etcd cluster".to_owned(), String::new()));
 }
 
-/// Whoever reaches an etcd without users may read and write everything.
+/// An etcd without users lets everybody who reaches it read and write everything.
 #[test]
 fn nobody_but_pid_1_reaches_an_etcd_that_does_not_ask_who_calls() {
     let plan = Plan { etcd_users: EtcdUsers::Unknown, ..plan() };
@@ -247,7 +247,7 @@ const FORCES: &str = "--force-new-cluster=true";
 
 /// Proves: K6
 #[test]
-fn a_member_of_etcd_knows_the_others_and_whether_the_cluster_is_there() {
+fn a_member_of_etcd_knows_the_others_and_its_cluster() {
     let plan = Plan { etcd: EtcdCluster::Existing, others: vec![other()], ..plan() };
     let argv = services(&plan).swap_remove(0).argv;
     let members = "--initial-cluster=node-1=https://10.118.0.1:7834,other=https://10.118.7.7:7834";
@@ -312,7 +312,7 @@ fn pods_are_bounded_and_the_machine_keeps_its_share() {
 }
 
 #[test]
-fn a_token_of_a_pod_lasts_as_long_as_it_says_and_requests_are_written_down() {
+fn a_pods_token_lasts_as_said_and_requests_are_written_down() {
     let services = services(&plan());
     let apiserver = services.iter().find(|service| service.name == "kube.apiserver").unwrap();
     for flag in [
@@ -326,7 +326,7 @@ fn a_token_of_a_pod_lasts_as_long_as_it_says_and_requests_are_written_down() {
 }
 
 #[test]
-fn each_probe_shows_a_client_certificate_of_the_authority_it_meets() {
+fn each_probe_shows_a_certificate_of_the_authority_it_meets() {
     let plan = plan();
     for service in services(&plan) {
         if let Probe::HttpsGet { authority, client: Some(client), .. } = service.probe {

@@ -15,7 +15,7 @@ use clap::Args;
 use qemu::{Deadline, Vm, deadline::Stopwatch};
 use serde_json::Value;
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     process::answer,
     progress::{say, talking_step},
     workspace::Workspace,
@@ -63,7 +63,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// Any step's; a broken limit.
-pub(crate) fn cluster(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
+pub(crate) fn cluster(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
     let image = |profile: Profile, folder: &str| -> Result<PathBuf> {
         let (wanted, image) = (Wanted { profile, build: options.build, kernel_source: None }, out.join(folder));

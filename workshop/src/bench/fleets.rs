@@ -21,7 +21,7 @@ use clap::Args;
 use qemu::{Deadline, Vm, deadline::Stopwatch, saved::Saved};
 use serde_json::{Value, json};
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     process::answer,
     progress::{say, talking_step},
     workspace::Workspace,
@@ -64,7 +64,7 @@ pub(crate) struct Options {
 ///
 /// # Errors
 /// Any step's; a broken limit.
-pub(crate) fn fleets(workspace: &Workspace, cache: &Cache, options: &Options) -> Result<()> {
+pub(crate) fn fleets(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
     let image = match &options.image {
         Some(image) => std::path::absolute(image).context("find the image")?,

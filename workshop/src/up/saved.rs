@@ -21,8 +21,8 @@ use ::image::Manifest;
 use anyhow::{Context, Result, bail};
 use qemu::saved::{MANIFEST, Saved, fresh_name};
 use xtask::{
-    cache::Cache,
-    digest::{Digest, Inputs},
+    cache::BuildCache,
+    digest::{Digest, DigestInputs},
     progress::{clock_text, say, talking_step, timed},
 };
 
@@ -54,7 +54,7 @@ pub(super) struct Origin {
 impl Origin {
     /// The digest of it, with the owner whose public key this is.
     fn digest(&self, owner: &[u8]) -> Result<Digest> {
-        let mut inputs = Inputs::new("up").text("recipe", RECIPE).text("root", &self.manifest.verity.root_hash);
+        let mut inputs = DigestInputs::new("up").text("recipe", RECIPE).text("root", &self.manifest.verity.root_hash);
         for artefact in [::image::names::KERNEL, ::image::names::INITRAMFS] {
             let entry = self.manifest.artefacts.get(artefact).map(|entry| format!("{entry:?}"));
             inputs = inputs.text(artefact, &entry.with_context(|| format!("the image has no `{artefact}`"))?);
@@ -74,7 +74,7 @@ pub(super) struct SavedUps {
 
 impl SavedUps {
     /// Those of this cache.
-    pub(super) fn of(cache: &Cache) -> Self {
+    pub(super) fn of(cache: &BuildCache) -> Self {
         Self { root: cache.root().join("up") }
     }
 
@@ -260,7 +260,7 @@ mod tests {
     /// Saved clusters of these names in a cache, each with a file of as many kilobytes.
     fn saved(names: &[(&str, usize)]) -> (tempfile::TempDir, SavedUps) {
         let folder = tempfile::tempdir().expect("a folder");
-        let ups = SavedUps::of(&Cache::at(folder.path().to_owned()));
+        let ups = SavedUps::of(&BuildCache::at(folder.path().to_owned()));
         for (name, kilobytes) in names {
             fs::create_dir_all(ups.root.join(name).join("m1")).expect("made");
             fs::write(ups.root.join(name).join("m1/memory"), vec![1; kilobytes << 10]).expect("written");

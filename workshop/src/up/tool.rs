@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use xtask::{
-    cache::Cache,
+    cache::BuildCache,
     process::{answer, shown},
     progress::say,
     workspace::Workspace,
@@ -32,7 +32,7 @@ impl Tool {
     ///
     /// # Errors
     /// It does not compile, or kubectl cannot be had.
-    pub(super) fn build(workspace: &Workspace, cache: &Cache, image: &Path) -> Result<Self> {
+    pub(super) fn build(workspace: &Workspace, cache: &BuildCache, image: &Path) -> Result<Self> {
         let kubectl = components::kubectl(workspace, cache)?;
         Ok(Self { cairnctl: programs::cairnctl(workspace)?, kubectl, image: image.to_owned() })
     }

@@ -1,5 +1,5 @@
-//! What the processes of a fresh root tell each other: what is asked for, the words that they are started with, which release
-//! it is. It never starts one.
+//! Words that the processes of a fresh root are started with: what is asked for, and which release it is. It never
+//! starts one.
 
 use anyhow::{Result, bail};
 
@@ -12,16 +12,16 @@ pub const STAGE: &str = "fresh-stage";
 /// Set inside: there is no fresh root in a fresh root.
 pub(super) const INSIDE: &str = "CAIRN_FRESH_ROOT";
 
-/// What is asked for.
+/// Options of a run in a fresh root.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct FreshOptions {
     /// Also without what earlier runs have built: neither Cairn's cache nor a target folder.
     pub cold: bool,
     /// The words behind `cargo xtask`; none for the README's test command.
     pub command: Vec<String>,
 }
 
-impl Asked {
+impl FreshOptions {
     /// Reads the words behind `fresh`.
     ///
     /// # Errors
@@ -49,12 +49,12 @@ mod tests {
 
     #[test]
     fn words_are_read_and_passed_on() {
-        let up = Asked::parse(&["--cold", "--", "up", "--exit"]).expect("read");
-        assert_eq!(up, Asked { cold: true, command: vec!["up".to_owned(), "--exit".to_owned()] });
+        let up = FreshOptions::parse(&["--cold", "--", "up", "--exit"]).expect("read");
+        assert_eq!(up, FreshOptions { cold: true, command: vec!["up".to_owned(), "--exit".to_owned()] });
         let words = up.words();
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        assert_eq!(Asked::parse(&words).expect("read back"), up);
-        assert_eq!(Asked::parse(&[]).expect("read"), Asked { cold: false, command: vec![] });
-        Asked::parse(&["up", "--exit"]).expect_err("a command without `--`");
+        assert_eq!(FreshOptions::parse(&words).expect("read back"), up);
+        assert_eq!(FreshOptions::parse(&[]).expect("read"), FreshOptions { cold: false, command: vec![] });
+        FreshOptions::parse(&["up", "--exit"]).expect_err("a command without `--`");
     }
 }

@@ -7,12 +7,12 @@ use std::path::Path;
 const KEPT: &[&str] = &["CI", "LANG", "TERM", "CARGO_HOME", "XDG_CACHE_HOME"];
 /// Variables that name a file of certificates; the file goes in, too.
 const CERTIFICATES: &[&str] = &["SSL_CERT_FILE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"];
-/// What begins like this is configuration of Go or of cargo's downloads.
+/// Beginnings of variables that configure Go or cargo's downloads.
 const KEPT_PREFIXES: &[&str] =
     &["GO", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTRY_", "CARGO_REGISTRIES_", "CARGO_SOURCE_"];
-/// What ends like this is a proxy, in either case.
+/// Ending of variables that name a proxy, in either case.
 const PROXY: &str = "_proxy";
-/// What ends like this is a person's secret: nobody publishes from in there.
+/// Ending of variables that are a person's secret: nobody publishes from in there.
 const SECRET: &str = "_TOKEN";
 /// Behind the folders of Rust and Go.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -20,14 +20,14 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
-    asked::{Asked, RELEASE},
+    asked::{FreshOptions, RELEASE},
     environment::{self, Toolchains},
     readme,
     stage::{Access, Bind, Plan, within},
 };
 use crate::{
-    cache::{self, Cache, Key},
-    digest::{Digest, Inputs},
+    cache::{self, BuildCache, CacheKey},
+    digest::{Digest, DigestInputs},
     packages,
     process::{answer, logged},
     progress::{say, step},
@@ -38,7 +38,7 @@ use crate::{
 const RECIPE: &str = "1";
 /// The checkout, inside.
 const CHECKOUT: &str = "/cairn";
-/// What the README's first command says, inside.
+/// File, inside, with the output of the README's first command.
 const LOG: &str = "/var/log/fresh-root.log";
 /// apt's archives, inside: not their usual place, which containers' configuration of apt empties after each use.
 const ARCHIVES: &str = "/var/cache/apt-kept";
@@ -50,7 +50,7 @@ const ADDED_CERTIFICATES: &str = "/usr/local/share/ca-certificates";
 ///
 /// # Errors
 /// The root cannot be made or removed; a tool fails.
-pub fn keep(workspace: &Workspace, cache: &Cache, asked: &Asked) -> Result<ExitCode> {
+pub fn keep(workspace: &Workspace, cache: &BuildCache, asked: &FreshOptions) -> Result<ExitCode> {
     let site = Site { cache, folder: cache.root().join("fresh"), log: cache.log("fresh") };
     fs::create_dir_all(&site.folder).with_context(|| format!("create `{}`", site.folder.display()))?;
     let _lock = cache::lock("fresh root", &site.folder.join("lock"))?;
@@ -62,7 +62,7 @@ pub fn keep(workspace: &Workspace, cache: &Cache, asked: &Asked) -> Result<ExitC
 }
 
 struct Site<'a> {
-    cache: &'a Cache,
+    cache: &'a BuildCache,
     folder: PathBuf,
     log: PathBuf,
 }
@@ -72,7 +72,7 @@ impl Site<'_> {
         self.folder.join("root")
     }
 
-    fn carry_out(&self, workspace: &Workspace, asked: &Asked) -> Result<ExitCode> {
+    fn carry_out(&self, workspace: &Workspace, asked: &FreshOptions) -> Result<ExitCode> {
         let key = key()?;
         let archive = debian(self.cache, &key)?;
         let root = self.root();
@@ -173,7 +173,7 @@ impl Site<'_> {
     }
 }
 
-/// What of the host goes in: toolchains, downloads, devices.
+/// Parts of the host that go in: toolchains, downloads, devices.
 struct Host {
     home: PathBuf,
     rust: PathBuf,
@@ -220,16 +220,17 @@ impl Host {
     }
 }
 
-/// What the root is made from.
+/// Digest of all that the root is made from.
 fn key() -> Result<Digest> {
     let table: String = packages::all().map(|package| format!("{}\n", package.name)).collect();
-    let inputs = Inputs::new("debian root").text("recipe", RECIPE).text("release", RELEASE).text("packages", &table);
+    let inputs =
+        DigestInputs::new("debian root").text("recipe", RECIPE).text("release", RELEASE).text("packages", &table);
     inputs.finish().context("hash the table of packages")
 }
 
 /// Debian's smallest root, as an archive: made by debootstrap, or found in the cache.
-fn debian(cache: &Cache, inputs: &Digest) -> Result<PathBuf> {
-    let key = Key { kind: "debian-root", inputs: inputs.clone() };
+fn debian(cache: &BuildCache, inputs: &Digest) -> Result<PathBuf> {
+    let key = CacheKey { kind: "debian-root", inputs: inputs.clone() };
     let entry = cache.entry(&key, |room| {
         step("debian root", "making it (2 minutes)", || {
             let tree = room.work.join("tree");
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_clone_is_brought_to_the_commit_and_keeps_its_target_folder_only() {
+    fn a_kept_clone_has_the_commit_and_its_own_target_folder() {
         let checkout = Checkout::new();
         checkout.cloned();
         let unchanged = fs::metadata(checkout.path("to/.gitignore")).and_then(|file| file.modified()).expect("a time");

@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result};
 
-/// What the README tells.
+/// Commands that the README tells.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Commands {
     /// To be pasted first, as root.

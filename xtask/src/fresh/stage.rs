@@ -29,7 +29,7 @@ pub(super) struct Bind {
     pub(super) access: Access,
 }
 
-/// What may be done with what is bound.
+/// Access that is given to a bound folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,

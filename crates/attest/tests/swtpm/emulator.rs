@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use attest::Transport;
 use tempfile::TempDir;
 
-/// What survives a power cut: the TPM's non-volatile state.
+/// State that survives a power cut: the TPM's non-volatile memory.
 pub(crate) struct Board {
     state: TempDir,
 }

@@ -28,7 +28,7 @@ fn sealed_board() -> (Board, SealedObject) {
 
 /// Proves: D5
 #[test]
-fn what_is_sealed_unseals_in_the_same_boot_and_in_every_later_one() {
+fn a_seal_opens_in_the_same_boot_and_in_every_later_one() {
     let (mut board, sealed) = sealed_board();
     for _ in 0..3 {
         let mut tpm = Tpm::new(board.power_on());
@@ -218,7 +218,7 @@ fn only_random_bytes_that_nobody_heard_are_credited() {
     assert_eq!(pool.len(), 4, "no bytes come twice");
 }
 
-/// Whoever changes the bytes on their way is found out before they count.
+/// A change of the bytes on their way is found out before they count.
 #[test]
 fn random_bytes_that_were_changed_on_their_way_are_not_credited() {
     let mut board = Board::new();
@@ -255,7 +255,7 @@ fn the_secret_never_crosses_the_bus_in_clear() {
     }
 }
 
-/// What is made in the TPM is forgotten again, when all goes well and when it does not.
+/// Objects and sessions made in the TPM are forgotten again, when all goes well and when it does not.
 #[test]
 fn every_handle_is_flushed() {
     let (mut board, sealed) = sealed_board();

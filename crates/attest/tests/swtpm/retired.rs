@@ -1,4 +1,5 @@
-//! What root can still do to a TPM that a machine has capped and closed, and what it could do without that.
+//! Attacks that root can still make on a TPM that a machine has capped and closed, and those it could make without
+//! that.
 
 use attest::{CommandCode, Guarded, SealedObject, Tpm, TpmError, Transport, sealing_pcrs};
 use model::{BootClass, Secret};
@@ -14,7 +15,7 @@ const DISABLED: u32 = 0x120;
 /// TPM_RC_AUTH_FAIL, as TPM2_ClearControl says it to the lockout hierarchy that wants to allow again.
 const MAY_NOT_ALLOW: u32 = 0x08e;
 
-/// What a machine does before its first service.
+/// Caps and closes the TPM, as a machine does before its first service.
 fn close(emulator: &mut Emulator<'_>) -> Vec<Guarded> {
     let mut tpm = Tpm::new(emulator);
     tpm.cap(MEMBER).expect("cap");

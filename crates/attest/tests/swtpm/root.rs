@@ -1,5 +1,5 @@
-//! What root, firmware or a boot loader can send to a TPM by itself: no salted session, empty passwords, any command.
-//! Written against the specification and not with the crate, so that it does not inherit its good manners.
+//! Commands that root, firmware or a boot loader can send to a TPM by itself: no salted session, empty passwords, any
+//! command. Written against the specification and not with the crate, so that they do not inherit its good manners.
 
 use attest::{SealedObject, Transport};
 
@@ -38,7 +38,7 @@ fn sized(bytes: &[u8]) -> Vec<u8> {
     [&u16::try_from(bytes.len()).expect("small").to_be_bytes()[..], bytes].concat()
 }
 
-/// TPM2_Clear.
+/// TPM2_Clear, with an empty password.
 pub(crate) fn clear(hierarchy: u32) -> Vec<u8> {
     clear_with(hierarchy, b"")
 }
@@ -48,7 +48,7 @@ pub(crate) fn clear_with(hierarchy: u32, password: &[u8]) -> Vec<u8> {
     authorised(0x126, hierarchy, password, &[])
 }
 
-/// TPM2_ClearControl.
+/// TPM2_ClearControl, with an empty password.
 pub(crate) fn clear_control(hierarchy: u32, disable: bool) -> Vec<u8> {
     with_password(0x127, hierarchy, &[u8::from(disable)])
 }
@@ -63,7 +63,7 @@ pub(crate) fn with_this_password(hierarchy: u32, password: &[u8]) -> Vec<u8> {
     authorised(0x129, hierarchy, password, &sized(password))
 }
 
-/// TPM2_HierarchyControl.
+/// TPM2_HierarchyControl, with an empty password.
 pub(crate) fn hierarchy_control(authority: u32, hierarchy: u32, open: bool) -> Vec<u8> {
     with_password(0x121, authority, &[&hierarchy.to_be_bytes()[..], &[u8::from(open)]].concat())
 }
@@ -96,7 +96,7 @@ pub(crate) fn create_primary(hierarchy: u32) -> Vec<u8> {
     with_password(0x131, hierarchy, &parameters)
 }
 
-/// TPM2_StartAuthSession without salt.
+/// TPM2_StartAuthSession for a policy session without salt.
 pub(crate) fn start_session() -> Vec<u8> {
     let mut command = vec![0x80, 1, 0, 0, 0, 0, 0, 0, 1, 0x76];
     command.extend([NULL.to_be_bytes(), NULL.to_be_bytes()].concat());

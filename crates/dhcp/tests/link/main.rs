@@ -45,7 +45,7 @@ fn client(mac: Mac, seed: u64, now: Instant, out: &mut Vec<Effect>) -> Client {
     Client::start(Station { mac, seed, kept: KeptPrefixes::of(vpn()) }, now, out)
 }
 
-/// One client by hand: what it sent last and what it says.
+/// Client that a test drives by hand, in virtual time.
 struct Desk {
     client: Client,
     now: Instant,
@@ -148,7 +148,7 @@ fn four_messages_make_a_lease() {
 }
 
 #[test]
-fn a_lease_is_renewed_at_its_server_and_counts_from_the_question() {
+fn a_lease_is_renewed_at_its_server_and_counts_from_asking() {
     let (mut desk, mut server, lease) = Desk::bound();
     let out = desk.wait_for("renewal time");
     assert_eq!(desk.elapsed(), Duration::from_secs(30));
@@ -208,7 +208,7 @@ fn a_silent_server_costs_the_lease_at_its_end_and_not_before() {
 
 /// RFC 2131 §4.4.5: half of what is left until T2, then until the end; a tenth of so short a lease at least.
 #[test]
-fn questions_to_a_silent_server_come_closer_to_one_another_but_not_too_close() {
+fn questions_to_a_silent_server_come_closer_not_too_close() {
     let (mut desk, _, _) = Desk::bound();
     let mut asked = Vec::new();
     while desk.client.lease().is_some() {
@@ -225,7 +225,7 @@ fn questions_to_a_silent_server_come_closer_to_one_another_but_not_too_close() {
 }
 
 #[test]
-fn where_two_deadlines_meet_the_state_that_ends_gives_the_reason() {
+fn of_two_deadlines_at_once_the_ending_state_gives_the_reason() {
     let (mut desk, out) = Desk::open();
     let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
     let mut offer = Message::parse(&bytes).expect("an offer");
@@ -241,7 +241,7 @@ fn where_two_deadlines_meet_the_state_that_ends_gives_the_reason() {
 }
 
 #[test]
-fn the_shortest_lease_is_taken_and_a_server_that_names_no_times_gets_the_usual_ones() {
+fn the_shortest_lease_is_taken_and_usual_times_where_none_are() {
     let given = |seconds| {
         let (mut desk, out) = Desk::open();
         let bytes = server().handle(&sent(&out).1, desk.now).expect("an offer").bytes;
@@ -333,7 +333,7 @@ impl Desk {
 
 /// Proves: M12
 #[test]
-fn a_link_that_has_its_carrier_again_asks_at_once_whether_its_lease_holds() {
+fn a_carrier_that_is_back_has_the_lease_asked_for_at_once() {
     let (mut desk, mut server, lease) = Desk::bound();
     desk.now += Duration::from_secs(10);
     let out = desk.carrier();
@@ -385,7 +385,7 @@ fn a_lease_that_nobody_confirms_is_kept_and_ends_when_it_ends() {
 
 /// Proves: M12
 #[test]
-fn a_link_without_an_address_asks_at_once_when_it_has_its_carrier_again() {
+fn a_carrier_that_is_back_has_an_address_asked_for_at_once() {
     let (mut desk, _) = Desk::open();
     assert_eq!(desk.carrier(), [], "it has just asked");
     desk.wait_for("discover");
@@ -409,7 +409,7 @@ fn nak(question: &[Effect], server: Ipv4Addr) -> Vec<u8> {
 }
 
 #[test]
-fn a_request_is_refused_by_the_server_that_made_the_offer_and_by_no_other() {
+fn only_the_server_of_the_offer_refuses_a_request() {
     let (mut desk, out) = Desk::open();
     let mut server = server();
     let request = desk.answer(&mut server, &out);
@@ -420,7 +420,7 @@ fn a_request_is_refused_by_the_server_that_made_the_offer_and_by_no_other() {
 }
 
 #[test]
-fn a_renewal_is_answered_by_the_server_that_was_asked_and_for_the_address_that_was_held() {
+fn a_renewal_is_answered_by_its_server_for_the_held_address() {
     let (mut desk, mut server, lease) = Desk::bound();
     let renewal = desk.wait_for("renewal time");
     let right = Message::parse(&server.handle(&sent(&renewal).1, desk.now).expect("an answer").bytes).expect("an ack");
@@ -435,7 +435,7 @@ fn a_renewal_is_answered_by_the_server_that_was_asked_and_for_the_address_that_w
 }
 
 #[test]
-fn any_server_may_answer_or_refuse_a_rebinding_but_for_the_address_that_was_held_alone() {
+fn any_server_answers_a_rebinding_for_the_held_address_alone() {
     let (mut desk, _, lease) = Desk::bound();
     let mut out = Vec::new();
     desk.now += Duration::from_secs(53);
@@ -464,7 +464,7 @@ fn overlaps(address: [u8; 4], bits: u8, kept: Ipv4Prefix, what: &'static str) ->
 
 /// Proves: A7
 #[test]
-fn an_offer_of_what_the_cluster_keeps_is_left_and_another_one_is_taken() {
+fn an_offer_of_the_clusters_addresses_is_left_for_another() {
     let (mut desk, out) = Desk::open();
     let offer = Message::parse(&server().handle(&sent(&out).1, desk.now).expect("an offer").bytes).expect("an offer");
     let table = [
@@ -486,7 +486,7 @@ fn an_offer_of_what_the_cluster_keeps_is_left_and_another_one_is_taken() {
 
 /// Proves: A7
 #[test]
-fn an_acknowledgement_that_widens_the_prefix_is_left_and_another_offer_looked_for() {
+fn an_acknowledgement_that_widens_the_prefix_is_left() {
     let (mut desk, out) = Desk::open();
     let mut server = server();
     let request = desk.answer(&mut server, &out);
@@ -551,7 +551,7 @@ fn a_router_that_is_no_neighbour_is_not_taken() {
 }
 
 #[test]
-fn a_server_that_refuses_its_own_offers_is_not_asked_in_a_tight_loop() {
+fn a_server_that_refuses_its_own_offers_is_asked_slowly() {
     let (mut desk, mut out) = Desk::open();
     let mut server = server();
     for refusals in 0..5_u32 {
@@ -566,7 +566,7 @@ fn a_server_that_refuses_its_own_offers_is_not_asked_in_a_tight_loop() {
 }
 
 #[test]
-fn discovery_backs_off_with_jitter_and_an_offer_without_acknowledgement_is_dropped() {
+fn discovery_backs_off_and_a_lone_offer_is_dropped() {
     let (mut desk, first) = Desk::open();
     let mut before = desk.now;
     for tries in 1..10_u32 {

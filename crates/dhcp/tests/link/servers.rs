@@ -30,7 +30,7 @@ fn the_server_keeps_its_pool_and_its_word() {
 }
 
 #[test]
-fn what_is_given_back_is_free_and_what_somebody_else_uses_is_not_given() {
+fn a_released_address_is_free_and_a_declined_one_is_not_given() {
     let now = testkit::origin();
     let one = Config { last: config().first, ..config() };
     let mut server = Server::new(one.clone()).expect("a pool of one");
@@ -66,7 +66,7 @@ fn what_is_given_back_is_free_and_what_somebody_else_uses_is_not_given() {
 }
 
 #[test]
-fn an_answer_goes_where_the_client_can_hear_it_and_names_no_times_of_a_lease_for_ever() {
+fn an_answer_goes_where_the_client_hears_it() {
     let now = testkit::origin();
     let mut server = Server::new(Config { lease_seconds: u32::MAX, ..config() }).expect("a pool in its network");
     let mut discover = Message::new(MessageType::Discover, 1, mac(1));
@@ -113,7 +113,7 @@ fn a_client_that_takes_another_address_gives_up_the_one_it_had() {
 }
 
 #[test]
-fn a_reserved_address_is_for_one_client_and_the_only_one_it_gets() {
+fn a_reserved_address_is_for_one_client_and_its_only_one() {
     let now = testkit::origin();
     let mut server = server();
     let [one, two] = [config().first, Ipv4Addr::new(10, 0, 2, 11)];

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What the link does to one message.
+/// Fate of a message on the link.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Arrives(u64),
@@ -179,8 +179,8 @@ fn station(index: usize) -> Mac {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
-    /// Whatever the link and the server do, a lease is not used after its end and no two clients have one address
-    /// while the server remembers; when they behave again, every client has a lease soon and keeps it. Clients that start
+    /// A lease is not used after its end and no two clients have one address while the server remembers, on any link
+    /// and with any server; when they behave again, every client has a lease soon and keeps it. Clients that start
     /// again, as often as they like, and links that lose and find their carrier, change nothing of that.
     #[test]
     fn clients_keep_to_their_leases_on_a_bad_link(
