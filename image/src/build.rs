@@ -1,4 +1,4 @@
-//! One image from finished files: the order in which one part needs another.
+//! Order in which an image is built from finished files: each part after those that it needs.
 
 use std::collections::BTreeMap;
 use std::fs;

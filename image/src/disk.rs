@@ -44,7 +44,7 @@ pub enum DiskError {
     #[error("{kind:?} holds {room} bytes, {size} do not fit")]
     Full {
         kind: PartitionKind,
-        /// Its size in bytes.
+        /// Size of the partition in bytes.
         room: u64,
         size: u64,
     },
@@ -60,15 +60,15 @@ pub enum DiskError {
 /// A partition found on a disk image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What it is for; none for a type that is not ours.
+    /// Use of the partition; none for a type that is not ours.
     pub kind: Option<PartitionKind>,
-    /// Its name in the table.
+    /// Name in the table.
     pub name: String,
-    /// Its own GUID.
+    /// GUID of the partition itself.
     pub guid: Uuid,
     /// Where it begins, in bytes.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length of the partition in bytes.
     pub length: u64,
 }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slot_is_named_by_its_root_hash_mixed_endian_in_both_tables() {
+    fn the_slot_is_named_by_its_root_hash_in_both_tables() {
         let dir = disk();
         let bytes = std::fs::read(dir.path().join(names::DISK)).expect("just made");
         let guid = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
-/// What could not be done to which file.
+/// Failure of an action on a file, with its path.
 #[derive(Debug, thiserror::Error)]
 #[error("{action} `{path}`")]
 pub struct FileError {

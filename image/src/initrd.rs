@@ -1,4 +1,4 @@
-//! What lies in the initramfs: stage 0, and what it must know of the root before it trusts anything.
+//! Content of the initramfs: stage 0, and what it must know of the root before it trusts anything.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) fn tree(init: Vec<u8>, verity: &Verity) -> Result<FileTree, BadPath> 
     Ok(tree)
 }
 
-/// What is in a tree, by absolute path.
+/// Entries of a tree, by absolute path.
 pub(crate) fn list(tree: &FileTree) -> BTreeMap<String, Entry> {
     let entry = |node: &Node| match node {
         Node::Directory { .. } => Entry::Directory,

@@ -1,4 +1,4 @@
-//! What an image is made of: finished files, and where they are found now. It never makes anything of them.
+//! Inputs of an image: finished files, and where they are found now. It never makes anything of them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ pub struct Kernel {
 /// A text of notices.
 #[derive(Debug, Clone)]
 pub struct Licence {
-    /// Its name in `/usr/share/doc/cairn/licences`.
+    /// Name in `/usr/share/doc/cairn/licences`.
     pub name: String,
     /// Where it is found now.
     pub text: PathBuf,
@@ -127,10 +127,10 @@ impl Inputs {
 /// Why a program cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
-    /// It could not be read.
+    /// A file could not be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It was not given.
+    /// An input was not given.
     #[error("the image needs the program `{0}`, which was not given")]
     Missing(&'static str),
 }

@@ -1,4 +1,5 @@
-//! What a finished file is, told from its bytes alone: kernel, initramfs, unified kernel, root, disk, image directory.
+//! Reports about finished files, from their bytes alone: kernel, initramfs, unified kernel, root, disk, image
+//! directory.
 //!
 //! It believes nothing that it can check: hash trees are computed anew, a slot must have the root hash its partition is
 //! named by, a directory's files must be those of its manifest. It must never write.
@@ -20,7 +21,7 @@ use crate::files::{self, FileError, hex, sha256};
 use crate::manifest::{Entry, Manifest, VerityPlace};
 use crate::{esp, initrd, names};
 
-/// What was found; its `Display` is for people, its serialisation for programs.
+/// Report of a file; its `Display` is for people, its serialisation for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub enum Report {
@@ -38,10 +39,10 @@ pub enum Report {
     Image(Box<Manifest>),
 }
 
-/// A bzImage.
+/// Report of a bzImage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct KernelReport {
-    /// What it will print as its version.
+    /// Version that the kernel will print.
     pub version: String,
     /// Length in bytes.
     pub size: u64,
@@ -49,7 +50,7 @@ pub struct KernelReport {
     pub sha256: String,
 }
 
-/// An initramfs.
+/// Report of an initramfs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct InitramfsReport {
     /// Length in bytes, compressed.
@@ -60,7 +61,7 @@ pub struct InitramfsReport {
     pub verity: VerityPlace,
     /// The command line it accepts under UEFI.
     pub cmdline: String,
-    /// Its files by path.
+    /// Files of the archive by path.
     pub files: BTreeMap<String, Entry>,
 }
 
@@ -77,9 +78,9 @@ pub struct UkiReport {
     pub os_release: String,
     /// The command line it passes.
     pub cmdline: String,
-    /// Its kernel.
+    /// Report of its kernel.
     pub kernel: KernelReport,
-    /// Its initramfs.
+    /// Report of its initramfs.
     pub initramfs: InitramfsReport,
     /// SHA-256 PCR 11 after the stub measured it, in hex.
     pub pcr11: String,
@@ -98,12 +99,12 @@ pub struct RootReport {
     pub sha256: String,
 }
 
-/// A disk image.
+/// Report of a disk image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DiskReport {
-    /// Its GUID.
+    /// GUID of the disk.
     pub guid: String,
-    /// Its partitions in order.
+    /// Partitions in their order on the disk.
     pub partitions: Vec<PartitionReport>,
     /// The files of its ESP.
     pub esp: BTreeMap<String, Entry>,
@@ -113,26 +114,26 @@ pub struct DiskReport {
     pub slots: BTreeMap<String, RootReport>,
 }
 
-/// A partition.
+/// Report of a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PartitionReport {
-    /// Its name.
+    /// Name in the table.
     pub name: String,
-    /// Its GUID.
+    /// GUID of the partition itself.
     pub guid: String,
     /// Where it begins, in bytes.
     pub start: u64,
-    /// Its length in bytes.
+    /// Length of the partition in bytes.
     pub length: u64,
 }
 
 /// Why a file cannot be explained.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It begins like nothing that is known here.
+    /// The file begins like nothing that is known here.
     #[error("`{0}` is no kernel, initramfs, unified kernel, root, disk or image directory")]
     Unknown(PathBuf),
     /// The initramfs does not unpack.
@@ -147,10 +148,10 @@ pub enum InspectError {
     /// The initramfs describes its root wrongly.
     #[error("read the root's description in the initramfs")]
     Verity(#[from] verity::BadVerity),
-    /// It begins like a unified kernel and is none.
+    /// The file begins like a unified kernel and is none.
     #[error("read the unified kernel image")]
     Uki(#[from] UkiError),
-    /// It has no kernel where one should be.
+    /// The image has no kernel where one should be.
     #[error("the unified kernel image holds no Linux kernel")]
     NoKernel,
     /// The erofs superblock is damaged or longer than the file.
@@ -221,7 +222,7 @@ pub(crate) fn root_in(path: &Path) -> Result<Option<Vec<u8>>, InspectError> {
     })
 }
 
-/// What a file begins like.
+/// Kind of a file, by how it begins.
 enum Kind<'a> {
     /// A directory, or the manifest in it.
     Image(&'a Path),
@@ -341,7 +342,7 @@ fn erofs_length(bytes: &[u8]) -> Option<usize> {
     is_ours.then(|| usize::try_from(blocks).ok()?.checked_mul(verity::BLOCK)).flatten()
 }
 
-/// What a partition holds, with its name as a slot; none where it is no slot, or an empty one.
+/// Content of a partition, with its name as a slot; none where it is no slot, or an empty one.
 fn slot(path: &Path, found: &disk::Found) -> Result<Option<(Vec<u8>, String, RootReport)>, InspectError> {
     let Some(kind @ (PartitionKind::SystemA | PartitionKind::SystemB)) = found.kind else { return Ok(None) };
     let content = disk::read_partition(path, kind)?;

@@ -19,7 +19,7 @@ impl Display for Report {
     }
 }
 
-/// One line: a name, filled up to a column, and a value.
+/// Writes a line: a name, filled up to a column, and a value.
 fn line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
     writeln!(f, "{name:<14}{value}")
 }

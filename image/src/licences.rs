@@ -14,13 +14,13 @@ use crate::root::{LICENCES, below};
 /// Why the licences cannot be told.
 #[derive(Debug, thiserror::Error)]
 pub enum LicencesError {
-    /// It is not what it says, or damaged.
+    /// The file is not what it says, or damaged.
     #[error(transparent)]
     Inspect(#[from] InspectError),
-    /// It may be of an image, and has no root.
+    /// The file may be of an image, and has no root.
     #[error("`{0}` holds no root, which the licences are in")]
     NoRoot(PathBuf),
-    /// What was unpacked cannot be written or read.
+    /// The unpacked files cannot be written or read.
     #[error(transparent)]
     File(#[from] FileError),
     /// fsck.erofs is not there.
@@ -29,7 +29,7 @@ pub enum LicencesError {
     /// fsck.erofs refused.
     #[error("unpack the root: {stderr}")]
     Fsck {
-        /// What it said.
+        /// Text that the program printed to its standard error.
         stderr: String,
     },
     /// The root is not laid out as ours are.

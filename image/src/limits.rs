@@ -1,5 +1,5 @@
-//! What an image may weigh and hold: the numbers that SPECIFICATION.md promises, held by every build. Judges the manifest
-//! alone; must never read a file.
+//! Limits of an image's weight and content: the numbers that SPECIFICATION.md promises, held by every build. Judges the
+//! manifest alone; must never read a file.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ const USERLAND_LIMIT: u64 = 20_000_000;
 const SET_ID: u32 = 0o6000;
 const EXECUTE: u32 = 0o111;
 
-/// What was measured, all of it within the limits.
+/// Sizes that were measured, all of them within the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weight {
     /// Bytes of bzImage, initramfs and root.img.
@@ -78,14 +78,14 @@ pub fn weigh(manifest: &Manifest) -> Result<Weight, OverLimit> {
     if userland > USERLAND_LIMIT { Err(OverLimit::Userland(userland)) } else { Ok(Weight { boot, userland }) }
 }
 
-/// Whose a program of the root is.
+/// Origin of a program of the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Upstream,
     InitOrMkfs,
 }
 
-/// Whose program is at `path`; none if nothing may be executed there.
+/// Origin of the program at `path`; none if nothing may be executed there.
 fn origin(path: &str) -> Option<Origin> {
     TABLE.iter().find(|row| row.path == path).and_then(|row| match row.content {
         Content::Executable(program) => match program {

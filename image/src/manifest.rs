@@ -13,7 +13,7 @@ use crate::files::{self, FileError, hex, sha256};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// What users have.
+    /// The image that users have.
     Release,
     /// With fault injection and test services; shows itself as such everywhere.
     Debug,
@@ -96,7 +96,7 @@ impl From<&Verity> for VerityPlace {
     }
 }
 
-/// One path of the image.
+/// Entry of the image at one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind", deny_unknown_fields)]
 pub enum Entry {
@@ -106,13 +106,13 @@ pub enum Entry {
         size: u64,
         /// SHA-256 of the content, in hex.
         sha256: String,
-        /// Its mode, where it has one: artefacts and files of the ESP have none.
+        /// Mode, where the file has one: artefacts and files of the ESP have none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mode: Option<Mode>,
     },
     /// A symbolic link.
     Link {
-        /// What it points to.
+        /// Path that the link points to.
         target: String,
     },
     /// A directory.

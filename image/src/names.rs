@@ -10,5 +10,5 @@ pub const ROOT: &str = "root.img";
 pub const UKI: &str = "cairn.efi";
 /// The GPT disk, sparse.
 pub const DISK: &str = "disk.img";
-/// What all of it is.
+/// List of all artefacts, with their sizes and hashes.
 pub const MANIFEST: &str = "manifest.json";

@@ -33,7 +33,7 @@ pub enum RootError {
     /// mkfs.erofs refused.
     #[error("mkfs.erofs: {stderr}")]
     Mkfs {
-        /// What it said.
+        /// Text that the program printed to its standard error.
         stderr: String,
     },
     /// An OCI image could not be put together.
@@ -46,13 +46,13 @@ pub enum RootError {
 pub struct Row {
     /// Absolute path.
     pub path: &'static str,
-    /// What is there.
+    /// Content of the path.
     pub content: Content,
     /// Why it is there.
     pub because: &'static str,
 }
 
-/// What a path of the root holds.
+/// Content of a path of the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// An empty directory, or one that other rows fill.
@@ -145,7 +145,7 @@ pub const TABLE: &[Row] = &[
 pub(crate) const LICENCES: &str = "/usr/share/doc/cairn/licences";
 const PASSWD: &str = "root:x:0:0:root:/:/bin/false\nnobody:x:65534:65534:nobody:/:/bin/false\n";
 
-/// What is passed to mkfs.erofs, and why.
+/// Options of mkfs.erofs, each with its reason.
 const EROFS_OPTIONS: &[&str] = &[
     "-zlz4hc,9",                              // what Debian's mkfs.erofs has; decompression costs next to nothing
     "-C16384", // 12 % smaller than clusters of 4 KiB, made in 1 s more; 64 KiB takes 15 s more

@@ -20,31 +20,32 @@ pub const TRY: Duration = Duration::from_secs(3);
 /// ways are tried, the last of them has to come in time.
 pub const TRY_WAY: Duration = Duration::from_secs(2);
 
-/// Who is asked for an echo at each look while nothing comes has not answered four of them by then. That many are not lost by
-/// chance where a link still carries anything.
+/// Time after which a peer is deaf: asked for an echo at each look while nothing comes, it has not answered four of
+/// them by then. That many are not lost by chance where a link still carries anything.
 pub const DEAF_AFTER: Duration = Duration::from_secs(4);
 
 /// A session carries nothing after this (whitepaper, section 6.1, `REJECT_AFTER_TIME`).
 pub(crate) const SESSION: Duration = Duration::from_secs(180);
 
-/// What is known of one peer's answers.
+/// Answers of one peer, as far as its counters tell them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Answering {
     seen: Option<Counters>,
     /// When the last handshake was seen to be finished.
     shaken: Option<Instant>,
-    /// It has answered since something new was tried.
+    /// The peer has answered since something new was tried.
     answered: bool,
     /// Since when something that was sent has no answer.
     waits_since: Option<Instant>,
-    /// It said something between the last two looks.
+    /// The peer said something between the last two looks.
     heard: bool,
-    /// What it said last was no answer.
+    /// The last words of the peer were no answer.
     talks: bool,
 }
 
 impl Answering {
-    /// Of a peer that the kernel has from before: what was counted by then says nothing of now, but its session may hold.
+    /// State of a peer that the kernel has from before: what was counted by then says nothing of now, but its session
+    /// may hold.
     #[must_use]
     pub fn since(counters: Counters, now: Instant) -> Self {
         Self { seen: Some(counters), shaken: counters.handshake.map(|_| now), ..Self::default() }
@@ -182,7 +183,7 @@ mod tests {
 
     /// Proves: M6
     #[test]
-    fn who_was_told_something_and_says_nothing_is_silent_after_a_while() {
+    fn a_peer_that_was_told_and_says_nothing_is_silent_soon() {
         let start = testkit::origin();
         let second = |number| start + Duration::from_secs(number);
         let mut peer = Answering::default();

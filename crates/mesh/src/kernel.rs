@@ -1,4 +1,4 @@
-//! What the kernel's WireGuard has, and the changes it is asked for (`include/uapi/linux/wireguard.h`).
+//! State of the kernel's WireGuard, and the changes it is asked for (`include/uapi/linux/wireguard.h`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -11,16 +11,16 @@ use crate::surroundings::Surroundings;
 /// A look at the interface, and at how packets leave the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Its peers.
+    /// Peers of the interface, by their keys.
     pub peers: BTreeMap<VpnPubKey, FoundPeer>,
-    /// What is routed to it by a route of its own: pods, and peers with a narrow path. With the largest packet that may go
-    /// there, where that is less than the interface allows.
+    /// Prefixes that have a route of their own to the interface: pods, and peers with a narrow path. With the largest
+    /// packet that may go there, where that is less than the interface allows.
     pub routes: BTreeMap<Ipv4Prefix, Option<u16>>,
     /// Routes by uplinks whose link has a carrier, in the kernel's order; no detours.
     pub uplinks: Vec<UplinkRoute>,
     /// Which single address is reached by another way than these say.
     pub detours: BTreeMap<Ipv4Addr, Way>,
-    /// What is near the machine.
+    /// Addresses near the machine.
     pub surroundings: Surroundings,
 }
 
@@ -29,7 +29,7 @@ pub struct Found {
 pub struct UplinkRoute {
     /// Where it leads.
     pub to: Ipv4Prefix,
-    /// Of routes to the same prefix the lowest is taken.
+    /// Metric: among routes to the same prefix the lowest is taken.
     pub metric: u32,
     /// How.
     pub way: Way,
@@ -40,7 +40,7 @@ pub struct UplinkRoute {
 pub struct Way {
     /// The kernel's number for the link.
     pub link: u32,
-    /// Who passes them on; none where they go straight to whom they are for.
+    /// Gateway that passes packets on; none where they go straight to their destination.
     pub gateway: Option<Ipv4Addr>,
 }
 
@@ -49,9 +49,9 @@ pub struct Way {
 pub struct FoundPeer {
     /// Where packets go: what was set, or where the last one that was genuine came from.
     pub endpoint: Option<SocketAddrV4>,
-    /// Whose packets are its.
+    /// Prefixes whose packets are the peer's.
     pub allowed: BTreeSet<Ipv4Prefix>,
-    /// What went to it, handshakes included, and came from it.
+    /// Bytes to the peer, handshakes included, and from it.
     pub counters: Counters,
 }
 
@@ -75,16 +75,16 @@ pub enum Change {
     Remove(VpnPubKey),
     /// Makes it, or sets what it is allowed; an endpoint of none leaves the kernel's.
     Set {
-        /// Who.
+        /// Key of the peer.
         key: VpnPubKey,
         /// Where packets go from now on.
         endpoint: Option<SocketAddrV4>,
-        /// Whose packets are its, instead of what was allowed before.
+        /// Prefixes whose packets are the peer's, instead of what was allowed before.
         allowed: BTreeSet<Ipv4Prefix>,
     },
     /// Sets where packets go, and nothing else.
     Move {
-        /// Who.
+        /// Key of the peer.
         key: VpnPubKey,
         /// Where.
         endpoint: SocketAddrV4,
@@ -100,6 +100,6 @@ pub enum Route {
     Remove(Ipv4Prefix),
     /// This address alone is reached by this way from now on.
     Detour(Ipv4Addr, Way),
-    /// It is reached by the usual way again.
+    /// This address is reached by the usual way again.
     Return(Ipv4Addr),
 }

@@ -9,7 +9,7 @@ pub const STAYS: Duration = Duration::from_secs(15);
 /// At least between two places of one peer, and until one is told again that is not named by then: all machines are told of each.
 pub const REST: Duration = Duration::from_secs(300);
 
-/// What is learnt of one peer.
+/// Endpoint of a peer that was learnt, and when it is told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Learning {
     at: Option<SocketAddrV4>,
@@ -17,7 +17,8 @@ pub(crate) struct Learning {
 }
 
 impl Learning {
-    /// It was heard, at a place that nobody names or at none such. That place, when it is to be told.
+    /// Notes that the peer was heard, at a place that nobody names or at none such. Returns that place, when it is to
+    /// be told.
     pub(crate) fn heard(&mut self, unnamed: Option<SocketAddrV4>, now: Instant) -> Option<SocketAddrV4> {
         if self.at != unnamed {
             self.at = unnamed;

@@ -26,14 +26,14 @@ const CALLED: Duration = Duration::from_secs(1);
 /// Paths that are measured at a time: 64 of the largest echoes are 90 KB.
 const MOST_MEASURED: usize = 64;
 
-/// What happened.
+/// Event that the mesh is told of.
 #[derive(Debug)]
 pub enum Event {
     /// All machines of the cluster.
     Peers(BTreeMap<MachineId, Peer>),
     /// Some of them are others now, are new, or are gone: all of that at once.
     Changed(BTreeMap<MachineId, Option<Peer>>),
-    /// What the kernel has.
+    /// The kernel has this.
     Looked(Found),
     /// A link has got or lost its carrier, so that packets may leave by other ways than at the last look.
     LinksChanged,
@@ -47,10 +47,10 @@ pub enum Event {
     Tick,
 }
 
-/// What the shell is to do, in this order.
+/// Effect that the shell performs; effects are performed in this order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// One message to the kernel, so that nobody sees a part of it.
+    /// Configures the kernel by one message, so that nobody sees a part of it.
     Configure(Vec<Change>),
     /// A route.
     Route(Route),
@@ -92,7 +92,7 @@ pub struct Mesh {
     kept: KeptPrefixes,
     /// Each in a block of its own: a sorted map keeps half of its places free, and this one's would be the largest.
     wanted: BTreeMap<MachineId, Box<Wanted>>,
-    /// Whose a key is, and who speaks for which prefix: a change looks up no more than it changes.
+    /// Machines by their keys, and below by their prefixes: a change looks up no more than it changes.
     keys: BTreeMap<VpnPubKey, MachineId>,
     prefixes: BTreeMap<Ipv4Prefix, MachineId>,
     /// By the last look, and what was asked for since.
@@ -101,18 +101,18 @@ pub struct Mesh {
     call: Option<Call>,
 }
 
-/// Who is there is found out.
+/// Call of all machines that finds out which of them are there.
 #[derive(Debug)]
 struct Call {
-    /// Who has not answered yet.
+    /// Machines that have not answered yet.
     missing: BTreeSet<MachineId>,
     /// How long that is waited for.
     until: Instant,
 }
 
 impl Mesh {
-    /// Of the machine with this key, in a cluster that keeps these prefixes, whose kernel has what was `found`: before that is known
-    /// nobody knows which endpoints are to be left alone.
+    /// Starts the mesh of the machine with this key, in a cluster that keeps these prefixes, whose kernel has what was
+    /// `found`: before that is known nobody knows which endpoints are to be left alone.
     #[must_use]
     pub fn start(own: VpnPubKey, kept: KeptPrefixes, found: Found, now: Instant) -> Self {
         Self {
@@ -405,8 +405,8 @@ impl Message {
 }
 
 impl Found {
-    /// What the kernel makes of a change (`set_peer`, `drivers/net/wireguard/netlink.c`), but for who loses what another
-    /// one is allowed now.
+    /// Takes a change as the kernel does (`set_peer`, `drivers/net/wireguard/netlink.c`), but for prefixes that a peer
+    /// loses because another one is allowed them now.
     fn take(&mut self, change: &Change) {
         match change {
             Change::Remove(key) => {

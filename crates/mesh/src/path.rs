@@ -27,7 +27,7 @@ const ROUNDS: u8 = 4;
 /// So many echoes at most measure a path once.
 pub const MOST_ECHOES: usize = 1 + (ROUNDS as usize - 1) * SIZES.len();
 
-/// What is known of the path to one peer.
+/// Measurements of the path to one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Path {
     /// The largest size that came back when all were tried.
@@ -57,7 +57,7 @@ enum Step {
 pub enum Moment {
     /// The peer was heard since the last look, and there are not too many that are measured.
     Good,
-    /// Nothing is begun: an echo would only wake who has nothing to say.
+    /// The peer was not heard, or too many are measured: an echo would only wake a peer that has nothing to say.
     Bad,
 }
 
@@ -74,7 +74,7 @@ impl Path {
         matches!(self.step, Step::Measuring { .. })
     }
 
-    /// What was measured holds no longer for sure, but is all that is known.
+    /// Doubts what was measured: it holds no longer for sure, but is all that is known.
     pub const fn doubt(&mut self) {
         self.step = Step::Unmeasured;
     }
@@ -166,7 +166,7 @@ mod tests {
 
     /// Proves: M9
     #[test]
-    fn another_endpoint_or_a_doubt_has_it_measured_again_and_a_bad_moment_has_not() {
+    fn another_endpoint_or_a_doubt_has_a_path_measured_again() {
         let start = testkit::origin();
         let mut path = Path::default();
         assert!(path.look(HOME, Moment::Bad, start).is_empty(), "nobody is woken");
@@ -208,8 +208,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the path carries, and though each size is lost twice: the largest that passes is found, by a bounded number
-        /// of echoes.
+        /// The largest size that passes is found on any path, though each size is lost twice, by a bounded number of
+        /// echoes.
         ///
         /// Proves: M9
         #[test]

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use model::{Ipv4Prefix, KeptPrefixes, VpnPubKey};
 
-/// What a machine has to know of another one.
+/// Peer of the VPN, as a machine has to know another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its public key in the VPN.
+    /// Public key in the VPN.
     pub key: VpnPubKey,
-    /// Its address in the VPN.
+    /// Address in the VPN.
     pub vpn_ip: Ipv4Addr,
     /// Where its pods are, if it is a Kubernetes worker.
     pub pods: Option<Ipv4Prefix>,
@@ -19,7 +19,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Whose packets are the peer's: its address and its pods.
+    /// Prefixes whose packets are the peer's: its address and its pods.
     #[must_use]
     pub fn allowed(&self) -> BTreeSet<Ipv4Prefix> {
         let own = Ipv4Prefix::new(self.vpn_ip, 32).expect("32 bits leave no host bits");

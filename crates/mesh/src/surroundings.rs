@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 
 use model::Ipv4Prefix;
 
-/// What the machine's uplinks have at present.
+/// Addresses that the machine's uplinks have at present.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Surroundings {
     /// The machine's own addresses, each with its link's prefix.

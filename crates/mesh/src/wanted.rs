@@ -1,4 +1,5 @@
-//! One peer: at which of its endpoints it is tried, and by which way. Must never change the kernel: that is its mesh's.
+//! Peer that the cluster wants: at which of its endpoints it is tried, and by which way. Must never change the kernel:
+//! that is its mesh's.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// What the cluster says of a peer now, with what is known of it since `old`, which has the same key.
+    /// Peer as the cluster names it now, with what is known of it since `old`, which has the same key.
     pub(crate) fn of(peer: Peer, old: Option<&Self>) -> Self {
         Self {
             tries: 0,
@@ -59,8 +60,8 @@ impl Wanted {
         }
     }
 
-    /// What is routed to the peer, and the largest packet that may go there. The VPN's own route does for its address where
-    /// there is no limit.
+    /// Prefixes that are routed to the peer, and the largest packet that may go there. The VPN's own route does for its
+    /// address where there is no limit.
     pub(crate) fn routes(&self) -> impl Iterator<Item = (Ipv4Prefix, Option<u16>)> + use<> {
         let limit = self.path.limit();
         let own = limit.map(|_| alone(self.peer.vpn_ip));
@@ -109,7 +110,7 @@ impl Wanted {
         Some(Change::Move { key: self.peer.key, endpoint })
     }
 
-    /// What is to be changed, given what there is now; and who is to be asked for an echo.
+    /// Changes that are to be made, given the kernel's state; and who is to be asked for an echo.
     pub(crate) fn put_right(&mut self, sight: &Sight<'_>, now: Instant) -> (Vec<Change>, Asks) {
         let Sight { found, ways, around, .. } = *sight;
         let Some(found) = found else {
@@ -202,16 +203,16 @@ impl Wanted {
     }
 }
 
-/// What there is of one peer at a look.
+/// Sight of one peer at a look.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight<'a> {
-    /// What the kernel has of it.
+    /// Peer as the kernel has it.
     pub(crate) found: Option<&'a FoundPeer>,
     /// By which ways its endpoint is reached.
     pub(crate) ways: &'a [Way],
     /// Another peer holds the address of that endpoint.
     pub(crate) is_held: bool,
-    /// What is no endpoint of anybody.
+    /// Addresses that are no endpoint of any peer.
     pub(crate) around: &'a Surroundings,
 }
 
@@ -224,12 +225,12 @@ enum AnotherWay {
     Is(Detour),
 }
 
-/// Who is asked for an echo.
+/// Peers that are asked for an echo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
     /// The peer.
     It,
-    /// Those that hold its address: they may not have been sent anything for long.
+    /// Peers that hold its address: they may not have been sent anything for long.
     WhoElseIsThere,
     Nobody,
 }

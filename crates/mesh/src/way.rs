@@ -36,7 +36,7 @@ pub struct Detour {
     pub address: Ipv4Addr,
     /// How it is reached.
     pub way: Way,
-    /// What the usual way was: when that is another one, nothing is known against it.
+    /// Usual way at that time: when it is another one now, nothing is known against it.
     usual: Way,
     /// When the usual way is tried again.
     again_at: Instant,
@@ -100,7 +100,7 @@ mod tests {
 
     /// Proves: M12
     #[test]
-    fn a_detour_takes_one_way_after_the_other_and_ends_when_the_usual_way_is_another() {
+    fn a_detour_tries_all_ways_until_the_usual_one_is_another() {
         let way = |link| Way { link, gateway: None };
         let (ways, now) = ([way(2), way(3), way(4)], testkit::origin());
         let first = Detour::next(None, PEER, &ways, now).expect("another way");

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::{Ending, Name};
 
-/// One run of one service: no two of a service exist at a time, and none has the attempt of another.
+/// Run of a service: no two of a service exist at a time, and none has the attempt of another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Instance {
     /// The service that runs.
@@ -15,16 +15,16 @@ pub struct Instance {
     pub attempt: u64,
 }
 
-/// What happened in the world.
+/// Event in the world that the tree is told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The main process (or the task) exists.
     Spawned(Instance),
-    /// It could not be made; nothing of it exists.
+    /// The main process (or the task) could not be made; nothing of it exists.
     SpawnFailed {
         /// The run that was asked for.
         instance: Instance,
-        /// Of the call that failed (errno(3)).
+        /// Number of the error that the call returned (errno(3)).
         errno: i32,
     },
     /// The probe succeeded.
@@ -42,7 +42,7 @@ pub enum Event {
     RestartRequested(Name),
     /// All services are to stop, in order, in at most this time. A second request can only make it shorter.
     StopAll {
-        /// What the shell does once all have stopped.
+        /// Action of the shell once all have stopped.
         reason: StopReason,
         /// Until [`Effect::AllStopped`]; the last part of it is kept for killing.
         within: Duration,
@@ -65,7 +65,7 @@ pub enum StopReason {
 /// How a main process or a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It returned this; 0 is success. For a task: 0 for `Ok`.
+    /// The process returned this code; 0 is success. For a task: 0 for `Ok`.
     Code(i32),
     /// This signal killed it.
     Signal(i32),
@@ -81,7 +81,7 @@ impl Exit {
     }
 }
 
-/// What the shell is to do.
+/// Effect that the shell performs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Spawn it in a cgroup of its own.
@@ -105,16 +105,16 @@ pub enum Effect {
     },
     /// A service that was given up is gone, as is all that needed it. Its name is free.
     GivenUp(Name),
-    /// Nothing is left running but what is listed; the machine has ended and only reports from now on.
+    /// No service is left running but the listed ones; the machine has ended and only reports from now on.
     AllStopped {
-        /// Of the first request to stop.
+        /// Reason of the first request to stop.
         reason: StopReason,
         /// Runs that survived SIGKILL until the overall deadline.
         left: Vec<Instance>,
     },
 }
 
-/// What the log should know.
+/// Report for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
     /// A service failed.
@@ -130,11 +130,11 @@ pub enum Report {
     },
     /// A task did what it was for.
     Finished(Instance),
-    /// Its failures are forgotten: it has been ready for long enough.
+    /// The service's failures are forgotten: it has been ready for long enough.
     Stable(Instance),
-    /// Its stop deadline passed; everything in its cgroup is killed.
+    /// The service's stop deadline passed; everything in its cgroup is killed.
     StopDeadline(Instance),
-    /// It survives SIGKILL; it is killed again.
+    /// The service survives SIGKILL; it is killed again.
     Unkillable {
         /// The run that was to end.
         instance: Instance,

@@ -1,5 +1,5 @@
-//! What a tree is made of: one `Spec` per service, and the refusal of tables that cannot work.
-//! It must never hold anything that changes while a service is in the tree.
+//! Parts that a tree is made of: one `Spec` per service, and the refusal of tables that cannot work. It must never hold
+//! anything that changes while a service is in the tree.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -14,7 +14,7 @@ use thiserror::Error;
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// Its text.
+    /// Text of the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -69,7 +69,7 @@ impl fmt::Debug for Name {
 pub struct Spec {
     /// Unique in its tree.
     pub name: Name,
-    /// What must hold before it is started. Losing a need later does not stop it.
+    /// Needs that must hold before it is started. Losing one later does not stop it.
     pub needs: Vec<Need>,
     /// Members of one group are restarted together when one of them fails.
     pub group: Option<Name>,
@@ -77,7 +77,7 @@ pub struct Spec {
     pub start_deadline: Duration,
     /// From `Terminate` to `Kill`.
     pub stop_deadline: Duration,
-    /// What happens when it ends.
+    /// Policy for when it ends.
     pub restart: Restart,
     /// When it counts as ready.
     pub ready: Readiness,
@@ -85,7 +85,7 @@ pub struct Spec {
     pub critical: Option<Critical>,
 }
 
-/// What a service waits for before it is started.
+/// Need that a service waits for before it is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Need {
     /// The named service is ready, or has finished with success.
@@ -123,10 +123,10 @@ pub enum Readiness {
     Probe,
 }
 
-/// What happens when a service ends without having been told to.
+/// Policy for a service that ends without having been told to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restart {
-    /// It is to run for good: every end is a failure.
+    /// The service is to run for good: every end is a failure.
     Always(Backoff),
     /// A task that ends: code 0 finishes it, every other end is a failure and tried again.
     UntilSuccess(Backoff),
@@ -172,7 +172,7 @@ pub enum InvalidTree {
     /// A need names nobody.
     #[error("service `{service}` needs `{need}`, which is not in the tree")]
     UnknownNeed {
-        /// Who needs it.
+        /// Service that needs it.
         service: Name,
         /// The name that no service has.
         need: Name,
@@ -205,10 +205,10 @@ pub enum NotTaken {
     /// The service of that name has been given up, and something of it is left.
     #[error("service `{0}` is being given up and not gone yet")]
     NotGone(Name),
-    /// What one of them needs has been given up.
+    /// A service that one of them needs has been given up.
     #[error("service `{service}` needs `{need}`, which is being given up")]
     NeedLeaves {
-        /// Who needs it.
+        /// Service that needs it.
         service: Name,
         /// The service that is being given up.
         need: Name,
@@ -230,7 +230,7 @@ pub enum NotGivenUp {
     Needed {
         /// The service that was to be given up.
         service: Name,
-        /// Who needs it.
+        /// Service that needs it.
         by: Name,
     },
     /// The whole tree stops.
@@ -238,7 +238,7 @@ pub enum NotGivenUp {
     Stopping,
 }
 
-/// Who depends on whom, by index into the table, as far as the chains go.
+/// Dependencies between services, by index into the table, as far as the chains go.
 #[derive(Debug)]
 pub(crate) struct Order {
     /// For each service the indices of its needs.

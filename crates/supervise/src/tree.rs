@@ -18,10 +18,10 @@ use crate::{
 
 /// Between two kills of what survives them: a process in uninterruptible sleep may need that long.
 const KILL_REPEAT: Duration = Duration::from_secs(2);
-/// Of the time to stop everything, the end kept for killing: a quarter, but no more than this.
+/// Longest end of the time to stop everything that is kept for killing: a quarter, but no more than this.
 const KILL_RESERVE: Duration = Duration::from_secs(5);
 
-/// The supervision tree.
+/// Supervision tree: all services with their states, and the order of their needs.
 #[derive(Debug)]
 pub struct Tree {
     units: Vec<Unit>,
@@ -145,7 +145,7 @@ impl Tree {
         Some(self.units[self.index(name)?].spec.name.clone())
     }
 
-    /// One service as the API shows it.
+    /// Status of a service as the API shows it; `None` for a name that the tree does not have.
     #[must_use]
     pub fn status(&self, name: &str) -> Option<Status> {
         let index = self.index(name)?;
@@ -393,7 +393,7 @@ impl Tree {
         }
     }
 
-    /// Nothing of the run is left.
+    /// Ends a run of which nothing is left.
     fn gone(&mut self, index: usize, then: Then, now: Instant) {
         let running = matches!(self.course, Course::Running);
         let phase = match then {
@@ -431,7 +431,7 @@ impl Tree {
         blockers
     }
 
-    /// What is due by the clock alone.
+    /// Takes the steps that are due by the clock alone.
     fn expire(&mut self, now: Instant, out: &mut Vec<Effect>) {
         for index in 0..self.units.len() {
             let unit = &mut self.units[index];
@@ -498,7 +498,8 @@ impl Tree {
         self.units.iter().filter(|unit| unit.run().is_some()).map(Unit::instance).collect()
     }
 
-    /// What has become possible: stops whose dependents are gone, leaving, starts whose needs hold, the end of all.
+    /// Takes the steps that have become possible: stops whose dependents are gone, leaving, starts whose needs hold,
+    /// the end of all.
     fn settle(&mut self, now: Instant, out: &mut Vec<Effect>) {
         self.let_go(out);
         for index in 0..self.units.len() {

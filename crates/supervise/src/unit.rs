@@ -1,5 +1,5 @@
-//! One service of the tree: its state by value, and how it looks from outside.
-//! It must never know another service; what concerns several is `tree`'s.
+//! Unit of the tree, which is a service: its state by value, and how it looks from outside. It must never know another
+//! service; what concerns several is `tree`'s.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ const CRASH_LOOP: u32 = 3;
 /// A service as the API shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Its name.
+    /// Name of the service.
     pub name: Name,
     /// Where it is between start and end.
     pub state: State,
@@ -37,7 +37,7 @@ impl Status {
 /// Where a service is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// It is to run as soon as nothing of this is in its way.
+    /// The service is to run as soon as nothing of this is in its way.
     Waiting(Vec<Blocker>),
     /// Started, not yet ready.
     Starting,
@@ -58,7 +58,7 @@ pub enum State {
     Failed,
 }
 
-/// What keeps a service from being started.
+/// Obstacle that keeps a service from being started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocker {
     /// This need does not hold.
@@ -72,9 +72,9 @@ pub enum Blocker {
 pub enum Ending {
     /// By its exit.
     Exit(Exit),
-    /// It never began: the system's error number.
+    /// The run never began: the system's error number.
     SpawnFailed(i32),
-    /// It was not ready in time and stopped.
+    /// The run was not ready in time and stopped.
     StartDeadline,
 }
 
@@ -131,7 +131,7 @@ pub(crate) enum Stage {
     },
 }
 
-/// What exists of an instance.
+/// Extent to which an instance exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Run {
     /// Asked for.
@@ -144,7 +144,7 @@ pub(crate) enum Run {
     Unreaped,
 }
 
-/// What becomes of a service once its run is gone.
+/// Next phase of a service once its run is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     Wait,
@@ -196,7 +196,7 @@ impl Unit {
         if let Phase::Up { stage, .. } = self.phase { Some(stage) } else { None }
     }
 
-    /// What becomes of it once its run is gone; none while its end has not begun.
+    /// Next phase once the run is gone; none while its end has not begun.
     pub(crate) const fn then(&self) -> Option<Then> {
         match self.stage() {
             Some(Stage::Draining { then } | Stage::Stopping { then, .. }) => Some(then),
@@ -284,7 +284,7 @@ impl Unit {
         }
     }
 
-    /// Its status, given what it waits for where it waits.
+    /// Status of the service, given the blockers of one that waits.
     pub(crate) fn status(&self, blockers: Vec<Blocker>) -> Status {
         let state = match self.phase {
             Phase::Waiting => State::Waiting(blockers),

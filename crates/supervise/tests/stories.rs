@@ -114,7 +114,7 @@ fn a_crash_loop_is_visible_and_forgiven_after_stable_uptime() {
 
 /// Proves: O2. Not ready in time: stopped, failed, tried again.
 #[test]
-fn a_service_that_is_not_ready_in_time_is_stopped_and_tried_again() {
+fn a_service_not_ready_in_time_is_stopped_and_tried_again() {
     let (mut story, _) = Story::begin(vec![Spec { ready: Readiness::Probe, ..spec("etcd", &[]) }]);
     story.tell(Event::Spawned(run("etcd", 1)));
     let begun = story.now;
@@ -281,7 +281,7 @@ fn words_that_come_late_are_used() {
 
 /// Proves: O2. The failure that is one too many goes to the policy above, and nothing is tried again unasked.
 #[test]
-fn a_critical_service_escalates_after_its_failures_in_the_window() {
+fn a_critical_service_escalates_after_failures_in_the_window() {
     let critical = Critical { failures: 3, within: Duration::from_secs(20) };
     let (mut story, _) = Story::begin(vec![Spec { critical: Some(critical), ..spec("etcd", &[]) }]);
     story.tell(Event::SpawnFailed { instance: run("etcd", 1), errno: 11 });
@@ -416,9 +416,9 @@ fn a_healthy_tree_has_no_deadline() {
     assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Ready, None));
 }
 
-/// What the shell asks for names that people give, and for what it shows them.
+/// The shell looks up names that people give, and lists what it shows them.
 #[test]
-fn services_are_found_by_name_and_listed_in_the_order_of_the_table() {
+fn services_are_found_by_name_and_listed_in_the_tables_order() {
     let (story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::ready("etcd")])]);
     assert_eq!(
         ["apiserver", "etcd", "etc", ""].map(|name| story.tree.find(name)),
@@ -482,7 +482,7 @@ fn what_does_not_fit_is_reported() {
     assert_eq!(story.state("etcd"), State::Starting);
 }
 
-/// What the tree says at once, or why it refuses.
+/// Requests to the tree, with what it says at once or why it refuses.
 impl Story {
     fn take(&mut self, specs: Vec<Spec>) -> Result<Vec<Effect>, NotTaken> {
         let mut out = Vec::new();
@@ -571,7 +571,7 @@ fn what_a_service_that_stays_needs_is_not_given_up() {
 
 /// Proves: O2. The name is free when nothing is left, not sooner; and no word about the old service meets the new one.
 #[test]
-fn a_service_comes_back_under_its_name_once_nothing_of_it_is_left() {
+fn a_service_comes_back_once_nothing_of_it_is_left() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")])]);
     story.tell(Event::Spawned(run("etcd", 1)));
     story.tell(Event::SpawnFailed { instance: run("apiserver", 1), errno: 12 });

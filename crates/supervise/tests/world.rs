@@ -49,7 +49,7 @@ enum Orphans {
     StayUntilKilled,
 }
 
-/// What exists of a run.
+/// Extent to which a run exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Alive {
     attempt: u64,
@@ -74,7 +74,7 @@ enum Due {
     ReportEmpty,
     Restart,
     StopAll(Duration),
-    /// Those of the table that have their bit here are taken, or given up.
+    /// Services of the table that have their bit here are taken, or given up.
     Take(u8),
     GiveUp(u8),
 }
@@ -84,9 +84,9 @@ struct World {
     tree: Tree,
     /// All services that there may be, in the order of their needs.
     specs: Vec<Spec>,
-    /// Those that the tree has, as the world knows it.
+    /// Services that the tree has, as the world knows it.
     present: BTreeSet<Name>,
-    /// Those of them that have been given up.
+    /// Services among them that have been given up.
     leaving: BTreeSet<Name>,
     /// Told to stop for reasons of their own before they were given up, whose order does not bind them.
     stopping_before_leaving: BTreeSet<Name>,
@@ -105,7 +105,7 @@ struct World {
     stopping_before: Vec<Name>,
     forced: bool,
     over: bool,
-    /// What survived the stop.
+    /// Services that survived the stop.
     left: Vec<Name>,
     escalated: Vec<Name>,
 }
@@ -380,7 +380,7 @@ impl World {
         self.perform(out);
     }
 
-    /// Nothing is left of a service that was given up.
+    /// Ends a service that was given up, of which nothing is left.
     fn given_up(&mut self, name: &Name) {
         assert!(self.leaving.remove(name) && self.present.remove(name), "{name} was given up, and once");
         assert!(!self.alive.contains_key(name), "{name} is gone while something of it runs");

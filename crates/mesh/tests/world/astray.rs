@@ -75,7 +75,7 @@ fn a_peer_named_at_anothers_address_takes_nothing_astray() {
     assert_eq!(world.leaves_by(*at(HOME).ip()), Some(TWO));
 }
 
-/// Whoever sends with another machine's address is heard there.
+/// A liar that sends with another machine's address is heard there.
 ///
 /// Proves: M6
 #[test]
@@ -213,7 +213,7 @@ fn nothing_near_the_machine_is_tried() {
 ///
 /// Proves: M6
 #[test]
-fn a_peer_that_is_heard_at_the_gateway_stays_there_and_the_gateway_has_no_detour() {
+fn a_peer_heard_at_the_gateway_stays_there_without_a_detour() {
     let mut world = beside_a_liar(&[OTHER]);
     world.kernel.surroundings = surroundings();
     world.answers(LIAR, OTHER);
@@ -229,11 +229,11 @@ fn a_peer_that_is_heard_at_the_gateway_stays_there_and_the_gateway_has_no_detour
     assert_eq!(&world.routes[..], &[]);
 }
 
-/// What the liar does next.
+/// Lie that the liar tells next.
 #[derive(Debug, Clone)]
 enum Lie {
     Names(Vec<&'static str>),
-    /// It is heard at this place from now on, and nowhere else.
+    /// The liar is heard at this place from now on, and nowhere else.
     Is(&'static str),
     IsOff,
     /// Something is sent to the honest peer, or not.
@@ -253,8 +253,8 @@ fn any_lie() -> impl Strategy<Value = Lie> {
 }
 
 proptest! {
-    /// Whatever one member names, wherever it is heard and whenever it is off: packets to an honest one go by the way that
-    /// works, and no endpoint is set that is near the machine.
+    /// A member may name any endpoint, be heard anywhere and be off at any time: packets to an honest one go by the way
+    /// that works, and no endpoint is set that is near the machine.
     ///
     /// Proves: M6
     #[test]

@@ -4,7 +4,7 @@ use super::*;
 
 /// Session keys go with the peer that has them; the copy that goes on with the same ones is another machine by then.
 #[test]
-fn a_copy_makes_all_peers_anew_where_they_are_and_asks_those_it_was_in_touch_with() {
+fn a_copy_makes_peers_anew_and_asks_those_it_was_in_touch_with() {
     let mut world = World::new();
     let peers: Vec<_> = (1..=3).map(|n| (n, peer(n, n, Some(n), &[HOME]))).collect();
     world.peers(&peers);

@@ -41,7 +41,7 @@ struct World {
     wanted: BTreeSet<VpnPubKey>,
     /// Keys whose machines send all the time, and are answered by nothing but themselves.
     tell: BTreeSet<VpnPubKey>,
-    /// What the kernel routes by each link while that has a carrier.
+    /// Routes of the kernel by each link while that has a carrier.
     links: BTreeMap<u32, Vec<UplinkRoute>>,
     /// Links that have one.
     carriers: BTreeSet<u32>,
@@ -55,9 +55,9 @@ struct World {
     messages: Vec<Vec<Change>>,
     routes: Vec<Route>,
     reports: usize,
-    /// Who stays where nobody says.
+    /// Machines that stay where nobody names them, as they were learnt.
     learnt: Vec<(MachineId, SocketAddrV4)>,
-    /// What was told of who is there.
+    /// Machines that were said to be there, by when.
     heard: Vec<BTreeMap<MachineId, Instant>>,
 }
 
@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    /// One message, as `wg_set_device` takes it: an address that another peer is allowed moves to the one that is set; who is
-    /// not there is neither removed nor moved, without an error.
+    /// Takes a message as `wg_set_device` does: an address that another peer is allowed moves to the one that is set; a
+    /// peer that is not there is neither removed nor moved, without an error.
     fn configure(&mut self, message: Vec<Change>) {
         assert!(!message.is_empty(), "a message that changes nothing");
         for change in &message {
@@ -302,7 +302,7 @@ const OTHER: &str = "198.51.100.1:7838";
 
 /// Proves: M7
 #[test]
-fn what_should_be_there_is_made_and_nothing_is_written_while_nothing_changes() {
+fn peers_are_made_and_nothing_is_written_while_nothing_changes() {
     let mut world = World::new();
     let peers = [(1, peer(1, 1, Some(1), &[HOME])), (2, peer(2, 2, None, &[])), (3, peer(0xff, 3, None, &[HOME]))];
     world.peers(&peers);
@@ -341,7 +341,7 @@ fn foreign_peers_and_routes_go_and_missing_ones_come_back() {
 
 /// Proves: M4 M5
 #[test]
-fn a_new_key_takes_over_in_one_message_and_pods_move_without_a_gap_in_their_route() {
+fn a_new_key_takes_over_at_once_and_pods_move_without_a_gap() {
     let mut world = World::new();
     world.peers(&[(1, peer(1, 1, Some(1), &[HOME])), (2, peer(2, 2, None, &[HOME]))]);
     world.handle(Event::Tick);
@@ -376,7 +376,7 @@ fn who_claims_what_another_has_is_left_out_and_told_of() {
 
 /// Proves: M6
 #[test]
-fn an_endpoint_that_works_stays_and_one_that_does_not_is_left_for_the_next() {
+fn a_working_endpoint_stays_and_another_is_left_for_the_next() {
     let mut world = World::new();
     world.wanted.insert(VpnPubKey([1; 32]));
     world.answers(1, HOME);
@@ -402,7 +402,7 @@ fn an_endpoint_that_works_stays_and_one_that_does_not_is_left_for_the_next() {
 
 /// Proves: M6
 #[test]
-fn an_endpoint_that_the_cluster_names_is_taken_at_once_where_the_old_one_does_not_work() {
+fn a_named_endpoint_is_taken_at_once_where_the_old_one_fails() {
     let mut world = World::new();
     world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
     world.handle(Event::Tick);
@@ -452,7 +452,7 @@ fn one_that_answered_again_is_not_made_anew_for_earlier_silence() {
 
 /// Proves: M9
 #[test]
-fn a_narrow_path_is_a_limit_of_the_routes_to_its_peer_and_written_once() {
+fn a_narrow_path_limits_its_peers_routes_and_is_written_once() {
     let mut world = World::new();
     let key = VpnPubKey([1; 32]);
     world.wanted.insert(key);
@@ -491,7 +491,7 @@ fn a_narrow_path_is_a_limit_of_the_routes_to_its_peer_and_written_once() {
 
 /// Proves: M9
 #[test]
-fn no_more_than_some_paths_are_measured_at_a_time_and_in_the_end_all() {
+fn only_some_paths_are_measured_at_a_time_and_in_the_end_all() {
     let mut world = World::new();
     let peers: Vec<_> = (1..=200).map(|n| (n, peer(n, n, None, &[HOME]))).collect();
     for (n, peer) in &peers {
@@ -512,7 +512,7 @@ fn no_more_than_some_paths_are_measured_at_a_time_and_in_the_end_all() {
 }
 
 #[test]
-fn who_is_there_is_told_at_once_where_all_answer_and_after_a_second_where_not() {
+fn a_call_ends_when_all_have_answered_or_after_a_second() {
     let mut world = World::new();
     world.handle(Event::Called);
     assert_eq!(world.heard, [BTreeMap::new()], "nobody is waited for");
@@ -570,9 +570,9 @@ fn who_is_there_is_told_at_once_where_all_answer_and_after_a_second_where_not() 
     assert!(!world.heard.pop().expect("told").contains_key(&id(1)));
 }
 
-/// Its kernel refuses handshakes of a clock that went back, until the peer is made anew there.
+/// The peer's kernel refuses handshakes of a clock that went back, until the peer is made anew there.
 #[test]
-fn a_peer_that_never_answers_is_made_anew_within_half_a_minute_and_only_while_it_is_sent_to() {
+fn a_peer_that_never_answers_is_made_anew_while_it_is_sent_to() {
     let mut world = World::new();
     world.peers(&[(1, peer(1, 1, None, &[HOME]))]);
     world.pass(600);
@@ -585,7 +585,7 @@ fn a_peer_that_never_answers_is_made_anew_within_half_a_minute_and_only_while_it
     assert_eq!(world.endpoint(1), Some(at(HOME)));
 }
 
-/// What the cluster says of a machine, of few keys, addresses and prefixes, so that they meet.
+/// Peer as a cluster may name it, of few keys, addresses and prefixes, so that they meet.
 fn any_peer() -> impl Strategy<Value = Peer> {
     let endpoints = proptest::sample::subsequence(vec![HOME, OTHER, "10.118.0.7:7838", "127.0.0.1:7838"], 0..=4);
     (0..8_u8, 0..6_u8, proptest::option::of(0..4_u8), endpoints)
@@ -615,8 +615,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever the cluster says and whoever else writes to the kernel: a look later it has what the list says, each address
-    /// has one owner, and then nothing is written any more.
+    /// The kernel has what the list says a look later, with any list and any other writer; each address has one owner,
+    /// and then nothing is written any more.
     ///
     /// Proves: M5 M7
     #[test]
@@ -670,7 +670,7 @@ proptest! {
 ///
 /// Proves: M6
 #[test]
-fn where_a_peer_stays_that_nobody_names_is_learnt_and_what_works_is_left_alone() {
+fn an_unnamed_endpoint_is_learnt_and_a_working_one_left_alone() {
     let mut world = World::new();
     let (key, id) = (VpnPubKey([1; 32]), MachineId([1; 16]));
     world.peers(&[(1, peer(1, 1, None, &[HOME]))]);

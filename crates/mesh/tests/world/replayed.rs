@@ -65,7 +65,7 @@ fn a_replay_says_nothing_of_whoever_was_heard_before() {
     assert_eq!(world.learnt, []);
 }
 
-/// It works, as far as anybody knows, when its place is taken.
+/// The peer works, as far as anybody knows, when its place is taken.
 ///
 /// Proves: M6
 #[test]

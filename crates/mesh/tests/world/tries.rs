@@ -5,7 +5,7 @@ use super::*;
 const KEY: VpnPubKey = VpnPubKey([1; 32]);
 
 impl World {
-    /// One peer that is sent to all the time.
+    /// World with one peer that is sent to all the time.
     fn sending(endpoints: &[&str]) -> Self {
         let mut world = Self::new();
         world.wanted.insert(KEY);
@@ -127,7 +127,7 @@ fn no_message_is_larger_than_the_kernel_takes() {
 
 /// Proves: M9
 #[test]
-fn the_limit_of_a_path_goes_with_its_key_and_with_the_echo_that_widens_it() {
+fn a_paths_limit_goes_with_its_key_and_with_a_wider_echo() {
     let own = Ipv4Prefix::new(peer(1, 1, None, &[]).vpn_ip, 32).expect("an address");
     for pods in [None, Some(1)] {
         let mut world = World::sending(&[HOME]);

@@ -36,7 +36,7 @@ impl World {
 
 /// Proves: M12
 #[test]
-fn a_link_that_loses_its_carrier_is_left_at_once_without_a_write_and_the_peer_is_told() {
+fn a_link_without_a_carrier_is_left_at_once_and_the_peer_told() {
     let mut world = talking(&[ONE, TWO]);
     // Nobody else sends anything: the peer would not know where to answer.
     world.wanted.clear();
@@ -55,7 +55,7 @@ fn a_link_that_loses_its_carrier_is_left_at_once_without_a_write_and_the_peer_is
 
 /// Proves: M12
 #[test]
-fn a_link_that_falls_silent_is_left_soon_and_tried_again_with_a_short_gap() {
+fn a_silent_link_is_left_soon_and_tried_again_with_a_short_gap() {
     let mut world = talking(&[ONE, TWO]);
     assert_eq!(world.routes, []);
     world.dead.insert(ONE);
@@ -121,7 +121,7 @@ fn who_has_nothing_to_say_is_not_asked_and_not_given_up() {
 
 /// Proves: M12
 #[test]
-fn a_link_that_comes_back_and_then_falls_silent_is_left_as_soon_as_any() {
+fn a_link_that_came_back_is_left_as_soon_as_any_when_silent() {
     let mut world = talking(&[ONE, TWO]);
     for _ in 0..3 {
         world.carrier(ONE, false);
@@ -142,7 +142,7 @@ fn a_link_that_comes_back_and_then_falls_silent_is_left_as_soon_as_any() {
 
 /// Proves: M12
 #[test]
-fn when_all_links_are_gone_each_is_tried_and_the_first_that_is_back_is_used() {
+fn without_links_each_is_tried_and_the_first_one_back_is_used() {
     for back in [ONE, TWO, THREE] {
         let mut world = talking(&[ONE, TWO, THREE]);
         world.dead.extend([ONE, TWO, THREE]);
@@ -201,11 +201,11 @@ fn the_path_by_another_way_is_measured_at_once() {
     assert_eq!(world.kernel.routes.get(&own), Some(&Some(1328)));
 }
 
-/// It says nothing itself, so nothing of its own is left without an answer.
+/// The machine says nothing itself, so nothing of its own is left without an answer.
 ///
 /// Proves: M12
 #[test]
-fn a_machine_that_only_listens_notices_that_its_uplink_is_silent() {
+fn a_machine_that_only_listens_notices_a_silent_uplink() {
     let mut world = talking(&[ONE, TWO]);
     let key = world.wanted.pop_first().expect("the peer");
     world.tell.insert(key);
@@ -236,7 +236,7 @@ fn the_last_of_three_ways_comes_in_time() {
 
 /// Proves: M12
 #[test]
-fn peers_go_by_ways_of_their_own_and_a_detour_goes_with_its_peer() {
+fn peers_go_by_their_own_ways_and_a_detour_goes_with_its_peer() {
     let mut world = talking(&[ONE, TWO]);
     let (key, near) = (VpnPubKey([2; 32]), Ipv4Prefix::around(*at(OTHER).ip(), 24).expect("a prefix"));
     // The second peer is on the second link itself.
