@@ -43,7 +43,7 @@ use crate::{
     programs::{self, Build},
 };
 
-/// What is measured.
+/// Benches that `cargo xtask bench` has.
 #[derive(Debug, Clone, Subcommand)]
 pub(crate) enum Bench {
     /// Boots, beside those of the least that starts the same components
@@ -157,7 +157,8 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
     sides.context("nothing was measured: no level was asked for")
 }
 
-/// What PID 1 holds with everything up, in kilobytes: one more boot, of the debug profile, that is not measured.
+/// Resident memory of PID 1 with everything up, in kilobytes: one more boot, of the debug profile, that is not
+/// measured.
 fn resident(site: &Site, inputs: &Inputs) -> Result<u64> {
     let image = site.out.join("debug-image");
     let manifest = image::write(&Inputs { profile: Profile::Debug, ..inputs.clone() }, &image)?;
@@ -166,7 +167,7 @@ fn resident(site: &Site, inputs: &Inputs) -> Result<u64> {
     talking_step("memory of PID 1", "booting the debug profile", || machine.resident("boot"))
 }
 
-/// What both sides told of themselves, the last time.
+/// Evidence that both sides gave of themselves, the last time.
 struct Sides {
     floor: Evidence,
     cairn: Evidence,

@@ -27,12 +27,12 @@ use crate::{
     verdict::{self, Counts},
 };
 
-/// What ran, in order, with the time it took.
+/// Steps that ran, in order, with the time they took.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     rows: Vec<Row>,
     counts: Counts,
-    /// What must not be missed, said again at the end.
+    /// Notes that must not be missed, said again at the end.
     notes: Vec<String>,
 }
 

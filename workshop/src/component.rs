@@ -1,15 +1,15 @@
-//! One upstream component as its build has left it in the cache. It never builds.
+//! Upstream component as its build has left it in the cache. It never builds.
 
 use std::path::PathBuf;
 
-/// One component, in the cache.
+/// Upstream component in the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Component {
     /// For example `etcd`.
     pub(crate) name: &'static str,
     /// Upstream's version, for example `v3.7.3`.
     pub(crate) version: String,
-    /// Its folder in the cache.
+    /// Folder of its files in the cache.
     pub(crate) folder: PathBuf,
     /// File names of its executables, in the folder.
     pub(crate) executables: Vec<&'static str>,

@@ -59,7 +59,7 @@ struct Recipe {
     c: C,
 }
 
-/// What of C goes into a Go program.
+/// C code that goes into a Go program.
 #[derive(Debug)]
 enum C {
     None,
@@ -169,7 +169,7 @@ pub(crate) fn tests(workspace: &Workspace) -> Command {
 }
 
 impl Components {
-    /// What goes into the image: everything but kubectl.
+    /// Components that go into the image: everything but kubectl.
     pub(crate) fn of_image(&self) -> [&Component; 6] {
         [&self.etcd, &self.containerd, &self.runc, &self.cni, &self.kube, &self.xfsprogs]
     }

@@ -35,7 +35,7 @@ const BOOT_LOADER: Pinned = Pinned {
 };
 const SYSTEMD_COPYRIGHT: &str = "/usr/share/doc/systemd-boot-efi/copyright";
 
-/// What kind of image is wanted.
+/// Kind of image that is wanted.
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// Which services it starts.

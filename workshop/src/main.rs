@@ -1,5 +1,5 @@
-//! What developers run behind `cargo xtask`: the driver in `xtask/` has set the machine up and compiled this. This file is
-//! the list of commands; each lives in a module of its own.
+//! Commands that developers run behind `cargo xtask`: the driver in `xtask/` has set the machine up and compiled this.
+//! This file is the list of commands; each lives in a module of its own.
 
 mod bench;
 mod ci;

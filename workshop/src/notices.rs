@@ -118,8 +118,8 @@ fn is_licence(path: &Path) -> bool {
     !source && NAMES.iter().any(|start| name.starts_with(start))
 }
 
-/// One text: each licence once, under the names of all parts that carry it. Paths are left out but for the file's name:
-/// they differ between machines.
+/// Writes one text: each licence once, under the names of all parts that carry it. Paths are left out but for the
+/// file's name: they differ between machines.
 fn render(parts: &BTreeMap<String, BTreeMap<PathBuf, String>>) -> Result<String> {
     let mut licences: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (part, files) in parts {

@@ -22,10 +22,10 @@ pub(crate) struct Pinned {
 /// Why a pinned file is not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PinError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("read `{path}` of {package}; `cargo xtask packages` installs what is missing")]
     Read { path: PathBuf, package: &'static str, source: io::Error },
-    /// It is another one.
+    /// The file is another one.
     #[error(
         "`{path}` is not the file that this checkout was made for: its SHA-256 is {found}, pinned is {pinned}, of \
          {package}; nothing was built from it. If Debian has replaced it by a newer one, look at what changed and pin that"
@@ -34,7 +34,7 @@ pub(crate) enum PinError {
 }
 
 impl Pinned {
-    /// Its path, once its content was found to be the pinned one.
+    /// Path of the file, once its content was found to be the pinned one.
     ///
     /// # Errors
     /// [`PinError`]

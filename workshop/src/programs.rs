@@ -22,7 +22,7 @@ use crate::notices;
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The packages; each makes one program of its own name.
 const PACKAGES: [&str; 3] = ["init", "guest-pause", "guest-web"];
-/// What boots are measured against; in no image.
+/// Program that boots are measured against; in no image.
 const FLOOR: &str = "floor";
 
 /// How they are compiled: which of Cargo.toml's profiles.

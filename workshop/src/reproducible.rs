@@ -22,10 +22,10 @@ use xtask::{
     workspace::{self, Workspace},
 };
 
-/// What cargo needs of its home to build without the network: what was downloaded, and where from.
+/// Parts of its home that cargo needs to build without the network: what was downloaded, and where from.
 const CARGO_HOME_PARTS: &[&str] = &["registry/index", "registry/cache", "config.toml"];
 
-/// Nothing of an image is made of what lies here, nor of texts.
+/// Folders that no image is made of, and no texts either.
 const BESIDE: &[&str] = &[".ci/", "benches/", "campaign/", "fuzz/", "tests/"];
 
 /// Builds again and compares with the image in `first`, or finds that this was done for the same inputs before.

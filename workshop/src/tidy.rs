@@ -116,7 +116,7 @@ impl House {
     }
 }
 
-/// What the Rust files say, as far as it is read.
+/// Rust files of the checkout, as far as they are read.
 struct Code {
     findings: Vec<Finding>,
     breaches: Breaches,
@@ -193,7 +193,7 @@ impl Code {
     }
 }
 
-/// What a crate's own manifest and lint settings lack.
+/// Findings in a crate's own manifest and lint settings.
 fn manifest(workspace: &Workspace, folder: &Path, bans: &str) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let manifest = fs::read_to_string(folder.join("Cargo.toml")).context("read a member's manifest")?;
@@ -211,7 +211,7 @@ fn manifest(workspace: &Workspace, folder: &Path, bans: &str) -> Result<Vec<Find
     Ok(findings)
 }
 
-/// What the root's `clippy.toml` says. Clippy reads the nearest one alone, so a crate with its own repeats all of it.
+/// Settings of the root's `clippy.toml`. Clippy reads the nearest one alone, so a crate with its own repeats all of it.
 fn bans(workspace: &Workspace) -> Result<String> {
     let text = fs::read_to_string(workspace.path("clippy.toml")).context("read the lints' settings")?;
     Ok(text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect())

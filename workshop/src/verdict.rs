@@ -64,7 +64,7 @@ fn counted(tests: &mut Command, read: Read, shown: &mut impl Write) -> Result<Co
     Ok(judged(status.success(), counts))
 }
 
-/// What a run counts for, by how it ended and what it counted.
+/// Counts of a run, judged by how it ended and what it counted.
 fn judged(ended_well: bool, counts: Counts) -> Counts {
     match (ended_well, counts) {
         (true, Counts { passed: 0, failed: 0, skipped: 0 }) => {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_ends_well_with_tests_is_good_also_when_one_of_its_programs_has_none() {
+    fn a_run_with_tests_is_good_though_one_program_has_none() {
         let line =
             |passed| format!("test result: ok. {passed} passed; 0 failed; 1 ignored; 0 measured; 0 filtered out");
         let good = counts(add, &format!("echo '{}'; echo '{}'", line(0), line(3)));

@@ -238,7 +238,7 @@ pub(crate) fn is_program(path: &str) -> bool {
     ["/bin/", "/opt/cni/bin/"].iter().any(|folder| path.starts_with(folder))
 }
 
-/// What a line of Cairn's console says: the first of the screen, or `[ 26.106] INFO now true condition=EtcdReady`.
+/// Meaning of a line of Cairn's console: the first of the screen, or `[ 26.106] INFO now true condition=EtcdReady`.
 fn told(line: &str) -> Option<Told> {
     if line.starts_with("  Cairn ") {
         return Some(Told::Started);
@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_that_becomes_true_is_a_milestone_with_the_machines_uptime() {
+    fn a_condition_that_becomes_true_is_a_milestone() {
         let etcd = "[    26.106] INFO now true condition=EtcdReady";
         assert_eq!(told(etcd), Some(Told::Reached(BootMilestone::Etcd, Duration::from_millis(26_106))));
         assert_eq!(told("  Cairn      0.1.0 release · image dfc3b0112f89"), Some(Told::Started));

@@ -30,7 +30,7 @@ use crate::{
 
 /// The cluster, by its owner's name for it.
 const CLUSTER: &str = "bench";
-/// What a machine is made of, whichever it is.
+/// Options of `cairnctl` for every machine.
 const MACHINE: [&str; 6] = ["--level", "encrypted", "--cpus", "1", "--memory", "512M"];
 const COORDINATORS: [&str; 3] = ["m1", "m2", "m3"];
 /// The machine that comes later, and stays.
@@ -97,7 +97,7 @@ pub(crate) fn cluster(workspace: &Workspace, cache: &BuildCache, options: &Optio
     if findings.iter().all(benches::verdict::Figure::holds) { Ok(()) } else { bail!("a limit is broken") }
 }
 
-/// Who has a cluster, in a home of their own.
+/// Owner of a cluster, with a home of their own.
 struct Owner {
     cairnctl: PathBuf,
     home: PathBuf,
@@ -126,7 +126,7 @@ impl Owner {
         [&create[..], &["--image", &self.image], &MACHINE].concat()
     }
 
-    /// What PID 1 of one of three coordinators of five machines holds, in kilobytes.
+    /// Resident memory of PID 1 of one of three coordinators of five machines, in kilobytes.
     fn resident(&self) -> Result<u64> {
         self.ask(&self.create("5"))?;
         self.have_peers(4)?;
@@ -136,7 +136,7 @@ impl Owner {
         site::resident(Stranger::call_at(address, Some(&owner::key(&self.home)?))?)
     }
 
-    /// One cluster, from its first machine to its cold start.
+    /// Measures a cluster, from its first machine to its cold start.
     fn measure(&self, run: u32, spans: &mut Spans) -> Result<()> {
         let step = |span: Span, command: &[&str], took: &dyn Fn() -> Result<Duration>| {
             talking_step(&format!("{run}: {}", span.what()), "waiting", || {
@@ -189,7 +189,7 @@ impl Owner {
         answer(command.args(arguments).env("XDG_DATA_HOME", &self.home).env("HOME", &self.home))
     }
 
-    /// What the machine reached by its public API first, by its own clock.
+    /// Uptime at which the machine's public API answered, by the machine's own clock.
     fn public_api(&self, name: &str) -> Result<Duration> {
         let text = self.ask(&["-o", "json", "-c", CLUSTER, "-m", name, "machine", "timeline"])?;
         let timeline: Value = serde_json::from_str(&text).context("read a timeline")?;

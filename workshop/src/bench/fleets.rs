@@ -36,11 +36,11 @@ use crate::{
 
 /// Three coordinators, 512 MiB and one processor each.
 const THREE: &str = "--machines 3 --coordinators 3 --no-kubernetes --level encrypted --cpus 1 --memory 512M";
-/// One machine with Kubernetes, 3 GiB and two processors.
+/// Options for a machine with Kubernetes, 3 GiB and two processors.
 const KUBERNETES: &str = "--wait --level encrypted --cpus 2 --memory 3G";
 /// How often each saved cluster comes back: that takes seconds, where making one takes minutes.
 const COPIES: u32 = 3;
-/// It only bounds a wait for what is broken.
+/// Bound of a wait for what is broken.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// How saved fleets are measured.
@@ -161,7 +161,7 @@ struct Person {
 }
 
 impl Person {
-    /// One cluster, made, saved, and back several times. What failed stays, switched off.
+    /// Measures a cluster: made, saved, and back several times. After a failure it stays, switched off.
     fn measure(&self, kind: &Kind, run: u32, stages: &mut Stages) -> Result<()> {
         // What a bench that was ended left running; mostly there is nothing.
         self.end_all(&["destroy", "--yes"])?;
@@ -234,7 +234,7 @@ impl Person {
         self.kubectl(MADE, &["wait", "--for=condition=Ready", "pod/web", "--timeout=300s"]).map(drop)
     }
 
-    /// What the host takes for as many bytes as a saved cluster has on its disk.
+    /// Time that the host takes for as many bytes as a saved cluster has on its disk.
     fn floor(&self, floor: Floor, saved: &Path) -> Result<Duration> {
         let bytes = Saved::<Value>::open(saved)?.bytes_on_disk()?;
         let path = self.home.join("floor");

@@ -141,7 +141,7 @@ impl Floor {
     }
 }
 
-/// What a line of the floor says.
+/// Meaning of a line of the floor's console.
 fn told(line: &str) -> Option<Told> {
     BootMilestone::ALL.into_iter().find_map(|milestone| Some(Told::Reached(milestone, milestone.of_line(line)?)))
 }

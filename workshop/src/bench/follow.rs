@@ -10,7 +10,7 @@ use qemu::{Deadline, Vm};
 /// To node Ready; a busy host has needed five minutes. It only bounds a wait for what is broken.
 pub(crate) const BOOT: Duration = Duration::from_secs(1200);
 
-/// What a line of the console says.
+/// Meaning of a line of the console.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// The first program of ours runs; since when, the line does not say.
@@ -21,14 +21,14 @@ pub(crate) enum Told {
     Running,
 }
 
-/// What was seen, and how the host's clock stands to the guest's uptime.
+/// Milestones that were seen, and how the host's clock stands to the guest's uptime.
 #[derive(Debug)]
 pub(crate) struct Followed {
     /// Milestones in the order they were told.
     pub(crate) seen: Vec<Arrival>,
     /// QEMU's CPU time when the first program was seen to run, where its line did not say since when.
     pub(crate) started: Option<Duration>,
-    /// What the host's clock (since QEMU's start) is ahead of the guest's uptime: the least that a line was late.
+    /// Lead of the host's clock (since QEMU's start) over the guest's uptime: the least that a line was late.
     ahead: Duration,
 }
 

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::follow::Followed;
 
-/// It only bounds a wait for what is broken.
+/// Bound of a wait for what is broken.
 const POD: Duration = Duration::from_secs(900);
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts?watch=true&fieldSelector=metadata.name%3Ddefault";

@@ -1,5 +1,5 @@
-//! What both sides of a bench stand on and give back: the same processors and memory, a place for their files, what was seen
-//! of a boot and what PID 1 says of itself. It never boots.
+//! Site that both sides of a bench stand on: the same processors and memory, a place for their files; and the results
+//! that both give back: what was seen of a boot and what PID 1 says of itself. It never boots.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use benches::{Arrival, evidence::Evidence};
 use model::ClusterId;
 use qemu::Vm;
 
-/// What both sides have.
+/// Processors of either side's machine.
 pub(super) const CPUS: u32 = 2;
 /// As above, in MiB.
 pub(super) const MEMORY: u32 = 3072;
@@ -28,7 +28,7 @@ pub(super) struct Site {
     pub(super) kubectl: PathBuf,
 }
 
-/// One boot that was measured.
+/// Results of a boot that was measured.
 pub(super) struct Boot {
     pub(super) seen: Vec<Arrival>,
     pub(super) evidence: Evidence,

@@ -11,16 +11,16 @@ use cargo_metadata::{DependencyKind, Metadata, Package};
 
 use super::finding::Finding;
 
-/// What a crate is, which says whom it may name.
+/// Kind of a crate, which says whom it may name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// The words of all others.
     Vocabulary,
     /// Protocols, policies, formats: no I/O, no clock, no async.
     Pure,
-    /// What both ends of a connection agree on.
+    /// Contract that both ends of a connection agree on.
     Wire,
-    /// What needs the machine's privileges: its kernel, its containerd, its services on loopback.
+    /// Needs the machine's privileges: its kernel, its containerd, its services on loopback.
     Privileged,
     /// Runs as PID 1.
     Machine,
@@ -28,7 +28,7 @@ enum Kind {
     Host,
     /// Only a developer runs it.
     Workshop,
-    /// What a developer's first command compiles and starts.
+    /// Compiled and started by a developer's first command.
     Driver,
     /// Runs in a container.
     Container,
@@ -73,7 +73,7 @@ const CRATES: &[(&str, Kind)] = &[
 ];
 
 impl Kind {
-    /// Whom it may name, and why nobody else.
+    /// Kinds that a crate of this kind may name, and why no others.
     const fn may_name(self) -> (&'static [Self], &'static str) {
         match self {
             Self::Vocabulary => (&[], "it is the vocabulary of all others"),
@@ -108,7 +108,7 @@ const QUICK: &str = "the driver says its first word before anything else is comp
 /// All that the driver may take from the registry. Each compiles in a second or two, with what is below it.
 const DRIVERS: &[&str] = &["anyhow", "rustix"];
 
-/// What moves bytes: none of it may be below a pure crate, at any depth.
+/// Crates that move bytes: none of them may be below a pure crate, at any depth.
 const TRANSPORT: &[&str] = &[
     "tokio",
     "tonic",
@@ -185,13 +185,13 @@ fn finding(place: &str, rule: String) -> Finding {
     Finding { place: place.to_owned(), rule }
 }
 
-/// What a driver names that takes longer to compile than it may.
+/// Dependencies of a driver that take longer to compile than they may.
 fn slow<'a>(driver: &str, names: impl Iterator<Item = &'a str>) -> Vec<Finding> {
     let names = names.filter(|name| !DRIVERS.contains(name));
     names.map(|name| finding(driver, format!("takes {name} from the registry: {QUICK}"))).collect()
 }
 
-/// What is compiled before a package is.
+/// Dependencies that are compiled before a package is.
 fn compiled(package: &Package) -> impl Iterator<Item = &str> {
     package.dependencies.iter().filter(|on| on.kind != DependencyKind::Development).map(|on| on.name.as_str())
 }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_that_nobody_placed_is_found_and_so_is_a_row_without_one() {
+    fn a_crate_without_a_row_is_found_and_a_row_without_one() {
         let mut graph: Vec<_> = CRATES.iter().map(|(name, _)| (*name, vec![])).collect();
         graph[0] = ("newcomer", vec!["sys"]);
         let places: Vec<_> = broken(&graph).into_iter().map(|finding| finding.place).collect();

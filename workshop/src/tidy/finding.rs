@@ -1,6 +1,6 @@
-//! What the rules find. It never decides what is a finding.
+//! Findings of the rules. It never decides what is a finding.
 
-/// One broken rule: where, and which.
+/// Broken rule: where, and which.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Finding {
     pub(super) place: String,

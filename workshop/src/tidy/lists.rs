@@ -57,9 +57,9 @@ impl Rule {
     const fn list(self) -> &'static [&'static str] {
         match self {
             Self::Pronoun => {
-                &["api", "cairnctl", "campaign", "cluster", "enrol", "init", "keys", "qemu", "sim", "tests", "workshop"]
+                &["api", "cairnctl", "campaign", "cluster", "enrol", "init", "keys", "qemu", "sim", "tests"]
             }
-            Self::Short => &["api", "cairnctl", "cluster", "enrol", "init", "keys", "qemu", "sim", "tests", "workshop"],
+            Self::Short => &["api", "cairnctl", "cluster", "enrol", "init", "keys", "qemu", "sim", "tests"],
             Self::Participle => &[
                 "api",
                 "attest",
@@ -104,9 +104,7 @@ impl Rule {
                 "tests",
             ],
             Self::Not => &["cairnctl", "cluster", "door", "enrol", "init", "keys", "pki", "supervise"],
-            Self::TestName => {
-                &["api", "cairnctl", "cluster", "enrol", "init", "keys", "qemu", "sim", "tests", "workshop"]
-            }
+            Self::TestName => &["api", "cairnctl", "cluster", "enrol", "init", "keys", "qemu", "sim", "tests"],
             Self::Circle => &["cairnctl", "enrol", "init", "keys", "kube", "tests"],
             Self::Line => {
                 &["ARCHITECTURE.md", "CHANGELOG.md", "FORMATS.md", "README.md", "SECURITY.md", "SPECIFICATION.md"]

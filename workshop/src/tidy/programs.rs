@@ -5,7 +5,7 @@ use xtask::packages::{self, ALWAYS_THERE};
 
 use super::finding::Finding;
 
-/// What the person brings: Rust and Go; and what is asked for before it is used.
+/// Programs that the person brings: Rust and Go; and one that is asked for before it is used.
 const BROUGHT: &[&str] = &["cargo", "go", "rustc", "sudo"];
 
 /// Every program that a file starts by a name of its own and nobody is known to bring.

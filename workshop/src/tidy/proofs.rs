@@ -12,7 +12,7 @@ use super::finding::Finding;
 pub(super) const DOCUMENT: &str = "SPECIFICATION.md";
 /// The head of a file may say what it proves only here: the test is a step of its own, not a function.
 const STEP: &str = "reproducible.rs";
-/// What the machine of this version must do, whether or not a test says so: each has a row, and a test.
+/// Requirements that the machine of this version must meet, whether or not a test says so: each has a row, and a test.
 const DUE: &[&str] = &[
     "O1", "O2", "O3", "O4", "O5", "O6", "O11", "O12", "O15", "O16", "D1", "D2", "D3", "D4", "D5", "D7", "D8", "D10",
     "D11", "D12", "D13", "D14", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S11", "S12", "A1", "A2", "A3",
@@ -20,7 +20,7 @@ const DUE: &[&str] = &[
     "M8", "M9", "K1", "K4", "K5", "K6", "K7", "K8", "K9", "W1", "W5", "W7", "Q1", "Q2", "Q6",
 ];
 
-/// What proves each requirement, by its id.
+/// Proofs of each requirement, by its id.
 #[derive(Debug, Default)]
 pub(super) struct Proofs {
     by_id: BTreeMap<String, Proof>,
@@ -37,7 +37,7 @@ struct Proof {
 }
 
 impl Proofs {
-    /// What the cases on machines say.
+    /// Proofs by the cases on machines.
     pub(super) fn of_cases(tables: &[Table]) -> Self {
         let mut proofs = Self::default();
         for Table { file, cases, .. } in tables {
@@ -114,7 +114,7 @@ impl Proof {
 /// How the rows are written anew; their last column is a person's.
 const BLESS: &str = "`CAIRN_BLESS=1 cargo xtask tidy`";
 
-/// Whose row a line of the document is.
+/// Requirement that a line of the document is the row of.
 fn id_of(line: &str) -> Option<&str> {
     line.strip_prefix("| ").and_then(|rest| rest.split(" | ").next()).filter(|id| is_id(id))
 }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_says_too_much_or_too_little_is_found_and_one_without_a_test_and_one_twice() {
+    fn a_row_that_says_something_else_or_twice_is_found() {
         let document = "| O1 | `a/src/x.rs` | – | – |\n| D2 | `b/src/x.rs` | `boot.rs` one | – |\n| O9 | – | – | all |\n\
                         | D4 | – | `boot.rs` one | – |\n| D4 | – | `boot.rs` one | – |";
         let findings = of_rows(document);

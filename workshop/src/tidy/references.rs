@@ -1,5 +1,5 @@
-//! What a text points at can be found in the repository: a requirement's id has its line in the specification, a path that
-//! a document names is there, and nothing speaks of documents that lie elsewhere or of commands that do not exist.
+//! References from texts into the repository: a requirement's id has its line in the specification, a path that a
+//! document names is there, and no text speaks of documents that lie elsewhere or of commands that do not exist.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -7,13 +7,13 @@ use super::{finding::Finding, source};
 
 /// The letters that ids of requirements begin with.
 const GROUPS: &str = "ABDFKMNOPQSTUW";
-/// What looks like an id and is a word of somebody else's, below this folder.
+/// Words that look like ids and are somebody else's, below this folder.
 const FOREIGN: &[(&str, &str)] = &[
     ("T1", "crates/dhcp/"), // RFC 2131: when a lease is renewed
     ("T2", "crates/dhcp/"),
     ("P6", "tests/src/screen.rs"), // a pixmap's magic
 ];
-/// What nobody can look up, each in two parts, so that the table does not find itself; and what to write instead.
+/// Words that nobody can look up, each in two parts, so that the table does not find itself; and what to write instead.
 const DEAD: &[(&str, &str)] = &[
     (concat!("formats", ".md"), "FORMATS.md"),
     (concat!("design", ".md"), "ARCHITECTURE.md"),
@@ -29,7 +29,7 @@ const DEAD: &[(&str, &str)] = &[
 pub(super) struct Requirements<'a>(BTreeSet<&'a str>);
 
 impl<'a> Requirements<'a> {
-    /// Those of the specification; and every second line for one, by its number.
+    /// Requirements of the specification; and every second line for one, by its number.
     pub(super) fn of(specification: &'a str) -> (Self, Vec<(usize, &'a str)>) {
         let mut lines = BTreeSet::new();
         let mut second = Vec::new();

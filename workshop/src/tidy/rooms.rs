@@ -23,7 +23,7 @@ const ROOMS: &[&str] = &[
     "main",
 ];
 
-/// What reads the board, whose other users only write on it.
+/// Reader of the board, whose other users only write on it.
 const READER: &str = "BoardReader";
 /// Where the board is shown.
 const SHOWS: &[&str] = &["init/src/shown/", "init/src/rpc/public.rs", "init/src/rpc/public/"];

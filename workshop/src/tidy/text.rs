@@ -10,7 +10,7 @@ use super::{
 const LINES: usize = 800;
 /// File names that say nothing about what is in the file.
 const EMPTY_NAMES: &[&str] = &["common", "util", "utils", "helper", "helpers", "types", "manager", "misc"];
-/// What may not stand in code, and why.
+/// Text that may not stand in code, and why.
 const BANNED: &[(&str, &str)] = &[
     ("#[ignore", "a test runs, or says at run time why it is skipped"),
     ("todo!", "no stubs"),
@@ -35,13 +35,13 @@ const FOREIGN: &[(&str, &str)] = &[
     ("get_state", "GetState is a method of the public API"),
     ("get_random", "TPM2_GetRandom is a command of the TPM"),
 ];
-/// What one file may not name, for what it promises to come before.
+/// Words that one file may not name, for what it promises to come before.
 const APART: &[(&str, &[&str], &str)] = &[(
     "init/src/stage0.rs",
     &["tpm", "attest"],
     "what was not measured is refused here, before anything can use the TPM",
 )];
-/// What stands before the name in a declaration.
+/// Words that stand before the name in a declaration.
 const DECLARING: &[&str] = &["fn", "let", "mut", "const", "static", "mod"];
 
 /// Every broken rule of one file.
@@ -82,7 +82,7 @@ pub(super) fn findings(file: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// What may not stand in the code of a pure crate: it reaches for the world.
+/// Paths that may not stand in the code of a pure crate: they reach for the world.
 const WORLD: &[&str] = &[
     "std::fs",
     "std::process",
@@ -110,7 +110,7 @@ pub(super) fn world(file: &str, source: &str) -> Vec<Finding> {
     findings
 }
 
-/// What PID 1 may name in one place only (a file, or a folder's prefix), and why. Tests may anywhere.
+/// Words that PID 1 may name in one place only (a file, or a folder's prefix), and why. Tests may anywhere.
 const ONE_PLACE: &[(&str, &[&str], &str)] = &[
     (
         // Fault injection plays whoever can write the ESP.
@@ -198,7 +198,7 @@ mod tests {
 
     /// Proves: D4 D14
     #[test]
-    fn pid_1_neither_decides_nor_writes_beside_the_one_enrolment_path() {
+    fn pid_1_does_nothing_beside_the_one_enrolment_path() {
         for (place, words, because) in ONE_PLACE {
             for word in *words {
                 let body = format!("fn act() {{ {word}x) }}\n");

@@ -6,9 +6,9 @@ use std::time::SystemTime;
 /// A saved cluster that lies in the cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SavedUp {
-    /// Its name there.
+    /// Name of the saved machine in the cache.
     pub(super) name: String,
-    /// What it takes of the host's disk.
+    /// Bytes that it takes of the host's disk.
     pub(super) bytes: u64,
     /// When an `up` saved it or came back from it last.
     pub(super) used: SystemTime,

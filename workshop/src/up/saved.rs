@@ -73,7 +73,7 @@ pub(super) struct SavedUps {
 }
 
 impl SavedUps {
-    /// Those of this cache.
+    /// Saved machines of this cache.
     pub(super) fn of(cache: &BuildCache) -> Self {
         Self { root: cache.root().join("up") }
     }
