@@ -1,4 +1,5 @@
-//! Who may call what, and in which state of the machine: one row per method, decided here and nowhere else.
+//! Access to the APIs: who may call what, and in which state of the machine. One row per method, decided here and
+//! nowhere else.
 //!
 //! The state is looked at before the caller: it is public anyway, and a machine without an owner refuses everybody for
 //! the reason that counts. Telling *who* a caller is, by certificate, is the server's work.
@@ -10,14 +11,14 @@ use model::{Caller, MachineState};
 
 use crate::{NOT_YET, Profile};
 
-/// Whom a method is for.
+/// Proof that a caller must have given to call a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Permission {
     /// No authentication.
     Anyone,
-    /// Whoever knows the code on a blank machine's screen: what they send proves it.
+    /// Knowledge of the code on a blank machine's screen: the message proves it.
     Code,
-    /// Whoever has shown a machine's key: nothing is granted by that alone.
+    /// Possession of some machine's key: nothing is granted by that alone.
     Machine,
     /// A machine that the cluster let in, by its certificate; its record is asked before the call goes on.
     Member,
@@ -25,12 +26,12 @@ pub enum Permission {
     Owner,
 }
 
-/// What one method asks for.
+/// Conditions for calls of one method.
 #[derive(Debug, Clone, Copy)]
 pub struct Row {
     /// As in the request's path: `/package.Service/Method`.
     pub path: &'static str,
-    /// Whom it is for.
+    /// Permission that the caller must have.
     pub permission: Permission,
     /// The states it is answered in.
     pub states: &'static [MachineState],
@@ -45,9 +46,9 @@ pub struct Row {
 /// Whether a call that is let in leaves a line in the audit record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Audit {
-    /// It only looks.
+    /// Leaves no line: the call only looks.
     Silent,
-    /// It changes something, or hands out what can.
+    /// Leaves a line: the call changes something, or hands out what can.
     Recorded,
 }
 
@@ -290,7 +291,7 @@ mod tests {
 
     /// Proves: Q1 A1 A8
     #[test]
-    fn without_authentication_there_are_get_state_claim_and_the_activation_of_a_blank_machine() {
+    fn get_state_claim_and_activation_need_no_authentication() {
         let open = |state: MachineState| -> Vec<&str> {
             let rows = TABLE.iter().filter(|row| matches!(row.permission, Permission::Anyone | Permission::Code));
             let rows = rows.filter(|row| row.states.contains(&state));
@@ -312,9 +313,10 @@ mod tests {
         }
     }
 
-    /// Whose key it is says nothing yet: what is sent has to be signed by a ticket, or the record has to name the key. Proves: Q1
+    /// A machine's key says nothing yet of who it is: what is sent has to be signed by a ticket, or the record has to
+    /// name the key. Proves: Q1
     #[test]
-    fn whoever_shows_a_machines_key_may_redeem_a_ticket_ask_for_a_key_or_exchange_shares_and_nothing_else() {
+    fn a_machines_key_is_good_for_tickets_keys_and_shares_alone() {
         let rows: Vec<&str> =
             TABLE.iter().filter(|row| row.permission == Permission::Machine).map(|row| row.path).collect();
         let expected = ["/cairn.v1.Public/Redeem", "/cairn.v1.Public/ReleaseKey", "/cairn.v1.Public/Contribute"];
@@ -327,7 +329,7 @@ mod tests {
         }
     }
 
-    /// Whoever holds some machine's key is not thereby one of the cluster's. Proves: Q1
+    /// A machine's key does not make its holder one of the cluster's. Proves: Q1
     #[test]
     fn the_vpn_api_is_for_the_clusters_machines_alone() {
         let rows: Vec<&Row> = TABLE.iter().filter(|row| row.permission == Permission::Member).collect();
@@ -374,7 +376,7 @@ mod tests {
 
     /// Proves: A1
     #[test]
-    fn a_blank_machine_answers_get_state_and_its_activation_and_refuses_the_rest_for_its_state() {
+    fn a_blank_machine_answers_get_state_and_its_activation_alone() {
         for row in TABLE.iter().filter(|row| row.profile == Profile::Release) {
             let method = row.path.rsplit('/').next().expect("a path has a method");
             let answers = ["GetState", "ProveCode", "Activate"].contains(&method);
@@ -454,9 +456,9 @@ mod tests {
         }
     }
 
-    /// What the owner can still do in front of a machine that waits for its keys, or for them.
+    /// Calls that the owner can still make to a machine that waits for its keys, or for its owner.
     #[test]
-    fn a_waiting_machine_can_be_looked_at_and_started_again_by_its_owner() {
+    fn a_waiting_machine_can_be_seen_and_restarted_by_its_owner() {
         for state in [AwaitingKeys, NeedsOwner, Failed] {
             for method in ["Status", "Logs", "Reboot", "PowerOff"] {
                 let path = format!("/cairn.v1.Public/{method}");

@@ -1,5 +1,5 @@
-//! What goes between a blank machine and whoever activates it: the machine's proof, then a config with the caller's. What the
-//! proofs are made of is `keys::activation`.
+//! Messages between a blank machine and the person who activates it: the machine's proof, then a config with the
+//! caller's. How proofs are made is in `keys::activation`.
 
 use std::fmt;
 
@@ -39,7 +39,7 @@ impl From<HandedIn> for wire::ActivateRequest {
     }
 }
 
-/// Its config holds secrets.
+/// Prints the name alone: the config holds secrets.
 impl fmt::Debug for wire::ActivateRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ActivateRequest")
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_config_that_is_handed_in_crosses_the_wire_and_a_short_proof_is_named() {
+    fn a_config_crosses_the_wire_and_a_short_proof_is_named() {
         let sent = HandedIn { config: Zeroizing::new(vec![1, 2]), proof: [3; 32] };
         let mut request = wire::ActivateRequest::from(sent.clone());
         assert_eq!(HandedIn::try_from(request.clone()), Ok(sent));

@@ -62,9 +62,9 @@ impl fmt::Display for ConditionName {
 /// Whether a condition holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Truth {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
     /// Not determined yet in this boot.
     Unknown,
@@ -80,7 +80,7 @@ impl fmt::Display for Truth {
     }
 }
 
-/// One condition as it is.
+/// Condition with its present status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// A [`ConditionName`], or one that only a newer machine knows.
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_is_shown_by_its_words_in_the_width_that_was_asked_for() {
+    fn a_condition_is_shown_in_words_of_the_width_asked_for() {
         assert_eq!(format!("{:>10}|", ConditionName::EtcdReady), " EtcdReady|");
         let words = [Truth::True, Truth::False, Truth::Unknown].map(|truth| format!("{truth:8}|"));
         assert_eq!(words, ["true    |", "false   |", "unknown |"]);

@@ -1,5 +1,5 @@
-//! What coordinators that were all switched off say to each other: a share of the cold-start key, and where they have found the
-//! others. What comes in is bounded here; whether it is of use, `enrol` says.
+//! Contributions that coordinators send each other after all were switched off: a share of the cold-start key, and
+//! where they have found the others. What comes in is bounded here; whether it is of use, `enrol` says.
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_and_where_others_are_cross_the_wire_and_are_not_printed() {
+    fn a_contribution_crosses_the_wire_and_is_not_printed() {
         let read = decode_contribution(&good().encode_to_vec()).expect("reads");
         assert_eq!((read.epoch, read.share.expose()), (4, &[5; 32]));
         let seen = [(MachineId([1; 16]), vec![Endpoint::read("192.0.2.1:7836").expect("an endpoint")])];

@@ -1,4 +1,4 @@
-//! What a member asks for whose disk is closed: the cluster's half of its key, of a coordinator, or of its owner.
+//! Requests of a member whose disk is closed: for the cluster's half of its key, of a coordinator, or of its owner.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ pub struct KeyAsked {
     pub level: Level,
 }
 
-/// What it is given.
+/// Answer to a machine that asks for its key.
 #[derive(Debug)]
 pub struct KeyReleased {
     /// The cluster's time.
@@ -33,14 +33,14 @@ pub struct KeyReleased {
     pub directory: Vec<u8>,
 }
 
-/// What a machine that waits for its half shows its owner.
+/// Recovery record that a machine that waits for its half shows its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
     /// The disk that is to be opened.
     pub disk: DiskUuid,
     /// With which of its keys it was closed.
     pub generation: u32,
-    /// What the owner opens; none where it is lost.
+    /// Record that the owner opens; none where it is lost.
     pub record: Option<Vec<u8>>,
 }
 
@@ -68,7 +68,7 @@ pub struct KeyGiven {
     pub disk: DiskUuid,
     /// Which of its keys.
     pub generation: u32,
-    /// It.
+    /// The cluster's half itself.
     pub key: ClusterKey,
 }
 

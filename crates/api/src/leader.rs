@@ -3,7 +3,7 @@
 
 use tonic::Status;
 
-/// What an HTTP/2 head has room for, in base64 and beside the rest. No cluster's directory is larger.
+/// Most bytes that an HTTP/2 head has room for, in base64 and beside the rest. No cluster's directory is larger.
 const MOST_BYTES: usize = 8 << 10;
 /// Stands for a directory that is too large or not there yet, and is none.
 const NONE: &[u8] = &[0];
@@ -16,7 +16,8 @@ pub fn by_leader(refusal: &Status, directory: Option<Vec<u8>>) -> Status {
     Status::with_details(refusal.code(), refusal.message(), directory.into())
 }
 
-/// What a refusal says of where the coordinators are; none where the one that refuses may have no leader.
+/// Directory that a refusal carries, so that the caller finds the coordinators; none where the one that refuses may
+/// have no leader.
 #[must_use]
 pub fn told_by_leader(refusal: &Status) -> Option<&[u8]> {
     Some(refusal.details()).filter(|details| !details.is_empty())
@@ -27,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_whether_there_is_a_leader_and_where_coordinators_are() {
+    fn a_refusal_tells_of_a_leader_and_where_coordinators_are() {
         let refusal = Status::failed_precondition("no");
         assert_eq!(told_by_leader(&refusal), None);
         for (directory, expected) in [

@@ -48,14 +48,14 @@ impl From<wire::LogsRequest> for LogQuery {
     }
 }
 
-/// One line of one service.
+/// Line of a service's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
     /// When PID 1 read it from the service, by the machine's clock.
     pub time: UnixMillis,
     /// The log it is kept in, as a rule the service that wrote it: `kube.apiserver`.
     pub service: String,
-    /// Its text without the newline.
+    /// Text of the line without the newline.
     pub line: String,
     /// How many entries this reader lost right before this one.
     pub lost: u64,

@@ -1,4 +1,4 @@
-//! What is wrong with a message, field by field, and the small readers every conversion uses.
+//! Errors in messages, field by field, and the small readers every conversion uses.
 
 /// A message whose field cannot be read. Unknown *fields* are ignored, as protobuf means it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -6,11 +6,11 @@
 pub struct Malformed {
     /// The field's name in the `.proto` file.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// Problem with the field.
     pub problem: Problem,
 }
 
-/// What is wrong with a field.
+/// Problem with a field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// A field that has to be there is not.

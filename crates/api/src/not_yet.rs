@@ -3,8 +3,8 @@
 
 use tonic::{Code, Status};
 
-/// Its code. gRPC has it for what is to be tried again by the caller of the call, and its library never makes it of a broken
-/// connection, as it does `UNAVAILABLE`.
+/// Status code of a refusal for now. gRPC has it for what is to be tried again by the caller of the call, and its
+/// library never makes it of a broken connection, as it does `UNAVAILABLE`.
 pub const NOT_YET: Code = Code::Aborted;
 
 /// The status, with what it is that is not there yet.

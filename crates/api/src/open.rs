@@ -1,4 +1,4 @@
-//! What the public port answers without authentication: `GetState` and `Claim`.
+//! Answers of the public port without authentication: `GetState` and `Claim`.
 
 use model::{MachineId, MachineState};
 
@@ -41,7 +41,7 @@ impl TryFrom<wire::GetStateResponse> for PublicState {
 /// A machine's answer at first contact. Nothing of it is believed before `proof` is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Who the machine says it is.
+    /// Id that the machine claims.
     pub machine_id: MachineId,
     /// The certificate this TLS session was served with, DER.
     pub leaf_certificate: Vec<u8>,
@@ -84,7 +84,7 @@ mod tests {
 
     /// Proves: A8
     #[test]
-    fn get_state_has_a_version_a_state_and_a_nonce_and_room_for_nothing_else() {
+    fn get_state_has_a_version_a_state_a_nonce_and_no_more() {
         let pool = DescriptorPool::decode(crate::DESCRIPTOR).expect("built beside this test");
         let fields = |message: &str| -> Vec<String> {
             let message = pool.get_message_by_name(message).expect("a message of the service");
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_crosses_the_wire_and_the_unspecified_one_does_not() {
+    fn every_state_crosses_the_wire_but_the_unspecified_one() {
         for &state in MachineState::ALL {
             let sent = PublicState { version: "0.1.0".to_owned(), state, nonce: [7; 32] };
             assert_eq!(PublicState::try_from(wire::GetStateResponse::from(sent.clone())), Ok(sent));

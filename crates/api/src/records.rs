@@ -1,4 +1,5 @@
-//! What owners ask of the cluster's records: machines and tickets as they are listed, and a ticket that is issued.
+//! Requests of owners about the cluster's records: machines and tickets as they are listed, and a ticket that is
+//! issued.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -25,25 +26,25 @@ pub struct Listed<T> {
 /// A machine of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedMachine {
-    /// Who.
+    /// Id of the machine.
     pub id: MachineId,
     /// Host name and Kubernetes node name.
     pub name: String,
-    /// What it does for the cluster.
+    /// Role of the machine in its cluster.
     pub role: ClusterRole,
-    /// What it does for Kubernetes.
+    /// Roles of the machine in Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,
     /// How far it belongs to the cluster.
     pub standing: Standing,
-    /// What it runs, as it said last.
+    /// Version that the machine runs, as it announced last.
     pub version: String,
-    /// Its address in the VPN.
+    /// Address of the machine in the VPN.
     pub vpn_ip: Ipv4Addr,
     /// Where it is reached from outside, as it said last.
     pub addresses: Vec<String>,
     /// When it was heard of last; none where nobody knows.
     pub last_seen: Option<UnixMillis>,
-    /// What its etcd is; none where etcd has no such member.
+    /// Kind of its member of etcd; none where etcd has no such member.
     pub etcd: Option<EtcdMember>,
     /// Whether that votes, and does not answer the coordinator that lists it.
     pub silent: bool,
@@ -57,29 +58,29 @@ pub struct ListedMachine {
     pub generations: Generations,
 }
 
-/// What a member of etcd is.
+/// Kind of a member of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EtcdMember {
-    /// It counts for a quorum.
+    /// Member that counts for a quorum.
     Voter,
-    /// It keeps a copy.
+    /// Member that keeps a copy and has no vote.
     Learner,
 }
 
 /// A change of what a machine is to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachineChange {
-    /// It is to hold the cluster's state.
+    /// The machine is to hold the cluster's state.
     Coordinator,
-    /// It is to hold none of it.
+    /// The machine is to hold none of the cluster's state.
     Node,
-    /// It is to leave.
+    /// The machine is to leave.
     Drain,
-    /// It has left.
+    /// The machine has left.
     Remove,
-    /// It will not come back.
+    /// The machine will not come back.
     RemoveLost,
-    /// Its disk is to be locked with the next cluster key.
+    /// The machine's disk is to be locked with the next cluster key.
     RotateKey,
 }
 
@@ -88,7 +89,7 @@ impl MachineChange {
     pub const ALL: [Self; 6] =
         [Self::Coordinator, Self::Node, Self::Drain, Self::Remove, Self::RemoveLost, Self::RotateKey];
 
-    /// What the records are asked for.
+    /// Request for this change, as the records take it.
     #[must_use]
     pub const fn asks(self, machine: MachineId) -> Asks {
         match self {
@@ -131,7 +132,7 @@ impl TryFrom<wire::ChangeMachineRequest> for (MachineId, MachineChange) {
     }
 }
 
-/// What it would mean that a cluster goes on with one coordinator's copy of its records.
+/// Consequences of a recovery: a cluster goes on with one coordinator's copy of its records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecoveryPlan {
     /// For how long its etcd has had no leader.
@@ -143,7 +144,7 @@ pub struct RecoveryPlan {
 /// Another member of etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherMember {
-    /// Its machine's VPN address.
+    /// VPN address of the member's machine.
     pub vpn_ip: Ipv4Addr,
     /// Whether it answers the one that was asked.
     pub answers: bool,
@@ -175,13 +176,13 @@ pub struct ListedTicket {
     pub used: u32,
     /// From when on it admits nobody.
     pub not_after: UnixSeconds,
-    /// What the machines become.
+    /// Role that the machines get in the cluster.
     pub role: ClusterRole,
-    /// What they do for Kubernetes.
+    /// Roles that the machines get in Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,
-    /// The one machine that it admits.
+    /// Key of the one machine that the ticket admits.
     pub machine: Option<MachinePubKey>,
-    /// What its one machine is called.
+    /// Name of the ticket's one machine.
     pub node_name: Option<String>,
     /// When it was issued.
     pub issued_at: UnixSeconds,

@@ -47,7 +47,7 @@ pub enum Exit {
     Signal(u8),
     /// The panic's message, of a task of PID 1.
     Panic(String),
-    /// It came to no run, and why: it could not be started, or was not ready in time.
+    /// The attempt came to no run, and why: the service could not be started, or was not ready in time.
     NoRun(String),
 }
 
@@ -62,10 +62,10 @@ impl fmt::Display for Exit {
     }
 }
 
-/// One supervised service.
+/// Service that the machine supervises.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
-    /// Its name, with dots for the subtree it is in: `kube.apiserver`.
+    /// Name of the service, with dots for the subtree it is in: `kube.apiserver`.
     pub name: String,
     /// Where it is in its life.
     pub state: ServiceState,
@@ -75,7 +75,7 @@ pub struct Service {
     pub restarts: u32,
     /// None where there is no process.
     pub pid: Option<u32>,
-    /// Of its control group, in bytes.
+    /// Memory of its control group, in bytes.
     pub memory: Option<u64>,
     /// None before the first exit.
     pub last_exit: Option<Exit>,

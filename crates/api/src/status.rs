@@ -11,7 +11,7 @@ use crate::{Condition, Malformed, Problem, UnixMillis, wire};
 /// Which root file system the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// What users run.
+    /// The profile that users run.
     Release,
     /// With fault injection and test services.
     Debug,
@@ -114,7 +114,7 @@ pub struct MachineStatus {
     pub state_since: UnixMillis,
     /// None while the data partition is not open.
     pub level: Option<LevelInForce>,
-    /// What stands between a thief and the data.
+    /// Protection of the data against a thief.
     pub protection: Protection,
     /// How it was started.
     pub boot_class: BootClass,
@@ -128,7 +128,7 @@ pub struct MachineStatus {
     pub vpn_addresses: Vec<String>,
     /// Every condition it reports, whether it holds or not.
     pub conditions: Vec<Condition>,
-    /// What it waits for, one phrase each.
+    /// Things that the machine waits for, one phrase each.
     pub waits_for: Vec<String>,
     /// The last error of this boot; empty when there was none.
     pub last_error: String,
@@ -255,7 +255,7 @@ mod tests {
 
     /// Proves: D10
     #[test]
-    fn a_disk_whose_tags_are_not_complete_is_never_called_authenticated() {
+    fn a_disk_with_incomplete_tags_is_never_called_authenticated() {
         assert_eq!(LevelInForce::Tagging { percent: 37 }.to_string(), "authenticated (37 % tagged)");
         assert_eq!(LevelInForce::Authenticated.to_string(), "authenticated");
         let full = wire::StatusResponse::from(status(Some(LevelInForce::Tagging { percent: 100 })));

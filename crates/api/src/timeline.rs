@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::malformed::known;
 use crate::{Malformed, wire};
 
-/// What kind of thing was reached.
+/// Kind of a milestone, by what reached it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MilestoneKind {
     /// The kernel or stage 0 reached it.
@@ -30,14 +30,14 @@ impl fmt::Display for MilestoneKind {
     }
 }
 
-/// One entry of the timeline.
+/// Entry of a machine's timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Milestone {
     /// The step, service or condition.
     pub name: String,
     /// Since the kernel started.
     pub uptime: Duration,
-    /// What `name` is the name of.
+    /// Kind of the thing that has `name`.
     pub kind: MilestoneKind,
 }
 

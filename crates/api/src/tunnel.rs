@@ -8,7 +8,7 @@ use model::MachineId;
 use crate::malformed::{fixed, known, present};
 use crate::{Malformed, wire};
 
-/// What can be reached by way of the machine.
+/// Server that can be reached by way of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// The Kubernetes API.
@@ -19,7 +19,7 @@ pub enum Target {
     Outside(Ipv4Addr),
 }
 
-/// One message from the caller. The first is `Open`, all others are `Data`; the server holds callers to it.
+/// Message from the caller of a tunnel. The first is `Open`, all others are `Data`; the server holds callers to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TunnelPart {
     /// Connect to this.

@@ -1,5 +1,5 @@
-//! What machines of a cluster ask its coordinators over the VPN: who announces itself, and news of the others. Bounded: no
-//! coordinator makes a machine hold more than [`MOST_NEWS_PEERS`] of them.
+//! Requests of a cluster's machines to its coordinators over the VPN: announcements, and news of the other machines.
+//! Bounded: no coordinator makes a machine hold more than [`MOST_NEWS_PEERS`] of them.
 
 use std::collections::BTreeMap;
 
@@ -18,40 +18,40 @@ use zeroize::Zeroizing;
 use crate::malformed::{fixed, present};
 use crate::{Malformed, Problem, wire};
 
-/// Of how many machines one answer tells. A machine that knows nobody is told of all at once, so a cluster larger than this would
-/// tell it nothing.
+/// Most machines that one answer tells of. A machine that knows nobody is told of all at once, so a cluster larger than
+/// this would tell it nothing.
 pub const MOST_NEWS_PEERS: usize = 16_384;
 /// Room for so many with all their endpoints.
 pub const MOST_NEWS_BYTES: usize = 4 << 20;
 
-/// What a machine says of itself.
+/// Announcement of a machine to its coordinators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announced {
-    /// What it runs.
+    /// Release that the machine runs.
     pub release: Release,
     /// Where its WireGuard may be reached.
     pub endpoints: Vec<Endpoint>,
     /// Which cluster key its disk is locked with.
     pub key_generation: u32,
-    /// Of which epoch of the cold-start key it holds a share, where it cannot say so in the records itself.
+    /// Epoch of the cold-start key that the machine holds a share of, where it cannot say so in the records itself.
     pub epoch: Option<u32>,
 }
 
-/// One message of the stream of peers.
+/// Message of the stream of peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PeersAnswer {
-    /// Of the machines.
+    /// News of the machines.
     News(News),
-    /// What the asker is to be itself.
+    /// Desired state of the machine that asks.
     Desired(Box<Desired>),
     /// Where the coordinators are, signed: whoever takes it verifies it.
     Directory(Vec<u8>),
 }
 
-/// What makes a coordinator of a machine.
+/// Keys that make a coordinator of a machine.
 #[derive(Debug)]
 pub struct HandedOver {
-    /// Its keys.
+    /// Keys of a coordinator.
     pub keys: CoordinatorKeys,
 }
 
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_a_coordinator_crosses_the_wire_and_is_read_with_care() {
+    fn a_hand_over_crosses_the_wire_and_is_read_with_care() {
         let taken = HandedOver::try_from(handed_over()).expect("reads");
         assert_eq!(taken.keys.master_secret.expose(), &[1; 32]);
         let refused = |edit: fn(&mut wire::HandOverResponse)| {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_says_of_itself_crosses_the_wire_and_is_read_with_care() {
+    fn an_announcement_crosses_the_wire_and_is_read_with_care() {
         let (endpoints, epoch) = (peer(1).endpoints, Some(4));
         let said = Announced { release: Release(0, 3, 1), endpoints, key_generation: 7, epoch };
         let good = wire::AnnounceRequest::from(said.clone());

@@ -1,5 +1,5 @@
-//! What `build.rs` generates from `proto/`, and the words it shares with `model`. Nothing outside this crate keeps one
-//! of these types: they are what a message is made from and read into.
+//! Messages that `build.rs` generates from `proto/`, and the words they share with `model`. Nothing outside this crate
+//! keeps one of these types: they are what a message is made from and read into.
 
 #![expect(
     clippy::allow_attributes,
@@ -10,8 +10,8 @@
 
 tonic::include_proto!("cairn.v1");
 
-/// One row per wire enum: its variants and the model's, both ways. The wire's zero value and numbers of a newer version
-/// have no counterpart.
+/// Conversions of wire enums, a row for each: its variants and the model's, both ways. The wire's zero value and
+/// numbers of a newer version have no counterpart.
 macro_rules! same_words {
     ($($wire:ident = $model:ty { $($variant:ident = $word:ident,)* })*) => {$(
         impl From<$model> for $wire {
