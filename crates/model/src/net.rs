@@ -27,11 +27,11 @@ pub const SERVICE_PREFIX: Ipv4Prefix = Ipv4Prefix { address: Ipv4Addr::new(10, 9
 /// Address ranges that a cluster keeps for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefixes {
-    /// Of machines in the VPN.
+    /// Addresses of machines in the VPN.
     pub vpn: Ipv4Prefix,
-    /// Of pods, a /24 for each worker.
+    /// Addresses of pods, a /24 for each worker.
     pub pods: Ipv4Prefix,
-    /// Of Kubernetes' services.
+    /// Addresses of Kubernetes' services.
     pub services: Ipv4Prefix,
 }
 

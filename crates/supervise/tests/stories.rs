@@ -234,7 +234,7 @@ fn a_restart_that_was_asked_for_forgets_earlier_failures() {
 
 /// Proves: O2. Whoever asks while a failed service still ends does not wait for its back-off.
 #[test]
-fn a_restart_that_is_asked_for_while_a_service_ends_comes_at_once() {
+fn a_restart_asked_for_while_a_service_ends_comes_at_once() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
     story.tell(Event::Spawned(run("etcd", 1)));
     story.tell(Event::Exited { instance: run("etcd", 1), exit: Exit::Code(1) });

@@ -100,7 +100,7 @@ fn an_address_that_was_refused_is_not_wished_for_again() {
 }
 
 #[test]
-fn a_client_whose_address_is_another_ones_now_is_refused_by_the_server() {
+fn a_client_whose_address_is_anothers_now_is_refused() {
     let (mut desk, _, lease) = Desk::bound();
     let renewal = desk.wait_for("renewal time");
     let mut server = server();
