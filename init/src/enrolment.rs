@@ -157,7 +157,7 @@ impl Enrolment {
     pub(crate) fn ways(&self) -> Ways {
         Ways {
             activation: self.shown.way(self.open.clone()),
-            rescue: Rescue::new(self.needs.subscribe(), self.open.clone()),
+            rescue: Rescue::new(self.needs.subscribe(), self.open.clone(), self.directories.clone()),
             exchange: self.exchange.clone(),
         }
     }
@@ -324,9 +324,8 @@ impl Enrolment {
 
     /// Makes the directory durable that its owner gives a machine that waits.
     async fn renew(&self, write: renewal::Write) -> Result<(), esp::Error> {
-        let (esp, version) = (self.esp.clone(), write.version());
-        tasks::blocking(move || perform::renew(&esp, &write)).await?;
-        tracing::info!(version, "the cluster's directory is the one that the owner gave");
+        let written = perform::renewed(self.esp.clone(), write).await?;
+        tracing::info!(version = written.version(), "the cluster's directory is the one that the owner gave");
         Ok(())
     }
 

@@ -36,6 +36,13 @@ pub(crate) const CASES: &[Case] = &[
         starts: Starts::From(FleetKind::Owned),
         run: told,
     },
+    Case {
+        name: "a machine that runs takes the directory that its owner gives, and no other",
+        proves: &["D11"],
+        needs: &[Need::Swtpm],
+        starts: Starts::From(FleetKind::Owned),
+        run: told_while_it_runs,
+    },
 ];
 
 const NAME: &str = "one";
@@ -119,6 +126,23 @@ fn told(t: &Context) -> anyhow::Result<()> {
     let given = audit.lines().filter(|line| line.contains("GiveDirectory"));
     ensure!(given.count() == 2, "one line for each: {audit}");
     Ok(())
+}
+
+fn told_while_it_runs(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::copy(t)?;
+    let request = GiveDirectoryRequest { directory: b"nobody's".to_vec() };
+    let mut session = Stranger::call_at(cluster.place("m2")?, Some(&cluster.owner.key()?))?;
+    let foreign = session.call(async |client| client.give_directory(request).await);
+    let foreign = foreign.err().context("its cluster has not signed it")?;
+    ensure!(foreign.code() == tonic::Code::InvalidArgument, "{foreign}");
+    let told = cluster.run(&["-m", "m2", "recover", "--directory"])?;
+    ensure!(told.contains("1 machine told where the coordinators are"), "{told}");
+    let audit = cluster.run(&["-m", "m2", "machine", "logs", "audit"])?;
+    let given = audit.lines().filter(|line| line.contains("GiveDirectory"));
+    ensure!(given.count() == 2, "one line for each: {audit}");
+    cluster.run(&["cluster", "stop", "-m", "m2", "--now"])?;
+    cluster.run(&["cluster", "start", "-m", "m2"])?;
+    cluster.runs(t, &["-m", "m2"])
 }
 
 /// Somebody without a key, or another owner, is told nothing and not heard.

@@ -27,7 +27,8 @@ Examples:
   cairnctl recover               open them all
   cairnctl -m m2 recover         only this one
   cairnctl -m m2 recover --directory
-                                 tell it where the coordinators are by now
+                                 tell it where the coordinators are by now,
+                                 also while it runs
 
 A machine waits so when it starts and nobody else gives it its key: no
 coordinator runs and the policy is manual, its share is lost, or too few
@@ -37,12 +38,15 @@ refused, and the machine waits on.
 A machine that was off through two `cluster recover` refuses all that the
 cluster says since, and asks coordinators that are gone. With --directory it is
 given what a coordinator of now has signed, keeps that, and asks whom it names;
-its key it then gets from them.")]
+its key it then gets from them. One that runs is given it only if it is named:
+its log says that a directory is not believed. What it had heard before is
+forgotten, and its seal takes older directories again, down to this one, from
+its next start on.")]
 pub(crate) struct Arguments {
     /// Only say which machines wait, and whether this owner can open them
     #[arg(long)]
     dry_run: bool,
-    /// Give machines that wait the cluster's directory instead: whom to ask
+    /// Give machines that wait, or the one that is named, the cluster's directory instead: whom to ask
     #[arg(long)]
     directory: bool,
 }
@@ -52,8 +56,18 @@ pub(crate) struct Arguments {
 enum Gift {
     /// Each the half of its key.
     Key,
-    /// All of them where the coordinators are, as one of them has signed it.
-    Directory(Vec<u8>),
+    /// Where the coordinators are, as one of them has signed it; machines in these states.
+    Directory(Vec<u8>, &'static [MachineState]),
+}
+
+impl Gift {
+    /// Machines in these states are given it.
+    const fn takers(&self) -> &'static [MachineState] {
+        match self {
+            Self::Key => &[MachineState::AwaitingKeys],
+            Self::Directory(_, takers) => takers,
+        }
+    }
 }
 
 /// Why a machine that waits is not opened.
@@ -110,10 +124,10 @@ struct MachineOut {
 enum Outcome {
     /// It waits for no key.
     NotNeeded(MachineState),
-    /// The machine was given what it waits for, or could be.
-    Opened,
-    /// It waits, and is not opened.
-    Refused(Failure),
+    /// The machine, which was so, was given what it lacks, or could be.
+    Opened(MachineState),
+    /// It was so, and takes nothing.
+    Refused(MachineState, Failure),
     /// It does not answer.
     Silent(Failure),
 }
@@ -121,7 +135,7 @@ enum Outcome {
 pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let Arguments { dry_run, directory } = *arguments;
     let owner = context.store.owner()?;
-    let gift = if directory { Gift::Directory(directory_of_now(context).await?) } else { Gift::Key };
+    let gift = if directory { directory_of_now(context).await? } else { Gift::Key };
     let mut outcomes = Vec::new();
     for (name, context) in machines(context)? {
         outcomes.push((name, recover(&context, &owner, &gift, dry_run).await));
@@ -129,8 +143,8 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     print(context.format, &outcomes, (&gift, dry_run), out)?;
     let opened = opened(&outcomes);
     let failed = outcomes.into_iter().find_map(|(name, outcome)| match outcome {
-        Outcome::Refused(failure) | Outcome::Silent(failure) => Some((name, failure)),
-        Outcome::NotNeeded(_) | Outcome::Opened => None,
+        Outcome::Refused(_, failure) | Outcome::Silent(failure) => Some((name, failure)),
+        Outcome::NotNeeded(_) | Outcome::Opened(_) => None,
     });
     match failed {
         Some((name, failure)) => Err(failure.leaving(left(&name, opened, dry_run))),
@@ -138,16 +152,25 @@ pub(crate) async fn run(arguments: &Arguments, context: &Context, out: &mut dyn 
     }
 }
 
-/// As a coordinator has signed it, whichever machines are to be given it.
-async fn directory_of_now(context: &Context) -> Result<Vec<u8>, Failure> {
+/// As a coordinator has signed it. The directory of a machine that runs is its cluster's matter, unless its owner names that one.
+async fn directory_of_now(context: &Context) -> Result<Gift, Failure> {
     let cluster = context.about_cluster(&context.cluster()?.name);
     let (mut session, _) = cluster.open_coordinator().await?;
-    Ok(session.directory().await?)
+    let takers: &[_] = if names_one(context) {
+        &[MachineState::AwaitingKeys, MachineState::Running]
+    } else {
+        &[MachineState::AwaitingKeys]
+    };
+    Ok(Gift::Directory(session.directory().await?, takers))
+}
+
+const fn names_one(context: &Context) -> bool {
+    context.machine.is_some() || context.address.is_some()
 }
 
 /// The one that is named, else all of the cluster.
 fn machines(context: &Context) -> Result<Vec<(String, Context)>, Failure> {
-    if context.machine.is_some() || context.address.is_some() {
+    if names_one(context) {
         let meant = context.meant()?;
         let (cluster, machine) = (&meant.record.name, meant.name());
         let about = Context { address: context.address.clone(), ..context.about(cluster, machine) };
@@ -168,18 +191,18 @@ async fn recover(context: &Context, owner: &Owner, gift: &Gift, dry_run: bool) -
         Ok(status) => status.state,
         Err(error) => return Outcome::Silent(error.into()),
     };
-    if state != MachineState::AwaitingKeys {
+    if !gift.takers().contains(&state) {
         return Outcome::NotNeeded(state);
     }
     let pins = meant.pins().expect("a session is opened with a machine that is pinned");
     let given = match gift {
         Gift::Key => open(&mut session, &pins, owner, dry_run).await,
-        Gift::Directory(_) if dry_run => Ok(()),
-        Gift::Directory(signed) => session.give_directory(signed.clone()).await.map_err(Failure::from),
+        Gift::Directory(..) if dry_run => Ok(()),
+        Gift::Directory(signed, _) => session.give_directory(signed.clone()).await.map_err(Failure::from),
     };
     match given {
-        Ok(()) => Outcome::Opened,
-        Err(failure) => Outcome::Refused(failure),
+        Ok(()) => Outcome::Opened(state),
+        Err(failure) => Outcome::Refused(state, failure),
     }
 }
 
@@ -197,7 +220,7 @@ async fn open(session: &mut Session, pins: &Pins, owner: &Owner, dry_run: bool) 
 }
 
 fn opened(outcomes: &[(String, Outcome)]) -> usize {
-    outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Opened)).count()
+    outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Opened(_))).count()
 }
 
 fn left(name: &str, opened: usize, dry_run: bool) -> String {
@@ -216,17 +239,16 @@ fn print(
 ) -> Result<(), std::io::Error> {
     let recovered = opened(outcomes);
     let state = |outcome: &Outcome| match outcome {
-        Outcome::NotNeeded(state) => Some(state.to_string()),
-        Outcome::Opened | Outcome::Refused(_) => Some(MachineState::AwaitingKeys.to_string()),
+        Outcome::NotNeeded(state) | Outcome::Opened(state) | Outcome::Refused(state, _) => Some(state.to_string()),
         Outcome::Silent(_) => None,
     };
     let word = |outcome: &Outcome| match (outcome, gift, dry_run) {
         (Outcome::NotNeeded(_), _, _) => "not needed",
-        (Outcome::Opened, Gift::Key, true) => "can be recovered",
-        (Outcome::Opened, Gift::Key, false) => "recovered",
-        (Outcome::Opened, Gift::Directory(_), true) => "can be told",
-        (Outcome::Opened, Gift::Directory(_), false) => "told",
-        (Outcome::Refused(_), _, _) => "refused",
+        (Outcome::Opened(_), Gift::Key, true) => "can be recovered",
+        (Outcome::Opened(_), Gift::Key, false) => "recovered",
+        (Outcome::Opened(_), Gift::Directory(..), true) => "can be told",
+        (Outcome::Opened(_), Gift::Directory(..), false) => "told",
+        (Outcome::Refused(..), _, _) => "refused",
         (Outcome::Silent(_), _, _) => "no answer",
     };
     let rows = outcomes.iter().map(|(name, outcome)| (name.clone(), state(outcome), word(outcome)));
@@ -254,8 +276,8 @@ fn count(recovered: usize, gift: &Gift, dry_run: bool) -> String {
         (_, Gift::Key, false) => {
             format!("{recovered} {machines} recovered: what was given opens their data, and they go on by themselves")
         }
-        (_, Gift::Directory(_), true) => format!("{recovered} {machines} can be told; nothing was done"),
-        (_, Gift::Directory(_), false) => {
+        (_, Gift::Directory(..), true) => format!("{recovered} {machines} can be told; nothing was done"),
+        (_, Gift::Directory(..), false) => {
             format!("{recovered} {machines} told where the coordinators are; see with `cairnctl machine status`")
         }
     }
@@ -296,6 +318,11 @@ mod tests {
         let given = || node.waits.lock().unwrap().clone();
         let (none, ended) = recovers(&context, false).await;
         assert!(none.ends_with("none needed\n") && ended.is_ok(), "{none} {ended:?}");
+        assert!(!node.calls().contains(&"GiveDirectory"), "one that runs is given it only by its name");
+        let named = context.about(&home::name(), &NodeName::stored("m2").unwrap());
+        let (runs, ended) = recovers(&named, false).await;
+        assert!(runs.contains("m2       Running    told\n") && ended.is_ok(), "{runs} {ended:?}");
+        assert!(node.calls().contains(&"GiveDirectory"));
         *node.waits.lock().unwrap() = Some(vec![]);
         let (could, ended) = recovers(&context, true).await;
         assert!(could.ends_with("1 machine can be told; nothing was done\n") && ended.is_ok(), "{could} {ended:?}");
@@ -305,7 +332,6 @@ mod tests {
         assert!(refused.contains("m2       AwaitingKeys  refused\n"), "{refused}");
         assert!(ended.is_err_and(|why| why.contains("is not taken")), "what the machine says");
         *node.refuses.lock().unwrap() = false;
-        let named = context.about(&home::name(), &NodeName::stored("m2").unwrap());
         for context in [&context, &named] {
             let (told, ended) = recovers(context, false).await;
             assert!(told.contains("m2       AwaitingKeys  told\n") && ended.is_ok(), "{told} {ended:?}");
@@ -317,13 +343,13 @@ mod tests {
     /// Proves: K6
     #[test]
     fn what_was_done_is_counted_and_done_twice_it_says_that_none_was_needed() {
-        let refused = || Outcome::Refused(Failure::from(RecoverError::NoRecord));
+        let refused = || Outcome::Refused(MachineState::AwaitingKeys, Failure::from(RecoverError::NoRecord));
         let printed = |outcomes: Vec<(String, Outcome)>, dry_run| {
             let mut text = Vec::new();
             print(Format::Table, &outcomes, (&Gift::Key, dry_run), &mut text).unwrap();
             String::from_utf8(text).unwrap()
         };
-        let both = || vec![("m1".to_owned(), Outcome::Opened), ("m2".to_owned(), Outcome::Opened)];
+        let both = || ["m1", "m2"].map(|name| (name.to_owned(), Outcome::Opened(MachineState::AwaitingKeys))).into();
         assert_eq!(
             printed(both(), false),
             "MACHINE  STATE WAS     OUTCOME\n\

@@ -275,7 +275,7 @@ impl Session {
         soon("Directory", self.client.directory(DirectoryRequest {})).await.map(|answer| answer.directory)
     }
 
-    /// Gives a machine that waits for its key such a directory.
+    /// Gives a member such a directory.
     pub(crate) async fn give_directory(&mut self, directory: Vec<u8>) -> Result<(), CallError> {
         let request = GiveDirectoryRequest { directory };
         soon("GiveDirectory", self.client.give_directory(request)).await.map(drop)

@@ -64,8 +64,8 @@ const BLANK: &[MachineState] = &[MachineState::Blank];
 const SERVING: &[MachineState] = &[Enrolling, Running, Failed];
 /// A member whose data is closed, because the cluster's half of its key is not there.
 const WAITING: &[MachineState] = &[AwaitingKeys];
-/// A coordinator that waits for the others, or that has opened and waits for etcd to have a leader.
-const VOTING: &[MachineState] = &[AwaitingKeys, Running];
+/// A member that waits for its key, or has it.
+const SEALED: &[MachineState] = &[AwaitingKeys, Running];
 /// A member with its data open.
 const MEMBER: &[MachineState] = &[Running];
 
@@ -124,13 +124,13 @@ pub const TABLE: &[Row] = &[
     owner("/cairn.v1.Public/RecoveryRecord", WAITING, "shows what its owner alone can open"),
     changing("/cairn.v1.Public/GiveClusterKey", WAITING, "opens the machine's data"),
     owner("/cairn.v1.Public/Directory", MEMBER, "names the coordinators and where they are"),
-    changing("/cairn.v1.Public/GiveDirectory", WAITING, "decides whom the machine asks for its key"),
+    changing("/cairn.v1.Public/GiveDirectory", SEALED, "decides whom the machine asks for its key"),
     Row {
         audit: Audit::Recorded,
         permission: Permission::Machine,
         ..anyone(
             "/cairn.v1.Public/Contribute",
-            VOTING,
+            SEALED,
             "comes before either machine's disk is open; directory and share name whom they are exchanged with",
         )
     },
@@ -432,7 +432,7 @@ mod tests {
             ("Public/RecoveryRecord", Permission::Owner, &[AwaitingKeys]),
             ("Public/GiveClusterKey", Permission::Owner, &[AwaitingKeys]),
             ("Public/Directory", Permission::Owner, &[Running]),
-            ("Public/GiveDirectory", Permission::Owner, &[AwaitingKeys]),
+            ("Public/GiveDirectory", Permission::Owner, &[AwaitingKeys, Running]),
             ("Public/Contribute", Permission::Machine, &[AwaitingKeys, Running]),
             ("Debug/Inject", Permission::Owner, &owned),
             ("Vpn/Announce", Permission::Member, &[Running]),

@@ -76,8 +76,6 @@ pub struct Given {
     pub half: Option<ClusterHalf>,
     /// It counts for the machine that asked for it.
     pub admission: Option<Box<Admission>>,
-    /// The version of a directory that the owner gave, below the seal's minimum: it counts instead of that.
-    pub lowered: Option<u64>,
 }
 
 /// What the shell is to do.
@@ -119,8 +117,6 @@ pub enum Refused {
 #[derive(Debug)]
 pub struct Asking<'a> {
     state: State<'a>,
-    /// The minimum of a directory that is being written by the owner's word, where the seal has to be lowered for it.
-    lowers: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -153,7 +149,7 @@ impl<'a> Asking<'a> {
                 (State::Retry, Effect::Ask(Question::Retry))
             }
         };
-        (Self { state, lowers: None }, effect)
+        (Self { state }, effect)
     }
 
     /// Takes what somebody answered, which is not believed yet, and says what is to be done.
@@ -161,30 +157,16 @@ impl<'a> Asking<'a> {
     pub fn answered(&mut self, answer: Answer) -> Effect {
         if let (State::ClusterHalf(keyless), Answer::Directory { signed, ca_spki }) = (&self.state, &answer) {
             return match keyless.renew(signed, ca_spki) {
-                Ok(write) => {
-                    self.lowers = Some(write.version()).filter(|version| *version < keyless.minimum());
-                    Effect::Renew(write)
-                }
+                Ok(write) => Effect::Renew(write),
                 Err(error) => Effect::Report(Refused::Directory(error)),
             };
         }
-        // Whatever else comes says that it was not written.
-        let lowers = self.lowers.take().filter(|_| matches!(answer, Answer::Retry));
         match self.given(answer) {
-            Ok(mut given) => {
-                given.lowered = lowers.or(self.lowered());
+            Ok(given) => {
                 self.state = State::Over;
                 Effect::Resume(given)
             }
             Err(refused) => Effect::Report(refused),
-        }
-    }
-
-    /// What the owner's word has lowered the minimum to before.
-    const fn lowered(&self) -> Option<u64> {
-        match &self.state {
-            State::ClusterHalf(keyless) => keyless.lowered(),
-            State::Config(_) | State::Admission(_) | State::Retry | State::Over => None,
         }
     }
 

@@ -16,7 +16,7 @@ use cluster::epochs::Holding;
 use keys::cold_start::{Contribution, Epoch, NotTaken, Seen, Shares, Wrapped};
 use keys::data_key::{ClusterHalf, Holder};
 use keys::derive::Unauthentic;
-use keys::directory::{Directory, DirectoryError};
+use keys::directory::{Directory, DirectoryError, DirectoryMinimum};
 use keys::endpoint::{Endpoint, MOST_ENDPOINTS};
 use keys::identity::cluster_key;
 use keys::pair::{File, SLOT_BYTES, Slot, TooLarge};
@@ -173,8 +173,8 @@ pub struct OnEsp<'a> {
     pub key: &'a ShareKey,
     /// The SubjectPublicKeyInfo (DER) of its cluster's CA.
     pub ca_spki: &'a [u8],
-    /// The least version of a directory that its seal takes.
-    pub minimum_directory: u64,
+    /// Which directories its seal takes.
+    pub minimum: &'a DirectoryMinimum,
     /// The share's slots.
     pub share: &'a Slots,
     /// The directory's slots.
@@ -197,10 +197,11 @@ impl Voter {
     /// # Errors
     /// Why the newest directory is not believed, where none is.
     pub fn on_esp(of: OnEsp<'_>) -> Result<Option<Self>, DirectoryError> {
-        let written = release::newest_directory(of.directory, of.ca_spki, of.minimum_directory);
-        let verified = |signed: &Vec<u8>| Directory::verify(signed, of.ca_spki, of.minimum_directory).ok();
+        let minimum = of.minimum.beside(of.directory.bytes());
+        let written = release::newest_directory(of.directory, of.ca_spki, minimum);
+        let verified = |signed: &Vec<u8>| Directory::verify(signed, of.ca_spki, minimum).ok();
         let newest = |written: Option<Directory>| {
-            let held = written.as_ref().map_or(of.minimum_directory.saturating_sub(1), |directory| directory.version);
+            let held = written.as_ref().map_or(minimum.saturating_sub(1), |directory| directory.version);
             let heard = of.heard.iter().filter_map(verified).filter(|directory| !is_jump(held, directory.version));
             written.into_iter().chain(heard).max_by_key(|directory| directory.version)
         };

@@ -4,20 +4,20 @@ use std::collections::BTreeSet;
 
 use cluster::record::Generations;
 use keys::data_key::{ClusterHalf, OpenError};
-use keys::directory::Directory;
+use keys::directory::{Coordinator, Directory, DirectoryError};
 use keys::header::{Copy, Header};
 use keys::identity::cluster_id;
-use keys::pair::File;
+use keys::pair::{File, SLOT_BYTES};
 use keys::record::{Asked, NotGiven, Record};
 use keys::seal::attempt_slot;
-use model::Level;
+use model::{Level, MachineId};
 use proptest::prelude::*;
 
 use crate::asking::{Answer, Asking, Effect, Given};
 use crate::fixture::{ca, secret};
 use crate::found::{Decision, Files, Found, Slots};
-use crate::release::{Keyless, newest_directory};
-use crate::renewal::{Giver, Renewal};
+use crate::release::Keyless;
+use crate::renewal::{Giver, NotHeard, NotRenewed, Write};
 use crate::wait::{Reason, Wait};
 use crate::world::{Chip, Cut, Ended, Store, World, finished};
 
@@ -155,80 +155,123 @@ fn a_cut_while_the_seals_minimum_rises_leaves_one_that_opens() {
     }
 }
 
+/// A version that the cluster of [`lied_to`] never came to, and the one that it has.
+const LIE: u64 = 5 << 48;
+const NOW: u64 = 7;
+
+/// A member whose seal's minimum has risen to a lie, and both of whose slots hold one.
+fn lied_to(tpm: Option<Chip>) -> World {
+    let mut world = outlive(World::invited(Level::Encrypted, tpm), &[]);
+    world.directories([LIE, LIE + 9], Some(LIE + 9));
+    assert!(matches!(world.boot(None), Ended::Running(_)));
+    assert_eq!((world.minimum(), world.believes()), (LIE, LIE + 9));
+    world
+}
+
+/// The cluster's directory of this version, signed.
+fn signed(version: u64) -> Vec<u8> {
+    let machine = MachineId([u8::try_from(version % 256).expect("a byte"); 16]);
+    let coordinators = vec![Coordinator { machine, endpoints: vec![format!("192.0.2.{version}:7836")] }];
+    ca().sign(&Directory { cluster: cluster_id(&ca().spki), version, coordinators }.unsigned())
+}
+
+/// Performs what is to be written of the directory, up to these bytes.
+fn write(world: &mut World, write: &Write, bytes: usize) {
+    world.pair(File::Directory)[write.slot()][..bytes].copy_from_slice(&write.bytes()[..bytes]);
+}
+
 /// A coordinator that lied has raised the minimum, and both slots hold its directory. The owner gives that of now, whose version is
-/// below: a cut leaves a machine that believes the one or the other, and in the end the seal's minimum is that of now.
+/// below, to the machine while it waits or while it runs: a cut leaves one that believes the one or the other, and in the end the
+/// seal's minimum is that of now.
 ///
 /// Proves: D7 D11
 #[test]
 fn a_cut_while_the_owner_lowers_the_minimum_leaves_old_or_new() {
-    let newest = |world: &World, minimum| {
-        let directory = newest_directory(&world.files.directory, &ca().spki, minimum);
-        directory.expect("one is believed").expect("there is one").version
-    };
     for tpm in [Some(Chip::default()), None] {
-        let mut lied_to = outlive(World::invited(Level::Encrypted, tpm), &[]);
-        lied_to.directories([90, 99], Some(99));
-        assert!(matches!(lied_to.boot(None), Ended::Running(_)));
-        assert_eq!(lied_to.minimum(), 90);
-        let directory = Directory { cluster: cluster_id(&ca().spki), version: 7, coordinators: vec![] };
-        let (signed, ca_spki) = (ca().sign(&directory.unsigned()), ca().spki.clone());
+        let (lied_to, of_now) = (lied_to(tpm), signed(NOW));
         let Decision::Wait(wait, seal) = found(&lied_to, Given::default()).decision else { panic!("it waits") };
         let (mut asking, _) = Asking::start(&wait, seal.as_deref());
-        let effect = asking.answered(Answer::Directory { signed, ca_spki });
-        let Effect::Renew(write) = effect else { panic!("{effect:?}") };
+        let effect = asking.answered(Answer::Directory { signed: of_now.clone(), ca_spki: ca().spki.clone() });
+        let Effect::Renew(given) = effect else { panic!("{effect:?}") };
+        let running = lied_to.renewal().by_owner(&of_now).expect("the cluster signed it");
+        assert!(running.slot() == given.slot() && running.bytes() == given.bytes(), "one that runs writes the same");
+        for torn in [0, 1, 40, 200] {
+            let mut cut = lied_to.clone();
+            write(&mut cut, &given, torn);
+            assert_eq!(cut.believes(), LIE + 9, "{torn}");
+        }
         let mut told = lied_to.clone();
-        told.pair(File::Directory)[write.slot()].copy_from_slice(write.bytes());
-        assert_eq!(newest(&told, told.minimum()), 99, "by its seal it believes the one before");
-        let Effect::Resume(given) = asking.answered(Answer::Retry) else { panic!("it goes on") };
-        assert_eq!(given.lowered, Some(7));
-        // It waits on, now by the newer one, and does not forget until it opens.
-        let again = Given { lowered: given.lowered, ..Given::default() };
-        let Decision::Wait(wait, seal) = found(&told, again).decision else { panic!("it waits") };
-        let (mut asking, _) = Asking::start(&wait, seal.as_deref());
-        let Effect::Resume(given) = asking.answered(Answer::Retry) else { panic!("it goes on") };
-        assert_eq!(given.lowered, Some(7));
+        write(&mut told, &given, SLOT_BYTES);
+        assert_eq!((told.minimum(), told.believes()), (LIE, NOW), "before the seal says so");
+        let Decision::Wait(wait, seal) = found(&told, Given::default()).decision else { panic!("it waits") };
+        let asks = Keyless::of(&wait, seal.as_deref()).expect("it waits for its key").coordinators(&ca().spki);
+        assert_eq!(asks.map(|asks| keys::endpoint::texts(&asks)), Ok(vec![format!("192.0.2.{NOW}:7836")]));
 
         let mut sealed = BTreeSet::new();
         for after in 0..MOST_EFFECTS_OF_OPENING {
             for sectors in [0, 1, 127] {
-                let again = || Given { lowered: given.lowered, ..Given::default() };
                 let mut world = told.clone();
-                let ended = world.boot_given(again(), Some(Cut { after, sectors }));
+                let ended = world.boot(Some(Cut { after, sectors }));
                 assert!(matches!(ended, Ended::Cut | Ended::Running(_)), "{ended:?}");
-                let minimum = world.minimum();
-                sealed.insert(minimum);
-                assert_eq!(newest(&world, minimum), if minimum == 7 { 7 } else { 99 });
-                assert!(matches!(world.boot_given(again(), None), Ended::Running(_)));
-                assert_eq!((world.minimum(), newest(&world, 7)), (7, 7), "{after} {sectors}");
-                assert!(matches!(world.boot(None), Ended::Running(_)));
-                assert_eq!(world.minimum(), 7, "what the lie had vouched for raises nothing any more");
-                let mut renewal = Renewal::of(&world.files.directory, ca().spki.clone(), 7);
-                let by = [7, 8].map(|version| Directory { version, ..directory.clone() }.unsigned());
-                by.iter().for_each(|it| renewal.hear(ca().sign(it), Giver::Stranger).expect("ours"));
-                assert_eq!(renewal.vouched(), 7);
+                sealed.insert(world.minimum());
+                assert_eq!(world.believes(), NOW);
+                for _ in 0..2 {
+                    assert!(matches!(world.boot(None), Ended::Running(_)));
+                    assert_eq!((world.minimum(), world.believes()), (NOW, NOW), "{after} {sectors}");
+                }
+                let mut renewal = world.renewal();
+                [7, 8].into_iter().for_each(|it| renewal.hear(signed(it), Giver::Stranger).expect("ours"));
+                assert_eq!(renewal.vouched(), NOW, "what the lie had vouched for raises nothing any more");
             }
         }
-        assert_eq!(Vec::from_iter(sealed), [7, 90], "cut before and behind");
+        assert_eq!(Vec::from_iter(sealed), [NOW, LIE], "cut before and behind");
     }
 }
 
-/// What was not written is not believed either: another answer takes the lowering back.
+/// Proves: D11
+#[test]
+fn what_is_not_written_lowers_nothing() {
+    let mut member = outlive(World::invited(Level::Encrypted, None), &[]);
+    assert_eq!(member.minimum(), 5);
+    let write = member.renewal().by_owner(&signed(4)).expect("the cluster signed it");
+    assert_eq!(write.version(), 4);
+    assert!(matches!(member.boot(None), Ended::Running(_)));
+    assert_eq!((member.minimum(), member.believes()), (5, 5));
+}
+
+/// One that runs refuses the cluster's own directory by a lie that it believes, and takes it by its owner's word; then it goes on
+/// from there: the lie is a jump, and what the cluster says next is written, lowers the minimum at the next start, and raises it.
 ///
 /// Proves: D11
 #[test]
-fn a_minimum_is_lowered_only_for_a_directory_that_was_written() {
-    let mut member = outlive(World::invited(Level::Encrypted, None), &[]);
-    let Decision::Wait(wait, seal) = found(&member, Given::default()).decision else { panic!("it waits") };
-    let (mut asking, _) = Asking::start(&wait, seal.as_deref());
-    let directory = Directory { cluster: cluster_id(&ca().spki), version: 4, coordinators: vec![] };
-    let answer = Answer::Directory { signed: ca().sign(&directory.unsigned()), ca_spki: ca().spki.clone() };
-    assert!(matches!(asking.answered(answer), Effect::Renew(_)));
-    let keyless = Keyless::of(&wait, seal.as_deref()).expect("it waits for its key");
-    let half = keyless.answer(Store::half(keyless.disk(), 1), None).expect("it fits");
-    let Effect::Resume(given) = asking.answered(half) else { panic!("it goes on") };
-    assert_eq!(given.lowered, None);
-    assert!(matches!(member.boot_given(given, None), Ended::Running(_)));
-    assert_eq!(member.minimum(), 5);
+fn a_member_that_runs_goes_on_from_what_its_owner_gave() {
+    let now = testkit::origin();
+    let of = |n: u64| Giver::Coordinator(MachineId([u8::try_from(n).expect("small"); 16]));
+    let mut world = lied_to(None);
+    let mut renewal = world.renewal();
+    renewal.hear(signed(NOW), Giver::Itself).expect("the cluster signed it");
+    renewal.hear(signed(LIE + 10), of(9)).expect("the cluster's key signed it");
+    assert!(renewal.due(now).is_some(), "the lie goes on");
+    let mut forged = signed(NOW);
+    *forged.last_mut().expect("it is signed") ^= 1;
+    let refused = renewal.by_owner(&forged).map(drop);
+    assert_eq!(refused, Err(NotRenewed::Directory(DirectoryError::Signature)));
+    let given = renewal.by_owner(&signed(NOW)).expect("the cluster signed it");
+    write(&mut world, &given, SLOT_BYTES);
+    renewal.written(given, now);
+    assert_eq!((renewal.due(now), renewal.vouched(), renewal.missing()), (None, NOW, vec![]), "the lie waits no more");
+    let jump = NotHeard::Jump { found: LIE + 10, held: NOW };
+    assert_eq!(renewal.hear(signed(LIE + 10), of(9)), Err(jump));
+    for (version, by) in [(8, of(7)), (9, of(8)), (10, of(9))] {
+        renewal.hear(signed(version), by).expect("the cluster signed it");
+        let next = renewal.take(now).expect("fits").expect("another coordinator");
+        write(&mut world, &next, SLOT_BYTES);
+        renewal.written(next, now);
+        assert_eq!((world.minimum(), world.believes()), (LIE, version), "it is off before its seal says so");
+    }
+    assert!(matches!(world.boot(None), Ended::Running(_)));
+    assert_eq!((world.minimum(), world.believes()), (9, 10), "the older of both slots");
+    assert_eq!(world.renewal().vouched(), 10, "each was given by all coordinators of the one before");
 }
 
 /// Proves: D4

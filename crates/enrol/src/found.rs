@@ -32,6 +32,7 @@
 use keys::binding::Binding;
 use keys::cold_start::NotTaken;
 use keys::data_key::{ClusterHalf, OpenError, Opened, open};
+use keys::directory::DirectoryMinimum;
 use keys::header::{Copies, Copy, HeaderError, State};
 use keys::identity::Identity;
 use keys::pair::{File, Next, Pair, TooLarge};
@@ -186,6 +187,8 @@ pub struct Seal {
     pub clear: Clear,
     /// What it says to this machine.
     pub body: Body,
+    /// Counts the seals of this machine.
+    pub(crate) generation: u64,
 }
 
 /// A cluster to create.
@@ -207,12 +210,11 @@ pub struct Opening {
     raising: Raising,
 }
 
-/// The seal's minimum, which rises with what lies on the ESP, or was lowered by the owner's word.
+/// The seal's minimum, which rises with what lies on the ESP, or is lowered with what lies there by the owner's word.
 #[derive(Debug)]
 struct Raising {
     next: Option<Next>,
     directory: Slots,
-    lowered: Option<u64>,
     raised: Option<Effect>,
 }
 
@@ -259,7 +261,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     let config = files.config(given.config.as_ref());
     let (network, vpn_prefix) = network(&unsealed, config.as_ref());
     let mut reports = Vec::new();
-    let Given { config: handed_in, half: given_half, admission, lowered } = given;
+    let Given { config: handed_in, half: given_half, admission } = given;
     let decision = match unsealed {
         Unsealed::None if let Some(path) = files.unreadable(File::Seal) => needs_owner(Reason::Unreadable(path)),
         Unsealed::None => {
@@ -273,9 +275,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
         Unsealed::Newer(version) => needs_owner(Reason::Newer { what: "seal", version }),
         Unsealed::Malformed(error) => needs_owner(Reason::Seal(error)),
         Unsealed::Locked(_, locked) => needs_owner(Reason::Locked(locked)),
-        Unsealed::Open(mut seal, generation) => {
-            let lowered = lowered.filter(|version| *version < seal.body.minimum_directory);
-            seal.body.minimum_directory = lowered.unwrap_or(seal.body.minimum_directory);
+        Unsealed::Open(seal) => {
             // One that was given opens: whether it does was looked at before it was taken.
             let half = given_half.map_or_else(|| shares(files, &seal.body, &mut reports), Ok);
             let config = Leftover::of(&seal.body, files.config.as_ref().map(|bytes| bytes.as_slice()));
@@ -284,8 +284,8 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
             }
             let leftovers = Leftovers { config, attempt: seal::attempt_slot(files.seal.bytes()) };
             // Behind one that opened and is not the newest the next would be written over it.
-            let next = Some(files.next_writes().seal).filter(|next| next.generation == generation + 1);
-            with_seal(seal, header, half, Beside { leftovers, files, next, lowered })
+            let next = Some(files.next_writes().seal).filter(|next| next.generation == seal.generation + 1);
+            with_seal(seal, header, half, Beside { leftovers, files, next })
         }
     };
     Ok(Found { network, vpn_prefix, decision, reports })
@@ -299,8 +299,7 @@ enum Unsealed {
     /// A member's clear part, and what keeps the seal shut.
     Locked(Option<Box<Clear>>, Locked),
     Attempt(Box<Begun>),
-    /// With the generation of its write.
-    Open(Box<Seal>, u64),
+    Open(Box<Seal>),
 }
 
 /// Opens the first seal that opens, those of a TPM before those in clear and the newest first; otherwise says what keeps
@@ -350,7 +349,7 @@ fn opened(candidate: Candidate, root: Result<SealRoot, Locked>) -> Unsealed {
     match candidate {
         Candidate::Member(sealed) => {
             match (sealed.generation(), root.and_then(|root| sealed.open(&root).map_err(Locked::Body))) {
-                (generation, Ok(body)) => Unsealed::Open(Box::new(Seal { clear: sealed.clear, body }), generation),
+                (generation, Ok(body)) => Unsealed::Open(Box::new(Seal { clear: sealed.clear, body, generation })),
                 (_, Err(locked)) => Unsealed::Locked(Some(Box::new(sealed.clear)), locked),
             }
         }
@@ -390,7 +389,7 @@ fn network(unsealed: &Unsealed, config: Option<&Result<Verified, ConfigError>>) 
     let of = |clear: &Clear| (clear.network.clone(), clear.vpn_prefix);
     match (unsealed, config) {
         (Unsealed::Locked(Some(clear), _), _) => of(clear),
-        (Unsealed::Open(seal, _), _) => of(&seal.clear),
+        (Unsealed::Open(seal), _) => of(&seal.clear),
         (Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _), Some(Ok(Verified { config, .. }))) => {
             match &config.intent {
                 Intent::Create(create) => (config.network.clone(), create.vpn_prefix),
@@ -400,6 +399,14 @@ fn network(unsealed: &Unsealed, config: Option<&Result<Verified, ConfigError>>) 
         }
         (Unsealed::None | Unsealed::Attempt(_) | Unsealed::Locked(None, _), Some(Err(_)) | None)
         | (Unsealed::Newer(_) | Unsealed::Malformed(_), _) => (NetworkConfig::default(), VPN_PREFIX),
+    }
+}
+
+impl Seal {
+    /// Which directories it takes.
+    pub(crate) fn minimum(&self) -> DirectoryMinimum {
+        let Self { body, generation, .. } = self;
+        DirectoryMinimum { key: body.share_key(), seal: *generation, version: body.minimum_directory }
     }
 }
 
@@ -471,12 +478,10 @@ struct Beside<'a> {
     files: &'a Files,
     /// Where the seal may be written anew.
     next: Option<Next>,
-    /// What the owner's word has lowered the minimum in the seal's body to.
-    lowered: Option<u64>,
 }
 
 fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Held>>, beside: Beside<'_>) -> Decision {
-    let Beside { leftovers, files, next, lowered } = beside;
+    let Beside { leftovers, files, next } = beside;
     let (directory, (disk, key)) = (files.directory.clone(), (seal.body.disk, seal.body.share_key()));
     let (half, shares) = half.map_or_else(|shares| (None, shares), |half| (Some(half), Vec::new()));
     let wait = match open(header, &seal.body.local_key, half.as_ref(), &seal.body.expected()) {
@@ -491,12 +496,12 @@ fn with_seal(seal: Box<Seal>, header: &Copies, half: Result<ClusterHalf, Vec<Hel
                     record: files.record.clone(),
                     shares: contribute::held(&files.share, disk, &key).0,
                 },
-                raising: Raising { next, directory, lowered, raised: None },
+                raising: Raising { next, directory, raised: None },
             }));
         }
         Err(OpenError::ClusterHalfMissing { generation }) => {
             let record = Record::fitting(files.record.bytes(), disk, generation).map(Box::new);
-            Wait::AwaitingKeys { generation, lowered, header: Box::new(header.clone()), directory, record, shares }
+            Wait::AwaitingKeys { generation, header: Box::new(header.clone()), directory, record, shares }
         }
         Err(OpenError::Header(HeaderError::Newer(version))) => {
             Wait::NeedsOwner(Reason::Newer { what: "data header", version })
@@ -583,8 +588,8 @@ impl Opening {
 
     /// Has the plan raise the seal's minimum, where both slots of the directory hold one that the CA with this
     /// SubjectPublicKeyInfo (DER) signed and that is above it: to the older of the two, so that a slot that is lost later loses
-    /// nothing; and where the header is locked with a cluster key that the seal does not name yet: to that header. What the owner's word
-    /// has lowered is sealed so. What was an
+    /// nothing; and where the header is locked with a cluster key that the seal does not name yet: to that header. What lies there by
+    /// the owner's word is sealed, too, although it is lower. What was an
     /// interrupted create or join is finished first, in a boot of its own. The new minimum; `now` is in seconds of Unix time.
     ///
     /// # Errors
@@ -596,16 +601,17 @@ impl Opening {
         mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
         now: u64,
     ) -> Result<Option<Minimum>, NotRaised<E, K::Error>> {
-        let directory = renewal::durable(&self.raising.directory, ca_spki, self.seal.body.minimum_directory);
+        let minimum = self.seal.minimum().beside(self.raising.directory.bytes());
+        let directory = renewal::durable(&self.raising.directory, ca_spki, minimum).unwrap_or(minimum);
         let header = self.rotated().map(|key_generation| (self.opened.header.generation, key_generation));
         let finishes = self.finishes_create() || self.leftovers.attempt.is_some();
-        let changes = directory.is_some() || header.is_some() || self.raising.lowered.is_some();
+        let changes = directory != self.seal.body.minimum_directory || header.is_some();
         let Some(next) = self.raising.next.filter(|_| changes && !finishes) else { return Ok(None) };
         let root = SealRoot(Secret::fill(|bytes| fill(bytes)).map_err(NotRaised::Random)?);
         let (mut salt, mut nonce) = ([0; 32], [0; 12]);
         fill(&mut salt).map_err(NotRaised::Random)?;
         fill(&mut nonce).map_err(NotRaised::Random)?;
-        let Seal { clear, body } = &mut self.seal;
+        let Seal { clear, body, generation } = &mut self.seal;
         let binding = match (&clear.binding, keeper) {
             (Binding::Tpm(_), Some(keeper)) => Binding::Tpm(keeper.seal(&root.0).map_err(NotRaised::Keeper)?),
             // What opened without a TPM goes on without one.
@@ -622,10 +628,11 @@ impl Opening {
             sealed_at: now.max(clear.sealed_at),
         };
         let before = (body.minimum_directory, (body.minimum_header, body.key_generation));
-        let after = (directory.unwrap_or(before.0), header.unwrap_or(before.1));
+        let after = (directory, header.unwrap_or(before.1));
         (body.minimum_directory, (body.minimum_header, body.key_generation)) = after;
         match seal::emit(next.generation, &clear, body, &root, nonce) {
             Ok(bytes) => {
+                *generation = next.generation;
                 self.raising.raised = Some(Effect::RaiseMinimum { slot: next.slot, bytes: bytes.into() });
                 Ok(Some(Minimum { directory: body.minimum_directory, header: body.minimum_header }))
             }

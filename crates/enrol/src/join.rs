@@ -17,7 +17,7 @@ use cluster::redeem::{Answer, Body};
 use keys::attempt::{self, Attempt};
 use keys::data_key::Holder;
 use keys::derive::sha256;
-use keys::directory::{self, Directory, DirectoryError};
+use keys::directory::{self, Directory, DirectoryError, Notes};
 use keys::endpoint::Endpoint;
 use keys::identity::{SigningKey, cluster_id, machine_id};
 use keys::pair::File;
@@ -388,7 +388,11 @@ impl Draft {
         };
         let (next, record) = (site.next, record(&owner_recovery, context, &answer.cluster_key.0)?);
         let files = vec![
-            esp(File::Directory, next.directory, directory::emit(next.directory.generation, &answer.directory, None)?),
+            esp(
+                File::Directory,
+                next.directory,
+                directory::emit(next.directory.generation, &answer.directory, Notes::default())?,
+            ),
             esp(File::Record, next.record, record.emit(next.record.generation)?),
         ];
         let making = Making {

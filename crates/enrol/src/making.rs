@@ -237,7 +237,7 @@ impl Making {
             Effect::RemoveConfig,
             Effect::LoadKeys,
         ]);
-        Ok((Plan::enrol(effects, holder), Membership::of(Seal { clear, body })))
+        Ok((Plan::enrol(effects, holder), Membership::of(Seal { clear, body, generation: next.seal.generation })))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use keys::binding::Binding;
+use keys::directory::DirectoryMinimum;
 use keys::identity::Identity;
 use keys::recovery::RecoveryPubKey;
 use keys::share::ShareKey;
@@ -25,8 +26,8 @@ pub struct Membership {
     pub cold_start: ColdStart,
     /// SHA-256 of the config that made it: part of the proof of first contact.
     pub config: ConfigDigest,
-    /// The lowest version of a directory that it believes.
-    pub minimum_directory: u64,
+    /// Which directories its seal takes.
+    pub minimum: DirectoryMinimum,
     /// What closes and opens its shares of the cold-start key.
     pub share_key: ShareKey,
     /// What its cluster's records say of it, too.
@@ -50,7 +51,8 @@ pub struct Recorded {
 
 impl Membership {
     pub(crate) fn of(seal: Seal) -> Self {
-        let Seal { clear, body } = seal;
+        let minimum = seal.minimum();
+        let Seal { clear, body, .. } = seal;
         Self {
             protection: protection(&clear.binding, body.level, body.cold_start),
             owner_pub_key: body.owner_pub_key,
@@ -58,7 +60,7 @@ impl Membership {
             cold_start: body.cold_start,
             share_key: body.share_key(),
             config: body.config,
-            minimum_directory: body.minimum_directory,
+            minimum,
             recorded: Recorded {
                 owner_recovery: body.owner_recovery,
                 disk: body.disk,

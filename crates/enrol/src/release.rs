@@ -13,7 +13,7 @@ use model::{ClusterKey, DiskUuid, Level};
 use crate::asking::Answer;
 use crate::contribute::{Gathering, Held, Voter};
 use crate::found::{Seal, Slots};
-use crate::renewal::{self, NotRenewed, Write};
+use crate::renewal::{NotRenewed, Renewal, Write};
 use crate::wait::Wait;
 
 /// What a member without its key knows.
@@ -21,7 +21,6 @@ use crate::wait::Wait;
 pub struct Keyless<'a> {
     seal: &'a Seal,
     generation: u32,
-    lowered: Option<u64>,
     header: &'a Copies,
     directory: &'a Slots,
     record: Option<&'a Record>,
@@ -33,9 +32,8 @@ impl<'a> Keyless<'a> {
     #[must_use]
     pub fn of(wait: &'a Wait, seal: Option<&'a Seal>) -> Option<Self> {
         match (wait, seal) {
-            (Wait::AwaitingKeys { generation, lowered, header, directory, record, shares }, Some(seal)) => {
-                let (generation, lowered, record) = (*generation, *lowered, record.as_deref());
-                Some(Self { seal, generation, lowered, header, directory, record, shares })
+            (Wait::AwaitingKeys { generation, header, directory, record, shares }, Some(seal)) => {
+                Some(Self { seal, generation: *generation, header, directory, record: record.as_deref(), shares })
             }
             (
                 Wait::Blank(_)
@@ -68,13 +66,8 @@ impl<'a> Keyless<'a> {
     }
 
     /// Below which version no directory is believed.
-    pub(crate) const fn minimum(&self) -> u64 {
-        self.seal.body.minimum_directory
-    }
-
-    /// What the owner's word has lowered that to in this boot.
-    pub(crate) const fn lowered(&self) -> Option<u64> {
-        self.lowered
+    fn minimum(&self) -> u64 {
+        self.seal.minimum().beside(self.directory.bytes())
     }
 
     /// How the disk is protected.
@@ -95,7 +88,7 @@ impl<'a> Keyless<'a> {
     /// # Errors
     /// Why the newest is not believed, where none is.
     pub fn coordinators(&self, ca_spki: &[u8]) -> Result<Vec<Endpoint>, DirectoryError> {
-        let directory = newest_directory(self.directory, ca_spki, self.seal.body.minimum_directory)?;
+        let directory = newest_directory(self.directory, ca_spki, self.minimum())?;
         Ok(directory.map_or_else(Vec::new, |directory| self.others(&directory)))
     }
 
@@ -104,7 +97,7 @@ impl<'a> Keyless<'a> {
     /// # Errors
     /// As [`Self::coordinators`].
     pub fn gathering(&self, ca_spki: &[u8]) -> Result<Option<Gathering>, DirectoryError> {
-        let directory = newest_directory(self.directory, ca_spki, self.seal.body.minimum_directory)?;
+        let directory = newest_directory(self.directory, ca_spki, self.minimum())?;
         let held = self.shares.iter().map(Held::duplicate).collect();
         let voter = directory.map(|directory| Voter::new(self.seal.body.holder().machine, directory, held));
         Ok(voter.and_then(Gathering::begin))
@@ -137,7 +130,7 @@ impl<'a> Keyless<'a> {
     /// # Errors
     /// Why it is not taken.
     pub(crate) fn renew(&self, signed: &[u8], ca_spki: &[u8]) -> Result<Write, NotRenewed> {
-        renewal::by_owner(self.directory, signed, ca_spki, self.minimum())
+        Renewal::of(self.directory, ca_spki.to_vec(), self.seal.minimum()).by_owner(signed)
     }
 
     /// Whether a half opens the disk.

@@ -4,15 +4,15 @@
 //!
 //! ```text
 //!   hear ─► not signed, another cluster's, or a jump: refused  due ─► take ─► Write ─ performed ─► written: it is the one it has
-//!        ├► newer, and says something else: waits ─────────────┘               └ with the version that was vouched for by then
-//!        └► of a second coordinator: vouched
+//!        ├► newer, and says something else: waits ─────────────┘         │     └ with the version that was vouched for by then
+//!        └► of a second coordinator: vouched          by_owner ──────────┘ whatever its version: what was heard before is forgotten
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use cluster::directory::is_jump;
-use keys::directory::{self, Directory, DirectoryError, Kept};
+use keys::directory::{self, Directory, DirectoryError, DirectoryMinimum, Kept, Notes};
 use keys::pair::{File, Next, Pair, Slot, TooLarge};
 use model::MachineId;
 
@@ -71,6 +71,7 @@ pub enum NotRenewed {
 #[derive(Debug)]
 pub struct Renewal {
     ca_spki: Vec<u8>,
+    minimum: DirectoryMinimum,
     held: Option<Directory>,
     /// The version of the newest that was ever heard of in this boot; it may be one that needed no write.
     newest: u64,
@@ -84,13 +85,22 @@ pub struct Renewal {
     written: VecDeque<Instant>,
 }
 
-/// A slot of the directory's pair that is to be overwritten, whole, and synced. Only [`Renewal::take`] and [`by_owner`] make one.
+/// A slot of the directory's pair that is to be overwritten, whole, and synced. Only [`Renewal::take`] and [`Renewal::by_owner`] make
+/// one.
 #[derive(Debug)]
 #[must_use]
 pub struct Write {
     slot: usize,
     bytes: Vec<u8>,
     directory: Directory,
+    word: Word,
+}
+
+/// By whose word a directory is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Cluster,
+    Owner,
 }
 
 impl Write {
@@ -143,21 +153,12 @@ pub(crate) fn durable(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Option<u64
     Some(older.min(vouched)).filter(|durable| *durable > minimum)
 }
 
-/// What is written of a directory that the machine's owner gives, also where its version jumps, or is older than the one that the
-/// machine has, or than the seal's minimum: the owner knows better than any version, and vouches for this one. Over the other slot,
-/// and the newest from then on; one below the minimum is believed once that is lowered.
-pub(crate) fn by_owner(slots: &Slots, signed: &[u8], ca_spki: &[u8], minimum: u64) -> Result<Write, NotRenewed> {
-    let directory = Directory::verify(signed, ca_spki, 0)?;
-    let Next { slot, generation } = Renewal::of(slots, ca_spki.to_vec(), minimum).next;
-    let bytes = directory::emit(generation, signed, Some(directory.version))?;
-    Ok(Write { slot, bytes, directory })
-}
-
 impl Renewal {
     /// Of what lies on the ESP, under the seal's minimum.
     #[must_use]
-    pub fn of(slots: &Slots, ca_spki: Vec<u8>, minimum: u64) -> Self {
-        let believed = believed(slots, &ca_spki, minimum);
+    pub fn of(slots: &Slots, ca_spki: Vec<u8>, minimum: DirectoryMinimum) -> Self {
+        let least = minimum.beside(slots.bytes());
+        let believed = believed(slots, &ca_spki, least);
         let held = believed.into_iter().next();
         // Not the older slot's: each write notes what was vouched for before, unless the owner's word took it back.
         let vouched = held.as_ref().and_then(|held| held.kept.vouched).unwrap_or_default();
@@ -165,9 +166,9 @@ impl Renewal {
         // The newest by its checksum may be nobody's: what is believed is never written over.
         let slot = held.as_ref().map_or(slot, |held| 1 - held.slot);
         let held = held.map(|held| held.kept.directory);
-        let newest = held.as_ref().map_or(minimum.saturating_sub(1), |held| held.version);
+        let newest = held.as_ref().map_or(least.saturating_sub(1), |held| held.version);
         let (next, given, written) = (Next { slot, generation }, BTreeMap::new(), VecDeque::new());
-        Self { ca_spki, held, newest, given, vouched, next, waits: None, written }
+        Self { ca_spki, minimum, held, newest, given, vouched, next, waits: None, written }
     }
 
     /// Takes what `by` says, which is not believed yet. What is older, or says nothing else, changes nothing on the ESP.
@@ -235,13 +236,37 @@ impl Renewal {
             return Ok(None);
         }
         let Some((directory, signed)) = self.waits.take() else { return Ok(None) };
-        let Next { slot, generation } = self.next;
         let vouched = Some(self.vouched).filter(|vouched| *vouched > 0);
-        Ok(Some(Write { slot, bytes: directory::emit(generation, &signed, vouched)?, directory }))
+        Ok(Some(self.write(directory, &signed, vouched, Word::Cluster)?))
+    }
+
+    /// What is to be written now of a directory that the machine's owner gives, also where its version jumps, or is older than the
+    /// one that the machine has, or than the seal's minimum: the owner knows better than any version, and vouches for this one. Once
+    /// it was performed, [`Self::written`], what others had given before counts no more.
+    ///
+    /// # Errors
+    /// [`NotRenewed`] when the cluster has not signed it, or its file cannot hold it.
+    pub fn by_owner(&self, signed: &[u8]) -> Result<Write, NotRenewed> {
+        let directory = Directory::verify(signed, &self.ca_spki, 0)?;
+        let vouched = Some(directory.version);
+        Ok(self.write(directory, signed, vouched, Word::Owner)?)
+    }
+
+    /// A write over the slot that is not believed, the newest from then on. Below the seal's minimum the owner's word stands beside it:
+    /// nothing else has brought the machine there, and the seal is lowered only at its next start.
+    fn write(&self, directory: Directory, signed: &[u8], vouched: Option<u64>, word: Word) -> Result<Write, TooLarge> {
+        let Next { slot, generation } = self.next;
+        let lowers = Some(&self.minimum).filter(|minimum| directory.version < minimum.version);
+        let bytes = directory::emit(generation, signed, Notes { vouched, lowers })?;
+        Ok(Write { slot, bytes, directory, word })
     }
 
     /// The write is durable.
     pub fn written(&mut self, write: Write, now: Instant) {
+        if write.word == Word::Owner {
+            (self.newest, self.vouched) = (write.directory.version, write.directory.version);
+            (self.given, self.waits) = (BTreeMap::new(), None);
+        }
         self.held = Some(write.directory);
         self.next = self.next.after();
         if self.written.len() == MOST_WRITES {
@@ -268,7 +293,7 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
-    use crate::fixture::ca;
+    use crate::fixture::{ca, sealed};
 
     const MINIMUM: u64 = 3;
     const BY: Giver = Giver::Stranger;
@@ -335,9 +360,9 @@ mod tests {
             let history: Vec<_> =
                 (4..).zip(&all).map(|(version, (machines, host))| directory(version, *machines, *host)).collect();
             let mut slots = blank();
-            slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(MINIMUM, 1, 1)), None).expect("fits"));
+            slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(MINIMUM, 1, 1)), Notes::default()).expect("fits"));
             let mut now = testkit::origin();
-            let mut renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
+            let mut renewal = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));
             let (mut tear, mut writes) = (None, Vec::new());
             let newest_of_all = history.last().expect("one or more").clone();
             for step in steps.into_iter().chain([Step::Settles, Step::Passes(3600)]) {
@@ -370,7 +395,7 @@ mod tests {
                         writes.push(now);
                     } else {
                         // The machine is off and on again, with what lies there.
-                        renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
+                        renewal = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));
                         writes.clear();
                     }
                 }
@@ -385,17 +410,21 @@ mod tests {
     #[test]
     fn what_the_cluster_did_not_sign_is_refused_and_what_is_believed_is_not_written_over() {
         let mut slots = blank();
-        slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, 1, 1)), None).expect("fits"));
+        slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, 1, 1)), Notes::default()).expect("fits"));
         // A newer file, by its checksum, that nobody signed.
         let somebodys = directory(9, 2, 2).unsigned().emit(8, b"somebody's signature".to_vec()).expect("fits");
         slots.0[1] = Zeroizing::new(somebodys);
         let now = testkit::origin();
-        let mut renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
+        let mut renewal = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));
         let foreign = Directory { cluster: ClusterId([1; 16]), ..directory(5, 1, 2) };
         assert_eq!(renewal.hear(signed(&foreign), BY), Err(NotHeard::Directory(DirectoryError::OtherCluster)));
         renewal.hear(signed(&directory(2, 2, 2)), BY).expect("ours");
         assert_eq!(renewal.due(now), None, "older than the one that lies there");
-        assert_eq!(Renewal::of(&blank(), ca().spki.clone(), MINIMUM).newest, MINIMUM - 1, "nor than the seal allows");
+        assert_eq!(
+            Renewal::of(&blank(), ca().spki.clone(), sealed(MINIMUM)).newest,
+            MINIMUM - 1,
+            "nor than the seal allows"
+        );
         renewal.hear(signed(&directory(5, 2, 1)), BY).expect("ours");
         let write = renewal.take(now).expect("fits").expect("another coordinator");
         assert_eq!(write.slot(), 1);
@@ -422,8 +451,9 @@ mod tests {
     /// A member whose ESP holds one directory, of version 3, with so many coordinators.
     fn member(machines: u8) -> (Slots, Renewal) {
         let mut slots = blank();
-        slots.0[0] = Zeroizing::new(directory::emit(1, &signed(&directory(3, machines, 1)), None).expect("fits"));
-        let renewal = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
+        slots.0[0] =
+            Zeroizing::new(directory::emit(1, &signed(&directory(3, machines, 1)), Notes::default()).expect("fits"));
+        let renewal = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));
         (slots, renewal)
     }
 
@@ -483,7 +513,7 @@ mod tests {
             let row = (machines, first, &then);
             assert_eq!(durable(&slots, &ca().spki, MINIMUM), minimum, "{row:?}");
             // The machine is off and on: what was vouched for is known still.
-            let again = Renewal::of(&slots, ca().spki.clone(), MINIMUM);
+            let again = Renewal::of(&slots, ca().spki.clone(), sealed(MINIMUM));
             assert_eq!(again.vouched >= 4, minimum.is_some(), "{row:?}");
         }
     }
@@ -509,7 +539,7 @@ mod tests {
     #[test]
     fn endpoints_alone_are_written_six_times_in_any_hour() {
         let (begin, minute) = (testkit::origin(), Duration::from_secs(60));
-        let mut renewal = Renewal::of(&blank(), ca().spki.clone(), MINIMUM);
+        let mut renewal = Renewal::of(&blank(), ca().spki.clone(), sealed(MINIMUM));
         let mut written_at = Vec::new();
         let mut now = begin;
         for (version, host) in (MINIMUM..).zip([1, 2].repeat(7)) {

@@ -607,7 +607,6 @@ fn every_message_names_only_commands_that_exist() {
         Wait::Damaged(cause()),
         Wait::Blank(Tpm::Absent),
         Wait::AwaitingKeys {
-            lowered: None,
             generation: 1,
             header: Box::new(Copies([Copy::Blank, Copy::Blank])),
             directory: Slots([Zeroizing::default(), Zeroizing::default()]),

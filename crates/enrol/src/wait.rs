@@ -27,8 +27,6 @@ pub enum Wait {
     AwaitingKeys {
         /// The half's generation, from the committed header.
         generation: u32,
-        /// The minimum that the owner's word has lowered the seal's to in this boot, if it has: sealed once the disk opens.
-        lowered: Option<u64>,
         /// Both copies of the data header, of which the half has to open one.
         header: Box<Copies>,
         /// Where the coordinators are, as it lies on the ESP: not believed yet.

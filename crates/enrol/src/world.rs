@@ -11,7 +11,7 @@ use cluster::state::StateVersion;
 use keys::binding::TpmObject;
 use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Volume};
-use keys::directory::{self, Coordinator, Directory};
+use keys::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
 use keys::header::{Copies, Copy, HEADER_BYTES, State as HeaderState};
 use keys::identity::{cluster_id, cluster_key, machine_id};
 use keys::pair::{File, Next, SLOT_BYTES};
@@ -33,7 +33,8 @@ use crate::keeper::{Keeper, Locked, NotReleased};
 use crate::making::{Fresh, Issued};
 use crate::member::Membership;
 use crate::plan::{Effect, Halt, HeaderCopy, Mapping, NewData, Performer, Plan, Refusal};
-use crate::release::Keyless;
+use crate::release::{Keyless, newest_directory};
+use crate::renewal::Renewal;
 use crate::wait::{Layer, Wait};
 
 const SECTOR: usize = 512;
@@ -358,10 +359,7 @@ impl World {
                 });
                 return match half {
                     None => Ended::Waiting(wait.message()),
-                    half => {
-                        let lowered = keyless.and_then(|keyless| keyless.lowered());
-                        self.boot_in(Given { half, lowered, ..Given::default() }, trouble)
-                    }
+                    half => self.boot_in(Given { half, ..Given::default() }, trouble),
                 };
             }
             decision @ (Decision::Create(_) | Decision::Join(_) | Decision::Admitted(_) | Decision::Open(_)) => {
@@ -398,6 +396,9 @@ impl World {
         match plan.perform(&mut boot) {
             Ok(_capped) => {
                 assert!(boot.capped && boot.mounted, "a plan ends with the cap, on open data");
+                let seal = self.seal_minimum();
+                let known = (membership.minimum.seal, membership.minimum.version);
+                assert_eq!(known, (seal.seal, seal.version), "a member knows its seal as its next boot reads it");
                 Ended::Running(self.filesystem.as_ref().and_then(|it| it.cluster).expect("a member has its CA"))
             }
             Err(Halt::Failed(_)) if boot.cut => Ended::Cut,
@@ -414,7 +415,8 @@ impl World {
     pub(crate) fn directories(&mut self, versions: [u64; 2], vouched: Option<u64>) {
         for (slot, version) in versions.into_iter().enumerate() {
             let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators: vec![] };
-            let file = directory::emit(slot as u64 + 1, &ca().sign(&directory.unsigned()), vouched).expect("fits");
+            let notes = Notes { vouched, lowers: None };
+            let file = directory::emit(slot as u64 + 1, &ca().sign(&directory.unsigned()), notes).expect("fits");
             self.pair(File::Directory)[slot] = file.into();
         }
     }
@@ -445,9 +447,26 @@ impl World {
         })
     }
 
-    /// Below which the seal that opens believes no directory.
+    /// What the seal that opens says of directories.
+    pub(crate) fn seal_minimum(&self) -> DirectoryMinimum {
+        self.found().seal().expect("a member's seal opens").minimum()
+    }
+
+    /// Below which the seal that opens believes no directory, but by the owner's word.
     pub(crate) fn minimum(&self) -> u64 {
-        self.found().seal().expect("a member's seal opens").body.minimum_directory
+        self.seal_minimum().version
+    }
+
+    /// The directory's pair as a member keeps it that runs on this ESP.
+    pub(crate) fn renewal(&self) -> Renewal {
+        Renewal::of(&self.files.directory, ca().spki.clone(), self.seal_minimum())
+    }
+
+    /// The version of the directory that the next boot goes by.
+    pub(crate) fn believes(&self) -> u64 {
+        let slots = &self.files.directory;
+        let directory = newest_directory(slots, &ca().spki, self.seal_minimum().beside(slots.bytes()));
+        directory.expect("one is believed").expect("there is one").version
     }
 
     /// What a boot must not change before the machine was let in.

@@ -1,11 +1,11 @@
 //! The directory: where the coordinators are, signed by the cluster CA, so that a machine finds its cluster before
-//! its data partition is open. A body that does not verify is never parsed.
+//! its data partition is open. A body is never parsed that neither its signature nor the machine's own word proves.
 //!
 //! ```text
 //! message Signed      { bytes body = 1; bytes signature = 2; }        // ECDSA P-256, SHA-256, DER, by the CA
 //! message Directory   { bytes cluster_id = 1; uint64 version = 2; repeated Coordinator coordinators = 3; }
 //! message Coordinator { bytes machine_id = 1; repeated string endpoints = 2; }
-//! message Kept        { bytes body = 1; bytes signature = 2; optional uint64 vouched = 3; }   // in a slot; the first two are Signed's
+//! message Kept        { bytes body = 1; bytes signature = 2; optional uint64 vouched = 3; optional bytes word = 4; } // in a slot
 //! ```
 
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
@@ -13,9 +13,11 @@ use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
 use model::{ClusterId, MachineId};
 use prost::Message as _;
 
+use crate::derive::equal;
 use crate::identity::cluster_id;
-use crate::pair::{self, File, TooLarge};
+use crate::pair::{self, File, Pair, TooLarge};
 use crate::purpose::Purpose;
+use crate::share::ShareKey;
 
 /// Who coordinates the cluster, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,17 +81,70 @@ impl Unsigned {
     /// # Errors
     /// [`TooLarge`] when there are too many coordinators for the file.
     pub fn emit(&self, generation: u64, signature: Vec<u8>) -> Result<Vec<u8>, TooLarge> {
-        emit(generation, &self.signed(signature), None)
+        emit(generation, &self.signed(signature), Notes::default())
     }
 }
 
-/// The bytes of a directory file, given the directory as it was signed; `vouched` is the machine's own note, see [`Kept`].
+/// Notes of the machine beside a directory in a slot. Nobody signed them.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Notes<'a> {
+    /// See [`Kept::vouched`].
+    pub vouched: Option<u64>,
+    /// The minimum above a directory that counts by the owner's word all the same.
+    pub lowers: Option<&'a DirectoryMinimum>,
+}
+
+/// The bytes of a directory file, given the directory as it was signed, and was verified.
 ///
 /// # Errors
 /// [`TooLarge`] when there are too many coordinators for the file.
-pub fn emit(generation: u64, signed: &[u8], vouched: Option<u64>) -> Result<Vec<u8>, TooLarge> {
-    let clear = [signed, &VouchedWire { vouched }.encode_to_vec()].concat();
+pub fn emit(generation: u64, signed: &[u8], notes: Notes<'_>) -> Result<Vec<u8>, TooLarge> {
+    let Notes { vouched, lowers } = notes;
+    // What is no directory is believed by nobody, with a word as without.
+    let word = lowers.and_then(|minimum| Some(minimum.word(&SignedWire::decode(signed).ok()?.body)));
+    let clear = [signed, &NotesWire { vouched, word }.encode_to_vec()].concat();
     pair::emit(File::Directory, generation, &clear, None)
+}
+
+/// The least version of a directory that a machine's seal takes, and what proves that its owner has lowered that since: the
+/// seal itself is written only at a start.
+#[derive(Debug)]
+pub struct DirectoryMinimum {
+    /// The key that the machine's shares follow from.
+    pub key: ShareKey,
+    /// The seal's generation.
+    pub seal: u64,
+    /// The version that the seal says.
+    pub version: u64,
+}
+
+impl DirectoryMinimum {
+    /// The same once more, for whoever keeps it.
+    #[must_use]
+    pub fn duplicate(&self) -> Self {
+        Self { key: self.key.duplicate(), seal: self.seal, version: self.version }
+    }
+
+    /// The version that counts where the directory's pair is this: the lowest that lies there by the owner's word, else the seal's.
+    /// A word of before the seal was written says nothing.
+    #[must_use]
+    pub fn beside(&self, slots: [&[u8]; 2]) -> u64 {
+        let given =
+            Pair::read(File::Directory, slots).newest_first.into_iter().filter_map(|slot| self.given(slot.clear()));
+        given.chain([self.version]).min().unwrap_or(self.version)
+    }
+
+    /// The version of what lies there by the owner's word.
+    fn given(&self, clear: &[u8]) -> Option<u64> {
+        strict::check(clear, &KEPT).ok()?;
+        let (wire, body) = (NotesWire::decode(clear).ok()?, SignedWire::decode(clear).ok()?.body);
+        let is_word = equal(&wire.word?, &self.word(&body));
+        is_word.then(|| Directory::decode(&body).ok())?.map(|directory| directory.version)
+    }
+
+    fn word(&self, body: &[u8]) -> Vec<u8> {
+        self.key.owners_word(self.seal, body).to_vec()
+    }
 }
 
 /// A directory as it lies in a slot.
@@ -110,7 +165,7 @@ impl Kept {
         strict::check(clear, &KEPT)?;
         let truncated = |_| Malformed::Truncated(KEPT.name);
         let signed = SignedWire::decode(clear).map_err(truncated)?;
-        let VouchedWire { vouched } = VouchedWire::decode(clear).map_err(truncated)?;
+        let NotesWire { vouched, .. } = NotesWire::decode(clear).map_err(truncated)?;
         Ok(Self { directory: Directory::signed(&signed, ca_spki, minimum)?, vouched })
     }
 }
@@ -191,6 +246,7 @@ const KEPT: Message = Message {
         Field { number: 1, name: "body", kind: Kind::Bytes, rule: Rule::Required },
         Field { number: 2, name: "signature", kind: Kind::Bytes, rule: Rule::Required },
         Field { number: 3, name: "vouched", kind: Kind::U64, rule: Rule::Optional },
+        Field { number: 4, name: "word", kind: Kind::Bytes, rule: Rule::Optional },
     ],
 };
 
@@ -220,9 +276,11 @@ struct SignedWire {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct VouchedWire {
+struct NotesWire {
     #[prost(uint64, optional, tag = "3")]
     vouched: Option<u64>,
+    #[prost(bytes = "vec", optional, tag = "4")]
+    word: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -249,7 +307,10 @@ mod tests {
     use aws_lc_rs::rand::SystemRandom;
     use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 
+    use model::{LocalKey, Secret};
+
     use super::*;
+    use crate::data_key::Holder;
     use crate::pair::Slot;
 
     #[test]
@@ -292,12 +353,51 @@ mod tests {
         let signature = ca.sign(&SystemRandom::new(), &unsigned.to_sign()).expect("signs");
         let signed = unsigned.signed(signature.as_ref().to_vec());
         for vouched in [None, Some(0), Some(3), Some(u64::MAX)] {
-            let bytes = emit(1, &signed, vouched).expect("fits");
+            let bytes = emit(1, &signed, Notes { vouched, lowers: None }).expect("fits");
             let clear = Slot::read(File::Directory, &bytes).expect("reads").clear().to_vec();
             let read = Kept::verify(&clear, spki.as_ref(), 3).expect("signed");
             assert_eq!(read, Kept { directory: directory.clone(), vouched });
             let passed_on = Directory::verify(&clear, spki.as_ref(), 3);
             assert_eq!(passed_on.is_ok(), vouched.is_none(), "{passed_on:?}");
         }
+    }
+
+    /// An owner's word lowers what its own seal says, for this very directory, and says nothing under another seal or key.
+    ///
+    /// Proves: D11
+    #[test]
+    fn the_owners_word_counts_beside_its_own_seal_and_nowhere_else() {
+        let ca = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING).expect("a key");
+        let spki = ca.public_key().as_der().expect("encodes");
+        let signed = |version| {
+            let unsigned = Directory { cluster: cluster_id(spki.as_ref()), version, coordinators: vec![] }.unsigned();
+            unsigned.signed(ca.sign(&SystemRandom::new(), &unsigned.to_sign()).expect("signs").as_ref().to_vec())
+        };
+        let minimum = |key: u8, seal| {
+            let holder = Holder { cluster: ClusterId([1; 16]), machine: MachineId([2; 16]) };
+            let key = ShareKey::of(&LocalKey(Secret::take(&mut [key; 32])), &holder);
+            DirectoryMinimum { key, seal, version: 90 }
+        };
+        let its_own = minimum(1, 4);
+        let slot = |generation, version, lowers| {
+            emit(generation, &signed(version), Notes { vouched: Some(version), lowers }).expect("fits")
+        };
+        let (before, given) = (slot(8, 99, None), slot(9, 7, Some(&its_own)));
+        let clear = |slot: &[u8]| Slot::read(File::Directory, slot).expect("reads").clear().to_vec();
+        assert_eq!(Kept::verify(&clear(&given), spki.as_ref(), 7).map(|kept| kept.directory.version), Ok(7));
+        assert!(Directory::verify(&clear(&given), spki.as_ref(), 7).is_err(), "the word is passed on to nobody");
+        assert_eq!(its_own.beside([&before, &given]), 7);
+        assert_eq!(its_own.duplicate().beside([&given, &slot(10, 8, Some(&its_own))]), 7, "the older of two");
+        assert_eq!(its_own.beside([&before, &slot(9, 95, Some(&its_own))]), 90, "a word raises nothing");
+        assert_eq!(its_own.beside([&before, &slot(9, 7, None)]), 90, "without a word");
+        assert_eq!(minimum(1, 5).beside([&before, &given]), 90, "the seal was written since");
+        assert_eq!(minimum(2, 4).beside([&before, &given]), 90, "another machine's");
+        // The word of one directory beside another one.
+        let word = NotesWire::decode(clear(&given).as_slice()).expect("reads").word;
+        let swapped = [signed(6), NotesWire { vouched: None, word }.encode_to_vec()].concat();
+        let swapped = pair::emit(File::Directory, 9, &swapped, None).expect("fits");
+        assert_eq!(its_own.beside([&before, &swapped]), 90, "of another directory");
+        let short = [signed(6), NotesWire { vouched: None, word: Some(vec![]) }.encode_to_vec()].concat();
+        assert_eq!(its_own.beside([&before, &pair::emit(File::Directory, 9, &short, None).expect("fits")]), 90);
     }
 }

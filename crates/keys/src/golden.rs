@@ -22,7 +22,7 @@ use crate::attempt::{self, Attempt};
 use crate::binding::{Binding, TpmObject};
 use crate::cold_start::Epoch;
 use crate::data_key::{ClusterHalf, DataKey, Expected, Holder, Wrapping};
-use crate::directory::{Coordinator, Directory};
+use crate::directory::{self, Coordinator, Directory, DirectoryMinimum, Notes};
 use crate::first_contact::{Transcript, prove};
 use crate::header::{Copies, Header, State, Suite};
 use crate::identity::{Identity, SigningKey, cluster_id, cluster_key, kubernetes_secrets_key, machine_id};
@@ -245,6 +245,10 @@ fn every_format_has_its_known_bytes() {
     let coordinators = vec![Coordinator { machine: identity_machine(), endpoints: vec!["192.0.2.10:7836".into()] }];
     let directory = Directory { cluster: CLUSTER, version: 1, coordinators };
     golden("directory.hex", &directory.unsigned().emit(1, b"signature".to_vec()).expect("fits"));
+    let minimum = DirectoryMinimum { key: ShareKey::of(&local(), &holder()), seal: 3, version: 9 };
+    let (signed, notes) =
+        (directory.unsigned().signed(b"signature".to_vec()), Notes { vouched: Some(1), lowers: Some(&minimum) });
+    golden("directory-by-owner.hex", &directory::emit(2, &signed, notes).expect("fits"));
     let context = Context { kind: Kind::MasterSecret, ..volume_context() };
     let sealed = SealedToOwner { encapsulated: bytes(0x80), ciphertext: bytes(0xa0) };
     let record = Record { context, sealed };

@@ -74,6 +74,8 @@ purposes! {
     Share = "share",
     /// Key: closes one share.
     ShareWrap = "wrap/share",
+    /// Digest: the owner had a machine take this directory, which its seal does not; by the key that its shares follow from.
+    OwnersWord = "owners-word",
     /// HPKE info: what only the owner can open.
     Recovery = "recovery",
 }

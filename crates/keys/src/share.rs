@@ -15,7 +15,7 @@ use prost::Message as _;
 
 use crate::cold_start::{BadEpoch, Epoch, WRAPPED_BYTES, Wrapped};
 use crate::data_key::Holder;
-use crate::derive::{Unauthentic, decrypt, encrypt, hkdf, secret};
+use crate::derive::{Unauthentic, decrypt, encrypt, hkdf, secret, sha256};
 use crate::pair::{self, File, Next, Pair, TooLarge};
 use crate::purpose::Purpose;
 
@@ -45,6 +45,12 @@ impl ShareKey {
     #[must_use]
     pub fn of(local: &LocalKey, holder: &Holder) -> Self {
         Self(hkdf(&holder.cluster.0, local.expose(), Purpose::Share, &[&holder.machine.0]))
+    }
+
+    /// Digest beside a directory of this body: the machine's owner had it take that while its seal of this generation was in force.
+    /// Nobody else can make it, and beside another seal it says nothing.
+    pub(crate) fn owners_word(&self, seal: u64, directory: &[u8]) -> [u8; 32] {
+        *hkdf(&[], self.0.expose(), Purpose::OwnersWord, &[&seal.to_be_bytes(), &sha256(&[directory])]).expose()
     }
 
     /// One key for each share, so that none closes two: the same epoch has the same share.

@@ -162,9 +162,12 @@ impl LocalPerformer {
     }
 }
 
-/// Overwrites the slot of the directory's pair that is not the one the machine has.
-pub(super) fn renew(esp: &Esp, write: &renewal::Write) -> Result<(), esp::Error> {
-    esp.write_slot(File::Directory, write.slot(), write.bytes())
+/// Overwrites the slot of the directory's pair that is not the one the machine has, durably. What was written.
+///
+/// # Errors
+/// [`esp::Error`]; the other slot is untouched.
+pub(super) async fn renewed(esp: Esp, write: renewal::Write) -> Result<renewal::Write, esp::Error> {
+    tasks::blocking(move || esp.write_slot(File::Directory, write.slot(), write.bytes()).map(|()| write)).await
 }
 
 impl Performer for LocalPerformer {

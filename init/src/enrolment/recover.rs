@@ -1,6 +1,6 @@
 //! How the owner opens a machine that waits for the cluster's half of its key: what such a machine shows, and the way on which
-//! it is given a half, or a directory by which it finds its cluster. Opens no record, and leaves it to `enrol` whether what is given
-//! fits.
+//! it is given a half, or a directory by which it finds its cluster; a machine that runs is given the latter, too. Opens no record, and
+//! leaves it to `enrol` whether what is given fits.
 
 use enrol::asking::{Answer, Refused};
 use enrol::release::Keyless;
@@ -8,6 +8,8 @@ use keys::record::Record;
 use model::DiskUuid;
 use pki::CertificateDer;
 use tokio::sync::{mpsc, oneshot, watch};
+
+use super::Directories;
 
 /// An answer on its way to a machine that waits, and who wants to know what became of it.
 #[derive(Debug)]
@@ -63,6 +65,9 @@ pub(crate) enum NotGiven {
     /// It waits for none, or has been given it by somebody else.
     #[error("the machine does not wait for a half of its key")]
     NotWaiting,
+    /// It runs, and what keeps its directory begins, or has just ended and begins anew.
+    #[error("the machine does not keep a directory yet; ask again")]
+    NotKept,
     /// Nobody can tell whose directory it is.
     #[error("the machine cannot read the key of its cluster's CA")]
     NoAuthority,
@@ -71,16 +76,21 @@ pub(crate) enum NotGiven {
     Refused(#[from] Refused),
 }
 
-/// The owner's way to a machine that waits.
+/// The owner's way to a machine that waits, or goes by a directory that it should not.
 #[derive(Debug, Clone)]
 pub(crate) struct Rescue {
     needs: watch::Receiver<Option<Needs>>,
     answers: mpsc::Sender<Told>,
+    directories: Directories,
 }
 
 impl Rescue {
-    pub(super) const fn new(needs: watch::Receiver<Option<Needs>>, answers: mpsc::Sender<Told>) -> Self {
-        Self { needs, answers }
+    pub(super) const fn new(
+        needs: watch::Receiver<Option<Needs>>,
+        answers: mpsc::Sender<Told>,
+        directories: Directories,
+    ) -> Self {
+        Self { needs, answers, directories }
     }
 
     /// What the machine waits for now.
@@ -88,12 +98,12 @@ impl Rescue {
         self.needs.borrow().clone()
     }
 
-    /// Gives a directory as it is passed on; once this returns it is durable, and the machine asks whom it names.
+    /// Gives a directory as it is passed on; once this returns it is durable, and a machine that waits asks whom it names.
     ///
     /// # Errors
-    /// [`NotGiven`]: the machine waits on.
+    /// [`NotGiven`]: the machine waits on, or goes on as before.
     pub(crate) async fn renew(&self, signed: Vec<u8>) -> Result<(), NotGiven> {
-        let Needs { ca_spki, .. } = self.needs().ok_or(NotGiven::NotWaiting)?;
+        let Some(Needs { ca_spki, .. }) = self.needs() else { return self.directories.give(signed).await };
         self.give(Answer::Directory { signed, ca_spki: ca_spki.ok_or(NotGiven::NoAuthority)? }).await
     }
 
@@ -115,7 +125,7 @@ impl Rescue {
 impl Rescue {
     /// That of a machine that waits for nothing.
     pub(crate) fn of_nobody() -> Self {
-        Self::new(watch::channel(None).1, mpsc::channel(1).0)
+        Self::new(watch::channel(None).1, mpsc::channel(1).0, Directories::default())
     }
 }
 
@@ -141,7 +151,7 @@ mod tests {
     async fn a_half_is_given_to_who_waits_and_its_word_comes_back() {
         let (waits, needs) = watch::channel(None);
         let (answers, mut heard) = mpsc::channel(1);
-        let rescue = Rescue::new(needs, answers);
+        let rescue = Rescue::new(needs, answers, Directories::default());
         assert!(matches!(rescue.give(half()).await, Err(NotGiven::NotWaiting)));
         waits.send_replace(Some(needs_a_half()));
         let says = |says: Result<(), Refused>| {
@@ -173,9 +183,9 @@ mod tests {
     async fn a_directory_is_given_with_the_key_that_has_to_have_signed_it() {
         let (waits, needs) = watch::channel(None);
         let (answers, mut heard) = mpsc::channel(1);
-        let rescue = Rescue::new(needs, answers);
+        let rescue = Rescue::new(needs, answers, Directories::default());
         let why = |given: Result<(), NotGiven>| given.expect_err("it is not given").to_string();
-        assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NotWaiting.to_string());
+        assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NotKept.to_string());
         waits.send_replace(Some(Needs { ca_spki: None, ..needs_a_half() }));
         assert_eq!(why(rescue.renew(vec![7]).await), NotGiven::NoAuthority.to_string());
         waits.send_replace(Some(needs_a_half()));
@@ -198,7 +208,7 @@ mod tests {
         const TIMES: usize = 2_000;
         let (waits, needs) = watch::channel(None);
         let (answers, mut heard) = mpsc::channel::<Told>(1);
-        let rescue = Rescue::new(needs, answers);
+        let rescue = Rescue::new(needs, answers, Directories::default());
         let goes_on = std::sync::Barrier::new(2);
         std::thread::scope(|both| {
             both.spawn(|| {

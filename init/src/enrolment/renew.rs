@@ -1,18 +1,21 @@
 //! Keeps the newest directory of the cluster on the ESP of a member that serves. Which one that is, where it is written and when
-//! is `enrol`'s matter; who heard of it tells it here. Must never believe it.
+//! is `enrol`'s matter; who heard of it tells it here, and its owner gives one here. Must never believe it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use enrol::asking::Refused;
 use enrol::member::Membership;
-use enrol::renewal::{Giver, Renewal};
+use enrol::renewal::{Giver, Renewal, Write};
+use keys::directory::DirectoryMinimum;
 use keys::identity::Identity;
 use keys::pair::{File, TooLarge};
 use model::{Chain, MachineId};
 use pki::CertificateDer;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::perform;
+use super::recover::NotGiven;
 use crate::machine::esp::{self, Esp};
 use crate::runtime::clock;
 use crate::runtime::services::until;
@@ -25,6 +28,15 @@ pub(crate) struct Directories {
     heard: watch::Sender<BTreeMap<Giver, Vec<u8>>>,
     /// Which coordinators should be heard, too.
     missing: watch::Sender<Vec<MachineId>>,
+    /// Takes the owner's, while the machine keeps its own.
+    keeper: watch::Sender<Option<mpsc::Sender<Given>>>,
+}
+
+/// A directory that the owner gives, and who wants to know what became of it.
+#[derive(Debug)]
+struct Given {
+    signed: Vec<u8>,
+    outcome: oneshot::Sender<Result<(), Refused>>,
 }
 
 impl Directories {
@@ -42,6 +54,75 @@ impl Directories {
     pub(crate) fn missing(&self) -> watch::Receiver<Vec<MachineId>> {
         self.missing.subscribe()
     }
+
+    /// Gives the owner's. Once this returns it is durable, and the machine goes on from it: what others had told counts no more.
+    ///
+    /// # Errors
+    /// [`NotGiven`]: the machine goes by the one that it has.
+    pub(super) async fn give(&self, signed: Vec<u8>) -> Result<(), NotGiven> {
+        let keeper = self.keeper.borrow().clone().ok_or(NotGiven::NotKept)?;
+        let (outcome, word) = oneshot::channel();
+        keeper.send(Given { signed, outcome }).await.map_err(|_it_ended| NotGiven::NotKept)?;
+        Ok(word.await.map_err(|_it_ended| NotGiven::NotKept)??)
+    }
+
+    /// Has `write` make durable what is heard, when it is due, and what the owner gives, at once.
+    async fn keep<W>(&self, mut renewal: Renewal, write: impl Fn(Write) -> W) -> Result<(), Error>
+    where
+        W: Future<Output = Result<Write, esp::Error>>,
+    {
+        let (mut heard, mut taken) = (self.heard.subscribe(), BTreeMap::new());
+        heard.mark_changed(); // also what was heard before this task began
+        // One word of an owner at a time.
+        let (keeper, mut given) = mpsc::channel(1);
+        self.keeper.send_replace(Some(keeper));
+        loop {
+            tokio::select! {
+                Ok(()) = heard.changed() => {
+                    let now = heard.borrow_and_update().clone();
+                    let news = now.iter().filter(|(by, signed)| taken.get(*by) != Some(*signed));
+                    for (by, signed) in news {
+                        if let Err(error) = renewal.hear(signed.clone(), *by) {
+                            tracing::warn!(reason = %Chain(&error), ?by, "a directory is not believed");
+                        }
+                    }
+                    taken = now;
+                }
+                Some(Given { signed, outcome }) = given.recv() => {
+                    let word = match renewal.by_owner(&signed) {
+                        Ok(owners) => match write(owners).await {
+                            Ok(written) => {
+                                tracing::info!(version = written.version(), "the directory is the one that the owner gave");
+                                renewal.written(written, clock::now());
+                                self.heard.send_modify(|heard| heard.retain(|by, signed| taken.get(by) != Some(signed)));
+                                taken.clear();
+                                Ok(())
+                            }
+                            Err(error) => {
+                                let _or_nobody_listens = outcome.send(Err(Refused::NotWritten));
+                                return Err(error.into());
+                            }
+                        },
+                        Err(error) => Err(Refused::Directory(error)),
+                    };
+                    let _or_nobody_listens = outcome.send(word);
+                }
+                () = until(renewal.due(clock::now())) => {}
+            }
+            if let Some(next) = renewal.take(clock::now())? {
+                let written = write(next).await?;
+                tracing::info!(version = written.version(), "the cluster's directory is renewed");
+                renewal.written(written, clock::now());
+            }
+            self.missing.send_if_modified(|before| {
+                let missing = renewal.missing();
+                *before != missing && {
+                    *before = missing;
+                    true
+                }
+            });
+        }
+    }
 }
 
 /// What keeps a member's directory.
@@ -49,7 +130,7 @@ impl Directories {
 pub(crate) struct Renewing {
     esp: Esp,
     identity: Arc<Identity>,
-    minimum: u64,
+    minimum: Arc<DirectoryMinimum>,
     directories: Directories,
 }
 
@@ -72,7 +153,7 @@ impl Renewing {
         Self {
             esp: esp.clone(),
             identity: member.identity.clone(),
-            minimum: member.minimum_directory,
+            minimum: Arc::new(member.minimum.duplicate()),
             directories: directories.clone(),
         }
     }
@@ -82,51 +163,35 @@ impl Renewing {
         self.directories.clone()
     }
 
-    /// Writes what is heard, when it is due; a task for good.
+    /// Writes what is heard, when it is due, and what the owner gives; a task for good.
     ///
     /// # Errors
     /// [`Error`]; the directory that lies there is whole.
     pub(crate) async fn keep(self) -> Result<(), Error> {
-        let (mut heard, mut taken) = (self.directories.heard.subscribe(), BTreeMap::new());
-        heard.mark_changed(); // also what was heard before this task began
-        let ca_spki = pki::public_key_of(&CertificateDer::from(self.identity.ca_certificate.as_slice()))?.spki();
-        let esp = self.esp.clone();
-        let slots = tasks::blocking(move || esp.slots(File::Directory)).await;
-        let mut renewal = Renewal::of(&slots, ca_spki, self.minimum);
-        loop {
-            tokio::select! {
-                Ok(()) = heard.changed() => {
-                    let now = heard.borrow_and_update().clone();
-                    let news = now.iter().filter(|(by, signed)| taken.get(*by) != Some(*signed));
-                    for (by, signed) in news {
-                        if let Err(error) = renewal.hear(signed.clone(), *by) {
-                            tracing::warn!(reason = %Chain(&error), ?by, "a directory is not believed");
-                        }
-                    }
-                    taken = now;
-                }
-                () = until(renewal.due(clock::now())) => {}
-            }
-            if let Some(write) = renewal.take(clock::now())? {
-                let esp = self.esp.clone();
-                let write = tasks::blocking(move || perform::renew(&esp, &write).map(|()| write)).await?;
-                tracing::info!(version = write.version(), "the cluster's directory is renewed");
-                renewal.written(write, clock::now());
-            }
-            self.directories.missing.send_if_modified(|before| {
-                let missing = renewal.missing();
-                *before != missing && {
-                    *before = missing;
-                    true
-                }
-            });
-        }
+        let Self { esp, identity, minimum, directories } = self;
+        let ca_spki = pki::public_key_of(&CertificateDer::from(identity.ca_certificate.as_slice()))?.spki();
+        let read = esp.clone();
+        let slots = tasks::blocking(move || read.slots(File::Directory)).await;
+        let renewal = Renewal::of(&slots, ca_spki, minimum.duplicate());
+        directories.keep(renewal, |write| perform::renewed(esp.clone(), write)).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use enrol::found::Slots;
+    use enrol::renewal::NotRenewed;
+    use keys::data_key::Holder;
+    use keys::directory::{Coordinator, Directory, DirectoryError};
+    use keys::pair::{SLOT_BYTES, Slot};
+    use keys::share::ShareKey;
+    use model::{LocalKey, Secret};
+    use pki::{Authority, AuthorityKind, UnixTime};
+
     use super::*;
+    use crate::enrolment::sign;
 
     /// Two sides may speak before anybody has listened to the first.
     ///
@@ -142,5 +207,91 @@ mod tests {
         heard.changed().await.expect("the sender is here");
         let expected = BTreeMap::from([(coordinator(1), vec![3]), (coordinator(2), vec![2])]);
         assert_eq!(*heard.borrow_and_update(), expected);
+    }
+
+    /// A member that runs and keeps the directory of a lie, whose version is above all that its cluster says.
+    struct Kept {
+        authority: Authority,
+        directories: Directories,
+        /// What was written, in this order; where none is expected any more, writing fails.
+        written: watch::Sender<Vec<u64>>,
+        most: usize,
+    }
+
+    const LIE: u64 = 5 << 48;
+
+    impl Kept {
+        fn of(most: usize) -> Self {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(1_800_000_000));
+            let authority = Authority::create(AuthorityKind::Cairn, now).expect("a CA");
+            Self { authority, directories: Directories::default(), written: watch::Sender::default(), most }
+        }
+
+        fn spki(&self) -> Vec<u8> {
+            pki::public_key_of(self.authority.certificate()).expect("its own").spki()
+        }
+
+        fn signed(&self, version: u64) -> Vec<u8> {
+            let machine = MachineId([u8::try_from(version % 256).expect("a byte"); 16]);
+            let coordinators = vec![Coordinator { machine, endpoints: vec![] }];
+            let cluster = keys::identity::cluster_id(&self.spki());
+            let unsigned = Directory { cluster, version, coordinators }.unsigned();
+            unsigned.signed(sign(&self.authority, &unsigned.to_sign()).expect("signs"))
+        }
+
+        async fn keep(&self) -> Result<(), Error> {
+            let holder = Holder { cluster: keys::identity::cluster_id(&self.spki()), machine: MachineId([1; 16]) };
+            let key = ShareKey::of(&LocalKey(Secret::take(&mut [2; 32])), &holder);
+            let minimum = DirectoryMinimum { key, seal: 1, version: LIE };
+            let slots = Slots([vec![0; SLOT_BYTES].into(), vec![0; SLOT_BYTES].into()]);
+            let write = |write: Write| async move {
+                if self.written.borrow().len() == self.most {
+                    return Err(esp::Error::Size("cairn/directory.0"));
+                }
+                Slot::read(File::Directory, write.bytes()).expect("a slot");
+                self.written.send_modify(|written| written.push(write.version()));
+                Ok(write)
+            };
+            self.directories.keep(Renewal::of(&slots, self.spki(), minimum), write).await
+        }
+
+        /// Waits until so much was written.
+        async fn written(&self, versions: &[u64]) {
+            let mut written = self.written.subscribe();
+            let all = written.wait_for(|written| written.len() >= versions.len()).await.expect("the sender is ours");
+            assert_eq!(*all, versions);
+        }
+    }
+
+    /// Proves: D11
+    #[tokio::test]
+    async fn a_member_that_runs_takes_its_owners_directory_and_goes_on() {
+        let kept = Kept::of(3);
+        let nobody = kept.directories.give(kept.signed(7)).await;
+        assert!(matches!(nobody, Err(NotGiven::NotKept)), "{nobody:?}");
+        let tells = async {
+            let coordinator = Giver::Coordinator(MachineId([1; 16]));
+            kept.directories.tell(coordinator, kept.signed(LIE + 1));
+            kept.written(&[LIE + 1]).await;
+            let mut forged = kept.signed(7);
+            *forged.last_mut().expect("it is signed") ^= 1;
+            let signature = NotRenewed::Directory(DirectoryError::Signature);
+            let refused = kept.directories.give(forged).await;
+            let by_name = |why: &NotGiven| matches!(why, NotGiven::Refused(Refused::Directory(it)) if *it == signature);
+            assert!(refused.as_ref().is_err_and(by_name), "{refused:?}");
+            kept.directories.give(kept.signed(7)).await.expect("the cluster signed it");
+            kept.written(&[LIE + 1, 7]).await;
+            assert!(kept.directories.heard().is_empty(), "the lie is forgotten");
+            // What jumps from there is refused, and what follows is not.
+            kept.directories.tell(coordinator, kept.signed(LIE + 2));
+            kept.directories.tell(Giver::Itself, kept.signed(8));
+            kept.written(&[LIE + 1, 7, 8]).await;
+            kept.directories.give(kept.signed(6)).await
+        };
+        let (ended, given) = tokio::join!(kept.keep(), tells);
+        assert!(matches!(given, Err(NotGiven::Refused(Refused::NotWritten))), "{given:?}");
+        assert!(matches!(ended, Err(Error::Esp(_))), "what keeps it begins anew, by what lies there: {ended:?}");
+        let gone = kept.directories.give(kept.signed(7)).await;
+        assert!(matches!(gone, Err(NotGiven::NotKept)), "{gone:?}");
     }
 }

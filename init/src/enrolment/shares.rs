@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cluster::epochs::Holding;
 use enrol::contribute::{self, NotHeld, OnEsp, Voter};
 use enrol::member::Membership;
-use keys::directory::DirectoryError;
+use keys::directory::{DirectoryError, DirectoryMinimum};
 use keys::identity::Identity;
 use keys::pair::{File, SLOT_BYTES};
 use keys::share::ShareKey;
@@ -28,7 +28,7 @@ struct Kept {
     identity: Arc<Identity>,
     key: ShareKey,
     disk: DiskUuid,
-    minimum_directory: u64,
+    minimum: DirectoryMinimum,
     /// What was heard of may be newer than what lies on the ESP.
     directories: Directories,
 }
@@ -69,8 +69,8 @@ impl Shares {
     pub(super) fn of(member: &Membership, esp: &Esp, directories: &Directories) -> Self {
         let (identity, disk) = (member.identity.clone(), member.recorded.disk);
         let key = member.share_key.duplicate();
-        let (minimum_directory, directories) = (member.minimum_directory, directories.clone());
-        let kept = Kept { esp: esp.clone(), identity, key, disk, minimum_directory, directories };
+        let (minimum, directories) = (member.minimum.duplicate(), directories.clone());
+        let kept = Kept { esp: esp.clone(), identity, key, disk, minimum, directories };
         Self(Arc::new(kept))
     }
 
@@ -89,7 +89,7 @@ impl Shares {
                 disk: kept.disk,
                 key: &kept.key,
                 ca_spki: &ca_spki,
-                minimum_directory: kept.minimum_directory,
+                minimum: &kept.minimum,
                 share: &kept.esp.slots(File::Share),
                 directory: &kept.esp.slots(File::Directory),
                 heard: &heard,

@@ -2,7 +2,7 @@
 
 use cluster::record::Generations;
 use keys::cold_start::Epoch;
-use keys::directory::{self, Coordinator};
+use keys::directory::{self, Coordinator, Notes};
 use keys::identity::cluster_id;
 use keys::pair::SLOT_BYTES;
 use model::{ClusterId, ClusterKey, DiskUuid, LocalKey, MasterSecret, Uuid};
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::fixture::ca;
+use crate::fixture::{ca, sealed};
 
 const CLUSTER: ClusterId = ClusterId([1; 16]);
 
@@ -337,17 +337,23 @@ fn share_key() -> ShareKey {
 fn a_coordinator_that_is_open_believes_no_directory_below_what_its_seal_takes() {
     let coordinators = vec![Coordinator { machine: machine(2), endpoints: vec![] }];
     let directory = Directory { cluster: cluster_id(&ca().spki), version: 6, coordinators };
-    let file = directory::emit(1, &ca().sign(&directory.unsigned()), None).expect("it fits");
     let nothing = || -> Zeroizing<Vec<u8>> { vec![0; SLOT_BYTES].into() };
-    let (key, directory, share) = (share_key(), Slots([file.into(), nothing()]), Slots([nothing(), nothing()]));
-    let believes = |minimum_directory, heard: &[Vec<u8>]| {
+    let takes_7 = sealed(7);
+    let slots = |lowers| {
+        let notes = Notes { vouched: None, lowers };
+        Slots([directory::emit(1, &ca().sign(&directory.unsigned()), notes).expect("it fits").into(), nothing()])
+    };
+    let (key, share) = (share_key(), Slots([nothing(), nothing()]));
+    let believes_of = |directory: &Slots, version, heard: &[Vec<u8>]| {
         let (itself, disk, ca_spki) = (machine(1), half(1).disk, &ca().spki);
-        let on_esp =
-            OnEsp { itself, disk, key: &key, ca_spki, minimum_directory, share: &share, directory: &directory, heard };
+        let minimum = &sealed(version);
+        let on_esp = OnEsp { itself, disk, key: &key, ca_spki, minimum, share: &share, directory, heard };
         Voter::on_esp(on_esp).map(|voter| voter.map(|voter| voter.coordinators().collect::<Vec<_>>()))
     };
+    let believes = |version, heard: &[_]| believes_of(&slots(None), version, heard);
     assert_eq!(believes(6, &[]), Ok(Some(vec![machine(2)])));
     assert_eq!(believes(7, &[]), Err(DirectoryError::Older { found: 6, minimum: 7 }));
+    assert_eq!(believes_of(&slots(Some(&takes_7)), 7, &[]), Ok(Some(vec![machine(2)])), "but by its owner's word");
     // One that it heard of with its key, and that is not written yet.
     let heard = |version| {
         let coordinators = vec![Coordinator { machine: machine(3), endpoints: vec![] }];

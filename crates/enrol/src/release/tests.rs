@@ -3,7 +3,7 @@
 use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair};
 use keys::cold_start::{Contribution, Epoch, Seen};
-use keys::directory::{self, Coordinator};
+use keys::directory::{self, Coordinator, Notes};
 use keys::identity::cluster_id;
 use keys::pair::SLOT_BYTES;
 use keys::share::Share;
@@ -14,7 +14,7 @@ use super::*;
 use crate::asking::{Answer, Asking, Effect, Given, Refused};
 use crate::fixture::{ca, secret};
 use crate::found::{Decision, Found};
-use crate::renewal::{Giver, NotHeard, NotRenewed, Renewal};
+use crate::renewal::{Giver, NotHeard, NotRenewed};
 use crate::world::{Ended, Store, World};
 
 /// A member whose key its cluster has.
@@ -41,7 +41,7 @@ fn file(generation: u64, version: u64, coordinators: &[(MachineId, &[&str])]) ->
     };
     let coordinators = coordinators.iter().map(coordinator).collect();
     let directory = Directory { cluster: cluster_id(&ca().spki), version, coordinators };
-    directory::emit(generation, &ca().sign(&directory.unsigned()), None).map(Zeroizing::new).expect("fits")
+    directory::emit(generation, &ca().sign(&directory.unsigned()), Notes::default()).map(Zeroizing::new).expect("fits")
 }
 
 /// Proves: K9 N5
@@ -96,7 +96,7 @@ fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
         let effect = asking.answered(Answer::Directory { signed, ca_spki: ca().spki.clone() });
         (asking, effect)
     };
-    let mut renewal = Renewal::of(&world.files.directory, ca().spki.clone(), 5);
+    let mut renewal = world.renewal();
     let jumps = renewal.hear(of(2 * RECOVERY + 9), Giver::Itself);
     assert_eq!(jumps, Err(NotHeard::Jump { found: 2 * RECOVERY + 9, held: 5 }));
     let mut lie = of(2 * RECOVERY + 9);
@@ -115,14 +115,11 @@ fn a_jump_is_taken_by_the_owners_word_and_a_cut_leaves_old_or_new() {
             let asks = if whole { "192.0.2.7:7836" } else { "192.0.2.1:7836" };
             assert_eq!(texts(keyless(&cut.found()).coordinators(&ca().spki)), [asks], "{torn} of {version:#x}");
             // What the cluster says from then on is no jump any more.
-            let mut renewal = Renewal::of(&cut.files.directory, ca().spki.clone(), 5);
+            let mut renewal = cut.renewal();
             let next = renewal.hear(of(version + RECOVERY), Giver::Stranger);
             assert_eq!(next.is_ok(), whole || version == 5, "{next:?}");
         }
-        assert!(
-            matches!(asking.answered(Answer::Retry), Effect::Resume(Given { half: None, lowered: None, .. })),
-            "it asks anew"
-        );
+        assert!(matches!(asking.answered(Answer::Retry), Effect::Resume(Given { half: None, .. })), "it asks anew");
         let late = asking.answered(Answer::Directory { signed: of(version), ca_spki: ca().spki.clone() });
         assert!(matches!(late, Effect::Report(Refused::NotAsked)), "{late:?}");
     }

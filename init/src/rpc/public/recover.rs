@@ -1,5 +1,5 @@
 //! The owner opens a machine that waits for the cluster's half of its key: sees its recovery record, and gives the half; or gives it
-//! the directory by which it finds who gives it. Decides nothing: whether a half fits, the machine's header says.
+//! the directory by which it finds who gives it, as to a machine that runs. Decides nothing: whether a half fits, the machine's header says.
 
 use api::{KeyGiven, Recovery};
 use enrol::asking::{Answer, Refused};
@@ -22,7 +22,7 @@ pub(super) async fn give(rescue: &Rescue, KeyGiven { disk, generation, key }: Ke
     Ok(())
 }
 
-/// Gives a directory; the machine asks whom it names.
+/// Gives a directory; a machine that waits asks whom it names, and one that runs goes on from it.
 pub(super) async fn renew(rescue: &Rescue, directory: Vec<u8>) -> Result<(), Status> {
     rescue.renew(directory).await.map_err(|why| refused(&why))
 }
@@ -31,6 +31,7 @@ fn refused(why: &NotGiven) -> Status {
     let text = format!("{}; nothing was changed", Chain(why));
     match why {
         NotGiven::NotWaiting | NotGiven::NoAuthority => Status::failed_precondition(text),
+        NotGiven::NotKept => Status::unavailable(text),
         NotGiven::Refused(Refused::NotWritten) => Status::internal(text),
         NotGiven::Refused(_) => Status::invalid_argument(text),
     }
@@ -57,6 +58,7 @@ mod tests {
         let foreign = refused(&NotGiven::Refused(Refused::Directory(foreign)));
         assert_eq!(foreign.code(), Code::InvalidArgument);
         assert!(foreign.message().starts_with("the directory that was given is not taken: "), "{foreign}");
+        assert_eq!(refused(&NotGiven::NotKept).code(), Code::Unavailable, "asking again helps");
         let nobody = record(&Rescue::of_nobody()).map(|_| ()).map_err(|refused| refused.code());
         assert_eq!(nobody, Err(Code::FailedPrecondition));
     }
