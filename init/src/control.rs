@@ -163,6 +163,7 @@ fn needs(needs: Vec<kube::Need>) -> Vec<Need> {
     let need = |need: kube::Need| match need.until {
         Until::Started => Need::started(need.service),
         Until::Ready => Need::ready(need.service),
+        Until::Finished => Need::finished(need.service),
     };
     needs.into_iter().map(need).collect()
 }

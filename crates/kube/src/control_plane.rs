@@ -40,7 +40,7 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
     if plan.etcd_users == EtcdUsers::Unknown {
         needs.push(Need {
             service: Task::Users.name(),
-            until: Until::Ready,
+            until: Until::Finished,
             because: "an etcd that does not ask who calls would let it do everything",
         });
     }

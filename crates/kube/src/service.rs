@@ -114,6 +114,8 @@ pub enum Until {
     Started,
     /// The service's probe has succeeded.
     Ready,
+    /// It is a task, and has done what it is for.
+    Finished,
 }
 
 /// How to see that a service serves. Each answers within a second or has failed this time.

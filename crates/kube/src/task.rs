@@ -45,13 +45,15 @@ impl Task {
     /// Services that the task waits for on a machine of this plan.
     #[must_use]
     pub fn needs(self, plan: &Plan) -> Vec<Need> {
-        let ready = |service, because| vec![Need { service, until: Until::Ready, because }];
+        let until = |until, service, because| vec![Need { service, until, because }];
+        let ready = |service, because| until(Until::Ready, service, because);
         match self {
             Self::Users => ready(etcd::NAME, "it asks this machine's etcd"),
             Self::Cluster => {
                 let mut needs = ready(etcd::NAME, "it asks this machine's etcd");
                 if plan.etcd_users == EtcdUsers::Unknown {
-                    needs.extend(ready(Self::Users.name(), "nobody reads its records before etcd asks who calls"));
+                    let because = "while its users are made etcd refuses who asked before";
+                    needs.extend(until(Until::Finished, Self::Users.name(), because));
                 }
                 needs
             }

@@ -222,7 +222,11 @@ fn nobody_but_pid_1_reaches_an_etcd_that_does_not_ask_who_calls() {
     let plan = Plan { etcd_users: EtcdUsers::Unknown, ..plan() };
     let apiserver = services(&plan).into_iter().find(|service| service.name == "kube.apiserver").unwrap();
     let needs: Vec<_> = apiserver.needs.iter().map(|need| (need.service, need.until)).collect();
-    assert_eq!(needs, [("etcd", Until::Started), ("etcd.users", Until::Ready)]);
+    assert_eq!(needs, [("etcd", Until::Started), ("etcd.users", Until::Finished)]);
+    // Each user that is made is another revision of etcd's rights, and questions of the one before are refused.
+    let records = tasks(&plan).into_iter().find(|task| task.name() == "cluster").unwrap().needs(&plan);
+    let needs: Vec<_> = records.iter().map(|need| (need.service, need.until)).collect();
+    assert_eq!(needs, [("etcd", Until::Ready), ("etcd.users", Until::Finished)]);
     let first = tasks(&plan).into_iter().next().map(|task| (task.name(), task.needs(&plan)[0].service));
     assert_eq!(first, Some(("etcd.users", "etcd")));
     let [root, kubernetes] = ETCD_USERS;
@@ -390,6 +394,7 @@ fn one_plan_is_what_its_golden_files_say() {
             let until = match need.until {
                 Until::Started => "started",
                 Until::Ready => "ready",
+                Until::Finished => "finished",
             };
             writeln!(spelled, "  needs {} {until}: {}", need.service, need.because).unwrap();
         }

@@ -92,6 +92,8 @@ pub enum Need {
     Ready(Name),
     /// The named service has been spawned; for those who retry by themselves.
     Started(Name),
+    /// The named task has finished with success; for those who need what it does.
+    Finished(Name),
 }
 
 impl Need {
@@ -105,11 +107,16 @@ impl Need {
         Self::Started(name.into())
     }
 
+    /// [`Self::Finished`] of the task called `name`.
+    pub fn finished(name: impl Into<Name>) -> Self {
+        Self::Finished(name.into())
+    }
+
     /// The service this need is about.
     #[must_use]
     pub const fn service(&self) -> &Name {
         match self {
-            Self::Ready(name) | Self::Started(name) => name,
+            Self::Ready(name) | Self::Started(name) | Self::Finished(name) => name,
         }
     }
 }
@@ -175,6 +182,14 @@ pub enum InvalidTree {
         /// Service that needs it.
         service: Name,
         /// The name that no service has.
+        need: Name,
+    },
+    /// A service that runs for good never finishes.
+    #[error("service `{service}` waits for the end of `{need}`, which runs for good")]
+    NeverFinishes {
+        /// Who needs it.
+        service: Name,
+        /// The service that has no end.
         need: Name,
     },
     /// Needs that go round; each service needs the next, the last one the first.
@@ -262,9 +277,14 @@ impl Order {
         let mut needs = Vec::with_capacity(specs.len());
         for spec in specs {
             let mut indices = Vec::with_capacity(spec.needs.len());
-            for need in spec.needs.iter().map(Need::service) {
-                let unknown = || InvalidTree::UnknownNeed { service: spec.name.clone(), need: need.clone() };
-                indices.push(specs.iter().position(|other| other.name == *need).ok_or_else(unknown)?);
+            for need in &spec.needs {
+                let (service, name) = (|| spec.name.clone(), || need.service().clone());
+                let unknown = || InvalidTree::UnknownNeed { service: service(), need: name() };
+                let index = specs.iter().position(|other| other.name == *need.service()).ok_or_else(unknown)?;
+                if let (Need::Finished(_), Restart::Always(_)) = (need, specs[index].restart) {
+                    return Err(InvalidTree::NeverFinishes { service: service(), need: name() });
+                }
+                indices.push(index);
             }
             needs.push(indices);
         }
@@ -402,6 +422,8 @@ mod tests {
             "service `capped` has a back-off of no time, or with a cap below its first wait"
         );
         assert!(order(&capped(2, 2)).is_ok(), "a wait that does not grow");
+        let endless = [spec("etcd", &[]), spec("api", &[Need::finished("etcd")])];
+        assert_eq!(refuse(&endless), "service `api` waits for the end of `etcd`, which runs for good");
         for (failures, within) in [(0, 1), (1, 0)] {
             let critical = Some(Critical { failures, within: Duration::from_secs(within) });
             let touchy = Spec { critical, ..spec("touchy", &[]) };

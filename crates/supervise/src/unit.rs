@@ -232,9 +232,11 @@ impl Unit {
     /// Whether this service, as a need, holds.
     pub(crate) const fn satisfies(&self, need: &Need) -> bool {
         match (need, &self.phase) {
-            (_, Phase::Up { stage: Stage::Ready { .. }, .. } | Phase::Finished) => true,
+            (_, Phase::Finished)
+            | (Need::Ready(_) | Need::Started(_), Phase::Up { stage: Stage::Ready { .. }, .. }) => true,
             (Need::Started(_), Phase::Up { run, stage: Stage::Starting { .. } }) => !matches!(run, Run::Launching),
             (Need::Ready(_), Phase::Up { stage: Stage::Starting { .. }, .. })
+            | (Need::Finished(_), Phase::Up { stage: Stage::Starting { .. } | Stage::Ready { .. }, .. })
             | (_, Phase::Up { stage: Stage::Draining { .. } | Stage::Stopping { .. }, .. })
             | (_, Phase::Waiting | Phase::BackingOff { .. } | Phase::Stopped | Phase::Failed | Phase::Leaving) => false,
         }

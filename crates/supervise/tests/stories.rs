@@ -314,6 +314,21 @@ fn the_window_of_failures_ends_behind_its_last_moment() {
     }
 }
 
+/// Proves: O2. What needs the work of a task waits for its end, however often it is tried.
+#[test]
+fn who_needs_what_a_task_does_waits_for_its_end() {
+    let users = Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec("users", &[]) };
+    let apiserver = spec("apiserver", &[Need::finished("users")]);
+    let (mut story, _) = Story::begin(vec![users, spec("watcher", &[Need::ready("users")]), apiserver]);
+    assert_eq!(story.tell(Event::Spawned(run("users", 1))), [Effect::Start(run("watcher", 1))]);
+    assert_eq!(not_reports(&story.die(run("users", 1), Exit::Code(1))), [Effect::Kill(run("users", 1))]);
+    assert_eq!(story.state("apiserver"), State::Waiting(vec![Blocker::Need(Need::finished("users"))]));
+    assert_eq!(story.wait_for("back-off"), [Effect::Start(run("users", 2))]);
+    assert_eq!(story.tell(Event::Spawned(run("users", 2))), []);
+    let out = story.die(run("users", 2), Exit::Code(0));
+    assert_eq!(out.last(), Some(&Effect::Start(run("apiserver", 1))));
+}
+
 /// A task that may finish is finished, satisfies who waits for it, and fails for good when tried only once.
 #[test]
 fn a_task_may_finish() {

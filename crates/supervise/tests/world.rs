@@ -445,6 +445,7 @@ impl World {
             let finished = self.finished.contains(other);
             let run = self.alive.get(other).filter(|run| !run.told_to_stop && !run.exit_seen);
             let holds = match (need, self.spec(other).ready) {
+                (Need::Finished(_), _) => false,
                 (Need::Ready(_), Readiness::Probe) => run.is_some_and(|run| run.ready),
                 (Need::Ready(_), Readiness::OnStart) | (Need::Started(_), _) => run.is_some_and(|run| run.spawned),
             };
@@ -581,7 +582,7 @@ fn script() -> impl Strategy<Value = Script> {
 
 /// A service of a random tree; needs point to earlier services only.
 fn spec(index: usize) -> impl Strategy<Value = Spec> {
-    let needs = proptest::collection::btree_map(0..index.max(1), any::<bool>(), 0..=index.min(3));
+    let needs = proptest::collection::btree_map(0..index.max(1), 0_u8..3, 0..=index.min(3));
     let critical = prop_oneof![
         3 => Just(None),
         1 => Just(Some(Critical { failures: 4, within: Duration::from_secs(10) }))
@@ -590,7 +591,11 @@ fn spec(index: usize) -> impl Strategy<Value = Spec> {
         move |(needs, group, probe, restart, critical, stop)| {
             let needs: Vec<Need> = needs
                 .into_iter()
-                .map(|(other, ready)| if ready { Need::ready(NAMES[other]) } else { Need::started(NAMES[other]) })
+                .map(|(other, kind)| match kind {
+                    0 => Need::ready(NAMES[other]),
+                    1 => Need::started(NAMES[other]),
+                    _ => Need::finished(NAMES[other]),
+                })
                 .collect();
             let group = (group == 0).then(|| Name::from("pair"));
             let restart = match (&group, restart) {
@@ -613,7 +618,21 @@ fn spec(index: usize) -> impl Strategy<Value = Spec> {
 }
 
 fn specs() -> impl Strategy<Value = Vec<Spec>> {
-    (1..=NAMES.len()).prop_flat_map(|count| (0..count).map(spec).collect::<Vec<_>>())
+    (1..=NAMES.len()).prop_flat_map(|count| (0..count).map(spec).collect::<Vec<_>>()).prop_map(ending)
+}
+
+/// Who would wait for the end of a service that runs for good waits until it is ready.
+fn ending(mut specs: Vec<Spec>) -> Vec<Spec> {
+    let endless = |spec: &&Spec| matches!(spec.restart, Restart::Always(_));
+    let endless: Vec<Name> = specs.iter().filter(endless).map(|spec| spec.name.clone()).collect();
+    for need in specs.iter_mut().flat_map(|spec| &mut spec.needs) {
+        if let Need::Finished(name) = need
+            && endless.contains(name)
+        {
+            *need = Need::Ready(name.clone());
+        }
+    }
+    specs
 }
 
 proptest! {
@@ -680,6 +699,7 @@ proptest! {
             spec.restart = Restart::Always(BACKOFF);
             spec.critical = None;
         }
+        let specs = ending(specs);
         let bad = scripts.len();
         let healthy = Script {
             spawn: Spawn::Takes(1),
