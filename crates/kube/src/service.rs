@@ -114,7 +114,7 @@ pub enum Until {
     Started,
     /// The service's probe has succeeded.
     Ready,
-    /// It is a task, and has done what it is for.
+    /// The service is a task, and has ended well.
     Finished,
 }
 

@@ -187,9 +187,9 @@ pub enum InvalidTree {
     /// A service that runs for good never finishes.
     #[error("service `{service}` waits for the end of `{need}`, which runs for good")]
     NeverFinishes {
-        /// Who needs it.
+        /// Service that waits.
         service: Name,
-        /// The service that has no end.
+        /// Service that has no end.
         need: Name,
     },
     /// Needs that go round; each service needs the next, the last one the first.

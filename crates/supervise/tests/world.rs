@@ -621,7 +621,7 @@ fn specs() -> impl Strategy<Value = Vec<Spec>> {
     (1..=NAMES.len()).prop_flat_map(|count| (0..count).map(spec).collect::<Vec<_>>()).prop_map(ending)
 }
 
-/// Who would wait for the end of a service that runs for good waits until it is ready.
+/// Specs in which nobody waits for the end of a service that runs for good, but until that is ready.
 fn ending(mut specs: Vec<Spec>) -> Vec<Spec> {
     let endless = |spec: &&Spec| matches!(spec.restart, Restart::Always(_));
     let endless: Vec<Name> = specs.iter().filter(endless).map(|spec| spec.name.clone()).collect();
