@@ -177,6 +177,23 @@ mod tests {
         }
     }
 
+    /// Proves: S8
+    #[test]
+    fn a_golden_ticket_is_asked_for_as_ticket_issue_is() {
+        let issue = |words: &[&str], options: &[&str]| {
+            let line = [&["cairnctl"], words, options].concat();
+            let command = parse(line.iter().map(OsString::from)).unwrap().command;
+            let (Command::Goldenticket(issue) | Command::Ticket(ticket::Command::Issue(issue))) = &command else {
+                panic!("{command:?}")
+            };
+            format!("{issue:?}")
+        };
+        for options in [&[][..], &["--uses", "3", "--for", "2d"], &["--role", "coordinator", "--out", "ticket"]] {
+            assert_eq!(issue(&["goldenticket"], options), issue(&["ticket", "issue"], options));
+        }
+        assert_ne!(issue(&["goldenticket"], &["--uses", "3"]), issue(&["ticket", "issue"], &[]));
+    }
+
     #[test]
     fn nonsense_is_a_usage_error_with_code_2() {
         for line in [&["cairnctl"][..], &["cairnctl", "nonsense"], &["cairnctl", "-c", "A B", "cluster", "list"]] {

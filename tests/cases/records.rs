@@ -24,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
         run: revoked_certificate,
     },
     case("a ticket is listed as it was issued", issued),
+    Case { proves: &["S8"], ..case("a golden ticket is listed as a ticket that was issued", golden) },
     case("a ticket that was revoked is listed so, and no other is", revoked),
     case("a ticket that never was is not revoked", unknown),
     case("no ticket gives a machine what nothing starts there", kubernetes),
@@ -94,6 +95,15 @@ fn issued(t: &Context) -> anyhow::Result<()> {
     ensure!(listed(&fleet, &node)? == as_issued(), "{:#}", listed(&fleet, &node)?);
     let expected = json!(["admits", 1, 0, "coordinator", []]);
     ensure!(listed(&fleet, &coordinator)? == expected, "{:#}", listed(&fleet, &coordinator)?);
+    Ok(())
+}
+
+fn golden(t: &Context) -> anyhow::Result<()> {
+    let fleet = Fleet::copy(t, LONE)?;
+    let golden = fleet.ask(&[&["goldenticket"], &ISSUED[..]].concat())?;
+    let ticket = Ticket::from_text(golden["ticket"].as_str().context("a ticket has a text")?)?;
+    ensure!(golden["ticket_id"] == ticket.id().to_string(), "the text is another ticket's: {golden:#}");
+    ensure!(listed(&fleet, &ticket)? == as_issued(), "{:#}", listed(&fleet, &ticket)?);
     Ok(())
 }
 
