@@ -24,6 +24,10 @@ pub(crate) const CASES: &[Case] = &[
     case("a coordinator that sees no changes says how old its lists are, and changes nothing", &["K4"], without_quorum),
     case("coordinators that are a quorum again go on, and then the one that was off", &["K4"], quorum_again),
     case("coordinators take another cluster key, and when all were off open by it", &["K7", "D13"], rotated),
+    Case {
+        starts: Starts::From(FleetKind::Five),
+        ..case("a share is due of a coordinator that is cut off, until it has taken it", &["K6"], share_due)
+    },
     case("of three that were off one alone opens nothing, and two open each other", &["K6", "D2", "D3"], all_off),
     case("a cluster that has a leader is not recovered by one of its machines", &["K6"], not_recovered),
     case("one of three goes on alone by its owner's word, and loses nothing", &["K6"], recovered),
@@ -177,6 +181,27 @@ fn rotated(t: &Context) -> anyhow::Result<()> {
     (1..=3).try_for_each(|machine| fleet.start(machine))?;
     (1..=3).try_for_each(|machine| fleet.comes_back(t, machine))?;
     fleet.is_whole(t.within(60))
+}
+
+/// Of five that vote one leaves while another is cut off: that one holds no share of the cold-start key of those who stay.
+fn share_due(t: &Context) -> anyhow::Result<()> {
+    const LEAVES: u32 = 4;
+    const CUT_OFF: u32 = 5;
+    let mut fleet = Fleet::copy(t, FleetKind::Five)?;
+    for machine in [LEAVES, CUT_OFF] {
+        fleet.set_role(t, machine, ClusterRole::Coordinator)?;
+    }
+    let votes = |due: bool| move |row: &Value| row["etcd"] == "voter" && row["share_due"] == due;
+    for machine in [LEAVES, CUT_OFF] {
+        fleet.until(t.within(120), || fleet.is_listed(t, machine, votes(false)))?;
+    }
+    fleet.set_faults(CUT_OFF, &Direction::BOTH, Faults::cut())?;
+    fleet.set_role(t, LEAVES, ClusterRole::Node)?;
+    fleet.is_listed(t, CUT_OFF, votes(true))?;
+    fleet.is_listed(t, 1, votes(false)).context("who runs has taken its own")?;
+    fleet.is_listed(t, CUT_OFF, votes(true)).context("nobody takes it for another one")?;
+    fleet.set_faults(CUT_OFF, &Direction::BOTH, Faults::default())?;
+    fleet.is_listed(t, CUT_OFF, votes(false))
 }
 
 /// One alone has not its key, whether the others are off or run where it does not reach them. Two have each other's, and it has its

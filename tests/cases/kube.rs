@@ -297,7 +297,7 @@ impl Cluster {
     }
 
     /// Lines of a service's log.
-    fn log(&self, service: &str) -> anyhow::Result<Vec<String>> {
+    pub(crate) fn log(&self, service: &str) -> anyhow::Result<Vec<String>> {
         self.owner.lines(NAME, &self.vm, &[service])
     }
 

@@ -19,6 +19,7 @@ pub(crate) const CASES: &[Case] = &[
     case("a machine with pods has one port open", &["A7"], one_port),
     case("a pod cannot be reached from outside", &["A7"], scanned),
     case("nothing behind a machine with pods can be reached from outside", &["A7"], behind),
+    case("a pod calls another pod, and no machine's API", &["A2", "A7", "W7"], calls),
     case("services and pods have the bounds that they should", &["O2"], bounds),
 ];
 
@@ -145,6 +146,30 @@ fn behind(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The VPN's address is out of a pod's way. At the machine's public one, and at the pods' gateway, PID 1 closes without a word.
+fn calls(t: &Context) -> anyhow::Result<()> {
+    let cluster = Cluster::wild(t)?;
+    let web = &cluster.get("pod/web")?["status"]["podIP"];
+    let web = format!("{}:8080", web.as_str().context("the pod is somewhere")?);
+    let machine = ["10.118.0.1", "10.244.0.1", &network::MACHINE.to_string()].map(str::to_owned);
+    let apis = machine.iter().flat_map(|address| [7835, 7836].map(|port| format!("{address}:{port}")));
+    let places: Vec<_> = apis.chain([web.clone()]).collect();
+    let mut pod = wild_pod(WILD, "calls");
+    pod["spec"]["containers"][0]["env"] = json!([{ "name": "CALLS", "value": places.join(" ") }]);
+    cluster.apply(t, &pod)?;
+    let ended = cluster.vm.until(t.within(90), || cluster.has_phase("calls", "Succeeded"));
+    let said = cluster.said_by("calls")?;
+    ended.with_context(|| said.clone())?;
+    for place in places {
+        let answers = said.lines().any(|line| line == format!("{place}: answers"));
+        let silent = said.lines().any(|line| line.starts_with(&format!("{place}: no ")));
+        ensure!(answers == (place == web) && answers != silent, "{place}: {said}");
+    }
+    let told = cluster.log("audit.strangers")?;
+    ensure!(told.iter().any(|line| line.contains("a pod's address")), "nobody called the public API: {told:#?}");
+    Ok(())
+}
+
 /// Upper bounds as the kernel has them, written out: the cgroup, memory.min, memory.max, pids.max.
 const BOUNDS: &[[&str; 4]] = &[
     ["init", "33554432", "max", "max"],
@@ -207,11 +232,17 @@ fn pod_with(edit: impl FnOnce(&mut Value)) -> Value {
 impl Cluster {
     /// A copy with these pods, which misbehave, in a namespace where nothing is refused.
     fn gone_wild(t: &Context, programs: &[&str]) -> anyhow::Result<Self> {
+        let cluster = Self::wild(t)?;
+        programs.iter().try_for_each(|program| cluster.apply(t, &wild_pod(WILD, program)))?;
+        Ok(cluster)
+    }
+
+    /// A copy with such a namespace.
+    fn wild(t: &Context) -> anyhow::Result<Self> {
         let cluster = Self::copy(t)?;
         cluster.apply(t, &wild_namespace(WILD))?;
         cluster.apply(t, &wild_profile(WILD))?;
         cluster.kubectl(&["wait", "--for=create", "serviceaccount/default", "--namespace", WILD, POD])?;
-        programs.iter().try_for_each(|program| cluster.apply(t, &wild_pod(WILD, program)))?;
         Ok(cluster)
     }
 

@@ -58,6 +58,7 @@ pub(crate) fn run(program: &str) -> ExitCode {
         "bomb" => bomb(),
         "hog" => hog(),
         "bounds" => bounds(),
+        "calls" => calls(),
         "trace" => trace(),
         "idle" => idle(),
         "latency" => latency(),
@@ -217,6 +218,30 @@ fn bounds() -> io::Result<()> {
         say(&format!("{} {min} {max} {pids}", group.strip_prefix(root).unwrap_or(&group).display()));
     }
     Ok(())
+}
+
+/// Names the places that are called, in the environment.
+const CALLS: &str = "CALLS";
+/// For whoever is called to take the connection, and to answer.
+const ANSWERS: Duration = Duration::from_secs(5);
+
+/// Calls each place that its environment names, says what any server answers, and writes down what became of it.
+fn calls() -> io::Result<()> {
+    let places = std::env::var(CALLS).map_err(io::Error::other)?;
+    for place in places.split_whitespace() {
+        let said = match TcpStream::connect_timeout(&place.parse().map_err(io::Error::other)?, ANSWERS) {
+            Err(error) => format!("no connection: {error}"),
+            Ok(stream) => answered(stream).map_or_else(|error| format!("no answer: {error}"), str::to_owned),
+        };
+        say(&format!("{place}: {said}"));
+    }
+    Ok(())
+}
+
+fn answered(mut stream: TcpStream) -> io::Result<&'static str> {
+    stream.set_read_timeout(Some(ANSWERS))?;
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n")?;
+    Ok(if stream.read(&mut [0; 64])? > 0 { "answers" } else { "no answer: closed" })
 }
 
 /// As root, reads the memory of another process: of its own child, and of PID 1. Its own memory is the control: that opens.
@@ -388,6 +413,7 @@ mod tests {
             "bomb",
             "hog",
             "bounds",
+            "calls",
             "trace",
             "orphans",
             "unreaped",
