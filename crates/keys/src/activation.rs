@@ -31,13 +31,13 @@ pub const MOST_CONFIG_BYTES: usize = 8 << 10;
 const CODE_BYTES: usize = 16;
 /// 12 bits, so that code and checksum fill their letters.
 const CHECKSUM_BITS: usize = 12;
-/// Of base32.
+/// Letters of base32 in a code.
 const LETTERS: usize = (CODE_BYTES * 8 + CHECKSUM_BITS) / 5;
 /// Letters between two dashes.
 const GROUP: usize = 4;
 const _: () = assert!((CODE_BYTES * 8 + CHECKSUM_BITS).is_multiple_of(5) && LETTERS.is_multiple_of(GROUP));
 
-/// What a blank machine shows on its screen, fresh per boot.
+/// Code that a blank machine shows on its screen, fresh per boot.
 ///
 /// ```text
 /// base32 (RFC 4648, lower case) of 16 random bytes ‖ first 12 bits of
@@ -133,7 +133,7 @@ impl fmt::Debug for Code {
     }
 }
 
-/// What both ends see of their connection.
+/// Connection as both of its ends see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Connection {
     /// 32 bytes exported from the TLS session.
@@ -166,7 +166,7 @@ fn holds(code: &Code, words: &[u8], proof: &[u8]) -> bool {
     hmac::verify(&code.key(), words, proof).is_ok()
 }
 
-/// Whoever typed the code: has told nothing yet, and believes nobody.
+/// Caller that knows the code: has told nothing yet, and believes nobody.
 #[derive(Debug)]
 pub struct Caller<'a> {
     code: &'a Code,
@@ -214,14 +214,14 @@ impl<'a> Caller<'a> {
 }
 
 impl Believed<'_> {
-    /// What goes with this config.
+    /// Proof that goes with this config.
     #[must_use]
     pub fn hands_in(&self, config: &[u8]) -> Proof {
         sign(self.caller.code, &self.caller.connection.callers_words(ConfigDigest(sha256(&[config]))))
     }
 }
 
-/// What one connection may still try.
+/// Tries that one connection has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tries(u8);
 
@@ -245,7 +245,7 @@ enum Stands {
     Open,
     /// A config came with a right proof, and is looked at.
     Judging,
-    /// It has its config.
+    /// The machine has its config.
     Taken,
 }
 
@@ -276,7 +276,7 @@ impl Waiting {
         Self { code, stands: Stands::Open }
     }
 
-    /// What shows to anybody who knows the code that the machine does, too.
+    /// Proof, to anybody who knows the code, that the machine knows it, too.
     #[must_use]
     pub fn proof(&self, connection: &Connection) -> Proof {
         sign(&self.code, &connection.machines_words())
@@ -315,7 +315,7 @@ impl Waiting {
         }
     }
 
-    /// What became of the config that was looked at.
+    /// Notes the verdict on the config that was looked at.
     pub fn judged(&mut self, verdict: Verdict) {
         self.stands = match (self.stands, verdict) {
             (Stands::Taken, _) | (_, Verdict::Accepted) => Stands::Taken,
@@ -324,12 +324,12 @@ impl Waiting {
     }
 }
 
-/// What became of a config.
+/// Verdict on a config that was handed in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The machine goes on with it.
     Accepted,
-    /// It does not, and waits for another.
+    /// The machine does not go on with it, and waits for another.
     NotTaken,
 }
 

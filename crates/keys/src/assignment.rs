@@ -1,4 +1,4 @@
-//! What the cluster assigned to a machine, as the machine keeps it on its data partition.
+//! Assignment of a machine in its cluster, as the machine keeps it on its data partition.
 //!
 //! ```text
 //! message Assignment {
@@ -24,7 +24,7 @@ pub enum AssignmentError {
     /// A cluster role this version does not know.
     #[error("the assignment names the unknown role {0}")]
     Role(u32),
-    /// Its Kubernetes roles are no set that this version knows.
+    /// The Kubernetes roles are no set that this version knows.
     #[error("the assignment names {0}")]
     KubernetesRoles(BadRoles),
     /// No machine can have the address.
@@ -33,7 +33,7 @@ pub enum AssignmentError {
     /// The pods' prefix is no prefix.
     #[error("the pods' prefix is none")]
     Prefix(#[from] model::BadPrefix),
-    /// Its parts do not fit.
+    /// The assignment's parts do not fit each other.
     #[error(transparent)]
     Unfit(#[from] BadAssignment),
 }

@@ -1,4 +1,4 @@
-//! What holds a seal's 32-byte root: a TPM object, or nothing but the file itself.
+//! Binding of a seal's 32-byte root: a TPM object, or nothing but the file itself.
 //!
 //! ```text
 //! message Tpm         { uint32 pcrs = 1; bytes storage_key_name = 2; bytes public = 3; bytes private = 4; }
@@ -11,12 +11,12 @@ use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::derive::secret;
 
-/// Who holds the secret.
+/// Holder of the secret: a TPM, or the file itself.
 #[derive(Debug)]
 pub enum Binding {
     /// A TPM releases it while its PCRs have the values of the sealing boot.
     Tpm(TpmObject),
-    /// It lies in clear in the file: no protection, where the config says so.
+    /// The secret lies in clear in the file: no protection, where the config says so.
     Unprotected(Secret<32>),
 }
 
@@ -170,7 +170,7 @@ mod tests {
 
     /// Proves: D5
     #[test]
-    fn a_tpm_object_that_cannot_be_one_is_refused_by_the_part_that_is_wrong() {
+    fn an_impossible_tpm_object_is_refused_by_its_wrong_part() {
         let Ok(Binding::Tpm(good)) = read(object()) else { panic!("a good object is read") };
         assert_eq!((good.public, good.private), (vec![1], vec![2; MOST_BLOB_BYTES]));
         for pcrs in [0, 1 << 24, u32::MAX] {

@@ -30,7 +30,7 @@ pub const fn quorum(voters: usize) -> usize {
 /// Bytes of a cluster key under the cold-start key.
 pub const WRAPPED_BYTES: usize = 32 + TAG_BYTES;
 
-/// One epoch: a number, and who holds a share of its key.
+/// Epoch of the cold-start key: a number, and the machines that hold a share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Epoch {
     number: u32,
@@ -67,13 +67,13 @@ impl Epoch {
         Self { number: 1, holders: [holder].into() }
     }
 
-    /// Counts from one.
+    /// Number of the epoch, counted from one.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Who holds a share.
+    /// Machines that hold a share.
     #[must_use]
     pub const fn holders(&self) -> &BTreeSet<MachineId> {
         &self.holders
@@ -112,16 +112,17 @@ impl Epoch {
 #[derive(Debug)]
 pub struct Key(Secret<32>);
 
-/// Whose cluster key is wrapped: another machine, disk or generation is another key. While it is rotated, the next one is wrapped, too.
+/// Cluster key of a machine's disk, wrapped with the cold-start key: another machine, disk or generation is another
+/// key. While it is rotated, the next one is wrapped, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wrapped {
     /// The disk the cluster key is for.
     pub disk: DiskUuid,
     /// The cluster key's generation.
     pub key_generation: u32,
-    /// It, under the cold-start key.
+    /// Cluster key, under the cold-start key.
     pub cipher: [u8; WRAPPED_BYTES],
-    /// That of the generation behind it, the same way.
+    /// Cluster key of the next generation, the same way.
     pub next: Option<[u8; WRAPPED_BYTES]>,
 }
 
@@ -169,7 +170,7 @@ impl Key {
     }
 }
 
-/// What one holder says to another, and is answered.
+/// Contribution of one holder to another, which is answered by one.
 #[derive(Debug)]
 pub struct Contribution {
     /// The share is of this epoch.
@@ -206,13 +207,13 @@ impl Shares {
         Self { epoch, wrapped, points: BTreeMap::new() }
     }
 
-    /// The epoch.
+    /// Epoch that the shares are of.
     #[must_use]
     pub const fn epoch(&self) -> &Epoch {
         &self.epoch
     }
 
-    /// Whose shares are there.
+    /// Machines whose shares are there.
     pub fn given(&self) -> impl Iterator<Item = &MachineId> {
         self.points.keys()
     }
@@ -318,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_another_epoch_cluster_or_master_secret_open_nothing() {
+    fn shares_of_another_epoch_cluster_or_secret_open_nothing() {
         let (ours, older) = (epoch(2, 3), epoch(1, 3));
         let others = [
             older.derive(&master(7), CLUSTER, &machine(2)),
@@ -353,7 +354,7 @@ mod tests {
 
     /// Proves: D13
     #[test]
-    fn while_a_key_rotates_both_are_wrapped_and_neither_stands_in_for_the_other() {
+    fn while_a_key_rotates_both_are_wrapped_each_for_itself() {
         let (key, _) = epoch(1, 1).derive(&master(7), CLUSTER, &machine(1)).expect("a holder");
         let next = ClusterKey(Secret::take(&mut [8; 32]));
         let both = key.wrap(&ClusterHalf { next: Some(next), ..half() });
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_holders_share_is_the_key_and_an_epoch_has_a_number_and_holders() {
+    fn a_lone_holders_share_is_the_key_and_epochs_are_bounded() {
         let alone = epoch(1, 1);
         let (key, share) = alone.derive(&master(7), CLUSTER, &machine(1)).expect("a holder");
         assert_eq!(key.0.expose(), share.expose());

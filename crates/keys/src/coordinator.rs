@@ -1,5 +1,5 @@
-//! What makes a coordinator of a machine: the master secret, and the keys of the cluster's authorities. One coordinator
-//! gives it to another, over the VPN, once a record says that it is to be one.
+//! Keys of a coordinator: the master secret, and the keys of the cluster's authorities. One coordinator gives them to
+//! another, over the VPN, once a record says that it is to be one.
 //!
 //! ```text
 //! message CoordinatorKeys { uint32 version = 1; bytes master_secret = 2; Authority cairn = 3; Authority etcd = 4;
@@ -23,10 +23,10 @@ pub const MOST_BYTES: usize = 32 << 10;
 
 const VERSION: u32 = 1;
 
-/// What a coordinator holds that a node does not.
+/// Keys that a coordinator holds and a node does not.
 #[derive(Debug)]
 pub struct CoordinatorKeys {
-    /// What every cluster key derives from.
+    /// Secret that every cluster key derives from.
     pub master_secret: MasterSecret,
     /// Signs for machines and people.
     pub cairn: AuthorityKeys,
@@ -40,9 +40,9 @@ pub struct CoordinatorKeys {
 
 /// An authority as it lies on a data partition.
 pub struct AuthorityKeys {
-    /// Its certificate, DER.
+    /// Certificate of the authority, DER.
     pub certificate: Vec<u8>,
-    /// Its key, PKCS#8 DER.
+    /// Key of the authority, PKCS#8 DER.
     pub key: Zeroizing<Vec<u8>>,
 }
 

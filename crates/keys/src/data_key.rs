@@ -14,7 +14,7 @@ use crate::header::{Copies, Header, HeaderError, Lock, State, Suite};
 use crate::purpose::Purpose;
 use crate::recovery::{self, Context, Kind, RecoveryPubKey, SealFailed, SealedToOwner};
 
-/// Whose disk it is. Part of the key that wraps the volume key, so a header opens nowhere else.
+/// Holder of a disk. Part of the key that wraps the volume key, so a header opens nowhere else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
     /// The cluster.
@@ -23,10 +23,10 @@ pub struct Holder {
     pub machine: MachineId,
 }
 
-/// What the seal says about the disk: fixed before a byte of the header is believed.
+/// Properties of the disk that the seal names: fixed before a byte of the header is believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// Whose disk it is.
+    /// Holder of the disk.
     pub holder: Holder,
     /// Which disk it is.
     pub disk: DiskUuid,
@@ -73,7 +73,7 @@ pub struct Opened {
 /// How the block layers are stacked, with the key they need.
 #[derive(Debug)]
 pub enum Volume {
-    /// Nothing between the partition and the filesystem.
+    /// No layer between the partition and the filesystem.
     Raw,
     /// dm-crypt.
     Encrypted(DataKey),
@@ -178,12 +178,12 @@ fn open_one(
 #[derive(Debug)]
 pub struct DataKey(VolumeKey);
 
-/// What a header says beyond the key it wraps.
+/// Properties of a header beyond the key it wraps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrapping {
     /// How far create came.
     pub state: State,
-    /// One more than that of the header it replaces.
+    /// Generation: one more than that of the header it replaces.
     pub generation: u64,
     /// The disk.
     pub disk: DiskUuid,
@@ -322,16 +322,16 @@ impl Opened {
     }
 }
 
-/// What a header is made of that takes the next cluster key.
+/// Parts of a header that takes the next cluster key.
 #[derive(Debug, Clone, Copy)]
 pub struct Rotation<'a> {
     /// The local half, which stays.
     pub local: &'a LocalKey,
     /// The half that opened the header, and the next one.
     pub half: &'a ClusterHalf,
-    /// Whose disk it is.
+    /// Holder of the disk.
     pub holder: &'a Holder,
-    /// Who may open the owner slot.
+    /// Owner's public key, which the owner slot is sealed to.
     pub owner: &'a RecoveryPubKey,
     /// The header's: above that of both copies.
     pub generation: u64,
@@ -425,7 +425,7 @@ mod tests {
 
     /// Proves: D1 D3
     #[test]
-    fn no_edit_of_the_header_lowers_the_level_or_turns_back_the_state() {
+    fn no_edit_of_the_header_lowers_the_level_or_the_state() {
         let header = header(State::Committed, 2);
         let raw = Header { lock: None, ..header };
         let result = |header: &Header| open(&copies(header, header), &local(), Some(&half(0x20)), &expected()).err();
@@ -470,7 +470,7 @@ mod tests {
 
     /// Proves: D3 D13
     #[test]
-    fn an_older_copy_does_not_stand_in_for_one_whose_cluster_half_is_missing() {
+    fn an_older_copy_is_no_substitute_where_a_half_is_missing() {
         let rotated = Wrapping { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
         let rotated = data_key().wrap(&rotated, &local(), &half(0x21).key, &holder());
         let older = header(State::Committed, 2);
@@ -500,7 +500,7 @@ mod tests {
 
     /// Proves: D13
     #[test]
-    fn a_rotated_half_opens_what_it_was_rotated_for_and_the_old_one_nothing_new() {
+    fn a_rotated_half_opens_its_header_and_the_old_one_does_not() {
         let rotated = Wrapping { key_generation: 2, salt: bytes(0x42), ..wrapping(State::Committed, 3) };
         let header = data_key().wrap(&rotated, &local(), &half(0x21).key, &holder());
         assert!(DataKey::unwrap(&local(), &half(0x21).key, &header, &holder()).is_ok());
@@ -510,7 +510,7 @@ mod tests {
 
     /// Proves: D12 D13
     #[test]
-    fn the_half_that_opened_is_replaced_by_the_one_that_comes_along_and_by_no_other() {
+    fn the_half_that_opened_is_replaced_by_the_next_one_alone() {
         let private = key(0x05);
         let owner = &RecoveryPubKey::of(&private);
         let next = || Some(ClusterKey(key(0x21)));

@@ -49,7 +49,7 @@ pub fn equal(left: &[u8], right: &[u8]) -> bool {
     constant_time::verify_slices_are_equal(left, right).is_ok()
 }
 
-/// What AES-256-GCM refuses: a wrong key, another nonce or AAD, or changed bytes. It cannot tell which.
+/// Refusal of AES-256-GCM: a wrong key, another nonce or AAD, or changed bytes. It cannot tell which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("authentication failed: another key, or changed bytes")]
 pub struct Unauthentic;

@@ -19,7 +19,7 @@ use crate::pair::{self, File, Pair, TooLarge};
 use crate::purpose::Purpose;
 use crate::share::ShareKey;
 
-/// Who coordinates the cluster, and where.
+/// Directory of the cluster's coordinators, with their endpoints.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Directory {
     /// The cluster.
@@ -30,10 +30,10 @@ pub struct Directory {
     pub coordinators: Vec<Coordinator>,
 }
 
-/// One coordinator.
+/// Coordinator in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Coordinator {
-    /// Its identity.
+    /// Id of the machine.
     pub machine: MachineId,
     /// Where its public API may be reached, `host:port` or `address:port`, in order of preference.
     pub endpoints: Vec<String>,
@@ -48,7 +48,7 @@ pub enum DirectoryError {
     /// The cluster CA did not sign it.
     #[error("the directory is not signed by this cluster")]
     Signature,
-    /// It is signed by the CA that is asked about, but names another cluster.
+    /// The directory is signed by the CA that is asked about, but names another cluster.
     #[error("the directory names another cluster")]
     OtherCluster,
     /// An id is not 16 bytes.
@@ -64,7 +64,7 @@ pub enum DirectoryError {
 pub struct Unsigned(Vec<u8>);
 
 impl Unsigned {
-    /// What the CA signs: the label and the body.
+    /// Bytes that the CA signs: the label and the body.
     #[must_use]
     pub fn to_sign(&self) -> Vec<u8> {
         [Purpose::Directory.bytes(), &self.0].concat()

@@ -106,7 +106,7 @@ impl Endpoint {
         self.0.parse().ok()
     }
 
-    /// `host:port`.
+    /// Text of the endpoint, `host:port`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

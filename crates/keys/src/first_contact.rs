@@ -10,7 +10,7 @@ use crate::purpose::Purpose;
 /// Label of the TLS 1.3 exporter (RFC 8446, section 7.5) whose 32 bytes go into the proof; its context is absent.
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-cairn-first-contact";
 
-/// What both ends must see alike.
+/// Transcript that both ends must see alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transcript {
     /// 32 bytes exported from the TLS connection: a relay has two connections, so two of them.
@@ -30,7 +30,7 @@ pub struct Transcript {
 #[error("the machine's proof does not match: another machine, or someone between")]
 pub struct BadProof;
 
-/// The machine's proof.
+/// Proof of the machine that it has the secret.
 #[must_use]
 pub fn prove(secret: &FirstContact, transcript: &Transcript) -> [u8; 32] {
     let mut proof = [0; 32];

@@ -257,7 +257,7 @@ fn every_format_has_its_known_bytes() {
     assert_eq!(Record::decode(Slot::read(File::Record, &bytes).expect("reads").clear()), Ok(record));
 }
 
-/// Of three holders: two shares give the key.
+/// Epoch of three holders: two shares give the key.
 fn epoch() -> Epoch {
     let others = [MachineId([0x01; 16]), MachineId([0xfe; 16])];
     Epoch::new(2, others.into_iter().chain([identity_machine()]).collect()).expect("an epoch")

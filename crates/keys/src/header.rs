@@ -72,7 +72,7 @@ pub enum Suite {
     Encrypted,
 }
 
-/// The key fields.
+/// Key fields: how the data is locked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     /// How the data is locked.
@@ -129,7 +129,7 @@ pub enum HeaderError {
     Reserved(usize),
 }
 
-/// What one of the two places holds.
+/// Content of one of the two places of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Copy {
     /// Zeros: never written.
@@ -159,7 +159,7 @@ impl Copy {
 pub struct Copies(pub [Copy; 2]);
 
 impl Copies {
-    /// Reads both.
+    /// Reads both places of the header.
     #[must_use]
     pub fn read(first: &[u8], second: &[u8]) -> Self {
         Self([Copy::read(first), Copy::read(second)])

@@ -1,4 +1,4 @@
-//! Who a machine is, and which cluster it belongs to: ids from public keys, Ed25519 signatures, cluster keys.
+//! Identity of machines and clusters: ids from public keys, Ed25519 signatures, cluster keys.
 
 use std::sync::Arc;
 
@@ -75,17 +75,17 @@ impl SigningKey {
     }
 }
 
-/// Who a machine is: its key, what it is called, where it belongs, and what its cluster issued to prove that. Whoever needs
-/// it shares it; nobody copies it.
+/// Identity of a machine: its key, its name, its cluster, and what the cluster issued to prove that. It is shared where
+/// it is needed; nobody copies it.
 #[derive(Debug)]
 pub struct Identity {
-    /// Its key, of which there is one.
+    /// Key of the machine, of which there is one.
     pub key: Arc<SigningKey>,
     /// Machine and cluster.
     pub holder: Holder,
     /// Host and node name.
     pub name: NodeName,
-    /// Its certificate, DER.
+    /// Certificate of the machine, DER.
     pub certificate: Vec<u8>,
     /// The certificate of the cluster's CA, DER.
     pub ca_certificate: Vec<u8>,
@@ -125,7 +125,7 @@ pub fn verify(
         .map_err(|_| BadSignature)
 }
 
-/// What is signed. A message may hold a secret: the config's does.
+/// Bytes that are signed. A message may hold a secret: the config's does.
 fn labelled(purpose: Purpose, message: &[u8]) -> Zeroizing<Vec<u8>> {
     Zeroizing::new([purpose.bytes(), message].concat())
 }

@@ -24,7 +24,6 @@
 
 pub mod activation;
 pub mod assignment;
-pub mod attempt;
 pub mod binding;
 pub mod cold_start;
 pub mod coordinator;
@@ -49,3 +48,5 @@ pub mod wiped;
 
 #[cfg(test)]
 mod golden;
+
+pub use seal::attempt;

@@ -129,7 +129,7 @@ pub enum BadNetwork {
         vpn: Ipv4Prefix,
         /// The one it overlaps.
         other: Ipv4Prefix,
-        /// What that is for.
+        /// Use of the cluster's prefix.
         what: &'static str,
     },
     /// The static network takes what the cluster keeps for itself.

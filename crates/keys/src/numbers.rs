@@ -17,7 +17,7 @@ macro_rules! numbers {
                 match value { $(<$type>::$variant => $number,)* }
             }
 
-            /// What a stored number means; none for those of a later version.
+            /// Meaning of a stored number; none for those of a later version.
             #[must_use]
             pub const fn of(number: u32) -> Option<$type> {
                 match number {
@@ -45,15 +45,15 @@ numbers! {
 /// Why numbers are no set of Kubernetes roles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadRoles {
-    /// One that this version does not know.
+    /// A role that this version does not know.
     #[error("the unknown Kubernetes role {0}")]
     Unknown(u32),
-    /// One that is there twice.
+    /// A role that is there twice.
     #[error("the Kubernetes role {0} twice")]
     Twice(KubernetesRole),
 }
 
-/// What is stored for a set of Kubernetes roles, in its order.
+/// Numbers that are stored for a set of Kubernetes roles, in its order.
 #[must_use]
 pub fn of_kubernetes_roles(roles: &BTreeSet<KubernetesRole>) -> Vec<u32> {
     roles.iter().map(|role| kubernetes_role::number(*role)).collect()

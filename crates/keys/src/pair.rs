@@ -23,7 +23,7 @@ const FIXED_BYTES: usize = 8 + 4 + 8 + 4 + 4 + 12 + 32;
 pub enum File {
     /// Makes the machine a member at its next boot.
     Seal,
-    /// What a coordinator holds of the cold-start key.
+    /// Share of the cold-start key that a coordinator holds.
     Share,
     /// Where the coordinators are, signed by the cluster.
     Directory,
@@ -125,7 +125,7 @@ impl Slot {
         }
     }
 
-    /// The clear part.
+    /// Clear part of the slot.
     #[must_use]
     pub fn clear(&self) -> &[u8] {
         &self.aad[CLEAR_OFFSET..]
@@ -148,7 +148,7 @@ impl Slot {
 
 const CLEAR_OFFSET: usize = 8 + 4 + 8 + 4;
 
-/// What a pair holds.
+/// Slots of a pair, as they were read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
     /// The slots whose checksum holds, the newest first.
@@ -213,7 +213,7 @@ pub struct Body<'a> {
     pub key: &'a Secret<32>,
     /// 12 random bytes.
     pub nonce: [u8; 12],
-    /// What is encrypted.
+    /// Bytes that are encrypted.
     pub plain: &'a [u8],
 }
 
@@ -329,7 +329,7 @@ mod tests {
 
     /// Proves: D7
     #[test]
-    fn a_write_cut_at_any_byte_leaves_the_older_slot_the_newest_or_is_whole() {
+    fn a_write_cut_at_any_byte_leaves_the_older_slot_or_is_whole() {
         let (old, new) = (slot(1, b"old"), slot(2, b"new, and longer"));
         let end = FIXED_BYTES + 15;
         for torn_over in [blank(), slot(7, &[0xee; 200])] {

@@ -2,7 +2,7 @@
 
 macro_rules! purposes {
     ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
-        /// What a derived key, a digest or a signature is for.
+        /// Purpose of a derived key, a digest or a signature.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Purpose { $($(#[$doc])* $name,)* }
 
@@ -10,13 +10,13 @@ macro_rules! purposes {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$name,)*];
 
-            /// The label: `cairn/v1/<purpose>`.
+            /// Label of the purpose: `cairn/v1/<purpose>`.
             #[must_use]
             pub const fn label(self) -> &'static str {
                 match self { $(Self::$name => concat!("cairn/v1/", $label),)* }
             }
 
-            /// The label's bytes.
+            /// Bytes of the purpose's label.
             #[must_use]
             pub const fn bytes(self) -> &'static [u8] {
                 self.label().as_bytes()

@@ -17,7 +17,7 @@ use crate::recovery::{self, Context, Kind, NotOurs, SealedToOwner};
 /// A sealed secret and what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
-    /// What it is bound to; not believed before it opened.
+    /// Context that the secret is bound to; not believed before it opened.
     pub context: Context,
     /// The secret.
     pub sealed: SealedToOwner,
@@ -85,7 +85,7 @@ impl Record {
         of == disk && leads
     }
 
-    /// What [`Self::decode`] reads.
+    /// Bytes that [`Self::decode`] reads.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let wire = RecordWire {
@@ -137,7 +137,7 @@ impl Record {
 /// Which half is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asked {
-    /// Who asks.
+    /// Holder of the disk that asks.
     pub holder: Holder,
     /// For which disk.
     pub disk: DiskUuid,
@@ -225,7 +225,7 @@ mod tests {
 
     /// Proves: K5 K6
     #[test]
-    fn the_owner_finds_the_half_in_either_kind_of_record_and_nobody_else_does() {
+    fn the_owner_alone_finds_the_half_in_either_kind_of_record() {
         let Asked { holder, disk, generation } = asked();
         let half = |record: Record, private| record.cluster_half(&owner(private), &asked()).map(|half| half.key);
         let derived = cluster_key(&MasterSecret(owner(9)), holder.cluster, disk, generation);
@@ -287,7 +287,7 @@ mod tests {
 
     /// While a key rotates the two slots hold one of either generation. Proves: K5 D13
     #[test]
-    fn the_record_of_the_generation_that_is_asked_for_counts_and_is_not_written_over() {
+    fn the_record_of_the_generation_asked_for_counts_and_stays() {
         let Asked { disk, generation, .. } = asked();
         let of = |key_generation| {
             let record = record(Kind::ClusterKey, 1);

@@ -1,5 +1,5 @@
-//! What only the owner can open: HPKE base mode (RFC 9180; KEM 0x0020, KDF 0x0001, AEAD 0x0002) to the owner's X25519
-//! key. The owner slot of a data header and the recovery record are both made here.
+//! Secrets that only the owner can open: HPKE base mode (RFC 9180; KEM 0x0020, KDF 0x0001, AEAD 0x0002) to the owner's
+//! X25519 key. The owner slot of a data header and the recovery record are both made here.
 //!
 //! The suite is that of rustls' aws-lc-rs provider, which is in every build anyway; aws-lc-rs itself has no HPKE.
 //! It draws the ephemeral key itself, so sealing is the one operation of this crate that is not a function.
@@ -58,7 +58,7 @@ impl RecoveryPubKey {
         Self(x25519_public(private))
     }
 
-    /// The raw bytes.
+    /// Raw bytes of the key.
     #[must_use]
     pub const fn bytes(&self) -> &[u8; 32] {
         &self.0
@@ -99,7 +99,7 @@ impl Kind {
     }
 }
 
-/// What a sealed secret is bound to: it opens for nothing else.
+/// Context that a sealed secret is bound to: it opens for nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context {
     /// Which secret it is.
@@ -108,7 +108,7 @@ pub struct Context {
     pub cluster: ClusterId,
     /// The machine that sealed it.
     pub machine: MachineId,
-    /// That machine's disk.
+    /// Disk of that machine.
     pub disk: DiskUuid,
     /// The generation of the disk's cluster key.
     pub key_generation: u32,
@@ -136,7 +136,7 @@ pub struct SealedToOwner {
     pub ciphertext: [u8; 48],
 }
 
-/// Sealing failed.
+/// Sealing to the owner's recovery key failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("seal to the owner's recovery key")]
 pub struct SealFailed;

@@ -16,6 +16,8 @@
 //! }
 //! ```
 
+pub mod attempt;
+
 use std::sync::Arc;
 
 use formats::strict::{self, Field, Kind, Malformed, Message, Rule};
@@ -26,7 +28,6 @@ use model::{
 use prost::Message as _;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-use crate::attempt;
 use crate::binding::{BadBinding, Binding, BindingWire, TPM, UNPROTECTED};
 use crate::data_key::{Expected, Holder};
 use crate::derive::{Unauthentic, hkdf, secret};
@@ -39,10 +40,10 @@ use crate::recovery::{BadRecoveryKey, RecoveryPubKey};
 use crate::share::ShareKey;
 use crate::wiped;
 
-/// What can be read without unsealing.
+/// Clear part: readable without unsealing.
 #[derive(Debug)]
 pub struct Clear {
-    /// What releases the seal root.
+    /// Binding of the seal root.
     pub binding: Binding,
     /// How the machine was started when it sealed.
     pub boot_class: BootClass,
@@ -58,13 +59,13 @@ pub struct Clear {
     pub sealed_at: u64,
 }
 
-/// What only the seal root opens.
+/// Secrets that only the seal root opens.
 #[derive(Debug)]
 pub struct Body {
     /// The machine's half of the data key.
     pub local_key: LocalKey,
-    /// Who the machine is. The cluster follows from the CA's public key; it is stored so that no certificate is parsed to
-    /// open a disk. The name is the clear part's.
+    /// Identity of the machine. The cluster follows from the CA's public key; it is stored so that no certificate is
+    /// parsed to open a disk. The name is the clear part's.
     pub identity: Arc<Identity>,
     /// The owner's Ed25519 public key, raw.
     pub owner_pub_key: [u8; 32],
@@ -72,7 +73,7 @@ pub struct Body {
     pub owner_recovery: RecoveryPubKey,
     /// The level in force.
     pub level: Level,
-    /// What gives the cluster key at a cold start.
+    /// Source of the cluster key at a cold start.
     pub cold_start: ColdStart,
     /// The lowest header generation that is not a rollback.
     pub minimum_header: u64,
@@ -134,11 +135,11 @@ pub struct Sealed {
 pub enum Candidate {
     /// A member's.
     Member(Sealed),
-    /// Of a machine that asks to become one.
+    /// Seal of a machine that asks to become a member.
     Attempt(attempt::Sealed),
 }
 
-/// What the two seal files hold.
+/// Content of the two seal files.
 #[derive(Debug)]
 pub enum SealFiles {
     /// No slot whose checksum holds.
@@ -201,7 +202,7 @@ impl Candidate {
         }
     }
 
-    /// What releases the seal root.
+    /// Binding of the seal root.
     #[must_use]
     pub const fn binding(&self) -> &Binding {
         match self {
@@ -258,19 +259,19 @@ pub(crate) fn body_key(root: &SealRoot, salt: &[u8; 32]) -> Secret<32> {
 }
 
 impl Body {
-    /// Whose disk the seal's is.
+    /// Holder of the seal's disk.
     #[must_use]
     pub fn holder(&self) -> Holder {
         self.identity.holder
     }
 
-    /// What closes its shares.
+    /// Key that closes the machine's shares.
     #[must_use]
     pub fn share_key(&self) -> ShareKey {
         ShareKey::of(&self.local_key, &self.holder())
     }
 
-    /// What the header of the seal's disk must say.
+    /// Properties that the header of the seal's disk must have.
     #[must_use]
     pub fn expected(&self) -> Expected {
         Expected { holder: self.holder(), disk: self.disk, level: self.level, minimum: self.minimum_header }
@@ -489,7 +490,7 @@ mod tests {
 
     /// A slot that nobody understands is no empty one.
     #[test]
-    fn a_seal_that_makes_no_sense_is_told_and_stands_back_behind_one_that_does() {
+    fn a_seal_without_sense_is_told_and_yields_to_one_with_sense() {
         let senseless = pair::emit(File::Seal, 9, &[0xff], None).expect("fits");
         let blank = vec![0; SLOT_BYTES];
         let (files, _) = read([&senseless, &blank]);
@@ -513,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_with_a_field_of_another_size_or_an_unknown_word_is_refused_by_name() {
+    fn a_body_with_a_wrong_size_or_word_is_refused_by_name() {
         type Edit = fn(&mut BodyWire);
         let sizes: [(&str, Edit); 7] = [
             ("local_key", |wire| wire.local_key.truncate(31)),

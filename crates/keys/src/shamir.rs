@@ -5,7 +5,7 @@ use std::num::NonZeroU8;
 
 use model::Secret;
 
-/// One point of the polynomial: who holds it never has the place zero, where the secret is.
+/// Point of the polynomial: no holder has the place zero, where the secret is.
 #[derive(Debug)]
 pub(crate) struct Point {
     /// Where.
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_many_points_as_coefficients_give_the_secret_and_one_fewer_another(
+        fn a_quorum_of_points_gives_the_secret_and_one_fewer_does_not(
             coefficients in prop::collection::vec(any::<[u8; 32]>(), 1..=4),
             places in Just((1_usize..=7).collect::<Vec<_>>()).prop_shuffle(),
         ) {

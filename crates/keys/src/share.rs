@@ -30,7 +30,7 @@ pub struct Share {
     pub closed: [u8; WRAPPED_BYTES],
 }
 
-/// What opens and closes a machine's shares.
+/// Key that opens and closes a machine's shares.
 #[derive(Debug)]
 pub struct ShareKey(Secret<32>);
 
@@ -41,7 +41,7 @@ impl ShareKey {
         Self(self.0.duplicate())
     }
 
-    /// It follows from what the machine's seal keeps.
+    /// Key that follows from what the machine's seal keeps.
     #[must_use]
     pub fn of(local: &LocalKey, holder: &Holder) -> Self {
         Self(hkdf(&holder.cluster.0, local.expose(), Purpose::Share, &[&holder.machine.0]))
@@ -53,7 +53,7 @@ impl ShareKey {
         *hkdf(&[], self.0.expose(), Purpose::OwnersWord, &[&seal.to_be_bytes(), &sha256(&[directory])]).expose()
     }
 
-    /// One key for each share, so that none closes two: the same epoch has the same share.
+    /// Key for one share, so that none closes two: the same epoch has the same share.
     fn of_one(&self, epoch: &Epoch, wrapped: &Wrapped) -> Secret<32> {
         let holders: Vec<u8> = epoch.holders().iter().flat_map(|id| id.0).collect();
         let length = u32::try_from(holders.len()).expect("few holders").to_be_bytes();
@@ -232,7 +232,7 @@ mod tests {
 
     /// Proves: D2
     #[test]
-    fn a_share_opens_with_its_machines_local_key_and_as_it_was_closed() {
+    fn a_share_opens_with_its_machines_local_key_as_it_was_closed() {
         let whole = share_of(1, 1, 7);
         assert_eq!(whole.open(&share_key(6)).expect("it is its own").expose(), &[7; 32]);
         let other_local = share_key(5);

@@ -24,7 +24,7 @@ use crate::wiped;
 
 /// Label of the TLS 1.3 exporter (RFC 8446, section 7.5) whose 32 bytes go into the proof; its context is absent.
 pub const EXPORTER_LABEL: &[u8] = b"EXPORTER-cairn-redeem";
-/// What a ticket's text begins with.
+/// Beginning of every ticket's text.
 pub const TEXT_PREFIX: &str = "cairn-ticket-";
 /// More than a ticket with all its endpoints has.
 pub const MOST_TICKET_BYTES: usize = 4096;
@@ -71,7 +71,7 @@ pub enum BadTicket {
     /// A pin of another size.
     #[error("the ticket's CA pin has {0} bytes instead of 32")]
     PinSize(usize),
-    /// Nobody to go to.
+    /// The ticket names no coordinator to go to.
     #[error("the ticket names no coordinator")]
     NoEndpoint,
     /// An endpoint that is none.
@@ -203,13 +203,13 @@ impl Ticket {
         to_text(&self.encode())
     }
 
-    /// Its public key: what the cluster keeps.
+    /// Public key of the ticket: what the cluster keeps.
     #[must_use]
     pub fn public(&self) -> TicketPubKey {
         TicketPubKey(self.key.public())
     }
 
-    /// Its id.
+    /// Id of the ticket, from its public key.
     #[must_use]
     pub fn id(&self) -> TicketId {
         ticket_id(&self.public())

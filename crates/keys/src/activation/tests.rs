@@ -21,7 +21,7 @@ fn ours() -> Code {
     code([9; 16])
 }
 
-/// What a caller with `code` hands in, once the machine has convinced it.
+/// Proof that a caller with `code` hands in, once the machine has convinced it.
 fn handed_in(code: &Code, machine: &Waiting, connection: Connection) -> Result<Proof, NotKnown> {
     let proof = machine.proof(&connection);
     Ok(Caller::new(code, connection).believes(&proof)?.hands_in(CONFIG))
@@ -29,7 +29,7 @@ fn handed_in(code: &Code, machine: &Waiting, connection: Connection) -> Result<P
 
 /// Proves: N1
 #[test]
-fn whoever_knows_the_code_activates_and_the_machine_proves_itself_first() {
+fn the_code_activates_and_the_machine_proves_itself_first() {
     let mut machine = Waiting::new(ours());
     let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
     assert_eq!(machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &proof), Ok(()));
@@ -72,7 +72,7 @@ fn what_one_side_says_is_not_passed_off_for_what_the_other_says() {
 
 /// Proves: F2 N1
 #[test]
-fn what_is_not_signed_with_the_code_for_this_connection_and_config_changes_nothing() {
+fn a_proof_of_another_code_connection_or_config_changes_nothing() {
     let mut machine = Waiting::new(ours());
     let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
     let elsewhere = Connection { exporter: [7; 32], ..HERE };
@@ -95,7 +95,7 @@ fn what_is_not_signed_with_the_code_for_this_connection_and_config_changes_nothi
 
 /// Proves: F2
 #[test]
-fn one_activation_is_looked_at_at_a_time_and_the_first_that_is_taken_wins() {
+fn one_activation_is_judged_at_a_time_and_the_first_one_wins() {
     let mut machine = Waiting::new(ours());
     let proof = handed_in(&ours(), &machine, HERE).expect("both know the code");
     let hands_in = |machine: &mut Waiting| machine.handed_in(&HERE, &mut Tries::default(), CONFIG, &proof);
@@ -109,7 +109,8 @@ fn one_activation_is_looked_at_at_a_time_and_the_first_that_is_taken_wins() {
     assert_eq!(hands_in(&mut machine), Err(Refused::Taken), "for good");
 }
 
-/// Whoever guesses is not listened to for long, and everybody else is; who has the wrong code is not told how far others are.
+/// A caller that guesses is not listened to for long, and all others are; one with a wrong code is not told how far
+/// others are.
 ///
 /// Proves: A6 F2
 #[test]

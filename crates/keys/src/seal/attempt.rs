@@ -24,10 +24,10 @@ use crate::wiped;
 const KIND: u32 = 2;
 const KIND_FIELD: u32 = 9;
 
-/// What can be read without unsealing.
+/// Clear part: readable without unsealing.
 #[derive(Debug)]
 pub struct Clear {
-    /// What releases the seal root.
+    /// Binding of the seal root.
     pub binding: Binding,
     /// How the machine was started when it sealed.
     pub boot_class: BootClass,
@@ -35,14 +35,14 @@ pub struct Clear {
     pub salt: [u8; 32],
 }
 
-/// What a machine that joins made for itself; only the seal root opens it.
+/// Secrets that a machine that joins made for itself; only the seal root opens them.
 #[derive(Debug)]
 pub struct Attempt {
-    /// What the machine's id is made of.
+    /// Key that the machine's id is made of.
     pub identity: SigningKey,
-    /// Its half of what will open its data partition.
+    /// Local half of what will open the data partition.
     pub local_key: LocalKey,
-    /// Its key in the VPN.
+    /// Key of the machine in the VPN.
     pub vpn_key: VpnPrivKey,
     /// The data partition that it will format.
     pub disk: DiskUuid,
@@ -226,11 +226,11 @@ mod tests {
         assert!(matches!(found.open(&root(0x0e)), Err(SealError::Root(_))));
     }
 
-    /// Whoever has a member's seal was admitted: what it asked with before that counts for nothing.
+    /// A machine with a member's seal was admitted: what it asked with before that counts for nothing.
     ///
     /// Proves: S11
     #[test]
-    fn beside_a_members_seal_an_attempt_is_only_what_is_to_be_erased() {
+    fn beside_a_members_seal_an_attempt_is_only_to_be_erased() {
         let newer = emit(9, &attempt_clear(), &attempt(), &root(0x0f), bytes(0xf0)).expect("fits");
         for (slots, slot) in [([sealed(), newer.clone()], 1), ([newer, sealed()], 0)] {
             let slots = [&slots[0][..], &slots[1]];
