@@ -1,6 +1,6 @@
-//! What the virtual network costs: TCP between two cables of a segment, beside TCP between the two ends of a bare socket
-//! pair. Prints both, in turns, with their medians, and fails where a limit is broken. It must never measure one of the two
-//! by other means than the other.
+//! Cost of the virtual network: TCP between two cables of a segment, beside TCP between the two ends of a bare socket
+//! pair. Prints both, in turns, with their medians, and fails where a limit is broken. It must never measure one of the
+//! two by other means than the other.
 //!
 //! ```text
 //!   bare     end ══ socket pair ══ end            an end: a TCP stack (smoltcp) and frames as QEMU sends them,
@@ -83,11 +83,11 @@ enum Way {
     Switch,
 }
 
-/// What was measured once, or the medians of that.
+/// Times of a single turn, or the medians of many.
 #[derive(Debug, Clone, Copy)]
 struct Turn {
     bulk: Duration,
-    /// Of this whole process, while the bulk was on its way.
+    /// CPU time of this whole process, while the bulk was on its way.
     cpu: Duration,
     round_trip: Duration,
 }
@@ -132,7 +132,7 @@ fn measure(way: Way) -> Result<Turn, Box<dyn Error>> {
     }
 }
 
-/// One end asks and sends, the other one answers and receives.
+/// Measures a turn: an end asks and sends, the other one answers and receives.
 fn between(one: UnixStream, other: UnixStream) -> Result<Turn, Box<dyn Error>> {
     let asker = End::new(one, 1)?;
     let answerer = End::new(other, 2)?;
@@ -259,7 +259,7 @@ fn instant(now: Duration) -> Instant {
 struct Card {
     stream: UnixStream,
     incoming: Decoder,
-    /// What the stream has not taken yet.
+    /// Bytes that the stream has not taken yet.
     outgoing: Vec<u8>,
     buffer: Vec<u8>,
 }

@@ -191,7 +191,7 @@ fn user_network(index: usize) -> String {
     if index == 0 { String::new() } else { format!(",net=10.0.{}.0/24", index + 2) }
 }
 
-/// What serves a disk's bytes. A log sits above them: it is told of each flush, whatever that means below.
+/// Block device that serves a disk's bytes. A log sits above it: it is told of each flush, whatever that means below.
 fn blockdev(content: &Content, cache: &Value) -> Value {
     let image = |driver: &str, file: &Path| {
         let file = json!({ "driver": "file", "filename": file, "cache": cache });

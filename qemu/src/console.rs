@@ -35,12 +35,12 @@ pub struct Console {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u64);
 
-/// One line, without its end and without terminal control sequences.
+/// Line of the console, without its end and without terminal control sequences.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line {
     /// When it was read, since the console was opened.
     pub at: Duration,
-    /// Its text.
+    /// Text of the line.
     pub text: String,
     /// Where it begins.
     begin: Mark,
@@ -52,15 +52,15 @@ pub struct Line {
 #[derive(Debug, thiserror::Error)]
 #[error("no console line with `{wanted}` ({why}); the last lines:\n{tail}")]
 pub struct Silent {
-    /// What was waited for.
+    /// Text that was waited for.
     pub wanted: String,
-    /// What ended the wait.
+    /// Reason for which the wait ended.
     pub why: Why,
     /// The last lines the console has.
     pub tail: String,
 }
 
-/// What ended a wait for a line.
+/// Reason for which a wait for a line ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
     /// The deadline passed.

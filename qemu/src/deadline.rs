@@ -18,7 +18,7 @@ impl Deadline {
         Self { clock: Stopwatch::start(), length }
     }
 
-    /// What is left of it; none when it has passed.
+    /// Time that is left; none when the deadline has passed.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
         self.length.checked_sub(self.clock.elapsed()).filter(|left| !left.is_zero())
@@ -36,7 +36,7 @@ impl Deadline {
 pub struct Stopwatch(Instant);
 
 impl Stopwatch {
-    /// Begins now.
+    /// Stopwatch that begins now.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]
     pub fn start() -> Self {
@@ -55,7 +55,7 @@ impl Stopwatch {
     }
 }
 
-/// What the wall clock says, from 1970; for people, who compare records by it, and for clocks of machines that are set by
+/// Time of the wall clock, from 1970; for people, who compare records by it, and for clocks of machines that are set by
 /// it; for no decision.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "the shell's one place that asks the clock")]

@@ -1,4 +1,4 @@
-//! What this host can do for a virtual machine: hardware acceleration, and which programs are there.
+//! Abilities of this host for virtual machines: hardware acceleration, and which programs are there.
 //!
 //! Deciding is pure; only [`Host::look`], [`memory_mib`], [`free_mib`] and [`missing`] look.
 
@@ -28,7 +28,7 @@ impl Acceleration {
     }
 }
 
-/// What matters of a host to the machines on it.
+/// Host, as far as it matters to the machines on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
     /// How guest instructions are executed.
@@ -140,7 +140,7 @@ pub const OVMF_CODE: Requirement = Requirement { file: "/usr/share/OVMF/OVMF_COD
 /// UEFI firmware, template of its variables.
 pub const OVMF_VARS: Requirement = Requirement { file: "/usr/share/OVMF/OVMF_VARS_4M.fd", package: "ovmf" };
 
-/// Those of `wanted` that this host does not have.
+/// Requirements among `wanted` that this host does not meet.
 #[must_use]
 pub fn missing(wanted: &[Requirement]) -> Vec<Requirement> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accelerates_only_when_both_the_device_and_the_processor_agree() {
+    fn accelerates_only_where_device_and_processor_agree() {
         let intel = "processor\t: 0\nflags\t\t: fpu vmx sse2\n";
         let amd = "flags\t\t: fpu svm\n";
         let guest = "model name\t: svm vmx\nflags\t\t: fpu svm_lock vmxoff\n";

@@ -1,4 +1,4 @@
-//! What a machine and its programs said last, from the files of a run: for a person whose machine does not come up.
+//! Last words of a machine and its programs, from the files of a run: for a person whose machine does not come up.
 //!
 //! Only reads. The machine may still be writing, and may start again while it is looked at.
 
@@ -12,11 +12,11 @@ use crate::console::plain;
 const PANIC: &str = "Kernel panic - not syncing";
 /// How it ends.
 const END: &str = "---[ end Kernel panic";
-/// What led to it stands before it: an allocation that failed, a disk that is not there.
+/// Lines told before it, which led to it: an allocation that failed, a disk that is not there.
 const BEFORE: usize = 5;
 /// Registers and a call trace follow; more of them help nobody who has the log.
 const BEHIND: usize = 20;
-/// Of a program's own log: QEMU gives up with one to three lines.
+/// Lines told of a program's own log: QEMU gives up with one to three.
 const TAIL: usize = 10;
 
 /// The last lines that a program wrote to the file at `log`; nothing where there are none, or no such file.
@@ -67,7 +67,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_panic_is_told_with_what_led_to_it_and_nothing_else_is_taken_for_one() {
+    fn a_panic_is_told_with_what_led_to_it_and_nothing_else_is() {
         let log = tempfile::NamedTempFile::new().unwrap();
         let told = |text: &str| {
             fs::write(log.path(), text).unwrap();

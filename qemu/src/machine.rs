@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// One virtual machine.
+/// Virtual machine, as QEMU is to be started for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -27,9 +27,9 @@ pub struct Machine {
     pub fw_cfg: Vec<FwCfg>,
     /// Hardware watchdog.
     pub watchdog: Watchdog,
-    /// What a reset by the guest does.
+    /// Effect of a reset by the guest.
     pub on_reset: OnReset,
-    /// What the clock on its board shows.
+    /// Time that the clock on its board shows.
     pub clock: Clock,
 }
 
@@ -46,7 +46,7 @@ pub enum Boot {
     Uefi(Firmware),
 }
 
-/// What QEMU loads by itself.
+/// Kernel that QEMU loads by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
@@ -68,7 +68,7 @@ pub struct Firmware {
     pub template: PathBuf,
     /// This machine's variables; kept over runs.
     pub vars: PathBuf,
-    /// What it finds to draw on. Without firmware a kernel has no screen either: nothing else sets a graphics mode.
+    /// Screen to draw on. Without firmware a kernel has no screen either: nothing else sets a graphics mode.
     pub screen: Screen,
 }
 
@@ -153,7 +153,7 @@ impl Firmware {
     }
 }
 
-/// A virtio disk.
+/// Virtio disk of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
@@ -161,7 +161,7 @@ pub struct Disk {
     pub content: Content,
     /// Serial number that the guest sees (at most 20 bytes).
     pub serial: String,
-    /// What a flush by the guest means.
+    /// Meaning of a flush by the guest.
     pub cache: Cache,
 }
 
@@ -180,17 +180,17 @@ pub enum Content {
         /// Size that the guest sees, in bytes; at least that of `base`.
         bytes: u64,
     },
-    /// One of those above, with every write and flush of the guest kept in their order.
+    /// A disk like those above, with every write and flush of the guest kept in their order.
     Logged {
         /// Where the bytes are.
         content: Box<Self>,
-        /// What was written, in the form of dm-log-writes (Documentation/admin-guide/device-mapper/log-writes.rst) with
-        /// sectors of 512 bytes; made anew at every start.
+        /// File of the writes, in the form of dm-log-writes (Documentation/admin-guide/device-mapper/log-writes.rst)
+        /// with sectors of 512 bytes; made anew at every start.
         log: PathBuf,
     },
 }
 
-/// What a flush by the guest means.
+/// Meaning of a flush by the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cache {
@@ -214,11 +214,11 @@ pub struct Tpm {
 pub struct Nic {
     /// Hardware address.
     pub mac: Mac,
-    /// What its cable leads to.
+    /// Other end of the card's cable.
     pub link: Link,
 }
 
-/// A hardware address.
+/// Hardware address of a network card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Mac(pub [u8; 6]);
 
@@ -244,7 +244,7 @@ impl std::fmt::Display for Mac {
     }
 }
 
-/// What a network card's cable leads to.
+/// Other end of a network card's cable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Link {
@@ -302,7 +302,7 @@ pub struct FwCfg {
     pub path: PathBuf,
 }
 
-/// Hardware watchdog.
+/// Hardware watchdog of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Watchdog {
@@ -312,7 +312,7 @@ pub enum Watchdog {
     I6300esb,
 }
 
-/// What a reset by the guest does (a reboot, a triple fault, the watchdog).
+/// Effect of a reset by the guest (a reboot, a triple fault, the watchdog).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnReset {

@@ -64,7 +64,7 @@ use wiring::SegmentId;
 #[derive(Debug, Clone)]
 pub struct Network(Arc<Running>);
 
-/// One of its segments: a switch.
+/// Segment of a network: a switch.
 #[derive(Debug, Clone)]
 pub struct Segment {
     network: Arc<Running>,
@@ -92,10 +92,10 @@ pub struct Gateway(Cable);
 /// Why a scan has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
-    /// Nothing could be sent, or silence could not be told from being late.
+    /// No question could be sent, or silence could not be told from being late.
     #[error(transparent)]
     NoReport(#[from] NoReport),
-    /// It was not over in time, or another one began in its place.
+    /// The scan was not over in time, or another one began in its place.
     #[error("the scan did not end within {0:?}")]
     Late(Duration),
 }
@@ -122,7 +122,7 @@ impl Network {
         Ok(Self(Arc::new(Running::start_in(sockets.to_owned(), seed)?)))
     }
 
-    /// One more segment, which nothing connects to the others.
+    /// Adds a segment, which nothing connects to the others.
     #[must_use]
     pub fn segment(&self) -> Segment {
         Segment { network: Arc::clone(&self.0), id: self.0.ask(|shell| shell.wiring.add_segment()) }
@@ -181,7 +181,7 @@ impl Segment {
 }
 
 impl Cable {
-    /// What a network card must be linked to, to be at the end of this cable.
+    /// Link that a network card must have, to be at the end of this cable.
     #[must_use]
     pub fn link(&self) -> Link {
         Link::Stream(self.socket.clone())
@@ -193,7 +193,7 @@ impl Cable {
         self.network.ask(move |shell| shell.wiring.set_faults(port, direction, faults));
     }
 
-    /// What became of the frames of that direction.
+    /// Counts of the frames of that direction, by what became of them.
     #[must_use]
     pub fn counters(&self, direction: Direction) -> Counters {
         let port = self.port;
@@ -225,7 +225,7 @@ impl Cable {
 }
 
 impl Host {
-    /// Its own cable.
+    /// Cable that leads to this host.
     #[must_use]
     pub fn cable(&self) -> &Cable {
         &self.0
@@ -285,7 +285,7 @@ impl Host {
 }
 
 impl Gateway {
-    /// Its own cable.
+    /// Cable that leads to this gateway.
     #[must_use]
     pub fn cable(&self) -> &Cable {
         &self.0

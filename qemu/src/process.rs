@@ -41,7 +41,7 @@ pub enum ProcessError {
     /// The kernel refused.
     #[error("open process {pid}")]
     Open { pid: i32, source: io::Error },
-    /// Its stat file is not of the form proc_pid_stat(5) gives.
+    /// The stat file is not of the form proc_pid_stat(5) gives.
     #[error("parse the stat file of process {0}")]
     Stat(i32),
 }
@@ -214,7 +214,7 @@ impl Process {
     }
 }
 
-/// What is read of `/proc/PID/stat`.
+/// Fields that are read of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     cpu_ticks: u64,

@@ -70,10 +70,10 @@ pub struct BlockStats {
     pub flushes: u64,
 }
 
-/// What went wrong with the monitor.
+/// Failure of the monitor.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
-    /// Its socket cannot be reached.
+    /// The monitor's socket cannot be reached.
     #[error("connect to the monitor")]
     Connect(#[source] io::Error),
     /// The connection failed.
@@ -305,7 +305,7 @@ impl Qmp {
         self.execute("screendump", &json!({ "filename": file }), deadline).map(drop)
     }
 
-    /// What the human monitor prints for a command.
+    /// Text that the human monitor prints for a command.
     ///
     /// # Errors
     /// [`QmpError`]
@@ -354,7 +354,7 @@ fn retry(kind: io::ErrorKind) -> bool {
     matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Bytes into lines.
+/// Decoder of bytes into lines.
 #[derive(Debug, Default)]
 struct Lines(VecDeque<u8>);
 

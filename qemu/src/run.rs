@@ -39,7 +39,7 @@ use record::Record;
 pub use timeline::Milestone;
 use timeline::Timeline;
 
-/// A running machine.
+/// Machine that was started, with its processes, monitor and console.
 #[derive(Debug)]
 pub struct Vm {
     dir: PathBuf,
@@ -72,13 +72,13 @@ struct Children {
 /// Why a machine did not start, or could not be found again.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// Its files could not be made.
+    /// The machine's files could not be made.
     #[error("prepare the machine's files")]
     Prepare(#[from] PrepareError),
-    /// It runs already.
+    /// The machine runs already.
     #[error("a machine already runs in `{0}`")]
     Running(PathBuf),
-    /// Its TPM did not start.
+    /// The machine's TPM did not start.
     #[error("start the machine's TPM")]
     Tpm(#[from] SwtpmError),
     /// QEMU cannot be started.
@@ -97,10 +97,10 @@ pub enum RunError {
     /// The monitor failed.
     #[error("use the machine's monitor")]
     Monitor(#[from] QmpError),
-    /// It was killed and is still there: the kernel does not let go of it.
+    /// The machine was killed and is still there: the kernel does not let go of it.
     #[error("QEMU (process {0}) was killed and does not end")]
     Unkillable(i32),
-    /// It was asked to power off and did not in time.
+    /// The machine was asked to power off and did not in time.
     #[error("the machine still runs {} s after its power button was pressed; its last lines:\n{tail}", after.as_secs())]
     StillUp { after: Duration, tail: String },
 }
@@ -111,10 +111,10 @@ pub enum EndError {
     /// The monitor failed.
     #[error("use the machine's monitor")]
     Monitor(#[from] QmpError),
-    /// It still ran when the deadline passed.
+    /// The machine still ran when the deadline passed.
     #[error("the machine still runs after {after:?}; its last lines:\n{tail}")]
     StillRuns { after: Duration, tail: String },
-    /// It ended, but not by its own doing.
+    /// The machine ended, but not by its own doing.
     #[error("the machine was ended by `{0}`, not by itself")]
     NotByItself(String),
 }
@@ -258,7 +258,7 @@ impl Vm {
         resumed.unwrap_or_else(|_waited| self.qmp.resume(deadline))
     }
 
-    /// What was started; none where an older version of this program did.
+    /// Machine as it was started; none where an older version of this program did.
     #[must_use]
     pub fn machine(&self) -> Option<&Machine> {
         self.record.machine.as_ref()
@@ -281,12 +281,12 @@ impl Vm {
         record::files(&self.dir, &self.record.sockets).serial
     }
 
-    /// The monitor.
+    /// Monitor of the machine.
     pub fn qmp(&mut self) -> &mut Qmp {
         &mut self.qmp
     }
 
-    /// The serial console.
+    /// Serial console of the machine.
     pub fn console(&self) -> &Console {
         &self.console
     }
@@ -478,7 +478,7 @@ impl Drop for Vm {
     }
 }
 
-/// What a failure of the monitor means: where it is that QEMU ended, QEMU's own words say why.
+/// Explains a failure of the monitor: where it is that QEMU ended, QEMU's own words say why.
 fn explain(error: QmpError, process: &Process, dir: &Path) -> RunError {
     // Its connection closes a moment before the process is gone.
     if matches!(error, QmpError::Closed | QmpError::Io(_)) && process.wait(Deadline::after(HOST)) {

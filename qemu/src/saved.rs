@@ -50,36 +50,36 @@ pub struct Saved<T> {
     manifest: Manifest<T>,
 }
 
-/// What is said of machines that are saved.
+/// Properties of a fleet that is about to be saved.
 #[derive(Debug)]
 pub struct Saving<'a, T> {
     /// Root hash of the image that they boot, in hex.
     pub image: &'a str,
     /// Which program saves them, in which version.
     pub made_by: &'a str,
-    /// What the files have to withstand.
+    /// Care that its files are saved with.
     pub care: Care,
-    /// What becomes of the machines.
+    /// State of the machines after they were saved.
     pub then: Then,
-    /// What the caller needs to know of them later.
+    /// Facts that the caller needs to know of them later.
     pub more: T,
 }
 
-/// What the files of a saved fleet have to withstand.
+/// Care that the files of a saved fleet are saved with, by what they have to withstand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Care {
-    /// Nothing: they are used within one run of the tests. A restore looks at their sizes.
+    /// No care: they are used within one run of the tests. A restore looks at their sizes.
     ThisRun,
     /// A power cut of the host, and whatever befalls files that lie for long: they are hashed and synced.
     Lasting,
 }
 
-/// What becomes of machines that were saved.
+/// State of machines after they were saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// They go on at one moment.
+    /// The machines go on at one moment.
     GoOn,
-    /// They stand still, to be ended by the caller.
+    /// The machines stand still, to be ended by the caller.
     Stand,
 }
 
@@ -99,11 +99,11 @@ pub enum Step {
 pub struct Place {
     /// The machine's name in the saved fleet.
     pub name: String,
-    /// What QEMU calls the copy.
+    /// Name that QEMU shows for the copy.
     pub title: String,
     /// A directory for its files; made where there is none.
     pub dir: PathBuf,
-    /// What its network cards lead to, in their order.
+    /// Links of its network cards, in their order.
     pub links: Vec<Link>,
     /// Another clock on its board than it was saved with.
     pub clock: Option<Clock>,
@@ -115,16 +115,16 @@ pub enum SaveError {
     /// The name is taken.
     #[error("`{0}` is there already")]
     Exists(PathBuf),
-    /// Nothing would come back.
+    /// No machine would come back.
     #[error("there is no machine to save")]
     NoMachine,
-    /// It was started by a version that did not note what it started.
+    /// The machine was started by a version that did not note what it started.
     #[error("machine `{0}` was started by an older version, which did not note how it is built")]
     Unknown(String),
     /// Every write to its disk is logged: a copy would lack what the log has.
     #[error("every write to a disk of machine `{0}` is logged, and a copy would not have that log")]
     Logged(String),
-    /// What it runs on cannot be found out.
+    /// The traits of the host cannot be found out.
     #[error(transparent)]
     Traits(#[from] TraitsError),
     /// QEMU did not save it.
@@ -144,13 +144,13 @@ pub enum RestoreError {
     /// `fleet.json` is not one.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
-    /// It was saved of another image.
+    /// The fleet was saved of another image.
     #[error("it was saved of the image {saved}, and this is {here}")]
     Image { saved: String, here: String },
-    /// What it runs on cannot be found out.
+    /// The traits of the host cannot be found out.
     #[error(transparent)]
     Traits(#[from] TraitsError),
-    /// It was saved on a host that differs in what a restored machine depends on.
+    /// The fleet was saved on a host that differs in what a restored machine depends on.
     #[error(transparent)]
     Host(#[from] HostDifference),
     /// This version builds the machine in another way than the one that saved it.
@@ -179,7 +179,7 @@ pub enum RestoreError {
     /// A machine is at the other end of its cable: two copies never share a network.
     #[error("another machine is at the cable `{0}`, and two copies never share a network")]
     Taken(PathBuf),
-    /// Who runs on this host cannot be found out.
+    /// The processes on this host cannot be found out.
     #[error("look for machines at the same cables")]
     Processes(#[from] ProcessError),
     /// QEMU or the TPM.
@@ -332,7 +332,7 @@ impl<T: DeserializeOwned> Saved<T> {
 }
 
 impl<T> Saved<T> {
-    /// Who made it, and when.
+    /// Program that saved the fleet, and when.
     pub fn made(&self) -> &Made {
         &self.manifest.made
     }
@@ -342,12 +342,12 @@ impl<T> Saved<T> {
         &self.manifest.image
     }
 
-    /// What was saved beside its machines.
+    /// Facts that were saved beside its machines.
     pub fn more(&self) -> &T {
         &self.manifest.more
     }
 
-    /// Its machines, by name; files of their own have relative paths.
+    /// Machines of the fleet, by name; files of their own have relative paths.
     pub fn machines(&self) -> impl Iterator<Item = (&str, &Machine)> {
         self.manifest.machines.iter().map(|part| (part.name.as_str(), &part.machine))
     }

@@ -25,7 +25,7 @@ pub struct SwtpmFiles<'a> {
     pub state: &'a Path,
     /// Control socket it listens on.
     pub control: &'a Path,
-    /// What it has to say.
+    /// File that it writes its messages to.
     pub log: &'a Path,
 }
 
@@ -38,10 +38,10 @@ pub enum SwtpmError {
     /// The program cannot be started.
     #[error("start swtpm (Debian package swtpm)")]
     Spawn(#[source] io::Error),
-    /// It cannot be watched.
+    /// The process cannot be watched.
     #[error("watch swtpm")]
     Watch(#[from] ProcessError),
-    /// It did not come up.
+    /// The process did not come up.
     #[error("swtpm does not listen ({why}); it says: {output}")]
     Start { output: String, why: Waited },
 }
@@ -97,7 +97,7 @@ impl Swtpm {
         drop(self.child);
     }
 
-    /// Ends it now.
+    /// Ends the process now.
     pub fn kill(mut self) {
         end(&mut self.child);
     }

@@ -45,7 +45,7 @@ fn programs_of(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_machine_that_qemu_refuses_is_told_in_qemus_words_and_leaves_nothing_running() {
+fn a_machine_that_qemu_refuses_is_told_in_qemus_words() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     let refused = Vm::launch(&without_kernel(dir), dir, Tie::Detached).unwrap_err();
@@ -77,7 +77,7 @@ fn a_file_that_cannot_be_written_leaves_no_tpm_running() {
 /// The TPM outlives QEMU by the moment in which it writes its state: a directory that is removed in that moment was the
 /// reason why a cluster could not be destroyed. Here the moment lasts as long as the test wants.
 #[test]
-fn a_machine_is_ended_when_its_tpm_is_and_nothing_writes_into_its_directory() {
+fn a_machine_ends_when_its_tpm_does_and_nothing_is_written_then() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().to_owned();
     drop(Vm::launch(&firmware_only(&dir), &dir, Tie::Detached).unwrap());
@@ -106,7 +106,7 @@ fn a_machine_is_ended_when_its_tpm_is_and_nothing_writes_into_its_directory() {
 
 /// As they lie there when a launcher is killed before its machine runs: with a TPM, and with QEMU beside it.
 #[test]
-fn what_a_launcher_was_killed_over_is_ended_by_whoever_starts_or_ends_the_machine() {
+fn a_killed_launchers_rest_is_ended_by_the_next_start_or_end() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     let launched = || drop(Vm::launch(&firmware_only(dir), dir, Tie::Detached).unwrap());

@@ -31,7 +31,7 @@ fn is_plugged_in(vm: &Vm, cable: &Cable) {
 
 /// Proves: S9
 #[test]
-fn a_machine_outlives_its_network_and_is_found_by_the_next_and_another_takes_its_place() {
+fn a_machine_outlives_its_network_and_is_found_by_the_next() {
     let (root, sockets) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let cable = || Network::start_in(sockets.path(), 7).unwrap().segment().cable_of("m1").unwrap();
     let first = cable();

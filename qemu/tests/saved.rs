@@ -90,7 +90,7 @@ impl Bench {
         names
     }
 
-    /// What is refused leaves nothing behind.
+    /// Restores, and returns why that was refused: nothing is left behind.
     fn refused(&self) -> String {
         let why = self.restore("copy").map(drop).unwrap_err();
         assert!(!self.at("copy").exists(), "{why}");
@@ -198,7 +198,7 @@ fn a_saved_machine_comes_back_as_it_was_again_and_again() {
 
 /// Proves: S13
 #[test]
-fn a_machine_goes_on_after_it_was_saved_and_a_copy_is_saved_in_turn() {
+fn a_machine_goes_on_after_a_save_and_its_copy_is_saved_in_turn() {
     let bench = Bench::new();
     bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
     assert_eq!(status(&mut bench.vm()), "running");
@@ -215,7 +215,7 @@ fn a_machine_goes_on_after_it_was_saved_and_a_copy_is_saved_in_turn() {
 }
 
 #[test]
-fn a_restored_console_has_what_it_had_and_waits_begin_at_the_restore() {
+fn a_restored_console_has_its_text_and_waits_begin_there() {
     let bench = Bench::new();
     let log = |dir: &str, text: &str| {
         use std::io::Write;
@@ -334,7 +334,7 @@ fn a_disk_whose_writes_are_logged_is_refused() {
 
 /// Proves: S13
 #[test]
-fn what_a_killed_restore_left_is_ended_by_whoever_ends_the_machine() {
+fn a_killed_restores_rest_is_ended_with_the_machine() {
     let bench = Bench::new();
     bench.save(Care::ThisRun, Then::GoOn, &|_| {}).unwrap();
     std::mem::forget(bench.restore("copy").unwrap());

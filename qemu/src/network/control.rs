@@ -1,5 +1,5 @@
-//! What may be said to the process that a cluster's network runs in: one question and one answer a connection, over a
-//! unix socket in a directory that only its owner enters. Pure: bytes in, meaning out, and back.
+//! Questions and answers for the process that a cluster's network runs in: one of each a connection, over a unix socket
+//! in a directory that only its owner enters. Pure: bytes in, meaning out, and back.
 //!
 //! ```text
 //!   cairnctl ── {"attach":{…}}⏎ ─► control socket ─► Network        one line of JSON each way, then the end
@@ -34,7 +34,7 @@ pub(super) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// The address before that of the first machine.
 const BEFORE_FIRST: u8 = 14;
 
-/// A question.
+/// Question to the process of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Question {
@@ -66,11 +66,11 @@ pub enum Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attach {
-    /// What others know it by: a node's name.
+    /// Name that others know it by: a node's.
     pub name: String,
     /// Which one it is, from 1 on; its card's hardware address and its own follow from it.
     pub number: u8,
-    /// Its TCP port that the host's loopback is to lead to.
+    /// TCP port of the machine that the host's loopback is to lead to.
     pub port: u16,
     /// The host's port that it had last; another one is taken where that is not free.
     pub host_port: Option<u16>,
@@ -78,15 +78,15 @@ pub struct Attach {
     pub runs: bool,
 }
 
-/// An answer.
+/// Answer of the process of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Answer {
-    /// It is attached.
+    /// The machine is attached.
     Attached(Attached),
     /// Programs may.
     Proxy(Proxy),
-    /// It is as was asked for.
+    /// All is as was asked for.
     Done {},
     /// All machines, by number.
     Status {
@@ -95,7 +95,7 @@ pub enum Answer {
         /// The machines.
         machines: Vec<Machine>,
     },
-    /// It cannot be, and nothing was changed.
+    /// The wish cannot be met, and nothing was changed.
     Refused {
         /// In words.
         why: String,
@@ -118,7 +118,7 @@ pub struct Attached {
 pub struct Proxy {
     /// Where it listens on the host's loopback.
     pub address: SocketAddrV4,
-    /// What a program has to know.
+    /// Word that a program has to know.
     pub word: ProxyWord,
 }
 
@@ -135,7 +135,7 @@ impl Proxy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Its name.
+    /// Name of the machine.
     pub name: String,
     /// The address that is kept for it.
     pub address: Ipv4Addr,
@@ -145,23 +145,23 @@ pub struct Machine {
     pub forward: SocketAddrV4,
     /// Where its capture goes.
     pub capture: Option<PathBuf>,
-    /// What it sends.
+    /// Direction in which the machine sends.
     pub sent: Lane,
-    /// What it receives.
+    /// Direction in which the machine receives.
     pub received: Lane,
 }
 
-/// One direction of its cable.
+/// Direction of a machine's cable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lane {
-    /// What is wrong with it.
+    /// Faults that frames meet on it.
     pub faults: Faults,
-    /// What became of its frames.
+    /// Counts of its frames, by what became of them.
     pub counters: Counters,
 }
 
-/// One of the directions of a cable, as the machine at its end sees it.
+/// Direction of a cable, as the machine at its end sees it.
 pub use super::pcap::Direction;
 
 /// Bytes that are no question or answer.
@@ -170,7 +170,7 @@ pub enum BadLine {
     /// There is no end within the longest there is.
     #[error("a line without an end in {0} bytes")]
     TooLong(usize),
-    /// It is not the JSON that is spoken here.
+    /// The line is not the JSON that is spoken here.
     #[error("a line that means nothing")]
     Meaningless(#[from] serde_json::Error),
 }
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_have_addresses_of_their_own_and_none_is_the_gateways() {
+    fn machines_have_their_own_addresses_and_none_is_the_gateways() {
         let all: std::collections::BTreeSet<_> = (1..=MOST_MACHINES).filter_map(address).collect();
         assert_eq!(all.len(), usize::from(MOST_MACHINES));
         assert!(!all.contains(&GATEWAY));

@@ -1,5 +1,5 @@
-//! What became of the frames of one direction of a cable. Every frame is counted once as taken, and once as delivered,
-//! dropped for a named reason, or still held; whoever passes frames on keeps to that.
+//! Counters of the frames of one direction of a cable. Every frame is counted once as taken, and once as delivered,
+//! dropped for a named reason, or still held; all that pass frames on keep to that.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It has no whole Ethernet header.
+    /// The frame has no whole Ethernet header.
     Runt,
-    /// Nothing is plugged in at the cable's end.
+    /// The cable's end is not plugged in.
     Unplugged,
     /// The cable is cut.
     Cut,
     /// The cable loses one in so many.
     Loss,
-    /// It is longer than the cable takes.
+    /// The frame is longer than the cable takes.
     Mtu,
-    /// It would have waited too long for a slow cable.
+    /// The frame would have waited too long for a slow cable.
     Rate,
     /// Too much is on its way over a slow or long cable.
     Full,
     /// The machine takes frames more slowly than they come.
     Backlog,
-    /// It says that it is from a group of stations, which no station is.
+    /// The frame says that it is from a group of stations, which no station is.
     GroupSource,
-    /// Whom it is for is where it came from.
+    /// The frame's station is where the frame came from.
     SamePort,
-    /// Nobody else is on the segment.
+    /// The segment has no other station.
     Alone,
 }
 

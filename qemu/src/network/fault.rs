@@ -1,4 +1,4 @@
-//! What a bad cable does to the frames of one direction, in virtual time, and the same again for the same seed. Pure.
+//! Faults of a bad cable in one direction, in virtual time, and the same again for the same seed. Pure.
 //!
 //! ```text
 //!   send ─► cut? too long? lost? ─► once or twice ─► waits for the rate ─► delay, jitter, reordering ─► receive
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::counters::{Counters, Reason};
 use super::frame::{Frame, HEADER};
 
-/// What is wrong with one direction of a cable. The default is a good cable: no delay, no loss, no end of its rate.
+/// Faults of one direction of a cable. The default is a good cable: no delay, no loss, no end of its rate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Faults {
@@ -38,7 +38,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Nothing gets through.
+    /// Faults of a cable that lets nothing through.
     #[must_use]
     pub fn cut() -> Self {
         Self { cable: Cut::Cut, ..Self::default() }
@@ -116,7 +116,7 @@ mod micros {
     }
 }
 
-/// One direction of a cable.
+/// Direction of a cable, with the frames that are on their way.
 #[derive(Debug)]
 pub(super) struct Line {
     faults: Faults,

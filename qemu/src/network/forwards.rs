@@ -19,11 +19,11 @@ use super::wiring::Wiring;
 /// Connections at a time; more wait in the host's own queues. Each costs twice the gateway's buffer.
 const CONNECTIONS: usize = 256;
 
-/// All of them.
+/// Forwards of the host's loopback, and the callers of the proxy.
 #[derive(Default)]
 pub(super) struct Forwards {
     doors: Vec<Door>,
-    /// Of the proxy.
+    /// Callers of the proxy that are not connected yet.
     callers: Vec<Caller>,
     streams: Vec<Stream>,
 }
@@ -51,12 +51,12 @@ struct Stream {
     outwards: Half,
 }
 
-/// One direction of a stream, by the host's socket.
+/// Half of a stream, which is one direction, by the host's socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Half {
-    /// It may have or take bytes.
+    /// The socket may have or take bytes.
     Ready,
-    /// It had none, or took none: its word is waited for.
+    /// The socket had none, or took none: its word is waited for.
     Waits,
     /// All has been passed on.
     Ended,
@@ -70,7 +70,7 @@ pub(super) enum Source {
     Stream(usize),
 }
 
-/// What became of a stream.
+/// Result of carrying a stream's bytes.
 enum Carried {
     /// Whether anything moved.
     Some(bool),

@@ -28,13 +28,13 @@ impl Frame {
         if bytes.len() < HEADER { Err(Runt(bytes.len())) } else { Ok(Self(bytes.into())) }
     }
 
-    /// Whom it is for: a station, or a group of them.
+    /// Destination of the frame: a station, or a group of them.
     #[must_use]
     pub fn destination(&self) -> Mac {
         self.address(0)
     }
 
-    /// Who says that it is from him.
+    /// Station that the frame says it is from.
     #[must_use]
     pub fn source(&self) -> Mac {
         self.address(6)
@@ -63,7 +63,7 @@ pub fn encode(frame: &[u8], stream: &mut Vec<u8>) {
 #[error("a frame of {0} bytes")]
 pub struct TooLong(pub usize);
 
-/// Bytes into frames.
+/// Decoder of bytes into frames.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
@@ -72,7 +72,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// What came from the stream.
+    /// Takes bytes that came from the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         // What was read is let go once for each piece, not once for each frame in it.
         self.bytes.drain(..self.read);

@@ -33,12 +33,12 @@ mod masquerade;
 
 use masquerade::{Masquerade, Packet};
 
-/// Who the gateway is on a segment.
+/// Addresses of the gateway on a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewaySetup {
-    /// Its hardware address.
+    /// Hardware address of the gateway.
     pub mac: Mac,
-    /// Its address; machines are told that it is their router and resolver.
+    /// Address of the gateway; machines are told that it is their router and resolver.
     pub address: Ipv4Addr,
     /// The segment's prefix length.
     pub prefix: Prefix,
@@ -48,10 +48,10 @@ pub struct GatewaySetup {
     pub lease_seconds: u32,
 }
 
-/// What a gateway cannot be.
+/// Setup that no gateway can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadGateway {
-    /// It has no such address, or no such addresses to give.
+    /// The gateway has no such address, or no such addresses to give.
     #[error("a gateway with such leases")]
     Leases(#[from] dhcp::server::InvalidConfig),
     /// Where a packet goes must be clear from its address.
@@ -76,11 +76,11 @@ pub(super) struct Connection(u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LegId(usize);
 
-/// What there is to read of a connection.
+/// Result of reading from a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Incoming {
     Bytes,
-    /// Nothing yet.
+    /// No bytes are there yet.
     Later,
     /// The machine has sent all.
     Ended,
@@ -152,7 +152,7 @@ const NEIGHBOURS: usize = 4096;
 const MADE: usize = 4096;
 
 impl Gateway {
-    /// Its place on one more segment. `epoch` is the instant that every `now` counts from.
+    /// Adds the gateway's place on one more segment. `epoch` is the instant that every `now` counts from.
     pub(super) fn add(&mut self, setup: &GatewaySetup, epoch: Instant) -> Result<LegId, BadGateway> {
         let overlaps = |leg: &&Leg| leg.is_near(setup.address) || setup.prefix.joins(leg.setup.address, setup.address);
         if self.legs.iter().find(overlaps).is_some() {
@@ -310,7 +310,7 @@ impl Gateway {
         }
     }
 
-    /// What there is to read.
+    /// Looks whether the connection has bytes to read.
     pub(super) fn incoming(&mut self, connection: Connection) -> Incoming {
         let Some(held) = self.connections.get_mut(&connection) else { return Incoming::Broken };
         let socket: &tcp::Socket<'_> = self.legs[held.leg.0].sockets.get(held.socket);
@@ -338,7 +338,8 @@ impl Gateway {
         self.socket(connection)?.recv(drain).ok()
     }
 
-    /// Nobody outside has it any more. What was put into a connection that was finished still arrives.
+    /// Releases a connection that nobody outside has any more. What was put into a connection that was finished still
+    /// arrives.
     pub(super) fn release(&mut self, connection: Connection) {
         self.stir(connection);
         if let Some(held) = self.connections.get_mut(&connection) {
@@ -346,7 +347,7 @@ impl Gateway {
         }
     }
 
-    /// It broke outside: the machine is told.
+    /// Aborts a connection that broke outside: the machine is told.
     pub(super) fn abort(&mut self, connection: Connection) {
         if let Some(socket) = self.socket(connection) {
             socket.abort();

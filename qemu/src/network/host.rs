@@ -25,12 +25,12 @@ use barrier::Part;
 
 mod barrier;
 
-/// Who the host is.
+/// Addresses and routes of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
-    /// Its hardware address.
+    /// Hardware address of the host.
     pub mac: Mac,
-    /// Its addresses with their prefix lengths (at most 4).
+    /// Addresses of the host with their prefix lengths (at most 4).
     pub addresses: Vec<(Ipv4Addr, u8)>,
     /// Where it sends what is not on its link (at most 8).
     pub routes: Vec<StaticRoute>,
@@ -49,7 +49,7 @@ pub struct StaticRoute {
     pub via: Ipv4Addr,
 }
 
-/// What a host cannot be.
+/// Setup that no host can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadSetup {
     /// More addresses or routes than [`Setup`] allows.
@@ -58,7 +58,7 @@ pub enum BadSetup {
     /// A prefix is at most 32 bits long.
     #[error("a host with a prefix of {0} bits")]
     Prefix(u8),
-    /// Its DHCP server cannot be.
+    /// The host's DHCP server cannot be.
     #[error("a host with such a DHCP server")]
     Dhcp(#[from] dhcp::server::InvalidConfig),
 }
@@ -66,7 +66,7 @@ pub enum BadSetup {
 /// Why a scan has no report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoReport {
-    /// Nobody answers for the next hop's address: no question of the scan has left the host.
+    /// The next hop's address has no answer: no question of the scan has left the host.
     #[error("no way to {0}: no route, or the next hop does not answer ARP")]
     NextHop(Ipv4Addr),
     /// The machine at this address, the target or the next hop to it, did not answer what it was asked behind the questions
@@ -172,7 +172,7 @@ impl Station {
         self.wire.outgoing.pop_front()
     }
 
-    /// Whom that frame is for.
+    /// Destination of the frame that is sent next.
     pub(super) fn next_destination(&self) -> Option<Mac> {
         self.wire.outgoing.front().map(Frame::destination)
     }
@@ -335,7 +335,7 @@ impl Station {
         self.interface.ip_addrs().iter().any(|own| own.address() == address.into())
     }
 
-    /// Who takes what is for this address: who has it, when that is on the link, and otherwise whom the route names.
+    /// Next hop for this address: its station, when that is on the link, and otherwise the router that the route names.
     fn next_hop(&self, to: Ipv4Addr) -> Option<Ipv4Addr> {
         if self.interface.ip_addrs().iter().any(|own| own.contains_addr(&to.into())) {
             return Some(to);
@@ -362,7 +362,7 @@ struct Heard {
     protocol: IpProtocol,
     port: u16,
     answer: Answer,
-    /// Of a TCP connection that is half open now: the probe's own address.
+    /// Own address of the probe whose TCP connection is half open now.
     half_open: Option<Ipv4Addr>,
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Leases {
 /// Whether a card has its address already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
-    /// It will ask for it.
+    /// The card will ask for its address.
     NotYet,
     /// An earlier network gave it.
     FromBefore,
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_that_has_its_address_from_before_is_known_and_one_that_has_not_is_waited_for() {
+    fn a_card_with_an_earlier_address_is_known_and_a_new_one_awaited() {
         let mut leases = leases();
         let (other, second) = (Mac::numbered(8), Ipv4Addr::new(192, 168, 7, 101));
         leases.reserve(CARD, FIRST, Held::FromBefore, Duration::ZERO);

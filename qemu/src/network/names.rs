@@ -47,7 +47,7 @@ pub fn answer(query: &[u8], find: impl FnOnce(&str) -> Option<Ipv4Addr>) -> Opti
     })
 }
 
-/// What is asked.
+/// Question of a query, as it came.
 struct Question<'a> {
     name: String,
     kind: u16,
@@ -111,7 +111,7 @@ mod tests {
         answer(&query(question), |name| (name == "m1" || name == "m1.cairn").then_some(ADDRESS))
     }
 
-    /// Its code, and how many answers it has.
+    /// Code of the answer, and its number of records.
     fn outcome(question: &[u8]) -> (u8, u8) {
         let answer = asked(question).unwrap();
         (answer[3], answer[7])
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_the_kind_of_address_that_is_asked_for_is_still_a_name() {
+    fn a_name_without_the_kind_of_address_asked_for_is_a_name() {
         assert_eq!(outcome(b"\x02m1\0\0\x1c\0\x01"), (0, 0), "AAAA");
         assert_eq!(outcome(b"\x02m1\0\0\x01\0\x03"), (0, 0), "another class");
     }

@@ -11,9 +11,9 @@ use super::frame::Frame;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// It sent it.
+    /// The machine sent the frame.
     Sent,
-    /// It received it.
+    /// The machine received the frame.
     Received,
 }
 
@@ -44,7 +44,7 @@ pub(super) fn header(name: &str) -> Vec<u8> {
     [block(0x0a0d_0d0a, &section), block(1, &interface)].concat()
 }
 
-/// One frame that went by at `time`, counted from 1970.
+/// Record of a frame that went by at `time`, counted from 1970.
 pub(super) fn record(frame: &Frame, direction: Direction, time: Duration) -> Vec<u8> {
     let [high, low] = halves(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     let length = length(frame.bytes().len());

@@ -11,12 +11,12 @@ use super::socks::{self, Code, Destination, Heard, Stage};
 use super::switch::Port;
 use super::wiring::Wiring;
 
-/// Whoever has not said in this time where to is gone: it would keep others out.
+/// Time within which a caller has said where to; one that has not would keep others out, and is ended.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// More than the longest message.
 const MOST_BYTES: usize = 512;
 
-/// One of them.
+/// Caller that is not connected to a machine yet.
 pub(super) struct Caller {
     pub(super) socket: TcpStream,
     gateway: Port,
@@ -30,11 +30,11 @@ pub(super) struct Caller {
 
 /// How far it is.
 pub(super) enum Progress {
-    /// It has more to say, or is being connected.
+    /// The caller has more to say, or is being connected.
     Waits,
     /// From here on its bytes and the machine's are each other's.
     Connected(Connection),
-    /// It gets nowhere, and was told so.
+    /// The caller gets nowhere, and was told so.
     Over,
 }
 
@@ -56,12 +56,12 @@ impl Caller {
         self.opens.is_none()
     }
 
-    /// Until when.
+    /// Time until which the caller may speak.
     pub(super) fn until(&self) -> Option<Duration> {
         self.speaks().then_some(self.until)
     }
 
-    /// It gets nowhere: from now on its time is over.
+    /// Ends a caller that gets nowhere: from now on its time is over.
     pub(super) const fn end(&mut self) {
         self.until = Duration::ZERO;
     }

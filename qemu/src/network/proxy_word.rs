@@ -16,7 +16,7 @@ pub(super) const USER: &str = "cairn";
 /// Bytes that are drawn. Nobody guesses so many, at whatever rate.
 const BYTES: usize = 16;
 
-/// 32 hex digits.
+/// Word of a proxy: 32 hex digits.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ProxyWord(String);

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// What to ask.
+/// Question that is asked of every port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Question {
     /// A TCP connection (its SYN; one that is granted is reset at once).
@@ -23,7 +23,7 @@ pub enum Question {
     Udp(Vec<u8>),
 }
 
-/// What a port said.
+/// Answer of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// TCP: the connection is granted. UDP: something came back.
@@ -32,11 +32,11 @@ pub enum Answer {
     Closed,
     /// An ICMP error about it came back (Linux sends few of them: six at once, then one per second).
     Unreachable,
-    /// Nothing, each time it was asked.
+    /// No answer, each time the port was asked.
     Silent,
 }
 
-/// What every port of a scan said.
+/// Answers of all ports of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report(pub BTreeMap<u16, Answer>);
 
@@ -59,7 +59,7 @@ const ROUNDS: u8 = 3;
 /// Rounds where at most [`FEW`] are silent: a few packets more cost nothing, and a machine that runs beside others may
 /// not be given its processor for seconds. The pauses of all five rounds are 31 times the first.
 const ROUNDS_OF_FEW: u8 = 5;
-/// What one host may lose under load, and far from all ports.
+/// Ports that one host may lose under load, and far from all.
 const FEW: usize = 64;
 
 /// How often a barrier is asked: its question or its answer may be lost, too.
@@ -91,16 +91,16 @@ enum Stage {
     Pause { until: Duration },
 }
 
-/// What comes next.
+/// Next action of the host for the scan.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// To wait: until the time that [`Scan::poll_timeout`] says.
     Wait,
     /// To ask the barrier of this round, behind all that has been asked.
     AskBarrier,
-    /// Nothing, the scan is over.
+    /// End: the scan is over.
     Over(Report),
-    /// Nothing: the barrier was not answered within [`CAUGHT_UP`], and so a silence says nothing.
+    /// End without a result: the barrier was not answered within [`CAUGHT_UP`], and so a silence says nothing.
     Behind,
 }
 
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn few_silent_ports_are_asked_more_often_than_many_and_all_ever_more_patiently() {
+    fn few_silent_ports_are_asked_more_often_than_many() {
         assert_eq!(rounds(64), [0, 1, 3, 7, 15, 31]);
         assert_eq!(rounds(65), [0, 1, 3, 7]);
     }
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_is_asked_again_until_it_is_answered_and_the_pause_begins_then() {
+    fn a_barrier_is_asked_again_until_answered_and_then_a_pause() {
         let second = Duration::from_secs;
         let mut scan = scan([80]);
         scan.caught_up(second(0));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_barrier_that_is_not_answered_is_given_up_whatever_is_still_to_be_sent() {
+    fn an_unanswered_barrier_is_given_up_whatever_is_left_to_send() {
         let mut scan = scan([80]);
         drain(&mut scan);
         assert_eq!(scan.poll(true, Duration::ZERO), Next::AskBarrier);

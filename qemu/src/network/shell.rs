@@ -38,9 +38,9 @@ pub(super) struct Running {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread is to do between two rounds.
+/// Order that the thread carries out between two rounds.
 type Order = Box<dyn FnOnce(&mut Shell) + Send>;
-/// What a scan has found.
+/// Result of a scan.
 type Found = Result<Report, NoReport>;
 
 /// Bytes that are read from a machine before the others get their turn, and that are made ready for one at a time: as
@@ -135,7 +135,7 @@ impl Drop for Running {
 #[error("the path of a socket has at most {LONGEST_PATH} bytes, and `{0}` has more")]
 pub(super) struct TooLongPath(pub(super) PathBuf);
 
-/// The thread's own.
+/// State of the network's thread, which it alone touches.
 pub(super) struct Shell {
     pub(super) wiring: Wiring,
     pub(super) clock: Stopwatch,
@@ -195,7 +195,7 @@ impl Shell {
         Ok(())
     }
 
-    /// Ends it.
+    /// Ends the capture of a port.
     pub(super) fn end_capture(&mut self, port: Port) {
         self.wiring.end_capture(port);
         self.captures.remove(&port);
@@ -320,7 +320,7 @@ impl Shell {
     }
 }
 
-/// What is ready: of a machine's cable, or of the forwards.
+/// Source that is ready: a machine's cable, or one of the forwards.
 #[derive(Clone, Copy)]
 enum Ready {
     Card(Port),

@@ -1,6 +1,6 @@
-//! What a program of the host says that wants a connection into the network: SOCKS version 5 (RFC 1928), with user and
-//! password (RFC 1929). Pure: its bytes in, what to answer and where to connect out. It connects to a port of a machine, by
-//! address or name, and does nothing else. Whether a password is right is for the caller to say.
+//! Words of a program of the host that wants a connection into the network: SOCKS version 5 (RFC 1928), with user and
+//! password (RFC 1929). Pure: its bytes in, what to answer and where to connect out. It connects to a port of a
+//! machine, by address or name, and does nothing else. Whether a password is right is for the caller to say.
 //!
 //! ```text
 //!   05 n methods… ─► 05 02      01 n user n password ─► 01 00, or 01 01 and the end
@@ -26,33 +26,33 @@ const IPV6: u8 = 4;
 /// How far somebody is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stage {
-    /// It has to say which methods it knows.
+    /// The program has to say which methods it knows.
     #[default]
     Methods,
-    /// It has to say who it is.
+    /// The program has to say who it is.
     Password,
-    /// It has to say where it wants to go.
+    /// The program has to say where it wants to go.
     Request,
 }
 
-/// What was heard.
+/// Meaning of the bytes that a program has sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
-    /// Nothing whole yet.
+    /// A part: nothing is whole yet.
     Part,
-    /// Its methods, in so many bytes: to be answered with these, and the next stage begins.
+    /// Methods, in so many bytes: to be answered with these, and the next stage begins.
     Methods(usize, [u8; 2]),
     /// A user and a password, in so many bytes: to be answered with [`password_answer`].
     Password(usize, Vec<u8>, Vec<u8>),
     /// Where it wants to go, in so many bytes.
     Connect(usize, Destination, u16),
-    /// What is not done here: to be answered with these, and that is all.
+    /// A request that is not met here: to be answered with these, and that is all.
     Refused(Vec<u8>),
     /// Another protocol.
     Nonsense,
 }
 
-/// Where to.
+/// Destination that a program asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Destination {
     /// An address.
@@ -64,7 +64,7 @@ pub enum Destination {
 /// How a request ended (RFC 1928, section 6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
-    /// What follows is the machine's.
+    /// Bytes that follow are the machine's.
     Connected = 0,
     /// There is no such machine, or nobody knows where it is.
     HostUnreachable = 4,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_done_here_is_refused_and_what_is_no_socks_is_left() {
+    fn other_requests_are_refused_and_other_protocols_left() {
         let refused = |said: &[u8]| match hear(Stage::Request, said) {
             Heard::Refused(answer) => answer[1],
             other @ (Heard::Part | Heard::Methods(..) | Heard::Password(..) | Heard::Connect(..) | Heard::Nonsense) => {

@@ -18,7 +18,7 @@ const AGE: Duration = Duration::from_secs(300);
 /// Addresses that are kept of one port; what claims more loses its oldest. A machine with a bridge inside has a few.
 const ADDRESSES: usize = 256;
 
-/// A switch.
+/// Switch that learns at which port a station is.
 #[derive(Debug, Default)]
 pub(super) struct Switch {
     ports: BTreeSet<Port>,
@@ -38,7 +38,7 @@ impl Switch {
         self.ports.insert(port);
     }
 
-    /// What was at a port may come back elsewhere.
+    /// Forgets the stations at a port: they may come back elsewhere.
     pub(super) fn forget(&mut self, port: Port) {
         self.stations.retain(|_, seen| seen.port != port);
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_station_is_asked_of_all_until_it_is_heard_and_again_when_it_was_long_silent() {
+    fn a_station_is_asked_of_all_until_heard_and_when_long_silent() {
         let mut switch = switch(3);
         assert_eq!(pass(&mut switch, 0, (2, 1), NOW), Ok(vec![1, 2]));
         assert_eq!(pass(&mut switch, 2, (1, 2), NOW), Ok(vec![0]));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_claims_a_million_addresses_loses_its_own_oldest_only() {
+    fn a_port_that_claims_a_million_addresses_loses_its_own_oldest() {
         let mut switch = switch(3);
         pass(&mut switch, 1, (9, 2), NOW).unwrap();
         for claimed in 0..10_000 {
@@ -150,7 +150,7 @@ mod tests {
     proptest! {
         /// Against a switch that remembers all and looks it up at the end of the list.
         #[test]
-        fn a_frame_leaves_by_the_newest_port_of_its_station_or_by_all_but_the_one_it_came_from(
+        fn a_frame_leaves_by_its_stations_newest_port_or_by_all_others(
             steps in prop::collection::vec((0..4_usize, 0..6_u32, 0..6_u32, 0..200_u64), 0..60),
         ) {
             let (mut switch, mut heard, mut now) = (switch(4), Vec::new(), NOW);

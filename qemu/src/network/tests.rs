@@ -51,7 +51,7 @@ impl Card {
         frame
     }
 
-    /// What only the host answers, and its answer: then the card is known to be on.
+    /// Asks something that only the host answers, and returns the answer: then the card is known to be on.
     fn ask_host(&mut self, own: [u8; 6]) -> Vec<u8> {
         self.send(
             &[
@@ -145,7 +145,7 @@ fn a_capture_is_whole_while_it_goes_on() {
 }
 
 #[test]
-fn a_network_that_ended_is_followed_by_one_that_finds_its_machines() {
+fn a_network_that_ended_is_followed_by_one_with_its_machines() {
     let sockets = tempfile::tempdir().unwrap();
     let network = || {
         let segment = Network::start_in(sockets.path(), 7).unwrap().segment();
@@ -205,7 +205,7 @@ const SILENCE: u16 = 9;
 /// Where it has none.
 const NOTHING: u16 = 1;
 
-/// Its network card.
+/// Network card of the machine.
 const CARD: Mac = Mac::numbered(20);
 
 /// A machine with one service, until `over`.
@@ -294,7 +294,7 @@ fn echoed(faults: Faults) {
 }
 
 #[test]
-fn a_client_of_the_loopback_reaches_a_machine_and_sees_the_end_of_what_it_sends() {
+fn a_client_of_the_loopback_reaches_a_machine_and_sees_its_end() {
     echoed(Faults::default());
 }
 
@@ -310,7 +310,7 @@ fn a_client_of_a_port_that_refuses_sees_a_reset_and_no_end() {
     assert_eq!(read.unwrap_err().kind(), ErrorKind::ConnectionReset);
 }
 
-/// What a program hears that says so to the proxy, which asks for this word, and then sends nothing more.
+/// Bytes that a program hears that says so to the proxy, which asks for this word, and then sends nothing more.
 fn by_proxy(word: &ProxyWord, said: &[u8]) -> Vec<u8> {
     let way = |gateway: &Gateway| {
         gateway.name("m2", CARD);
@@ -328,7 +328,7 @@ fn by_proxy(word: &ProxyWord, said: &[u8]) -> Vec<u8> {
 
 /// Proves: S9
 #[test]
-fn a_program_that_speaks_socks_reaches_a_machine_by_address_and_by_name() {
+fn a_socks_program_reaches_a_machine_by_address_and_by_name() {
     let word = ProxyWord::draw().unwrap();
     let proof = proof(&word);
     let by_proxy = |said: &[u8]| by_proxy(&word, said);
@@ -367,7 +367,7 @@ fn proof(word: &ProxyWord) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_of_the_loopback_sees_the_machines_end_while_its_own_is_open() {
+fn a_client_sees_the_machines_end_while_its_own_is_open() {
     let read = forwarded(Faults::default(), SILENCE, SILENCE, |mut stream| {
         stream.write_all(b"still here").unwrap();
         stream.read(&mut [0])

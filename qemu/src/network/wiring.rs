@@ -1,5 +1,5 @@
-//! What is plugged in where, and frames on their way between: segments, their cables, and what is at the cables' ends.
-//! Pure: frames and `now` in, frames and records of captures out.
+//! Wiring of a network, and frames on their way in it: segments, their cables, and what is at the cables' ends. Pure:
+//! frames and `now` in, frames and records of captures out.
 //!
 //! ```text
 //!   machine ═ sent ═►┐        ┌═ received ═► queue ═► machine
@@ -35,7 +35,7 @@ const BACKLOG: usize = 1 << 20;
 /// counts time for an answer from when they have left.
 const ROOM: usize = 64 * 1024;
 
-/// All segments.
+/// Wiring of all segments, with the frames in it.
 pub(super) struct Wiring {
     random: Random,
     switches: Vec<Switch>,
@@ -68,7 +68,7 @@ struct Lane {
     counters: Counters,
 }
 
-/// What is at the end of a cable.
+/// End of a cable: a machine, a host of ours or the gateway.
 enum End {
     /// A machine's network card that nobody has switched on.
     Off,
@@ -93,13 +93,13 @@ enum Capture {
 }
 
 impl Wiring {
-    /// Nothing yet. What chance does to frames follows from the seed.
+    /// Wiring without segments. What chance does to frames follows from the seed.
     pub(super) fn new(seed: u64) -> Self {
         let (switches, cables, results, captured) = (vec![], vec![], vec![], vec![]);
         Self { random: Random(seed), switches, cables, gateway: Gateway::default(), results, captured }
     }
 
-    /// One more segment.
+    /// Adds a segment without cables.
     pub(super) fn add_segment(&mut self) -> SegmentId {
         self.switches.push(Switch::default());
         SegmentId(self.switches.len() - 1)
@@ -140,7 +140,7 @@ impl Wiring {
         lane.line.set_faults(faults, &mut lane.counters);
     }
 
-    /// What became of the frames of that direction.
+    /// Counts of the frames of that direction, by what became of them.
     pub(super) fn counters(&mut self, port: Port, direction: Direction) -> Counters {
         let cable = &mut self.cables[port.0];
         let waiting = match (&cable.end, direction) {
@@ -161,7 +161,7 @@ impl Wiring {
         self.cables[port.0].capture = Capture::Off;
     }
 
-    /// What was captured since the last time.
+    /// Frames that were captured since the last time.
     pub(super) fn captured(&mut self) -> Vec<Captured> {
         std::mem::take(&mut self.captured)
     }
@@ -321,7 +321,7 @@ impl Wiring {
         sent
     }
 
-    /// What a host of ours has to send, unless it is for a machine for which too much waits already.
+    /// Next frame that a host of ours has to send, unless it is for a machine for which too much waits already.
     fn next_of_host(&mut self, port: Port, now: Duration) -> Option<Frame> {
         let cable = &self.cables[port.0];
         let End::Host(station) = &cable.end else { return None };

@@ -22,7 +22,8 @@ use crate::process::{Process, Waited};
 use crate::qmp::{Qmp, QmpError};
 use crate::swtpm::{Swtpm, SwtpmFiles};
 
-/// Such a machine. What it is made of is dropped in this order: nothing runs any more when its sockets go.
+/// Machine whose QEMU is up and whose processors stand still. Its parts are dropped in this order: nothing runs any
+/// more when its sockets go.
 #[derive(Debug)]
 pub struct Paused {
     started: Started,
@@ -37,10 +38,10 @@ pub struct Paused {
     tie: Tie,
 }
 
-/// What a machine was when it was saved.
+/// Memory of a machine when it was saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory<'a> {
-    /// What [`Qmp::save_memory`] wrote.
+    /// File that [`Qmp::save_memory`] wrote.
     pub file: &'a Path,
     /// Length of `serial.log` when its run began, in bytes; the rest of the file is the console that it had.
     pub serial_from: u64,
@@ -116,7 +117,7 @@ impl Paused {
         Ok(Self { started, launching, sockets, dir, machine, qmp, process, console, serial_from, tie })
     }
 
-    /// Its monitor.
+    /// Monitor of the machine.
     pub fn qmp(&mut self) -> &mut Qmp {
         &mut self.qmp
     }

@@ -13,20 +13,20 @@ use crate::argv::RunFiles;
 use crate::machine::Machine;
 use crate::process::Identity;
 
-/// One run of a machine.
+/// Record of one run of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
     /// QEMU.
     pub(super) qemu: Identity,
-    /// Its TPM, if it has one: it writes its state on for a moment after QEMU has ended.
+    /// Process of its TPM, if it has one: it writes its state on for a moment after QEMU has ended.
     #[serde(default)]
     pub(super) swtpm: Option<Identity>,
     /// Directory of the run's sockets; its path is short because a socket's must be.
     pub(super) sockets: PathBuf,
     /// Length of `serial.log` when the run began.
     pub(super) serial_from: u64,
-    /// What was started; none where an older version did.
+    /// Machine as it was started; none where an older version did.
     #[serde(default)]
     pub(super) machine: Option<Machine>,
 }

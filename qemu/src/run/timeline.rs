@@ -1,4 +1,4 @@
-//! What happened to a machine when, as its watcher saw it: kept in memory and in the run's `timeline` file.
+//! Timeline of a machine, as its watcher saw it: kept in memory and in the run's `timeline` file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use crate::deadline::Stopwatch;
 /// A point in a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Milestone {
-    /// What happened.
+    /// Name of what happened.
     pub what: String,
     /// Time since the machine was started, or found again.
     pub at: Duration,

@@ -22,9 +22,10 @@ pub(super) struct SavedFile {
     /// Below the machine's folder, and below the directory of each copy.
     pub(super) path: PathBuf,
     pub(super) restored: Carried,
-    /// Its length.
+    /// Length of the file.
     pub(super) bytes: u64,
-    /// Of all its blocks that are not zero ([`digest`]), in hex; none in a fleet that lives as long as one run of the tests.
+    /// Digest of all its blocks that are not zero ([`digest`]), in hex; none in a fleet that lives as long as one run
+    /// of the tests.
     pub(super) sha256: Option<String>,
 }
 
@@ -45,7 +46,7 @@ pub(super) enum Carried {
 pub(super) enum Part {
     /// The machine writes to it, and no copy will: copies lay overlays on it.
     Disk(PathBuf),
-    /// Nobody writes to it.
+    /// A file that nobody writes to.
     Fixed(PathBuf),
     /// The machine writes to it, and each copy will.
     Living(PathBuf),
@@ -53,7 +54,7 @@ pub(super) enum Part {
     Folder(PathBuf),
 }
 
-/// What could not be done to which file.
+/// Failure of an action on a file of a fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
     /// The host's file system refused.
@@ -62,21 +63,21 @@ pub enum FilesError {
     /// A disk could not be copied.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It is not as it was saved.
+    /// The file is not as it was saved.
     #[error("`{path}` {fault}")]
     Changed { path: PathBuf, fault: FileFault },
 }
 
-/// What is wrong with a saved file.
+/// Fault of a saved file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FileFault {
-    /// It is gone.
+    /// The file is gone.
     #[error("is missing")]
     Missing,
-    /// It is shorter or longer.
+    /// The file is shorter or longer.
     #[error("has {found} bytes, and had {saved} when it was saved")]
     Length { saved: u64, found: u64 },
-    /// Its content differs.
+    /// The file's content differs.
     #[error("is not what was saved: its hash differs")]
     Content,
 }
@@ -89,7 +90,8 @@ impl FilesError {
     }
 }
 
-/// What is to be saved of a machine whose own files have relative paths; others belong to an image or to this host.
+/// Parts that are to be saved of a machine whose own files have relative paths; others belong to an image or to this
+/// host.
 pub(super) fn of_machine(machine: &Machine) -> Vec<Part> {
     let mut parts = vec![Part::Living("serial.log".into())];
     match &machine.boot {
@@ -268,7 +270,7 @@ fn digest(path: &Path) -> Result<String, FilesError> {
     Ok(hex(hash.finish().as_ref()))
 }
 
-/// Lower-case hex.
+/// Bytes as lower-case hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -35,7 +35,7 @@ pub(super) struct Manifest<T> {
     pub(super) more: T,
 }
 
-/// Who saved a fleet, and when.
+/// Program that saved a fleet, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Made {
@@ -45,13 +45,13 @@ pub struct Made {
     pub unix_seconds: u64,
 }
 
-/// One machine.
+/// Machine of a saved fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SavedMachine {
     /// Name of its folder.
     pub(super) name: String,
-    /// What it is; its own files have relative paths.
+    /// Machine as it was started; its own files have relative paths.
     pub(super) machine: Machine,
     /// The arguments that QEMU was given for that, but for the run's own sockets.
     pub(super) board: Vec<String>,
@@ -66,16 +66,16 @@ pub enum ManifestError {
     /// There is no saved fleet.
     #[error("there is no saved fleet in `{0}`")]
     Absent(PathBuf),
-    /// It cannot be read.
+    /// The manifest cannot be read.
     #[error("read `{path}`")]
     Read { path: PathBuf, source: io::Error },
-    /// It is not what this program writes.
+    /// The manifest is not what this program writes.
     #[error("`{path}` is damaged")]
     Damaged { path: PathBuf, source: serde_json::Error },
-    /// It names what cannot be a machine or a file of one.
+    /// The manifest names what cannot be a machine or a file of one.
     #[error("`{path}` names `{name}`, which is no name for a part of a saved fleet")]
     Name { path: PathBuf, name: String },
-    /// It was written in another format.
+    /// The manifest was written in another format.
     #[error("`{path}` has format {found}, and this version reads format {FORMAT}")]
     Format { path: PathBuf, found: u32 },
 }

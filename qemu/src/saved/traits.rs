@@ -1,4 +1,5 @@
-//! What of this host a restored machine depends on: memory and devices in a stream are those of one QEMU, one TPM and one firmware.
+//! Traits of this host that a restored machine depends on: memory and devices in a stream are those of one QEMU, one
+//! TPM and one firmware.
 
 use std::collections::BTreeMap;
 use std::fs;

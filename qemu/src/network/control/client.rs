@@ -10,24 +10,24 @@ use super::{Answer, BadLine, LONGEST_ANSWER, Question, answer, line};
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens, or the connection broke.
+    /// No process listens, or the connection broke.
     #[error("ask the network")]
     Io(#[from] io::Error),
     /// Another version of this program may be at the other end.
     #[error("speak with the network")]
     Line(#[from] BadLine),
-    /// It says no.
+    /// The process says no.
     #[error("the network refuses: {0}")]
     Refused(String),
-    /// It answers another question.
+    /// The process answers another question.
     #[error("the network answers another question")]
     Other,
 }
 
-/// It answers as soon as it is scheduled, however busy the host is; this only bounds a wait for what is broken.
+/// Bound of a wait for what is broken: the process answers as soon as it is scheduled, however busy the host is.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where it listens.
+/// Path of the socket that it listens at.
 pub(super) fn socket(sockets: &Path) -> PathBuf {
     sockets.join("control")
 }

@@ -43,13 +43,13 @@ pub enum DetachedError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the kernel or the parser said.
+        /// Error of the kernel or the parser.
         source: io::Error,
     },
     /// The program cannot be started.
     #[error("start the network's process")]
     Spawn(#[source] io::Error),
-    /// It does not come up.
+    /// The process does not come up.
     #[error("the network's process does not run ({why}); it says: {output}")]
     Start {
         /// The end of its log.
@@ -57,10 +57,10 @@ pub enum DetachedError {
         /// How it was waited for.
         why: Waited,
     },
-    /// It cannot be watched.
+    /// The process cannot be watched.
     #[error("watch the network's process")]
     Watch(#[from] ProcessError),
-    /// It was killed and is still there: the kernel does not let go of it.
+    /// The process was killed and is still there: the kernel does not let go of it.
     #[error("the network (process {0}) was killed and does not end")]
     Unkillable(i32),
 }
@@ -72,7 +72,7 @@ impl DetachedError {
     }
 }
 
-/// What it takes to find the process again.
+/// Facts by which the process is found again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
@@ -80,7 +80,7 @@ pub(super) struct Record {
     pub(super) sockets: PathBuf,
 }
 
-/// It comes up within this, however busy the host is; it only bounds a wait for what is broken.
+/// Bound of a wait for what is broken: the process comes up within this, however busy the host is.
 const HOST: Duration = Duration::from_secs(60);
 
 impl Detached {

@@ -33,16 +33,16 @@ pub enum ServeError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It does not know itself.
+    /// The process does not know itself.
     #[error("look at this process")]
     Process(#[from] ProcessError),
     /// No thread.
     #[error("start the network")]
     Start(#[source] io::Error),
-    /// Its own gateway cannot be.
+    /// The process's own gateway cannot be.
     #[error("make the network's gateway")]
     Gateway(#[from] BadGateway),
     /// No more questions come in.
@@ -60,7 +60,7 @@ impl ServeError {
     }
 }
 
-/// Whoever asks has said all within this, and has taken the answer.
+/// Time within which a caller has asked, and has taken the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often it looks whether its directory is still there: nobody waits for that, and it costs nothing.
 const LOOK: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
@@ -137,7 +137,7 @@ struct House {
     segment: Segment,
     gateway: Gateway,
     machines: BTreeMap<u8, Resident>,
-    /// What its proxy asks for.
+    /// Word that its proxy asks for.
     word: ProxyWord,
     /// Where that listens, once somebody has asked for it.
     proxy: Option<SocketAddrV4>,
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_those_of_the_machine_and_the_direction_that_are_named() {
+    fn faults_are_those_of_the_named_machine_and_direction() {
         let sockets = tempfile::tempdir().unwrap();
         let mut house = house(sockets.path());
         for (name, number) in [("m1", 1), ("m2", 2)] {
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_says_what_is_no_question_is_told_so_and_nothing_is_done() {
+    fn a_line_that_is_no_question_is_told_so_and_nothing_is_done() {
         let nobody = |_| panic!("it was no question");
         for bad in [&b""[..], b"{\"status\":{}}", b"{\"status\":{}}\nmore", b"\xff\n", &[b'x'; 100]] {
             assert!(refused(said(bad, nobody)).starts_with("a line "), "{bad:?}");

@@ -49,7 +49,7 @@ fn a_good_cable_changes_nothing() {
 }
 
 #[test]
-fn so_many_are_lost_as_was_asked_for_and_the_same_for_the_same_seed() {
+fn as_many_are_lost_as_asked_for_and_the_same_for_a_seed() {
     let faults = Faults { loss: percent(5), ..Faults::default() };
     let (arrived, counters) = run(faults, 7, 100_000, MS);
     let lost = counters.dropped[&Reason::Loss];
@@ -116,7 +116,7 @@ fn what_is_too_long_is_dropped_and_nothing_shorter() {
 }
 
 #[test]
-fn a_cut_loses_what_is_on_its_way_and_all_that_comes_until_it_is_mended() {
+fn a_cut_loses_what_is_on_its_way_and_comes_until_mended() {
     let (mut line, mut counters) = (Line::new(7), Counters::default());
     let long = Faults { delay: 50 * MS, ..Faults::default() };
     line.set_faults(long, &mut counters);
@@ -174,8 +174,8 @@ fn faults() -> impl Strategy<Value = Faults> {
 }
 
 proptest! {
-    /// Whatever the faults are and however they change: every frame is delivered, dropped for a reason, or on its way;
-    /// none arrives that was not sent, none changed, and none before its delay.
+    /// Every frame is delivered, dropped for a reason, or on its way, with any faults and any changes of them; none
+    /// arrives that was not sent, none changed, and none before its delay.
     #[test]
     fn every_frame_is_accounted_for(
         seed: u64,

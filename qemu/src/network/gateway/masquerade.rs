@@ -1,5 +1,6 @@
-//! What leaves one segment for another: UDP and TCP under the address of the gateway on that segment, each flow with a port
-//! of its own, as Linux masquerades. Pure. What comes back is let in from whom it went to only, and nothing else is.
+//! Masquerade of what leaves one segment for another: UDP and TCP under the address of the gateway on that segment,
+//! each flow with a port of its own, as Linux masquerades. Pure. What comes back is let in from whom it went to only,
+//! and nothing else is.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -16,7 +17,7 @@ const TCP_KEPT: Duration = Duration::from_secs((2 * 60 + 4) * 60);
 /// Flows at a time; of more, the one that was silent for longest is forgotten.
 const FLOWS: usize = 1024;
 
-/// One IPv4 packet, as far as this looks: whole, and with both checksums right.
+/// IPv4 packet, as far as this looks: whole, and with both checksums right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet<'a> {
     protocol: Protocol,
@@ -143,7 +144,7 @@ impl Masquerade {
         packet.readdressed(packet.source, flow.inside.1)
     }
 
-    /// What has ended, or what was silent for longest if nothing has.
+    /// Forgets flows that have ended, or the one that was silent for longest if none has.
     fn forget(&mut self, now: Duration) {
         self.flows.retain(|_, flow| flow.is_kept(now));
         if self.flows.len() >= FLOWS
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_flows_the_one_that_was_silent_for_longest_is_forgotten() {
+    fn of_too_many_flows_the_longest_silent_one_is_forgotten() {
         let mut masquerade = Masquerade::default();
         let at = |index: u16| NOW + Duration::from_micros(index.into());
         let outside: Vec<_> = (0..1200).map(|port| leave(&mut masquerade, port, at(port))).collect();

@@ -138,7 +138,7 @@ impl World {
         come
     }
 
-    /// What a machine without a stack is told by the gateway, after sending this.
+    /// Answer of the gateway to a machine without a stack that sends this.
     fn answer(&mut self, frame: &[u8]) -> Frame {
         let port = self.machines[0].0;
         self.wiring.send(port, frame, self.now);
@@ -174,7 +174,7 @@ fn a_card_with_an_address_from_before_is_not_asked_where_it_is() {
 }
 
 #[test]
-fn a_lease_names_the_gateway_as_router_and_resolver_which_knows_who_has_it() {
+fn a_lease_names_the_gateway_as_router_and_resolver() {
     const CARD: Mac = Mac::numbered(99);
     let mut world = World::new(&[ONE]);
     let (gateway, pool) = (setup(7).address, setup(7).pool.0);
@@ -203,7 +203,7 @@ fn a_lease_names_the_gateway_as_router_and_resolver_which_knows_who_has_it() {
 }
 
 #[test]
-fn only_what_is_for_the_gateway_and_for_another_segments_machine_is_passed_on() {
+fn only_packets_for_the_gateway_and_other_segments_are_passed() {
     let card = Mac::numbered(7 * 256 + 20);
     let to = |address: Ipv4Addr| datagram(card, SocketAddrV4::new(ONE, 5), SocketAddrV4::new(address, 9), b"payload");
     let mut world = World::new(&[ONE, OTHER]);
@@ -237,7 +237,7 @@ fn of_addresses_elsewhere_a_segment_learns_nothing() {
     assert_eq!((learnt.get(&near), learnt.get(&OTHER)), (Some(&Mac::numbered(5)), None));
 }
 
-/// One megabyte there and back through a connection that is half closed when it is there; how long that took.
+/// Time of a megabyte there and back, through a connection that is half closed when it is there.
 fn echoed(faults: Faults) -> Duration {
     let mut world = World::new(&[ONE]);
     let gateway = world.gateways[0];
@@ -263,7 +263,7 @@ fn echoed(faults: Faults) -> Duration {
 }
 
 #[test]
-fn a_megabyte_comes_back_and_the_end_of_each_direction_by_itself() {
+fn a_megabyte_comes_back_and_each_direction_ends_by_itself() {
     assert!(echoed(Faults::default()) < Duration::from_secs(1));
 }
 
@@ -274,7 +274,8 @@ fn a_megabyte_survives_a_bad_cable() {
     assert!(took > Duration::from_millis(200), "{took:?} are no two ways of 100 ms");
 }
 
-/// What both ends have room for; what one of them has already taken may have to go through the other's again.
+/// Bytes that both ends have room for; some that one of them has already taken may have to go through the other's
+/// again.
 const STOPPED: std::ops::RangeInclusive<usize> = BUFFER..=BUFFER + peer::BUFFER;
 
 #[test]
@@ -293,7 +294,7 @@ fn a_machine_that_reads_nothing_stops_who_sends_to_it() {
 }
 
 #[test]
-fn a_machine_that_sends_is_stopped_while_nobody_reads_and_goes_on_then() {
+fn a_sender_is_stopped_while_nobody_reads_and_goes_on_then() {
     let mut world = World::new(&[ONE]);
     world.peer(0).listen(SERVICE);
     let connection = world.open(SERVICE);
@@ -314,7 +315,7 @@ fn a_machine_that_sends_is_stopped_while_nobody_reads_and_goes_on_then() {
 }
 
 #[test]
-fn a_connection_breaks_when_it_is_refused_or_reset_or_nobody_is_there() {
+fn a_connection_breaks_when_refused_reset_or_without_a_peer() {
     let mut world = World::new(&[ONE]);
     let broken = |world: &mut World, connection| {
         let began = world.now;
@@ -414,7 +415,7 @@ fn what_was_asked_comes_back_and_nothing_else_comes_in() {
 }
 
 #[test]
-fn two_networks_of_which_one_holds_the_other_have_no_common_gateway() {
+fn overlapping_networks_have_no_common_gateway() {
     let mut gateway = Gateway::default();
     let epoch = Stopwatch::start().began();
     gateway.add(&setup(7), epoch).unwrap();

@@ -14,7 +14,7 @@ use crate::machine::Mac;
 pub(super) enum Part {
     /// Somebody asks for an address.
     Question { from: Mac, about: Ipv4Addr },
-    /// Who has that address answers.
+    /// The station that has the address answers.
     Answer { to: Mac, about: Ipv4Addr },
 }
 

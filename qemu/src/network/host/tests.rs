@@ -103,7 +103,7 @@ fn tcp_scan(target: Ipv4Addr, ports: std::ops::RangeInclusive<u16>) -> Scan {
 
 /// The answer to a TCP question, late: from the port of the target, to whom asks next.
 #[test]
-fn what_was_asked_by_another_protocol_and_is_answered_late_says_nothing() {
+fn a_late_answer_by_another_protocol_says_nothing() {
     for (control, what) in [(TcpControl::Rst, "a refusal"), (TcpControl::Syn, "a connection")] {
         let mut asker = asker();
         // Then it knows where the target is, and its questions leave.
@@ -231,7 +231,7 @@ fn a_machine_that_does_not_catch_up_is_an_error_and_not_silence() {
     }
 }
 
-/// Its answer comes late, behind the questions of the round that followed, or of a scan that did.
+/// The barrier's answer comes late, behind the questions of the round that followed, or of a scan that did.
 #[test]
 fn an_answer_to_an_earlier_barrier_says_nothing_of_this_round() {
     let mut host = asker();
@@ -265,7 +265,7 @@ fn an_answer_to_an_earlier_barrier_says_nothing_of_this_round() {
     }
 }
 
-/// What tests of A7 rely on: an address behind a machine is asked through it, and is heard when it answers.
+/// Tests of A7 rely on this: an address behind a machine is asked through it, and is heard when it answers.
 #[test]
 fn an_address_behind_the_target_is_reached_by_the_route() {
     let ports = 7834..=7836;
@@ -318,7 +318,7 @@ fn foreign_packets_are_no_answers() {
     assert!(asked(&tcp(TARGET, ASKER, &probe(22, TcpControl::Rst, SEQUENCE))).is_none());
 }
 
-/// What tests of transit rely on: who is reached says so, for its own addresses and no others.
+/// Tests of transit rely on this: a host that is reached says so, for its own addresses and no others.
 #[test]
 fn a_host_refuses_connections_to_itself() {
     let setup = Setup { mac: Mac::numbered(2), addresses: vec![(TARGET, 24)], routes: vec![], dhcp: None };

@@ -53,7 +53,7 @@ fn assert_balance(wiring: &mut Wiring) {
 }
 
 #[test]
-fn a_machine_is_heard_by_all_until_it_is_known_and_then_by_whom_it_means() {
+fn a_machine_is_heard_by_all_until_known_then_by_its_peer() {
     let (mut wiring, ports) = machines(3);
     let [one, two, three] = ports[..] else { panic!("three") };
     wiring.send(one, &frame(one, mac(two), 1), MS);
@@ -100,7 +100,7 @@ fn a_delay_is_waited_for_and_told() {
 }
 
 #[test]
-fn what_comes_for_a_machine_that_is_off_is_dropped_and_it_is_looked_for_anew() {
+fn frames_for_a_machine_that_is_off_are_dropped_and_it_is_sought() {
     let (mut wiring, ports) = machines(3);
     let [one, two, three] = ports[..] else { panic!("three") };
     wiring.send(two, &frame(two, mac(one), 1), MS);
