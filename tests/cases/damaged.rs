@@ -3,15 +3,13 @@
 
 use std::sync::PoisonError;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use formats::fat;
 use model::PartitionKind::{Data, Esp};
 
 use crate::{
-    Case, Context, Integrity, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, same_machine, tagged_coordinator,
-    wait_state,
+    Case, Context, FilePlaces, Need, Owner, Plan, RawDisk, Starts, Status, same_machine, tagged_coordinator, wait_state,
 };
-use api::wire::FaultKind;
 
 pub(crate) const CASES: &[Case] = &[
     case("a damaged assignment needs the owner", |t| {
@@ -57,8 +55,7 @@ struct Lone {
     owner: Owner,
     plan: Plan,
     status: Status,
-    /// Lines of the program that looks for places.
-    places: Vec<String>,
+    places: FilePlaces,
 }
 
 impl Lone {
@@ -69,32 +66,18 @@ impl Lone {
     }
 
     fn make(t: &Context) -> anyhow::Result<Self> {
-        let (owner, plan, _) = tagged_coordinator(t, t.debug_machine("m")?, NAME)?;
+        let made = tagged_coordinator(t, t.debug_machine("m")?, NAME)?;
         // Only now does all of it lie where it is looked for.
-        let vm = plan.start()?;
-        let status = owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?;
-        Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?.inject(FaultKind::TestService, "test.places")?;
-        let places = vm.until(t.within(20), || {
-            let places = owner.lines(NAME, &vm, &["test.places"]).ok()?;
-            places.iter().any(|line| line.ends_with(".wal")).then_some(places)
-        })?;
-        owner.ask(NAME, &vm, &["machine", "poweroff"])?;
-        vm.wait_shutdown(t.within(10))?;
+        let (places, status) = FilePlaces::told_by(t, &made, NAME)?;
+        let (owner, plan, _) = made;
         Ok(Self { owner, plan, status, places })
-    }
-
-    /// Where a block of what lies on the data partition is, in bytes from the start of that.
-    fn place(&self, disk: &RawDisk, path: &str, word: &str) -> anyhow::Result<u64> {
-        let line = self.places.iter().find(|line| line.ends_with(path)).with_context(|| format!("no {path}"))?;
-        let at = line.split(' ').skip_while(|part| *part != word).nth(1).context("a place")?.parse()?;
-        Ok(Integrity::of(disk)?.place(at) - disk.range(Data)?.start)
     }
 
     /// Once more is as before.
     fn spoil(&self, disk: &RawDisk, spoilt: Spoilt) -> anyhow::Result<()> {
         match spoilt {
-            Spoilt::Content(path) => disk.flip(Data, self.place(disk, path, "content")?),
-            Spoilt::Inode(path) => disk.flip(Data, self.place(disk, path, "inode")?),
+            Spoilt::Content(path) => disk.flip(Data, self.places.content(path)?),
+            Spoilt::Inode(path) => disk.flip(Data, self.places.inode(path)?),
             Spoilt::Chain(path) => cut_short(disk, path),
         }
     }

@@ -1,7 +1,8 @@
-//! Where dm-integrity puts things on a disk at level authenticated, so that a case can spoil a block below it; and the wait until all
-//! blocks have tags.
+//! Where dm-integrity puts things on a disk at level authenticated, and XFS above it, so that a case can spoil a block below both; and
+//! the wait until all blocks have tags.
 
 use anyhow::{Context as _, ensure};
+use api::wire::FaultKind;
 use model::PartitionKind;
 use qemu::Vm;
 use qemu::console::Line;
@@ -10,6 +11,8 @@ use crate::context::Context;
 use crate::disk::RawDisk;
 use crate::owner::Owner;
 use crate::plan::Plan;
+use crate::status::Status;
+use crate::stranger::Stranger;
 
 /// How dm-integrity divides a data partition: superblock, journal, then in turns a run of tags and the sectors they are for.
 /// Source: `drivers/md/dm-integrity.c`, `calculate_journal_section_size` and `calculate_device_limits`.
@@ -47,6 +50,12 @@ impl Integrity {
         })
     }
 
+    /// Where its superblock is, in bytes from the start of the disk.
+    #[must_use]
+    pub const fn superblock(&self) -> u64 {
+        self.start
+    }
+
     /// Whether tags or the mark of how far they are lie at this byte of the disk.
     #[must_use]
     pub fn is_tags(&self, at: u64) -> bool {
@@ -58,6 +67,72 @@ impl Integrity {
     #[must_use]
     pub const fn place(&self, at: u64) -> u64 {
         self.areas + at / self.sectors * (self.tags + self.sectors) + self.tags + at % self.sectors
+    }
+}
+
+/// Where XFS keeps what lies on a machine's data partition, at level authenticated, in bytes from the start of that.
+#[derive(Debug, Clone)]
+pub struct FilePlaces {
+    integrity: Integrity,
+    /// Of the data partition, from that of the disk.
+    start: u64,
+    /// Of the program that looks for them: `inode AT content AT PATH`, from the start of the file system.
+    lines: Vec<String>,
+}
+
+impl FilePlaces {
+    /// Starts a machine of the debug image that a case has made and that is off, and ends it once more: only what lay there at its
+    /// start is where it is looked for. With its status while it ran.
+    ///
+    /// # Errors
+    /// When it does not run, does not tell, or does not end.
+    pub fn told_by(
+        t: &Context,
+        (owner, plan, disk): &(Owner, Plan, RawDisk),
+        cluster: &str,
+    ) -> anyhow::Result<(Self, Status)> {
+        let vm = plan.start()?;
+        let status = owner.status_when_running(cluster, &vm, vm.started(), t.within(30))?;
+        Stranger::meet_as(&vm, Some(&owner.key()?), t.within(10))?.inject(FaultKind::TestService, "test.places")?;
+        let lines = vm.until(t.within(20), || {
+            let lines = owner.lines(cluster, &vm, &["test.places"]).ok()?;
+            lines.iter().any(|line| line.ends_with(".wal")).then_some(lines)
+        })?;
+        owner.ask(cluster, &vm, &["machine", "poweroff"])?;
+        vm.wait_shutdown(t.within(10))?;
+        let (integrity, start) = (Integrity::of(disk)?, disk.range(PartitionKind::Data)?.start);
+        Ok((Self { integrity, start, lines }, status))
+    }
+
+    /// The first block of what the file holds whose path ends so.
+    ///
+    /// # Errors
+    /// When there is no such file, or none in blocks of its own.
+    pub fn content(&self, path: &str) -> anyhow::Result<u64> {
+        self.of(path, "content")
+    }
+
+    /// The inode of what has a path that ends so.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn inode(&self, path: &str) -> anyhow::Result<u64> {
+        self.of(path, "inode")
+    }
+
+    /// Those of all files and folders, and of the file system's own first block.
+    pub fn all(&self) -> impl Iterator<Item = u64> {
+        let at = |line: &String| line.split(' ').filter_map(|part| part.parse().ok()).collect::<Vec<u64>>();
+        [0].into_iter().chain(self.lines.iter().flat_map(at)).map(|at| self.place(at))
+    }
+
+    fn of(&self, path: &str, word: &str) -> anyhow::Result<u64> {
+        let line = self.lines.iter().find(|line| line.ends_with(path)).with_context(|| format!("no {path}"))?;
+        Ok(self.place(line.split(' ').skip_while(|part| *part != word).nth(1).context("a place")?.parse()?))
+    }
+
+    const fn place(&self, at: u64) -> u64 {
+        self.integrity.place(at) - self.start
     }
 }
 

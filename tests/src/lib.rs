@@ -87,7 +87,7 @@ pub use disk::{HEADER_BYTES, HEADERS, Headers, RawDisk};
 pub use evidence::{recovered, same_machine, stays, untouched};
 pub use fleet::{Cluster, Fleet, LAID_DOWN, Leaving, MESH_CHANGED, NAME, Off, SEES_RECORDS, has_peers, name};
 pub use image::{Image, ImageError};
-pub use integrity::{Integrity, all_tagged, tagged_coordinator};
+pub use integrity::{FilePlaces, Integrity, all_tagged, tagged_coordinator};
 pub use joiner::Joiner;
 pub use owner::{Owner, Refused, key_of_owner, wait_state};
 pub use pace::Pace;

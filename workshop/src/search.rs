@@ -30,8 +30,14 @@ pub(crate) fn campaign(workspace: &Workspace, cache: &BuildCache, arguments: &[S
     let mut cargo = Command::new("cargo");
     cargo.args(["run", "--locked", "--package", "campaign", "--"]).args(arguments);
     let only_tells = |argument: &String| ["--plan", "--help", "-h"].contains(&argument.as_str());
-    if arguments.first().is_some_and(|campaign| campaign == "cluster") && !arguments.iter().any(only_tells) {
-        cargo.env("CAIRN_IMAGE_DIR", ci::image_under_test(workspace, cache, Profile::Release)?);
+    let image = match arguments.first().map(String::as_str) {
+        Some("cluster") => Some(("CAIRN_IMAGE_DIR", Profile::Release)),
+        // The machine itself says where its files lie.
+        Some("disks") => Some(("CAIRN_DEBUG_IMAGE_DIR", Profile::Debug)),
+        Some(_) | None => None,
+    };
+    if let Some((variable, profile)) = image.filter(|_| !arguments.iter().any(only_tells)) {
+        cargo.env(variable, ci::image_under_test(workspace, cache, profile)?);
         cargo.env("CAIRN_CAIRNCTL", programs::cairnctl(workspace)?);
     }
     shown(&mut cargo)

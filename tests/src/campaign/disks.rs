@@ -1,17 +1,20 @@
 //! A byte of a lone coordinator's disk is flipped while it is off, wherever a seed says: the machine runs, or says why not, and never
-//! restarts by itself.
+//! restarts by itself. Half of the bytes lie in blocks that each start reads: most of those that were ever written are read by none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
+use formats::fat;
+use keys::pair::File;
 use model::PartitionKind;
 use qemu::Vm;
 use testkit::Random;
 
+use crate::disk::HEADERS;
 use crate::session::Session;
-use crate::{Context, RawDisk, tagged_coordinator};
+use crate::{Context, FilePlaces, Integrity, RawDisk, tagged_coordinator};
 
 const NAME: &str = "one";
 /// What is written and read at once, here and by the machine.
@@ -35,22 +38,27 @@ pub fn disks(seed: u64, flips: usize, out: &Path, mut say: impl FnMut(&str)) -> 
 }
 
 fn flip_all(t: &Context, seed: u64, flips: usize, say: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
-    let (_, plan, disk) = tagged_coordinator(t, t.machine("first"), NAME)?;
-    let mut written = Vec::new();
-    for kind in [PartitionKind::Esp, PartitionKind::Data] {
-        written.push((kind, blocks_written(&disk, kind)?));
-    }
+    let made = tagged_coordinator(t, t.debug_machine("first")?, NAME)?;
+    let (places, _) = FilePlaces::told_by(t, &made, NAME)?;
+    let (_, plan, disk) = made;
+    let written = [blocks_written(&disk, PartitionKind::Esp)?, blocks_written(&disk, PartitionKind::Data)?];
+    let read = [blocks_read_of_esp(&disk)?, blocks_read(&disk, &places)?];
     say("a lone coordinator is made, and off");
     let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1));
     let mut ends: BTreeMap<String, usize> = BTreeMap::new();
     for number in 1..=flips {
-        let (kind, blocks) = &written[usize::from(random.below(4) > 0)];
+        let (what, blocks) =
+            if random.below(2) == 0 { ("read at each start", &read) } else { ("written once", &written) };
+        let (kind, blocks) = match random.below(4) {
+            0 => (PartitionKind::Esp, &blocks[0]),
+            _ => (PartitionKind::Data, &blocks[1]),
+        };
         let at = blocks[random.below(blocks.len())] + random.below(BLOCK) as u64;
         let (plan, disk) = plan.copied(t, "m")?;
-        disk.flip(*kind, at)?;
+        disk.flip(kind, at)?;
         let vm = plan.start()?;
-        let end = comes_to(t, &vm).with_context(|| format!("flip {number}: {kind:?}, byte {at}"))?;
-        say(&format!("{number}. {kind:?}, byte {at}: {end}"));
+        let end = comes_to(t, &vm).with_context(|| format!("flip {number}: {kind:?}, byte {at}, {what}"))?;
+        say(&format!("{number}. {kind:?}, byte {at}, {what}: {end}"));
         *ends.entry(end.split(' ').next().unwrap_or_default().to_owned()).or_default() += 1;
     }
     let told: Vec<_> = ends.iter().map(|(end, times)| format!("{times} {end}")).collect();
@@ -65,6 +73,25 @@ fn blocks_written(disk: &RawDisk, kind: PartitionKind) -> anyhow::Result<Vec<u64
     let found: Vec<u64> = written.map(|(number, _)| (number * BLOCK) as u64).collect();
     ensure!(!found.is_empty(), "nothing is written in {kind:?}");
     Ok(found)
+}
+
+/// Blocks with what a start reads below the file system and in it, in bytes from the start of the data partition: both data headers,
+/// dm-integrity's superblock, the file system's, and all files and folders of PID 1 and etcd.
+fn blocks_read(disk: &RawDisk, places: &FilePlaces) -> anyhow::Result<Vec<u64>> {
+    let block = |at: u64| at - at % BLOCK as u64;
+    let superblock = Integrity::of(disk)?.superblock() - disk.range(PartitionKind::Data)?.start;
+    let mut found: Vec<u64> = HEADERS.into_iter().chain([superblock]).chain(places.all()).map(block).collect();
+    found.sort_unstable();
+    found.dedup();
+    Ok(found)
+}
+
+/// Blocks of the ESP in which a machine's own files begin; what they hold fits the first one.
+fn blocks_read_of_esp(disk: &RawDisk) -> anyhow::Result<Vec<u64>> {
+    let volume = disk.whole(PartitionKind::Esp)?;
+    let paths = File::ALL.iter().flat_map(|file| file.paths());
+    let begin = paths.map(|path| Ok(fat::place(&volume, path)?.extents.first().context("an empty file")?.start as u64));
+    begin.collect()
 }
 
 /// The state in which the machine stays, with its reason; a coordinator that runs is there once etcd is.
