@@ -39,7 +39,7 @@ pub const FRAGMENTS: &[Fragment] = &[
 
 /// Row of the table: a value that the final config must have for an option, and why.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Requirement {
+pub struct OptionRequirement {
     /// The option's name without `CONFIG_`.
     pub option: &'static str,
     /// The value it must have.
@@ -64,7 +64,7 @@ pub enum NeededValue {
 #[error("{} must be {} ({}) but is {}", need.option, need.value, need.because, Found(found.as_ref()))]
 pub struct Violation {
     /// The row.
-    pub need: Requirement,
+    pub need: OptionRequirement,
     /// Value in the config; `None` when it does not name the option at all.
     pub found: Option<Value>,
 }
@@ -73,7 +73,7 @@ pub struct Violation {
 ///
 /// # Errors
 /// The failing rows, in the table's order.
-pub fn check(config: &KernelConfig, needs: &[Requirement]) -> Result<(), Vec<Violation>> {
+pub fn check(config: &KernelConfig, needs: &[OptionRequirement]) -> Result<(), Vec<Violation>> {
     let violations: Vec<Violation> = needs
         .iter()
         .filter(|need| !need.value.is_met_by(config.get(need.option)))
@@ -82,16 +82,16 @@ pub fn check(config: &KernelConfig, needs: &[Requirement]) -> Result<(), Vec<Vio
     if violations.is_empty() { Ok(()) } else { Err(violations) }
 }
 
-const fn on(option: &'static str, because: &'static str) -> Requirement {
-    Requirement { option, value: NeededValue::On, because }
+const fn on(option: &'static str, because: &'static str) -> OptionRequirement {
+    OptionRequirement { option, value: NeededValue::On, because }
 }
 
-const fn off(option: &'static str, because: &'static str) -> Requirement {
-    Requirement { option, value: NeededValue::Off, because }
+const fn off(option: &'static str, because: &'static str) -> OptionRequirement {
+    OptionRequirement { option, value: NeededValue::Off, because }
 }
 
-const fn text(option: &'static str, value: &'static str, because: &'static str) -> Requirement {
-    Requirement { option, value: NeededValue::Text(value), because }
+const fn text(option: &'static str, value: &'static str, because: &'static str) -> OptionRequirement {
+    OptionRequirement { option, value: NeededValue::Text(value), because }
 }
 
 impl NeededValue {

@@ -2,11 +2,11 @@
 //! wanted values; it must never be looser than the fragments: an option without a row, or a row without an option,
 //! fails a test.
 
-use crate::{Requirement, off, on, text};
+use crate::{OptionRequirement, off, on, text};
 
 /// Every option that the fragments set or clear, and why.
 #[rustfmt::skip] // one row per line, so that a change of one option is a change of one line
-pub const NEEDS: &[Requirement] = &[
+pub const NEEDS: &[OptionRequirement] = &[
     // base: the machine's ground: architecture, program loading, time, events, pseudo filesystems
     on("64BIT", "x86-64 is the only architecture built"),
     on("SMP", "machines have more than one processor"),

@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 
 use crate::code::{CommandCode, ResponseCode, handle};
 use crate::command::{Authorisation, Entity, frame};
-use crate::kdf::CryptoFailed;
+use crate::kdf::CryptoError;
 use crate::object::{Name, StorageKeyPublic};
-use crate::response::{self, Answer, Frame};
+use crate::response::{self, AnswerFrame, TpmAnswer};
 use crate::session::{Disbelief, Purpose, Request, Session};
-use crate::wire::{Malformed, Writer};
+use crate::wire::{MalformedAnswer, Writer};
 
 /// The way to a TPM: a device file or an emulator's socket.
 pub trait Transport {
@@ -62,14 +62,14 @@ pub enum TpmError<E: Error + 'static> {
     Malformed {
         command: CommandCode,
         #[source]
-        source: Malformed,
+        source: MalformedAnswer,
     },
     /// The answer's HMAC is wrong: it was changed on its way, or does not come from the TPM that holds the key.
     #[error("the answer to {command} was changed on its way from the TPM")]
     Forged { command: CommandCode },
     /// No key could be derived: no randomness, or the TPM's key is no point of its curve.
     #[error(transparent)]
-    Crypto(#[from] CryptoFailed),
+    Crypto(#[from] CryptoError),
 }
 
 impl<E: Error> TpmError<E> {
@@ -87,11 +87,11 @@ pub(crate) fn exchange<'a, T: Transport>(
     bytes: &[u8],
     sessions: usize,
     answer: &'a mut Zeroizing<Vec<u8>>,
-) -> Result<Frame<'a>, TpmError<T::Error>> {
+) -> Result<AnswerFrame<'a>, TpmError<T::Error>> {
     **answer = transport.transact(bytes).map_err(|source| TpmError::Transport { command, source })?;
     match response::answer(command, sessions, answer) {
-        Ok(Answer::Done(frame)) => Ok(frame),
-        Ok(Answer::Refused(code)) => Err(TpmError::Refused { command, code }),
+        Ok(TpmAnswer::Done(frame)) => Ok(frame),
+        Ok(TpmAnswer::Refused(code)) => Err(TpmError::Refused { command, code }),
         Err(source) => Err(TpmError::Malformed { command, source }),
     }
 }
@@ -121,8 +121,8 @@ fn start<T: Transport>(
 }
 
 /// The handle that `command` made.
-fn new_handle<E: Error>(command: CommandCode, done: &Frame<'_>) -> Result<u32, TpmError<E>> {
-    done.handle.ok_or(TpmError::Malformed { command, source: Malformed::Truncated })
+fn new_handle<E: Error>(command: CommandCode, done: &AnswerFrame<'_>) -> Result<u32, TpmError<E>> {
+    done.handle.ok_or(TpmError::Malformed { command, source: MalformedAnswer::Truncated })
 }
 
 /// Forgets `handle` if what was to be done with it failed.

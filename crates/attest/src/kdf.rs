@@ -15,7 +15,7 @@ use model::Secret;
 /// The cryptographic library failed, or the TPM's key is no point of its curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("derive the keys of a TPM session")]
-pub struct CryptoFailed;
+pub struct CryptoError;
 
 /// A point of P-256, as two big-endian coordinates.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,12 +59,12 @@ pub(crate) fn kdfe(z: &[u8], label: &str, party_u: &[u8; 32], party_v: &[u8; 32]
 const BITS: [u8; 4] = 256u32.to_be_bytes();
 
 /// A salt that only the holder of `storage_key` can find out, and the point to send it (part 1, annex C).
-pub(crate) fn salt_for(storage_key: Point) -> Result<(Secret<32>, Point), CryptoFailed> {
-    let ours = PrivateKey::generate(&ECDH_P256).map_err(|_| CryptoFailed)?;
-    let public = ours.compute_public_key().map_err(|_| CryptoFailed)?;
-    let (x, y) = coordinates(public.as_ref()).ok_or(CryptoFailed)?;
+pub(crate) fn salt_for(storage_key: Point) -> Result<(Secret<32>, Point), CryptoError> {
+    let ours = PrivateKey::generate(&ECDH_P256).map_err(|_| CryptoError)?;
+    let public = ours.compute_public_key().map_err(|_| CryptoError)?;
+    let (x, y) = coordinates(public.as_ref()).ok_or(CryptoError)?;
     let theirs = [&[UNCOMPRESSED][..], &storage_key.x, &storage_key.y].concat();
-    let salt = agree(&ours, UnparsedPublicKey::new(&ECDH_P256, theirs), CryptoFailed, |z| {
+    let salt = agree(&ours, UnparsedPublicKey::new(&ECDH_P256, theirs), CryptoError, |z| {
         Ok(kdfe(z, "SECRET", &x, &storage_key.x))
     })?;
     Ok((salt, Point { x, y }))
@@ -79,30 +79,30 @@ fn coordinates(point: &[u8]) -> Option<([u8; 32], [u8; 32])> {
 }
 
 /// Random bytes for a nonce.
-pub(crate) fn nonce() -> Result<[u8; 32], CryptoFailed> {
+pub(crate) fn nonce() -> Result<[u8; 32], CryptoError> {
     let mut nonce = [0; 32];
-    SystemRandom::new().fill(&mut nonce).map_err(|_| CryptoFailed)?;
+    SystemRandom::new().fill(&mut nonce).map_err(|_| CryptoError)?;
     Ok(nonce)
 }
 
 /// Encrypts in place with AES-128-CFB; `key_and_iv` are 16 bytes each.
-pub(crate) fn encrypt(key_and_iv: &Secret<32>, data: &mut [u8]) -> Result<(), CryptoFailed> {
+pub(crate) fn encrypt(key_and_iv: &Secret<32>, data: &mut [u8]) -> Result<(), CryptoError> {
     let (key, iv) = split(key_and_iv)?;
-    let key = EncryptingKey::cfb128(key).map_err(|_| CryptoFailed)?;
-    key.less_safe_encrypt(data, EncryptionContext::Iv128(iv)).map(drop).map_err(|_| CryptoFailed)
+    let key = EncryptingKey::cfb128(key).map_err(|_| CryptoError)?;
+    key.less_safe_encrypt(data, EncryptionContext::Iv128(iv)).map(drop).map_err(|_| CryptoError)
 }
 
 /// The inverse of [`encrypt`].
-pub(crate) fn decrypt(key_and_iv: &Secret<32>, data: &mut [u8]) -> Result<(), CryptoFailed> {
+pub(crate) fn decrypt(key_and_iv: &Secret<32>, data: &mut [u8]) -> Result<(), CryptoError> {
     let (key, iv) = split(key_and_iv)?;
-    let key = DecryptingKey::cfb128(key).map_err(|_| CryptoFailed)?;
-    key.decrypt(data, DecryptionContext::Iv128(iv)).map(drop).map_err(|_| CryptoFailed)
+    let key = DecryptingKey::cfb128(key).map_err(|_| CryptoError)?;
+    key.decrypt(data, DecryptionContext::Iv128(iv)).map(drop).map_err(|_| CryptoError)
 }
 
-fn split(key_and_iv: &Secret<32>) -> Result<(UnboundCipherKey, FixedLength<16>), CryptoFailed> {
+fn split(key_and_iv: &Secret<32>) -> Result<(UnboundCipherKey, FixedLength<16>), CryptoError> {
     let (key, iv) = key_and_iv.expose().split_at(16);
-    let iv: [u8; 16] = iv.try_into().map_err(|_| CryptoFailed)?;
-    Ok((UnboundCipherKey::new(&AES_128, key).map_err(|_| CryptoFailed)?, iv.into()))
+    let iv: [u8; 16] = iv.try_into().map_err(|_| CryptoError)?;
+    Ok((UnboundCipherKey::new(&AES_128, key).map_err(|_| CryptoError)?, iv.into()))
 }
 
 #[cfg(test)]
@@ -163,6 +163,6 @@ mod tests {
         let opened =
             agree(&theirs, UnparsedPublicKey::new(&ECDH_P256, sent), (), |z| Ok(kdfe(z, "SECRET", &point.x, &x)));
         assert_eq!(opened.expect("agree").expose(), salt.expose());
-        assert_eq!(salt_for(Point { x, y: x }).err(), Some(CryptoFailed), "not on the curve");
+        assert_eq!(salt_for(Point { x, y: x }).err(), Some(CryptoError), "not on the curve");
     }
 }

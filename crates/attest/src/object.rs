@@ -6,7 +6,7 @@ use std::fmt;
 use crate::code::algorithm;
 use crate::kdf::{Point, sha256};
 use crate::pcr::PolicyDigest;
-use crate::wire::{Malformed, Reader, Writer};
+use crate::wire::{MalformedAnswer, Reader, Writer};
 
 /// A 32-byte secret that only one TPM opens, and only under its policy. Nothing in it is secret in clear.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,9 +22,9 @@ pub struct SealedObject {
 impl SealedObject {
     /// Checks what must hold before the parts may go to a TPM: an object of ours, with a private part of a size that a
     /// 32-byte secret can have.
-    pub(crate) fn check(&self) -> Result<SealedPublic, Malformed> {
+    pub(crate) fn check(&self) -> Result<SealedPublic, MalformedAnswer> {
         if self.private.is_empty() || self.private.len() > MAX_PRIVATE {
-            return Err(Malformed::Size);
+            return Err(MalformedAnswer::Size);
         }
         SealedPublic::parse(&self.public)
     }
@@ -121,8 +121,9 @@ impl StorageKeyPublic {
     }
 
     /// Accepts the template with coordinates filled in, and nothing else.
-    pub(crate) fn parse(public: &[u8]) -> Result<Self, Malformed> {
-        let filled = public.strip_prefix(Self::area().as_slice()).ok_or(Malformed::Field("storage key's template"))?;
+    pub(crate) fn parse(public: &[u8]) -> Result<Self, MalformedAnswer> {
+        let filled =
+            public.strip_prefix(Self::area().as_slice()).ok_or(MalformedAnswer::Field("storage key's template"))?;
         let mut reader = Reader::new(filled);
         let point = Point { x: reader.sized_array("storage key")?, y: reader.sized_array("storage key")? };
         reader.finish()?;
@@ -151,13 +152,13 @@ impl SealedPublic {
     }
 
     /// Accepts the template with its unique value filled in, and nothing else.
-    pub(crate) fn parse(public: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn parse(public: &[u8]) -> Result<Self, MalformedAnswer> {
         let after =
-            public.strip_prefix(Self::header().as_slice()).ok_or(Malformed::Field("sealed object's template"))?;
+            public.strip_prefix(Self::header().as_slice()).ok_or(MalformedAnswer::Field("sealed object's template"))?;
         let mut reader = Reader::new(after);
         let policy = PolicyDigest(reader.sized_array("policy")?);
         if reader.u16()? != algorithm::NULL {
-            return Err(Malformed::Field("sealed object's scheme"));
+            return Err(MalformedAnswer::Field("sealed object's scheme"));
         }
         reader.sized_array::<32>("sealed object's unique value")?;
         reader.finish()?;
@@ -205,7 +206,7 @@ mod tests {
         let storage_key = Name::of(&[]);
         for size in [0, MAX_PRIVATE + 1, 70_000] {
             let sealed = SealedObject { public: sealed_public(), private: vec![0; size], storage_key };
-            assert_eq!(sealed.check(), Err(Malformed::Size));
+            assert_eq!(sealed.check(), Err(MalformedAnswer::Size));
         }
     }
 

@@ -10,19 +10,19 @@ use model::{PcrSelection, Secret};
 use crate::code::{CommandCode, ResponseCode, capability, tag};
 use crate::object::{Name, StorageKeyPublic};
 use crate::pcr::{PcrDigest, PcrValues, selection_wire};
-use crate::wire::{Malformed, Reader};
+use crate::wire::{MalformedAnswer, Reader};
 
 /// Answer to a command: an error, or a frame.
 #[derive(Debug)]
-pub enum Answer<'a> {
+pub enum TpmAnswer<'a> {
     /// The command failed; nothing follows.
     Refused(ResponseCode),
     /// The command succeeded.
-    Done(Frame<'a>),
+    Done(AnswerFrame<'a>),
 }
 
 /// The parts of a successful answer. `Debug` shows sizes only: parameters may be a secret in clear.
-pub struct Frame<'a> {
+pub struct AnswerFrame<'a> {
     /// Handle of the new key, object or session, for the commands that make one.
     pub handle: Option<u32>,
     /// Parameters, as they were hashed into the sessions' HMACs.
@@ -31,9 +31,9 @@ pub struct Frame<'a> {
     pub sessions: Vec<SessionAnswer<'a>>,
 }
 
-impl fmt::Debug for Frame<'_> {
+impl fmt::Debug for AnswerFrame<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Frame({} bytes of parameters, {} sessions)", self.parameters.len(), self.sessions.len())
+        write!(f, "AnswerFrame({} bytes of parameters, {} sessions)", self.parameters.len(), self.sessions.len())
     }
 }
 
@@ -51,78 +51,82 @@ pub struct SessionAnswer<'a> {
 /// Takes an answer to `code`, sent with `sessions` sessions, apart.
 ///
 /// # Errors
-/// [`Malformed`] when it is not the answer to such a command.
-pub fn answer(code: CommandCode, sessions: usize, bytes: &[u8]) -> Result<Answer<'_>, Malformed> {
+/// [`MalformedAnswer`] when it is not the answer to such a command.
+pub fn answer(code: CommandCode, sessions: usize, bytes: &[u8]) -> Result<TpmAnswer<'_>, MalformedAnswer> {
     let mut reader = Reader::new(bytes);
     let tag = reader.u16()?;
     if usize::try_from(reader.u32()?) != Ok(bytes.len()) {
-        return Err(Malformed::Size);
+        return Err(MalformedAnswer::Size);
     }
     let response = reader.u32()?;
     if response != 0 {
         reader.finish()?;
-        return Ok(Answer::Refused(ResponseCode(response)));
+        return Ok(TpmAnswer::Refused(ResponseCode(response)));
     }
     let expected = if sessions == 0 { tag::NO_SESSIONS } else { tag::SESSIONS };
     if tag != expected {
-        return Err(Malformed::Tag(tag));
+        return Err(MalformedAnswer::Tag(tag));
     }
     let handle = if code.answers_with_handle() { Some(reader.u32()?) } else { None };
     if sessions == 0 {
-        return Ok(Answer::Done(Frame { handle, parameters: reader.rest(), sessions: Vec::new() }));
+        return Ok(TpmAnswer::Done(AnswerFrame { handle, parameters: reader.rest(), sessions: Vec::new() }));
     }
-    let size = usize::try_from(reader.u32()?).map_err(|_| Malformed::Size)?;
+    let size = usize::try_from(reader.u32()?).map_err(|_| MalformedAnswer::Size)?;
     let parameters = reader.take(size)?;
     let sessions = (0..sessions)
         .map(|_| Ok(SessionAnswer { nonce: reader.sized()?, attributes: reader.u8()?, hmac: reader.sized()? }))
-        .collect::<Result<_, Malformed>>()?;
+        .collect::<Result<_, MalformedAnswer>>()?;
     reader.finish()?;
-    Ok(Answer::Done(Frame { handle, parameters, sessions }))
+    Ok(TpmAnswer::Done(AnswerFrame { handle, parameters, sessions }))
 }
 
 /// Parameters of an answer that has none.
 ///
 /// # Errors
-/// [`Malformed::Trailing`] when there are some.
-pub const fn nothing(parameters: &[u8]) -> Result<(), Malformed> {
+/// [`MalformedAnswer::Trailing`] when there are some.
+pub const fn nothing(parameters: &[u8]) -> Result<(), MalformedAnswer> {
     Reader::new(parameters).finish()
 }
 
 /// TPM2_GetCapability, asked for one property: its value.
 ///
 /// # Errors
-/// [`Malformed`], also when the TPM tells another property or none.
-pub fn property(wanted: u32, parameters: &[u8]) -> Result<u32, Malformed> {
+/// [`MalformedAnswer`], also when the TPM tells another property or none.
+pub fn property(wanted: u32, parameters: &[u8]) -> Result<u32, MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let _there_are_more = reader.u8()?;
     let told = [reader.u32()?, reader.u32()?, reader.u32()?];
     let value = reader.u32()?;
     reader.finish()?;
-    if told == [capability::TPM_PROPERTIES, 1, wanted] { Ok(value) } else { Err(Malformed::Field("TPM property")) }
+    if told == [capability::TPM_PROPERTIES, 1, wanted] {
+        Ok(value)
+    } else {
+        Err(MalformedAnswer::Field("TPM property"))
+    }
 }
 
 /// TPM2_GetRandom: 32 bytes.
 ///
 /// # Errors
-/// [`Malformed`], also when there are fewer.
-pub fn get_random(parameters: &[u8]) -> Result<Secret<32>, Malformed> {
+/// [`MalformedAnswer`], also when there are fewer.
+pub fn get_random(parameters: &[u8]) -> Result<Secret<32>, MalformedAnswer> {
     one_secret(parameters, "random bytes")
 }
 
 /// TPM2_Unseal: the 32 bytes that were sealed.
 ///
 /// # Errors
-/// [`Malformed`], also when there are not exactly 32.
-pub fn unseal(parameters: &[u8]) -> Result<Secret<32>, Malformed> {
+/// [`MalformedAnswer`], also when there are not exactly 32.
+pub fn unseal(parameters: &[u8]) -> Result<Secret<32>, MalformedAnswer> {
     one_secret(parameters, "sealed secret")
 }
 
-fn one_secret(parameters: &[u8], field: &'static str) -> Result<Secret<32>, Malformed> {
+fn one_secret(parameters: &[u8], field: &'static str) -> Result<Secret<32>, MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let bytes = reader.sized()?;
     reader.finish()?;
     if bytes.len() != 32 {
-        return Err(Malformed::Field(field));
+        return Err(MalformedAnswer::Field(field));
     }
     Secret::fill(|secret| {
         secret.copy_from_slice(bytes);
@@ -133,41 +137,41 @@ fn one_secret(parameters: &[u8], field: &'static str) -> Result<Secret<32>, Malf
 /// TPM2_PCR_Read: the values of all PCRs of `selection`.
 ///
 /// # Errors
-/// [`Malformed`]; in particular a TPM without a SHA-256 bank answers with another selection.
-pub fn pcr_read(selection: PcrSelection, parameters: &[u8]) -> Result<PcrValues, Malformed> {
+/// [`MalformedAnswer`]; in particular a TPM without a SHA-256 bank answers with another selection.
+pub fn pcr_read(selection: PcrSelection, parameters: &[u8]) -> Result<PcrValues, MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let _update_counter = reader.u32()?;
     let expected = selection_wire(selection);
     if reader.take(expected.len())? != expected {
-        return Err(Malformed::Field("PCR selection: the TPM has no SHA-256 bank"));
+        return Err(MalformedAnswer::Field("PCR selection: the TPM has no SHA-256 bank"));
     }
     if usize::try_from(reader.u32()?) != Ok(selection.pcrs().count()) {
-        return Err(Malformed::Field("number of PCRs"));
+        return Err(MalformedAnswer::Field("number of PCRs"));
     }
     let digests = selection.pcrs().map(|_| reader.sized_array("PCR").map(PcrDigest)).collect::<Result<Vec<_>, _>>()?;
     reader.finish()?;
-    PcrValues::new(selection, digests).ok_or(Malformed::Field("number of PCRs"))
+    PcrValues::new(selection, digests).ok_or(MalformedAnswer::Field("number of PCRs"))
 }
 
 /// TPM2_CreatePrimary: the storage key, which must be of our template. Its name.
 ///
 /// # Errors
-/// [`Malformed`], also when the TPM's name for it is not the hash of what it shows.
-pub fn create_primary(parameters: &[u8]) -> Result<Name, Malformed> {
+/// [`MalformedAnswer`], also when the TPM's name for it is not the hash of what it shows.
+pub fn create_primary(parameters: &[u8]) -> Result<Name, MalformedAnswer> {
     storage_key(parameters).map(|key| key.name)
 }
 
-pub(crate) fn storage_key(parameters: &[u8]) -> Result<StorageKeyPublic, Malformed> {
+pub(crate) fn storage_key(parameters: &[u8]) -> Result<StorageKeyPublic, MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let key = StorageKeyPublic::parse(reader.sized()?)?;
     creation(&mut reader)?;
     let name = reader.sized()?;
     reader.finish()?;
-    if name == key.name.as_bytes() { Ok(key) } else { Err(Malformed::Field("storage key's name")) }
+    if name == key.name.as_bytes() { Ok(key) } else { Err(MalformedAnswer::Field("storage key's name")) }
 }
 
 /// Creation data, its hash and ticket: they would prove to the same TPM later that it made the object. Not used.
-fn creation(reader: &mut Reader<'_>) -> Result<(), Malformed> {
+fn creation(reader: &mut Reader<'_>) -> Result<(), MalformedAnswer> {
     let (_data, _hash) = (reader.sized()?, reader.sized()?);
     let (_ticket_tag, _hierarchy, _ticket) = (reader.u16()?, reader.u32()?, reader.sized()?);
     Ok(())
@@ -175,7 +179,7 @@ fn creation(reader: &mut Reader<'_>) -> Result<(), Malformed> {
 
 /// The two blobs of an object that was just created.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Created<'a> {
+pub struct ObjectBlobs<'a> {
     /// Encrypted under the storage key.
     pub private: &'a [u8],
     /// Public area.
@@ -185,31 +189,31 @@ pub struct Created<'a> {
 /// TPM2_Create: the object's blobs.
 ///
 /// # Errors
-/// [`Malformed`]
-pub fn create(parameters: &[u8]) -> Result<Created<'_>, Malformed> {
+/// [`MalformedAnswer`]
+pub fn create(parameters: &[u8]) -> Result<ObjectBlobs<'_>, MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let (private, public) = (reader.sized()?, reader.sized()?);
     creation(&mut reader)?;
     reader.finish()?;
-    Ok(Created { private, public })
+    Ok(ObjectBlobs { private, public })
 }
 
 /// TPM2_Load: the object's name.
 ///
 /// # Errors
-/// [`Malformed`]
-pub fn load(parameters: &[u8]) -> Result<Name, Malformed> {
+/// [`MalformedAnswer`]
+pub fn load(parameters: &[u8]) -> Result<Name, MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let name = reader.sized()?;
     reader.finish()?;
-    name.try_into().map_err(|_| Malformed::Field("loaded object's name"))
+    name.try_into().map_err(|_| MalformedAnswer::Field("loaded object's name"))
 }
 
 /// TPM2_StartAuthSession: the TPM's first nonce, as long as ours.
 ///
 /// # Errors
-/// [`Malformed`]
-pub fn start_auth_session(parameters: &[u8]) -> Result<[u8; 32], Malformed> {
+/// [`MalformedAnswer`]
+pub fn start_auth_session(parameters: &[u8]) -> Result<[u8; 32], MalformedAnswer> {
     let mut reader = Reader::new(parameters);
     let nonce = reader.sized_array("nonce")?;
     reader.finish()?;
@@ -260,21 +264,21 @@ mod tests {
     fn a_frame_is_taken_apart() {
         let body = Writer::new().u32(0x8000_0000).u32(2).bytes(b"pp").sized(b"nonce").u8(1).sized(b"hmac");
         let bytes = framed(tag::SESSIONS, 0, body.as_slice());
-        let Ok(Answer::Done(frame)) = answer(CommandCode::Load, 1, &bytes) else { panic!("well formed") };
+        let Ok(TpmAnswer::Done(frame)) = answer(CommandCode::Load, 1, &bytes) else { panic!("well formed") };
         assert_eq!((frame.handle, frame.parameters), (Some(0x8000_0000), &b"pp"[..]));
         let [session] = &frame.sessions[..] else { panic!("one session") };
         assert_eq!((session.nonce, session.attributes, session.hmac), (&b"nonce"[..], 1, &b"hmac"[..]));
-        assert_eq!(answer(CommandCode::Load, 0, &bytes).err(), Some(Malformed::Tag(tag::SESSIONS)));
-        assert_eq!(answer(CommandCode::Load, 2, &bytes).err(), Some(Malformed::Truncated));
-        assert_eq!(answer(CommandCode::Load, 1, &bytes[..bytes.len() - 1]).err(), Some(Malformed::Size));
+        assert_eq!(answer(CommandCode::Load, 0, &bytes).err(), Some(MalformedAnswer::Tag(tag::SESSIONS)));
+        assert_eq!(answer(CommandCode::Load, 2, &bytes).err(), Some(MalformedAnswer::Truncated));
+        assert_eq!(answer(CommandCode::Load, 1, &bytes[..bytes.len() - 1]).err(), Some(MalformedAnswer::Size));
     }
 
     #[test]
     fn a_refusal_carries_nothing_else() {
         let refusal = framed(tag::NO_SESSIONS, 0x99d, &[]);
-        assert!(matches!(answer(CommandCode::Unseal, 2, &refusal), Ok(Answer::Refused(ResponseCode(0x99d)))));
+        assert!(matches!(answer(CommandCode::Unseal, 2, &refusal), Ok(TpmAnswer::Refused(ResponseCode(0x99d)))));
         let more = framed(tag::NO_SESSIONS, 0x99d, &[0]);
-        assert_eq!(answer(CommandCode::Unseal, 2, &more).err(), Some(Malformed::Trailing));
+        assert_eq!(answer(CommandCode::Unseal, 2, &more).err(), Some(MalformedAnswer::Trailing));
     }
 
     #[test]
@@ -291,7 +295,7 @@ mod tests {
         let told = |number| Writer::new().u8(1).u32(capability::TPM_PROPERTIES).u32(1).u32(number).u32(0x105);
         let read = |number| property(capability::PERMANENT, told(number).as_slice());
         assert_eq!(read(capability::PERMANENT), Ok(0x105));
-        assert_eq!(read(capability::STARTUP_CLEAR), Err(Malformed::Field("TPM property")));
+        assert_eq!(read(capability::STARTUP_CLEAR), Err(MalformedAnswer::Field("TPM property")));
         let none = Writer::new().u8(0).u32(capability::TPM_PROPERTIES).u32(0);
         assert!(property(capability::PERMANENT, none.as_slice()).is_err());
     }
@@ -308,7 +312,7 @@ mod tests {
         let right = Name::of(public);
         assert_eq!(create_primary(answer(right.as_bytes()).as_slice()), Ok(right));
         let other = create_primary(answer(Name::of(b"another key").as_bytes()).as_slice());
-        assert_eq!(other, Err(Malformed::Field("storage key's name")));
+        assert_eq!(other, Err(MalformedAnswer::Field("storage key's name")));
     }
 
     #[test]
@@ -337,7 +341,7 @@ mod tests {
         ) {
             let bytes = framed(if signed { tag::SESSIONS } else { tag::NO_SESSIONS }, 0, &body);
             for code in ALL {
-                if let Ok(Answer::Done(frame)) = answer(code, sessions, &bytes) {
+                if let Ok(TpmAnswer::Done(frame)) = answer(code, sessions, &bytes) {
                     parse_everything(frame.parameters);
                 }
             }

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::code::{CommandCode, algorithm};
 use crate::command::{CONTINUE_SESSION, Entity};
-use crate::kdf::{self, CryptoFailed, Point, hmac_matches, hmac_sha256, kdfa, sha256};
+use crate::kdf::{self, CryptoError, Point, hmac_matches, hmac_sha256, kdfa, sha256};
 use crate::response::SessionAnswer;
 use crate::wire::Writer;
 
@@ -54,7 +54,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// An HMAC session with parameter encryption, whose salt only `storage_key` can open; and that salt.
-    pub(crate) fn salted(storage_key: Point) -> Result<(Self, Secret<32>), CryptoFailed> {
+    pub(crate) fn salted(storage_key: Point) -> Result<(Self, Secret<32>), CryptoError> {
         let (salt, point) = kdf::salt_for(storage_key)?;
         let sent = Writer::new().sized(&point.x).sized(&point.y);
         let nonce_caller = kdf::nonce()?;
@@ -70,7 +70,7 @@ impl Request {
     }
 
     /// A policy session. It carries no secret: the salted session beside it signs and encrypts.
-    pub(crate) fn policy() -> Result<Self, CryptoFailed> {
+    pub(crate) fn policy() -> Result<Self, CryptoError> {
         let nonce_caller = kdf::nonce()?;
         let parameters = Writer::new()
             .sized(&nonce_caller)
@@ -112,7 +112,7 @@ pub(crate) enum Disbelief {
     /// HMAC or nonce is wrong.
     Forged,
     /// The library failed to decrypt.
-    Crypto(CryptoFailed),
+    Crypto(CryptoError),
 }
 
 impl Session {
@@ -129,12 +129,12 @@ impl Session {
         entities: &[Entity],
         parameters: &mut [u8],
         purpose: Purpose,
-    ) -> Result<(Pending, Signature), CryptoFailed> {
+    ) -> Result<(Pending, Signature), CryptoError> {
         let nonce = kdf::nonce()?;
         let attributes = purpose.attributes();
         if attributes & DECRYPT != 0 {
             let key = kdfa(self.key.expose(), "CFB", &nonce, &self.nonce_tpm);
-            kdf::encrypt(&key, first_sized(parameters).ok_or(CryptoFailed)?)?;
+            kdf::encrypt(&key, first_sized(parameters).ok_or(CryptoError)?)?;
         }
         let names: Vec<u8> = entities.iter().flat_map(|entity| entity.name()).collect();
         let hash = sha256(&[&code.value().to_be_bytes(), &names, parameters]);

@@ -16,7 +16,7 @@ use crate::object::{Name, SealedObject, SealedPublic};
 use crate::pcr::{CAP_PCR, CapOf, PcrValues, PolicyDigest, cap_digest, selection_wire};
 use crate::response;
 use crate::session::Purpose;
-use crate::wire::{Malformed, Writer};
+use crate::wire::{MalformedAnswer, Writer};
 
 /// A TPM in its owner's hands. The storage key and the salted session are made at the first wish that needs them,
 /// kept for the next, and forgotten when this is dropped.
@@ -161,7 +161,7 @@ impl<T: Transport> Tpm<T> {
             };
             match sealed.check() {
                 Ok(public) if public.policy == policy => Ok(sealed),
-                Ok(_) => Err(malformed(code)(Malformed::Field("sealed object's policy"))),
+                Ok(_) => Err(malformed(code)(MalformedAnswer::Field("sealed object's policy"))),
                 Err(source) => Err(malformed(code)(source)),
             }
         })
@@ -234,7 +234,7 @@ impl<T: Transport> fmt::Debug for Tpm<T> {
 /// How many are asked for at once.
 const RANDOM_BYTES: [u8; 2] = 32u16.to_be_bytes();
 
-pub(crate) fn malformed<E: Error>(command: CommandCode) -> impl Fn(Malformed) -> TpmError<E> {
+pub(crate) fn malformed<E: Error>(command: CommandCode) -> impl Fn(MalformedAnswer) -> TpmError<E> {
     move |source| TpmError::Malformed { command, source }
 }
 
@@ -254,10 +254,12 @@ fn load<T: Transport>(
         Some(code) if code.is_about_parameter() => UnsealError::Damaged,
         _ => UnsealError::Tpm(error), // as the TPM or the device told it
     })?;
-    let handle = done.handle.ok_or(malformed(code)(Malformed::Truncated))?;
+    let handle = done.handle.ok_or(malformed(code)(MalformedAnswer::Truncated))?;
     match response::load(&done.parameters) {
         Ok(name) if name == public.name => Ok(Entity::Object { handle, name }),
-        Ok(_) => forgotten(transport, handle, Err(malformed(code)(Malformed::Field("loaded object's name")).into())),
+        Ok(_) => {
+            forgotten(transport, handle, Err(malformed(code)(MalformedAnswer::Field("loaded object's name")).into()))
+        }
         Err(source) => forgotten(transport, handle, Err(malformed(code)(source).into())),
     }
 }
@@ -342,7 +344,7 @@ mod tests {
     fn an_object_with_another_policy_than_was_asked_for_is_no_seal() {
         assert!(sealing(OURS).is_ok());
         let refused = sealing(OTHER).expect_err("another policy");
-        let expected = Malformed::Field("sealed object's policy");
+        let expected = MalformedAnswer::Field("sealed object's policy");
         assert!(matches!(refused, TpmError::Malformed { command: CommandCode::Create, source } if source == expected));
     }
 
@@ -363,7 +365,7 @@ mod tests {
         let (opened, _) = unsealed(Name::of(&public));
         assert_eq!(opened.expect("its own object").expose(), &SECRET);
         let (opened, asked) = unsealed(Name::of(b"another object"));
-        let expected = Malformed::Field("loaded object's name");
+        let expected = MalformedAnswer::Field("loaded object's name");
         assert!(matches!(
             opened,
             Err(UnsealError::Tpm(TpmError::Malformed { command: CommandCode::Load, source })) if source == expected

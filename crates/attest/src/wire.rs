@@ -10,7 +10,7 @@ const COMMAND_CAPACITY: usize = 4096;
 
 /// Why bytes are not the answer that was expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MalformedAnswer {
     /// The bytes end too early.
     #[error("the bytes end too early")]
     Truncated,
@@ -82,39 +82,39 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(Malformed::Truncated)?;
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], MalformedAnswer> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(MalformedAnswer::Truncated)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed::Truncated)?;
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], MalformedAnswer> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(MalformedAnswer::Truncated)?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(crate) fn u8(&mut self) -> Result<u8, MalformedAnswer> {
         self.array::<1>().map(|[byte]| byte)
     }
 
-    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(crate) fn u16(&mut self) -> Result<u16, MalformedAnswer> {
         self.array().map(u16::from_be_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn u32(&mut self) -> Result<u32, MalformedAnswer> {
         self.array().map(u32::from_be_bytes)
     }
 
     /// The bytes of a `TPM2B`.
-    pub(crate) fn sized(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn sized(&mut self) -> Result<&'a [u8], MalformedAnswer> {
         let size = self.u16()?;
         self.take(usize::from(size))
     }
 
     /// The bytes of a `TPM2B` that must be exactly `N`; `field` names it in the error.
-    pub(crate) fn sized_array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], Malformed> {
-        self.sized()?.try_into().map_err(|_| Malformed::Field(field))
+    pub(crate) fn sized_array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], MalformedAnswer> {
+        self.sized()?.try_into().map_err(|_| MalformedAnswer::Field(field))
     }
 
     /// Bytes that are not read yet.
@@ -123,8 +123,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Done: nothing may be left.
-    pub(crate) const fn finish(self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Trailing) }
+    pub(crate) const fn finish(self) -> Result<(), MalformedAnswer> {
+        if self.0.is_empty() { Ok(()) } else { Err(MalformedAnswer::Trailing) }
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         fn a_sized_buffer_never_reads_past_the_end(size: u16, bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let framed = Writer::new().u16(size).bytes(&bytes).into_vec();
             let read = Reader::new(&framed).sized().map(<[u8]>::len);
-            let expected = if usize::from(size) <= bytes.len() { Ok(usize::from(size)) } else { Err(Malformed::Truncated) };
+            let expected = if usize::from(size) <= bytes.len() { Ok(usize::from(size)) } else { Err(MalformedAnswer::Truncated) };
             prop_assert_eq!(read, expected);
         }
     }

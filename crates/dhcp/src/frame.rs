@@ -34,7 +34,7 @@ pub struct Datagram<'a> {
 /// Why a datagram fits no frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("a payload of {0} bytes does not fit a datagram")]
-pub struct TooLong(pub usize);
+pub struct DatagramTooLong(pub usize);
 
 /// Why a frame carries no datagram for us. Most are other people's traffic, not mistakes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -59,10 +59,10 @@ pub enum FrameError {
 /// Builds the frame.
 ///
 /// # Errors
-/// [`TooLong`] for a payload above 65 507 bytes.
-pub fn build(datagram: &Datagram<'_>) -> Result<Vec<u8>, TooLong> {
+/// [`DatagramTooLong`] for a payload above 65 507 bytes.
+pub fn build(datagram: &Datagram<'_>) -> Result<Vec<u8>, DatagramTooLong> {
     let payload = datagram.payload;
-    let too_long = |_| TooLong(payload.len());
+    let too_long = |_| DatagramTooLong(payload.len());
     let ip_length = u16::try_from(IP + UDP + payload.len()).map_err(too_long)?.to_be_bytes();
     let udp_length = u16::try_from(UDP + payload.len()).map_err(too_long)?.to_be_bytes();
     let (source, destination) = (datagram.source.ip(), datagram.destination.ip());
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn what_cannot_fit_is_refused() {
         assert!(build(&datagram(&vec![0; 65_507])).is_ok());
-        assert_eq!(build(&datagram(&vec![0; 65_508])), Err(TooLong(65_508)));
+        assert_eq!(build(&datagram(&vec![0; 65_508])), Err(DatagramTooLong(65_508)));
     }
 
     proptest! {

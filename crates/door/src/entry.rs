@@ -67,7 +67,7 @@ pub struct Entered {
 
 /// Why there is no handshake. The next one may get in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum KnockError {
     /// This source had too many lately.
     Source,
     /// All sources together had.
@@ -135,7 +135,7 @@ struct Source {
     last: Instant,
 }
 
-impl Refused {
+impl KnockError {
     /// The reason in words, for the log.
     #[must_use]
     pub const fn because(self) -> &'static str {
@@ -162,8 +162,8 @@ impl Door {
     /// A connection from `source` wants to shake hands.
     ///
     /// # Errors
-    /// [`Refused`]: to be closed at once.
-    pub fn knock(&mut self, source: IpAddr, now: Instant) -> Result<Entered, Refused> {
+    /// [`KnockError`]: to be closed at once.
+    pub fn knock(&mut self, source: IpAddr, now: Instant) -> Result<Entered, KnockError> {
         // Only sources that got a token of all lately are left, so there are never many.
         self.sources.retain(|_, seen| now.duration_since(seen.last) < LATELY);
         let seen = self.sources.get(&source);
@@ -174,10 +174,10 @@ impl Door {
         };
         let mut bucket = seen.map_or_else(Bucket::default, |seen| seen.bucket);
         if !bucket.take(OF_SOURCE, 0, now) {
-            return Err(Refused::Source);
+            return Err(KnockError::Source);
         }
         if !self.all.take(OF_ALL, keep, now) {
-            return Err(Refused::All);
+            return Err(KnockError::All);
         }
         self.sources.insert(source, Source { bucket, last: now });
         let held = Held { whose: Whose::Source(source), stage: Stage::Handshake };

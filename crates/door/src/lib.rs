@@ -22,7 +22,7 @@ mod visit;
 pub use budget::{BUDGET, Budget, STRANGERS_BUDGET};
 pub use calls::Calls;
 pub use entry::{
-    Door, Entered, Guest, HANDSHAKES, MEMBERS, NEWCOMERS, NotSettled, OWNERS, Place, Refused, Room, STRANGERS,
+    Door, Entered, Guest, HANDSHAKES, KnockError, MEMBERS, NEWCOMERS, NotSettled, OWNERS, Place, Room, STRANGERS,
 };
 pub use lines::{Lines, Topic};
 pub use machines::{AGAIN, Changes, PutOff, Refusals};

@@ -12,7 +12,7 @@ use prost::Message as _;
 use crate::data_key::{ClusterHalf, Holder};
 use crate::identity::cluster_key;
 use crate::pair::{self, File, Next, Pair, TooLarge};
-use crate::recovery::{self, Context, Kind, NotOurs, SealedToOwner};
+use crate::recovery::{self, Context, Kind, RecoveryOpenError, SealedToOwner};
 
 /// A sealed secret and what it is bound to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub enum NotGiven {
     Kind,
     /// Another owner's, or damaged.
     #[error(transparent)]
-    NotOurs(#[from] NotOurs),
+    NotOurs(#[from] RecoveryOpenError),
 }
 
 fn sized<const N: usize>(field: &'static str, bytes: &[u8]) -> Result<[u8; N], RecordError> {
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(half(master, 7).expect("the owner's").expose(), derived.expose());
         assert_eq!(half(record(Kind::ClusterKey, 9), 7).expect("the owner's").expose(), &[9; 32]);
         for kind in [Kind::MasterSecret, Kind::ClusterKey] {
-            assert_eq!(half(record(kind, 9), 8).err(), Some(NotGiven::NotOurs(NotOurs)));
+            assert_eq!(half(record(kind, 9), 8).err(), Some(NotGiven::NotOurs(RecoveryOpenError)));
         }
         assert_eq!(half(record(Kind::VolumeKey, 9), 7).err(), Some(NotGiven::Kind));
     }

@@ -144,7 +144,7 @@ pub struct SealFailed;
 /// Opening failed: another private key, another context, or changed bytes; it cannot tell which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the owner's key does not open this: sealed to another key, or for another disk, machine or cluster")]
-pub struct NotOurs;
+pub struct RecoveryOpenError;
 
 /// Seals `plain` to the owner. Draws an ephemeral key from the system's random source.
 ///
@@ -163,15 +163,15 @@ pub fn seal(owner: &RecoveryPubKey, context: &Context, plain: &Secret<32>) -> Re
 /// The inverse of [`seal`], for the owner's private key.
 ///
 /// # Errors
-/// [`NotOurs`] when it was not sealed to this key in this context.
-pub fn open(private: &Secret<32>, context: &Context, sealed: &SealedToOwner) -> Result<Secret<32>, NotOurs> {
+/// [`RecoveryOpenError`] when it was not sealed to this key in this context.
+pub fn open(private: &Secret<32>, context: &Context, sealed: &SealedToOwner) -> Result<Secret<32>, RecoveryOpenError> {
     let encapsulated = EncapsulatedSecret(sealed.encapsulated.to_vec());
     let private = HpkePrivateKey::from(private.expose().to_vec());
     let plain = SUITE
         .open(&encapsulated, Purpose::Recovery.bytes(), &context.aad(), &sealed.ciphertext, &private)
         .map(Zeroizing::new)
-        .map_err(|_| NotOurs)?;
-    secret(&plain).ok_or(NotOurs)
+        .map_err(|_| RecoveryOpenError)?;
+    secret(&plain).ok_or(RecoveryOpenError)
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
         let sealed = seal(&public, &context, &Secret::take(&mut [9; 32])).expect("seals");
         assert_eq!(open(&private, &context, &sealed).expect("opens").expose(), &[9; 32]);
         let stranger = Secret::take(&mut [4; 32]);
-        assert_eq!(open(&stranger, &context, &sealed).err(), Some(NotOurs));
+        assert_eq!(open(&stranger, &context, &sealed).err(), Some(RecoveryOpenError));
         for other in [
             Context { kind: Kind::MasterSecret, ..context },
             Context { cluster: ClusterId([7; 16]), ..context },
@@ -203,7 +203,7 @@ mod tests {
             Context { disk: DiskUuid(Uuid([7; 16])), ..context },
             Context { key_generation: 5, ..context },
         ] {
-            assert_eq!(open(&private, &other, &sealed).err(), Some(NotOurs));
+            assert_eq!(open(&private, &other, &sealed).err(), Some(RecoveryOpenError));
         }
     }
 

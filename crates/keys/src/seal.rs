@@ -124,7 +124,7 @@ pub enum SealError {
 
 /// A member's seal whose checksum holds and whose clear part makes sense.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct MemberSeal {
     /// The clear part.
     pub clear: Clear,
     slot: Slot,
@@ -134,9 +134,9 @@ pub struct Sealed {
 #[derive(Debug)]
 pub enum Candidate {
     /// A member's.
-    Member(Sealed),
+    Member(MemberSeal),
     /// Seal of a machine that asks to become a member.
-    Attempt(attempt::Sealed),
+    Attempt(attempt::AttemptSeal),
 }
 
 /// Content of the two seal files.
@@ -196,9 +196,9 @@ pub fn attempt_slot(slots: [&[u8]; 2]) -> Option<usize> {
 impl Candidate {
     fn read(slot: Slot) -> Result<Self, SealError> {
         if attempt::is_one(slot.clear())? {
-            attempt::Sealed::read(slot).map(Self::Attempt)
+            attempt::AttemptSeal::read(slot).map(Self::Attempt)
         } else {
-            Ok(Self::Member(Sealed { clear: Clear::decode(slot.clear())?, slot }))
+            Ok(Self::Member(MemberSeal { clear: Clear::decode(slot.clear())?, slot }))
         }
     }
 
@@ -221,7 +221,7 @@ impl Candidate {
     }
 }
 
-impl Sealed {
+impl MemberSeal {
     /// The body, for whoever has the root that the binding released.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::images::PAUSE;
 use crate::plan::Plan;
-use crate::service::{Condition, File, Limits, Privileges, Probe, ServiceSpec, Wanted};
+use crate::service::{Condition, Limits, Privileges, Probe, ServiceFile, ServiceSpec, Wanted};
 use crate::{CONTAINERD_SOCKET, SHIM_CGROUP};
 
 pub(crate) const NAME: &str = "containerd";
@@ -59,9 +59,9 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
     }
 }
 
-pub(crate) fn files(plan: &Plan) -> Vec<File> {
-    let network = plan.assignment.pods().map(|pods| File { path: NETWORK, contents: network(pods) });
-    std::iter::once(File { path: CONFIG, contents: configuration() }).chain(network).collect()
+pub(crate) fn files(plan: &Plan) -> Vec<ServiceFile> {
+    let network = plan.assignment.pods().map(|pods| ServiceFile { path: NETWORK, contents: network(pods) });
+    std::iter::once(ServiceFile { path: CONFIG, contents: configuration() }).chain(network).collect()
 }
 
 fn configuration() -> String {

@@ -9,7 +9,7 @@ use crate::credential::{Credential, authority_path};
 use crate::plan::{EtcdUsers, LOCAL_API, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
 use crate::secrets::SECRETS_ENCRYPTION;
 use crate::service::{
-    Condition, File, Limits, Need, Privileges, Probe, Record, ServiceSpec, Until, Wanted, loopback, paths,
+    Condition, Limits, Need, OwnLog, Privileges, Probe, ServiceFile, ServiceSpec, Until, Wanted, loopback, paths,
 };
 use crate::task::Task;
 use crate::{audit, etcd, kubeconfig};
@@ -101,7 +101,7 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
         limits: Limits::gib(3, 1024),
         privileges: Privileges::Fixed,
         condition: Some(Condition::KubernetesApi),
-        record: Some(Record { start: audit::LINE, log: audit::LOG }),
+        record: Some(OwnLog { start: audit::LINE, log: audit::LOG }),
         data: None,
     }
 }
@@ -168,15 +168,15 @@ pub(crate) fn scheduler(plan: &Plan) -> ServiceSpec {
     }
 }
 
-pub(crate) fn files() -> Vec<File> {
+pub(crate) fn files() -> Vec<ServiceFile> {
     vec![
-        File { path: ADMISSION, contents: admission() },
-        File { path: audit::POLICY, contents: audit::policy() },
-        File {
+        ServiceFile { path: ADMISSION, contents: admission() },
+        ServiceFile { path: audit::POLICY, contents: audit::policy() },
+        ServiceFile {
             path: CONTROLLER_MANAGER_CONFIG,
             contents: kubeconfig::of_service(Credential::ControllerManager, LOCAL_API),
         },
-        File { path: SCHEDULER_CONFIG, contents: kubeconfig::of_service(Credential::Scheduler, LOCAL_API) },
+        ServiceFile { path: SCHEDULER_CONFIG, contents: kubeconfig::of_service(Credential::Scheduler, LOCAL_API) },
     ]
 }
 

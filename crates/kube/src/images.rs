@@ -5,7 +5,7 @@ pub const PAUSE: &str = "cairn.local/pause:1";
 
 /// An image in the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Image {
+pub struct CarriedImage {
     /// Reference of the image in containerd.
     pub reference: &'static str,
     /// The path of its OCI archive (a tar of an image layout) in the root.
@@ -15,9 +15,13 @@ pub struct Image {
 }
 
 /// All images of the root.
-pub const IMAGES: &[Image] = &[
-    Image { reference: PAUSE, archive: "/images/pause.tar", because: "holds the namespaces of each pod" },
-    Image { reference: "cairn.local/web:1", archive: "/images/web.tar", because: "the pod that shows that pods run" },
+pub const IMAGES: &[CarriedImage] = &[
+    CarriedImage { reference: PAUSE, archive: "/images/pause.tar", because: "holds the namespaces of each pod" },
+    CarriedImage {
+        reference: "cairn.local/web:1",
+        archive: "/images/web.tar",
+        because: "the pod that shows that pods run",
+    },
 ];
 
 /// A label that keeps containerd's images from being thrown away when the disk fills up.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::credential::{Credential, authority_path};
 use crate::plan::{LOCAL_API, Plan};
-use crate::service::{File, Limits, Need, PODS, Privileges, Probe, ServiceSpec, Until, Wanted, loopback, paths};
+use crate::service::{Limits, Need, PODS, Privileges, Probe, ServiceFile, ServiceSpec, Until, Wanted, loopback, paths};
 use crate::{CONTAINERD_SOCKET, POD_CGROUP, containerd, kubeconfig, reserve};
 
 const CONFIG: &str = "/run/cairn/kube/kubelet.json";
@@ -57,10 +57,10 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
     }
 }
 
-pub(crate) fn files(plan: &Plan) -> Vec<File> {
+pub(crate) fn files(plan: &Plan) -> Vec<ServiceFile> {
     vec![
-        File { path: CONFIG, contents: configuration(plan) },
-        File { path: KUBECONFIG, contents: kubeconfig::of_service(Credential::KubeletClient, LOCAL_API) },
+        ServiceFile { path: CONFIG, contents: configuration(plan) },
+        ServiceFile { path: KUBECONFIG, contents: kubeconfig::of_service(Credential::KubeletClient, LOCAL_API) },
     ]
 }
 

@@ -36,7 +36,7 @@ pub use plan::{
 };
 pub use secrets::{SECRETS_ENCRYPTION, secrets_encryption};
 pub use service::{
-    Condition, File, Limits, Need, Privileges, Probe, Record, ServiceSpec, Until, Wanted, files, services,
+    Condition, Limits, Need, OwnLog, Privileges, Probe, ServiceFile, ServiceSpec, Until, Wanted, files, services,
 };
 pub use task::{Task, tasks};
 

@@ -44,7 +44,7 @@ pub enum Readiness {
 
 /// Why an answer says nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum BadAnswer {
+pub enum NodeStatusError {
     /// The node cannot be read.
     #[error("read the node")]
     Node(#[source] serde_json::Error),
@@ -98,14 +98,14 @@ struct LeaseSpec {
 /// Reads the bodies of [`node_path`] and [`lease_path`].
 ///
 /// # Errors
-/// [`BadAnswer`] when one of them is not what the API says it is.
-pub fn readiness(node: &[u8], lease: &[u8], boot: ThisBoot<'_>) -> Result<Readiness, BadAnswer> {
-    let node: Node = serde_json::from_slice(node).map_err(BadAnswer::Node)?;
-    let lease: Lease = serde_json::from_slice(lease).map_err(BadAnswer::Lease)?;
+/// [`NodeStatusError`] when one of them is not what the API says it is.
+pub fn readiness(node: &[u8], lease: &[u8], boot: ThisBoot<'_>) -> Result<Readiness, NodeStatusError> {
+    let node: Node = serde_json::from_slice(node).map_err(NodeStatusError::Node)?;
+    let lease: Lease = serde_json::from_slice(lease).map_err(NodeStatusError::Lease)?;
     let renewed = lease
         .spec
         .renew_time
-        .map(|text| OffsetDateTime::parse(&text, &Rfc3339).map_err(BadAnswer::Time))
+        .map(|text| OffsetDateTime::parse(&text, &Rfc3339).map_err(NodeStatusError::Time))
         .transpose()?
         .map(OffsetDateTime::unix_timestamp);
     let ready = node.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True");
@@ -189,9 +189,9 @@ mod tests {
     #[test]
     fn an_answer_that_is_none_is_an_error() {
         let good = (node("f2b0", "True"), lease("2026-11-18T10:26:40Z"));
-        assert!(matches!(readiness(b"404 page not found", &good.1, BOOT), Err(BadAnswer::Node(_))));
-        assert!(matches!(readiness(&good.0, b"", BOOT), Err(BadAnswer::Lease(_))));
-        assert!(matches!(readiness(&good.0, &lease("yesterday"), BOOT), Err(BadAnswer::Time(_))));
+        assert!(matches!(readiness(b"404 page not found", &good.1, BOOT), Err(NodeStatusError::Node(_))));
+        assert!(matches!(readiness(&good.0, b"", BOOT), Err(NodeStatusError::Lease(_))));
+        assert!(matches!(readiness(&good.0, &lease("yesterday"), BOOT), Err(NodeStatusError::Time(_))));
     }
 
     proptest! {

@@ -33,7 +33,7 @@ pub struct ServiceSpec {
     /// Condition that holds as long as it is ready.
     pub condition: Option<Condition>,
     /// Lines of its output that are kept apart from the rest.
-    pub record: Option<Record>,
+    pub record: Option<OwnLog>,
     /// A directory of the data partition of which it needs every file: without one of them no restart helps.
     pub data: Option<&'static str>,
 }
@@ -86,7 +86,7 @@ pub enum Condition {
 
 /// Lines that belong into a log of their own: there they are not lost among others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct OwnLog {
     /// The text that each of them begins with.
     pub start: &'static str,
     /// The name of the log they go to, beside that of the service.
@@ -149,7 +149,7 @@ pub enum Probe {
 /// A file to be written before its service starts: mode 0644, nothing secret. Its directory is in
 /// [`crate::DIRECTORIES`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct File {
+pub struct ServiceFile {
     /// Absolute, below `/run/cairn`.
     pub path: &'static str,
     /// The whole text.
@@ -172,7 +172,7 @@ pub fn services(plan: &Plan) -> Vec<ServiceSpec> {
 
 /// The files those services read, beside certificates and keys.
 #[must_use]
-pub fn files(plan: &Plan) -> Vec<File> {
+pub fn files(plan: &Plan) -> Vec<ServiceFile> {
     let mut files = Vec::new();
     if plan.wants(Wanted::Worker) {
         files.extend(containerd::files(plan));

@@ -29,7 +29,7 @@ pub(crate) const SESSION: Duration = Duration::from_secs(180);
 
 /// Answers of one peer, as far as its counters tell them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Answering {
+pub struct PeerAnswers {
     seen: Option<Counters>,
     /// When the last handshake was seen to be finished.
     shaken: Option<Instant>,
@@ -43,7 +43,7 @@ pub struct Answering {
     talks: bool,
 }
 
-impl Answering {
+impl PeerAnswers {
     /// State of a peer that the kernel has from before: what was counted by then says nothing of now, but its session
     /// may hold.
     #[must_use]
@@ -138,7 +138,7 @@ mod tests {
     fn who_has_finished_no_handshake_is_not_heard() {
         let start = testkit::origin();
         let second = |number| start + Duration::from_secs(number);
-        let mut peer = Answering::default();
+        let mut peer = PeerAnswers::default();
         peer.look(Counters { sent: 92, received: 148, handshake: None }, second(0));
         peer.look(Counters { sent: 184, received: 296, handshake: None }, second(1));
         assert!(!peer.is_heard() && !peer.has_answered() && peer.waits(), "initiations, and nobody takes the answers");
@@ -152,12 +152,12 @@ mod tests {
         peer.look(shaken(540, 8), second(183));
         assert!(peer.is_heard(), "another one");
         // By a mesh that begins anew.
-        let mut anew = Answering::since(shaken(540, 8), second(183));
+        let mut anew = PeerAnswers::since(shaken(540, 8), second(183));
         anew.look(shaken(540, 8), second(184));
         assert!(!anew.is_heard() && !anew.has_answered(), "that was before");
         anew.look(shaken(572, 8), second(185));
         assert!(anew.is_heard());
-        let mut anew = Answering::since(Counters { handshake: None, ..shaken(540, 8) }, second(183));
+        let mut anew = PeerAnswers::since(Counters { handshake: None, ..shaken(540, 8) }, second(183));
         anew.look(Counters { handshake: None, ..shaken(688, 8) }, second(184));
         assert!(!anew.is_heard());
     }
@@ -167,7 +167,7 @@ mod tests {
     fn who_says_something_unasked_talks_until_it_only_answers() {
         let start = testkit::origin();
         let second = |number| start + Duration::from_secs(number);
-        let mut peer = Answering::default();
+        let mut peer = PeerAnswers::default();
         peer.look(at(100, 100), second(0));
         peer.look(at(100, 500), second(1));
         assert!(peer.talks());
@@ -186,7 +186,7 @@ mod tests {
     fn a_peer_that_was_told_and_says_nothing_is_silent_soon() {
         let start = testkit::origin();
         let second = |number| start + Duration::from_secs(number);
-        let mut peer = Answering::default();
+        let mut peer = PeerAnswers::default();
         peer.look(at(0, 0), second(0));
         assert_eq!((peer.silent_at(SILENT_AFTER, TRY), peer.works()), (None, false), "nobody asked it for anything");
         peer.look(at(148, 0), second(1));
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_peer_that_was_made_anew_counts_from_zero() {
         let start = testkit::origin();
-        let mut peer = Answering::default();
+        let mut peer = PeerAnswers::default();
         peer.look(at(5000, 5000), start);
         peer.try_again();
         assert_eq!((peer.works(), peer.silent_at(SILENT_AFTER, TRY)), (false, None));
@@ -219,7 +219,7 @@ mod tests {
         assert!(peer.works());
         // By either of the two that is less than before.
         for before in [at(5000, 92), at(100, 5000)] {
-            let mut peer = Answering::default();
+            let mut peer = PeerAnswers::default();
             peer.look(before, start);
             peer.look(at(148, 92), start);
             assert!(peer.is_heard() && !peer.waits());

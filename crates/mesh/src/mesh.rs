@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use model::{Ipv4Prefix, KeptPrefixes, MachineId, VpnPubKey};
 
-use crate::answering::{Answering, SESSION};
+use crate::answering::{PeerAnswers, SESSION};
 use crate::kernel::{Change, Counters, Found, FoundPeer, Route};
 use crate::path::Moment;
 use crate::peer::{Peer, may_be_tried};
@@ -358,7 +358,7 @@ impl Mesh {
             None => changes.push(wanted.set(wanted.first_endpoint(&self.found.surroundings))),
             Some(found) => {
                 if old.is_none() {
-                    wanted.answering = Answering::since(found.counters, now);
+                    wanted.answering = PeerAnswers::since(found.counters, now);
                 }
                 if found.allowed != wanted.peer.allowed() {
                     changes.push(wanted.set(None));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use model::Ipv4Prefix;
 
-use crate::answering::{Answering, DEAF_AFTER, SILENT_AFTER, TRY, TRY_WAY};
+use crate::answering::{DEAF_AFTER, PeerAnswers, SILENT_AFTER, TRY, TRY_WAY};
 use crate::kernel::{Change, FoundPeer, Way};
 use crate::learning::Learning;
 use crate::path::Path;
@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
     pub(crate) peer: Peer,
     /// How often it was tried since it last answered.
     tries: usize,
-    pub(crate) answering: Answering,
+    pub(crate) answering: PeerAnswers,
     pub(crate) path: Path,
     /// Where it was heard last, in this boot.
     heard_at: Option<SocketAddrV4>,
@@ -114,7 +114,7 @@ impl Wanted {
     pub(crate) fn put_right(&mut self, sight: &Sight<'_>, now: Instant) -> (Vec<Change>, Asks) {
         let Sight { found, ways, around, .. } = *sight;
         let Some(found) = found else {
-            (self.answering, self.detour, self.way) = (Answering::default(), None, None);
+            (self.answering, self.detour, self.way) = (PeerAnswers::default(), None, None);
             return (vec![self.set(self.first_endpoint(around))], Asks::Nobody);
         };
         let mut changes = Vec::new();
@@ -152,7 +152,7 @@ impl Wanted {
             let endpoint = self.endpoint_after(found.endpoint, around);
             self.tries += 1;
             if self.tries.is_multiple_of(TRIES.max(self.peer.endpoints.len())) {
-                self.answering = Answering::default();
+                self.answering = PeerAnswers::default();
                 changes = vec![Change::Remove(self.peer.key), self.set(endpoint.or(found.endpoint))];
             } else {
                 changes.extend(self.try_at(endpoint, found.endpoint));
@@ -161,7 +161,7 @@ impl Wanted {
             changes.extend(self.try_at(self.first_endpoint(around), None));
         } else if self.heard_at != found.endpoint && address.is_some_and(|address| around.include(address)) {
             // It is not left there until somebody has sent it something: the machine has got that address, or that gateway, since.
-            self.answering = Answering::default();
+            self.answering = PeerAnswers::default();
             changes = vec![Change::Remove(self.peer.key), self.set(self.first_endpoint(around))];
         }
         let asks = if self.goes_by(ways, in_touch, now) {

@@ -60,7 +60,7 @@ struct Connection {
 
 /// Answer of a server, with its whole body.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// HTTP status code.
     pub status: u16,
     /// Body.
@@ -104,7 +104,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error`] when there is no answer; an answer with any status is one.
-    pub async fn get(&mut self, path: &str) -> Result<Answer, Error> {
+    pub async fn get(&mut self, path: &str) -> Result<HttpAnswer, Error> {
         self.send(Method::GET, path, Bytes::new()).await
     }
 
@@ -112,7 +112,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<Answer, Error> {
+    pub async fn post(&mut self, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
         self.send(Method::POST, path, body).await
     }
 
@@ -120,15 +120,15 @@ impl Session {
     ///
     /// # Errors
     /// As [`Self::get`].
-    pub async fn merge(&mut self, path: &str, body: Bytes) -> Result<Answer, Error> {
+    pub async fn merge(&mut self, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
         self.send(Method::PATCH, path, body).await
     }
 
-    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Error> {
+    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
         tokio::time::timeout(PATIENCE, self.exchange(method, path, body)).await.map_err(|_elapsed| Error::Silence)?
     }
 
-    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<Answer, Error> {
+    async fn exchange(&mut self, method: Method, path: &str, body: Bytes) -> Result<HttpAnswer, Error> {
         let mut connection = match self.kept.take() {
             Some(kept) if !kept.requests.is_closed() => kept,
             Some(_) | None => self.endpoint.connect().await?,
@@ -145,7 +145,7 @@ impl Session {
         let status = answer.status().as_u16();
         let body = Limited::new(answer.into_body(), ANSWER_BYTES).collect().await.map_err(Error::Body)?.to_bytes();
         self.kept = Some(connection);
-        Ok(Answer { status, body })
+        Ok(HttpAnswer { status, body })
     }
 }
 

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_with_an_earlier_address_is_known_and_a_new_one_awaited() {
+    fn a_card_with_an_earlier_address_is_known_and_a_new_awaited() {
         let mut leases = leases();
         let (other, second) = (Mac::numbered(8), Ipv4Addr::new(192, 168, 7, 101));
         leases.reserve(CARD, FIRST, Held::FromBefore, Duration::ZERO);

@@ -88,7 +88,6 @@ impl Rule {
                 "etcd",
                 "formats",
                 "image",
-                "kernel-config",
                 "keys",
                 "kube",
                 "mesh",
@@ -102,7 +101,7 @@ impl Rule {
                 "tests",
             ],
             Self::Not => &["cairnctl", "cluster", "door", "enrol", "init", "keys", "pki", "supervise"],
-            Self::TestName => &["cairnctl", "cluster", "enrol", "init", "qemu", "sim", "tests"],
+            Self::TestName => &["cairnctl", "cluster", "enrol", "init", "sim", "tests"],
             Self::Circle => &["cairnctl", "enrol", "init", "kube", "tests"],
             Self::Line => {
                 &["ARCHITECTURE.md", "CHANGELOG.md", "FORMATS.md", "README.md", "SECURITY.md", "SPECIFICATION.md"]

@@ -55,7 +55,7 @@ fn handshakes_are_few_a_second_from_one_source_and_from_all() {
     let after = |millis| now + Duration::from_millis(millis);
     let many = |door: &mut Door, number, now| (0..100).filter(|_| door.knock(source(number), now).is_ok()).count();
     assert_eq!(many(&mut door, 1, now), 16);
-    assert_eq!(door.knock(source(1), after(249)), Err(Refused::Source));
+    assert_eq!(door.knock(source(1), after(249)), Err(KnockError::Source));
     assert_eq!(many(&mut door, 1, after(250)), 1);
     // Nine hundred more sources, ten seconds long, ten knocks a second each.
     let mut entered = 0;
@@ -63,7 +63,7 @@ fn handshakes_are_few_a_second_from_one_source_and_from_all() {
         entered += (2..902).filter(|number| door.knock(source(*number), after(250 + tick * 100)).is_ok()).count();
     }
     assert!((79..=80 + 48).contains(&entered), "{entered}");
-    assert_eq!(door.knock(source(903), after(250 + 9_900)), Err(Refused::All));
+    assert_eq!(door.knock(source(903), after(250 + 9_900)), Err(KnockError::All));
     assert!(door.sources.len() <= 48 + 80, "{}", door.sources.len());
     assert!(door.knock(source(1), after(250 + 9_900 + 10_000)).is_ok());
     assert_eq!(door.sources.len(), 1, "the others are forgotten");
@@ -104,7 +104,7 @@ fn sources_of_owners_are_known_as_long_as_no_sixteen_came_later() {
     // The first one comes again when the second one is the oldest.
     (0..16).chain([0, 16]).for_each(|number| comes(&mut door, OWNER + number));
     assert!((1..900).filter(|number| door.knock(source(*number), now).is_ok()).count() < 900, "others took all tokens");
-    assert_eq!(door.knock(source(OWNER + 1), now), Err(Refused::All));
+    assert_eq!(door.knock(source(OWNER + 1), now), Err(KnockError::All));
     for known in [0, 2, 3, 15, 16] {
         assert!(door.knock(source(OWNER + known), now).is_ok(), "{known}");
     }
@@ -198,10 +198,10 @@ fn a_member_that_shakes_hands_without_end_keeps_itself_out() {
         let entered = door.knock(source(n), now)?;
         door.settle(entered.place, Guest::Member(machine(n))).expect("it has its place");
         door.leave(entered.place);
-        Ok::<_, Refused>(())
+        Ok::<_, KnockError>(())
     };
     assert_eq!((0..100_000).filter(|_| shakes(&mut door, 1, now).is_ok()).count(), 16);
-    assert_eq!(shakes(&mut door, 1, now), Err(Refused::Source));
+    assert_eq!(shakes(&mut door, 1, now), Err(KnockError::Source));
     // After a coordinator's start all others come at once.
     assert!((2..1000).all(|n| shakes(&mut door, n, now).is_ok()));
     assert_eq!(shakes(&mut door, 1, now + Duration::from_millis(250)), Ok(()));

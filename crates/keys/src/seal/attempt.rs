@@ -52,7 +52,7 @@ pub struct Attempt {
 
 /// An attempt whose checksum holds and whose clear part makes sense.
 #[derive(Debug)]
-pub struct Sealed {
+pub struct AttemptSeal {
     /// The clear part.
     pub clear: Clear,
     slot: Slot,
@@ -87,7 +87,7 @@ pub fn emit(
     pair::emit(File::Seal, generation, &clear, Some(&pair::Body { key: &key, nonce, plain: &plain }))
 }
 
-impl Sealed {
+impl AttemptSeal {
     pub(crate) fn read(slot: Slot) -> Result<Self, SealError> {
         Ok(Self { clear: Clear::decode(slot.clear())?, slot })
     }

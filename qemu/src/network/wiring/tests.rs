@@ -100,7 +100,7 @@ fn a_delay_is_waited_for_and_told() {
 }
 
 #[test]
-fn frames_for_a_machine_that_is_off_are_dropped_and_it_is_sought() {
+fn frames_for_a_machine_that_is_off_are_dropped_it_is_sought() {
     let (mut wiring, ports) = machines(3);
     let [one, two, three] = ports[..] else { panic!("three") };
     wiring.send(two, &frame(two, mac(one), 1), MS);
