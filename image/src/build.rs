@@ -10,9 +10,9 @@ use formats::verity;
 
 use crate::disk::{self, DiskError};
 use crate::files::{self, FileError, hex};
-use crate::inputs::{InputError, Inputs, Program};
+use crate::inputs::{ImageInputs, InputError, RootProgram};
 use crate::limits::{OverLimit, weigh};
-use crate::manifest::{Entry, Manifest, VerityPlace};
+use crate::manifest::{Manifest, ManifestEntry, VerityPlace};
 use crate::root::{self, RootError};
 use crate::{cmdline, esp, initrd, names};
 
@@ -62,7 +62,7 @@ pub enum BuildError {
 ///
 /// # Errors
 /// [`BuildError`] names the step; a manifest of an earlier build is gone then.
-pub fn build(inputs: &Inputs, out: &Path) -> Result<Manifest, BuildError> {
+pub fn build(inputs: &ImageInputs, out: &Path) -> Result<Manifest, BuildError> {
     fs::create_dir_all(out).map_err(FileError::new("create directory", out))?;
     let manifest_path = out.join(names::MANIFEST);
     match fs::remove_file(&manifest_path) {
@@ -76,7 +76,7 @@ pub fn build(inputs: &Inputs, out: &Path) -> Result<Manifest, BuildError> {
     root_image.extend(tree);
 
     let kernel = files::read(&inputs.kernel.bzimage)?;
-    let stage0 = initrd::tree(inputs.program(Program::Init)?, &verity)?;
+    let stage0 = initrd::tree(inputs.program(RootProgram::Init)?, &verity)?;
     let initrd = initramfs::compress(&stage0.archive()?).map_err(BuildError::Compress)?;
     let (os_release, command_line) = (root::os_release(&inputs.version), cmdline::text());
     let parts = Uki {
@@ -94,9 +94,9 @@ pub fn build(inputs: &Inputs, out: &Path) -> Result<Manifest, BuildError> {
         [(names::KERNEL, &kernel), (names::INITRAMFS, &initrd), (names::ROOT, &root_image), (names::UKI, &unified)]
     {
         files::write(&out.join(name), bytes)?;
-        artefacts.insert(name.to_owned(), Entry::file(bytes));
+        artefacts.insert(name.to_owned(), ManifestEntry::file(bytes));
     }
-    artefacts.insert(names::DISK.to_owned(), Entry::of_file(&out.join(names::DISK))?);
+    artefacts.insert(names::DISK.to_owned(), ManifestEntry::of_file(&out.join(names::DISK))?);
 
     let esp_files = esp::files(&mut esp).map_err(BuildError::Esp)?;
     let manifest = Manifest {
@@ -109,7 +109,7 @@ pub fn build(inputs: &Inputs, out: &Path) -> Result<Manifest, BuildError> {
         components: inputs.components.clone(),
         artefacts,
         initramfs: initrd::list(&stage0),
-        esp: esp_files.into_iter().map(|(path, bytes)| (format!("/{path}"), Entry::file(&bytes))).collect(),
+        esp: esp_files.into_iter().map(|(path, bytes)| (format!("/{path}"), ManifestEntry::file(&bytes))).collect(),
         root: root_files,
     };
     weigh(&manifest)?;

@@ -59,7 +59,7 @@ pub enum DiskError {
 
 /// A partition found on a disk image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct DiskPartition {
     /// Use of the partition; none for a type that is not ours.
     pub kind: Option<PartitionKind>,
     /// Name in the table.
@@ -127,7 +127,7 @@ pub fn copy(path: &Path, target: &Path, size: Option<u64>) -> Result<(), DiskErr
 ///
 /// # Errors
 /// [`DiskError`] when there is no partition table.
-pub fn partitions(disk: &Path) -> Result<Vec<Found>, DiskError> {
+pub fn partitions(disk: &Path) -> Result<Vec<DiskPartition>, DiskError> {
     Ok(table(disk)?.entries().iter().map(found).collect())
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn write_partition<'a>(
     Ok(())
 }
 
-fn find(disk: &Path, kind: PartitionKind) -> Result<Found, DiskError> {
+fn find(disk: &Path, kind: PartitionKind) -> Result<DiskPartition, DiskError> {
     let found = partitions(disk)?.into_iter().find(|part| part.kind == Some(kind));
     found.ok_or(DiskError::NoPartition(kind))
 }
@@ -185,8 +185,8 @@ fn check_room(disk: &Path, kind: PartitionKind, size: u64) -> Result<(), DiskErr
     if size <= room { Ok(()) } else { Err(DiskError::Full { kind, room, size }) }
 }
 
-fn found(entry: &Entry) -> Found {
-    Found {
+fn found(entry: &Entry) -> DiskPartition {
+    DiskPartition {
         kind: Partition::by_type(entry.type_guid).map(|row| row.kind),
         name: entry.name.clone(),
         guid: entry.guid,

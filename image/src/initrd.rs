@@ -6,7 +6,7 @@ use formats::verity::Verity;
 use initramfs::{BadPath, FileTree, Node};
 
 use crate::cmdline;
-use crate::manifest::Entry;
+use crate::manifest::ManifestEntry;
 
 /// Where stage 0 finds how its root verifies; text of [`Verity`].
 pub(crate) const VERITY: &str = "cairn/verity";
@@ -29,11 +29,11 @@ pub(crate) fn tree(init: Vec<u8>, verity: &Verity) -> Result<FileTree, BadPath> 
 }
 
 /// Entries of a tree, by absolute path.
-pub(crate) fn list(tree: &FileTree) -> BTreeMap<String, Entry> {
+pub(crate) fn list(tree: &FileTree) -> BTreeMap<String, ManifestEntry> {
     let entry = |node: &Node| match node {
-        Node::Directory { .. } => Entry::Directory,
-        Node::File { mode, bytes } => Entry::file_with_mode(bytes, u32::from(*mode)),
-        Node::CharacterDevice { .. } => Entry::Device,
+        Node::Directory { .. } => ManifestEntry::Directory,
+        Node::File { mode, bytes } => ManifestEntry::file_with_mode(bytes, u32::from(*mode)),
+        Node::CharacterDevice { .. } => ManifestEntry::Device,
     };
     tree.iter().map(|(path, node)| (format!("/{path}"), entry(node))).collect()
 }

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::files::{self, FileError};
-use crate::manifest::{KernelOrigin, Profile};
+use crate::manifest::{ImageProfile, KernelOrigin};
 
 /// Everything an image is made of. Paths say where a thing is found now; they leave no trace in the image.
 #[derive(Debug, Clone)]
-pub struct Inputs {
+pub struct ImageInputs {
     /// Version of Cairn.
     pub version: String,
     /// Profile of the root.
-    pub profile: Profile,
+    pub profile: ImageProfile,
     /// The kernel.
-    pub kernel: Kernel,
+    pub kernel: KernelInput,
     /// All of [`Program::ALL`].
-    pub programs: BTreeMap<Program, PathBuf>,
+    pub programs: BTreeMap<RootProgram, PathBuf>,
     /// Upstream components and their versions, for the manifest.
     pub components: BTreeMap<String, String>,
     /// Notices of everything in the image.
@@ -34,7 +34,7 @@ pub const DEBIAN_BOOT_LOADER: &str = "/usr/lib/systemd/boot/efi/systemd-bootx64.
 
 /// A kernel and its origin.
 #[derive(Debug, Clone)]
-pub struct Kernel {
+pub struct KernelInput {
     /// A bzImage.
     pub bzimage: PathBuf,
     /// Version and hash of its source.
@@ -52,7 +52,7 @@ pub struct Licence {
 
 /// A static executable that goes into the root or into an OCI image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Program {
+pub enum RootProgram {
     /// PID 1, also stage 0 in the initramfs.
     Init,
     /// etcd.
@@ -79,7 +79,7 @@ pub enum Program {
     Web,
 }
 
-impl Program {
+impl RootProgram {
     /// All of them.
     pub const ALL: [Self; 12] = [
         Self::Init,
@@ -116,9 +116,9 @@ impl Program {
     }
 }
 
-impl Inputs {
+impl ImageInputs {
     /// The bytes of a program.
-    pub(crate) fn program(&self, program: Program) -> Result<Vec<u8>, InputError> {
+    pub(crate) fn program(&self, program: RootProgram) -> Result<Vec<u8>, InputError> {
         let path = self.programs.get(&program).ok_or(InputError::Missing(program.file_name()))?;
         Ok(files::read(path)?)
     }

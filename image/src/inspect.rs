@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::disk::{self, DiskError};
 use crate::files::{self, FileError, hex, sha256};
-use crate::manifest::{Entry, Manifest, VerityPlace};
+use crate::manifest::{Manifest, ManifestEntry, VerityPlace};
 use crate::{esp, initrd, names};
 
 /// Report of a file; its `Display` is for people, its serialisation for programs.
@@ -62,7 +62,7 @@ pub struct InitramfsReport {
     /// The command line it accepts under UEFI.
     pub cmdline: String,
     /// Files of the archive by path.
-    pub files: BTreeMap<String, Entry>,
+    pub files: BTreeMap<String, ManifestEntry>,
 }
 
 /// A unified kernel image.
@@ -107,7 +107,7 @@ pub struct DiskReport {
     /// Partitions in their order on the disk.
     pub partitions: Vec<PartitionReport>,
     /// The files of its ESP.
-    pub esp: BTreeMap<String, Entry>,
+    pub esp: BTreeMap<String, ManifestEntry>,
     /// The unified kernels on its ESP, by path.
     pub kernels: BTreeMap<String, UkiReport>,
     /// The system slots that are not empty, by name.
@@ -268,7 +268,7 @@ const LARGEST_INITRAMFS: usize = 256 << 20;
 fn image(dir: &Path) -> Result<Manifest, InspectError> {
     let manifest: Manifest = serde_json::from_slice(&files::read(&dir.join(names::MANIFEST))?)?;
     for (name, entry) in &manifest.artefacts {
-        if name.contains('/') || Entry::of_file(&dir.join(name))? != *entry {
+        if name.contains('/') || ManifestEntry::of_file(&dir.join(name))? != *entry {
             return Err(InspectError::Changed(name.clone()));
         }
     }
@@ -343,7 +343,7 @@ fn erofs_length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Content of a partition, with its name as a slot; none where it is no slot, or an empty one.
-fn slot(path: &Path, found: &disk::Found) -> Result<Option<(Vec<u8>, String, RootReport)>, InspectError> {
+fn slot(path: &Path, found: &disk::DiskPartition) -> Result<Option<(Vec<u8>, String, RootReport)>, InspectError> {
     let Some(kind @ (PartitionKind::SystemA | PartitionKind::SystemB)) = found.kind else { return Ok(None) };
     let content = disk::read_partition(path, kind)?;
     if content.iter().take(verity::BLOCK).all(|&byte| byte == 0) {
@@ -376,7 +376,7 @@ fn disk(path: &Path) -> Result<DiskReport, InspectError> {
         if file.starts_with("EFI/Linux/") {
             report.kernels.insert(format!("/{file}"), uki(&bytes)?);
         }
-        report.esp.insert(format!("/{file}"), Entry::file(&bytes));
+        report.esp.insert(format!("/{file}"), ManifestEntry::file(&bytes));
     }
     Ok(report)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 
 use crate::inspect::{DiskReport, InitramfsReport, KernelReport, Report, RootReport, UkiReport};
-use crate::manifest::{Entry, Manifest};
+use crate::manifest::{Manifest, ManifestEntry};
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -24,16 +24,16 @@ fn line(f: &mut Formatter<'_>, name: &str, value: impl Display) -> fmt::Result {
     writeln!(f, "{name:<14}{value}")
 }
 
-fn entries(f: &mut Formatter<'_>, title: &str, entries: &BTreeMap<String, Entry>) -> fmt::Result {
+fn entries(f: &mut Formatter<'_>, title: &str, entries: &BTreeMap<String, ManifestEntry>) -> fmt::Result {
     writeln!(f, "{title}:")?;
     for (path, entry) in entries {
         match entry {
-            Entry::File { size, sha256, .. } => {
+            ManifestEntry::File { size, sha256, .. } => {
                 writeln!(f, "  {size:>11}  {}  {path}", &sha256[..sha256.len().min(12)])?
             }
-            Entry::Link { target } => writeln!(f, "  {:>11}  {:12}  {path} -> {target}", "link", "")?,
-            Entry::Directory => writeln!(f, "  {:>11}  {:12}  {path}/", "directory", "")?,
-            Entry::Device => writeln!(f, "  {:>11}  {:12}  {path}", "device", "")?,
+            ManifestEntry::Link { target } => writeln!(f, "  {:>11}  {:12}  {path} -> {target}", "link", "")?,
+            ManifestEntry::Directory => writeln!(f, "  {:>11}  {:12}  {path}/", "directory", "")?,
+            ManifestEntry::Device => writeln!(f, "  {:>11}  {:12}  {path}", "device", "")?,
         }
     }
     Ok(())

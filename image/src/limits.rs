@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use crate::inputs::Program;
-use crate::manifest::{Entry, Manifest};
+use crate::inputs::RootProgram;
+use crate::manifest::{Manifest, ManifestEntry};
 use crate::names;
-use crate::root::{Content, TABLE};
+use crate::root::{RootContent, TABLE};
 
 /// bzImage, initramfs and root.img together, in bytes: what a direct boot loads and what an update will carry.
 const BOOT_LIMIT: u64 = 135_000_000;
@@ -56,7 +56,7 @@ pub enum OverLimit {
 /// # Errors
 /// [`OverLimit`] names the first limit that it breaks.
 pub fn weigh(manifest: &Manifest) -> Result<Weight, OverLimit> {
-    let artefact = |name| manifest.artefacts.get(name).map_or(0, Entry::size);
+    let artefact = |name| manifest.artefacts.get(name).map_or(0, ManifestEntry::size);
     let boot = [names::KERNEL, names::INITRAMFS, names::ROOT].map(artefact).iter().sum();
     if boot > BOOT_LIMIT {
         return Err(OverLimit::Boot(boot));
@@ -88,24 +88,24 @@ enum Origin {
 /// Origin of the program at `path`; none if nothing may be executed there.
 fn origin(path: &str) -> Option<Origin> {
     TABLE.iter().find(|row| row.path == path).and_then(|row| match row.content {
-        Content::Executable(program) => match program {
-            Program::Etcd
-            | Program::Containerd
-            | Program::ContainerdShim
-            | Program::Runc
-            | Program::Kube
-            | Program::CniPtp
-            | Program::CniHostLocal
-            | Program::CniLoopback => Some(Origin::Upstream),
-            Program::Init | Program::MkfsXfs => Some(Origin::InitOrMkfs),
-            Program::Pause | Program::Web => None, // in containers only
+        RootContent::Executable(program) => match program {
+            RootProgram::Etcd
+            | RootProgram::Containerd
+            | RootProgram::ContainerdShim
+            | RootProgram::Runc
+            | RootProgram::Kube
+            | RootProgram::CniPtp
+            | RootProgram::CniHostLocal
+            | RootProgram::CniLoopback => Some(Origin::Upstream),
+            RootProgram::Init | RootProgram::MkfsXfs => Some(Origin::InitOrMkfs),
+            RootProgram::Pause | RootProgram::Web => None, // in containers only
         },
-        Content::Directory
-        | Content::Link(_)
-        | Content::Text(_)
-        | Content::OsRelease
-        | Content::Profile
-        | Content::Image { .. } => None,
+        RootContent::Directory
+        | RootContent::Link(_)
+        | RootContent::Text(_)
+        | RootContent::OsRelease
+        | RootContent::Profile
+        | RootContent::Image { .. } => None,
     })
 }
 
@@ -114,10 +114,10 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::manifest::{KernelOrigin, Mode, Profile, VerityPlace};
+    use crate::manifest::{ImageProfile, KernelOrigin, Mode, VerityPlace};
 
-    fn file(size: u64, mode: u32) -> Entry {
-        Entry::File { size, sha256: String::new(), mode: Some(Mode(mode)) }
+    fn file(size: u64, mode: u32) -> ManifestEntry {
+        ManifestEntry::File { size, sha256: String::new(), mode: Some(Mode(mode)) }
     }
 
     /// An image at its limits: each part is as large as it may be.
@@ -129,14 +129,15 @@ mod tests {
             ("/bin/mkfs.xfs", file(4_000_000, 0o555)),
             ("/images/web.tar", file(999_999, 0o444)),
             ("/usr/share/doc/cairn/licences/kube", file(1, 0o444)),
-            ("/bin", Entry::Directory),
-            ("/bin/kubelet", Entry::Link { target: "kube".to_owned() }),
+            ("/bin", ManifestEntry::Directory),
+            ("/bin/kubelet", ManifestEntry::Link { target: "kube".to_owned() }),
         ];
-        let named =
-            |(name, size): (&str, u64)| (name.to_owned(), Entry::File { size, sha256: String::new(), mode: None });
+        let named = |(name, size): (&str, u64)| {
+            (name.to_owned(), ManifestEntry::File { size, sha256: String::new(), mode: None })
+        };
         Manifest {
             version: String::new(),
-            profile: Profile::Release,
+            profile: ImageProfile::Release,
             kernel: KernelOrigin { version: String::new(), source_sha256: String::new() },
             cmdline: String::new(),
             verity: VerityPlace { root_hash: String::new(), hash_offset: 0, data_blocks: 0 },
@@ -149,7 +150,7 @@ mod tests {
         }
     }
 
-    fn with(path: &str, entry: Entry) -> Result<Weight, OverLimit> {
+    fn with(path: &str, entry: ManifestEntry) -> Result<Weight, OverLimit> {
         let mut manifest = full();
         manifest.root.insert(path.to_owned(), entry);
         weigh(&manifest)

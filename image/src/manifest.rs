@@ -12,14 +12,14 @@ use crate::files::{self, FileError, hex, sha256};
 /// Which set of services an image starts; `init` is the same binary in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Profile {
+pub enum ImageProfile {
     /// The image that users have.
     Release,
     /// With fault injection and test services; shows itself as such everywhere.
     Debug,
 }
 
-impl Profile {
+impl ImageProfile {
     /// The word that `/etc/cairn/profile` holds.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -37,7 +37,7 @@ pub struct Manifest {
     /// Version of Cairn.
     pub version: String,
     /// Profile of the root.
-    pub profile: Profile,
+    pub profile: ImageProfile,
     /// Where the kernel comes from.
     pub kernel: KernelOrigin,
     /// The command line of every way of boot.
@@ -49,13 +49,13 @@ pub struct Manifest {
     /// Upstream components and their versions.
     pub components: BTreeMap<String, String>,
     /// The artefacts in the image's directory, except the manifest itself.
-    pub artefacts: BTreeMap<String, Entry>,
+    pub artefacts: BTreeMap<String, ManifestEntry>,
     /// Files of the initramfs, by path.
-    pub initramfs: BTreeMap<String, Entry>,
+    pub initramfs: BTreeMap<String, ManifestEntry>,
     /// Files of the ESP, by path.
-    pub esp: BTreeMap<String, Entry>,
+    pub esp: BTreeMap<String, ManifestEntry>,
     /// Everything in the root, by path.
-    pub root: BTreeMap<String, Entry>,
+    pub root: BTreeMap<String, ManifestEntry>,
 }
 
 impl Manifest {
@@ -99,7 +99,7 @@ impl From<&Verity> for VerityPlace {
 /// Entry of the image at one path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "kind", deny_unknown_fields)]
-pub enum Entry {
+pub enum ManifestEntry {
     /// A file.
     File {
         /// Length in bytes.
@@ -140,7 +140,7 @@ impl TryFrom<String> for Mode {
     }
 }
 
-impl Entry {
+impl ManifestEntry {
     /// A file that has no mode.
     pub(crate) fn file(bytes: &[u8]) -> Self {
         Self::File { size: bytes.len() as u64, sha256: hex(&sha256(bytes)), mode: None }
@@ -180,21 +180,25 @@ mod tests {
 
     #[test]
     fn a_manifest_has_its_known_bytes() {
-        let file = |mode| Entry::File { size: 6, sha256: "ab".repeat(32), mode };
-        let map =
-            |rows: &[(&str, Entry)]| rows.iter().map(|(path, entry)| ((*path).to_owned(), entry.clone())).collect();
+        let file = |mode| ManifestEntry::File { size: 6, sha256: "ab".repeat(32), mode };
+        let map = |rows: &[(&str, ManifestEntry)]| {
+            rows.iter().map(|(path, entry)| ((*path).to_owned(), entry.clone())).collect()
+        };
         let manifest = Manifest {
             version: "0.1.0".to_owned(),
-            profile: Profile::Release,
+            profile: ImageProfile::Release,
             kernel: KernelOrigin { version: "6.12.1".to_owned(), source_sha256: "cd".repeat(32) },
             cmdline: "panic=10".to_owned(),
             verity: VerityPlace { root_hash: "ef".repeat(32), hash_offset: 8192, data_blocks: 2 },
             pcr11: "01".repeat(32),
             components: BTreeMap::from([("etcd".to_owned(), "v3.6.5".to_owned())]),
             artefacts: map(&[("bzImage", file(None))]),
-            initramfs: map(&[("/dev/console", Entry::Device), ("/init", file(Some(Mode(0o555))))]),
+            initramfs: map(&[("/dev/console", ManifestEntry::Device), ("/init", file(Some(Mode(0o555))))]),
             esp: map(&[("/loader/loader.conf", file(None))]),
-            root: map(&[("/bin", Entry::Directory), ("/bin/mount", Entry::Link { target: "init".to_owned() })]),
+            root: map(&[
+                ("/bin", ManifestEntry::Directory),
+                ("/bin/mount", ManifestEntry::Link { target: "init".to_owned() }),
+            ]),
         };
         let text = manifest.to_json().expect("strings and numbers");
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/manifest.json");

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::files::{self, FileError};
-use crate::inputs::{InputError, Inputs, Program};
-use crate::manifest::Entry;
+use crate::inputs::{ImageInputs, InputError, RootProgram};
+use crate::manifest::ManifestEntry;
 use crate::oci::Image;
 
 /// Why there is no root.
@@ -43,22 +43,22 @@ pub enum RootError {
 
 /// A path of the root.
 #[derive(Debug, Clone, Copy)]
-pub struct Row {
+pub struct RootRow {
     /// Absolute path.
     pub path: &'static str,
     /// Content of the path.
-    pub content: Content,
+    pub content: RootContent,
     /// Why it is there.
     pub because: &'static str,
 }
 
 /// Content of a path of the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum RootContent {
     /// An empty directory, or one that other rows fill.
     Directory,
     /// An executable that comes in finished.
-    Executable(Program),
+    Executable(RootProgram),
     /// A symbolic link to this target.
     Link(&'static str),
     /// A file with this text.
@@ -70,75 +70,83 @@ pub enum Content {
     /// An OCI archive that runs this program.
     Image {
         /// The program in it.
-        program: Program,
+        program: RootProgram,
         /// The image's name with tag.
         reference: &'static str,
     },
 }
 
-const fn row(path: &'static str, content: Content, because: &'static str) -> Row {
-    Row { path, content, because }
+const fn row(path: &'static str, content: RootContent, because: &'static str) -> RootRow {
+    RootRow { path, content, because }
 }
 
 /// The root, parents before what they hold.
-pub const TABLE: &[Row] = &[
-    row("/bin", Content::Directory, "the only place of programs"),
-    row("/bin/init", Content::Executable(Program::Init), "PID 1"),
-    row("/bin/mount", Content::Link("init"), "kubelet runs it to mount volumes"),
-    row("/bin/umount", Content::Link("init"), "kubelet runs it to unmount volumes"),
-    row("/bin/etcd", Content::Executable(Program::Etcd), "keeps the cluster's state"),
-    row("/bin/containerd", Content::Executable(Program::Containerd), "runs containers"),
-    row("/bin/containerd-shim-runc-v2", Content::Executable(Program::ContainerdShim), "containerd's parent of a pod"),
-    row("/bin/runc", Content::Executable(Program::Runc), "makes a container"),
-    row("/bin/kube", Content::Executable(Program::Kube), "all of Kubernetes in one program"),
-    row("/bin/kube-apiserver", Content::Link("kube"), "picked by its name"),
-    row("/bin/kube-controller-manager", Content::Link("kube"), "picked by its name"),
-    row("/bin/kube-scheduler", Content::Link("kube"), "picked by its name"),
-    row("/bin/kubelet", Content::Link("kube"), "picked by its name"),
-    row("/bin/kube-proxy", Content::Link("kube"), "picked by its name; nothing starts it yet"),
-    row("/bin/mkfs.xfs", Content::Executable(Program::MkfsXfs), "formats the data partition at create"),
-    row("/sbin", Content::Directory, "for the link in it"),
-    row("/sbin/init", Content::Link("../bin/init"), "where a person looks for it"),
-    row("/opt", Content::Directory, "for CNI"),
-    row("/opt/cni", Content::Directory, "for CNI"),
-    row("/opt/cni/bin", Content::Directory, "where containerd looks for CNI plugins"),
-    row("/opt/cni/bin/ptp", Content::Executable(Program::CniPtp), "a pod's link to the machine"),
-    row("/opt/cni/bin/host-local", Content::Executable(Program::CniHostLocal), "gives a pod its address"),
-    row("/opt/cni/bin/loopback", Content::Executable(Program::CniLoopback), "a pod's loopback"),
-    row("/etc", Content::Directory, "what programs insist on"),
-    row("/etc/cairn", Content::Directory, "what the image says of itself"),
-    row("/etc/cairn/profile", Content::Profile, "one init for all profiles: this file tells them apart"),
-    row("/etc/cni", Content::Directory, "containerd watches for it; the network's list comes from /run"),
-    row("/etc/group", Content::Text("root:x:0:\nnogroup:x:65534:\n"), "runc looks groups up"),
-    row("/etc/hosts", Content::Text("127.0.0.1 localhost\n::1 localhost\n"), "etcd and Go's resolver need localhost"),
-    row("/etc/machine-id", Content::Link("/run/machine-id"), "from the machine's identity; kubelet reports it"),
-    row("/etc/nsswitch.conf", Content::Text("hosts: files dns\n"), "Go's resolver asks /etc/hosts first"),
-    row("/etc/os-release", Content::OsRelease, "kubelet reports it, the boot menu shows it"),
-    row("/etc/passwd", Content::Text(PASSWD), "runc looks users up"),
-    row("/etc/resolv.conf", Content::Link("/run/resolv.conf"), "from DHCP or the static config"),
-    row("/images", Content::Directory, "imported when containerd starts"),
+pub const TABLE: &[RootRow] = &[
+    row("/bin", RootContent::Directory, "the only place of programs"),
+    row("/bin/init", RootContent::Executable(RootProgram::Init), "PID 1"),
+    row("/bin/mount", RootContent::Link("init"), "kubelet runs it to mount volumes"),
+    row("/bin/umount", RootContent::Link("init"), "kubelet runs it to unmount volumes"),
+    row("/bin/etcd", RootContent::Executable(RootProgram::Etcd), "keeps the cluster's state"),
+    row("/bin/containerd", RootContent::Executable(RootProgram::Containerd), "runs containers"),
+    row(
+        "/bin/containerd-shim-runc-v2",
+        RootContent::Executable(RootProgram::ContainerdShim),
+        "containerd's parent of a pod",
+    ),
+    row("/bin/runc", RootContent::Executable(RootProgram::Runc), "makes a container"),
+    row("/bin/kube", RootContent::Executable(RootProgram::Kube), "all of Kubernetes in one program"),
+    row("/bin/kube-apiserver", RootContent::Link("kube"), "picked by its name"),
+    row("/bin/kube-controller-manager", RootContent::Link("kube"), "picked by its name"),
+    row("/bin/kube-scheduler", RootContent::Link("kube"), "picked by its name"),
+    row("/bin/kubelet", RootContent::Link("kube"), "picked by its name"),
+    row("/bin/kube-proxy", RootContent::Link("kube"), "picked by its name; nothing starts it yet"),
+    row("/bin/mkfs.xfs", RootContent::Executable(RootProgram::MkfsXfs), "formats the data partition at create"),
+    row("/sbin", RootContent::Directory, "for the link in it"),
+    row("/sbin/init", RootContent::Link("../bin/init"), "where a person looks for it"),
+    row("/opt", RootContent::Directory, "for CNI"),
+    row("/opt/cni", RootContent::Directory, "for CNI"),
+    row("/opt/cni/bin", RootContent::Directory, "where containerd looks for CNI plugins"),
+    row("/opt/cni/bin/ptp", RootContent::Executable(RootProgram::CniPtp), "a pod's link to the machine"),
+    row("/opt/cni/bin/host-local", RootContent::Executable(RootProgram::CniHostLocal), "gives a pod its address"),
+    row("/opt/cni/bin/loopback", RootContent::Executable(RootProgram::CniLoopback), "a pod's loopback"),
+    row("/etc", RootContent::Directory, "what programs insist on"),
+    row("/etc/cairn", RootContent::Directory, "what the image says of itself"),
+    row("/etc/cairn/profile", RootContent::Profile, "one init for all profiles: this file tells them apart"),
+    row("/etc/cni", RootContent::Directory, "containerd watches for it; the network's list comes from /run"),
+    row("/etc/group", RootContent::Text("root:x:0:\nnogroup:x:65534:\n"), "runc looks groups up"),
+    row(
+        "/etc/hosts",
+        RootContent::Text("127.0.0.1 localhost\n::1 localhost\n"),
+        "etcd and Go's resolver need localhost",
+    ),
+    row("/etc/machine-id", RootContent::Link("/run/machine-id"), "from the machine's identity; kubelet reports it"),
+    row("/etc/nsswitch.conf", RootContent::Text("hosts: files dns\n"), "Go's resolver asks /etc/hosts first"),
+    row("/etc/os-release", RootContent::OsRelease, "kubelet reports it, the boot menu shows it"),
+    row("/etc/passwd", RootContent::Text(PASSWD), "runc looks users up"),
+    row("/etc/resolv.conf", RootContent::Link("/run/resolv.conf"), "from DHCP or the static config"),
+    row("/images", RootContent::Directory, "imported when containerd starts"),
     row(
         "/images/pause.tar",
-        Content::Image { program: Program::Pause, reference: "cairn.local/pause:1" },
+        RootContent::Image { program: RootProgram::Pause, reference: "cairn.local/pause:1" },
         "holds the namespaces of each pod",
     ),
     row(
         "/images/web.tar",
-        Content::Image { program: Program::Web, reference: "cairn.local/web:1" },
+        RootContent::Image { program: RootProgram::Web, reference: "cairn.local/web:1" },
         "the pod that shows that pods run",
     ),
-    row("/usr", Content::Directory, "for what is in it"),
-    row("/usr/share", Content::Directory, "for what is in it"),
-    row("/usr/share/doc", Content::Directory, "for what is in it"),
-    row("/usr/share/doc/cairn", Content::Directory, "for what is in it"),
-    row(LICENCES, Content::Directory, "the notices of everything in the image"),
-    row("/data", Content::Directory, "mount point of the data partition"),
-    row("/dev", Content::Directory, "mount point"),
-    row("/proc", Content::Directory, "mount point"),
-    row("/run", Content::Directory, "mount point"),
-    row("/sys", Content::Directory, "mount point"),
-    row("/tmp", Content::Directory, "mount point"),
-    row("/var", Content::Link("data/var"), "containerd and kubelet write below it"),
+    row("/usr", RootContent::Directory, "for what is in it"),
+    row("/usr/share", RootContent::Directory, "for what is in it"),
+    row("/usr/share/doc", RootContent::Directory, "for what is in it"),
+    row("/usr/share/doc/cairn", RootContent::Directory, "for what is in it"),
+    row(LICENCES, RootContent::Directory, "the notices of everything in the image"),
+    row("/data", RootContent::Directory, "mount point of the data partition"),
+    row("/dev", RootContent::Directory, "mount point"),
+    row("/proc", RootContent::Directory, "mount point"),
+    row("/run", RootContent::Directory, "mount point"),
+    row("/sys", RootContent::Directory, "mount point"),
+    row("/tmp", RootContent::Directory, "mount point"),
+    row("/var", RootContent::Link("data/var"), "containerd and kubelet write below it"),
 ];
 
 /// Where the notices lie.
@@ -162,7 +170,10 @@ pub(crate) fn os_release(version: &str) -> String {
 }
 
 /// The erofs image of the root, and the list of what is in it. `stage` is an absent directory; it is used and removed.
-pub(crate) fn make(inputs: &Inputs, stage: &Path) -> Result<(Vec<u8>, BTreeMap<String, Entry>), RootError> {
+pub(crate) fn make(
+    inputs: &ImageInputs,
+    stage: &Path,
+) -> Result<(Vec<u8>, BTreeMap<String, ManifestEntry>), RootError> {
     make_with(inputs, &[], stage)
 }
 
@@ -171,15 +182,15 @@ pub(crate) fn make(inputs: &Inputs, stage: &Path) -> Result<(Vec<u8>, BTreeMap<S
 ///
 /// # Errors
 /// [`RootError`] names the step.
-pub fn plain_root(inputs: &Inputs, more: &[(&str, &[u8])], stage: &Path) -> Result<Vec<u8>, RootError> {
+pub fn plain_root(inputs: &ImageInputs, more: &[(&str, &[u8])], stage: &Path) -> Result<Vec<u8>, RootError> {
     make_with(inputs, more, stage).map(|(image, _list)| image)
 }
 
 fn make_with(
-    inputs: &Inputs,
+    inputs: &ImageInputs,
     more: &[(&str, &[u8])],
     stage: &Path,
-) -> Result<(Vec<u8>, BTreeMap<String, Entry>), RootError> {
+) -> Result<(Vec<u8>, BTreeMap<String, ManifestEntry>), RootError> {
     remove(stage)?;
     fs::create_dir_all(stage).map_err(FileError::new("create directory", stage))?;
     let mut list = BTreeMap::new();
@@ -207,24 +218,24 @@ fn make_with(
     Ok((image, list))
 }
 
-fn put(inputs: &Inputs, row: &Row, stage: &Path) -> Result<Entry, RootError> {
+fn put(inputs: &ImageInputs, row: &RootRow, stage: &Path) -> Result<ManifestEntry, RootError> {
     let path = below(stage, row.path);
     let text = |text: &str| Ok(put_file(&path, text.as_bytes(), 0o444)?);
     match row.content {
-        Content::Directory => {
+        RootContent::Directory => {
             fs::create_dir(&path).map_err(FileError::new("create directory", &path))?;
             fs::set_permissions(&path, Permissions::from_mode(0o755)).map_err(FileError::new("set mode of", &path))?;
-            Ok(Entry::Directory)
+            Ok(ManifestEntry::Directory)
         }
-        Content::Link(target) => {
+        RootContent::Link(target) => {
             symlink(target, &path).map_err(FileError::new("create link", &path))?;
-            Ok(Entry::Link { target: target.to_owned() })
+            Ok(ManifestEntry::Link { target: target.to_owned() })
         }
-        Content::Executable(program) => Ok(put_file(&path, &inputs.program(program)?, 0o555)?),
-        Content::Text(content) => text(content),
-        Content::OsRelease => text(&os_release(&inputs.version)),
-        Content::Profile => text(&format!("{}\n", inputs.profile.word())),
-        Content::Image { program, reference } => {
+        RootContent::Executable(program) => Ok(put_file(&path, &inputs.program(program)?, 0o555)?),
+        RootContent::Text(content) => text(content),
+        RootContent::OsRelease => text(&os_release(&inputs.version)),
+        RootContent::Profile => text(&format!("{}\n", inputs.profile.word())),
+        RootContent::Image { program, reference } => {
             let bytes = inputs.program(program)?;
             let image = Image { reference, program: program.file_name(), bytes: &bytes, version: &inputs.version };
             Ok(put_file(&path, &image.archive().map_err(RootError::Image)?, 0o444)?)
@@ -232,12 +243,12 @@ fn put(inputs: &Inputs, row: &Row, stage: &Path) -> Result<Entry, RootError> {
     }
 }
 
-fn put_file(path: &Path, bytes: &[u8], mode: u32) -> Result<Entry, FileError> {
+fn put_file(path: &Path, bytes: &[u8], mode: u32) -> Result<ManifestEntry, FileError> {
     files::write(path, bytes)?;
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(FileError::new("set mode of", path))?;
     // As it lies there now, not as it was meant.
     let mode = fs::metadata(path).map_err(FileError::new("look at", path))?.permissions().mode() & 0o7777;
-    Ok(Entry::file_with_mode(bytes, mode))
+    Ok(ManifestEntry::file_with_mode(bytes, mode))
 }
 
 /// Debian's mkfs.erofs over `stage`. It sorts what it reads, so the order of the directory on disk does not show.
@@ -280,7 +291,7 @@ mod tests {
             let (parent, _) = row.path.rsplit_once('/').expect("absolute");
             assert!(directories.contains(parent), "{} before its parent", row.path);
             assert!(!row.because.is_empty(), "{} has no reason", row.path);
-            if row.content == Content::Directory {
+            if row.content == RootContent::Directory {
                 directories.insert(row.path);
             }
         }
@@ -288,12 +299,14 @@ mod tests {
 
     #[test]
     fn every_program_is_in_the_root_exactly_once() {
-        for program in Program::ALL {
+        for program in RootProgram::ALL {
             let rows = TABLE.iter().filter(|row| match row.content {
-                Content::Executable(of) | Content::Image { program: of, .. } => of == program,
-                Content::Directory | Content::Link(_) | Content::Text(_) | Content::OsRelease | Content::Profile => {
-                    false
-                }
+                RootContent::Executable(of) | RootContent::Image { program: of, .. } => of == program,
+                RootContent::Directory
+                | RootContent::Link(_)
+                | RootContent::Text(_)
+                | RootContent::OsRelease
+                | RootContent::Profile => false,
             });
             assert_eq!(rows.count(), 1, "{program:?}");
         }

@@ -9,10 +9,12 @@ use std::process::Command;
 use aws_lc_rs::digest::{SHA256, digest};
 use image::inspect::{InspectError, Report, inspect};
 use image::licences::{LicencesError, licences};
-use image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Mode, Profile, Program, build, names};
+use image::{
+    ImageInputs, ImageProfile, KernelInput, KernelOrigin, Licence, ManifestEntry, Mode, RootProgram, build, names,
+};
 
 /// Inputs in `dir`: each program is text, the kernel only has the marks of one.
-fn inputs(dir: &Path) -> Inputs {
+fn inputs(dir: &Path) -> ImageInputs {
     fs::create_dir_all(dir).expect("room for temporary files");
     let put = |name: &str, bytes: &[u8]| -> PathBuf {
         let path = dir.join(name);
@@ -26,15 +28,16 @@ fn inputs(dir: &Path) -> Inputs {
     kernel[0x202..0x206].copy_from_slice(b"HdrS");
     kernel[0x20e..0x210].copy_from_slice(&0x400u16.to_le_bytes());
     kernel[0x600..0x606].copy_from_slice(b"6.12.0");
-    let program = |program: Program| (program, put(program.file_name(), program.file_name().repeat(9000).as_bytes()));
-    Inputs {
+    let program =
+        |program: RootProgram| (program, put(program.file_name(), program.file_name().repeat(9000).as_bytes()));
+    ImageInputs {
         version: "0.1.0".to_owned(),
-        profile: Profile::Release,
-        kernel: Kernel {
+        profile: ImageProfile::Release,
+        kernel: KernelInput {
             bzimage: put("bzImage", &kernel),
             origin: KernelOrigin { version: "6.12.0".to_owned(), source_sha256: "00".repeat(32) },
         },
-        programs: Program::ALL.into_iter().rev().map(program).collect(),
+        programs: RootProgram::ALL.into_iter().rev().map(program).collect(),
         components: BTreeMap::from([("etcd".to_owned(), "v3".to_owned())]),
         licences: vec![Licence { name: "etcd".to_owned(), text: put("LICENCE", b"do as you like\n") }],
         stub: image::DEBIAN_STUB.into(),
@@ -85,17 +88,17 @@ fn the_manifest_lists_what_the_root_really_holds() {
             let listed = &manifest.root[&format!("/{}", path.strip_prefix(&unpacked).expect("below").display())];
             let mode = fs::symlink_metadata(&path).expect("extracted").permissions().mode() & 0o7777;
             match listed {
-                Entry::File { size, sha256, mode: listed } => {
+                ManifestEntry::File { size, sha256, mode: listed } => {
                     let bytes = fs::read(&path).expect("extracted");
                     assert_eq!((*size, sha256), (bytes.len() as u64, &hex_sha256(&bytes)), "{}", path.display());
                     assert_eq!(*listed, Some(Mode(mode)), "{}", path.display());
                     assert!(mode == 0o555 || mode == 0o444, "{} has mode {mode:o}", path.display());
                 }
-                Entry::Link { target } => {
+                ManifestEntry::Link { target } => {
                     assert_eq!(fs::read_link(&path).expect("a link").display().to_string(), *target)
                 }
-                Entry::Directory => assert!(kind.is_dir() && mode == 0o755, "{} {mode:o}", path.display()),
-                Entry::Device => panic!("no devices in the root"),
+                ManifestEntry::Directory => assert!(kind.is_dir() && mode == 0o755, "{} {mode:o}", path.display()),
+                ManifestEntry::Device => panic!("no devices in the root"),
             }
             if kind.is_dir() {
                 open.push(path);
@@ -207,7 +210,7 @@ fn damage_and_garbage_are_told_apart_from_images() {
 fn without_a_program_there_is_no_image() {
     let dir = tempfile::tempdir().expect("room for temporary files");
     let mut inputs = inputs(&dir.path().join("in"));
-    inputs.programs.remove(&Program::Runc);
+    inputs.programs.remove(&RootProgram::Runc);
     let error = build(&inputs, dir.path()).expect_err("runc is missing");
     assert_eq!(error.to_string(), "the image needs the program `runc`, which was not given");
     assert!(!dir.path().join(names::MANIFEST).exists());

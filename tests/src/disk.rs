@@ -262,7 +262,7 @@ impl RawDisk {
         Ok(partition.start + at)
     }
 
-    fn partition(&self, kind: PartitionKind) -> anyhow::Result<image::disk::Found> {
+    fn partition(&self, kind: PartitionKind) -> anyhow::Result<image::disk::DiskPartition> {
         let all = image::disk::partitions(&self.path)?;
         all.into_iter().find(|part| part.kind == Some(kind)).with_context(|| format!("the disk has no {kind:?}"))
     }

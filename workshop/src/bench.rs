@@ -16,7 +16,7 @@ use std::{
     process::Command,
 };
 
-use ::image::{Inputs, Profile};
+use ::image::{ImageInputs, ImageProfile};
 use anyhow::{Context, Result, bail};
 use benches::{
     Arrival,
@@ -86,7 +86,7 @@ enum Only {
 /// Any step's; a broken limit.
 pub(crate) fn boot(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
-    let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
+    let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
     let inputs = image::inputs(workspace, cache, &wanted)?;
     let image = out.join("image");
     let manifest = image::write(&inputs, &image)?;
@@ -159,9 +159,9 @@ fn measure(site: &Site, floor: &floor::Floor, options: &Options, boots: &mut Boo
 
 /// Resident memory of PID 1 with everything up, in kilobytes: one more boot, of the debug profile, that is not
 /// measured.
-fn resident(site: &Site, inputs: &Inputs) -> Result<u64> {
+fn resident(site: &Site, inputs: &ImageInputs) -> Result<u64> {
     let image = site.out.join("debug-image");
-    let manifest = image::write(&Inputs { profile: Profile::Debug, ..inputs.clone() }, &image)?;
+    let manifest = image::write(&ImageInputs { profile: ImageProfile::Debug, ..inputs.clone() }, &image)?;
     let debug = Site { image, manifest, ..site.clone() };
     let machine = cairn::Cairn::create(&debug, Level::Encrypted, "memory")?;
     talking_step("memory of PID 1", "booting the debug profile", || machine.resident("boot"))

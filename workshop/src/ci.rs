@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use ::image::Profile;
+use ::image::ImageProfile;
 use anyhow::{Context, Result, bail};
 use xtask::{
     cache::BuildCache,
@@ -83,15 +83,15 @@ pub(crate) fn test(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
 /// # Errors
 /// Two builds differ, or one fails.
 pub(crate) fn reproducible(workspace: &Workspace, cache: &BuildCache) -> Result<()> {
-    let folder = image_under_test(workspace, cache, Profile::Release)?;
+    let folder = image_under_test(workspace, cache, ImageProfile::Release)?;
     reproducible::check(workspace, cache, &folder)
 }
 
 /// Builds what the tests of machines run, and returns its folder.
-pub(crate) fn image_under_test(workspace: &Workspace, cache: &BuildCache, profile: Profile) -> Result<PathBuf> {
+pub(crate) fn image_under_test(workspace: &Workspace, cache: &BuildCache, profile: ImageProfile) -> Result<PathBuf> {
     let folder = workspace.target().join(match profile {
-        Profile::Release => "image-under-test",
-        Profile::Debug => "debug-image-under-test",
+        ImageProfile::Release => "image-under-test",
+        ImageProfile::Debug => "debug-image-under-test",
     });
     let wanted = Wanted { profile, build: Build::Release, kernel_source: None };
     image::build(workspace, cache, &wanted, &folder)?;
@@ -105,12 +105,12 @@ impl Report {
         self.count("Go tests", || verdict::of_go(&mut components::tests(workspace)));
         let mut folder = PathBuf::new();
         self.run("image", || {
-            folder = image_under_test(workspace, cache, Profile::Release)?;
+            folder = image_under_test(workspace, cache, ImageProfile::Release)?;
             Ok(())
         });
         let mut debug = PathBuf::new();
         self.run("debug image", || {
-            debug = image_under_test(workspace, cache, Profile::Debug)?;
+            debug = image_under_test(workspace, cache, ImageProfile::Debug)?;
             Ok(())
         });
         self.count_one("reproducible", || reproducible::check(workspace, cache, &folder));

@@ -7,7 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ::image::{Entry, Inputs, Kernel, KernelOrigin, Licence, Manifest, Profile, Program, names, weigh};
+use ::image::{
+    ImageInputs, ImageProfile, KernelInput, KernelOrigin, Licence, Manifest, ManifestEntry, RootProgram, names, weigh,
+};
 use anyhow::{Context, Result};
 use xtask::{
     cache::BuildCache,
@@ -39,7 +41,7 @@ const SYSTEMD_COPYRIGHT: &str = "/usr/share/doc/systemd-boot-efi/copyright";
 #[derive(Debug, Clone)]
 pub(crate) struct Wanted {
     /// Which services it starts.
-    pub(crate) profile: Profile,
+    pub(crate) profile: ImageProfile,
     /// How its programs are compiled.
     pub(crate) build: Build,
     /// The kernel's source, if not Debian's.
@@ -61,7 +63,7 @@ const WRITTEN_FROM: &str = "WRITTEN-FROM";
 #[derive(Debug)]
 pub(crate) struct Known {
     pub(crate) manifest: Manifest,
-    inputs: Inputs,
+    inputs: ImageInputs,
     folder: PathBuf,
     origin: Digest,
 }
@@ -94,11 +96,11 @@ impl Known {
     /// # Errors
     /// It cannot be written.
     pub(crate) fn complete(&self) -> Result<()> {
-        let is_whole = |(name, entry): (&String, &Entry)| match entry {
-            Entry::File { sha256, .. } => {
+        let is_whole = |(name, entry): (&String, &ManifestEntry)| match entry {
+            ManifestEntry::File { sha256, .. } => {
                 digest::of_file(&self.folder.join(name)).is_ok_and(|found| found.to_string() == *sha256)
             }
-            Entry::Link { .. } | Entry::Directory | Entry::Device => false,
+            ManifestEntry::Link { .. } | ManifestEntry::Directory | ManifestEntry::Device => false,
         };
         if self.manifest.artefacts.iter().all(is_whole) {
             return Ok(());
@@ -130,8 +132,8 @@ pub(crate) fn manifest(image: &Path) -> Result<Manifest> {
 }
 
 /// Digest of all that decides an image, this program among it.
-fn origin(inputs: &Inputs) -> Result<Digest> {
-    let Inputs { version, profile, kernel, programs, components, licences, stub, boot_loader } = inputs;
+fn origin(inputs: &ImageInputs) -> Result<Digest> {
+    let ImageInputs { version, profile, kernel, programs, components, licences, stub, boot_loader } = inputs;
     let writer = env::current_exe().context("find this program")?;
     let mut all = digest::DigestInputs::new("image").file("writer", &writer)?.text("version", version);
     all = all.text("profile", profile.word()).text("kernel", &kernel.origin.version);
@@ -152,7 +154,7 @@ fn origin(inputs: &Inputs) -> Result<Digest> {
 ///
 /// # Errors
 /// Any step fails; the message names it.
-pub(crate) fn write(inputs: &Inputs, out: &Path) -> Result<Manifest> {
+pub(crate) fn write(inputs: &ImageInputs, out: &Path) -> Result<Manifest> {
     // It is another one from here on; whoever knows of what, notes it.
     match fs::remove_file(out.join(WRITTEN_FROM)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -169,12 +171,12 @@ pub(crate) fn write(inputs: &Inputs, out: &Path) -> Result<Manifest> {
 ///
 /// # Errors
 /// Any step fails; the message names it.
-pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted) -> Result<Inputs> {
+pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted) -> Result<ImageInputs> {
     let kernel = kernel::build(cache, wanted.kernel_source.as_deref())?;
     let components = components::build(workspace, cache)?;
     let built = programs::build(workspace, wanted.build)?;
 
-    let ours = [(Program::Init, built.init), (Program::Pause, built.pause), (Program::Web, built.web)];
+    let ours = [(RootProgram::Init, built.init), (RootProgram::Pause, built.pause), (RootProgram::Web, built.web)];
     let mut programs = BTreeMap::from(ours);
     let mut versions = BTreeMap::new();
     let mut licences = vec![
@@ -184,16 +186,16 @@ pub(crate) fn inputs(workspace: &Workspace, cache: &BuildCache, wanted: &Wanted)
     ];
     for component in components.of_image() {
         for (name, path) in component.files() {
-            let program = Program::ALL.into_iter().find(|program| program.file_name() == name);
+            let program = RootProgram::ALL.into_iter().find(|program| program.file_name() == name);
             programs.insert(program.with_context(|| format!("the image has no place for `{name}`"))?, path);
         }
         versions.insert(component.name.to_owned(), component.version.clone());
         licences.push(Licence { name: component.name.to_owned(), text: component.notices() });
     }
-    Ok(Inputs {
+    Ok(ImageInputs {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         profile: wanted.profile,
-        kernel: Kernel {
+        kernel: KernelInput {
             bzimage: kernel.bzimage,
             origin: KernelOrigin { version: kernel.version, source_sha256: kernel.source_sha256 },
         },

@@ -139,7 +139,7 @@ fn run(command: Command) -> Result<()> {
             Ok(())
         }
         Command::Image { out, build, debug, kernel_source } => {
-            let profile = if debug { ::image::Profile::Debug } else { ::image::Profile::Release };
+            let profile = if debug { ::image::ImageProfile::Debug } else { ::image::ImageProfile::Release };
             let manifest = image::build(&workspace, &cache, &image::Wanted { profile, build, kernel_source }, &out)?;
             let sizes = manifest.artefacts.keys().map(|name| (name.as_str(), out.join(name)));
             print(&format!("root-hash {}", manifest.verity.root_hash), sizes)

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use ::image::Profile;
+use ::image::ImageProfile;
 use anyhow::{Context, Result};
 use xtask::{cache::BuildCache, process::shown, workspace::Workspace};
 
@@ -31,9 +31,9 @@ pub(crate) fn campaign(workspace: &Workspace, cache: &BuildCache, arguments: &[S
     cargo.args(["run", "--locked", "--package", "campaign", "--"]).args(arguments);
     let only_tells = |argument: &String| ["--plan", "--help", "-h"].contains(&argument.as_str());
     let image = match arguments.first().map(String::as_str) {
-        Some("cluster") => Some(("CAIRN_IMAGE_DIR", Profile::Release)),
+        Some("cluster") => Some(("CAIRN_IMAGE_DIR", ImageProfile::Release)),
         // The machine itself says where its files lie.
-        Some("disks") => Some(("CAIRN_DEBUG_IMAGE_DIR", Profile::Debug)),
+        Some("disks") => Some(("CAIRN_DEBUG_IMAGE_DIR", ImageProfile::Debug)),
         Some(_) | None => None,
     };
     if let Some((variable, profile)) = image.filter(|_| !arguments.iter().any(only_tells)) {

@@ -12,7 +12,7 @@ mod tool;
 
 use std::io::{Write, stdout};
 
-use ::image::Profile;
+use ::image::ImageProfile;
 use ::tests::web_pod;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -97,7 +97,7 @@ enum Came {
 /// A machine with a pod that is Ready.
 fn up_to_the_pod(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<(Tool, Origin, Came)> {
     let folder = workspace.path("out/image");
-    let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
+    let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
     let image = image::Known::of(workspace, cache, &wanted, folder.clone())?;
     let tool = Tool::build(workspace, cache, &folder)?;
     let origin =

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use ::image::{Entry, names};
+use ::image::{ManifestEntry, names};
 use ::tests::Stranger;
 use anyhow::{Context, Result, ensure};
 use benches::{Arrival, BootMilestone, evidence, evidence::Evidence, floor};
@@ -150,9 +150,12 @@ impl<'a> Cairn<'a> {
         ensure!(status["root_hash"] == *manifest.verity.root_hash, "the machine runs another image: {status}");
         ensure!(status["name"] == floor::NODE, "the machine has another name: {status}");
         let cluster = status["cluster_id"].as_str().and_then(|id| id.parse().ok()).context("read the cluster's id")?;
-        let hash = |(path, entry): (&String, &Entry)| match entry {
-            Entry::File { sha256, .. } if is_program(path) => Some((path.clone(), sha256.clone())),
-            Entry::File { .. } | Entry::Link { .. } | Entry::Directory | Entry::Device => None,
+        let hash = |(path, entry): (&String, &ManifestEntry)| match entry {
+            ManifestEntry::File { sha256, .. } if is_program(path) => Some((path.clone(), sha256.clone())),
+            ManifestEntry::File { .. }
+            | ManifestEntry::Link { .. }
+            | ManifestEntry::Directory
+            | ManifestEntry::Device => None,
         };
         let sha256: BTreeMap<String, String> = manifest.root.iter().filter_map(hash).collect();
         let argv = evidence::argv(&Plan { cluster, ..floor::plan() });

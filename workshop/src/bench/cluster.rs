@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ::image::Profile;
+use ::image::ImageProfile;
 use ::tests::Stranger;
 use anyhow::{Context, Result, bail};
 use benches::cluster::{Span, Spans, Took, peers, resident_of_five, said};
@@ -65,12 +65,12 @@ pub(crate) struct Options {
 /// Any step's; a broken limit.
 pub(crate) fn cluster(workspace: &Workspace, cache: &BuildCache, options: &Options) -> Result<()> {
     let out = workspace.root().join(&options.out);
-    let image = |profile: Profile, folder: &str| -> Result<PathBuf> {
+    let image = |profile: ImageProfile, folder: &str| -> Result<PathBuf> {
         let (wanted, image) = (Wanted { profile, build: options.build, kernel_source: None }, out.join(folder));
         image::build(workspace, cache, &wanted, &image)?;
         Ok(image)
     };
-    let (release, debug) = (image(Profile::Release, "image")?, image(Profile::Debug, "debug-image")?);
+    let (release, debug) = (image(ImageProfile::Release, "image")?, image(ImageProfile::Debug, "debug-image")?);
     let cairnctl = programs::cairnctl(workspace)?;
     let owner = |folder: &str, image: &Path| Owner {
         cairnctl: cairnctl.clone(),

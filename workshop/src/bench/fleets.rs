@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use ::image::Profile;
+use ::image::ImageProfile;
 use ::tests::web_pod;
 use anyhow::{Context, Result, bail};
 use benches::{
@@ -70,7 +70,7 @@ pub(crate) fn fleets(workspace: &Workspace, cache: &BuildCache, options: &Option
         Some(image) => std::path::absolute(image).context("find the image")?,
         None => {
             let image = out.join("image");
-            let wanted = Wanted { profile: Profile::Release, build: options.build, kernel_source: None };
+            let wanted = Wanted { profile: ImageProfile::Release, build: options.build, kernel_source: None };
             image::build(workspace, cache, &wanted, &image)?;
             image
         }

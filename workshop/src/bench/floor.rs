@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use ::image::{Inputs, Program};
+use ::image::{ImageInputs, RootProgram};
 use anyhow::{Context, Result, bail};
 use benches::{
     BootMilestone,
@@ -61,11 +61,11 @@ impl Floor {
     ///
     /// # Errors
     /// Names the step.
-    pub(crate) fn build(inputs: &Inputs, program: PathBuf, out: &Path) -> Result<Self> {
+    pub(crate) fn build(inputs: &ImageInputs, program: PathBuf, out: &Path) -> Result<Self> {
         let folder = out.join("floor");
         fresh(&folder)?;
         let mut inputs = inputs.clone();
-        inputs.programs.insert(Program::Init, program);
+        inputs.programs.insert(RootProgram::Init, program);
         let keys = Keys::create(now())?;
         let files = keys.files(&floor::plan(), now())?;
         let more: Vec<(&str, &[u8])> = files.iter().map(|file| (file.path.as_str(), file.bytes.as_slice())).collect();
