@@ -15,7 +15,7 @@ pub struct ImageInputs {
     pub profile: ImageProfile,
     /// The kernel.
     pub kernel: KernelInput,
-    /// All of [`Program::ALL`].
+    /// All of [`RootProgram::ALL`].
     pub programs: BTreeMap<RootProgram, PathBuf>,
     /// Upstream components and their versions, for the manifest.
     pub components: BTreeMap<String, String>,
