@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use api::HandedOver;
 use cluster::desired::EtcdPart;
+use cluster::state::NotHandedOver;
 use keys::identity::Identity;
 use kube::{Coordinator, EtcdCluster, Plan};
 use model::{Assignment, BadAssignment, Chain, ClusterRole};
@@ -45,9 +46,9 @@ pub(crate) enum Error {
     /// No coordinator gives its keys.
     #[error("have a coordinator hand over its keys")]
     HandOver(#[from] NotHanded),
-    /// It was not heard yet beside whom etcd runs.
-    #[error("hear beside whom etcd is to run")]
-    NoLearner,
+    /// By what it heard it is given none.
+    #[error("have etcd add this machine")]
+    NoLearner(#[from] NotHandedOver),
     /// They cannot be kept, or not be erased.
     #[error("keep a coordinator's keys")]
     Keys(#[from] LoadError),
@@ -196,8 +197,9 @@ impl Office {
 
     async fn take_up(&self) -> Result<(), Error> {
         let member = &self.0.member;
+        // First: no key leaves a coordinator before etcd has added this machine.
+        let others = self.others()?;
         let HandedOver { keys } = self.0.asker.hand_over().await?;
-        let others = self.others().ok_or(Error::NoLearner)?;
         consensus::joins_etcd().await?;
         let authorities = Arc::new(enrolment::take_up(keys, member.identity.clone()).await?);
         let assignment = member.assignment.clone().with_role(ClusterRole::Coordinator)?;
@@ -213,18 +215,28 @@ impl Office {
         if consensus::etcd_has_begun()? {
             return Ok(());
         }
-        let Some(others) = self.others().filter(|others| *others != held.others) else { return Ok(()) };
+        let others = self.others()?;
+        if others == held.others {
+            return Ok(());
+        }
         tracing::info!(members = others.len(), "etcd has other members than it was told of: it is started anew");
         self.stop().await?;
         self.enter(held.authorities, held.assignment, EtcdCluster::Existing, others).await
     }
 
-    /// Members beside which etcd is to begin here; none where it is no learner.
-    fn others(&self) -> Option<Vec<Coordinator>> {
+    /// Members beside which etcd is to begin here, by what was heard last.
+    ///
+    /// # Errors
+    /// [`NotHandedOver`] where it is no learner.
+    fn others(&self) -> Result<Vec<Coordinator>, NotHandedOver> {
         let (desired, own) = (self.0.asker.desired.borrow(), self.0.member.assignment.vpn_ip());
-        let EtcdPart::Learner { members } = &desired.as_ref()?.etcd else { return None };
+        let members = match desired.as_ref().map(|desired| &desired.etcd) {
+            Some(EtcdPart::Learner { members }) => members,
+            Some(EtcdPart::Voter) => return Err(NotHandedOver::Votes),
+            Some(EtcdPart::Out) | None => return Err(NotHandedOver::NotAdded),
+        };
         let others = members.iter().filter(|(_, vpn_ip)| *vpn_ip != own).cloned();
-        Some(others.map(|(node, vpn)| Coordinator { node, vpn }).collect())
+        Ok(others.map(|(node, vpn)| Coordinator { node, vpn }).collect())
     }
 
     /// Has the cluster go on with what this machine's etcd has.
