@@ -39,7 +39,7 @@ pub(crate) struct Cli {
 
 const HEADING: &str = "Options of every command";
 
-/// What every command takes.
+/// Options that every command takes.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// The cluster that is meant; not needed while there is only one

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use pki::UnixTime;
 use tokio::time::sleep;
 
-/// What is waited for is looked at again after this: often enough for a person, too seldom to cost anything.
+/// Pause between two looks at what is waited for: often enough for a person, too seldom to cost anything.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// The host's wall clock.
@@ -29,7 +29,7 @@ impl Deadline {
         Self { begun: Instant::now(), length }
     }
 
-    /// What is left; none when it has passed.
+    /// Time that is left; none when it has passed.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.length.checked_sub(self.begun.elapsed()).filter(|left| !left.is_zero())
     }

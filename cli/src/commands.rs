@@ -1,4 +1,4 @@
-//! What each command does: one file each. What they share is the way to a cluster and its machine.
+//! The commands, one file each, and the way to a cluster and its machine, which they share.
 
 mod blank;
 pub(crate) mod cluster;
@@ -60,7 +60,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
     }
 }
 
-/// One thread: a command waits for one machine at a time.
+/// Runs a command to its end, on one thread: a command waits for one machine at a time.
 fn wait<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError)?.block_on(command)
 }
@@ -86,7 +86,7 @@ fn old(since: Option<UnixMillis>, now: UnixMillis, out: &mut dyn Write) -> io::R
     }
 }
 
-/// What every command is given.
+/// Store, names, address and output format that every command is given.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// The owner's keys, and what is kept of each cluster.
@@ -123,7 +123,7 @@ impl Advice for TwoNames {
 }
 
 impl Context {
-    /// That of the person whose environment this is.
+    /// Context of the person whose environment this is.
     fn of_user(global: Global) -> Result<Self, StoreError> {
         let store = Store::of_user(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))?;
         let Global { cluster, machine, through, address, output: format } = global;

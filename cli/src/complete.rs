@@ -1,4 +1,4 @@
-//! What the Tab key asks: a shell starts this program anew for each press and shows what it prints.
+//! Answers to the Tab key: a shell starts this program anew for each press and shows what it prints.
 //!
 //! ```text
 //!   shell ──CAIRN_COMPLETE=bash cairnctl -- WORDS──► answer ──► commands and options (clap knows them)
@@ -59,7 +59,7 @@ pub(crate) fn clusters() -> Vec<CompletionCandidate> {
     names.unwrap_or_default().into_iter().map(|name| CompletionCandidate::new(name.to_string())).collect()
 }
 
-/// The saved clusters.
+/// Names of all saved clusters.
 pub(crate) fn saved() -> Vec<CompletionCandidate> {
     let names = context(std::env::args_os()).and_then(|context| context.store.saved().ok());
     names.unwrap_or_default().into_iter().map(|name| CompletionCandidate::new(name.to_string())).collect()

@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 use crate::failure::{Advice, Code};
 use crate::store::Owner;
 
-/// What can be chosen for any machine.
+/// Options for any machine's config.
 #[derive(Debug, Args)]
 pub(crate) struct Choices {
     /// How data on the disk is protected
@@ -31,11 +31,11 @@ pub(crate) struct Choices {
     pub unprotected: bool,
 }
 
-/// What can be chosen for a cluster, with its first machine.
+/// Options for a cluster, chosen with its first machine.
 #[derive(Debug, Args)]
 pub(crate) struct Founding {
-    /// What opens the disk when nobody is up who could give its key: automatic,
-    /// by the TPMs of coordinators; or manual, by the owner
+    /// How the disk is opened when nobody is up who could give its key: automatic, by the TPMs of coordinators; or
+    /// manual, by the owner
     #[arg(long, value_name = "POLICY", default_value = ColdStart::Automatic.word(), value_parser = cold_start())]
     cold_start: ColdStart,
     /// Where VPN addresses come from
@@ -46,16 +46,16 @@ pub(crate) struct Founding {
     no_kubernetes: bool,
 }
 
-/// What a config says of its machine.
+/// Content of a machine's config.
 #[derive(Debug)]
 pub(crate) struct Wanted<'a> {
-    /// What was chosen.
+    /// Options that were chosen for the machine.
     pub choices: &'a Choices,
     /// The machine's host and node name; made from its id where there is none.
     pub node: Option<&'a NodeName>,
-    /// Its address; DHCP where there is none.
+    /// Static address of the machine; DHCP where there is none.
     pub network: Option<&'a StaticNetwork>,
-    /// What becomes of it.
+    /// Whether the machine creates a cluster or joins one.
     pub becomes: Becomes<'a>,
 }
 
@@ -123,13 +123,13 @@ impl StaticNetwork {
     }
 }
 
-/// What becomes of a machine.
+/// Place of a machine in its cluster: the first, or one that joins.
 #[derive(Debug)]
 pub(crate) enum Becomes<'a> {
     /// The first of a cluster. Its owner meets it by the secret.
     First(&'a Founding, FirstContact),
-    /// One of the cluster that this ticket is of. The cluster's records tell its owner who it is: nobody keeps the secret in
-    /// its config.
+    /// A machine of the cluster that this ticket is of. The cluster's records tell its owner who it is: nobody keeps
+    /// the secret in its config.
     Joins(&'a Ticket),
 }
 

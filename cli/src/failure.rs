@@ -23,7 +23,7 @@ pub(crate) enum Code {
     Unreachable = 3,
     /// A proof did not hold, or the machine refused the call.
     Refused = 4,
-    /// It did not happen in time.
+    /// Time ran out before it happened.
     Timeout = 5,
     /// There is no such cluster, service, condition or file.
     NotFound = 6,
@@ -41,17 +41,17 @@ Exit codes:
   6  no such cluster, service, condition or file
   kubectl ends with the code of the program it runs";
 
-/// What an error tells a person beside its text.
+/// Advice that an error gives a person beside its text.
 pub(crate) trait Advice: Error + 'static {
-    /// The exit code.
+    /// Exit code of a command that ends with this error.
     fn code(&self) -> Code {
         Code::Failed
     }
 
-    /// What was left as it was by the operation that failed. There is no default: it has to be thought about.
+    /// State that the operation left as it was when it failed. There is no default: it has to be thought about.
     fn unchanged(&self) -> &'static str;
 
-    /// What to do next: a command that exists, or a thing to look at.
+    /// Next step for the person: a command that exists, or a thing to look at.
     fn next(&self) -> Option<String> {
         None
     }
@@ -69,7 +69,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The exit code.
+    /// Exit code of the command that ends with this failure.
     pub(crate) fn code(&self) -> Code {
         self.error.code()
     }
@@ -90,7 +90,7 @@ impl Failure {
         error.downcast_ref::<WriteError>().is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// What was wrong, with the chain of causes.
+    /// The error's text, with the chain of causes.
     pub(crate) fn reason(&self) -> String {
         let mut text = self.error.to_string();
         let mut cause = self.error.source();
@@ -101,7 +101,7 @@ impl Failure {
         text
     }
 
-    /// What to do next, if anything helps.
+    /// Next step for the person, if anything helps.
     pub(crate) fn next(&self) -> Option<String> {
         self.next.clone().or_else(|| self.error.next())
     }

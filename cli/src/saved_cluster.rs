@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Advice, Code, NOTHING};
 use crate::store::{ClusterName, ClusterRecord, Owner, Store};
 
-/// What is kept of a saved cluster beside its machines.
+/// Data that is kept of a saved cluster beside its machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Beside {
@@ -21,15 +21,15 @@ pub(crate) struct Beside {
     pub owner: String,
 }
 
-/// A saved cluster.
+/// A saved cluster, with its record and its owner's key.
 pub(crate) type SavedCluster = Saved<Beside>;
 
 /// Which saved cluster is meant: one of this person's by name, or any by its folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SavedName {
-    /// Its name among those that this person keeps.
+    /// Name of the saved cluster among those that this person keeps.
     Name(ClusterName),
-    /// Its folder: a path with a slash.
+    /// Folder of the saved cluster: a path with a slash.
     Folder(PathBuf),
 }
 
@@ -51,7 +51,7 @@ impl std::fmt::Display for SavedName {
 }
 
 impl SavedName {
-    /// Where it is.
+    /// Folder of the saved cluster.
     pub(crate) fn folder(&self, store: &Store) -> PathBuf {
         match self {
             Self::Name(name) => store.saved_directory().join(name),
@@ -71,13 +71,13 @@ pub(crate) enum SavedError {
     /// Not all of it runs.
     #[error("machine `{machine}` of `{cluster}` is off, and only a cluster that runs as a whole is saved")]
     Off { cluster: ClusterName, machine: NodeName },
-    /// Its owner has not met all of it.
+    /// The owner has not met all of it.
     #[error("machine `{machine}` of `{cluster}` has not been met yet")]
     NotMet { cluster: ClusterName, machine: NodeName },
-    /// It cannot be saved.
+    /// The cluster cannot be saved.
     #[error("save cluster `{cluster}`")]
     Save { cluster: ClusterName, source: SaveError },
-    /// It cannot come back.
+    /// The cluster cannot come back.
     #[error("saved cluster `{saved}`")]
     Restore { saved: String, source: RestoreError },
     /// Another person's keys steer it.

@@ -1,4 +1,4 @@
-//! What a command shows: tables or JSON on the standard output, progress on the standard error.
+//! Output of commands: tables or JSON on the standard output, progress on the standard error.
 //!
 //! The standard output carries the answer and nothing else, so that it can be piped.
 
@@ -18,7 +18,7 @@ pub(crate) enum Format {
     /// For people.
     #[default]
     Table,
-    /// One JSON document, for programs; its fields are only ever added to.
+    /// A single JSON document, for programs; its fields are only ever added to.
     Json,
 }
 

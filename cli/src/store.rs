@@ -1,4 +1,4 @@
-//! What a person keeps between two commands: keys, and what is known of each cluster.
+//! Files that a person keeps between two commands: keys, and what is known of each cluster.
 //!
 //! ```text
 //!   $XDG_DATA_HOME/cairn/          0700
@@ -69,7 +69,7 @@ pub(crate) enum StoreError {
     /// A cluster's record cannot be believed.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// Nothing of that name.
+    /// There is no cluster of that name.
     #[error("there is no cluster `{name}`")]
     NoSuchCluster { name: ClusterName },
     /// The name is taken.
@@ -90,7 +90,7 @@ pub(crate) enum StoreError {
     /// The secret of first contact is not what it should be.
     #[error("the first-contact secret of cluster `{name}` is missing or damaged")]
     Secret { name: ClusterName },
-    /// It is not clear which machine is meant.
+    /// The machine that is meant cannot be told.
     #[error(transparent)]
     Meant(#[from] MeantError),
 }
@@ -210,7 +210,7 @@ impl Store {
         }
     }
 
-    /// What is known of a cluster.
+    /// Record of what is known of a cluster.
     pub(crate) fn load(&self, name: &ClusterName) -> Result<ClusterRecord, StoreError> {
         let bytes = private::read(&self.directory(name).join(RECORD))?
             .ok_or_else(|| StoreError::NoSuchCluster { name: name.clone() })?;
@@ -326,7 +326,7 @@ impl Store {
         Ok(private::remove_all(&directory)?)
     }
 
-    /// A cluster's directory.
+    /// Directory in which a cluster's files are.
     pub(crate) fn directory(&self, name: &ClusterName) -> PathBuf {
         self.root.join("clusters").join(name)
     }
@@ -363,7 +363,7 @@ const SECRET: &str = "first-contact";
 const MACHINES: &str = "machines";
 const SAVED: &str = "saved";
 
-/// What is in a directory now; nothing in one that is not there.
+/// Paths of all that is in a directory now; none for one that is not there.
 fn listed(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
     let at = |error: io::Error| FileError::at("list", directory)(error);
     let entries = match fs::read_dir(directory) {

@@ -39,7 +39,7 @@ pub(crate) enum VirtualMachineError {
     /// The host has not as much.
     #[error("this host has {} of memory, and {} is more", memory(*has_mib), memory(*wanted_mib))]
     TooMuchMemory { wanted_mib: u64, has_mib: u64 },
-    /// It has not as much left.
+    /// The host has not as much left.
     #[error("{} of memory, and this host has {} left", needs(*machines, *each_mib), memory(*free_mib))]
     NoRoom {
         /// How many are to run.
@@ -47,7 +47,7 @@ pub(crate) enum VirtualMachineError {
         /// In the largest of them.
         each_mib: u64,
         free_mib: u64,
-        /// What one needs at least.
+        /// Memory that a machine needs at least.
         least_mib: u64,
     },
     /// There is no image there.
@@ -59,7 +59,7 @@ pub(crate) enum VirtualMachineError {
     /// A file of the machine could not be made.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its disk could not be made.
+    /// The machine's disk could not be made.
     #[error("make the machine's disk")]
     Disk(#[from] DiskError),
     /// QEMU.
@@ -137,7 +137,7 @@ impl Advice for VirtualMachineError {
     }
 }
 
-/// What an image says of itself.
+/// Manifest by which an image describes itself.
 pub(crate) fn manifest(image: &Path) -> Result<Manifest, VirtualMachineError> {
     let path = image.join(names::MANIFEST);
     let text = fs::read(&path).map_err(|_| VirtualMachineError::NoImage { directory: image.to_owned() })?;
@@ -189,7 +189,7 @@ fn needs(machines: usize, each_mib: u64) -> String {
     }
 }
 
-/// What would fit instead.
+/// Advice on what would fit instead.
 fn what_fits(machines: usize, each_mib: u64, free_mib: u64, least_mib: u64) -> String {
     let fewer = free_mib / each_mib.max(1);
     let smaller = free_mib / u64::try_from(machines).unwrap_or(u64::MAX).max(1);
@@ -258,14 +258,14 @@ impl VirtualMachine {
         }
     }
 
-    /// Starts it detached.
+    /// Starts the machine, detached from this program.
     pub(crate) fn start(&self, place: &Place<'_>) -> Result<(), VirtualMachineError> {
         Vm::launch(&self.machine(place), place.directory, Tie::Detached)?;
         Ok(())
     }
 }
 
-/// What QEMU calls a cluster's machine, and a list of processes shows.
+/// Name that QEMU gives a cluster's machine, and a list of processes shows.
 pub(crate) fn title(cluster: &ClusterName, name: &NodeName) -> String {
     format!("cairn-{cluster}-{name}")
 }
@@ -275,11 +275,11 @@ pub(crate) fn title(cluster: &ClusterName, name: &NodeName) -> String {
 pub(crate) struct Place<'a> {
     /// The cluster.
     pub cluster: &'a ClusterName,
-    /// What it is called.
+    /// Name of the machine.
     pub name: &'a NodeName,
-    /// Its number on the virtual network.
+    /// Number of the machine on the virtual network.
     pub number: u8,
-    /// Its files.
+    /// Directory of the machine's files.
     pub directory: &'a Path,
     /// Where the virtual network looks for its card.
     pub socket: &'a Path,

@@ -16,22 +16,22 @@ use crate::virtual_machine::{self, VirtualMachineError};
 /// Why there is no network.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
-    /// Its process.
+    /// The network's process cannot be run.
     #[error("run the virtual network")]
     Process(#[from] DetachedError),
-    /// It does not answer, or says no.
+    /// The network does not answer, or says no.
     #[error(transparent)]
     Ask(#[from] AskError),
     /// This program does not know where it is itself.
     #[error("find this program, to run the virtual network")]
     Program(#[source] std::io::Error),
-    /// Its directory cannot be used.
+    /// The network's directory cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
     /// The record has more machines than a network takes.
     #[error("cluster `{name}` has {machines} machines: a virtual network takes {most}")]
     TooMany { name: ClusterName, machines: usize, most: u8 },
-    /// It does not run.
+    /// The network does not run.
     #[error("the process of cluster `{name}`'s virtual network has ended")]
     Ended { name: ClusterName },
     /// There is none: it is hardware.
@@ -109,7 +109,7 @@ pub(crate) fn of(store: &Store, record: &ClusterRecord) -> Result<Detached, Netw
 /// Whether machines have their addresses from before their network begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leases {
-    /// Those that run have; the others will ask for one.
+    /// Machines that run have; the others will ask for one.
     OfThoseThatRun,
     /// All have: they were saved with them.
     OfAll,
@@ -188,7 +188,7 @@ fn loopback_port(address: &str) -> Option<u16> {
 /// A network is not up, for a reason of its own or of a machine on it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpError {
-    /// Its own.
+    /// The network's own reason.
     #[error(transparent)]
     Network(#[from] NetworkError),
     /// Whether a machine runs cannot be found out.

@@ -1,4 +1,4 @@
-//! That a blank machine is activated from outside by the code on its screen, by nobody else, and once.
+//! Shows that a blank machine is activated from outside by the code on its screen, by nobody else, and once.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! That the public API serves its owner and nobody else, whatever others try.
+//! Shows that the public API serves its owner and nobody else, whatever others try.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -48,11 +48,12 @@ pub(crate) const CASES: &[Case] = &[
 const STATUS: &str = "/cairn.v1.Public/Status";
 /// Exit code of `cairnctl` for what it does not trust.
 const REFUSED: i32 = 4;
-/// What a machine gives a handshake.
+/// Time that a machine gives a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// It begins when the machine takes the connection, which the host's side of it may not know at once.
+/// Time by which a handshake may seem short: it begins when the machine takes the connection, which the host's side of
+/// it may not know at once.
 const BEGUN: Duration = Duration::from_secs(1);
-/// What a busy host may take to see its end.
+/// Time that a busy host may take to see the end of a handshake.
 const SEEN: Duration = Duration::from_secs(3);
 /// Between two lines about one source.
 const QUIET_MS: u64 = 60_000;
@@ -321,7 +322,7 @@ fn until_closed(stream: &mut TcpStream) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// Whatever was refused (all of it came from one address): it was logged, and never twice in a minute.
+/// Refusals (all of them came from one address) were logged, and never twice in a minute.
 fn refused_once_a_minute(victim: &Victim) -> anyhow::Result<()> {
     let entries = victim.logs(&["audit.strangers"])?;
     let refusal = |entry: &&Value| entry["line"].as_str().is_some_and(|line| line.contains("connection refused"));

@@ -33,12 +33,12 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 }
 
 const FIVE: FleetKind = FleetKind::Five;
-/// It begins with what no other case has among five: a coordinator and a node that hear and are not heard, cables that are slow and
-/// lose frames, and reset lines.
+/// Seed whose events begin with what no other case has among five: a coordinator and a node that hear and are not
+/// heard, cables that are slow and lose frames, and reset lines.
 const SEED: u64 = 2_265_468;
 /// No machine of the seed has this number.
 const NEW: u32 = 20;
-/// Of nodes that come while there are two: nine in the end.
+/// Numbers of the nodes in each wave, which come to two nodes: nine in the end.
 const WAVES: [std::ops::Range<u32>; 3] = [21..23, 23..25, 25..28];
 
 fn made(t: &Context) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
-//! That etcd follows the records, and outlives its members: machines that are to coordinate become voters while they run,
-//! restart in turn, are cut off, and become nodes again. Nothing that was acknowledged is lost. One case makes three; each other
-//! one has a copy of its own.
+//! Shows that etcd follows the records, and outlives its members: machines that are to coordinate become voters while
+//! they run, restart in turn, are cut off, and become nodes again. Nothing that was acknowledged is lost. One case
+//! makes three; each other one has a copy of its own.
 
 use std::collections::BTreeSet;
 
@@ -44,15 +44,15 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 const THREE: FleetKind = FleetKind::Three;
 /// Has the first machine go on alone. Without the last word it is only asked whether it could.
 const RECOVER: [&str; 5] = ["cluster", "recover", "--from", "m1", "--yes"];
-/// What PID 1 says of an etcd that ends by itself.
+/// Words of PID 1 when etcd ends by itself.
 const ETCD_ENDED: &str = "service ended service=etcd ";
-/// What PID 1 says when it runs what a coordinator runs.
+/// Words of PID 1 when it runs what a coordinator runs.
 const TAKEN_UP: &str = "this machine is a coordinator";
-/// What PID 1 says of whom its etcd refuses.
+/// Words of PID 1 in front of the machines that its etcd refuses.
 const REFUSES: &str = "etcd refuses the certificates of these machines machines=";
-/// What PID 1 says of whom its etcd, which led, has taken out.
+/// Words of PID 1 in front of the machine that its etcd, which led, has taken out.
 const TAKEN_OUT: &str = "etcd's members are changed step=Remove";
-/// What PID 1 says of the cold-start key that three hold.
+/// Words of PID 1 when three machines hold the cold-start key.
 const EPOCH_STANDS: &str = "holders=3";
 
 /// Does `work` while somebody else writes through whichever coordinator answers; then all is well, and what was acknowledged is
@@ -183,7 +183,7 @@ fn rotated(t: &Context) -> anyhow::Result<()> {
     fleet.is_whole(t.within(60))
 }
 
-/// Of five that vote one leaves while another is cut off: that one holds no share of the cold-start key of those who stay.
+/// A voter of five leaves while another is cut off: the latter holds no share of the cold-start key of those who stay.
 fn share_due(t: &Context) -> anyhow::Result<()> {
     const LEAVES: u32 = 4;
     const CUT_OFF: u32 = 5;
@@ -204,8 +204,8 @@ fn share_due(t: &Context) -> anyhow::Result<()> {
     fleet.is_listed(t, CUT_OFF, votes(false))
 }
 
-/// One alone has not its key, whether the others are off or run where it does not reach them. Two have each other's, and it has its
-/// own from them as soon as it hears them.
+/// A coordinator alone has not its key, whether the others are off or run where it does not reach them. Two have each
+/// other's, and the third has its own from them as soon as it hears them.
 fn all_off(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     fleet.switch_off(&[1, 2, 3], Off::AtOnce, t.within(10))?;
@@ -261,8 +261,9 @@ fn recovered(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Those that were taken out open each other by their shares, and are a quorum of their own: they would have no reason to ask anybody
-/// before they lose their leader, if the first one's etcd did not tell theirs that they are none of its members.
+/// Coordinators that were taken out open each other by their shares, and are a quorum of their own: they would have no
+/// reason to ask anybody before they lose their leader, if the first one's etcd did not tell theirs that they are none
+/// of its members.
 fn taken_out(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     let before = tickets(&fleet)?;
@@ -285,7 +286,8 @@ fn taken_out(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One alone becomes three, of which one is cut off as it begins: whoever votes then holds a share already, or etcd would need more machines than can open.
+/// A coordinator alone becomes three, of which one is reset as it begins: whoever votes then holds a share already, or
+/// etcd would need more machines than can open.
 fn amid_votes(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     for machine in [3, 2] {
@@ -325,8 +327,8 @@ fn becomes_node(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It may have kept keys, and does not get its own again. Its packets are nobody's: the kernels of those that stay have each other for
-/// a peer, and nobody else.
+/// A coordinator that left may have kept keys, and does not get its own again. Its packets are nobody's: the kernels of
+/// those that stay have each other for a peer, and nobody else.
 fn leaves(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, THREE)?;
     let id = fleet.row(1, t.within(30))?.id;

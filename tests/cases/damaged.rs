@@ -1,5 +1,5 @@
-//! One block or one file at a time is spoilt while the machine is off: a lone coordinator says what is damaged or runs, erases nothing,
-//! and is what it was once the block is whole again.
+//! Damage on a disk: one block or one file at a time is spoilt while the machine is off. A lone coordinator says what
+//! is damaged or runs, erases nothing, and is what it was once the block is whole again.
 
 use std::sync::PoisonError;
 
@@ -38,7 +38,7 @@ const fn case(name: &'static str, run: fn(&Context) -> anyhow::Result<()>) -> Ca
 
 const NAME: &str = "one";
 
-/// What is spoilt.
+/// Place on a disk that is spoilt.
 #[derive(Debug, Clone, Copy)]
 enum Spoilt {
     /// The first block of the file whose path ends so.
@@ -97,7 +97,8 @@ fn cut_short(disk: &RawDisk, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It waits for its owner, who is told what is damaged; when the block is whole again the machine is what it was.
+/// A damaged machine waits for its owner, who is told what is damaged; when the block is whole again the machine is
+/// what it was.
 fn waits(t: &Context, spoilt: Spoilt, (state, named): (&str, &str)) -> anyhow::Result<()> {
     let lone = Lone::of(t)?;
     let (plan, disk) = lone.plan.copied(t, "m")?;
@@ -113,7 +114,7 @@ fn waits(t: &Context, spoilt: Spoilt, (state, named): (&str, &str)) -> anyhow::R
     same_machine(&lone.status, &lone.owner.status_when_running(NAME, &vm, vm.started(), t.within(30))?)
 }
 
-/// It runs, as the machine that it was.
+/// A damaged machine runs, as the machine that it was.
 fn runs(t: &Context, spoilt: Spoilt) -> anyhow::Result<()> {
     let lone = Lone::of(t)?;
     let (plan, disk) = lone.plan.copied(t, "m")?;

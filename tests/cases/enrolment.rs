@@ -1,4 +1,5 @@
-//! What a machine makes of its enrolment config: none, a malformed one, one it cannot serve, one that comes too late.
+//! Enrolment configs, and what a machine makes of them: none, a malformed one, one it cannot serve, one that comes too
+//! late.
 
 use crate::{
     Case, Context, Need, Owner, Plan, RawDisk, Starts, Status, Stranger, same_machine, stays, untouched, wait_state,

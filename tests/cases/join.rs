@@ -1,5 +1,6 @@
-//! That a machine joins a cluster by its ticket, and comes back to it by itself. One case makes the coordinator that is joined;
-//! each other one has a copy of its own. Where only the coordinator's answer counts, whoever asks is made by the case.
+//! Shows that a machine joins a cluster by its ticket, and comes back to it by itself. One case makes the coordinator
+//! that is joined; each other one has a copy of its own. Where only the coordinator's answer counts, whoever asks is
+//! made by the case.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +60,7 @@ const fn case(name: &'static str, proves: &'static [&'static str], run: fn(&Cont
 
 const LONE: FleetKind = FleetKind::Lone;
 const FIVE: FleetKind = FleetKind::Five;
-/// Of a disk that is looked at.
+/// Size of a disk that a case looks at.
 const DISK_MIB: u64 = 1024;
 /// A node of [`FIVE`].
 const NODE: u32 = 4;
@@ -97,7 +98,7 @@ fn joins(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Its key is with the coordinators, whom it asks: nobody else does anything.
+/// A node's key is with the coordinators, whom it asks for it after a reset: nobody else does anything.
 fn restarts(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, FIVE)?;
     let (node, before) = (fleet.row(NODE, t.within(10))?, released(&fleet)?);
@@ -249,7 +250,7 @@ fn named(t: &Context) -> anyhow::Result<()> {
     fleet.is_listed(t, 2, |row| row["role"] == "coordinator" && row["etcd"].is_string())
 }
 
-/// Whoever has written its address into a ticket that holds.
+/// A node whose address stands in a ticket that holds is not taken for a coordinator.
 fn impostor(t: &Context) -> anyhow::Result<()> {
     let mut fleet = Fleet::copy(t, FIVE)?;
     let node = fleet.row(NODE, t.within(10))?;
@@ -361,7 +362,7 @@ struct Door {
 }
 
 impl Door {
-    /// Of a copy, with a ticket that is issued with these options.
+    /// Copies the coordinator, and has a ticket issued with these options.
     fn copy(t: &Context, options: &[&str]) -> anyhow::Result<Self> {
         let fleet = Fleet::copy(t, LONE)?;
         let ticket = fleet.ticket(options)?;
@@ -407,7 +408,7 @@ impl Newcomer {
         Ok(Self { vm: plan.start()?, disk, before })
     }
 
-    /// It says why it is not let in, and its data partition is as it was.
+    /// Waits until the machine says why it is not let in, and ends it; its data partition is as it was.
     fn stays_out(self, why: &str, deadline: Deadline) -> anyhow::Result<()> {
         self.vm.wait_for(self.vm.started(), why, deadline)?;
         ensure!(self.vm.said().iter().all(|line| !line.text.contains("grow-data")), "{why}: it goes on");
@@ -417,7 +418,7 @@ impl Newcomer {
     }
 }
 
-/// It was refused, and told why.
+/// A request was refused, and the answer says why.
 fn denied<T>(answer: Result<T, String>, why: &str) -> anyhow::Result<()> {
     let Err(said) = answer else { bail!("granted, and should not be: {why}") };
     ensure!(said.contains(why), "`{said}` instead of `{why}`");
@@ -439,7 +440,7 @@ fn leading_to(place: &Endpoint, ticket: Ticket) -> Ticket {
     Ticket { coordinator_public_endpoints: vec![place.clone()], ..ticket }
 }
 
-/// What a machine says that finds no coordinator of its ticket's cluster in a place.
+/// Words of a machine that finds no coordinator of its ticket's cluster in a place.
 fn is_nobody(place: &Endpoint) -> String {
     format!("connect to {place}: invalid peer certificate")
 }
@@ -451,13 +452,13 @@ fn machines(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
     rows.map(|row| Ok(row["machine_id"].as_str().context("a machine has an id")?.to_owned())).collect()
 }
 
-/// What coordinators log of keys that they released.
+/// Lines that coordinators log of keys that they released.
 fn released(fleet: &Fleet) -> anyhow::Result<BTreeSet<String>> {
     let logs = fleet.coordinators().into_iter().map(|machine| logged(fleet, machine, "init", "a key is released"));
     Ok(logs.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// What a machine's log says with these words in it, as its owner reads it through the first.
+/// Lines of a machine's log with these words in them, as its owner reads them through the first machine.
 fn logged(fleet: &Fleet, machine: u32, log: &str, words: &str) -> anyhow::Result<Vec<String>> {
     let (first, another) = (name(1), name(machine));
     let through: &[&str] = if machine == 1 { &[] } else { &["-m", &another, "--through", &first] };

@@ -36,7 +36,7 @@ pub(crate) const CASES: &[Case] = &[
     },
 ];
 
-/// What is done to copies of it.
+/// Cases on copies of the machine with Kubernetes.
 pub(crate) const COPIES: &[Case] = &[
     case("a reboot is a cold start that brings back what the owner left", &["O12", "D2", "S6", "W1"], reboot),
     case("a secret is encrypted in etcd", &["W7"], encrypted),
@@ -49,9 +49,10 @@ pub(crate) const COPIES: &[Case] = &[
 ];
 
 const KUBERNETES: FleetKind = FleetKind::Kubernetes;
-/// What `kubectl get nodes` has to show: the version of `components/kube`.
+/// Version that `kubectl get nodes` has to show: that of `components/kube`.
 const VERSION: &str = "v1.36.3";
-/// Of the pods, as `kubectl --timeout` reads it; on a host that emulates, images and probes take their time.
+/// Time that pods are given, as `kubectl --timeout` reads it; on a host that emulates, images and probes take their
+/// time.
 pub(crate) const POD: &str = "--timeout=300s";
 pub(crate) const NAME: &str = "kube";
 /// Room for etcd, images and pods.
@@ -87,7 +88,7 @@ fn ready(t: &Context) -> anyhow::Result<()> {
     cluster.save(t)
 }
 
-/// What nobody may read but who asks for the Secret.
+/// Content of a Secret, which nobody may read but who asks for the Secret.
 const CANARY: &str = "a-canary-that-nobody-may-read";
 
 fn encrypted(t: &Context) -> anyhow::Result<()> {
@@ -126,7 +127,7 @@ fn stops(t: &Context) -> anyhow::Result<()> {
     dependants_first(&cluster.stopped(from))
 }
 
-/// What it made is there, and what it took away is not.
+/// Objects that the owner made are there after a reboot, and those that the owner took away are not.
 fn reboot(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     cluster.changed_by_owner()?;
@@ -151,7 +152,7 @@ const DAYS: Duration = Duration::from_secs(2 * 86_400);
 /// How often a kubelet renews its node's lease.
 const RENEWED: Duration = Duration::from_secs(10);
 
-/// Nobody has started the pod again, nor made it anew.
+/// The pod was neither started again nor made anew.
 fn days_later(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy_at(t, Clock::Ahead(DAYS))?;
     let (back, deadline) = (Stopwatch::start(), Deadline::after(RENEWED + t.within(1).length()));
@@ -168,7 +169,7 @@ fn days_later(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is compared across a reboot.
+/// State that is compared across a reboot.
 #[derive(Debug)]
 struct Seen {
     machine: Status,
@@ -205,7 +206,7 @@ fn text(object: &Value, place: &str) -> anyhow::Result<String> {
     text.map(str::to_owned).with_context(|| format!("nothing at {place}: {object:#}"))
 }
 
-/// What needs another is stopped before it.
+/// A service that needs another is stopped before it.
 fn dependants_first(stopped: &[String]) -> anyhow::Result<()> {
     let place = |name: &str| stopped.iter().position(|service| service == name);
     for (first, then) in [

@@ -53,7 +53,7 @@ const NAME: &str = "one";
 const NAMES: [&str; 2] = ["first", "second"];
 /// Where they are.
 const PLACES: [Ipv4Addr; 2] = [site(20), site(21)];
-/// One call to a machine.
+/// Time that a call to a machine may take.
 const CALL: Duration = Duration::from_secs(30);
 /// Limit that both find of a path of 1400 bytes, in the end: less IPv4, UDP and WireGuard, in whole 16 bytes.
 const NARROW: &str = " limit=1328";
@@ -61,7 +61,8 @@ const DETOUR: &str = "the usual way is silent";
 const ELSEWHERE: &str = "a machine is heard where it does not say that it is";
 /// Short, so that a machine soon asks for its address again.
 const LEASE_SECONDS: u32 = 20;
-/// What a copy's machines get instead when they ask: longer than anything that is tried, so that no lease is lost beside.
+/// Lease that the machines of a copy get when they ask: longer than anything that is tried, so that no lease is lost
+/// beside.
 const LONG_LEASE_SECONDS: u32 = 3600;
 /// The cable of the first machine, the one by which the second reaches it, and the one of the other uplink of that.
 const FIRST: usize = 0;
@@ -81,7 +82,8 @@ const REST_SECONDS: u64 = 20;
 const BY_CARRIER: Duration = Duration::from_secs(15);
 const SILENTLY: Duration = Duration::from_secs(30);
 
-/// What is around the machines: the site that both are on, and another network, with a gateway that passes packets between these.
+/// Surroundings of the machines: the site that both are on, and another network, with a gateway that passes packets
+/// between these.
 #[derive(Debug)]
 struct Premises {
     gateway: Gateway,
@@ -115,12 +117,12 @@ fn card(n: usize) -> Mac {
     Mac::numbered([10, 11, 12][n])
 }
 
-/// What is wrong with a cable that carries no larger packets than this.
+/// Faults of a cable that carries no larger packets than this.
 fn narrower(mtu: u16) -> Faults {
     Faults { mtu: Some(mtu), ..Faults::default() }
 }
 
-/// What is wrong with a cable that is so slow that a connection lasts longer than what is tried.
+/// Faults of a cable that is so slow that a connection lasts longer than what is tried.
 fn slow() -> Faults {
     Faults { rate: Some(1_000_000), ..Faults::default() }
 }
@@ -265,7 +267,7 @@ impl Duo {
         Ok(())
     }
 
-    /// What a service of a machine has written down.
+    /// Lines that a service of a machine has written down.
     fn lines(&self, n: usize, service: &str) -> anyhow::Result<Vec<String>> {
         let request = LogsRequest { subtree: service.to_owned(), ..LogsRequest::default() };
         let lines = self.session(n)?.call(async |client| {
@@ -340,7 +342,7 @@ impl Duo {
         (0..2).try_for_each(|n| Ok(self.machines[n].wait_for(from[n], NARROW, t.within(90)).map(drop)?))
     }
 
-    /// What a machine's cable has carried so far; for a copy since it came back.
+    /// Packets that a machine's cable has carried so far, by kind; for a copy since it came back.
     fn carried(&self, n: usize) -> anyhow::Result<BTreeMap<Kind, usize>> {
         kinds(&fs::read(&self.premises.captures[n]).context("read a capture")?)
     }
@@ -367,7 +369,7 @@ fn has(status: &StatusResponse, address: &str) -> bool {
     status.public_addresses.iter().any(|shown| shown.starts_with(address))
 }
 
-/// What is told of a cable is all of it, from before its machine had an address.
+/// The capture of a cable holds all that it carried, from before its machine had an address.
 fn made(t: &Context) -> anyhow::Result<()> {
     let duo = Duo::new(t)?;
     // The smallest prefix that a VPN can have.
@@ -396,7 +398,7 @@ fn rest(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is foreign goes, what is missing comes back.
+/// A foreign peer goes, and a missing peer comes back.
 fn foreign(t: &Context) -> anyhow::Result<()> {
     let duo = Duo::copy(t)?;
     let before = duo.marks()?;

@@ -1,4 +1,5 @@
-//! What the machine gets from its network, what it takes, and what it gives away to it. Hosts of our own are on its segments.
+//! The machine and its network: what it gets from it, what it takes, and what it gives away to it. Hosts of our own are
+//! on its segments.
 //!
 //! Addresses and ports are written out here: a number taken from the code under test would change with it.
 
@@ -42,8 +43,8 @@ pub(crate) const CASES: &[Case] = &[
 const PUBLIC_API: u16 = 7836;
 /// UDP, for everybody: WireGuard, which answers nobody whom it does not know.
 const WIREGUARD: u16 = 7838;
-/// What Kubernetes, etcd and the mesh listen on anywhere: etcd, the Kubernetes API, etcd's peers, the members' API, and
-/// kubelet, proxy, controller manager and scheduler with their health.
+/// Ports that Kubernetes, etcd and the mesh listen on anywhere: etcd, the Kubernetes API, etcd's peers, the members'
+/// API, and kubelet, proxy, controller manager and scheduler with their health.
 const PRIVATE: [u16; 13] = [2379, 2380, 6443, 7834, 7835, 8080, 10248, 10249, 10250, 10255, 10256, 10257, 10259];
 /// VPN, pods, services and loopback, to all of which the host outside sends by way of the machine.
 const BEHIND: [(Ipv4Addr, u8); 4] = [
@@ -59,12 +60,12 @@ const POD_GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 const HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 1);
 /// The only address that it has to give.
 pub(crate) const MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 100);
-/// Of another host on that segment.
+/// Address of another host on the machine's segment.
 const ASIDE: Ipv4Addr = Ipv4Addr::new(192, 168, 77, 2);
 /// Another network.
 const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 1);
 const OTHER_MACHINE: Ipv4Addr = Ipv4Addr::new(192, 168, 78, 100);
-/// Of the machine's second card, the one on the host's segment.
+/// Address of the machine's second card, the one on the host's segment.
 const CARD: Mac = Mac::numbered(2);
 const NAME: &str = "scanned";
 /// Ports of which none is expected to answer. Where more than 64 are silent, a scan asks less often, and so is over sooner.
@@ -102,7 +103,7 @@ fn lease(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It is the rule that keeps them apart: without it the same hosts reach each other by the same way.
+/// A rule keeps the networks apart: without it the same hosts reach each other by the same way.
 fn transit(t: &Context) -> anyhow::Result<()> {
     let between = Between::start(t)?;
     between.shows_public_api(t)?;
@@ -123,8 +124,8 @@ fn transit(t: &Context) -> anyhow::Result<()> {
     between.shows_public_api(t)
 }
 
-/// What a server has that gives out what the cluster keeps for itself, or a prefix that none is: its address, the length of its
-/// prefix, the address that it gives, and what the machine says of it.
+/// Servers that give out what the cluster keeps for itself, or a prefix that is none: each one's address, the length of
+/// its prefix, the address that it gives, and what the machine says of it.
 const UNFIT: [([u8; 4], u8, [u8; 4], &str); 4] = [
     ([10, 118, 0, 9], 17, [10, 118, 0, 1], "10.118.0.1/17 overlaps 10.118.0.0/16, which is kept for the VPN"),
     ([10, 244, 0, 1], 24, [10, 244, 0, 9], "10.244.0.9/24 overlaps 10.244.0.0/16, which is kept for pods"),
@@ -161,7 +162,7 @@ fn refused(t: &Context) -> anyhow::Result<()> {
 pub(crate) struct Outside {
     /// The one that gives the machine its address, and asks much.
     pub(crate) host: Host,
-    /// One that asks a little meanwhile.
+    /// The host that asks a little meanwhile.
     aside: Host,
     /// The machine's.
     pub(crate) cable: Cable,
@@ -192,7 +193,7 @@ impl Outside {
         before.iter().take(1).cloned().chain([self.cable.link()]).collect()
     }
 
-    /// Of all that can be asked of the machine's public address at these ports, the public API answers, and WireGuard is there.
+    /// The public API is all that answers at these ports of the machine's public address, and WireGuard is there.
     pub(crate) fn only_public(&self, t: &Context, ports: impl Iterator<Item = u16> + Clone) -> anyhow::Result<()> {
         // The kernel tells who asks of a few closed ports at a time, one a second: so few are asked that it tells of each, by
         // who asks for nothing else, and long before all of them are asked, which takes what it may tell of for a while.
@@ -243,7 +244,7 @@ impl Between {
         Ok(Self { hosts: [one, other], vm, owner })
     }
 
-    /// What is asked for in the other network.
+    /// Ports that are asked for in the other network.
     fn ports() -> impl Iterator<Item = u16> + Clone {
         LOW.chain([PUBLIC_API, 40_001])
     }
@@ -257,7 +258,7 @@ impl Between {
         Ok(())
     }
 
-    /// What each host hears of the one in the other network.
+    /// Answers that each host hears from the one in the other network.
     fn ask_across(&self, t: &Context) -> anyhow::Result<[Report; 2]> {
         let ask = |host: &Host, far: Ipv4Addr| host.scan_tcp(far, Self::ports(), t.within(20));
         let (one, other) = both(|| ask(&self.hosts[0], OTHER_HOST), || ask(&self.hosts[1], HOST));
@@ -265,7 +266,7 @@ impl Between {
     }
 }
 
-/// Both at once.
+/// Does both at once, `aside` in a thread of its own.
 fn both<A: Send, B>(aside: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
     thread::scope(|scope| {
         let aside = scope.spawn(aside);

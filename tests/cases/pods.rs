@@ -64,7 +64,7 @@ fn namespaces(t: &Context) -> anyhow::Result<()> {
     cluster.apply(t, &pod_with(|_| {})).context("without them it is taken")
 }
 
-/// Its owner may.
+/// The cluster's owner may read Secrets, and a pod's account may not.
 fn account(t: &Context) -> anyhow::Result<()> {
     let cluster = Cluster::copy(t)?;
     let may = |who: &[&str]| cluster.kubectl(&[&["auth", "can-i", "get", "secrets", "--all-namespaces"], who].concat());
@@ -75,7 +75,7 @@ fn account(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is mounted in every container, besides what is below /dev, /proc and /sys.
+/// Places where something is mounted in every container, besides those below /dev, /proc and /sys.
 const MOUNTED: [&str; 8] = [
     "/etc/hosts",
     "/etc/hostname",
@@ -181,7 +181,7 @@ const BOUNDS: &[[&str; 4]] = &[
     ["services/kube.controller-manager", "0", "1073741824", "1024"],
     ["services/kube.scheduler", "0", "1073741824", "1024"],
 ];
-/// What one pod may have of processes and threads; a few of them are runc's and the pod's first container's.
+/// Processes and threads that one pod may have; a few of them are runc's and the pod's first container's.
 const PIDS_OF_A_POD: u64 = 1024;
 
 fn bounds(t: &Context) -> anyhow::Result<()> {

@@ -62,7 +62,7 @@ fn revoked_certificate(t: &Context) -> anyhow::Result<()> {
         .try_for_each(|who| answers.told(who, "read /registry/", |said| said == "granted"))
 }
 
-/// What etcd answers to whoever asks it from inside the machine.
+/// Answers that etcd gives to whoever asks it from inside the machine.
 struct Answers(Vec<String>);
 
 impl Answers {
@@ -77,7 +77,7 @@ impl Answers {
         all.map(Self).context("not all have asked")
     }
 
-    /// Whoever asks for that is told something that `fits`.
+    /// Checks that `who`, asking for `what`, is told something that `fits`.
     fn told(&self, who: &str, what: &str, fits: impl Fn(&str) -> bool) -> anyhow::Result<()> {
         let start = format!("{who}: {what}: ");
         let said = self.0.iter().find_map(|line| line.strip_prefix(&start));
@@ -86,7 +86,7 @@ impl Answers {
     }
 }
 
-/// What a ticket is to be, as it is issued and listed.
+/// Options of a ticket, as it is issued and listed.
 const ISSUED: [&str; 4] = ["--uses", "3", "--for", "2d"];
 
 fn issued(t: &Context) -> anyhow::Result<()> {
@@ -158,13 +158,13 @@ fn rebooted(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a ticket is listed as: its state, how often it admits and has admitted, and what.
+/// A ticket as it is listed: its state, how often it admits and has admitted, and what.
 fn listed(fleet: &Fleet, ticket: &Ticket) -> anyhow::Result<Value> {
     let row = fleet.ticket_row(ticket)?;
     Ok(["state", "uses", "used", "role", "kubernetes_roles"].map(|field| row[field].clone()).into_iter().collect())
 }
 
-/// What a ticket of [`ISSUED`] is listed as.
+/// A ticket of [`ISSUED`] as it has to be listed.
 fn as_issued() -> Value {
     json!(["admits", 3, 0, "node", []])
 }

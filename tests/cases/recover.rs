@@ -1,4 +1,4 @@
-//! That the owner opens a machine that waits for its key, and that nobody else does.
+//! Shows that the owner opens a machine that waits for its key, and that nobody else does.
 
 use std::net::SocketAddr;
 

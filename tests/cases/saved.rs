@@ -1,4 +1,5 @@
-//! What a machine makes of having been saved: it goes on where it was, on each board, and finds that time has gone by.
+//! Machines that come back after they were saved: each goes on where it was, on each board, and finds that time has
+//! gone by.
 
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 const NAME: &str = "one";
-/// What PID 1 says where nobody else told the kernel that it may be a copy.
+/// Words of PID 1 where nobody else told the kernel that it may be a copy.
 const DRAWN_ANEW: &str = "the kernel's random numbers are drawn anew from=/dev/hwrng";
 const DAYS: Duration = Duration::from_secs(2 * 86_400);
 /// How far a machine's clock may be from the board's (fleets' promise), in milliseconds, and a call between two looks.
@@ -48,7 +49,7 @@ fn uefi(t: &Context) -> anyhow::Result<()> {
     same_machine(&before, &owner.status_of_next_boot(NAME, &vm, &before, t.within(60))?)
 }
 
-/// Its board has no place for vmgenid, by which the kernel would draw anew by itself.
+/// A microvm has no place for vmgenid, by which the kernel would draw anew by itself.
 fn microvm(t: &Context) -> anyhow::Result<()> {
     let (_, vm, _) = comes_back(t, Via::Microvm)?;
     vm.wait_for(vm.started(), DRAWN_ANEW, t.within(1)).context("a copy would draw the same")?;

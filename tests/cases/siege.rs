@@ -1,4 +1,4 @@
-//! That strangers in any number neither keep the owner out nor grow PID 1 nor slow it down. They come from four
+//! Shows that strangers in any number neither keep the owner out nor grow PID 1 nor slow it down. They come from four
 //! addresses, the owner from a fifth and a sixth. Each case has a copy of the machine.
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ const TRIES: usize = 10;
 const TRY_SECONDS: u64 = 3;
 /// The greatest age of a stranger's connection.
 const AGE: Duration = Duration::from_secs(15);
-/// What a busy host may take to see the end of one.
+/// Time that a busy host may take to see the end of a connection.
 const SEEN: Duration = Duration::from_secs(5);
 /// The test service that writes down how many connections there are, and how its lines begin.
 const CONNECTIONS: &str = "test.connections";
@@ -66,7 +66,7 @@ fn half_sent(t: &Context) -> anyhow::Result<()> {
     siege.is_bounded(t)
 }
 
-/// Their cables are pulled: nothing tells the machine that they are gone.
+/// The strangers' cables are pulled: nothing tells the machine that they are gone.
 fn vanished(t: &Context) -> anyhow::Result<()> {
     let mut siege = Besieged::copy(t)?;
     siege.victim.session.inject(FaultKind::TestService, CONNECTIONS)?;
@@ -108,7 +108,7 @@ impl Besieged {
         self.strangers.iter().for_each(|address| crowd.more(how_many, *address, manner));
     }
 
-    /// What PID 1 holds at this moment is not too much.
+    /// Checks that PID 1 does not hold too much at this moment.
     fn is_bounded(&mut self, t: &Context) -> anyhow::Result<()> {
         victim::bounded(t, &self.victim.session.inject(FaultKind::Children, "0")?)
     }

@@ -167,7 +167,7 @@ fn other_secrets(t: &Context) -> anyhow::Result<()> {
     stays(t, &mut other_plan.start()?, "NeedsOwner", "another TPM, or its TPM was cleared")
 }
 
-/// It is what a power cut leaves: the other one opens.
+/// A torn copy of the header is what a power cut leaves: the other copy opens.
 fn torn_copy(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, .. } = Enrolled::of(t)?;
     let (plan, disk) = one.copied(t, "one")?;
@@ -204,7 +204,8 @@ fn lost(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Of a lone coordinator the ESP has both: the local key in its seal, the cluster key in its share.
+/// The ESP of a lone coordinator has both halves of the data key: the local key in its seal, the cluster key in its
+/// share.
 fn stolen(t: &Context) -> anyhow::Result<()> {
     let Enrolled { owner, one, .. } = Enrolled::of(t)?;
     let (plan, disk) = one.copied(t, "one")?;
@@ -336,7 +337,7 @@ fn first_boot(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a machine with such a disk has asked of it when it runs.
+/// Requests to a disk of so many GiB, from its machine's first start until it runs.
 fn disk_use_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<BlockStats> {
     let config = t.owner()?.config(&format!("of-{gib}"), &["--level", "encrypted", "--no-kubernetes"])?;
     let mut vm = t.machine(&format!("of-{gib}")).disk_gib(gib).tpm().config(&config)?.start()?;
@@ -344,7 +345,7 @@ fn disk_use_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<BlockStats> {
     Ok(vm.qmp().block_stats("disk0", t.within(1))?)
 }
 
-/// What was written, dm-integrity's tags and superblock apart.
+/// Writes to a disk, dm-integrity's tags and superblock apart.
 #[derive(Debug, Default)]
 struct Written {
     bytes: u64,
@@ -353,7 +354,7 @@ struct Written {
     tag_bytes: u64,
 }
 
-/// What a machine with such a disk has written at the default level when it runs.
+/// Writes to a disk of so many GiB at the default level, from its machine's first start until it runs.
 fn writes_of_first_boot(t: &Context, gib: u64) -> anyhow::Result<Written> {
     let name = format!("tagged-{gib}");
     let config = t.owner()?.config(&name, &["--no-kubernetes"])?;
@@ -403,7 +404,8 @@ fn durable(t: &Context) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a first boot writes, in the order in which it has to be durable. Where the config was, is known from before.
+/// Places that a first boot writes, in the order in which they have to be durable. Where the config was, is known from
+/// before.
 fn written(disk: &RawDisk, level: &str, config: &[u8], removal: Vec<Range<u64>>) -> anyhow::Result<Vec<Named>> {
     let (data, end) = (disk.range(Data)?.start, 1024 << 20);
     let one = |start: u64, length: u64| Vec::from([Range { start, end: start + length }]);

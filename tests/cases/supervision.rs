@@ -1,4 +1,4 @@
-//! That PID 1 outlives whatever its children and tasks do, and says what they did.
+//! Shows that PID 1 outlives whatever its children and tasks do, and says what they did.
 
 use std::thread;
 use std::time::Duration;

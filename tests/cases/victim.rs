@@ -26,7 +26,7 @@ const fn making(
 pub(crate) const VICTIM: FleetKind = FleetKind::Victim;
 pub(crate) const BESIEGED: FleetKind = FleetKind::Besieged;
 
-/// What it is called by its owner.
+/// Name by which the owner calls the victim.
 pub(crate) const NAME: &str = "victim";
 
 /// The machine, its owner, and a connection of the owner that lasts.
@@ -35,7 +35,7 @@ pub(crate) struct Victim {
     pub(crate) vm: Vm,
     pub(crate) owner: Owner,
     pub(crate) session: Stranger,
-    /// What it was enrolled with.
+    /// Config that the machine was enrolled with.
     pub(crate) config: Vec<u8>,
 }
 
@@ -118,17 +118,17 @@ impl Victim {
         Ok(Self { vm, owner, session, config })
     }
 
-    /// What the owner's tool answers.
+    /// Answer of the owner's tool to a command.
     pub(crate) fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
         Ok(self.owner.ask(NAME, &self.vm, command)?)
     }
 
-    /// What it says about itself.
+    /// Status of the machine, as it tells its owner.
     pub(crate) fn status(&self) -> anyhow::Result<Status> {
         self.owner.status(NAME, &self.vm)
     }
 
-    /// One service; an error when the machine does not list it.
+    /// The service of this name; an error when the machine does not list it.
     pub(crate) fn service(&self, name: &str) -> anyhow::Result<Service> {
         let found = self.owner.services(NAME, &self.vm)?.into_iter().find(|service| service.name == name);
         found.with_context(|| format!("no service `{name}`"))
@@ -165,7 +165,7 @@ impl Victim {
 /// Kilobytes that PID 1 may hold after the worst.
 const MOST_KILOBYTES: u64 = 16 << 10;
 
-/// What PID 1 holds, as it is told behind what was seen of a fault, is not too much.
+/// Checks that PID 1 does not hold too much, as it is told behind what was seen of a fault.
 pub(crate) fn bounded(t: &Context, seen: &str) -> anyhow::Result<()> {
     t.measured(seen);
     let held = seen.rsplit_once("holds ").and_then(|(_, held)| held.strip_suffix(" kB")?.parse::<u64>().ok());

@@ -1,4 +1,4 @@
-//! That the workshop itself works: a machine comes up, and the monitor tells what happens to it.
+//! Shows that the workshop itself works: a machine comes up, and the monitor tells what happens to it.
 
 use crate::{Case, Context, Need, Starts};
 use anyhow::{Context as _, ensure};

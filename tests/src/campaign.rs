@@ -25,15 +25,15 @@ mod plan;
 pub use disks::disks;
 pub use plan::{Event, Events, Last, Time, Way};
 
-/// Of addresses, in seconds: short enough that a case may wait until they end.
+/// Leases of addresses, in seconds: short enough that a case may wait until they end.
 const LEASE_SECONDS: u32 = 60;
 /// Within this a lease has ended that nobody renews, on a busy host, too.
 const LEASES_END: Duration = Duration::from_secs(180);
 /// A year, as clocks are off by it.
 const YEAR: Duration = Duration::from_secs(365 * 86_400);
-/// What PID 1 says when a lease has ended.
+/// Words of PID 1 when a lease has ended.
 const ADDRESS_LOST: &str = "address lost";
-/// What it says when it has set the clock that it found.
+/// Words of PID 1 when it has set the clock that it found.
 const CLOCK_SET: &str = "the clock was wrong: set";
 /// How many events before a failure are shown.
 const TRAIL: usize = 5;
@@ -104,7 +104,7 @@ impl Campaign {
         self.fleet.read_back(&self.writer, t.within(20))
     }
 
-    /// Nothing but WireGuard and the public API was ever on the cable of a machine that is on.
+    /// Checks that only WireGuard and the public API were ever on the cable of a machine that is on.
     ///
     /// # Errors
     /// What else was.
@@ -124,7 +124,7 @@ impl Campaign {
         self.fleet.coordinators()
     }
 
-    /// Those that do not.
+    /// The machines that are on and do not coordinate.
     #[must_use]
     pub fn nodes(&self) -> Vec<u32> {
         let coordinators = self.fleet.coordinators();

@@ -1,5 +1,5 @@
-//! What a cable of the virtual network carried, read from its capture: kinds of packets, by their headers alone. It never looks
-//! into what they carry.
+//! Packets that a cable of the virtual network carried, read from its capture: their kinds, by their headers alone. It
+//! never looks into what they carry.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -16,13 +16,13 @@ pub enum Kind {
     Rarp,
     /// How they come by an address.
     Dhcp,
-    /// What hosts tell each other of the network.
+    /// Messages of hosts to each other about the network.
     Icmp,
     /// UDP of WireGuard.
     WireGuard,
     /// TCP of the public API.
     PublicApi,
-    /// Whatever else, in words.
+    /// Any other packet, in words.
     Other(String),
 }
 
@@ -67,7 +67,7 @@ fn frames(capture: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
     Ok(frames)
 }
 
-/// Those that machines have no business with outside of the VPN.
+/// Kinds of packets that machines have no business with outside of the VPN.
 #[must_use]
 pub fn others(kinds: &BTreeMap<Kind, usize>) -> Vec<&str> {
     kinds.keys().filter_map(|kind| if let Kind::Other(what) = kind { Some(what.as_str()) } else { None }).collect()

@@ -1,4 +1,4 @@
-//! What a case gets: its directory, its deadlines, its machines.
+//! The context that a case gets: its directory, its deadlines, its machines.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::owner::Owner;
 use crate::plan::Plan;
 use crate::session::Session;
 
-/// What a case gets.
+/// Directory, deadlines and machines of a case.
 #[derive(Debug, Clone)]
 pub struct Context {
     session: Arc<Session>,

@@ -1,5 +1,5 @@
-//! What a case makes of a fleet: machines and their owner's directory, saved in the run's folder and copied from there. What the
-//! machines are to each other, the case's own library says (`Fleet`, `Victim`).
+//! Saved fleets, and copies of them for cases: machines and their owner's directory, saved in the run's folder and
+//! copied from there. What the machines are to each other, the case's own library says (`Fleet`, `Victim`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,7 +21,7 @@ use crate::{Context, FleetKind, Image};
 /// A copy of a fleet whose machines stand still: what else it needs comes to be, then they go on.
 #[derive(Debug)]
 pub struct Copy<T> {
-    /// What was saved beside the machines.
+    /// Data that was saved beside the machines.
     pub more: T,
     /// The owner, who knows the machines.
     pub owner: Owner,
@@ -35,7 +35,7 @@ pub struct Copy<T> {
 /// A machine of a copy.
 #[derive(Debug)]
 pub struct Copied {
-    /// What it is, to be started again.
+    /// Plan of the machine, to start it again.
     pub plan: Plan,
     /// The machine, which runs.
     pub vm: Vm,
@@ -86,7 +86,7 @@ pub fn save_in<T: Serialize>(
 }
 
 impl<T: DeserializeOwned + Clone> Copy<T> {
-    /// Of what was saved in `folder`, with its files below `dir`.
+    /// Opens a copy of what was saved in `folder`, with its files below `dir`.
     ///
     /// # Errors
     /// When it was saved of another image, or a file cannot be read.

@@ -23,7 +23,7 @@ use tower::Service as _;
 
 use crate::stranger::{channel, shake_hands};
 
-/// What each of a crowd does.
+/// Manner in which each of a crowd behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manner {
     /// Connects and says nothing.
@@ -36,7 +36,7 @@ pub enum Manner {
     HalfSent,
 }
 
-/// What became of a crowd so far.
+/// Counts of what became of a crowd so far.
 #[derive(Debug, Default)]
 struct Counts {
     handshakes: AtomicU64,
@@ -53,11 +53,11 @@ pub struct Crowd {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whoever comes back waits a moment, so that the host is not kept busy by refusals.
+/// Pause before a stranger comes back, so that the host is not kept busy by refusals.
 const AGAIN: Duration = Duration::from_millis(300);
 /// Calls that each of [`Manner::HalfSent`] begins.
 const CALLS: usize = 32;
-/// What is sent of each.
+/// Bytes that are sent of each call's request.
 const SENT: usize = 60 << 10;
 
 impl Crowd {

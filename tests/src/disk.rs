@@ -46,7 +46,7 @@ impl RawDisk {
         Self { path }
     }
 
-    /// Where it is.
+    /// Path of the disk's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -219,7 +219,7 @@ impl RawDisk {
         Ok(image::esp::list(&self.path)?)
     }
 
-    /// One of them.
+    /// Content of the ESP's file of this path.
     ///
     /// # Errors
     /// As above; when there is none of that path.

@@ -1,4 +1,5 @@
-//! What several cases conclude from: nothing was written, the same machine came back, it stays where it should.
+//! Evidence that several cases conclude from: nothing was written, the same machine came back, it stays where it
+//! should.
 
 use anyhow::ensure;
 use qemu::Vm;

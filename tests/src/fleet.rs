@@ -29,31 +29,31 @@ mod looks;
 
 pub use looks::has_peers;
 
-/// What a coordinator is given that runs no Kubernetes: the least that `cairnctl` makes one of.
+/// Memory of a coordinator without Kubernetes: the least that `cairnctl` makes a coordinator with.
 const MEMORY_MIB: u32 = 128;
-/// What PID 1 says when it sees every change again.
+/// Words of PID 1 when it sees every change again.
 pub const SEES_RECORDS: &str = "the cluster's records are read";
-/// What PID 1 says when it has changed the kernel's peers or routes, with how many peers there are then.
+/// Words of PID 1 when it has changed the kernel's peers or routes, with how many peers there are then.
 pub const MESH_CHANGED: &str = "the kernel's mesh is changed";
-/// What PID 1 says when it has erased what a coordinator has.
+/// Words of PID 1 when it has erased what a coordinator has.
 pub const LAID_DOWN: &str = "this machine is no coordinator any more";
-/// What PID 1 of a machine says that is let in no more.
+/// Words of PID 1 of a machine that is let in no more.
 const REMOVED: &str = "the machine was removed from the cluster";
 /// The cluster's name.
 pub const NAME: &str = "one";
 
-/// What a fleet is in the beginning.
+/// Size and leases of a fleet in the beginning.
 #[derive(Debug, Clone, Copy)]
 pub struct Cluster {
     /// Machines that coordinate, from m1 on.
     pub coordinators: u32,
-    /// Those that follow.
+    /// Machines that follow.
     pub nodes: u32,
     /// How long an address is theirs, in seconds.
     pub lease_seconds: u32,
 }
 
-/// What a fleet is beside its machines, as it is saved.
+/// State of a fleet beside its machines, as it is saved.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Beside {
     cluster: [u8; 16],
@@ -67,7 +67,7 @@ struct Beside {
     cards: u32,
 }
 
-/// The machines.
+/// The machines of one cluster, with their site and their owner.
 #[derive(Debug)]
 pub struct Fleet {
     /// Where the files of all its machines lie, whichever case has one join: they live as long as the fleet.
@@ -104,7 +104,7 @@ struct Running {
 pub enum Leaving {
     /// While it runs, in order.
     Drained,
-    /// It was switched off, and is given up.
+    /// The machine was switched off, and is given up.
     Lost,
 }
 
@@ -117,7 +117,7 @@ pub enum Off {
     InOrder,
 }
 
-/// What a machine is called.
+/// Name of the machine with this number.
 #[must_use]
 pub fn name(machine: u32) -> String {
     format!("m{machine}")
@@ -357,7 +357,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// Nobody gets an address any more, or everybody does again.
+    /// Cuts or mends the cable of the host that gives addresses: nobody gets one any more, or everybody does again.
     pub fn set_leases(&self, cable: Cut) {
         let faults = Faults { cable, ..Faults::default() };
         let cable = self.site.host().cable();
@@ -447,7 +447,7 @@ impl Fleet {
         *self.places.lock().unwrap_or_else(PoisonError::into_inner) = places;
     }
 
-    /// What the machine's cable carries is kept beside what its console says.
+    /// Keeps what the machine's cable carries beside what its console says.
     fn capture(&self, machine: u32) -> anyhow::Result<()> {
         let known = self.known(machine)?;
         self.site.cable(known.cable).capture(&name(machine), &capture_of(&known.plan)).context("capture a cable")
@@ -481,7 +481,7 @@ fn capture_of(plan: &Plan) -> PathBuf {
     plan.dir().join("network.pcapng")
 }
 
-/// One processor and little memory: there are many of them.
+/// A plan with one processor and little memory: a fleet has many machines.
 fn small(plan: Plan) -> Plan {
     plan.memory_mib(MEMORY_MIB).cpus(1)
 }

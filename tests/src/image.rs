@@ -37,15 +37,15 @@ pub enum ImageError {
     /// The directory lacks a file.
     #[error("no image in `{dir}`, `{file}` is missing: run `cargo xtask image --out {dir}`")]
     Missing { dir: PathBuf, file: &'static str },
-    /// Its manifest cannot be read.
+    /// The image's manifest cannot be read.
     #[error("read `{0}`")]
     Read(PathBuf, #[source] io::Error),
-    /// Its manifest is not one.
+    /// The image's manifest cannot be parsed.
     #[error("parse `{0}`: run `cargo xtask image` again")]
     Manifest(PathBuf, #[source] serde_json::Error),
 }
 
-/// What is read of `manifest.json`; the rest is the image's business.
+/// Part of `manifest.json` that is read; the rest is the image's business.
 #[derive(Deserialize)]
 struct Manifest {
     cmdline: String,
@@ -101,7 +101,7 @@ impl Image {
         Ok(Self { dir, cmdline: manifest.cmdline, root_hash: manifest.verity.root_hash })
     }
 
-    /// What QEMU loads by itself, as the image means it.
+    /// Kernel that QEMU loads by itself, as the image means it.
     #[must_use]
     pub fn kernel(&self) -> Kernel {
         Kernel { image: self.dir.join(KERNEL), initrd: self.dir.join(INITRAMFS), cmdline: self.cmdline.clone() }
@@ -119,7 +119,7 @@ impl Image {
         self.dir.join(DISK)
     }
 
-    /// The directory.
+    /// The directory of the image.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir

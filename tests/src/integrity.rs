@@ -29,7 +29,7 @@ pub struct Integrity {
 }
 
 impl Integrity {
-    /// Of the data partition of `disk`.
+    /// Reads the layout of the data partition of `disk`.
     ///
     /// # Errors
     /// When it has no dm-integrity, or cannot be read.
@@ -74,9 +74,9 @@ impl Integrity {
 #[derive(Debug, Clone)]
 pub struct FilePlaces {
     integrity: Integrity,
-    /// Of the data partition, from that of the disk.
+    /// Start of the data partition, in bytes from that of the disk.
     start: u64,
-    /// Of the program that looks for them: `inode AT content AT PATH`, from the start of the file system.
+    /// Lines of the program that looks for the places: `inode AT content AT PATH`, from the start of the file system.
     lines: Vec<String>,
 }
 
@@ -120,7 +120,7 @@ impl FilePlaces {
         self.of(path, "inode")
     }
 
-    /// Those of all files and folders, and of the file system's own first block.
+    /// Places of all files and folders, and of the file system's own first block.
     pub fn all(&self) -> impl Iterator<Item = u64> {
         let at = |line: &String| line.split(' ').filter_map(|part| part.parse().ok()).collect::<Vec<u64>>();
         [0].into_iter().chain(self.lines.iter().flat_map(at)).map(|at| self.place(at))

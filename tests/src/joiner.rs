@@ -25,11 +25,11 @@ use crate::writer::drawn;
 /// A coordinator under emulation decides within seconds.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// What a coordinator, or who is taken for one, says that has not decided.
+/// Codes of a coordinator, or who is taken for one, that has not decided.
 const UNDECIDED: [Code; 5] =
     [Code::Unavailable, Code::Unknown, Code::Cancelled, Code::DeadlineExceeded, Code::ResourceExhausted];
 
-/// One machine's key, and the coordinator that it asks.
+/// A machine's key, and the coordinator that the machine asks.
 #[derive(Debug)]
 pub struct Joiner {
     runtime: Runtime,
@@ -38,7 +38,7 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// One with a key that nobody has seen.
+    /// A machine with a key that nobody has seen.
     ///
     /// # Errors
     /// When the coordinator's machine forwards no port.
@@ -48,7 +48,7 @@ impl Joiner {
         Ok(Self { runtime, coordinator, key: PrivateKey::ed25519(drawn()?.seed())? })
     }
 
-    /// Whose key it holds.
+    /// The machine whose key is held.
     ///
     /// # Errors
     /// Never: its key is Ed25519.
@@ -70,7 +70,7 @@ impl Joiner {
         })
     }
 
-    /// What a machine says of itself whose disk and VPN key have this number, and that knows its owner by this key.
+    /// Request of a machine whose disk and VPN key have this number, and that knows its owner by this key.
     ///
     /// # Errors
     /// When the owner's key is not Ed25519.
@@ -121,8 +121,8 @@ impl Joiner {
         })
     }
 
-    /// One call over a session of its own, with what that exports. Who is refused by the machine hears why; who does not reach
-    /// it is an error.
+    /// Makes a call over a session of its own, with what that exports. Who is refused by the machine hears why; who
+    /// does not reach it is an error.
     fn call<T>(
         &self,
         call: impl AsyncFnOnce(&mut PublicClient, &[u8; 32]) -> Result<Response<T>, Status>,

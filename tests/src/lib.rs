@@ -111,11 +111,11 @@ use turns::Place;
 /// A row of a table of cases.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
-    /// What holds when it passes, in a few words; unique.
+    /// Property that holds when the case passes, in a few words; unique.
     pub name: &'static str,
     /// Requirements it proves (`D2`, `O11`, …); shown by `--list` and understood by the filter.
     pub proves: &'static [&'static str],
-    /// What it needs besides QEMU and an image.
+    /// Needs of the case besides QEMU and an image.
     pub needs: &'static [Need],
     /// From what it starts.
     pub starts: Starts,
@@ -128,13 +128,13 @@ pub struct Case {
 pub struct Table {
     /// The file's name, in `tests/cases/`.
     pub file: &'static str,
-    /// Its cases, in the order in which they run.
+    /// Cases of the file, in the order in which they run.
     pub cases: &'static [Case],
-    /// What they ask of the host.
+    /// Load of these cases on the host.
     pub load: Load,
 }
 
-/// What a case needs of the host.
+/// Something of the host that a case cannot do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// Hardware acceleration; without it the case is skipped.

@@ -30,11 +30,11 @@ pub struct Owner {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`cairnctl {command}` ended with code {code}: {text}")]
 pub struct Refused {
-    /// What it was asked, without the program's name.
+    /// Command that was given, without the program's name.
     pub command: String,
-    /// Its exit code; -1 when a signal ended it or it could not be run.
+    /// Exit code of the program; -1 when a signal ended it or it could not be run.
     pub code: i32,
-    /// What it wrote to its standard error.
+    /// Text that the program wrote to its standard error.
     pub text: String,
 }
 
@@ -177,7 +177,7 @@ impl Owner {
         text.lines().map(|line| serde_json::from_str(line).context("read an entry of the log")).collect()
     }
 
-    /// What those lines say.
+    /// Text of each entry that [`Self::logs`] shows.
     ///
     /// # Errors
     /// As above.

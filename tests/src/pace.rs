@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use qemu::host::{Acceleration, Host};
 
-/// The host's speed.
+/// Speed of a host that runs guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     /// How guests are executed.
@@ -23,8 +23,8 @@ impl Pace {
         Self { acceleration: Host::look().acceleration, processors }
     }
 
-    /// What takes `seconds` with acceleration may take this long. Emulation is about five times slower, and a busy host
-    /// three times slower than itself (identical boots differed by that much).
+    /// Time that a step of `seconds` with acceleration may take here. Emulation is about five times slower, and a busy
+    /// host three times slower than itself (identical boots differed by that much).
     #[must_use]
     pub fn stretch(self, seconds: u64) -> Duration {
         Duration::from_secs(match self.acceleration {

@@ -96,7 +96,7 @@ impl Plan {
         self
     }
 
-    /// This much memory.
+    /// This much memory, in MiB.
     #[must_use]
     pub fn memory_mib(mut self, mib: u32) -> Self {
         self.machine.memory_mib = mib;
@@ -198,14 +198,14 @@ impl Plan {
         self
     }
 
-    /// A hardware watchdog.
+    /// A hardware watchdog, as QEMU emulates it.
     #[must_use]
     pub fn watchdog(mut self) -> Self {
         self.machine.watchdog = Watchdog::I6300esb;
         self
     }
 
-    /// One more network card, with this at the other end of its cable.
+    /// Another network card, with this at the other end of its cable.
     #[must_use]
     pub fn nic(self, link: Link) -> Self {
         let number = u32::try_from(self.machine.nics.len()).expect("a machine has a few cards") + 1;
@@ -255,7 +255,7 @@ impl Plan {
         self
     }
 
-    /// What the machine is, for a case that wants something of it that nobody wanted before.
+    /// The machine itself, for a case that wants something of it that nobody wanted before.
     pub fn machine(&mut self) -> &mut Machine {
         &mut self.machine
     }

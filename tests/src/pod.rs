@@ -43,7 +43,8 @@ pub fn wild_namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name, "labels": labels } })
 }
 
-/// What such a pod is told of the image it runs on: the programs that misbehave run in the debug profile only.
+/// Profile of the image that a wild pod runs on, as it is told: the programs that misbehave run in the debug profile
+/// only.
 #[must_use]
 pub fn wild_profile(namespace: &str) -> Value {
     json!({

@@ -29,7 +29,7 @@ pub(crate) const NOT_AFTER: UnixSeconds = UnixSeconds(4_102_444_800);
 pub struct Records(Stranger);
 
 impl Records {
-    /// One attempt to connect.
+    /// Connects to a coordinator in one attempt.
     ///
     /// # Errors
     /// When nobody answers there.
@@ -110,7 +110,7 @@ impl Records {
     }
 }
 
-/// What lets any one machine in, as a node.
+/// An offer that lets any one machine in, as a node.
 fn one_node(key: TicketPubKey) -> Offer {
     let (role, kubernetes) = (ClusterRole::Node, BTreeSet::new());
     Offer { key, uses: 1, not_after: NOT_AFTER, role, kubernetes, machine: None, node_name: None }

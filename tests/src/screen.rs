@@ -29,7 +29,7 @@ struct Alphabet {
 }
 
 impl Screen {
-    /// What is on the machine's screen now; the dump goes to `file`.
+    /// The machine's screen as it is now; the dump goes to `file`.
     ///
     /// # Errors
     /// When the machine has no screen.

@@ -1,4 +1,4 @@
-//! One run of the tests: the image, the directory of artefacts, what cases share, and what is told at the end.
+//! A run of the tests: the image, the directory of artefacts, what cases share, and what is told at the end.
 //!
 //! A session owns its directory by a lock. Machines that an earlier session left behind there (it was killed) are
 //! ended, and only those: each is proven by pid and start time.
@@ -29,7 +29,7 @@ use crate::{Case, FleetKind, Need, Skipped, Starts};
 /// How many of the cases that took longest are told.
 const LONGEST: usize = 10;
 
-/// What the cases of a file share under one name.
+/// A value that the cases of a file share under one name.
 pub(crate) type Slot = Arc<OnceLock<anyhow::Result<Arc<dyn Any + Send + Sync>>>>;
 
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Session {
         std::mem::take(&mut *lock(&self.told)) + &took
     }
 
-    /// What the cases of this file share under this name.
+    /// The value that the cases of this file share under this name.
     pub(crate) fn shared(&self, file: &'static str, name: &'static str) -> Slot {
         Arc::clone(lock(&self.shared).entry((file, name)).or_default())
     }
@@ -224,7 +224,7 @@ fn table(mut took: Vec<Took>) -> String {
     )
 }
 
-/// What a panic said.
+/// Message of a panic, as an error.
 fn message(panic: &(dyn Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     anyhow!("panicked: {}", text.unwrap_or("without a message"))

@@ -12,7 +12,7 @@ use crate::{Context, Plan};
 pub const SITE: &str = "203.0.113.";
 const MOST_MACHINES: u8 = 100;
 
-/// Where they are.
+/// A network that machines are on, with the host that gives them addresses.
 #[derive(Debug)]
 pub struct Site {
     segment: Segment,
@@ -21,7 +21,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// One without machines, on which addresses are given for good.
+    /// A site without machines, on which addresses are given for good.
     ///
     /// # Errors
     /// When the network does not start.
@@ -39,13 +39,13 @@ impl Site {
         Ok(Self { segment, host, cables: Vec::new() })
     }
 
-    /// Who gives the addresses.
+    /// The host that gives the addresses.
     #[must_use]
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// One machine more, with a TPM and a card of its own on the network.
+    /// Adds a machine, with a TPM and a card of its own on the network.
     ///
     /// # Errors
     /// When the network has no cable for it.
@@ -85,7 +85,7 @@ impl Site {
     }
 }
 
-/// Gives addresses out.
+/// Set-up of the host that gives addresses out.
 fn host(lease_seconds: u32) -> anyhow::Result<Setup> {
     let address = |last| Ipv4Addr::new(203, 0, 113, last);
     let dhcp = dhcp::server::Config {

@@ -13,13 +13,14 @@ use crate::Case;
 /// A fleet of the table: which machines, and why just these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FleetKind {
-    /// One coordinator of the release image on a site, without Kubernetes. Others join it.
+    /// A coordinator of the release image on a site, without Kubernetes. Others join it.
     Lone,
     /// Three coordinators of the release image. Fewest that lose one and go on: etcd, shares and recovery are shown on them.
     Three,
     /// Three coordinators and two nodes of the release image, with short leases. What befalls a cluster is shown on them.
     Five,
-    /// One machine of the release image with Kubernetes and a pod that runs. It boots by UEFI from a whole disk, as hardware does.
+    /// A machine of the release image with Kubernetes and a pod that runs. It boots by UEFI from a whole disk, as
+    /// hardware does.
     Kubernetes,
     /// Three machines of the release image as `cairnctl cluster` makes them. What their owner does by its commands is shown on them.
     Owned,

@@ -1,18 +1,18 @@
-//! What a machine says about itself and its services, read once from `cairnctl`'s JSON. A field that is missing, null or empty
-//! is an error here, so that no case compares nothing with nothing.
+//! Status of a machine and its services, read once from `cairnctl`'s JSON. A field that is missing, null or empty is an
+//! error here, so that no case compares nothing with nothing.
 
 use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a member says about itself, as `cairnctl machine status` writes it for programs: the part that cases look at.
+/// Status of a member, as `cairnctl machine status` writes it for programs: the part that cases look at.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Status {
     /// The machine's name.
     pub name: String,
-    /// Its id, in hex digits.
+    /// The machine's id, in hex digits.
     pub machine_id: String,
-    /// Its cluster's id, in hex digits.
+    /// The id of the machine's cluster, in hex digits.
     pub cluster_id: String,
     /// The kernel's random id of this boot.
     pub boot_id: String,
@@ -64,13 +64,13 @@ impl Status {
 /// A service, as `cairnctl machine services` writes it for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Service {
-    /// Its name.
+    /// The service's name.
     pub name: String,
     /// `ready`, `stopped`, `backing off`, …
     pub state: String,
     /// Starts after the first.
     pub restarts: u64,
-    /// Its main process; none while there is none, and for a task of PID 1.
+    /// The service's main process; none while there is none, and for a task of PID 1.
     pub pid: Option<u64>,
     /// How its last run ended, if one has.
     pub last_exit: Option<String>,
@@ -85,7 +85,7 @@ impl Service {
         Vec::deserialize(answer).with_context(|| format!("read a list of services: {answer:#}"))
     }
 
-    /// Its main process.
+    /// The service's main process.
     ///
     /// # Errors
     /// When there is none.

@@ -34,7 +34,8 @@ use crate::public_api;
 /// A client of the public API.
 pub type PublicClient = api::public_client::PublicClient<Channel>;
 
-/// One attempt. A machine whose network is not up yet swallows the first packet, and QEMU sends the next after seconds.
+/// Time that an attempt may take. A machine whose network is not up yet swallows the first packet, and QEMU sends the
+/// next after seconds.
 const ATTEMPT: Duration = Duration::from_secs(5);
 
 /// A fault's answer takes seconds; one that never comes fails the case.
@@ -86,7 +87,7 @@ impl Stranger {
         }
     }
 
-    /// One attempt at that place, showing an owner's certificate of `key`, if there is one.
+    /// Connects to that place in one attempt, showing an owner's certificate of `key`, if there is one.
     ///
     /// # Errors
     /// When it does not answer within seconds.
@@ -103,7 +104,7 @@ impl Stranger {
         self.port
     }
 
-    /// One call, or several.
+    /// Makes a call, or several.
     pub fn call<T>(&mut self, call: impl AsyncFnOnce(&mut PublicClient) -> T) -> T {
         let mut client = PublicClient::new(self.channel.clone());
         self.runtime.block_on(call(&mut client))
@@ -134,7 +135,8 @@ impl Stranger {
         Ok(answer.map_err(late)??.into_inner().outcome)
     }
 
-    /// What the machine tells anybody. Where it has ended the connection of somebody without a key, over a new one.
+    /// State that the machine tells anybody. Where it has ended the connection of somebody without a key, over a new
+    /// one.
     ///
     /// # Errors
     /// When it does not.
@@ -152,7 +154,7 @@ impl Stranger {
     }
 }
 
-/// What the machine shows in a handshake to whoever asks for `name`: certificates, leaf first.
+/// Certificates that the machine shows in a handshake to whoever asks for `name`, leaf first.
 ///
 /// # Errors
 /// When the machine forwards no port, ends, or does not answer in time.

@@ -1,5 +1,5 @@
-//! Whose turn it is. Machines wait much: for their clocks, for each other, for what they were told to wait for; so cases run
-//! beside each other, but those of one file one after the other, because they share machines. Pure.
+//! Turns of the cases. Machines wait much: for their clocks, for each other, for what they were told to wait for; so
+//! cases run beside each other, but those of one file one after the other, because they share machines. Pure.
 //!
 //! All cases wait from the start, each in a thread of its own. The first in the order of the tables goes first whose file has
 //! none running, and that has [`Load`] enough to spare. One that must be alone waits until nobody runs, and nobody behind it
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{FleetKind, Starts};
 
-/// What the cases of a file ask of the host.
+/// Load of a file's cases on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Load {
     /// A machine or two: runs beside anything that may.
@@ -25,17 +25,17 @@ pub enum Load {
 /// A case's place among all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Its number, in the order of the tables.
+    /// Number of the case, in the order of the tables.
     pub(crate) number: usize,
-    /// Its file.
+    /// File of the case.
     pub(crate) file: &'static str,
-    /// What it asks of the host.
+    /// Load of the case on the host.
     pub(crate) load: Load,
     /// From what it starts.
     pub(crate) starts: Starts,
 }
 
-/// Who waits and who runs.
+/// Cases that wait, and cases that run.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     waiting: BTreeMap<usize, Place>,
@@ -45,7 +45,7 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// One more that waits.
+    /// Adds a case that waits.
     pub(crate) fn wait(&mut self, place: Place) {
         self.waiting.insert(place.number, place);
     }
@@ -60,7 +60,7 @@ impl Turns {
         its_turn
     }
 
-    /// It has ended. Whether it was the last of its file.
+    /// Takes away a case that has ended. Whether it was the last of its file.
     pub(crate) fn end(&mut self, place: Place) -> bool {
         self.running.remove(&place.number);
         if let Starts::Making(fleet) = place.starts {
@@ -189,8 +189,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever ends when: all get their turn, never too many, never two of a file, never one beside who is alone, never
-        /// two that load the host, nor one beside who is to answer in time.
+        /// Cases end in any order: all get their turn, never too many, never two of a file, never one beside who is
+        /// alone, never two that load the host, nor one beside who is to answer in time.
         #[test]
         fn everybody_gets_a_turn(
             files in prop::collection::vec(0..FILES.len(), 1..30),

@@ -44,7 +44,7 @@ struct Shared {
     acknowledged: Condvar,
 }
 
-/// What was asked for.
+/// Changes that were asked for so far.
 #[derive(Debug, Default)]
 struct Written {
     tickets: BTreeMap<TicketId, Wanted>,
@@ -52,7 +52,7 @@ struct Written {
     attempts: u32,
 }
 
-/// What a ticket that was acknowledged has to be like.
+/// Properties that an acknowledged ticket has to have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Wanted {
     uses: u32,
@@ -62,7 +62,7 @@ struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Certainty {
     No,
-    /// It was asked for, and nobody has said that it was done.
+    /// The change was asked for, and nobody has said that it was done.
     Perhaps,
     Yes,
 }
@@ -154,7 +154,7 @@ impl Shared {
 }
 
 impl Written {
-    /// One change: every second one revokes what an earlier one issued.
+    /// Makes a change: every second one revokes what an earlier one issued.
     fn change(&mut self, records: &mut Records) -> anyhow::Result<()> {
         self.attempts += 1;
         let stands = self.tickets.iter_mut().find(|(_, ticket)| ticket.revoked != Certainty::Yes);

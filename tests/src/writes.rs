@@ -1,4 +1,5 @@
-//! What a machine did to its disk, in the order in which it did it: the log that QEMU keeps for [`crate::Plan::logged`].
+//! Requests of a machine to its disk, in the order in which it made them: the log that QEMU keeps for
+//! [`crate::Plan::logged`].
 //!
 //! Form: Documentation/admin-guide/device-mapper/log-writes.rst and `block/blklogwrites.c` of QEMU: a sector that describes
 //! the log, then per request a sector that describes it, and what was written. QEMU logs a flush of the guest even where it
@@ -19,10 +20,10 @@ const FLUSH: u64 = 1;
 const FUA: u64 = 2;
 const DISCARD: u64 = 4;
 
-/// What happened to a disk.
+/// Something that happened to a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
-    /// These bytes were written.
+    /// Bytes that were written.
     Write(Range<u64>),
     /// All that was written before is durable.
     Flush,

@@ -89,7 +89,7 @@ impl Advice for CodeError {
     }
 }
 
-/// It is named otherwise than by where it is.
+/// Option that names a blank machine otherwise than by its address.
 #[derive(Debug, thiserror::Error)]
 #[error("a blank machine is named by its address alone: {0} is none of it")]
 pub(crate) struct Named(&'static str);

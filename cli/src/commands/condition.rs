@@ -31,7 +31,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// Its name, as `condition list` shows it
+    /// Name of the condition, as `condition list` shows it
     #[arg(add = ArgValueCandidates::new(complete::conditions))]
     name: String,
     /// How long to wait: 90s, 10m, 1h30m

@@ -1,5 +1,5 @@
-//! What this host keeps of a person and their cluster `home`, as the tests of commands have it. Where somebody is to answer,
-//! that is a fake machine.
+//! Files that this host keeps of a person and their cluster `home`, as the tests of commands have them. Where somebody
+//! is to answer, that is a fake machine.
 
 use std::net::Ipv4Addr;
 

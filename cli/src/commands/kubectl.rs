@@ -24,12 +24,12 @@ Options of cairnctl go before the word kubectl; all behind it is kubectl's.
 The program is $CAIRN_KUBECTL, else `kubectl` beside cairnctl, else the one
 installed.")]
 pub(crate) struct Arguments {
-    /// What kubectl is told
+    /// Arguments for kubectl
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
 
-/// Of a kubectl that was started and lost.
+/// State after a kubectl was started and lost.
 const UNKNOWN: &str = "kubectl ran; whether it did what it was told is unknown";
 
 /// Why kubectl did not run.
@@ -38,16 +38,16 @@ pub(crate) enum KubectlError {
     /// No kubectl was found in any of the places.
     #[error("there is no kubectl: not $CAIRN_KUBECTL, none beside cairnctl, none in PATH")]
     Missing,
-    /// It does not start.
+    /// The program does not start.
     #[error("run `{path}`")]
     Run { path: PathBuf, source: std::io::Error },
-    /// It runs and cannot be watched.
+    /// The program runs and cannot be watched.
     #[error("wait for `{path}`")]
     Wait { path: PathBuf, source: std::io::Error },
     /// No place for its kubeconfig.
     #[error("make a directory for kubectl's files")]
     Directory(#[source] std::io::Error),
-    /// Its kubeconfig cannot be written.
+    /// The kubeconfig for kubectl cannot be written.
     #[error(transparent)]
     File(#[from] FileError),
 }

@@ -18,12 +18,12 @@ pub(crate) struct Meant {
 pub(super) enum Who {
     /// The record's, by its place.
     Known(usize),
-    /// One that only its cluster knows, by its name there.
+    /// A machine that only its cluster knows, by its name there.
     Listed(NodeName, Pins),
 }
 
 impl Meant {
-    /// What is kept of the machine, if anything is.
+    /// Record of the machine on this host, if there is one.
     pub(crate) fn known(&self) -> Option<&MachineRecord> {
         match &self.who {
             Who::Known(at) => self.record.machines().get(*at),
@@ -38,7 +38,7 @@ impl Meant {
         }
     }
 
-    /// Its name.
+    /// Name of the machine: here, else in its cluster.
     pub(crate) fn name(&self) -> &NodeName {
         match &self.who {
             Who::Known(at) => &self.record.machines()[*at].name,
@@ -46,7 +46,7 @@ impl Meant {
         }
     }
 
-    /// What it has to prove; none before first contact.
+    /// Identity that the machine has to prove; none before first contact.
     pub(crate) fn pins(&self) -> Option<Pins> {
         match &self.who {
             Who::Known(at) => self.record.pins(*at),
@@ -62,7 +62,7 @@ impl Meant {
         }
     }
 
-    /// What messages call it.
+    /// Words by which messages call the machine.
     pub(crate) fn called(&self) -> String {
         match &self.who {
             Who::Known(at) => self.record.called(*at),

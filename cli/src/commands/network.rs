@@ -13,7 +13,7 @@ pub(crate) struct Arguments {
     /// Where its record and its log are
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// What chance does to frames follows from it
+    /// Seed that decides what chance does to frames
     #[arg(long, value_name = "N")]
     seed: u64,
 }

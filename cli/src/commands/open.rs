@@ -28,10 +28,10 @@ const OTHERS: Duration = Duration::from_secs(30);
 /// Why a cluster's machine cannot be spoken to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OpenError {
-    /// What is kept of the owner or the cluster cannot be used.
+    /// The owner's keys or the cluster's record cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Nobody knows where the machine is.
+    /// The machine's address is not known.
     #[error("where {called} is, is not known")]
     NoAddress { called: String },
     /// The address that was kept makes no sense.
@@ -52,16 +52,16 @@ pub(crate) enum OpenError {
     /// Neither this host nor the machine that was asked knows one of that name.
     #[error("neither this host nor {asked} knows a machine `{name}`")]
     Unknown { name: NodeName, asked: String },
-    /// Nobody carries a first contact: the machine has no name to be called by yet.
+    /// A first contact goes through no other machine: the one that is meant has no name to be called by yet.
     #[error("{called} has not met its owner yet")]
     NotMet { called: String },
-    /// It is a virtual machine of this host, and does not run.
+    /// The machine is a virtual one of this host, and does not run.
     #[error("{called} is off")]
     Off { called: String, start: String },
-    /// It runs, and the network that led to it has ended.
+    /// The machine runs, and the network that led to it has ended.
     #[error("{called} cannot be reached: the process of its virtual network has ended")]
     NetworkEnded { called: String, start: String },
-    /// What came behind a first contact that was made on the way.
+    /// A failure behind a first contact that was made on the way.
     #[error(transparent)]
     Met(Box<OpenError>),
     /// None of a cluster's machines has its records.
@@ -160,7 +160,7 @@ impl Advice for OpenError {
     }
 }
 
-/// What was heard of each machine, as the end of a sentence.
+/// Errors of all machines, as the end of a sentence.
 fn each(why: &[(NodeName, OpenError)]) -> String {
     why.iter().map(|(machine, error)| format!("; {machine}: {}", Chain(error))).collect()
 }

@@ -12,7 +12,7 @@ use super::{Context, Meant, OpenError};
 use crate::machine::Session;
 use crate::store::{Known, OtherMachine, Pins, StoreError};
 
-/// One of several machines is not waited for longer; a machine under emulation answers within seconds.
+/// Longest wait for one of several machines; a machine under emulation answers within seconds.
 const ANSWER: Duration = Duration::from_secs(10);
 
 impl Context {
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((refused.code(), two.node.calls()), (Code::Refused, vec![]), "{refused}");
     }
 
-    /// Who once listed the machines reaches each of them, whichever is lost, the first too.
+    /// A host that once listed the machines reaches each of them, whichever is lost, the first too.
     ///
     /// Proves: S12
     #[tokio::test]

@@ -73,7 +73,7 @@ impl Gift {
 /// Why a machine that waits is not opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RecoverError {
-    /// Its ESP was lost, or replaced.
+    /// The machine's ESP was lost, or replaced.
     #[error("the machine has no recovery record any more")]
     NoRecord,
     /// Bytes that are none.
@@ -120,15 +120,15 @@ struct MachineOut {
     outcome: &'static str,
 }
 
-/// What became of a machine.
+/// Outcome of the command for a machine.
 enum Outcome {
-    /// It waits for no key.
+    /// The machine waits for no key.
     NotNeeded(MachineState),
     /// The machine, which was so, was given what it lacks, or could be.
     Opened(MachineState),
-    /// It was so, and takes nothing.
+    /// The machine, which was so, could not be given what it lacks.
     Refused(MachineState, Failure),
-    /// It does not answer.
+    /// The machine does not answer.
     Silent(Failure),
 }
 
@@ -292,7 +292,7 @@ mod tests {
     use crate::machine::fake::{Answer, DIRECTORY, Fake, Lie};
     use crate::store::{ClusterRecord, MachineRecord};
 
-    /// What a coordinator says comes to the machine that waits, and to no other; what that refuses is told.
+    /// A coordinator's word comes to the machine that waits, and to no other; a refusal by that machine is told.
     ///
     /// Proves: D11 K6
     #[tokio::test]

@@ -27,14 +27,14 @@ pub(super) fn ask(what: &str) -> io::Result<Option<Zeroizing<String>>> {
     if io::stdin().is_terminal() { read(Path::new("-"), what).map(Some) } else { Ok(None) }
 }
 
-/// Who writes to standard input.
+/// Source of the standard input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
     Terminal,
     Pipe,
 }
 
-/// One line, so that a second secret may follow in the next.
+/// Reads one line, so that a second secret may follow in the next.
 fn line(input: &mut dyn BufRead, from: From, what: &str, questions: &mut dyn Write) -> io::Result<Zeroizing<String>> {
     if from == From::Terminal {
         write!(questions, "{what}: ")?;

@@ -57,7 +57,7 @@ pub(crate) struct Issue {
     /// How long it admits machines: 90s, 10m, 1h30m, 2d
     #[arg(long = "for", value_name = "LENGTH", default_value = "1h", value_parser = length::parse)]
     lasts: Duration,
-    /// What the machines become: node, or coordinator once you approve it
+    /// Role that the machines take: node, or coordinator once you approve it
     #[arg(long, value_name = "ROLE", default_value = ClusterRole::Node.word(), value_parser = role(), hide_possible_values = true)]
     role: ClusterRole,
     /// Kubernetes roles: worker or control-plane; refused as long as only a cluster's first machine runs it
@@ -66,7 +66,7 @@ pub(crate) struct Issue {
     /// The one machine that it admits, by the key that the machine shows while it asks to be let in
     #[arg(long, value_name = "KEY", value_parser = machine_key)]
     machine_key: Option<MachinePubKey>,
-    /// What the one machine that it admits is called
+    /// Name of the one machine that it admits
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<NodeName>,
     #[command(flatten)]
@@ -78,7 +78,7 @@ pub(crate) struct Issue {
 
 #[derive(Debug, Args)]
 pub(crate) struct Revoke {
-    /// Its id, as `cairnctl ticket list` shows it
+    /// Id of the ticket, as `cairnctl ticket list` shows it
     #[arg(value_name = "ID", value_parser = ticket_id)]
     id: TicketId,
 }
@@ -95,10 +95,10 @@ pub(crate) enum TicketError {
     /// No random bytes.
     #[error("draw the ticket's key")]
     Random,
-    /// What the machine said of its coordinators.
+    /// The machine's word on where its coordinators are cannot be read.
     #[error("read where the coordinators are")]
     Endpoint(#[from] BadEndpoint),
-    /// Nobody would know where to go with it.
+    /// The cluster knows no address of a coordinator, so nobody would know where to go with the ticket.
     #[error("the cluster does not know an address of a coordinator")]
     Nowhere,
 }
@@ -179,14 +179,14 @@ pub(crate) async fn run(command: &Command, context: &Context, out: &mut dyn Writ
 /// A ticket that a cluster issued.
 #[derive(Debug)]
 pub(crate) struct Issued {
-    /// What the cluster knows it by.
+    /// Id by which the cluster knows it.
     pub id: TicketId,
     /// The ticket, with its key.
     pub ticket: Ticket,
 }
 
 impl Issue {
-    /// One that admits so many machines for so long, as nodes without Kubernetes.
+    /// A ticket that admits so many machines for so long, as nodes without Kubernetes.
     pub(crate) const fn of_nodes(uses: u32, lasts: Duration) -> Self {
         let role = ClusterRole::Node;
         Self { uses, lasts, role, kubernetes: Vec::new(), machine_key: None, node_name: None, file: None, yes: false }
@@ -290,7 +290,7 @@ async fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the ticket still does.
+/// State of a ticket in a word: whether it still admits machines, else why not.
 fn state(ticket: &ListedTicket, now: UnixMillis) -> &'static str {
     match ticket.revoked {
         Revoked::At(_) => "revoked",

@@ -42,16 +42,16 @@ pub(crate) enum ActivationError {
     /// The session has no exporter, or shows no certificate.
     #[error("read the TLS session of the activation")]
     Session,
-    /// Its certificate cannot be read.
+    /// The machine's certificate cannot be read.
     #[error("read the machine's certificate")]
     Certificate(#[from] KeyError),
-    /// It is somebody's.
+    /// The machine belongs to somebody.
     #[error("the machine at {address} is not blank: it is {state}")]
     NotBlank { address: Address, state: MachineState },
-    /// It does not know the code.
+    /// The machine does not know the code.
     #[error(transparent)]
     Code(#[from] NotKnown),
-    /// It does not take the config.
+    /// The machine does not take the config.
     #[error("the machine does not take the config")]
     Config(#[source] CallError),
 }
@@ -161,7 +161,7 @@ impl<'a> Blank<'a> {
     }
 }
 
-/// What our end sees of the session.
+/// Exporter and machine's key of the session, as our end sees them.
 fn connection(session: &Stream) -> Result<Connection, ActivationError> {
     let (_, tls) = session.get_ref().get_ref();
     let mut exporter = [0; 32];

@@ -1,4 +1,4 @@
-//! What a refused or failed call means, in the words of this program.
+//! Meaning of a refused or failed call, in the words of this program.
 
 use tonic::{Code as Grpc, Status};
 
@@ -10,20 +10,20 @@ pub(crate) enum CallError {
     /// The machine read the call and refuses it.
     #[error("the machine refuses `{method}`: {message}")]
     Refused { method: &'static str, message: String },
-    /// It ended the TLS session: in TLS 1.3 a client's certificate is looked at after the client has finished, so the
-    /// word comes with the first call. Nothing of the call was read.
+    /// The machine ended the TLS session: in TLS 1.3 a client's certificate is looked at after the client has finished,
+    /// so the word comes with the first call. Nothing of the call was read.
     #[error("the machine does not accept this owner's key for `{method}`")]
     NotOwner { method: &'static str, source: rustls::Error },
     /// The machine is not in a state to do it.
     #[error("the machine cannot `{method}` now: {message}")]
     NotNow { method: &'static str, message: String },
-    /// It knows nothing of that name.
+    /// The machine knows nothing of that name.
     #[error("the machine knows no such thing (`{method}`): {message}")]
     NotFound { method: &'static str, message: String },
     /// The connection ended.
     #[error("the connection ended during `{method}`: {message}")]
     Gone { method: &'static str, message: String },
-    /// It took too long.
+    /// The machine took too long to answer.
     #[error("`{method}` took too long")]
     Late { method: &'static str },
     /// The machine does not know itself what became of it.

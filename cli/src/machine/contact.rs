@@ -19,7 +19,7 @@ use super::dial::{Address, DialError, channel, dial};
 use crate::failure::{Advice, Code};
 use crate::store::Pins;
 
-/// What only the machine that read our config can know.
+/// Knowledge that only the machine that read our config can have.
 #[derive(Debug)]
 pub(crate) struct Expected {
     /// The secret in the config.

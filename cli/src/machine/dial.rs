@@ -1,5 +1,5 @@
-//! One TCP connection, one TLS session, one gRPC channel over it. Nothing here reconnects: a second connection would
-//! be one whose session nobody has looked at.
+//! Dialling a machine: one TCP connection, one TLS session, one gRPC channel over it. Nothing here reconnects: a second
+//! connection would be one whose session nobody has looked at.
 
 use std::fmt;
 use std::future::{Ready, ready};
@@ -35,7 +35,7 @@ const GREETING: Duration = Duration::from_secs(3);
 /// A machine that vanishes without a word (a cable, a power cut) is noticed after twice this, also by who only listens.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// What carries bytes to a machine: TCP, or a tunnel through another machine.
+/// Carrier of bytes to a machine: TCP, or a tunnel through another machine.
 pub(super) trait Carries: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Carries for T {}
@@ -90,7 +90,7 @@ impl FromStr for Address {
 }
 
 impl Address {
-    /// Of a machine that is reached through another one, by its name.
+    /// Address of a machine that is reached through another one, by its name.
     pub(super) fn of_name(name: &NodeName) -> Self {
         Self { host: name.as_str().to_owned(), port: model::PUBLIC_API_PORT }
     }
@@ -116,13 +116,13 @@ impl fmt::Display for Address {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    /// Nobody listens, or nothing leads there.
+    /// No program listens there, or no route leads there.
     #[error("connect to {address}")]
     Connect { address: Address, source: io::Error },
-    /// Nobody answered.
+    /// The address did not answer in time.
     #[error("{address} does not answer within {} s", HANDSHAKE.as_secs())]
     Silent { address: Address },
-    /// Whoever listens could not prove to be the machine, or did not accept who we are.
+    /// The listener could not prove to be the machine, or did not accept who we are.
     #[error("{address} is not the machine it should be, or does not know this owner")]
     Refused { address: Address, source: rustls::Error },
     /// The other end hung up before it said anything in TLS that can be understood.
@@ -131,7 +131,7 @@ pub(crate) enum DialError {
          the path drops large packets"
     )]
     Closed { address: Address, source: io::Error },
-    /// What listens speaks no TLS, or the connection broke.
+    /// The listener speaks no TLS, or the connection broke.
     #[error("speak TLS with {address}")]
     Broken { address: Address, source: io::Error },
     /// The channel over an open session could not be made.
@@ -255,7 +255,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a handshake with a host that answers so, and hangs up.
+    /// Error of a handshake with a host that answers so, and hangs up.
     async fn answered(answer: &[u8]) -> DialError {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address: Address = listener.local_addr().unwrap().to_string().parse().unwrap();

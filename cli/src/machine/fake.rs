@@ -39,7 +39,7 @@ use crate::store::Pins;
 /// The id of a machine that has another key.
 const OTHER: MachineId = MachineId([9; 16]);
 
-/// What a coordinator among them calls the cluster's directory.
+/// The cluster's directory, as a coordinator among the fakes hands it out.
 pub(crate) const DIRECTORY: &[u8] = b"who coordinates";
 
 /// How the fake answers `Claim`.
@@ -51,27 +51,27 @@ pub(crate) enum Answer {
         secret: FirstContact,
         /// The digest of the config it read.
         config: ConfigDigest,
-        /// What is wrong with the rest.
+        /// Fault of the rest of the answer.
         lie: Lie,
     },
     /// Not at all: it is blank, and has this code on its screen.
     Blank(Mutex<Waiting>),
     /// As a machine does whose header is not committed yet.
     NotYet,
-    /// Whatever the genuine machine at this address answers.
+    /// Answer of the genuine machine at this address, whatever it is.
     Relayed(Address),
 }
 
-/// What a machine that knows the secret says untruly.
+/// Untruth that a machine tells that knows the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// Nothing.
+    /// Tells the truth.
     None,
-    /// It claims another machine's id.
+    /// Claims another machine's id.
     OtherId,
     /// The same, and its cluster has certified that id for it.
     CertifiedOtherId,
-    /// It claims another certificate than the one it proves.
+    /// Claims another certificate than the one it proves.
     OtherLeaf,
 }
 
@@ -80,7 +80,7 @@ pub(crate) enum Lie {
 pub(crate) struct Fake {
     pub(crate) address: Address,
     pub(crate) machine: MachineId,
-    /// What it lists as the cluster's machines.
+    /// Machines that it lists as the cluster's.
     pub(crate) listed: Arc<Mutex<Vec<ListedMachine>>>,
     /// The configs that it took while it was blank.
     pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -98,7 +98,7 @@ pub(crate) struct Fake {
     _server: JoinSet<()>,
 }
 
-/// See [`Fake::waits`].
+/// Directories given to a fake that waits for its key; none where it does not wait.
 type Waits = Arc<Mutex<Option<Vec<Vec<u8>>>>>;
 
 /// Where the machines are to which it carries bytes.
@@ -224,7 +224,7 @@ impl Fake {
         }
     }
 
-    /// What it has to show.
+    /// Identity that the fake has to show.
     pub(crate) fn pins(&self) -> Pins {
         let authority = self.cluster.public();
         Pins { machine: self.machine, cluster: identity::cluster_id(&authority.spki()), authority: authority.pin() }
@@ -471,7 +471,7 @@ impl public_server::Public for Api {
         Ok(Response::new(ConditionsResponse::default()))
     }
 
-    /// False, then true.
+    /// Says that the condition is false, then that it is true.
     async fn wait_condition(
         &self,
         request: Request<WaitConditionRequest>,
@@ -488,7 +488,7 @@ impl public_server::Public for Api {
         Ok(Response::new(Box::pin(tokio_stream::iter([change(Truth::False), change(Truth::True)]))))
     }
 
-    /// Two pieces.
+    /// Sends its list in two pieces.
     async fn list_machines(
         &self,
         _: Request<ListMachinesRequest>,

@@ -94,7 +94,7 @@ impl Advice for SessionError {
     }
 }
 
-/// What the machine at `address` tells anybody, without our proving anything. Without pins it is anybody's word.
+/// State that the machine at `address` tells anybody, without our proving anything. Without pins it is anybody's word.
 pub(crate) async fn public_state(address: &Address, pins: Option<&Pins>) -> Result<PublicState, ContactError> {
     let time = Arc::new(DefaultTimeProvider);
     let (tls, name) = match pins {
@@ -154,7 +154,7 @@ impl Session {
         answer.try_into().map_err(CallError::answer("Timeline"))
     }
 
-    /// The supervised services.
+    /// Services that the machine supervises.
     pub(crate) async fn services(&mut self) -> Result<Vec<Service>, CallError> {
         let answer = soon("Services", self.client.services(ServicesRequest {})).await?;
         answer.try_into().map_err(CallError::answer("Services"))
@@ -192,7 +192,7 @@ impl Session {
         Ok(soon("Kubeconfig", self.client.kubeconfig(request)).await?.into())
     }
 
-    /// What holds now.
+    /// Conditions as they hold now.
     pub(crate) async fn conditions(&mut self) -> Result<Vec<Condition>, CallError> {
         let answer = soon("Conditions", self.client.conditions(ConditionsRequest {})).await?;
         answer.try_into().map_err(CallError::answer("Conditions"))
@@ -258,7 +258,7 @@ impl Session {
         decided(async || soon("RevokeTicket", self.client.revoke_ticket(request.clone())).await.map(drop)).await
     }
 
-    /// What a machine that waits for its key shows its owner.
+    /// Recovery record that a machine that waits for its key shows its owner.
     pub(crate) async fn recovery_record(&mut self) -> Result<Recovery, CallError> {
         let answer = soon("RecoveryRecord", self.client.recovery_record(RecoveryRecordRequest {})).await?;
         answer.try_into().map_err(CallError::answer("RecoveryRecord"))
@@ -287,7 +287,7 @@ impl Session {
     }
 }
 
-/// Who asks, and who has to answer.
+/// TLS settings for a session: the owner who asks, and the machine that has to answer.
 fn client(pins: &Pins, owner: &Owner) -> Result<ClientConfig, SessionError> {
     let key = owner.tls_key()?;
     let identity = Identity { chain: vec![pki::client_auth::owner_certificate(&key)?], key: &key };

@@ -97,7 +97,7 @@ impl Listener {
         Ok(Self { tcp, address })
     }
 
-    /// Where it listens.
+    /// Address at which it listens.
     pub(crate) const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -135,7 +135,7 @@ impl Tunnel {
         }
     }
 
-    /// One connection to `target`. It is carried as long as what is returned beside it is there.
+    /// Opens a connection to `target`. It is carried as long as what is returned beside it is there.
     pub(super) async fn open(
         self,
         target: Target,

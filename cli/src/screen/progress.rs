@@ -13,7 +13,7 @@ const TICK: Duration = Duration::from_millis(120);
 #[derive(Debug)]
 pub(crate) struct Progress {
     way: Way,
-    /// Whose it is, as the beginning of each line.
+    /// Beginning of each line, which names whose progress it is; may be empty.
     whose: String,
 }
 
@@ -49,7 +49,7 @@ impl Progress {
         Self { way, whose: whose.map_or_else(String::new, |whose| format!("{whose}: ")) }
     }
 
-    /// What goes on now.
+    /// Shows what goes on now.
     pub(crate) fn show(&mut self, doing: &str) {
         let doing = self.line(doing);
         match &mut self.way {

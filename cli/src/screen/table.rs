@@ -9,7 +9,7 @@ pub(crate) struct Table<const N: usize> {
 }
 
 impl<const N: usize> Table<N> {
-    /// An empty table.
+    /// A table with a heading, and no rows yet.
     pub(crate) fn new(heading: [&str; N]) -> Self {
         Self { rows: vec![heading.map(str::to_owned)] }
     }
@@ -19,7 +19,7 @@ impl<const N: usize> Table<N> {
         self.rows.push(cells.map(|cell| super::printable(&cell)));
     }
 
-    /// Writes it.
+    /// Writes the table, its columns aligned.
     pub(crate) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; N] = std::array::from_fn(width);

@@ -63,7 +63,7 @@ impl Advice for OwnerError {
 }
 
 impl Owner {
-    /// Fresh keys.
+    /// Draws fresh keys at random.
     pub(crate) fn generate() -> Result<Self, OwnerError> {
         let random = || Secret::fill(|bytes| rand::fill(bytes).map_err(|_| OwnerError::Random));
         Ok(Self { authenticate: random()?, recover: random()? })
@@ -120,7 +120,7 @@ impl Owner {
         record.cluster_half(&self.recover, asked)
     }
 
-    /// What machines seal the owner slot to.
+    /// Key that machines seal the owner slot to.
     pub(crate) fn recovery_pub_key(&self) -> RecoveryPubKey {
         RecoveryPubKey::of(&self.recover)
     }

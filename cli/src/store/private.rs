@@ -20,16 +20,16 @@ const OTHERS: u32 = 0o077;
 /// Why a private file or directory could not be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
-    /// What was being done (`doing`, as a verb) to the file or directory failed.
+    /// The operation (`doing`, as a verb) on the file or directory failed.
     #[error("{doing} `{path}`")]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
-    /// It was changed, and may be as before after a power cut.
+    /// The file or directory was changed, and may be as before after a power cut.
     #[error("make the change of `{path}` last")]
     NotDurable { path: PathBuf, source: io::Error },
     /// Others may read or write it, as its permission bits say.
     #[error("`{path}` is open to others (mode {mode:03o})")]
     Open { path: PathBuf, mode: u32 },
-    /// It is there and was not to be replaced.
+    /// The file or directory is there and was not to be replaced.
     #[error("`{path}` exists")]
     Exists { path: PathBuf },
     /// Larger than anything of ours.

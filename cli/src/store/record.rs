@@ -1,4 +1,4 @@
-//! What is kept of one cluster: `cluster.json` in its directory. No secrets; those have files of their own.
+//! Record of one cluster: `cluster.json` in its directory. No secrets; those have files of their own.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -61,7 +61,7 @@ impl fmt::Display for ClusterName {
 }
 
 impl AsRef<std::path::Path> for ClusterName {
-    /// One path component: the grammar has neither dots nor slashes.
+    /// The name as one path component: the grammar has neither dots nor slashes.
     fn as_ref(&self) -> &std::path::Path {
         self.0.as_ref()
     }
@@ -72,16 +72,16 @@ impl AsRef<std::path::Path> for ClusterName {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClusterRecord {
     version: u32,
-    /// Its name on this host.
+    /// Name of the cluster on this host.
     pub name: ClusterName,
-    /// What all its machines share; none before first contact with the first of them.
+    /// Identity that all its machines share; none before first contact with the first of them.
     cluster: Option<Cluster>,
     /// The network of its virtual machines; none for hardware.
     pub network: Option<VirtualNetwork>,
-    /// Its machines, at least one, each of another name; the first is the one that made it.
+    /// Machines of the cluster, at least one, each of another name; the first is the one that made it.
     #[serde(deserialize_with = "one_or_more")]
     machines: Vec<MachineRecord>,
-    /// Its other machines, as its coordinators listed them last: whichever of them is left is reached.
+    /// Other machines of the cluster, as its coordinators listed them last: whichever of them is left is reached.
     #[serde(default)]
     others: Vec<OtherMachine>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct ClusterRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OtherMachine {
-    /// What the cluster calls it.
+    /// Name of the machine in its cluster.
     #[serde(with = "machine_name")]
     pub name: NodeName,
     /// Made of the key of its certificate, which is checked against it.
@@ -100,11 +100,11 @@ pub(crate) struct OtherMachine {
     pub addresses: Vec<String>,
 }
 
-/// What the machines of a cluster share.
+/// Identity that the machines of a cluster share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cluster {
-    /// Its id.
+    /// Id of the cluster.
     #[serde(with = "hex")]
     id: ClusterId,
     /// The key of its CA.
@@ -116,15 +116,15 @@ struct Cluster {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VirtualNetwork {
-    /// What chance does to its frames follows from this.
+    /// Seed that decides what chance does to its frames.
     pub seed: u64,
 }
 
-/// What is kept of one of a cluster's machines.
+/// Record of one of a cluster's machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MachineRecord {
-    /// What it is called here, and on its virtual network.
+    /// Name of the machine here, and on its virtual network.
     #[serde(with = "machine_name")]
     pub name: NodeName,
     /// How far its owner knows it.
@@ -147,7 +147,7 @@ enum Contact {
         #[serde(with = "hex")]
         config: ConfigDigest,
     },
-    /// It joins by ticket: its cluster's records will name it.
+    /// The machine joins by ticket: its cluster's records will name it.
     Joins,
     /// From here on it is known by its key, under its cluster's CA.
     Pinned {
@@ -168,12 +168,12 @@ pub(crate) enum Known {
     Pinned(Pins),
 }
 
-/// What a machine has to show whenever it is spoken to.
+/// Identity that a machine has to show whenever it is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pins {
     /// The machine.
     pub machine: MachineId,
-    /// Its cluster.
+    /// The machine's cluster.
     pub cluster: ClusterId,
     /// The key of the cluster's CA.
     pub authority: SpkiPin,
@@ -232,7 +232,7 @@ pub(crate) enum RecordError {
     /// A format that only earlier versions wrote.
     #[error("the record of cluster `{name}` was written by an older cairnctl (format {version})")]
     Older { name: ClusterName, version: u32 },
-    /// It names another cluster than its directory does.
+    /// The record names another cluster than its directory does.
     #[error("the record in the directory of cluster `{name}` is that of `{found}`")]
     Misplaced { name: ClusterName, found: ClusterName },
 }
@@ -255,7 +255,7 @@ impl Advice for RecordError {
 /// Why there is no machine that a command is about.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeantError {
-    /// Nothing of that name.
+    /// The cluster has no machine of that name.
     #[error("cluster `{cluster}` has no machine `{machine}`: it has {names}")]
     NoSuchMachine { cluster: ClusterName, machine: NodeName, names: String },
     /// No name was given, and there are several.
@@ -288,12 +288,12 @@ impl ClusterRecord {
         Self { version: VERSION, name, cluster: None, network: None, machines: vec![first], others: Vec::new() }
     }
 
-    /// What every cluster's first machine is called.
+    /// Name of every cluster's first machine.
     pub(crate) fn first_name() -> NodeName {
         machine_name::of(1)
     }
 
-    /// Its machines.
+    /// Machines of the cluster that have records here.
     pub(crate) fn machines(&self) -> &[MachineRecord] {
         &self.machines
     }
@@ -327,7 +327,7 @@ impl ClusterRecord {
         }
     }
 
-    /// What one of its machines has to show; none while its owner does not know it.
+    /// Identity that the machine at this place has to show; none while its owner does not know it.
     pub(crate) fn pins(&self, machine: usize) -> Option<Pins> {
         match self.known(machine) {
             Known::Pinned(pins) => Some(pins),
@@ -335,7 +335,7 @@ impl ClusterRecord {
         }
     }
 
-    /// What this host calls the machine of this id, where it is one of its own: the cluster may call it otherwise.
+    /// Name that this host gives the machine of this id, where it is one of its own: the cluster may call it otherwise.
     pub(crate) fn name_here(&self, id: MachineId) -> Option<&NodeName> {
         let is_it = |machine: &&MachineRecord| machine.contact == Contact::Pinned { machine: id };
         self.machines.iter().find(is_it).map(|machine| &machine.name)
@@ -382,14 +382,14 @@ impl ClusterRecord {
         &self.others
     }
 
-    /// One of them by its name, with what it has to show.
+    /// The machine of this name among the others, with what it has to show.
     pub(crate) fn other(&self, named: &NodeName) -> Option<(&OtherMachine, Pins)> {
         let other = self.others.iter().find(|other| other.name == *named)?;
         let Cluster { id, authority } = self.cluster?;
         Some((other, Pins { machine: other.machine, cluster: id, authority }))
     }
 
-    /// One more machine.
+    /// Adds one more machine.
     pub(crate) fn add(&mut self, machine: MachineRecord) {
         self.machines.push(machine);
     }
@@ -413,7 +413,7 @@ impl ClusterRecord {
         }
     }
 
-    /// What messages call one of its machines.
+    /// Words by which messages call the machine at this place.
     pub(crate) fn called(&self, machine: usize) -> String {
         match &self.machines[..] {
             [_] => format!("the machine of `{}`", self.name),

@@ -66,7 +66,7 @@ fn asked(ground: &Ground<'_>, by: OwnerPubKey, asks: &Asks) -> Result<Txn, Denie
     }
 }
 
-/// What every decision but the first stands on: a cluster that exists.
+/// The ground of every decision but the first: a cluster that exists, and the time.
 struct Ground<'a> {
     state: &'a State,
     cluster: &'a Cluster,

@@ -28,14 +28,14 @@ pub struct Decision {
     tries: u32,
 }
 
-/// What is to be committed, and what it then means.
+/// A transaction that is to be committed, and the answer that holds once it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     txn: Txn,
     answer: Result<Granted, Denied>,
 }
 
-/// How it goes on.
+/// How a decision goes on after etcd's outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// This is the answer, and etcd knows of it.
@@ -50,13 +50,13 @@ pub enum Next {
 }
 
 impl Decision {
-    /// Nothing was tried yet.
+    /// Begins a decision of which nothing was tried yet.
     #[must_use]
     pub const fn new(request: Request) -> Self {
         Self { request, tries: 0 }
     }
 
-    /// What is decided.
+    /// The request that is decided.
     #[must_use]
     pub const fn request(&self) -> &Request {
         &self.request
@@ -75,7 +75,7 @@ impl Decision {
         }
     }
 
-    /// What etcd made of the proposal.
+    /// Takes what etcd made of the proposal, and says how to go on.
     #[must_use]
     pub fn after(&mut self, proposal: Proposal, outcome: Outcome) -> Next {
         match outcome {
@@ -89,7 +89,7 @@ impl Decision {
 }
 
 impl Proposal {
-    /// What etcd is asked.
+    /// Transaction that etcd is asked for.
     #[must_use]
     pub const fn txn(&self) -> &Txn {
         &self.txn

@@ -6,16 +6,16 @@ use model::{Level, MachineId, NodeName};
 use crate::members::MOST_COORDINATORS;
 use crate::record::{MOST_OWNERS, Release};
 
-/// A reason.
+/// Reason why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// Nothing was created here yet.
+    /// No cluster was created here yet.
     #[error("there is no cluster here yet")]
     NoCluster,
     /// Created before.
     #[error("there is a cluster here already")]
     ClusterExists,
-    /// What is to be created does not fit together.
+    /// The cluster and the first machine that are to be created do not fit together.
     #[error("the first machine does not fit its cluster: {0}")]
     BadCreation(&'static str),
     /// The caller, or the owner of a config, is none.
@@ -24,22 +24,22 @@ pub enum Denied {
     /// No such ticket.
     #[error("the cluster does not know this ticket")]
     UnknownTicket,
-    /// Its time is over.
+    /// The ticket's time is over.
     #[error("the ticket has expired")]
     TicketExpired,
-    /// It admitted as many as it may.
+    /// The ticket admitted as many machines as it may.
     #[error("the ticket is used up: it has admitted {0} of {0} machines")]
     TicketUsedUp(u32),
-    /// It was taken back.
+    /// The ticket was taken back.
     #[error("the ticket was revoked")]
     TicketRevoked,
     /// Another offer under the same key.
     #[error("there is a ticket with this key, and it says something else")]
     TicketDiffers,
-    /// It would admit nobody, or too many.
+    /// The ticket would admit no machine, or too many.
     #[error("a ticket admits 1 to {MOST_USES} machines, not {0}")]
     TicketUses(u32),
-    /// It would be expired from the start.
+    /// The ticket would be expired from the start.
     #[error("the ticket would have expired before it is issued")]
     TicketNeverHolds,
     /// For one machine, with several uses.
@@ -53,15 +53,15 @@ pub enum Denied {
         "a ticket that gives the Kubernetes control plane names its machine: without, the machine is a node until it is approved"
     )]
     ControlPlaneUnnamed,
-    /// Its ticket is for another machine.
+    /// The machine's ticket is for another machine.
     #[error("the ticket is for another machine")]
     OtherMachine,
-    /// Ticket and config call it differently.
+    /// Ticket and config call the machine differently.
     #[error("the ticket calls the machine {ticket}, and its config {config}")]
     OtherName {
-        /// What the ticket calls it.
+        /// The machine's name by its ticket.
         ticket: NodeName,
-        /// What its config calls it.
+        /// The machine's name by its config.
         config: NodeName,
     },
     /// Below policy.
@@ -98,13 +98,13 @@ pub enum Denied {
     /// The same machine with another disk, VPN key or level.
     #[error("the machine was admitted with another disk, VPN key or level")]
     OtherAttempt,
-    /// It redeems a second ticket.
+    /// The machine redeems a second ticket.
     #[error("the machine was admitted by another ticket")]
     OtherTicket,
-    /// It is in the cluster.
+    /// The machine is a member already.
     #[error("the machine is a member already")]
     AlreadyMember,
-    /// It was removed.
+    /// The machine was removed.
     #[error("the machine was removed from the cluster")]
     MachineRemoved,
     /// No such machine.
@@ -119,7 +119,7 @@ pub enum Denied {
     /// A generation that the record does not hold.
     #[error("this disk has no key of generation {0}")]
     UnknownGeneration(u32),
-    /// Its disk is in clear.
+    /// The machine's disk is in clear.
     #[error("the machine's disk is not encrypted: there is no key to rotate")]
     NothingLocked,
     /// The owner opens.
@@ -139,25 +139,25 @@ pub enum Denied {
     /// No epoch is left.
     #[error("there were as many epochs of the cold-start key as can be")]
     EpochsExhausted,
-    /// Nobody was seen to vote.
+    /// No voter of etcd was seen yet.
     #[error("no voter of etcd was seen yet")]
     NoVoters,
     /// No generation is left.
     #[error("the disk's key was rotated as often as it can be")]
     GenerationsExhausted,
-    /// It has not announced itself.
+    /// The machine has not announced itself.
     #[error("the machine is admitted, and has not announced itself yet")]
     NotMember,
-    /// It is on its way out.
+    /// The machine is on its way out.
     #[error("the machine is being drained")]
     MachineDraining,
-    /// It is to be drained first.
+    /// The machine is to be drained first.
     #[error("the machine is not drained; drain it first, or remove it as lost if it will not come back")]
     NotDrained,
-    /// It holds a role that is to be taken first.
+    /// The machine holds a role that is to be taken first.
     #[error("the machine is still a coordinator; take that role away first")]
     StillCoordinator,
-    /// It is no coordinator, and its etcd still is a member.
+    /// The machine is no coordinator, and its etcd still is a member.
     #[error("the machine's etcd has not left yet; try again when it has")]
     StillLeaving,
     /// A control plane needs the coordinator's role.
@@ -169,7 +169,7 @@ pub enum Denied {
     /// Others could not decide without it.
     #[error("without this coordinator too few would answer to decide anything")]
     WouldLoseQuorum,
-    /// Its successor has not caught up.
+    /// The coordinator's successor has not caught up.
     #[error("no other coordinator has caught up yet")]
     SuccessorBehind,
     /// Enough.
@@ -178,7 +178,7 @@ pub enum Denied {
     /// Enough.
     #[error("a cluster has at most {MOST_OWNERS} owners")]
     OwnersExhausted,
-    /// Nobody could ask for anything.
+    /// Without this owner nobody could ask for anything.
     #[error("it is the last owner")]
     LastOwner,
     /// The same owner with another recovery key.

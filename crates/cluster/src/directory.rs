@@ -56,7 +56,7 @@ mod tests {
     use crate::state::{Change, KeyValue};
     use model::ClusterRole;
 
-    /// What a machine's record is made to say.
+    /// Content that a machine's record is given.
     #[derive(Debug, Clone, Copy)]
     struct Written {
         machine: u8,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of two directories the higher version is the later one, whoever made them: where the content of a cluster's
+        /// The higher version of two directories is the later one, whoever made them: where the content of a cluster's
         /// directory changed, its version rose; and the same records make the same, in whatever order they were read.
         ///
         /// Proves: D11

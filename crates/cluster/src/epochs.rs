@@ -1,5 +1,5 @@
-//! What a coordinator does for the cold-start key, by what it has seen of the records: which of its shares is missing, and when
-//! another epoch is to begin. Decides nothing that the records do not decide again.
+//! The cold-start key on a coordinator, by what it has seen of the records: which of its shares is missing, and when another
+//! epoch is to begin. Decides nothing that the records do not decide again.
 //!
 //! ```text
 //!   growing:   an epoch of voters and those that vote next stands ─► they vote
@@ -16,7 +16,7 @@ use crate::members::Step;
 use crate::record::{ColdStartEpochs, Generations, Policy};
 use crate::state::State;
 
-/// What is to be done.
+/// Task of a coordinator for the cold-start key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
     /// Others are to hold shares than those of the newest epoch: [`Request::BeginEpoch`](crate::Request).
@@ -28,11 +28,11 @@ pub enum Due {
 /// A share that is to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
-    /// Of which epoch.
+    /// Epoch of the share.
     pub epoch: Epoch,
-    /// The number of the one that stands, whose share is not written over.
+    /// The number of the epoch that stands, whose share is not written over.
     pub stands: Option<u32>,
-    /// What the cluster key beside it opens.
+    /// Disk that the cluster key beside the share opens.
     pub disk: DiskUuid,
     /// Which of that disk's keys: while they rotate, both.
     pub generations: Generations,
@@ -76,7 +76,7 @@ fn shared(state: &State) -> bool {
     state.cluster().is_some_and(|cluster| shares(&cluster.policy))
 }
 
-/// Of whom the newest epoch is to be: see [`crate::members::Members::electorate`].
+/// Machines that are to hold the newest epoch: see [`crate::members::Members::electorate`].
 #[must_use]
 pub fn electorate(state: &State) -> BTreeSet<MachineId> {
     let nobody = BTreeSet::new();
@@ -123,7 +123,8 @@ pub fn unacknowledged(state: &State) -> BTreeSet<MachineId> {
     }
 }
 
-/// What is due on machine `itself`. Nothing under policy `manual`, at level insecure, and while nothing is seen of the voters.
+/// Task that is due on machine `itself`. None under policy `manual`, at level insecure, and while nothing is seen of the
+/// voters.
 #[must_use]
 pub fn due(state: &State, itself: &MachineId) -> Option<Due> {
     let epochs = state.cold_start();

@@ -96,7 +96,7 @@ pub(crate) fn ticket(n: u8) -> TicketRecord {
     }
 }
 
-/// What machine `n` asks with, by ticket `ticket`.
+/// Body of the request in which machine `n` redeems ticket `ticket`.
 pub(crate) fn body(ticket: u8, n: u8) -> Body {
     let record = machine(n);
     Body {

@@ -16,7 +16,7 @@ pub const AUDIT: &str = "/cairn/v1/audit/";
 /// Longer than any key: `vpn-key/` and 64 digits behind the prefix.
 const MOST_BYTES: usize = 96;
 
-/// A key.
+/// A key of Cairn in etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// Counts changes; every change compares and writes it, so changes come one after another.
@@ -25,13 +25,13 @@ pub enum Key {
     Cluster,
     /// A machine's record; stays when it was removed.
     Machine(MachineId),
-    /// Whose disk this is; never freed.
+    /// Holder of a disk; never freed.
     Disk(DiskUuid),
-    /// Whose VPN key this is; never freed.
+    /// Holder of a VPN key; never freed.
     VpnKey(VpnPubKey),
-    /// Who has this VPN address.
+    /// Holder of a VPN address.
     Address(Ipv4Addr),
-    /// Who has this pod prefix.
+    /// Holder of a pod prefix.
     Pods(Ipv4Prefix),
     /// A ticket's record; stays when it is used up, expired or revoked.
     Ticket(TicketId),
@@ -45,12 +45,12 @@ pub enum Key {
 /// clocks of coordinators are off, and order nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AuditId {
-    /// What an owner changed, or the cluster by itself.
+    /// A change by an owner, or by the cluster itself.
     Changed {
         /// The change's number.
         change: u64,
     },
-    /// What a machine had changed.
+    /// A change that a machine caused.
     Asked {
         /// Which one.
         machine: MachineId,

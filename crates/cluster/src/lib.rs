@@ -1,4 +1,4 @@
-//! What coordinators keep in etcd under `/cairn/v1/`, and every decision over it. Pure.
+//! Records that coordinators keep in etcd under `/cairn/v1/`, and every decision over them. Pure.
 //!
 //! Key/value pairs in, a state to read, transactions out: no I/O, no clock, no random source. Any coordinator may decide:
 //! every change compares and writes one key, so that of two decisions over the same state one is made again.

@@ -19,22 +19,22 @@ pub const MOST_COORDINATORS: usize = keys::cold_start::MOST_HOLDERS;
 /// etcd's members, by machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
-    /// Who votes.
+    /// Members that vote.
     pub voters: BTreeMap<MachineId, Voter>,
-    /// Who holds a copy and does not vote.
+    /// Members that hold a copy and do not vote.
     pub learners: BTreeMap<MachineId, Learner>,
 }
 
-/// What is seen of a voter.
+/// Health of a voter, as it is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Voter {
-    /// It answers.
+    /// The voter answers.
     Live,
-    /// It has not answered for as long as etcd's health interval.
+    /// The voter has not answered for as long as etcd's health interval.
     Silent,
 }
 
-/// What is seen of a learner.
+/// Progress of a learner, as it is seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Learner {
     /// Not started, or behind.
@@ -43,7 +43,7 @@ pub enum Learner {
     Ready,
 }
 
-/// One change of etcd's members.
+/// A change of etcd's members, one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Add this machine, as a learner.
@@ -82,7 +82,7 @@ impl Members {
         self.live() >= quorum(self.voters.len() + 1) || self.voters.len() == 1
     }
 
-    /// Those of `ready` that are to vote next: a pair, or one for a voter that leaves or was lost.
+    /// Learners of `ready` that are to vote next: a pair, or one for a voter that leaves or was lost.
     fn candidates(&self, wanted: &BTreeSet<MachineId>, ready: &BTreeSet<MachineId>) -> BTreeSet<MachineId> {
         let ready = self.learners.keys().filter(|id| wanted.contains(*id) && ready.contains(*id));
         let succeeds = self.voters.keys().any(|voter| !wanted.contains(voter));
@@ -98,8 +98,8 @@ impl Members {
         self.learners.iter().filter(|(_, learner)| **learner == Learner::Ready).map(|(id, _)| *id).collect()
     }
 
-    /// Who is to hold shares of the cold-start key: the voters, and who is to vote next. Whoever is among the `holders` of now
-    /// counts as ready, so that a learner that is behind for a moment ends no epoch.
+    /// Machines that are to hold shares of the cold-start key: the voters, and those that are to vote next. Whoever is among
+    /// the `holders` of now counts as ready, so that a learner that is behind for a moment ends no epoch.
     #[must_use]
     pub fn electorate(&self, wanted: &BTreeSet<MachineId>, holders: &BTreeSet<MachineId>) -> BTreeSet<MachineId> {
         let ready = self.ready().union(holders).copied().collect();

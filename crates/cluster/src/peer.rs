@@ -15,14 +15,14 @@ use model::{Ipv4Prefix, MachineId, VpnPubKey};
 
 use crate::record::{BadRecord, Machine, prefix, sized};
 
-/// Another machine.
+/// Another machine of the cluster, as a machine hears of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Who it is.
+    /// The peer's machine id.
     pub machine: MachineId,
-    /// Its key in the VPN.
+    /// The peer's key in the VPN.
     pub vpn_key: VpnPubKey,
-    /// Its address in the VPN.
+    /// The peer's address in the VPN.
     pub vpn_ip: Ipv4Addr,
     /// Where its pods' addresses come from: a worker has one.
     pub pods: Option<Ipv4Prefix>,
@@ -31,7 +31,8 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// What of a record others need: addresses, whatever it has. What coordinators saw comes before what the machine says itself.
+    /// Takes the part of a record that others need, and of its endpoints those that are addresses. What coordinators saw comes
+    /// before what the machine says itself.
     #[must_use]
     pub fn of(machine: &Machine) -> Self {
         let mut endpoints: Vec<Endpoint> = Vec::new();

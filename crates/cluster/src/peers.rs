@@ -1,4 +1,4 @@
-//! Who a cluster's machines are, as coordinators tell it to everybody: whole, or what has changed since a version that the
+//! Peers: a cluster's machines, as coordinators tell of them to everybody: whole, or what has changed since a version that the
 //! asker knows. Machines' records stay in etcd for good, each with the revision that wrote it; so whoever has read them all
 //! tells the difference to any version, and no coordinator has to have seen the change.
 //!
@@ -22,12 +22,12 @@ use crate::record::{self, BadRecord};
 use crate::redeem::MOST_PEERS;
 use crate::state::{State, StateVersion};
 
-/// What is kept of peers is no larger, and more is not read.
+/// Most bytes that are kept of peers; more are not read.
 pub const MOST_KNOWN_BYTES: usize = 4 << 20;
 
 const VERSION: u32 = 1;
 
-/// What a coordinator answers who asks for peers.
+/// A coordinator's answer to a machine that asks for peers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     /// The asker knows all that there is.
@@ -38,22 +38,22 @@ pub enum News {
     Whole {
         /// As of when.
         version: StateVersion,
-        /// They.
+        /// The peers, by id.
         peers: BTreeMap<MachineId, Peer>,
     },
     /// The machines that were written since; none where one belongs no longer.
     Changed {
-        /// What the asker knows.
+        /// Version that the asker knows.
         since: StateVersion,
-        /// What it knows with this.
+        /// Version that the asker knows with this.
         version: StateVersion,
-        /// They.
+        /// The changed peers, by id.
         peers: BTreeMap<MachineId, Option<Peer>>,
     },
 }
 
 impl News {
-    /// What whoever takes it knows then; none where it says nothing of that.
+    /// Version that whoever takes the news knows then; none where it says nothing of that.
     #[must_use]
     pub const fn version(&self) -> Option<StateVersion> {
         match self {
@@ -71,7 +71,7 @@ impl State {
         belonging.map(|(id, machine)| (*id, Peer::of(machine))).collect()
     }
 
-    /// What is to be told to a machine that knows the peers of a version, or none.
+    /// News for a machine that knows the peers of a version, or none.
     #[must_use]
     pub fn news(&self, known: Option<StateVersion>) -> News {
         let version = self.state_version();
@@ -89,7 +89,7 @@ impl State {
     }
 }
 
-/// What is kept of peers.
+/// Peers in the form in which they are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kept {
     /// [`MOST_KNOWN_BYTES`] at most.
@@ -103,7 +103,7 @@ pub struct Kept {
 #[error("{0} peers are more than can be kept")]
 pub struct TooManyPeers(pub usize);
 
-/// What one machine knows of the others.
+/// All that one machine knows of the others.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
     version: Option<StateVersion>,
@@ -111,8 +111,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// What a machine begins with that is let in: the peers of its answer, as of `version`. Where these are as many as an
-    /// answer names, there may be more; then all that was ever written is news.
+    /// Begins with the peers of the answer that let the machine in, as of `version`. Where these are as many as an answer
+    /// names, there may be more; then all that was ever written is news.
     #[must_use]
     pub fn of_answer(version: StateVersion, peers: Vec<Peer>) -> Self {
         let revision = if peers.len() < MOST_PEERS { version.revision } else { 0 };
@@ -120,8 +120,8 @@ impl Known {
         Self { version: Some(version), peers: peers.into_iter().map(|peer| (peer.machine, peer)).collect() }
     }
 
-    /// Its bytes, to be kept; nothing before anything was heard. Where they would be more than are read, fewer endpoints of each
-    /// peer are kept: nobody is forgotten, and whoever reads them is told all anew.
+    /// Encodes what is known, to be kept; none before anything was heard. Where the bytes would be more than are read, fewer
+    /// endpoints of each peer are kept: nobody is forgotten, and whoever reads them is told all anew.
     ///
     /// # Errors
     /// [`TooManyPeers`] where they are too many even so.
@@ -169,7 +169,7 @@ impl Known {
         self.version
     }
 
-    /// They.
+    /// The peers that are known, by id.
     #[must_use]
     pub const fn peers(&self) -> &BTreeMap<MachineId, Peer> {
         &self.peers
@@ -231,7 +231,7 @@ mod tests {
     use crate::record::{Cluster, Machine, Standing};
     use crate::state::{Change, KeyValue};
 
-    /// What is written in one revision.
+    /// A change that is written in one revision.
     #[derive(Debug, Clone, Copy)]
     enum Written {
         /// This machine moves to another place.
@@ -284,7 +284,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever is asked, and in whatever order the answers come: two answers of who has seen all are enough.
+        /// Answers converge, whoever is asked and in whatever order they come: two answers of who has seen all are enough.
         ///
         /// Proves: M2 M3
         #[test]

@@ -169,7 +169,7 @@ pub(crate) const fn is_below(level: model::Level, least: model::Level) -> bool {
     keys::numbers::level::number(level) < keys::numbers::level::number(least)
 }
 
-/// What a number stands for.
+/// Finds the value that a number stands for.
 pub(crate) fn known<T>(field: &'static str, number: u32, of: fn(u32) -> Option<T>) -> Result<T, BadRecord> {
     of(number).ok_or(BadRecord::Number { field, number })
 }
@@ -179,11 +179,11 @@ pub(crate) fn prefix(field: &'static str, wire: &PrefixWire) -> Result<model::Ip
     network::prefix_from_wire(wire).map_err(|source| BadRecord::Prefix { field, source })
 }
 
-/// What the key [`crate::key::Key::Version`] holds: how many changes there were.
+/// Record of the key [`crate::key::Key::Version`]: how many changes there were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Changes(pub u64);
 
-/// What a key of [`crate::key::Key::Disk`], `VpnKey`, `Address` or `Pods` holds: whose it is.
+/// Record of a key of [`crate::key::Key::Disk`], `VpnKey`, `Address` or `Pods`: the machine that holds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder(pub MachineId);
 
@@ -202,7 +202,7 @@ formats::strict_message! {
 }
 
 impl Changes {
-    /// The record's bytes.
+    /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         ChangesWire { version: VERSION, changes: self.0 }.encode_to_vec()
@@ -218,7 +218,7 @@ impl Changes {
 }
 
 impl Holder {
-    /// The record's bytes.
+    /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(self) -> Vec<u8> {
         HolderWire { version: VERSION, machine_id: self.0.0.to_vec() }.encode_to_vec()

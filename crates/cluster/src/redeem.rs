@@ -31,22 +31,22 @@ pub const MOST_REQUEST_BYTES: usize = 8192;
 
 const VERSION: u32 = 1;
 
-/// What a machine says of itself when it redeems a ticket.
+/// A machine's account of itself when it redeems a ticket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body {
     /// The ticket.
     pub ticket: TicketPubKey,
     /// The owner who signed its config.
     pub owner: OwnerPubKey,
-    /// Its key in the VPN.
+    /// The machine's key in the VPN.
     pub vpn_key: VpnPubKey,
     /// The data partition that it is going to format.
     pub disk: DiskUuid,
-    /// How that is going to be protected.
+    /// How the data partition is going to be protected.
     pub level: Level,
     /// How it was started.
     pub boot_class: BootClass,
-    /// What it runs.
+    /// The release that the machine runs.
     pub release: Release,
     /// The image it runs.
     pub root_hash: RootHash,
@@ -105,13 +105,13 @@ impl Redeem {
         Ok(Self { machine, body: Body::believe(&wire, ticket)? })
     }
 
-    /// Who asks.
+    /// The machine that asks, by its key.
     #[must_use]
     pub const fn machine(&self) -> &MachinePubKey {
         &self.machine
     }
 
-    /// What it says of itself.
+    /// The machine's account of itself.
     #[must_use]
     pub const fn body(&self) -> &Body {
         &self.body

@@ -14,25 +14,25 @@ use crate::record::{Cluster, Machine, Owner, Release, UnixSeconds};
 use crate::redeem::Redeem;
 use crate::role::AnyRole;
 
-/// What is asked.
+/// A request to a cluster: anything that can be asked of its state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// The first machine writes the cluster that it created.
     Create(Box<Creation>),
     /// An owner asks for something.
     Owner {
-        /// Who.
+        /// The owner who asks.
         by: OwnerPubKey,
-        /// For what.
+        /// The wish of the owner.
         asks: Asks,
     },
     /// A machine redeems a ticket.
     Redeem(Box<Redeem>),
     /// A machine has begun to live as a member, or tells anew what it runs and where it may be reached.
     Announce {
-        /// Who, by the key that its connection proved.
+        /// The machine, by the key that its connection proved.
         machine: MachinePubKey,
-        /// What it runs.
+        /// The release that the machine runs.
         release: Release,
         /// Where it may be reached.
         endpoints: Vec<Endpoint>,
@@ -48,7 +48,7 @@ pub enum Request {
     },
     /// A machine asks for its cluster key.
     ReleaseKey {
-        /// Who, by the key that its connection proved.
+        /// The machine, by the key that its connection proved.
         machine: MachinePubKey,
         /// The disk that is to be opened.
         disk: DiskUuid,
@@ -61,7 +61,7 @@ pub enum Request {
     BeginEpoch,
     /// A voter has its share of an epoch of the cold-start key on its ESP.
     AcknowledgeEpoch {
-        /// Who, by the key that its connection proved.
+        /// The machine, by the key that its connection proved.
         machine: MachinePubKey,
         /// The epoch's number.
         number: u32,
@@ -82,7 +82,7 @@ impl Request {
     }
 }
 
-/// What the first machine writes.
+/// Records that the first machine writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Creation {
     /// The cluster. Its cursors stand behind the machine's address and pods.
@@ -91,32 +91,32 @@ pub struct Creation {
     pub machine: Machine,
 }
 
-/// What owners ask for.
+/// A wish of an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Asks {
-    /// A ticket whose key they drew.
+    /// Issue a ticket whose key the owner drew.
     IssueTicket(Offer),
-    /// That a ticket admits nobody any more.
+    /// Let a ticket admit no machine any more.
     RevokeTicket(TicketId),
-    /// That a machine gets a role.
+    /// Give a machine a role.
     AddRole(MachineId, AnyRole),
-    /// That a machine loses a role.
+    /// Take a role from a machine.
     RemoveRole(MachineId, AnyRole),
-    /// That a machine is to leave.
+    /// Have a machine leave.
     Drain(MachineId),
-    /// That the cluster goes on with this coordinator alone, whose copy of etcd is all that is left of it.
+    /// Let the cluster go on with this coordinator alone, whose copy of etcd is all that is left of it.
     Recover(MachineId),
-    /// That a machine is of the cluster no longer.
+    /// Remove a machine from the cluster.
     Remove(MachineId, Leaving),
-    /// That a machine's disk is closed with the next cluster key.
+    /// Close a machine's disk with the next cluster key.
     RotateKey(MachineId),
-    /// One owner more.
+    /// Add an owner.
     AddOwner(Owner),
-    /// One owner less.
+    /// Remove an owner.
     RemoveOwner(OwnerPubKey),
 }
 
-/// What a ticket is to do.
+/// Terms of a ticket that an owner asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// The ticket's public key.
@@ -125,21 +125,21 @@ pub struct Offer {
     pub uses: u32,
     /// From when on it admits nobody.
     pub not_after: UnixSeconds,
-    /// What the machines become; coordinators, where no machine is named, once an owner has approved each.
+    /// The role that the machines get; coordinator, where no machine is named, once an owner has approved each.
     pub role: ClusterRole,
-    /// What they do for Kubernetes.
+    /// The roles that the machines get in Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,
     /// The one machine that it is for.
     pub machine: Option<MachinePubKey>,
-    /// What that machine is called.
+    /// The name that the one machine gets.
     pub node_name: Option<NodeName>,
 }
 
 /// How a machine leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leaving {
-    /// It was drained, and its roles were taken away.
+    /// The machine was drained, and its roles were taken away.
     Drained,
-    /// It will not come back: what it held is taken away as it is.
+    /// The machine will not come back: what it held is taken away as it is.
     Lost,
 }

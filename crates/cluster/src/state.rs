@@ -1,5 +1,5 @@
-//! What is in etcd, read: records by key, and who holds what. Built from pairs of one revision, then kept up by changes as
-//! they come; a batch that cannot be understood changes nothing. Decides nothing.
+//! State of the cluster, as it is read from etcd: records by key, and who holds what. Built from pairs of one revision, then
+//! kept up by changes as they come; a batch that cannot be understood changes nothing. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -22,7 +22,7 @@ pub struct KeyValue {
     pub mod_revision: u64,
 }
 
-/// One change, as a watch gives it.
+/// Change of a key, as a watch gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Written.
@@ -63,10 +63,10 @@ pub enum BadState {
 /// Why a machine is not given what makes a coordinator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotHandedOver {
-    /// Its record makes none of it.
+    /// The machine's record makes no coordinator of it.
     #[error("the record of this machine makes no coordinator of it; nothing was handed over")]
     NoCoordinator,
-    /// It would begin an etcd of its own.
+    /// The machine would begin an etcd of its own.
     #[error(
         "etcd has not added this machine yet, and adds nobody while a voter is silent; nothing was handed over; ask again"
     )]
@@ -94,7 +94,7 @@ pub struct State {
     cluster: Option<Cluster>,
     cold_start: ColdStartEpochs,
     machines: BTreeMap<MachineId, Machine>,
-    /// Those of them that are to coordinate.
+    /// Machines that are to coordinate.
     coordinators: BTreeSet<MachineId>,
     tickets: BTreeMap<TicketId, TicketRecord>,
     disks: BTreeMap<DiskUuid, MachineId>,
@@ -104,7 +104,7 @@ pub struct State {
     /// Names of machines that belong.
     names: BTreeMap<String, MachineId>,
     told_revision: u64,
-    /// Who was written last in which revision: each machine once.
+    /// Machines by the revision that wrote their records last: each machine once.
     written: BTreeSet<(u64, MachineId)>,
     written_in: BTreeMap<MachineId, u64>,
     members: Members,
@@ -121,7 +121,7 @@ enum Read {
     VpnKey(VpnPubKey, Option<MachineId>),
     Address(Ipv4Addr, Option<MachineId>),
     Pods(Ipv4Prefix, Option<MachineId>),
-    /// Nothing is decided by it.
+    /// A line of the audit, by which nothing is decided.
     Audit,
 }
 
@@ -224,7 +224,7 @@ impl State {
         &self.members
     }
 
-    /// Who is to coordinate: etcd's members follow.
+    /// Machines that are to coordinate: etcd's members follow.
     #[must_use]
     pub const fn coordinators(&self) -> &BTreeSet<MachineId> {
         &self.coordinators
@@ -247,7 +247,7 @@ impl State {
         Ok(())
     }
 
-    /// Whose certificates etcd is to refuse: those of machines that were coordinators, are to be none, and are members of etcd no
+    /// Machines whose certificates etcd is to refuse: those that were coordinators, are to be none, and are members of etcd no
     /// longer, since one that still leaves is needed until then. None while etcd's members are not known.
     #[must_use]
     pub fn revoked(&self) -> Option<BTreeSet<MachineId>> {
@@ -256,7 +256,8 @@ impl State {
         (!self.members.voters.is_empty()).then(|| gone.map(|(id, _)| *id).collect())
     }
 
-    /// Whose member of etcd is at which VPN address: who belongs, or who had it last.
+    /// Machines by VPN address, to tell etcd's members apart: each the one that belongs, or else the one that had the address
+    /// last.
     #[must_use]
     pub fn at_addresses(&self) -> BTreeMap<Ipv4Addr, MachineId> {
         let (belonging, gone): (Vec<_>, Vec<_>) = self.machines.iter().partition(|(_, machine)| machine.belongs());
@@ -268,7 +269,7 @@ impl State {
         self.machines.iter()
     }
 
-    /// A machine.
+    /// The record of a machine.
     #[must_use]
     pub fn machine(&self, id: &MachineId) -> Option<&Machine> {
         self.machines.get(id)
@@ -285,19 +286,19 @@ impl State {
         self.tickets.iter()
     }
 
-    /// A ticket.
+    /// The record of a ticket.
     #[must_use]
     pub fn ticket(&self, id: &TicketId) -> Option<&TicketRecord> {
         self.tickets.get(id)
     }
 
-    /// Whose disk this is or was.
+    /// Machine whose disk this is or was.
     #[must_use]
     pub fn disk(&self, disk: &DiskUuid) -> Option<&MachineId> {
         self.disks.get(disk)
     }
 
-    /// Whose VPN key this is or was.
+    /// Machine whose VPN key this is or was.
     #[must_use]
     pub fn vpn_key(&self, key: &VpnPubKey) -> Option<&MachineId> {
         self.vpn_keys.get(key)
@@ -315,7 +316,7 @@ impl State {
         self.pods.contains_key(&prefix)
     }
 
-    /// Who of those that belong has this name.
+    /// Machine with this name, among those that belong.
     #[must_use]
     pub fn named(&self, name: &NodeName) -> Option<&MachineId> {
         self.names.get(name.as_str())

@@ -10,25 +10,25 @@ use crate::state::State;
 /// How many comparisons etcd takes in one transaction (its `--max-txn-ops`).
 pub const MOST_COMPARES: usize = 128;
 
-/// What must hold for a transaction to be committed.
+/// A comparison that must hold for a transaction to be committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compare {
-    /// Of which key.
+    /// The key that is compared.
     pub key: Key,
-    /// What.
+    /// The condition that must hold of the key.
     pub condition: Condition,
 }
 
-/// What must hold of a key.
+/// Condition of a comparison on its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
-    /// It does not exist: its create revision is 0.
+    /// The key does not exist: its create revision is 0.
     Absent,
-    /// It was last written in this revision.
+    /// The key was last written in this revision.
     ModifiedIn(u64),
 }
 
-/// One change, or the proof that nothing changed.
+/// A change of etcd, or the proof that nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Txn {
     /// All of these hold, or nothing is written.
@@ -37,16 +37,16 @@ pub struct Txn {
     pub puts: Vec<(Key, Vec<u8>)>,
     /// Deleted.
     pub deletes: Vec<Key>,
-    /// What may be told once it is committed, and not before.
+    /// The grant that may be told once the transaction is committed, and not before.
     pub granted: Granted,
 }
 
-/// What a committed transaction gives to who asked.
+/// Grant of a committed transaction to whoever asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Granted {
-    /// That it is done.
+    /// The change is made.
     Done,
-    /// That it was so before: nothing was written.
+    /// The state was so before: nothing was written.
     Already,
     /// The ticket is the cluster's.
     Ticket(TicketId),
@@ -63,7 +63,7 @@ pub enum Granted {
     },
 }
 
-/// What became of a transaction.
+/// Outcome of a transaction in etcd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Everything compared; it is written, or there was nothing to write.

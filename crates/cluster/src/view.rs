@@ -1,4 +1,4 @@
-//! What a coordinator has seen of etcd: the state, and the revision that it is of. Read once, then kept up by what a watch
+//! View of etcd that a coordinator has: the state, and the revision that it is of. Read once, then kept up by what a watch
 //! tells; when that has lost something, read again. It may be old: whoever decides over it has etcd say whether it still holds.
 
 use crate::members::Members;
@@ -20,7 +20,8 @@ impl View {
         Ok(Self { state: State::read(pairs)?, revision })
     }
 
-    /// What was changed since, up to `revision`: all changes of a revision in one call. Those that were seen before are none.
+    /// Takes what was changed since, up to `revision`: all changes of a revision in one call. Changes that were seen before are
+    /// passed over.
     ///
     /// # Errors
     /// [`BadState`] names the key that cannot be understood; nothing was taken then.
@@ -36,13 +37,13 @@ impl View {
         self.state.see(members);
     }
 
-    /// What is decided over.
+    /// The state that is decided over.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Of which revision.
+    /// The revision that the state is of.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision

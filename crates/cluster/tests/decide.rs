@@ -409,7 +409,7 @@ fn a_machine_keeps_all_that_is_its_own_whatever_its_role() {
     assert_eq!((again.role, was(again)), (ClusterRole::Node, before.clone()), "a node again, and the same");
 }
 
-/// What its peers see of a machine changes together with the version by which they ask, and the audit alone changes without.
+/// Peers see a machine change together with the version by which they ask, and the audit alone changes without.
 ///
 /// Proves: M1
 #[test]
@@ -503,7 +503,7 @@ fn a_cluster_that_is_recovered_goes_on_with_one_coordinator_and_a_higher_number(
     assert!(matches!(state.news(Some(before)), News::Whole { .. }));
 }
 
-/// It keeps its vote until etcd has let go of it, and may be all that is left until then.
+/// A coordinator that steps down keeps its vote until etcd has let go of it, and may be all that is left until then.
 ///
 /// Proves: K6
 #[test]
@@ -590,7 +590,7 @@ proptest! {
         prop_assert_eq!(matches!(second, Outcome::Committed), !changes[0]);
     }
 
-    /// What a watch tells, in whatever batches, is what a reader finds.
+    /// Changes that a watch tells, in whatever batches, make the state that a reader finds.
     #[test]
     fn a_state_kept_up_by_changes_is_the_state_read_anew(asks in prop::collection::vec(0_usize..9, 1..24)) {
         let mut scene = Scene::new();

@@ -21,7 +21,7 @@ use crate::release::Keyless;
 use crate::renewal::{NotRenewed, Write};
 use crate::wait::{Failure, Reason, Wait};
 
-/// What a waiting machine needs.
+/// A question of a waiting machine: what it needs to go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     /// To be activated: an enrolment config. A person comes with it unasked, so it is asked for once.
@@ -39,14 +39,14 @@ pub enum Question {
     Retry,
 }
 
-/// What a waiting machine is given.
+/// An answer to the question of a waiting machine.
 #[derive(Debug)]
 pub enum Answer {
     /// A signed enrolment config, as bytes.
     Config(Zeroizing<Vec<u8>>),
     /// The cluster's half.
     ClusterHalf(ClusterHalf),
-    /// What lets the machine in.
+    /// Admission to the cluster of the machine's ticket.
     Admission(Box<Admission>),
     /// Where the coordinators are, by the owner's word; also where the version jumps.
     Directory {
@@ -55,7 +55,7 @@ pub enum Answer {
         /// SubjectPublicKeyInfo (DER) of the cluster's CA, by the machine's own identity.
         ca_spki: Vec<u8>,
     },
-    /// It may work now.
+    /// The cause may be mended: try again.
     Retry,
 }
 
@@ -67,18 +67,18 @@ impl Answer {
     }
 }
 
-/// What a decision gets beside what is read.
+/// Answers that the next decision takes beside what it reads.
 #[derive(Debug, Default)]
 pub struct Given {
-    /// It wins over what lies on the ESP and what QEMU passed.
+    /// A config; wins over what lies on the ESP and what QEMU passed.
     pub config: Option<Zeroizing<Vec<u8>>>,
-    /// It counts before any share of the machine's own.
+    /// A half of the disk's key; counts before any share of the machine's own.
     pub half: Option<ClusterHalf>,
-    /// It counts for the machine that asked for it.
+    /// An admission; counts for the machine that asked for it.
     pub admission: Option<Box<Admission>>,
 }
 
-/// What the shell is to do.
+/// An effect that a waiting machine asks of the shell.
 #[derive(Debug)]
 pub enum Effect {
     /// Ask whoever may answer.
@@ -96,7 +96,7 @@ pub enum Effect {
 /// Why an answer is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Nothing of the kind was asked for.
+    /// No such answer was asked for.
     #[error("an answer came that was not asked for")]
     NotAsked,
     /// A config that cannot be used.
@@ -113,7 +113,7 @@ pub enum Refused {
     NotWritten,
 }
 
-/// A waiting machine.
+/// A machine that waits for an answer.
 #[derive(Debug)]
 pub struct Asking<'a> {
     state: State<'a>,

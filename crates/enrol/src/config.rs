@@ -35,27 +35,27 @@ use zeroize::{Zeroize, Zeroizing};
 
 /// Where the config lies on the ESP.
 pub const CONFIG_PATH: &str = "cairn/enrolment.pb";
-/// Its name among QEMU's fw_cfg items; it wins over the file.
+/// Name of the config among QEMU's fw_cfg items; wins over the file.
 pub const CONFIG_FW_CFG: &str = "opt/org.cairn/enrolment";
 /// A config is small; a larger file is something else.
 pub const MOST_CONFIG_BYTES: usize = 64 << 10;
 
 const VERSION: u32 = 1;
 
-/// What the owner wants of a machine.
+/// All that the owner wants of a machine.
 #[derive(Debug)]
 pub struct EnrolmentConfig {
     /// The machine's name, unless it is to be derived from its identity.
     pub node: Option<NodeName>,
-    /// What proves the machine to the CLI that made the config.
+    /// The secret that proves the machine to the CLI that made the config.
     pub first_contact: FirstContact,
     /// How the machine gets its public addresses.
     pub network: NetworkConfig,
-    /// What becomes of it.
+    /// The owner's intent for the machine.
     pub intent: Intent,
 }
 
-/// What becomes of a machine.
+/// Intent of the owner: a new cluster for the machine, or one that there is.
 #[derive(Debug)]
 pub enum Intent {
     /// The first machine of a cluster.
@@ -73,13 +73,13 @@ pub struct Create {
     pub owner_recovery: RecoveryPubKey,
     /// How data is protected on the disk; fixed at create.
     pub level: Level,
-    /// What gives the cluster key at a cold start.
+    /// The cold-start policy: how coordinators get the cluster key then.
     pub cold_start: ColdStart,
     /// Whether a machine without a TPM may keep its seal root in clear.
     pub without_tpm: WithoutTpm,
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
-    /// What the machine runs of Kubernetes.
+    /// The machine's roles in Kubernetes.
     pub kubernetes_roles: BTreeSet<KubernetesRole>,
 }
 
@@ -88,7 +88,7 @@ pub struct Create {
 pub struct Redeem {
     /// The owner who signed the config. A cluster that is not theirs does not let the machine in.
     pub owner_pub_key: OwnerPubKey,
-    /// What lets the machine in.
+    /// The ticket that lets the machine in.
     pub ticket: Ticket,
     /// How data is protected on the disk; fixed when the machine joins. The cluster may refuse it as too low.
     pub level: Level,
@@ -96,21 +96,21 @@ pub struct Redeem {
     pub without_tpm: WithoutTpm,
 }
 
-/// What the owner says about a machine without a TPM.
+/// The owner's word on a machine without a TPM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum WithoutTpm {
-    /// It must not enrol.
+    /// The machine must not enrol.
     Refuse,
-    /// `unprotected: true`: its seal root lies in clear on the ESP.
+    /// `unprotected: true`: the machine's seal root lies in clear on the ESP.
     Unprotected,
 }
 
 /// A config that reads, verifies and can be served.
 #[derive(Debug)]
 pub struct Verified {
-    /// What the owner signed.
+    /// The config that the owner signed.
     pub config: EnrolmentConfig,
-    /// SHA-256 of its bytes.
+    /// SHA-256 of the config's bytes.
     pub digest: ConfigDigest,
 }
 
@@ -165,16 +165,16 @@ pub enum ConfigError {
     /// A cold start policy this version does not know.
     #[error("the enrolment config asks for the unknown cold start policy {0}")]
     ColdStart(u32),
-    /// Its Kubernetes roles are no set that this version knows.
+    /// Kubernetes roles that are no set that this version knows.
     #[error("the enrolment config names {0}")]
     KubernetesRoles(BadRoles),
     /// A ticket that is none.
     #[error("the enrolment config's ticket cannot be used")]
     Ticket(#[from] BadTicket),
-    /// Nothing to redeem.
+    /// No ticket to redeem.
     #[error("the enrolment config asks to redeem a ticket, and holds none")]
     NoTicket,
-    /// Who creates a cluster joins none.
+    /// A ticket where a cluster is to be created: its first machine joins none.
     #[error("the enrolment config holds a ticket, and does not ask to redeem it")]
     TicketUnasked,
     /// Well formed, but beyond this version.
@@ -182,13 +182,13 @@ pub enum ConfigError {
     Unserved(#[from] Unserved),
 }
 
-/// What this version cannot serve yet, or this machine cannot.
+/// Reason why this version cannot serve a config yet, or this machine cannot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unserved {
     /// To ask for approval.
     #[error("it asks to register, and machines cannot join by approval yet")]
     Register,
-    /// Nothing would keep its key but its own disk.
+    /// No TPM: only the machine's own disk would keep its key.
     #[error("this machine has no TPM to keep its key; add one, or sign a config with unprotected")]
     NoTpm,
     /// A TPM that a broken firmware does not use.
@@ -196,14 +196,14 @@ pub enum Unserved {
     ZeroPcr(u8),
 }
 
-/// The machine's TPM.
+/// State of the machine's TPM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tpm {
-    /// It answers.
+    /// The TPM answers.
     Present,
     /// There is none.
     Absent,
-    /// It answers, but under UEFI this PCR, 4 or 7, is zero.
+    /// The TPM answers, but under UEFI this PCR, 4 or 7, is zero.
     ZeroPcr(u8),
 }
 
@@ -399,7 +399,7 @@ const CREATE: Message = Message {
     ],
 };
 
-/// Its body holds the first contact secret and the ticket in clear.
+/// Wire form of a signed config; its body holds the first contact secret and the ticket in clear.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
 pub(crate) struct SignedWire {

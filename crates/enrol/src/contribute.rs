@@ -36,7 +36,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// What it gives by itself to the machine whose it is: nothing where others hold shares of its epoch, too.
+    /// The half that this share gives by itself to the machine whose it is: none where others hold shares of its epoch, too.
     ///
     /// # Errors
     /// [`NotTaken`] where it is no share of that machine's.
@@ -44,7 +44,7 @@ impl Held {
         Shares::new(self.epoch.clone(), self.wrapped).give(machine, self.value.duplicate())
     }
 
-    /// Of which epoch it is.
+    /// The epoch of the share.
     #[must_use]
     pub const fn epoch(&self) -> &Epoch {
         &self.epoch
@@ -127,8 +127,8 @@ pub fn hold(
     Ok(Some(Write { slot: next.slot, bytes: share.emit(next.generation)? }))
 }
 
-/// What is erased once the epoch `stands`, whose share lies there: those of epochs before it, for which fewer may have been enough,
-/// and one of its own that was written before and carries other cluster keys.
+/// Writes that erase superseded shares once the epoch `stands`, whose share lies there: those of epochs before it, for which
+/// fewer may have been enough, and one of its own that was written before and carries other cluster keys.
 pub fn superseded(slots: &Slots, stands: u32) -> impl Iterator<Item = Write> {
     let written = slots.bytes().map(|bytes| {
         let slot = Slot::read(File::Share, bytes).ok()?;
@@ -149,12 +149,12 @@ pub enum NotShared {
     /// An epoch that is over, or has not reached this machine.
     #[error("this machine holds no share of epoch {0}")]
     NoSuchEpoch(u32),
-    /// It became a coordinator later, or was one before.
+    /// The other machine became a coordinator later, or was one before.
     #[error("machine {machine} holds no share of epoch {epoch}")]
     NoHolder {
-        /// Who.
+        /// The other machine.
         machine: MachineId,
-        /// Of which epoch.
+        /// The epoch that was asked for.
         epoch: u32,
     },
     /// While there is a leader the records decide, and the directory may be an old one.
@@ -162,18 +162,18 @@ pub enum NotShared {
     MayHaveLeader,
 }
 
-/// What lies on the ESP of a machine that may hold shares, and how it is read.
+/// Files on the ESP of a machine that may hold shares, and how they are read.
 #[derive(Debug, Clone, Copy)]
 pub struct OnEsp<'a> {
-    /// Whose ESP it is.
+    /// The machine whose ESP it is.
     pub itself: MachineId,
-    /// Its disk.
+    /// The machine's disk.
     pub disk: DiskUuid,
-    /// What opens its shares.
+    /// Key that opens the machine's shares.
     pub key: &'a ShareKey,
-    /// The SubjectPublicKeyInfo (DER) of its cluster's CA.
+    /// The SubjectPublicKeyInfo (DER) of the machine's cluster's CA.
     pub ca_spki: &'a [u8],
-    /// Which directories its seal takes.
+    /// Which directories the machine's seal takes.
     pub minimum: &'a DirectoryMinimum,
     /// The share's slots.
     pub share: &'a Slots,
@@ -192,7 +192,8 @@ pub struct Voter {
 }
 
 impl Voter {
-    /// One whose data is open, by what lies on its ESP and a directory that it has heard of since. None where there is none.
+    /// Reads the voter of a machine whose data is open, by its ESP and a directory that it has heard of since. None where there
+    /// is no directory.
     ///
     /// # Errors
     /// Why the newest directory is not believed, where none is.
@@ -213,7 +214,7 @@ impl Voter {
         Ok(directory.map(|directory| Self::new(of.itself, directory, held)))
     }
 
-    /// One that holds these, the newest first, and believes this directory of its own.
+    /// Makes a voter that holds these shares, the newest first, and believes this directory of its own.
     #[must_use]
     pub const fn new(itself: MachineId, directory: Directory, held: Vec<Held>) -> Self {
         Self { itself, directory, held }
@@ -239,7 +240,7 @@ impl Voter {
         Ok(&held.value)
     }
 
-    /// What is said to it, with where this machine is itself.
+    /// Makes the contribution for another machine, with where this machine is itself.
     ///
     /// # Errors
     /// [`NotShared`].
@@ -279,9 +280,9 @@ impl Voter {
 pub struct Gathering {
     voter: Voter,
     shares: BTreeMap<u32, Shares>,
-    /// What machines said of themselves, or where they came from.
+    /// Endpoints of machines, as they said themselves, or where they came from.
     heard: Seen,
-    /// What others said of them.
+    /// Endpoints of machines, as others said.
     hearsay: Seen,
     /// Where coordinators are asked for the key, and what of it has not said yet that it has no leader.
     asks: BTreeSet<Endpoint>,
@@ -289,7 +290,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// It has its own shares so far; none where no share of its own needs others.
+    /// Begins with the machine's own shares; none where no share of its own needs others.
     #[must_use]
     pub fn begin(voter: Voter) -> Option<Self> {
         let shares = voter.held.iter().filter_map(|held| {
@@ -305,7 +306,7 @@ impl Gathering {
         (!shares.is_empty()).then(|| Self { voter, shares, heard, hearsay, asks, unasked })
     }
 
-    /// Whoever was asked for the key at `endpoint` does not answer, or has no leader.
+    /// Notes that whoever was asked for the key at `endpoint` does not answer, or has no leader.
     pub fn no_leader_at(&mut self, endpoint: &Endpoint) {
         self.unasked.remove(endpoint);
     }
@@ -328,13 +329,14 @@ impl Gathering {
         self.unasked.is_empty()
     }
 
-    /// What it gives to whom.
+    /// This machine as a voter: the shares that it gives, and to whom.
     #[must_use]
     pub const fn voter(&self) -> &Voter {
         &self.voter
     }
 
-    /// What is said to `machine`: this machine's share, and where it has heard of others in this boot, itself among them.
+    /// Makes the contribution for `machine`: this machine's share, and where it has heard of others in this boot, itself among
+    /// them.
     ///
     /// # Errors
     /// [`NotShared`].
@@ -392,7 +394,7 @@ impl Gathering {
         Ok(half.map(Answer::ClusterHalf))
     }
 
-    /// Of voters only, and so few of each: whatever is said, it stays small.
+    /// Learns endpoints of voters only, and so few of each: whatever is said, it stays small.
     fn learn(&mut self, machine: MachineId, source: Option<Endpoint>, seen: Seen) {
         for (of, endpoints) in seen {
             if of == machine {

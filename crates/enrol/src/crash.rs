@@ -239,8 +239,9 @@ fn what_is_not_written_lowers_nothing() {
     assert_eq!((member.minimum(), member.believes()), (5, 5));
 }
 
-/// One that runs refuses the cluster's own directory by a lie that it believes, and takes it by its owner's word; then it goes on
-/// from there: the lie is a jump, and what the cluster says next is written, lowers the minimum at the next start, and raises it.
+/// A member that runs refuses the cluster's own directory by a lie that it believes, and takes it by its owner's word; then it
+/// goes on from there: the lie is a jump, and what the cluster says next is written, lowers the minimum at the next start, and
+/// raises it.
 ///
 /// Proves: D11
 #[test]
@@ -399,7 +400,7 @@ proptest! {
     }
 }
 
-/// What a thief has that copied a machine's ESP, with the keys that its cluster gave it then.
+/// A thief has a copy of a machine's ESP, with the keys that its cluster gave it then.
 ///
 /// Proves: D13 K5
 #[test]

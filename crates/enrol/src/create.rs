@@ -32,9 +32,9 @@ const FIRST_KEY: u32 = 1;
 pub struct Material {
     /// Signs for the machine; its id and its certificate are made of the public half.
     pub identity: SigningKey,
-    /// Its half of what opens its data partition.
+    /// The machine's half of what opens its data partition.
     pub local_key: LocalKey,
-    /// What the cluster's half derives from.
+    /// Secret that the cluster's half derives from.
     pub master_secret: MasterSecret,
     /// Names its data partition.
     pub disk: DiskUuid,

@@ -1,4 +1,4 @@
-//! What the tests of this crate start from.
+//! Fixtures of this crate's tests.
 
 use std::net::Ipv4Addr;
 use std::sync::OnceLock;

@@ -1,5 +1,5 @@
-//! What a boot does, decided by what was read and nothing else: seal × header → [`Decision`]. Never writes; asks nobody but
-//! the TPM for what it keeps.
+//! Decision of a boot, made by what was read and nothing else: seal × header → [`Decision`]. Never writes; asks nobody but the
+//! TPM for what it keeps.
 //!
 //! | seal | header | decision |
 //! |---|---|---|
@@ -57,13 +57,13 @@ use crate::wait::{Failure, Reason, Wait};
 /// Everything a decision is made of, but the TPM.
 #[derive(Debug)]
 pub struct Inputs<'a> {
-    /// What lies on the ESP, and what the hypervisor passed.
+    /// Files that lie on the ESP, and what the hypervisor passed.
     pub files: &'a Files,
     /// Both places of the data header.
     pub header: &'a Copies,
     /// How the machine was started.
     pub boot_class: BootClass,
-    /// What a waiting machine was given; nothing at first.
+    /// Answers that a waiting machine was given; none at first.
     pub given: Given,
 }
 
@@ -130,7 +130,7 @@ impl Files {
     }
 }
 
-/// What was found on this machine: what its network needs, and what this boot does.
+/// All that was found on this machine: what its network needs, and what this boot does.
 #[derive(Debug)]
 pub struct Found {
     /// How the machine gets its public addresses.
@@ -139,11 +139,11 @@ pub struct Found {
     pub vpn_prefix: Ipv4Prefix,
     /// Create, join, open or wait.
     pub decision: Decision,
-    /// What was passed over on the way to the decision, in the order in which it was met.
+    /// Reports of what was passed over on the way to the decision, in the order in which it was met.
     pub reports: Vec<Report>,
 }
 
-/// What this boot does, with everything it needs to do it.
+/// Decision on what this boot does, with everything it needs to do it.
 #[derive(Debug)]
 pub enum Decision {
     /// Creates a cluster; whatever an abandoned attempt left is overwritten.
@@ -175,7 +175,7 @@ pub enum Report {
     /// A sealed machine takes no config any more.
     #[error("ignoring the enrolment config: this machine is enrolled already")]
     ConfigIgnored,
-    /// What the machine was given does not let it in.
+    /// An answer that the machine was given does not let it in.
     #[error("an answer of the cluster is not taken")]
     NotAccepted(#[source] NotAccepted),
 }
@@ -183,9 +183,9 @@ pub enum Report {
 /// A seal that opened.
 #[derive(Debug)]
 pub struct Seal {
-    /// What it says to everybody.
+    /// The seal's clear part, which anybody can read.
     pub clear: Clear,
-    /// What it says to this machine.
+    /// The seal's body, which only this machine opens.
     pub body: Body,
     /// Counts the seals of this machine.
     pub(crate) generation: u64,
@@ -218,7 +218,7 @@ struct Raising {
     raised: Option<Effect>,
 }
 
-/// What is not below what a seal says from the next boot on.
+/// Minimum of a seal: versions below it are not taken from the next boot on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Minimum {
     /// The version of a directory.
@@ -236,7 +236,7 @@ pub enum NotRaised<E: std::error::Error + 'static, K: std::error::Error + 'stati
     /// The TPM does not seal.
     #[error("seal to the TPM")]
     Keeper(#[source] K),
-    /// It does not fit.
+    /// The new seal does not fit its file.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
 }
@@ -291,7 +291,7 @@ fn with_tpm<K: Keeper>(inputs: Inputs<'_>, mut keeper: Option<&mut K>) -> Result
     Ok(Found { network, vpn_prefix, decision, reports })
 }
 
-/// What was made of the seal.
+/// Result of reading and opening the seal.
 enum Unsealed {
     None,
     Newer(u32),
@@ -383,8 +383,8 @@ fn shares(files: &Files, body: &Body, reports: &mut Vec<Report>) -> Result<Clust
     Err(need_others)
 }
 
-/// What network and API need, whatever is decided: from the seal, which says it in clear; from the config before there is
-/// one.
+/// Network settings and VPN prefix, whatever is decided: from the seal, which says them in clear; from the config before there
+/// is a seal.
 fn network(unsealed: &Unsealed, config: Option<&Result<Verified, ConfigError>>) -> (NetworkConfig, Ipv4Prefix) {
     let of = |clear: &Clear| (clear.network.clone(), clear.vpn_prefix);
     match (unsealed, config) {
@@ -414,8 +414,8 @@ const fn needs_owner(reason: Reason) -> Decision {
     Decision::Wait(Wait::NeedsOwner(reason), None)
 }
 
-/// What a machine does that is no member: with its config, wherever that came from, as the machine of an attempt that the same
-/// config began, or by its key where a ticket names that, and with what that machine was given.
+/// Decides for a machine that is no member: with its config, wherever that came from, as the machine of an attempt that the
+/// same config began, or by its key where a ticket names that, and with what that machine was given.
 fn enrols(
     (files, handed_in): (&Files, Option<Zeroizing<Vec<u8>>>),
     boot_class: BootClass,
@@ -471,7 +471,7 @@ fn may_enrol(header: &Copies, config: Option<Result<Verified, ConfigError>>, tpm
     Ok(verified)
 }
 
-/// What lies on the ESP beside a seal that opened.
+/// The rest of the ESP beside a seal that opened.
 #[derive(Clone, Copy)]
 struct Beside<'a> {
     leftovers: Leftovers,
@@ -522,7 +522,8 @@ impl Found {
         }
     }
 
-    /// What is wrong with the config, where this boot brings no identity for that. It names nobody, so anybody may be told.
+    /// Reason why the config is refused, where this boot brings no identity for it. The reason names nobody, so anybody may be
+    /// told.
     #[must_use]
     pub const fn refused(&self) -> Option<Reason> {
         match &self.decision {
@@ -565,7 +566,7 @@ impl Opening {
         self.opened.header.state == State::Provisional || self.leftovers.config == Leftover::Remove
     }
 
-    /// One line for console and API.
+    /// Message of one line for console and API.
     #[must_use]
     pub const fn message(&self) -> &'static str {
         match self.opened.header.state {
@@ -580,7 +581,7 @@ impl Opening {
         self.seal.clear.sealed_at
     }
 
-    /// Who the machine is.
+    /// The machine's identity, by its seal.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.seal.body.identity
@@ -650,9 +651,9 @@ impl Opening {
         Some(generation).filter(|generation| *generation != self.seal.body.key_generation)
     }
 
-    /// What to do, and for whom. A header that a cut left provisional is committed before its data is opened, under a salt
-    /// that `fill` fills with random bytes. Where the half brings the next cluster key along, the disk is locked with that from
-    /// the end of this plan on; and where a cut left two headers, both places hold the one that opened.
+    /// Plans the effects, and says for which member. A header that a cut left provisional is committed before its data is
+    /// opened, under a salt that `fill` fills with random bytes. Where the half brings the next cluster key along, the disk is
+    /// locked with that from the end of this plan on; and where a cut left two headers, both places hold the one that opened.
     ///
     /// # Errors
     /// [`PlanError`]; nothing was written.
@@ -696,7 +697,7 @@ impl Opening {
     }
 }
 
-/// What enrolment left behind on the ESP of a machine whose seal opened.
+/// Leftovers of enrolment on the ESP of a machine whose seal opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leftovers {
     /// The config.
@@ -705,13 +706,13 @@ pub struct Leftovers {
     pub attempt: Option<usize>,
 }
 
-/// What becomes of a config that a sealed machine still finds.
+/// Fate of a config that a sealed machine still finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Leftover {
-    /// There is none.
+    /// No config is there.
     #[default]
     Absent,
-    /// It is the one that enrolled the machine, or what a cut left of removing it.
+    /// The config is the one that enrolled the machine, or what a cut left of removing it.
     Remove,
     /// Another one: stays where it is, with one line in the log.
     Ignore,

@@ -42,11 +42,11 @@ use crate::wait::Failure;
 pub struct Joining {
     pub(crate) site: Site,
     pub(crate) redeem: Redeem,
-    /// What the same config has begun before.
+    /// An attempt that the same config has begun before.
     pub(crate) begun: Option<Begun>,
     /// Key that another config's attempt made, where the ticket is for this machine by that key.
     pub(crate) identity: Option<SigningKey>,
-    /// Its config, where somebody handed it in: then it lies nowhere else.
+    /// The machine's config, where somebody handed it in: then it lies nowhere else.
     pub(crate) handed_in: Option<Zeroizing<Vec<u8>>>,
 }
 
@@ -127,18 +127,18 @@ pub struct Asker {
     pub(crate) site: Site,
     pub(crate) redeem: Redeem,
     pub(crate) begun: Begun,
-    /// Its config, where somebody handed it in: with it the answer is decided, as the question was.
+    /// The machine's config, where somebody handed it in: with it the answer is decided, as the question was.
     pub(crate) handed_in: Option<Zeroizing<Vec<u8>>>,
 }
 
-/// What a machine says of itself beside what it made.
+/// A machine's account of itself, beside what it made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct About {
-    /// What it runs.
+    /// The release that the machine runs.
     pub release: Release,
-    /// The image it runs.
+    /// The image that the machine runs.
     pub root_hash: RootHash,
-    /// Where its WireGuard may be reached.
+    /// Where the machine's WireGuard may be reached.
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -227,19 +227,19 @@ impl Attempting {
 }
 
 impl Asker {
-    /// What lets it in, and where it asks.
+    /// The ticket that lets the machine in, and says where it asks.
     #[must_use]
     pub const fn ticket(&self) -> &Ticket {
         &self.redeem.ticket
     }
 
-    /// Its key: the one whose certificate it shows.
+    /// The machine's key: the one whose certificate it shows.
     #[must_use]
     pub const fn identity(&self) -> &SigningKey {
         &self.begun.attempt.identity
     }
 
-    /// Who it will be.
+    /// The id that the machine will have.
     #[must_use]
     pub fn machine(&self) -> MachineId {
         machine_id(&self.identity().public())
@@ -323,7 +323,7 @@ impl Asker {
     }
 }
 
-/// What was found of an answer that is taken.
+/// Facts found in an answer that is taken.
 #[derive(Debug)]
 struct Judged {
     holder: Holder,
@@ -332,12 +332,12 @@ struct Judged {
     directory: u64,
 }
 
-/// What lets a machine in: an answer, and what its certificates are for, as the shell verified them.
+/// Admission of a machine: an answer, and what its certificates are for, as the shell verified them.
 #[derive(Debug)]
 pub struct Admission {
-    /// What a coordinator said.
+    /// The answer of a coordinator.
     pub answer: Answer,
-    /// What it brought, the machine's for this machine's key.
+    /// Certificates that the answer brought, the machine's for this machine's key.
     pub issued: Issued,
 }
 
@@ -353,7 +353,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// What it is called from now on.
+    /// The machine's name from now on.
     #[must_use]
     pub const fn node_name(&self) -> &NodeName {
         &self.answer.node_name

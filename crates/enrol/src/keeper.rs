@@ -1,5 +1,5 @@
-//! Who keeps the secrets that must not lie beside the disk: the machine's TPM, or in a test a value in memory. Here is
-//! decided when it may be asked, and what a secret becomes where there is none.
+//! Keeper of the secrets that must not lie beside the disk: the machine's TPM, or in a test a value in memory. Here is decided
+//! when it may be asked, and what a secret becomes where there is none.
 
 use keys::binding::{Binding, TpmObject};
 use keys::seal::SealError;
@@ -9,7 +9,7 @@ use crate::config::Tpm;
 
 /// A TPM that answers, with what this boot measured into it. A machine without one has no keeper: `None`.
 pub trait Keeper {
-    /// Why it fails.
+    /// Why the keeper fails.
     type Error: std::error::Error + Send + Sync + 'static;
 
     /// The PCR, 4 or 7, that broken firmware left at zero: then nothing is entrusted to it.
@@ -31,7 +31,7 @@ pub trait Keeper {
 /// Why a secret is not released.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotReleased<E> {
-    /// It is not for this TPM, or not for what was booted.
+    /// The secret is not for this TPM, or not for what was booted.
     Locked(Locked),
     /// The TPM failed.
     Failed(E),
@@ -60,7 +60,7 @@ pub enum Locked {
     /// The firmware does not measure.
     #[error("the machine's firmware measures nothing into PCR {0}: it is broken")]
     ZeroPcr(u8),
-    /// It lies in clear, and there is a TPM that would have held it.
+    /// The secret lies in clear, and there is a TPM that would have held it.
     #[error("the machine has a working TPM, and its secret lies in clear beside it: somebody else may have written it")]
     InClear,
     /// Unsealed, but the body does not open or makes no sense.
@@ -69,7 +69,7 @@ pub enum Locked {
 }
 
 impl Tpm {
-    /// What a config and a decision need to know of the machine's TPM.
+    /// State of the machine's TPM, as far as a config and a decision need it.
     pub fn of<K: Keeper>(keeper: Option<&K>) -> Self {
         match keeper.map(Keeper::zero_pcr) {
             None => Self::Absent,
@@ -97,8 +97,8 @@ pub(crate) fn released<K: Keeper>(
     }
 }
 
-/// What holds `secret` from now on: the TPM, or nothing but the file it lies in. Whether the owner allows that was decided
-/// before.
+/// Binds `secret` to what holds it from now on: the TPM, or nothing but the file it lies in. Whether the owner allows that was
+/// decided before.
 pub(crate) fn bound<K: Keeper>(secret: &Secret<32>, keeper: Option<&mut K>) -> Result<Binding, K::Error> {
     match keeper {
         Some(keeper) => keeper.seal(secret).map(Binding::Tpm),

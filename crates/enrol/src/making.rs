@@ -1,5 +1,5 @@
-//! What a machine that becomes a member writes, whichever way it came: by create or by join. One order of effects, one way
-//! to a header and a seal. Must never decide what is assigned, or who is let in.
+//! Writes of a machine that becomes a member, whichever way it came: by create or by join. One order of effects, one way to a
+//! header and a seal. Must never decide what is assigned, or who is let in.
 //!
 //! ```text
 //!   grow ► header, provisional ► layers ► mkfs ► mount ► keys on DATA ► files on the ESP ► seal ► attempt erased
@@ -29,14 +29,14 @@ use crate::plan::{Effect, HeaderCopy, Mapping, NewData, Plan};
 /// The provisional header's generation; the committed one follows.
 pub(crate) const FIRST_HEADER: u64 = 1;
 
-/// What is known of a machine before anything is made for it.
+/// Facts of a machine that are known before anything is made for it.
 #[derive(Debug)]
 pub(crate) struct Site {
     /// The name that its config gives it, if it does.
     pub(crate) node: Option<NodeName>,
     /// How it gets its public addresses.
     pub(crate) network: NetworkConfig,
-    /// Its config.
+    /// Digest of the machine's config.
     pub(crate) digest: ConfigDigest,
     /// How it was started.
     pub(crate) boot_class: BootClass,
@@ -55,7 +55,7 @@ pub(crate) struct NextWrites {
     pub(crate) record: Next,
 }
 
-/// What is random in one data partition and its seal, drawn anew whenever it is formatted.
+/// Random parts of one data partition and its seal, drawn anew whenever it is formatted.
 #[derive(Debug)]
 pub struct Fresh {
     /// The key of the data partition.
@@ -87,7 +87,7 @@ impl Fresh {
     }
 }
 
-/// What a cluster's CA issued. DER.
+/// Certificates that a cluster's CA issued. DER.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Issued {
     /// The CA's SubjectPublicKeyInfo: its hash is the cluster's id.
@@ -134,9 +134,9 @@ pub(crate) struct Making {
     pub(crate) cold_start: ColdStart,
     pub(crate) vpn_prefix: Ipv4Prefix,
     pub(crate) minimum_directory: u64,
-    /// What the data partition keeps.
+    /// Contents of the data partition.
     pub(crate) data: NewData,
-    /// What is written on the ESP before the seal, in this order.
+    /// Writes on the ESP before the seal, in this order.
     pub(crate) files: Vec<Effect>,
 }
 

@@ -1,4 +1,4 @@
-//! Who the machine is once it is a member, as far as that is known before its data is open.
+//! Membership of the machine, as far as it is known before its data is open.
 
 use std::sync::Arc;
 
@@ -11,39 +11,39 @@ use model::{ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, Protection};
 
 use crate::found::Seal;
 
-/// What the seal says of a member: one that is being written, or the one that opened.
+/// Facts of a member by its seal: one that is being written, or the one that opened.
 #[derive(Debug)]
 pub struct Membership {
-    /// Who it is.
+    /// The machine's identity.
     pub identity: Arc<Identity>,
-    /// Its owner's Ed25519 public key.
+    /// The owner's Ed25519 public key.
     pub owner_pub_key: [u8; 32],
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
-    /// What stands between a thief and the data.
+    /// Protection that stands between a thief and the data.
     pub protection: Protection,
-    /// What gives the cluster key at a cold start.
+    /// The cold-start policy: how coordinators get the cluster key then.
     pub cold_start: ColdStart,
     /// SHA-256 of the config that made it: part of the proof of first contact.
     pub config: ConfigDigest,
     /// Which directories its seal takes.
     pub minimum: DirectoryMinimum,
-    /// What closes and opens its shares of the cold-start key.
+    /// Key that closes and opens the machine's shares of the cold-start key.
     pub share_key: ShareKey,
-    /// What its cluster's records say of it, too.
+    /// Facts that the cluster's records say of the machine, too.
     pub recorded: Recorded,
 }
 
-/// What the first machine writes into its cluster's records, as far as its seal says it.
+/// Facts that the first machine writes into its cluster's records, as far as its seal says them.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// Its owner's X25519 public key.
+    /// The owner's X25519 public key.
     pub owner_recovery: RecoveryPubKey,
-    /// Its data partition.
+    /// The machine's data partition.
     pub disk: DiskUuid,
-    /// How that is protected.
+    /// How the data partition is protected.
     pub level: Level,
-    /// Which of its cluster keys opens that.
+    /// Which of the machine's cluster keys opens the data partition.
     pub key_generation: u32,
     /// Name of its TPM's storage key; none without a TPM.
     pub storage_key_name: Option<[u8; 34]>,
@@ -76,7 +76,7 @@ impl Membership {
     }
 }
 
-/// What stands between a thief and the data: nothing, if it is in clear or its key is.
+/// Protection that stands between a thief and the data: none, if the data is in clear or its key is.
 const fn protection(seal: &Binding, level: Level, cold_start: ColdStart) -> Protection {
     match (seal, level, cold_start) {
         (Binding::Unprotected(_), _, _) | (_, Level::Insecure, _) => Protection::None,

@@ -27,7 +27,7 @@ pub struct Plan {
     purpose: Purpose,
 }
 
-/// What a plan is for.
+/// Purpose of a plan: to enrol, or to open.
 #[derive(Debug, Clone, Copy)]
 enum Purpose {
     Enrol,
@@ -47,7 +47,7 @@ pub trait Performer {
     /// What the effects before it did stays.
     fn perform(&mut self, effect: Effect) -> Result<(), Self::Error>;
 
-    /// What on the disk refused to be opened, if that is what the error says.
+    /// Part of the disk that refused to be opened, if that is what the error says.
     fn refused_by(error: &Self::Error) -> Option<Refusal>;
 
     /// Closes what a failed plan left open, so that no key stays in the kernel.
@@ -66,10 +66,10 @@ pub trait Performer {
 #[must_use]
 pub struct Capped(());
 
-/// What refuses on a disk whose header opened.
+/// Part that refuses on a disk whose header opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// What lies between the header and the files.
+    /// A layer between the header and the files.
     Layer(Layer),
     /// A file that the machine needs.
     File,
@@ -148,7 +148,7 @@ impl Purpose {
     }
 }
 
-/// One thing that is done. It is durable before the next begins.
+/// An effect of a plan. It is durable before the next begins.
 #[derive(Debug)]
 pub enum Effect {
     /// Write the primary partition table anew from its backup, if this boot had to take that one. Only where the disk is the
@@ -160,7 +160,7 @@ pub enum Effect {
     WriteHeader {
         /// Which of the two places.
         copy: HeaderCopy,
-        /// What the header says: its create goes on, or is committed.
+        /// The header's state: its create goes on, or is committed.
         state: State,
         /// The whole copy.
         bytes: Box<[u8; HEADER_BYTES]>,
@@ -194,7 +194,7 @@ pub enum Effect {
     },
     /// Overwrite one slot of a pair in place, sync.
     WriteEsp {
-        /// Whose slot it is.
+        /// The file whose slot it is.
         file: File,
         /// 0 or 1: which of [`File::paths`].
         slot: usize,
@@ -240,30 +240,30 @@ pub enum Mapping {
     Open,
 }
 
-/// What the data partition of a new member keeps.
+/// Contents of a new member's data partition.
 #[derive(Debug)]
 pub enum NewData {
-    /// Of a cluster's first machine; beside CA keys and VPN key, which the shell made.
+    /// Contents for a cluster's first machine; beside CA keys and VPN key, which the shell made.
     Created {
-        /// What the machine is in its cluster.
+        /// The machine's assignment in its cluster.
         assignment: Assignment,
-        /// What every cluster key derives from; until etcd holds it wrapped.
+        /// Secret that every cluster key derives from; until etcd holds it wrapped.
         master_secret: MasterSecret,
         /// Until the owner's first authenticated call.
         first_contact: FirstContact,
     },
-    /// Of a machine that joined.
+    /// Contents for a machine that joined.
     Joined {
-        /// What the machine is in its cluster.
+        /// The machine's assignment in its cluster.
         assignment: Assignment,
-        /// Its key in the VPN.
+        /// The machine's key in the VPN.
         vpn_key: VpnPrivKey,
-        /// Whom it exchanges packets with first.
+        /// Peers that the machine exchanges packets with first.
         peers: Known,
     },
 }
 
-/// What an effect is, without what it carries.
+/// Kind of an effect, without what it carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
     /// [`Effect::MendTable`].

@@ -16,7 +16,7 @@ use crate::found::{Seal, Slots};
 use crate::renewal::{NotRenewed, Renewal, Write};
 use crate::wait::Wait;
 
-/// What a member without its key knows.
+/// A member without its key, and what it knows.
 #[derive(Debug, Clone, Copy)]
 pub struct Keyless<'a> {
     seal: &'a Seal,
@@ -28,7 +28,7 @@ pub struct Keyless<'a> {
 }
 
 impl<'a> Keyless<'a> {
-    /// What waits so, with the seal that opened; none where a machine waits for something else.
+    /// Makes a keyless member of a wait, with the seal that opened; none where a machine waits for something else.
     #[must_use]
     pub fn of(wait: &'a Wait, seal: Option<&'a Seal>) -> Option<Self> {
         match (wait, seal) {
@@ -47,7 +47,7 @@ impl<'a> Keyless<'a> {
         }
     }
 
-    /// Who it is.
+    /// The machine's identity, by its seal.
     #[must_use]
     pub fn identity(&self) -> &'a Identity {
         &self.seal.body.identity
@@ -76,7 +76,7 @@ impl<'a> Keyless<'a> {
         self.seal.body.level
     }
 
-    /// What its owner may open to find the half, if that is still there.
+    /// The record that the owner may open to find the half, if that is still there.
     #[must_use]
     pub const fn record(&self) -> Option<&'a Record> {
         self.record
@@ -92,7 +92,7 @@ impl<'a> Keyless<'a> {
         Ok(directory.map_or_else(Vec::new, |directory| self.others(&directory)))
     }
 
-    /// What it exchanges shares with others by. None where it has none that needs others.
+    /// The gathering by which the machine exchanges shares with others. None where it has no share that needs others.
     ///
     /// # Errors
     /// As [`Self::coordinators`].
@@ -125,7 +125,7 @@ impl<'a> Keyless<'a> {
         self.takes(&half).map(|()| Answer::ClusterHalf(half))
     }
 
-    /// What is written of a directory that the owner gives, and that the CA with this SubjectPublicKeyInfo (DER) has signed.
+    /// Makes the write of a directory that the owner gives, and that the CA with this SubjectPublicKeyInfo (DER) has signed.
     ///
     /// # Errors
     /// Why it is not taken.

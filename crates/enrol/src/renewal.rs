@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_secs(3600);
 /// So many coordinators vouch for a version; all, where there are fewer.
 const VOUCHERS: usize = 2;
 
-/// Of whom a directory was heard.
+/// Giver of a directory: of whom it was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Giver {
     /// The machine made it itself, of the records that a quorum of etcd's voters keeps.
@@ -41,15 +41,15 @@ pub enum Giver {
 /// Why a directory is not taken. The one that the machine has stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotHeard {
-    /// Its cluster has not signed it.
+    /// The machine's cluster has not signed the directory.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// Its cluster cannot have come so far.
+    /// The machine's cluster cannot have come so far.
     #[error(
         "its version jumps from {held:#x} to {found:#x}: by more than one recovery, or by more than is ever written"
     )]
     Jump {
-        /// What it says.
+        /// The version that the directory says.
         found: u64,
         /// The newest that was heard of before.
         held: u64,
@@ -62,12 +62,12 @@ pub enum NotRenewed {
     /// The cluster has not signed it.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    /// It has more coordinators than its file has room for.
+    /// The directory has more coordinators than its file has room for.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
 }
 
-/// What becomes of a member's directory.
+/// Renewal of a member's directory: which one it has, which one waits to be written, and who vouches for that.
 #[derive(Debug)]
 pub struct Renewal {
     ca_spki: Vec<u8>,
@@ -110,20 +110,20 @@ impl Write {
         self.slot
     }
 
-    /// The directory's version.
+    /// Version of the directory that is written.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.directory.version
     }
 
-    /// All of it.
+    /// The whole slot, as it is written.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// What lies in a slot and is believed.
+/// A directory that lies in a slot and is believed.
 #[derive(Debug)]
 pub(crate) struct Believed {
     slot: usize,
@@ -131,7 +131,7 @@ pub(crate) struct Believed {
     kept: Kept,
 }
 
-/// What lies in the slots that the cluster of the CA with this SubjectPublicKeyInfo (DER) signed and the seal allows: the
+/// Directories in the slots that the cluster of the CA with this SubjectPublicKeyInfo (DER) signed and the seal allows: the
 /// newest first.
 pub(crate) fn believed(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Vec<Believed> {
     let read = |(at, bytes): (usize, &[u8])| {
@@ -154,7 +154,7 @@ pub(crate) fn durable(slots: &Slots, ca_spki: &[u8], minimum: u64) -> Option<u64
 }
 
 impl Renewal {
-    /// Of what lies on the ESP, under the seal's minimum.
+    /// Begins with what lies on the ESP, under the seal's minimum.
     #[must_use]
     pub fn of(slots: &Slots, ca_spki: Vec<u8>, minimum: DirectoryMinimum) -> Self {
         let least = minimum.beside(slots.bytes());
@@ -209,7 +209,7 @@ impl Renewal {
         }
     }
 
-    /// Who should be heard, too: the coordinators that have not given what is the newest, while too few vouch for that.
+    /// Coordinators that should be heard, too: those that have not given what is the newest, while too few vouch for that.
     #[must_use]
     pub fn missing(&self) -> Vec<MachineId> {
         let held = self.held.iter().flat_map(|held| &held.coordinators).map(|it| it.machine);
@@ -227,7 +227,7 @@ impl Renewal {
         Some(first.map_or(now, |first| now.max(*first + PERIOD)))
     }
 
-    /// What is to be written now. It is what the machine has once it was performed: [`Self::written`].
+    /// Takes what is to be written now. It is what the machine has once it was performed: [`Self::written`].
     ///
     /// # Errors
     /// [`TooLarge`] for one that its file cannot hold; it waits no more.
@@ -240,9 +240,9 @@ impl Renewal {
         Ok(Some(self.write(directory, &signed, vouched, Word::Cluster)?))
     }
 
-    /// What is to be written now of a directory that the machine's owner gives, also where its version jumps, or is older than the
-    /// one that the machine has, or than the seal's minimum: the owner knows better than any version, and vouches for this one. Once
-    /// it was performed, [`Self::written`], what others had given before counts no more.
+    /// Makes the write of a directory that the machine's owner gives, also where its version jumps, or is older than the one
+    /// that the machine has, or than the seal's minimum: the owner knows better than any version, and vouches for this one.
+    /// Once it was performed, [`Self::written`], what others had given before counts no more.
     ///
     /// # Errors
     /// [`NotRenewed`] when the cluster has not signed it, or its file cannot hold it.
@@ -347,9 +347,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-        /// Whatever is heard, in whatever order, and wherever the power goes: what lies on the ESP is the cluster's, gets never
-        /// older, is never none again, and is that of now once all is heard and time has passed. And it is written as rarely
-        /// as is said.
+        /// Directories on the ESP, whatever is heard, in whatever order, and wherever the power goes: what lies there is the
+        /// cluster's, gets never older, is never none again, and is that of now once all is heard and time has passed. And it
+        /// is written as rarely as is said.
         ///
         /// Proves: D11
         #[test]

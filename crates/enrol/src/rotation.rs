@@ -19,7 +19,7 @@ use crate::found::Slots;
 use crate::making;
 use crate::plan::{Effect, HeaderCopy};
 
-/// What the disk is locked with in more places than the header that opened.
+/// Locks of the disk in more places than the header that opened.
 #[derive(Debug)]
 pub(crate) struct Locking {
     /// Both places of the header.
@@ -41,11 +41,11 @@ pub enum NotRotated {
     TooLarge(#[from] TooLarge),
 }
 
-/// What a disk that takes the next cluster key is locked with.
+/// Locks of a disk that takes the next cluster key.
 pub(crate) struct Rotated {
     /// The owner's way to that key, where the machine keeps the key itself for its owner.
     pub(crate) record: Option<Effect>,
-    /// What both places of the header hold from now on.
+    /// The header that both places hold from now on.
     pub(crate) header: Header,
 }
 
@@ -57,7 +57,7 @@ impl Locking {
         next.is_some_and(|next| !self.newer() && self.shares.iter().all(|held| held.carries(next)))
     }
 
-    /// What locks it with the next one. None where it is locked with that already: a cut came behind it.
+    /// Locks the disk with the next cluster key. None where it is locked with that already: a cut came behind it.
     ///
     /// # Errors
     /// [`NotRotated`]; nothing was written.

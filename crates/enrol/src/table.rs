@@ -231,7 +231,7 @@ fn a_seal_that_does_not_unseal_names_the_cause() {
     assert_eq!(reason(&newer), Reason::Newer { what: "seal", version: 2 });
 }
 
-/// Of two seals that stay shut the newest is told about: it is the machine's last word.
+/// The newest of two seals that stay shut is told about: it is the machine's last word.
 ///
 /// Proves: D5
 #[test]
@@ -415,7 +415,7 @@ fn a_joined_machine_waits_for_the_clusters_half_at_each_boot() {
     assert!(matches!(world.boot(None), Ended::Waiting(_)), "but not to whom it does not know");
 }
 
-/// What makes a coordinator comes by no answer: nothing is formatted.
+/// No answer makes a coordinator of a machine: nothing is formatted.
 #[test]
 fn an_answer_that_is_not_taken_leaves_the_disk_as_it_was() {
     let mut world = World::invited(LEVEL, tpm());

@@ -19,7 +19,7 @@ use crate::plan::Step;
 /// Why there is nothing that the machine can do by itself.
 #[derive(Debug)]
 pub enum Wait {
-    /// Nothing here and nothing asked for: waits to be activated, with this TPM.
+    /// A blank machine, of which nothing is asked: waits to be activated, with this TPM.
     Blank(Tpm),
     /// Waits for a cluster to let it in.
     LetIn(Box<Asker>),
@@ -31,9 +31,9 @@ pub enum Wait {
         header: Box<Copies>,
         /// Where the coordinators are, as it lies on the ESP: not believed yet.
         directory: Slots,
-        /// What the owner opens, as it lies on the ESP.
+        /// The record that the owner opens, as it lies on the ESP.
         record: Option<Box<Record>>,
-        /// Its own shares, each of which takes others beside it to give the half; the newest first.
+        /// The machine's own shares, each of which takes others beside it to give the half; the newest first.
         shares: Vec<Held>,
     },
     /// Cannot go on without its owner; nothing was changed.
@@ -92,7 +92,7 @@ pub enum Reason {
     Unreadable(&'static str),
 }
 
-/// What does not work, and why.
+/// Part of the machine that does not work, and why.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The TPM is there and fails.
@@ -124,7 +124,7 @@ pub enum Failure {
     Refused(Layer, Cause),
 }
 
-/// What a failure comes from; it is told as part of the failure.
+/// Cause of a failure; it is told as part of the failure.
 pub type Cause = Box<dyn Error + Send + Sync>;
 
 /// The layers above the header.
@@ -151,7 +151,7 @@ impl Wait {
         }
     }
 
-    /// One paragraph for console and API.
+    /// Message of one paragraph for console and API.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -175,7 +175,7 @@ impl Wait {
     }
 }
 
-/// What a person is told of files on the data partition that cannot be used, because of `cause`.
+/// Message to a person about files on the data partition that cannot be used, because of `cause`.
 #[must_use]
 pub fn damaged(cause: &dyn Error) -> String {
     format!(

@@ -39,7 +39,7 @@ use crate::wait::{Layer, Wait};
 
 const SECTOR: usize = 512;
 
-/// What survives a cut.
+/// Machine and cluster of a test, as far as they survive a cut.
 #[derive(Debug, Clone)]
 pub(crate) struct World {
     pub(crate) tpm: Option<Chip>,
@@ -59,7 +59,7 @@ pub(crate) struct World {
 pub(crate) struct Chip {
     /// Differs between TPMs, and from before it was cleared.
     pub(crate) storage_key: u8,
-    /// What was measured in this boot.
+    /// The measurement of this boot.
     pub(crate) measured: u8,
     pub(crate) zero_pcr: Option<u8>,
     pub(crate) health: Health,
@@ -122,7 +122,7 @@ impl Chip {
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     pub(crate) uses: usize,
-    /// Whom it let in, with the disk of each.
+    /// Machines that the cluster let in, with the disk of each.
     pub(crate) admitted: Vec<(MachinePubKey, DiskUuid)>,
     pub(crate) role: ClusterRole,
     /// Which keys of each disk it gives.
@@ -136,7 +136,7 @@ impl Default for Store {
 }
 
 impl Store {
-    /// What it answers, unless the ticket is used up.
+    /// Answers a request, unless the ticket is used up.
     pub(crate) fn redeem(&mut self, machine: MachinePubKey, request: &[u8], exporter: &[u8; 32]) -> Option<Answer> {
         let request = Redeem::verify(request, machine, exporter).expect("a good request");
         let asks = (machine, request.body().disk);
@@ -180,18 +180,18 @@ impl Store {
         (knows && self.generations.include(generation)).then(half)
     }
 
-    /// Its half of what opens a disk.
+    /// The cluster's half of what opens a disk.
     pub(crate) fn half(disk: DiskUuid, generation: u32) -> ClusterKey {
         cluster_key(&MasterSecret(secret(0x70)), cluster_id(&ca().spki), disk, generation)
     }
 }
 
-/// What a machine says of itself beside what it made.
+/// A machine's account of itself, beside what it made.
 pub(crate) fn about() -> About {
     About { release: Release(0, 2, 0), root_hash: RootHash([7; 32]), endpoints: vec![] }
 }
 
-/// What the cluster's CA issued with every answer.
+/// Certificates that the cluster's CA issued with every answer.
 pub(crate) fn issued() -> Issued {
     Issued {
         ca_spki: ca().spki.clone(),
@@ -227,7 +227,7 @@ pub(crate) struct Cut {
     pub(crate) sectors: usize,
 }
 
-/// What goes wrong in a boot.
+/// Trouble that a boot meets.
 #[derive(Debug, Clone, Copy)]
 enum Trouble {
     None,
@@ -256,7 +256,7 @@ pub(crate) enum NotPerformed {
     WrongKey,
 }
 
-/// One boot: what it has in memory.
+/// A boot, and what it has in memory.
 struct Boot<'a> {
     world: &'a mut World,
     attempt: u8,
@@ -312,7 +312,7 @@ impl World {
         &mut self.files.pair(file).0
     }
 
-    /// What a boot makes of it.
+    /// All that a boot finds and decides in this world.
     pub(crate) fn found(&self) -> Found {
         self.found_given(Given::default())
     }
@@ -335,7 +335,7 @@ impl World {
             .any(|copy| matches!(copy, Copy::Valid(header) if header.state == HeaderState::Committed))
     }
 
-    /// One boot, cut where `cut` says, or run to its end.
+    /// Boots, and is cut where `cut` says, or runs to the end.
     pub(crate) fn boot(&mut self, cut: Option<Cut>) -> Ended {
         self.boot_given(Given::default(), cut)
     }
@@ -345,7 +345,7 @@ impl World {
         self.boot_in(given, cut.map_or(Trouble::None, Trouble::Cut))
     }
 
-    /// One boot whose effect with the number `effect` fails.
+    /// Boots, and the effect with the number `effect` fails.
     pub(crate) fn boot_failing_at(&mut self, effect: usize) -> Ended {
         self.boot_in(Given::default(), Trouble::Fails(effect))
     }
@@ -447,7 +447,7 @@ impl World {
         })
     }
 
-    /// What the seal that opens says of directories.
+    /// Minimum of directories, by the seal that opens.
     pub(crate) fn seal_minimum(&self) -> DirectoryMinimum {
         self.found().seal().expect("a member's seal opens").minimum()
     }
@@ -469,7 +469,7 @@ impl World {
         directory.expect("one is believed").expect("there is one").version
     }
 
-    /// What a boot must not change before the machine was let in.
+    /// Contents of the disk that a boot must not change before the machine was let in.
     fn disk(&self) -> (Vec<Vec<u8>>, Option<Filesystem>) {
         (self.headers.to_vec(), self.filesystem.clone())
     }
@@ -516,7 +516,7 @@ impl Boot<'_> {
     }
 }
 
-/// What a machine that waits goes on with.
+/// Answers a waiting machine, and returns what is decided with next.
 fn resumed(wait: &Wait, answer: asking::Answer) -> Given {
     let resumed = Asking::start(wait, None).0.answered(answer);
     let asking::Effect::Resume(given) = resumed else { panic!("{resumed:?}") };

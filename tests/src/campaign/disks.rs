@@ -17,11 +17,11 @@ use crate::session::Session;
 use crate::{Context, FilePlaces, Integrity, RawDisk, tagged_coordinator};
 
 const NAME: &str = "one";
-/// What is written and read at once, here and by the machine.
+/// Bytes that are written and read at once, here and by the machine.
 const BLOCK: usize = 4096;
-/// What PID 1 says when it restarts because of what nothing can handle.
+/// Words of PID 1 when it restarts because of what nothing can handle.
 const CANNOT_GO_ON: &str = "Cairn cannot go on";
-/// What it says of its state.
+/// Words of PID 1 in front of the machine's state.
 const STATE: &str = "machine state state=";
 /// A coordinator's services run.
 const ETCD: &str = "now true condition=EtcdReady";

@@ -1,5 +1,5 @@
-//! What happens to a cluster of five machines in a campaign: a list of events that follows from a seed, and from nothing else.
-//! Pure. Whatever happens, a majority of etcd's voters is left alone, unless all machines are switched off.
+//! Events that happen to a cluster of five machines in a campaign: a list that follows from a seed, and from nothing
+//! else. Pure. Whatever happens, a majority of etcd's voters is left alone, unless all machines are switched off.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::fleet::{Leaving, Off, name};
 
 /// Machines in the beginning, and at any time between two events.
 pub(super) const MACHINES: u32 = 5;
-/// Those that coordinate in the beginning, and as few as there ever are.
+/// Coordinators in the beginning, and as few as there ever are.
 pub(super) const COORDINATORS: u32 = 3;
 
 /// In milliseconds, what each cable may delay by: with up to 9 % lost on it, and with up to 4 %. Beyond that etcd keeps no leader
@@ -19,27 +19,27 @@ pub(super) const COORDINATORS: u32 = 3;
 const LONG: usize = 75;
 const LONGEST: usize = 110;
 
-/// Something that happens.
+/// Something that happens to a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Cables are cut for as long as it takes to make so many changes elsewhere.
     Cut {
-        /// Whose.
+        /// Machines whose cables are cut.
         machines: Vec<u32>,
-        /// What gets through no more.
+        /// Directions that are cut.
         way: Way,
-        /// That others acknowledge.
+        /// Changes that others acknowledge meanwhile.
         changes: usize,
     },
     /// Cables are slow and lose frames.
     Slow {
-        /// Whose.
+        /// Machines whose cables are slow.
         machines: Vec<u32>,
         /// Each way, in milliseconds.
         delay: u64,
-        /// Of a hundred frames.
+        /// Frames that are lost, of a hundred.
         loss: u32,
-        /// That are acknowledged meanwhile.
+        /// Changes that are acknowledged meanwhile.
         changes: usize,
     },
     /// Machines are switched off, and on again.
@@ -48,9 +48,9 @@ pub enum Event {
         machines: Vec<u32>,
         /// How they go.
         how: Off,
-        /// That others acknowledge meanwhile.
+        /// Changes that others acknowledge meanwhile.
         changes: usize,
-        /// What their clocks show when they come back.
+        /// Time that their clocks show when they come back.
         clock: Time,
     },
     /// A machine is killed, and comes back at another address.
@@ -60,7 +60,7 @@ pub enum Event {
     },
     /// Reset lines are pulled.
     Reset {
-        /// Whose.
+        /// Machines whose reset lines are pulled.
         machines: Vec<u32>,
     },
     /// All machines are switched off, and on again.
@@ -71,42 +71,42 @@ pub enum Event {
         order: Vec<u32>,
         /// The last of them comes back only when the others are a cluster again.
         last: Last,
-        /// Who has another address then.
+        /// Machines that have another address then.
         moved: Vec<u32>,
     },
     /// A machine becomes a coordinator, or a node.
     Role {
         /// Which.
         machine: u32,
-        /// What it becomes.
+        /// Role that the machine takes.
         role: ClusterRole,
     },
     /// A machine leaves for good, and a new one comes in its place.
     Replaced {
-        /// Who leaves.
+        /// Machine that leaves.
         machine: u32,
         /// How.
         how: Leaving,
-        /// Who comes.
+        /// Machine that comes.
         by: u32,
-        /// What both are.
+        /// Role of both machines.
         role: ClusterRole,
     },
-    /// Nobody gives addresses until those of all machines have ended.
+    /// No addresses are given until those of all machines have ended.
     NoLeases,
     /// A machine is off while something else happens, and comes back at the latest afterwards.
     Without {
-        /// Who.
+        /// Machine that is off.
         machine: u32,
-        /// What happens, one after the other.
+        /// Events that happen meanwhile, one after the other.
         events: Vec<Self>,
     },
 }
 
-/// What a cut cable lets through no more.
+/// Directions in which a cut cable lets nothing through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// Nothing.
+    /// The machine is not heard, and hears nothing.
     Both,
     /// The machine is not heard.
     Sent,
@@ -114,14 +114,14 @@ pub enum Way {
     Received,
 }
 
-/// What a machine's clock shows.
+/// Time that a machine's clock shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Time {
-    /// What everybody's shows.
+    /// The same as everybody's.
     Right,
-    /// That of next year.
+    /// A year ahead of everybody's.
     YearAhead,
-    /// That of last year.
+    /// A year behind everybody's.
     YearBehind,
 }
 
@@ -144,7 +144,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Those of this seed.
+    /// The events of this seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         Self {
@@ -337,7 +337,7 @@ impl fmt::Display for Event {
 mod tests {
     use super::*;
 
-    /// What the events of a seed leave of the cluster, checked after each.
+    /// The events of a seed; what they leave of the cluster is checked after each.
     fn lived_through(seed: u64) -> Vec<Event> {
         let mut coordinators: BTreeSet<u32> = (1..=COORDINATORS).collect();
         let mut nodes: BTreeSet<u32> = (COORDINATORS + 1..=MACHINES).collect();

@@ -1,4 +1,4 @@
-//! What is looked at of a fleet: what its machines say, list and reach, and what their cables carried.
+//! Looks at a fleet: what its machines say, list and reach, and what their cables carried.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -98,13 +98,13 @@ impl Fleet {
         row.cloned().with_context(|| format!("{id} is not listed: {listed:#}"))
     }
 
-    /// Their owner.
+    /// The owner of the fleet.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// What a machine says of itself.
+    /// Status of a machine, as it tells its owner.
     ///
     /// # Errors
     /// When it does not answer its owner.
@@ -113,7 +113,7 @@ impl Fleet {
         Ok(session.call(async |client| client.status(StatusRequest {}).await)?.into_inner())
     }
 
-    /// What a machine is listed as, by whichever coordinator answers.
+    /// Row of a machine in the list of whichever coordinator answers.
     ///
     /// # Errors
     /// When none does in time, or it is not listed.
@@ -320,7 +320,7 @@ impl Fleet {
         public_api(self.vm(machine)?)
     }
 
-    /// What a machine's cable has carried so far, through all that befell it.
+    /// Packets that a machine's cable has carried so far, by kind, through all that befell it.
     ///
     /// # Errors
     /// When there is no such machine, or no capture.
@@ -328,7 +328,7 @@ impl Fleet {
         kinds(&std::fs::read(capture_of(&self.known(machine)?.plan)).context("read a capture")?)
     }
 
-    /// Nothing but WireGuard and the public API was ever on the cable of a machine that is on.
+    /// Checks that only WireGuard and the public API were ever on the cable of a machine that is on.
     ///
     /// # Errors
     /// What else was.

@@ -5,10 +5,10 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use crate::failure::{Advice, Code, NOTHING};
 use crate::store::ClusterName;
 
-/// Nothing is lost, because nobody said so.
+/// Why a loss is not confirmed; nothing is lost then.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfirmError {
-    /// Nobody can be asked.
+    /// There is no terminal, so nobody can be asked.
     #[error("there is no terminal to ask on")]
     NoTerminal,
     /// The answer was another.

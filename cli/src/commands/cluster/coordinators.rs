@@ -16,7 +16,7 @@ use crate::screen::Progress;
 #[error("the cluster does not have its coordinators after {} s: {last}", after.as_secs())]
 pub(crate) struct NoCoordinators {
     after: Duration,
-    /// What was missing last.
+    /// State of etcd that was seen last, or the error in its place.
     last: String,
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn coordinate(
     }
 }
 
-/// What is missing before these and the first machine are what they should be to etcd.
+/// How far etcd has come with these machines and the first one; none once all are what they should be to it.
 fn still_to_come(listed: &[ListedMachine], names: &[NodeName]) -> Option<String> {
     let wanted = names.len() + 1;
     let voters = if wanted.is_multiple_of(2) { wanted - 1 } else { wanted };

@@ -102,10 +102,10 @@ pub(crate) struct Add {
     build: Build,
 }
 
-/// What a machine is made of, and how long it is waited for.
+/// Parts that a machine is made of, and how long it is waited for.
 #[derive(Debug, Args)]
 struct Build {
-    /// What the machine is called, here and in the cluster [default: m1, m2 and so on]
+    /// Name of the machine, here and in the cluster [default: m1, m2 and so on]
     #[arg(long, value_name = "NAME", value_parser = enrolment::node_name)]
     node_name: Option<NodeName>,
     /// The files of a build [default: $CAIRN_IMAGE_DIR, else out/image]
@@ -140,10 +140,10 @@ const KUBERNETES_MIB: u32 = 3072;
 /// The same without Kubernetes.
 const BARE_MIB: u32 = 512;
 
-/// What no cluster can be made of.
+/// Why no cluster can be made of the options.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CreateError {
-    /// One name is asked for several machines.
+    /// The same name is asked for several machines.
     #[error("one --node-name cannot be that of {0} machines")]
     OneNodeName(u8),
     /// More coordinators than machines.
@@ -192,7 +192,7 @@ impl Arguments {
         }
     }
 
-    /// What each of the machines gets.
+    /// Memory that each of the machines gets, in MiB.
     fn memory_mib(&self) -> u32 {
         self.memory.unwrap_or(if self.founding.kubernetes() { KUBERNETES_MIB } else { BARE_MIB })
     }
@@ -205,7 +205,7 @@ impl Add {
 }
 
 impl Build {
-    /// What each machine is, if this host can run so many of them.
+    /// Plan of each machine, if this host can run so many of them.
     fn plan(&self, machines: u8, memory_mib: u32, kubernetes: bool) -> Result<Plan<'_>, Failure> {
         let image = making::image_directory(self.image.clone());
         virtual_machine::fits_memory(memory_mib, kubernetes, host::memory_mib())?;

@@ -52,7 +52,7 @@ pub(crate) struct Init {
     timeout: Duration,
 }
 
-/// Nobody is there to carry bytes to it.
+/// A machine was named to go through, and none can carry bytes to the first of a cluster.
 #[derive(Debug, thiserror::Error)]
 #[error("the first machine of a cluster is reached at its own address: there is no machine to go through")]
 pub(crate) struct Through;
@@ -109,8 +109,8 @@ impl Init {
         Ok(())
     }
 
-    /// Its config; this host awaits the machine from now on. The record before the config is sent: whatever happens from here on,
-    /// its owner can meet it.
+    /// Config of the machine, which this host awaits from now on. The record is written before the config is sent:
+    /// whatever happens from here on, its owner can meet the machine.
     fn config(
         &self,
         name: &ClusterName,

@@ -38,7 +38,7 @@ pub(super) struct Joining<'a> {
     pub name: &'a ClusterName,
     /// How many.
     pub machines: u8,
-    /// What the only one is called; found where there is no name.
+    /// Name of the machine, where there is only one; found where none is given.
     pub called: Option<&'a NodeName>,
     pub plan: &'a Plan<'a>,
 }
@@ -74,7 +74,7 @@ impl Joining<'_> {
         joined
     }
 
-    /// What the machines are called, here and by the cluster.
+    /// Names of the machines, here and in the cluster.
     fn names(&self, record: &ClusterRecord, listed: &[ListedMachine]) -> Result<Vec<NodeName>, NameTaken> {
         free_names(self.name, record, listed, self.called, self.machines.into())
     }
@@ -179,12 +179,12 @@ async fn wait_for(
     }
 }
 
-/// What there is of machines that did not come up.
+/// Says that the files of machines that did not come up stay.
 fn stays(cluster: &ClusterName) -> String {
     format!("what was made for cluster `{cluster}` stays for a look")
 }
 
-/// What all of them came to, if none of them failed.
+/// Results of all machines, if none of them failed.
 fn all_of_them<T>(cluster: &ClusterName, ended: Vec<(NodeName, Result<T, Failure>)>) -> Result<Vec<T>, Failure> {
     let (mut up, mut members, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for (name, ended) in ended {
@@ -207,12 +207,12 @@ fn all_of_them<T>(cluster: &ClusterName, ended: Vec<(NodeName, Result<T, Failure
     }
 }
 
-/// Of several machines some did not join.
+/// Some of several machines did not join.
 #[derive(Debug, thiserror::Error)]
 #[error("{} of {machines} machines did not join{}", failed.len(), reasons(failed))]
 struct NotAll {
     machines: usize,
-    /// One or more.
+    /// Machines that did not join, at least one, each with its reason.
     failed: Vec<(NodeName, Failure)>,
 }
 
@@ -235,7 +235,7 @@ impl Advice for NotAll {
     }
 }
 
-/// What a coordinator said last.
+/// Last answer of a coordinator to all that wait.
 #[derive(Debug)]
 enum Heard {
     /// The cluster's machines.
@@ -280,7 +280,7 @@ struct Awaited {
     context: Context,
     directory: PathBuf,
     progress: Progress,
-    /// What was shown last.
+    /// Text that was shown last.
     last: String,
 }
 
@@ -348,7 +348,7 @@ impl Awaited {
         Err(WaitError::NoMember { after: deadline.length(), last, console }.into())
     }
 
-    /// What the machine says while its cluster does not know it.
+    /// Shows what the machine says while its cluster does not know it; fails if only a person can help.
     async fn asks(&mut self) -> Result<(), Failure> {
         match self.state().await {
             Some(state @ (MachineState::NeedsOwner | MachineState::Failed)) => {
@@ -361,7 +361,7 @@ impl Awaited {
         Ok(())
     }
 
-    /// What it tells anybody, if it answers. Nobody knows its key yet; this is shown, and no more.
+    /// State that the machine tells anybody, if it answers. Nobody knows its key yet; this is shown, and no more.
     async fn state(&self) -> Option<MachineState> {
         let address = self.context.address(&self.context.meant().ok()?).ok()?;
         Some(timeout(STATE, public_state(&address, None)).await.ok()?.ok()?.state)

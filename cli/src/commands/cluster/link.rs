@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// The machine
     #[arg(value_name = "MACHINE", value_parser = NodeName::stored, add = ArgValueCandidates::new(complete::machines))]
     named: Option<NodeName>,
-    /// Nothing gets through
+    /// Let nothing through
     #[arg(long)]
     down: bool,
     /// All gets through at once
@@ -73,9 +73,9 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// What the machine sends.
+    /// Frames that the machine sends.
     Sent,
-    /// What it receives.
+    /// Frames that the machine receives.
     Received,
 }
 
@@ -102,7 +102,7 @@ struct LinkOut {
 }
 
 impl Arguments {
-    /// What is asked for of the cable; none where nothing is.
+    /// Faults that are asked for of the cable; none where the options ask for nothing.
     fn faults(&self) -> Option<Faults> {
         let faults = Faults {
             cable: if self.down { Cut::Cut } else { Cut::Whole },
@@ -208,7 +208,7 @@ pub(super) fn in_short(machine: &OnNetwork) -> String {
     }
 }
 
-/// What is wrong with a direction of a cable.
+/// Faults of one direction of a cable, in words.
 fn words(faults: &Faults) -> String {
     let Faults { cable, loss, duplicate, reorder, delay, jitter, rate, mtu } = *faults;
     if cable == Cut::Cut {

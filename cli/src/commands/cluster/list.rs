@@ -100,7 +100,7 @@ fn describe(record: &ClusterRecord, state: String) -> ClusterOut {
     }
 }
 
-/// One state as it is, several as how many there are of each.
+/// A single state as it is, several as how many there are of each.
 fn counted(states: &[String]) -> String {
     let mut all: BTreeMap<&str, usize> = BTreeMap::new();
     for state in states {

@@ -1,5 +1,5 @@
-//! What a virtual machine of a cluster is made of: its files, its config, its line in the record; all of it taken away again
-//! where a step fails before the machine runs. Waits for no machine, and asks none.
+//! Making of a cluster's virtual machines: files, config, line in the record; all of it taken away again where a step
+//! fails before the machine runs. Waits for no machine, and asks none.
 //!
 //! ```text
 //!   begin (lock) ► files and config of each ► record ► network ► start
@@ -18,7 +18,7 @@ use crate::screen::Progress;
 use crate::store::{ClusterName, ClusterRecord, Locked, MachineRecord, Store, VirtualMachine, VirtualNetwork};
 use crate::virtual_machine;
 
-/// What each machine is made of.
+/// Parts that each machine is made of.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
     /// The files of a build.
@@ -29,7 +29,7 @@ pub(super) struct Plan<'a> {
     pub disk_bytes: u64,
     /// Whether what it sends and receives is kept.
     pub capture: bool,
-    /// What its config says.
+    /// Choices that its config states.
     pub choices: &'a Choices,
 }
 

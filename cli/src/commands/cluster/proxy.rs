@@ -14,7 +14,7 @@ struct ProxyOut {
     url: String,
 }
 
-/// It listens from now on, for as long as the network runs.
+/// Makes the proxy listen from now on, for as long as the network runs, and shows its URL.
 pub(crate) fn run(context: &Context, out: &mut dyn Write) -> Result<(), Failure> {
     let network = virtual_network::of(&context.store, &context.cluster()?)?;
     let url = network.proxy().map_err(NetworkError::from)?.url();

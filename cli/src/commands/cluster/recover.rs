@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
 pub(crate) struct NotRecovered {
     from: NodeName,
     after: Duration,
-    /// What was heard last.
+    /// State of the cluster that was heard last, or the error in its place.
     last: String,
 }
 

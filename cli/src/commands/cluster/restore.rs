@@ -28,7 +28,7 @@ use crate::virtual_network::{self, Leases};
 /// A saved cluster that is to come back.
 #[derive(Debug)]
 pub(super) struct Restoring<'a> {
-    /// What the new cluster is called on this host.
+    /// Name of the new cluster on this host.
     pub name: &'a ClusterName,
     /// The saved one.
     pub from: &'a SavedName,
@@ -40,7 +40,8 @@ pub(super) struct Restoring<'a> {
 const PLUGS: Duration = Duration::from_secs(5);
 
 impl Restoring<'_> {
-    /// Its machines, as they say themselves that they run.
+    /// Brings the cluster back and waits until its machines say themselves that they run; each by its place in the
+    /// record.
     pub(super) async fn run(
         &self,
         context: &Context,

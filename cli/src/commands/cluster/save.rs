@@ -32,7 +32,7 @@ with the same keys.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     named: Named,
-    /// What the saved cluster is called, or a folder (a path with a slash) [default: the cluster's name]
+    /// Name of the saved cluster, or a folder (a path with a slash) [default: the cluster's name]
     #[arg(long = "as", value_name = "SAVED")]
     saved: Option<SavedName>,
     /// Leave the cluster off, as it was saved, instead of letting it go on

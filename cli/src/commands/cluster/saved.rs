@@ -34,7 +34,7 @@ struct SavedOut {
     name: String,
     /// Names of its machines.
     machines: Vec<String>,
-    /// What it takes on the host's disk.
+    /// Space that it takes on the host's disk.
     bytes: Option<u64>,
     /// When it was saved.
     made_unix_seconds: Option<u64>,
@@ -56,7 +56,7 @@ pub(crate) fn list(context: &Context, out: &mut dyn Write) -> Result<(), Failure
     Ok(())
 }
 
-/// One that is damaged is listed all the same, so that somebody forgets it.
+/// A saved cluster as it is listed: also one that is damaged, so that somebody forgets it.
 fn described(name: &ClusterName, context: &Context) -> SavedOut {
     let folder = SavedName::Name(name.clone()).folder(&context.store);
     let looked = SavedCluster::open(&folder).and_then(|saved| Ok((saved.bytes_on_disk()?, saved)));

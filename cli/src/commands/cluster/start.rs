@@ -14,7 +14,7 @@ use crate::store::{ClusterName, ClusterRecord, Locked, Store};
 use crate::virtual_machine::{self, Place, VirtualMachineError};
 use crate::virtual_network::{self, Leases, UpError};
 
-/// What became of the machines that were to run.
+/// Machines that were to run, and what became of them.
 #[derive(Debug)]
 pub(super) struct Started {
     /// For each, in the order they were asked for.
@@ -23,14 +23,14 @@ pub(super) struct Started {
     pub was_lost: bool,
 }
 
-/// What a machine did that was to run.
+/// State in which a machine that was to run was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Did {
-    /// It was off.
+    /// The machine was off.
     Starts,
-    /// It stood still: somebody was killed while saving it.
+    /// The machine stood still: somebody was killed while saving it.
     GoesOn,
-    /// It ran.
+    /// The machine ran.
     RunsAlready,
 }
 

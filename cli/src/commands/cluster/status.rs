@@ -16,7 +16,7 @@ use crate::screen::{self, Format, Table};
 use crate::store::{ClusterRecord, StoreError};
 use crate::virtual_network;
 
-/// One of several machines is not waited for longer; a machine under emulation answers within seconds.
+/// Longest wait for one of several machines; a machine under emulation answers within seconds.
 const ANSWER: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
@@ -25,7 +25,7 @@ pub(super) struct StatusOut {
     cluster_id: Option<String>,
     machines: Vec<MachineOut>,
     conditions: Vec<ConditionOut>,
-    /// What there is to say of the virtual network, if there is one.
+    /// State of the virtual network, if there is one.
     network: Option<String>,
 }
 
@@ -41,16 +41,16 @@ struct MachineOut {
     link: Option<String>,
 }
 
-/// What was heard of a machine.
+/// Answer of a machine, or why there is none.
 #[derive(Debug)]
 pub(super) enum Seen<'a> {
-    /// Its own word.
+    /// The machine's own word.
     Answers(&'a MachineStatus),
-    /// That there is none.
+    /// Reason why there is no answer.
     Not(String),
 }
 
-/// What was heard of a cluster's network.
+/// State of a cluster's network, as far as it is known.
 #[derive(Debug)]
 pub(super) enum NetworkSeen {
     Runs(Vec<OnNetwork>),
@@ -95,7 +95,7 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
     Ok(())
 }
 
-/// One machine's status, or in a word why there is none.
+/// Status of a machine, or in a word why there is none.
 async fn ask(context: &Context, record: &ClusterRecord, machine: usize) -> Result<MachineStatus, String> {
     let context = context.about(&record.name, &record.machines()[machine].name);
     let asked = async {

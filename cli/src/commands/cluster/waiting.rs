@@ -22,37 +22,37 @@ const CONSOLE: &str = "serial.log";
 /// The machine did not come up. `console` is the file with all that its console said.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WaitError {
-    /// It stopped where only a person can help.
+    /// The machine stopped where only a person can help.
     #[error("the machine is {state}: {reason}")]
     Stopped { state: MachineState, reason: String, console: PathBuf },
-    /// Its kernel gave up.
+    /// The machine's kernel gave up.
     #[error("the machine's kernel panicked; its last lines:\n{lines}")]
     Panicked {
         /// The panic, as the console has it.
         lines: String,
         console: PathBuf,
     },
-    /// It was started and is off.
+    /// The machine was started and is off.
     #[error("the machine is off: it powered itself off, or its QEMU ended{}", words(qemu))]
     Off {
-        /// What QEMU said, if anything.
+        /// Words of QEMU, if it said any.
         qemu: String,
         console: PathBuf,
     },
-    /// It did not answer, or not in time.
+    /// The machine did not answer, or not in time.
     #[error("the machine does not run after {} s", after.as_secs())]
     Late {
         after: Duration,
-        /// What it was seen to do last.
+        /// Last failure to open a session with it; none where one stood.
         #[source]
         last: Option<Box<OpenError>>,
         console: PathBuf,
     },
-    /// It runs, for all that is known, and is no member of its cluster.
+    /// The machine runs, for all that is known, and is no member of its cluster.
     #[error("the machine is no Member of its cluster after {} s: {last}", after.as_secs())]
     NoMember {
         after: Duration,
-        /// What it was seen to do last.
+        /// Last sight of the machine.
         last: String,
         console: PathBuf,
     },
@@ -111,12 +111,12 @@ async fn until_lost(directory: &Path) -> Failure {
     }
 }
 
-/// What a program said, as the end of a sentence.
+/// Words of a program, as the end of a sentence.
 fn words(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("; it says: {said}") }
 }
 
-/// Its first session, then status by status until the machine is a running member.
+/// Opens the machine's first session, then asks for status by status until the machine is a running member.
 pub(super) async fn until_running(
     context: &Context,
     directory: &Path,

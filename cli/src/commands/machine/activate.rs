@@ -65,10 +65,10 @@ pub(crate) struct Activate {
 /// Why the command ends where activation itself did not fail.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ActivateError {
-    /// It accepted its config, and stopped.
+    /// The machine accepted its config, and stopped.
     #[error("the machine at {address} has its config, and is {state}")]
     Stopped { address: Address, state: MachineState },
-    /// It accepted its config, and is not seen among the cluster's machines.
+    /// The machine accepted its config, and is not seen among the cluster's machines.
     #[error("machine `{name}` has its config, and is no Member of its cluster after {} s: {last}", after.as_secs())]
     NoMember { name: NodeName, after: Duration, last: String },
 }
@@ -135,11 +135,11 @@ pub(crate) async fn run(arguments: &Activate, context: &Context, out: &mut dyn W
     }
 }
 
-/// What a machine did with its config.
+/// Whether a machine took its config.
 enum Taken {
-    /// It goes by it.
+    /// The machine goes by it.
     Yes,
-    /// Its answer was not heard.
+    /// The machine's answer was not heard.
     Unknown(ActivationError),
 }
 
@@ -258,7 +258,7 @@ impl Machine<'_> {
         }
     }
 
-    /// What it tells anybody while the cluster does not know it.
+    /// State that the machine tells anybody while the cluster does not know it, in words.
     async fn asks(&self) -> Result<String, ActivateError> {
         let address = &self.arguments.machine.at;
         let state = match self.way {

@@ -87,7 +87,7 @@ pub(crate) struct Remove {
     /// The machine's name or id, as `cairnctl machine list` shows it
     #[arg(value_name = "MACHINE")]
     called: String,
-    /// It will not come back: take it out as it is
+    /// The machine will not come back: take it out as it is
     #[arg(long)]
     lost: bool,
     /// How long it may take a coordinator to leave
@@ -128,16 +128,16 @@ const SETTLES: Duration = Duration::from_secs(15);
 /// Why nothing is changed, or not all of it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChangeError {
-    /// Nobody of that name or id.
+    /// The cluster has no machine of that name or id.
     #[error("the cluster has no machine `{0}`")]
     Unknown(String),
-    /// It joined by another ticket, or somebody has said already what it is.
+    /// The machine joined by another ticket, or somebody has said already what it is.
     #[error("machine `{0}` does not wait to be approved")]
     NoApproval(String),
-    /// It takes longer.
+    /// The machine takes longer to follow.
     #[error("machine `{name}` has not followed after {} s", after.as_secs())]
     Late { name: String, after: Duration },
-    /// It is out of etcd, and has not said that it has erased what a coordinator has.
+    /// The machine is out of etcd, and has not said that it has erased what a coordinator has.
     #[error("machine `{name}` does not say that it holds nothing of a coordinator any more, for {} s", after.as_secs())]
     Holds { name: String, after: Duration },
     /// A start would not take the next cluster key.

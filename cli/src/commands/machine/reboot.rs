@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     timeout: Duration,
 }
 
-/// Whatever goes wrong with the waiting: this much was done.
+/// State after the machine was told to reboot, whatever goes wrong with the waiting.
 const TOLD: &str = "the machine was told to reboot, and goes on by itself";
 
 /// The machine did not come back.

@@ -84,7 +84,7 @@ pub(crate) async fn run(context: &Context, out: &mut dyn Write) -> Result<(), Fa
     Ok(())
 }
 
-/// One line per fact; empty ones are left out.
+/// Writes a line per fact; empty ones are left out.
 fn sheet(status: &MachineStatus, out: &mut dyn Write) -> io::Result<()> {
     let none = || "-".to_owned();
     let step = if status.step.is_empty() { String::new() } else { format!(" ({})", status.step) };

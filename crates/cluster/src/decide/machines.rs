@@ -13,7 +13,7 @@ use crate::record::{AuditLine, Endpoints, Generations, Machine, Release, Standin
 use crate::request::Leaving;
 use crate::txn::{Granted, Txn};
 
-/// Of so many coordinators, each of which may hear a machine at another place: more than that vote nowhere.
+/// Most observed endpoints of a machine: each coordinator may hear it at another place, and nowhere do more of them vote.
 const MOST_OBSERVED: usize = 5;
 
 pub(super) fn announce(
@@ -126,7 +126,7 @@ pub(super) fn drain(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId) -> Res
     }
 }
 
-/// Its address and its pods are free from here on; its disk and its VPN key stay known for good.
+/// Removes a machine: its address and its pods are free from here on; its disk and its VPN key stay known for good.
 pub(super) fn remove(ground: &Ground<'_>, by: OwnerPubKey, id: &MachineId, leaving: Leaving) -> Result<Txn, Denied> {
     let known = ground.machine(id)?;
     match (known.standing, leaving) {

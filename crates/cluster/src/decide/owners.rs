@@ -1,4 +1,4 @@
-//! Who owns the cluster: there is always one.
+//! Owners of the cluster: there is always one.
 
 use model::OwnerPubKey;
 

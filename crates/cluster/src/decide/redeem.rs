@@ -154,7 +154,7 @@ fn fits(ground: &Ground<'_>, body: &Body) -> Result<(), Denied> {
     Ok(())
 }
 
-/// What the machine is called: as its ticket says, else as its config says, else by its id.
+/// Name of the machine: as its ticket says, else as its config says, else by its id.
 fn name(state: &State, ticket: &TicketRecord, body: &Body, id: MachineId) -> Result<NodeName, Denied> {
     let name = match (&ticket.node_name, &body.node_name) {
         (Some(ticket), Some(config)) if ticket != config => {

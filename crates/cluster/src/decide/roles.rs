@@ -123,7 +123,7 @@ pub(super) fn may_go(ground: &Ground<'_>, machine: &Machine) -> Result<(), Denie
     if members.survives_without(&id) { Ok(()) } else { Err(Denied::WouldLoseQuorum) }
 }
 
-/// Who is to run etcd.
+/// Machines that are to run etcd.
 fn coordinators<'a>(ground: &Ground<'a>) -> impl Iterator<Item = &'a Machine> {
     ground.state.machines().map(|(_, machine)| machine).filter(|machine| machine.coordinates())
 }

@@ -14,7 +14,7 @@ pub const MOST_AUDIT_LINES: usize = 10_000;
 /// How many are kept of each kind that one machine or ticket causes: a machine that lies pushes out its own.
 pub const MOST_AUDIT_LINES_OF_ONE: usize = 64;
 
-/// What was decided.
+/// A line of the audit: what was decided, of whom, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditLine {
     /// A constant: the kind of request.
@@ -28,7 +28,7 @@ pub struct AuditLine {
 }
 
 impl AuditLine {
-    /// The line's bytes.
+    /// The line's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let owner = self.owner.map(|owner| owner.0.to_vec());

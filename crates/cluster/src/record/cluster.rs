@@ -18,18 +18,18 @@ use super::{BadRecord, Release, VERSION, decode, known, prefix, sized};
 /// How many owners a cluster may have: the directory names all of them.
 pub const MOST_OWNERS: usize = 16;
 
-/// What all of a cluster have in common.
+/// Settings that all machines of a cluster have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
-    /// Its id.
+    /// The cluster's id.
     pub id: ClusterId,
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
     /// Where pod prefixes come from, a /24 each.
     pub pods_prefix: Ipv4Prefix,
-    /// What is asked of machines.
+    /// The cluster's policy: what it asks of its machines.
     pub policy: Policy,
-    /// Who owns it; one or more, each once.
+    /// The cluster's owners; one or more, each once.
     pub owners: Vec<Owner>,
     /// How often it was brought back from one voter's data.
     pub recoveries: u64,
@@ -39,12 +39,12 @@ pub struct Cluster {
     pub next_pods: u32,
 }
 
-/// What is asked of machines.
+/// Policy of a cluster: what it asks of its machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// No machine's level may be below.
     pub level: Level,
-    /// What gives the coordinators their keys when all were off.
+    /// The cold-start policy: how the coordinators get their keys when all were off.
     pub cold_start: ColdStart,
     /// No machine that joins may run an older one.
     pub oldest_release: Release,
@@ -66,7 +66,7 @@ impl Cluster {
         self.owners.iter().any(|owner| owner.key == *key)
     }
 
-    /// The record's bytes.
+    /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let wire = ClusterWire {

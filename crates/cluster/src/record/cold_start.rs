@@ -25,7 +25,7 @@ pub struct ColdStartEpochs {
 /// An epoch that some holder has not acknowledged yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextEpoch {
-    /// It.
+    /// The epoch that is being made.
     pub epoch: Epoch,
     /// Which of its holders have their share on their ESP: not all.
     pub acknowledged: BTreeSet<MachineId>,
@@ -38,7 +38,7 @@ impl ColdStartEpochs {
         self.next.as_ref().map(|next| &next.epoch).or(self.current.as_ref())
     }
 
-    /// The record's bytes.
+    /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let next = self.next.as_ref();

@@ -28,34 +28,34 @@ use prost::Message as _;
 use super::{BadRecord, Release, UnixSeconds, VERSION, decode, known, prefix, sized, sized_if_there};
 use crate::role;
 
-/// What the cluster knows of a machine. Of one that was removed it is what was known last.
+/// Record of a machine. Where the machine was removed, the record says what was known last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
-    /// What its id is made of.
+    /// The machine's public key, which its id is made of.
     pub key: MachinePubKey,
     /// Host name and Kubernetes node name; nobody else's who is not removed.
     pub name: NodeName,
-    /// What it does for the cluster.
+    /// The machine's role in the cluster.
     pub role: ClusterRole,
-    /// What it does for Kubernetes.
+    /// The machine's roles in Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,
     /// How far it belongs to the cluster.
     pub standing: Standing,
-    /// Its address in the VPN.
+    /// The machine's address in the VPN.
     pub vpn_ip: Ipv4Addr,
     /// Where its pods' addresses come from: a worker has one.
     pub pods: Option<Ipv4Prefix>,
-    /// Its key in the VPN.
+    /// The machine's key in the VPN.
     pub vpn_key: VpnPubKey,
-    /// Its data partition.
+    /// The machine's data partition.
     pub disk: DiskUuid,
-    /// Which of its cluster keys open that.
+    /// Which of the machine's cluster keys open the data partition.
     pub generations: Generations,
-    /// How that is protected.
+    /// How the data partition is protected.
     pub level: Level,
     /// How it was started.
     pub boot_class: BootClass,
-    /// What it runs.
+    /// The release that the machine runs.
     pub release: Release,
     /// The image it runs.
     pub root_hash: RootHash,
@@ -63,7 +63,7 @@ pub struct Machine {
     pub storage_key_name: Option<[u8; 34]>,
     /// Where it may be reached.
     pub endpoints: Endpoints,
-    /// Who let it in.
+    /// The ticket or the owner that let the machine in.
     pub admission: Admission,
     /// Since when it is what.
     pub times: Times,
@@ -74,13 +74,13 @@ pub struct Machine {
 /// How far a machine belongs to the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// It was given all it needs, and has not announced itself yet.
+    /// The machine was given all it needs, and has not announced itself yet.
     Admitted,
-    /// It belongs to the cluster.
+    /// The machine belongs to the cluster.
     Member,
-    /// It is leaving: nothing new is placed on it.
+    /// The machine is leaving: nothing new is placed on it.
     Draining,
-    /// It was removed, for good.
+    /// The machine was removed, for good.
     Removed,
 }
 
@@ -117,7 +117,7 @@ impl Generations {
         }
     }
 
-    /// The oldest.
+    /// The oldest generation that is given out.
     #[must_use]
     pub const fn oldest(self) -> u32 {
         match self {
@@ -140,7 +140,7 @@ impl Generations {
         if self.oldest() < generation && generation <= last { Self::One(generation) } else { self }
     }
 
-    /// The newest.
+    /// The newest generation that is given out.
     #[must_use]
     pub const fn newest(self) -> u32 {
         match self {
@@ -159,7 +159,7 @@ pub struct Endpoints {
     pub observed: Vec<Endpoint>,
 }
 
-/// Who let a machine in.
+/// The ticket or the owner that let a machine in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// A ticket.
@@ -185,7 +185,7 @@ impl Standing {
     /// All of them, in the order in which they are stored.
     pub const ALL: [Self; 4] = [Self::Admitted, Self::Member, Self::Draining, Self::Removed];
 
-    /// The word for it.
+    /// The word for the standing.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -211,7 +211,7 @@ impl Standing {
 }
 
 impl Machine {
-    /// Its id.
+    /// The machine's id, by its key.
     #[must_use]
     pub fn id(&self) -> MachineId {
         machine_id(&self.key.0)
@@ -249,7 +249,7 @@ impl Machine {
         Self { role: ClusterRole::Coordinator, times, awaits_approval: false, ..self.clone() }
     }
 
-    /// The record's bytes.
+    /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let (key_generation, rotating) = match self.generations {
@@ -337,7 +337,7 @@ impl Machine {
         machine.contradiction().map_or(Ok(machine), |what| Err(BadRecord::Contradiction(what)))
     }
 
-    /// What of it cannot be true together.
+    /// Finds what of the record cannot be true together.
     fn contradiction(&self) -> Option<&'static str> {
         let worker = self.kubernetes.contains(&KubernetesRole::Worker);
         let removed = self.standing == Standing::Removed;

@@ -17,10 +17,10 @@ use prost::Message as _;
 use super::{BadRecord, UnixSeconds, VERSION, decode, sized, sized_if_there};
 use crate::role;
 
-/// What a ticket may do.
+/// A ticket's record: what the ticket may do, and how much of it is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TicketRecord {
-    /// Its public key.
+    /// The ticket's public key.
     pub key: TicketPubKey,
     /// How many machines it may admit, 1 or more.
     pub uses: u32,
@@ -28,13 +28,14 @@ pub struct TicketRecord {
     pub used: u32,
     /// From when on it admits nobody.
     pub not_after: UnixSeconds,
-    /// What the machines become; coordinators only where `machine` names who: others are nodes that an owner has to approve.
+    /// The role that the machines get; coordinator only where `machine` names one: others are nodes that an owner has to
+    /// approve.
     pub role: ClusterRole,
-    /// What they do for Kubernetes.
+    /// The roles that the machines get in Kubernetes.
     pub kubernetes: BTreeSet<KubernetesRole>,
     /// The one machine that it admits; then there is one use.
     pub machine: Option<MachinePubKey>,
-    /// What that machine is called; then there is one use.
+    /// The name that the one machine gets; then there is one use.
     pub node_name: Option<NodeName>,
     /// The owner who asked for it.
     pub issued_by: OwnerPubKey,
@@ -47,20 +48,20 @@ pub struct TicketRecord {
 /// Whether a ticket was taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Revoked {
-    /// It holds.
+    /// The ticket holds.
     No,
     /// Since then it admits nobody.
     At(UnixSeconds),
 }
 
 impl TicketRecord {
-    /// Its id.
+    /// The ticket's id, by its key.
     #[must_use]
     pub fn id(&self) -> TicketId {
         ticket_id(&self.key)
     }
 
-    /// The record's bytes.
+    /// The record's bytes, as etcd keeps them.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let wire = TicketWire {

@@ -1,5 +1,5 @@
-//! What a machine is answered that was let in: everything it needs to become a member. Whether its certificate, its CA and
-//! its directory hold under the ticket's pin is for the machine to verify; here they are bytes.
+//! Answer to a machine that was let in: everything it needs to become a member. Whether its certificate, its CA and its
+//! directory hold under the ticket's pin is for the machine to verify; here they are bytes.
 //!
 //! ```text
 //! message RedeemResponse { uint32 version = 1; uint64 time = 2; bytes machine_certificate = 3; bytes ca_certificate = 4;
@@ -38,23 +38,23 @@ const MOST_CERTIFICATE_BYTES: usize = 4096;
 pub struct Answer {
     /// The cluster's time.
     pub time: UnixSeconds,
-    /// What the cluster issued to the machine's key, DER.
+    /// The certificate that the cluster issued to the machine's key, DER.
     pub certificate: Vec<u8>,
     /// The certificate of the cluster's CA, DER.
     pub ca_certificate: Vec<u8>,
-    /// Who owns the cluster; one or more, each once.
+    /// The cluster's owners; one or more, each once.
     pub owners: Vec<Owner>,
     /// No machine's level may be below.
     pub level: Level,
-    /// What gives the coordinators their keys when all were off.
+    /// The cold-start policy: how the coordinators get their keys when all were off.
     pub cold_start: ColdStart,
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
     /// Where pod prefixes come from.
     pub pods_prefix: Ipv4Prefix,
-    /// What the machine is called.
+    /// The machine's name.
     pub node_name: NodeName,
-    /// Its roles, its VPN address, its pod prefix.
+    /// The machine's roles, its VPN address, its pod prefix.
     pub assignment: Assignment,
     /// Which of its cluster keys this is; they count from 1.
     pub key_generation: u32,
@@ -64,12 +64,12 @@ pub struct Answer {
     pub directory: Vec<u8>,
     /// As of when `peers` is so.
     pub peer_version: StateVersion,
-    /// Whom the machine exchanges packets with first; at most [`MOST_PEERS`].
+    /// Peers that the machine exchanges packets with first; at most [`MOST_PEERS`].
     pub peers: Vec<Peer>,
 }
 
 impl Answer {
-    /// The answer's bytes.
+    /// The answer's bytes, as a coordinator sends them.
     #[must_use]
     pub fn encode(&self) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(self.to_wire().encode_to_vec())
@@ -103,7 +103,7 @@ impl Answer {
         answer.contradiction().map_or(Ok(answer), |what| Err(BadRecord::Contradiction(what)))
     }
 
-    /// What of it cannot be true together.
+    /// Finds what of the answer cannot be true together.
     fn contradiction(&self) -> Option<&'static str> {
         let own_ip = self.assignment.vpn_ip();
         let is_no_host = |address| !is_host(self.vpn_prefix, address);

@@ -173,7 +173,7 @@ fn a_start_takes_the_next_key_once_the_share_carries_it() {
     assert_eq!(takes(&scene, 1, &carried), None);
 }
 
-/// What a coordinator does by itself brings each epoch to its end, and then there is nothing to do.
+/// Coordinators bring each epoch to its end by themselves, and then there is nothing to do.
 ///
 /// Proves: K6
 #[test]

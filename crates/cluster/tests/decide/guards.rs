@@ -31,7 +31,7 @@ fn three() -> Scene {
     scene
 }
 
-/// Of two coordinators one has a clock that is an hour off; the other decides twice in a second. Proves: K9
+/// Clocks order no lines: one of two coordinators is an hour off, the other decides twice in a second. Proves: K9
 #[test]
 fn each_change_has_its_line_whatever_the_clocks_say() {
     let mut scene = Scene::new();

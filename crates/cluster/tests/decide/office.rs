@@ -1,4 +1,4 @@
-//! What makes a coordinator: who is given it, and whose certificates are worth nothing any more.
+//! The office of a coordinator: who is given what makes one, and whose certificates are worth nothing any more.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! What holds of every request, in whatever order they come: any number of owners, machines and tickets that ask for anything,
-//! while etcd's members come and go. A refusal is no transaction, so it changes nothing by its type.
+//! Properties that hold of every request, in whatever order requests come: any number of owners, machines and tickets that ask
+//! for anything, while etcd's members come and go. A refusal is no transaction, so it changes nothing by its type.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,24 +23,24 @@ use sim::etcd::Etcd;
 
 use super::{Scene, announces_key, name, offer, redeem_as, release};
 
-/// What happens.
+/// An event in the cluster's life.
 #[derive(Debug, Clone)]
 enum Event {
     /// Somebody asks.
     Asked(Request),
-    /// What etcd says of a machine, if the records let it be so; nothing: it is no member.
+    /// A word of etcd on a machine, if the records let it be so; none: the machine is no member.
     Seen(u16, Option<Result<Voter, Learner>>),
     /// Time goes by.
     Later(u64),
 }
 
-/// What asking for the same again at once does, once it was granted.
+/// Effect of a granted request that is asked for again at once.
 enum Again {
-    /// It is granted, and nothing is written that was not there.
+    /// The request is granted, and nothing is written that was not there.
     Same,
-    /// It is refused for this.
+    /// The request is refused for this.
     Refused(Denied),
-    /// It is done once more.
+    /// The request is done once more.
     Anew,
 }
 
@@ -141,7 +141,8 @@ fn in_order(state: &State) -> TestCaseResult {
     state.machines().try_for_each(|(id, machine)| is_desired(state, id, machine))
 }
 
-/// What the cluster wants of a machine: nothing of one that does not belong; a node is none that etcd has, or whose share is needed.
+/// Judges what the cluster wants of a machine: nothing of one that does not belong; a node is none that etcd has, or whose
+/// share is needed.
 fn is_desired(state: &State, id: &MachineId, machine: &Machine) -> TestCaseResult {
     let Some(desired) = state.desired(id) else {
         prop_assert!(!machine.belongs(), "nothing is said of {}", id);

@@ -1,4 +1,4 @@
-//! Who was refused stands in the audit, and however often somebody asks again, that fills it with no more than a line a minute.
+//! Refusals stand in the audit, and however often somebody asks again, they fill it with no more than a line a minute.
 
 use cluster::Decision;
 use cluster::decision::Next;

@@ -84,7 +84,7 @@ fn the_owner_opens_what_nothing_else_opens_by_the_record_that_the_machine_shows(
     }
 }
 
-/// What was given is gone with the power; what came of it is not: with the same config a join goes on as the same machine, for
+/// Answers are gone with the power, and what came of them is not: with the same config a join goes on as the same machine, for
 /// which a ticket of one use is enough.
 ///
 /// Proves: D4 D14 N1 S2
@@ -123,7 +123,7 @@ fn a_blank_machine_that_is_activated_creates_or_joins_and_a_cut_ends_in_a_machin
     }
 }
 
-/// Whoever hands a config in is told why it is not taken, and the machine waits on as it was.
+/// Refused configs are answered with the reason, and the machine waits on as it was.
 ///
 /// Proves: N1 S1
 #[test]

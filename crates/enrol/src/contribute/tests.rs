@@ -45,7 +45,7 @@ fn voter(of: u8, coordinators: impl IntoIterator<Item = u8>, epochs: &[Epoch]) -
     Voter::new(machine(of), directory, epochs.iter().map(|epoch| held(of, epoch)).collect())
 }
 
-/// One that waits, and has asked all coordinators: none of them has a leader.
+/// A gathering that has asked all coordinators: none of them has a leader.
 fn gathering(voter: Voter) -> Option<Gathering> {
     let mut gathering = Gathering::begin(voter)?;
     (1..=9).for_each(|number| gathering.no_leader_at(&endpoint(number)));

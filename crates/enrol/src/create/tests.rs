@@ -1,4 +1,4 @@
-//! What the effects of create carry: that each secret went where it belongs, and that nothing random is used twice.
+//! Effects of create, by what they carry: each secret went where it belongs, and nothing random is used twice.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -29,7 +29,7 @@ fn numbered() -> Material {
     material
 }
 
-/// What a create of `level` writes.
+/// All that a create of some level writes.
 struct Written {
     provisional: Header,
     committed: Header,

@@ -1,6 +1,6 @@
-//! Whom a machine asks that holds a ticket, and when: all endpoints of the ticket in rounds, each round from another one on,
-//! with pauses that grow; rarely once the cluster refused. It never gives up by itself: the cluster's record says how long
-//! the ticket lives, and another config is another boot.
+//! Pace of a machine that holds a ticket: whom it asks, and when: all endpoints of the ticket in rounds, each round from
+//! another one on, with pauses that grow; rarely once the cluster refused. It never gives up by itself: the cluster's record
+//! says how long the ticket lives, and another config is another boot.
 //!
 //! ```text
 //!   round ── nobody answered ──► pause 1, 2, 4, … 64 s ──► round
@@ -21,13 +21,13 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(300);
 /// How a round ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Round {
-    /// Nobody answered who is believed.
+    /// No coordinator answered that is believed.
     Unanswered,
     /// A coordinator said no, or what it said does not fit.
     Refused,
 }
 
-/// What becomes of pauses from round to round.
+/// Length of pauses, from round to round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     pause: Duration,

@@ -1,4 +1,4 @@
-//! What a machine asks with, which answers it takes, and what it then writes, in its order.
+//! Join: what a machine asks with, which answers it takes, and what it then writes, in its order.
 
 use std::convert::Infallible;
 

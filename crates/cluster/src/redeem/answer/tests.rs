@@ -10,7 +10,7 @@ use model::{Chain, ClusterId, ClusterRole, POD_PREFIX, Secret, VPN_PREFIX};
 use super::*;
 use crate::fixture::{self, OWNER, key};
 
-/// What machine 5 is answered, whose ticket makes it a worker. Its peers are machines 1 and 2.
+/// A good answer to machine 5, whose ticket makes it a worker. Its peers are machines 1 and 2.
 fn good() -> Answer {
     let coordinators =
         vec![Coordinator { machine: machine_id(&key(1).0), endpoints: vec!["192.0.2.1:7836".to_owned()] }];
