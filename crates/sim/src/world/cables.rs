@@ -1,6 +1,7 @@
 //! Machines that are cut off from all others, coordinators too: what they ask reaches nobody, what they know gets old, and etcd
 //! goes on without them, or not at all. A law says how soon whoever is reached again knows what etcd holds.
 
+use cluster::record::Machine;
 use cluster::state::{Change, StateVersion};
 use cluster::view::View;
 use model::MachineId;
@@ -96,7 +97,9 @@ impl World {
     pub(super) fn is_up_to_date(&self, n: u16) -> Result<(), Broken> {
         let machine = &self.machines[&n];
         let Some(before) = self.now.checked_sub(2 * INTERVAL + ANSWERED) else { return Ok(()) };
-        if machine.stage != Stage::Member || machine.power == Power::Off || machine.reached_since > before {
+        // Who was removed is told nothing more, and may not have asked since.
+        let belongs = self.store.view.state().machine(&cast::id(n)).is_some_and(Machine::belongs);
+        if machine.stage != Stage::Member || machine.power == Power::Off || machine.reached_since > before || !belongs {
             return Ok(());
         }
         let (knows, held) = (machine.known.version(), self.store.at(before));
