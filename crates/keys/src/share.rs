@@ -48,7 +48,7 @@ impl ShareKey {
     }
 
     /// Digest beside a directory of this body: the machine's owner had it take that while its seal of this generation was in force.
-    /// Nobody else can make it, and beside another seal it says nothing.
+    /// No other can make the digest, and beside another seal it says nothing.
     pub(crate) fn owners_word(&self, seal: u64, directory: &[u8]) -> [u8; 32] {
         *hkdf(&[], self.0.expose(), Purpose::OwnersWord, &[&seal.to_be_bytes(), &sha256(&[directory])]).expose()
     }

@@ -205,7 +205,7 @@ mod tests {
         Holding { epoch: epoch.clone(), stands: None, disk: disk(n), generations: Generations::One(1) }
     }
 
-    /// What an epoch is broken by when all were switched off, by chance of who comes back.
+    /// Law that an epoch breaks when all were switched off, by chance of who comes back.
     fn broken_by(esps: &Esps, epoch: &Epoch, generation: u32) -> BTreeSet<String> {
         let disks: Disks = epoch.holders().iter().map(|id| (*id, (disk_of(*id), generation))).collect();
         let comes_back = |seed| esps.opens(epoch, &disks, &mut Random::new(seed));

@@ -60,7 +60,7 @@ pub(crate) struct Asker {
     pub(crate) told: Told,
     /// Where what is heard is kept.
     pub(crate) root: &'static Path,
-    /// What the machine is to be, as it heard last.
+    /// Desired state of the machine, as it heard last.
     pub(crate) desired: watch::Sender<Option<Desired>>,
     /// Its own records, while it coordinates: as long as they are kept up, nobody is asked.
     pub(crate) records: watch::Receiver<Option<Records>>,

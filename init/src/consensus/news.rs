@@ -38,7 +38,7 @@ pub(crate) enum NoNews {
 pub(crate) enum Tells {
     /// Of the others.
     News(News),
-    /// Of itself.
+    /// Desired state of the machine itself.
     Desired(Box<Desired>),
     /// Where the coordinators are, signed.
     Directory(Vec<u8>),

@@ -65,7 +65,7 @@ pub(crate) enum NotGiven {
     /// It waits for none, or has been given it by somebody else.
     #[error("the machine does not wait for a half of its key")]
     NotWaiting,
-    /// It runs, and what keeps its directory begins, or has just ended and begins anew.
+    /// The machine runs, and the task that keeps its directory begins, or has just ended and begins anew.
     #[error("the machine does not keep a directory yet; ask again")]
     NotKept,
     /// Nobody can tell whose directory it is.

@@ -182,7 +182,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::store::BootWay;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -226,15 +225,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (store, name) = (&Store::at(root.path().join("cairn")).unwrap(), &"home".parse().unwrap());
         let (line, lock) = (Line::parse_from(["x"]), &store.lock(name).unwrap());
-        let machine = VirtualMachine {
-            boot: BootWay::Direct,
-            cpus: 1,
-            memory_mib: 1,
-            tpm: false,
-            cmdline: String::new(),
-            image: String::new(),
-            overlays: 0,
-        };
+        let machine = crate::commands::home::virtual_machine();
         let image = root.path().join("absent");
         let plan = &Plan { image, machine, disk_bytes: 1, capture: false, choices: &line.choices };
         let before = ClusterRecord::of_config(NAME.parse().unwrap(), model::ConfigDigest([1; 32]));

@@ -16,7 +16,7 @@ use model::MachineId;
 use crate::esp::Esps;
 use crate::etcd::{Compacted, Etcd, Refused};
 
-/// What a machine makes of news; returned is what is another than before.
+/// Part that takes news for a machine; it returns the peers that are others than before.
 pub(super) type Hear = fn(&mut Known, News) -> BTreeMap<MachineId, Option<Peer>>;
 
 /// Functions that a world calls for these.
