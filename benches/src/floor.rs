@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use kube::{Credential, EtcdCluster, EtcdUsers, OwnerKubeconfig, Plan};
-use model::{Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Secret, VPN_PREFIX};
+use model::{
+    Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Prefixes, Secret, VPN_PREFIX,
+};
 use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
 use zeroize::Zeroizing;
 
@@ -35,7 +37,7 @@ pub fn plan() -> Plan {
         machine: MachineId([0; 16]),
         node: NodeName::chosen(NODE).expect("a constant of lower-case letters"),
         cluster: ClusterId([0; 16]),
-        assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
+        assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
         etcd: EtcdCluster::New,
         // It has no users: nobody but the apiserver ever calls.
         etcd_users: EtcdUsers::Known,

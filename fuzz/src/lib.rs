@@ -15,6 +15,7 @@ use std::convert::Infallible;
 
 use api::HandedIn;
 use attest::{CommandCode, response, sealing_pcrs};
+use cluster::desired::Desired;
 use cluster::key::Key;
 use cluster::peers::Known;
 use cluster::redeem::{Answer, Body, Redeem};
@@ -63,6 +64,11 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget {
         name: "assignment",
         run: assignment,
+        because: "a disk that is only encrypted gives whatever was written on it",
+    },
+    FuzzTarget {
+        name: "desired",
+        run: desired,
         because: "a disk that is only encrypted gives whatever was written on it",
     },
     FuzzTarget { name: "share", run: share, because: "read before anything is authenticated" },
@@ -310,6 +316,15 @@ pub fn assignment(bytes: &[u8]) -> ParseVerdict {
     outcome(&decoded)
 }
 
+/// Desired state of a machine, from its data partition and from a coordinator.
+pub fn desired(bytes: &[u8]) -> ParseVerdict {
+    let decoded = Desired::decode(bytes);
+    if let Ok(desired) = &decoded {
+        assert_eq!(Desired::decode(&desired.encode()).as_ref(), Ok(desired), "a desired state says the same again");
+    }
+    outcome(&decoded)
+}
+
 /// Share of the cold-start key, in a slot of the ESP.
 pub fn share(bytes: &[u8]) -> ParseVerdict {
     let decoded = keys::share::Share::decode(bytes);
@@ -413,10 +428,10 @@ pub fn contribution(bytes: &[u8]) -> ParseVerdict {
 
 /// News of a cluster's machines: what is read says the same again.
 pub fn peers_news(bytes: &[u8]) -> ParseVerdict {
-    let read = api::PeersAnswer::decode(bytes);
+    let read = api::decode_word(bytes);
     if let Ok(answer) = &read {
         let again = api::wire::PeersResponse::from(answer.clone());
-        assert_eq!(api::PeersAnswer::try_from(again).as_ref(), Ok(answer), "news say the same again");
+        assert_eq!(cluster::Word::try_from(again).as_ref(), Ok(answer), "news say the same again");
     }
     outcome(&read)
 }

@@ -86,7 +86,8 @@ async fn serves(
     };
     kernel::name(&member.identity.name, member.identity.holder.machine)?;
     machine.api.admit(&mut member, &capped)?;
-    let mesh = Mesh::up(&uplink.network, &member.vpn_key, member.assignment.vpn_ip(), member.vpn_prefix).await?;
+    let (vpn_ip, vpn_prefix) = (member.desired.assignment.vpn_ip(), member.desired.prefixes.vpn);
+    let mesh = Mesh::up(&uplink.network, &member.vpn_key, vpn_ip, vpn_prefix).await?;
     machine.board.reached("mesh", MilestoneKind::Step);
     serve::member(machine, (*member, underway), mesh, capped).await
 }

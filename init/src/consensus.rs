@@ -9,8 +9,8 @@
 //! Any coordinator decides: when another was first, it is decided again over what that one changed.
 
 mod admit;
-pub(crate) mod ask;
 mod directory;
+mod electorate;
 mod epochs;
 mod first;
 #[cfg(test)]
@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use api::UnixMillis;
 use cluster::decision::Next;
+use cluster::key::Key;
 use cluster::record::UnixSeconds;
 use cluster::request::Request;
 use cluster::state::{NotHandedOver, StateVersion};
@@ -38,6 +39,7 @@ use cluster::txn::Granted;
 use cluster::{Denied, View};
 use door::PutOff;
 use enrol::renewal::Giver;
+use etcd::wire::etcdserverpb::RangeRequest;
 use keys::endpoint::Endpoint;
 use model::MachineId;
 use pki::{Authority, Identity, Profile, UnixTime};
@@ -50,10 +52,11 @@ use crate::network::mesh::peers::Told;
 use crate::runtime::{clock, tls};
 
 use directory::Signed;
+pub(crate) use electorate::{keep as keep_electorate, read as electorate};
 pub(crate) use first::First;
 use link::{Link, NoAnswer};
-pub(crate) use news::{NewsFor, NoNews, Tells};
-pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, noted as recovers};
+pub(crate) use news::{NewsFor, NoNews};
+pub(crate) use recovery::{Error as RecoveryError, NotRecoverable, forget as drop_recovery, noted as recovers};
 pub(crate) use revocation::{Error as RevocationError, list as revocation_list};
 use turn::{Asked, Turn};
 pub(crate) use users::Error as UsersError;
@@ -61,8 +64,6 @@ pub(crate) use users::{has_begun as etcd_has_begun, known as etcd_users};
 
 /// Who asks for a change waits so long for those before, and so long for what others have just changed.
 const TURN: Duration = Duration::from_secs(10);
-/// For so long a copy may not be kept up before others are asked: an election is over by then.
-const LAPSE: Duration = Duration::from_secs(5);
 /// Without a leader for so long, etcd is not just in an election.
 const LEADERLESS: Duration = Duration::from_secs(10);
 
@@ -93,6 +94,28 @@ pub(crate) struct Records {
     authorities: Arc<Authorities>,
     /// Where this machine hears of directories: of its own, too.
     directories: Directories,
+}
+
+/// Records of the machine itself, followed by its own life.
+#[derive(Debug)]
+pub(crate) struct Own {
+    seen: watch::Receiver<Seen>,
+    machine: MachineId,
+}
+
+impl Own {
+    /// Next state of the records; `told` hears of the peers that they name.
+    pub(crate) async fn next(&mut self, told: &Told) -> member::Records {
+        let _we_hold_the_sender = self.seen.changed().await;
+        let seen = self.seen.borrow_and_update();
+        let Some(view) = seen.view.as_ref().filter(|_| seen.is_kept()) else { return member::Records::Lost };
+        let state = view.state();
+        told.take(state.news(told.version()));
+        // Whoever has not looked at etcd's members would call itself a node.
+        let looked = !state.members().voters.is_empty();
+        let desired = looked.then(|| state.desired(&self.machine)).flatten().map(Box::new);
+        member::Records::Kept { desired, peers: told.version() }
+    }
 }
 
 /// What was seen of etcd, and since when nothing more was.
@@ -207,17 +230,11 @@ impl Records {
         users::make(&self.link).await
     }
 
-    /// Tells the mesh who the machines are, each time that other ones are seen; a task for good.
-    pub(crate) async fn tell(self, told: Told) {
+    /// State of the records, as the machine's own life follows it.
+    pub(crate) fn own(&self) -> Own {
         let mut seen = self.seen.subscribe();
-        loop {
-            if let Some(view) = &seen.borrow_and_update().view {
-                told.take(view.state().news(told.version()));
-            }
-            if seen.changed().await.is_err() {
-                return;
-            }
-        }
+        seen.mark_changed();
+        Own { seen, machine: self.first.machine() }
     }
 
     /// Notes where this coordinator hears machines that do not say that they are there; a task for good.
@@ -249,23 +266,6 @@ impl Records {
     /// [`Unread`] where this coordinator does not know; within it, why it is not.
     pub(crate) fn hands_over_to(&self, machine: MachineId) -> Result<Result<(), NotHandedOver>, Unread> {
         self.read(|view, _| view.state().hands_over_to(&machine))
-    }
-
-    /// Waits until the copy is kept up.
-    pub(crate) async fn kept(&self) {
-        let mut seen = self.seen.subscribe();
-        let _we_hold_the_sender = seen.wait_for(Seen::is_kept).await.map(drop);
-    }
-
-    /// Waits until the copy is not kept up, and has not been for a while: other coordinators know more.
-    pub(crate) async fn lapsed(&self) {
-        let mut seen = self.seen.subscribe();
-        loop {
-            let _we_hold_the_sender = seen.wait_for(|seen| !seen.is_kept()).await.map(drop);
-            if timeout(LAPSE, self.kept()).await.is_err() {
-                return;
-            }
-        }
     }
 
     /// Keeps the copy up until that fails; begun again, it reads everything again.
@@ -368,6 +368,18 @@ impl Records {
                 Next::GiveUp => return Err(NotGranted::OthersFirst),
             }
         }
+    }
+
+    /// Waits until the copy is of what etcd's quorum has now.
+    ///
+    /// # Errors
+    /// [`NotGranted`] where there is no quorum, or the copy does not come so far.
+    pub(crate) async fn catch_up(&self) -> Result<(), NotGranted> {
+        let asked = RangeRequest { key: Key::Version.bytes(), keys_only: true, ..RangeRequest::default() };
+        let answer = self.link.range(asked).await?;
+        let revision = answer.header.map_or(0, |header| header.revision);
+        let caught_up = self.sees(u64::try_from(revision).unwrap_or_default()).await;
+        if caught_up { Ok(()) } else { Err(NotGranted::Unread(Unread)) }
     }
 
     /// Waits until the copy is of this revision; whether it came to that.

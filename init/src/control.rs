@@ -30,8 +30,8 @@ pub(crate) use self::conditions::report;
 use crate::consensus::{Records, RevocationError};
 use crate::enrolment::{self, Authorities, LoadError};
 use crate::runtime::child::{Apart, Command, Limits};
-use crate::runtime::clock;
 use crate::runtime::services::{Ends, Run, Unit};
+use crate::runtime::{clock, durable, tasks};
 use crate::shown::board::Board;
 
 /// Which step failed.
@@ -71,6 +71,17 @@ const BACKOFF: Backoff =
 
 /// Between two tries to read the cluster's records.
 const WITHOUT_QUORUM: Duration = Duration::from_secs(2);
+
+/// Folder of the keys that services read.
+const CREDENTIALS: &str = "/run/cairn/pki";
+
+/// Erases the keys that services of a coordinator had in memory.
+///
+/// # Errors
+/// What the file system says; some of them may be there still.
+pub(crate) async fn erase_keys() -> io::Result<()> {
+    tasks::blocking(|| durable::erase(Path::new(CREDENTIALS))).await
+}
 
 /// The units that a machine's roles want.
 ///

@@ -25,8 +25,10 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddrV4;
+use std::path::Path;
 use std::sync::Arc;
 
+use cluster::desired::Desired;
 use enrol::asking::{self, Answer, Asking, Given, Refused};
 use enrol::found::{Creation, Decision, Found, Inputs, Minimum, Opening, Report, Seal, decide};
 use enrol::join::{Asker, Draft, Joining, Material};
@@ -58,7 +60,7 @@ use activate::{Activation, Shown};
 use contribute::Exchange;
 use create::Made;
 pub(crate) use create::{MakeError, sign};
-pub(crate) use member::{Authorities, Member};
+pub(crate) use member::{Authorities, Member, owners};
 use perform::{Data, LocalPerformer};
 use recover::{Needs, Rescue, Told};
 pub(crate) use renew::{Directories, Renewing};
@@ -473,12 +475,36 @@ pub(crate) async fn hand_over() -> Result<CoordinatorKeys, LoadError> {
     tasks::blocking(|| vault::hand_over(ROOT)).await
 }
 
-/// Keeps what was handed over: from the next start on, too, the machine is a coordinator.
+/// Keeps what the machine is to be from now on in `root`: before it is obeyed.
 ///
 /// # Errors
-/// [`LoadError`]; the machine is a node still, unless its next start says otherwise.
+/// [`LoadError`]; what was kept before is kept still.
+pub(crate) async fn keep(root: &'static Path, desired: Desired) -> Result<(), LoadError> {
+    tasks::blocking(move || vault::keep(root, &desired)).await
+}
+
+/// Keeps what was handed over: from the next start on, too, the machine is a coordinator, once etcd has begun.
+///
+/// # Errors
+/// [`LoadError`]; the machine is a node still.
 pub(crate) async fn take_up(keys: CoordinatorKeys, identity: Arc<Identity>) -> Result<Authorities, LoadError> {
     tasks::blocking(move || vault::take_up(ROOT, &keys, &identity.ca_certificate)).await
+}
+
+/// Desired state of the machine as it is kept, and whether all keys of a coordinator are.
+///
+/// # Errors
+/// [`LoadError`] when the data partition does not give them.
+pub(crate) async fn desired() -> Result<(Desired, bool), LoadError> {
+    tasks::blocking(|| vault::desired(ROOT)).await
+}
+
+/// Authorities of a coordinator, as they are kept.
+///
+/// # Errors
+/// [`LoadError`] when the data partition does not give them.
+pub(crate) async fn authorities() -> Result<Authorities, LoadError> {
+    tasks::blocking(|| vault::load_authorities(ROOT)).await
 }
 
 /// Erases what makes a coordinator.

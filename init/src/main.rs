@@ -8,6 +8,7 @@ mod control;
 mod enrolment;
 mod facts;
 mod machine;
+mod member;
 mod network;
 mod rpc;
 mod runtime;

@@ -1,6 +1,5 @@
 //! Serving: everything has been decided, services run until somebody asks for the end. Then the end, in order.
 
-mod office;
 pub(crate) mod own;
 
 use std::convert::Infallible;
@@ -12,10 +11,10 @@ use model::{Chain, Halted, KubernetesRole, Underway};
 use supervise::{Name, NotTaken, StopReason};
 use tokio::sync::watch;
 
-use crate::consensus::ask::Asker;
 use crate::enrolment::{self, Member};
 use crate::machine::buttons::Buttons;
 use crate::machine::power::{self, PowerRequest};
+use crate::member::{self, Performer};
 use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::Told;
 use crate::rpc::public::{Broken, PublicApi};
@@ -25,8 +24,6 @@ use crate::runtime::{clock, tasks};
 use crate::shown::board::Board;
 use crate::shown::fatal::{Fatal, Remedy};
 use crate::storage::{self, Mounted};
-
-use office::Office;
 
 /// For all services and pods together: a pod may take 30 s, etcd and the apiserver 15 s each.
 const STOP_WITHIN: Duration = Duration::from_secs(75);
@@ -128,32 +125,22 @@ pub(crate) async fn member(
     _behind_the_cap: Capped,
 ) -> Result<Infallible, Fatal> {
     let Machine { board, children, api, serving, .. } = &mut *machine;
-    let (data, owners) = (member.data.clone(), member.owners.clone());
-    let asker = Asker {
-        identity: member.identity.clone(),
-        vpn_ip: member.assignment.vpn_ip(),
-        key_generation: member.recorded.key_generation,
-        facts: board.facts().clone(),
-        told: Told::default(),
-        root: Path::new(enrolment::ROOT),
-        desired: watch::Sender::new(None),
-        epoch: watch::Sender::new(None),
-        records: api.context.coordinating(),
-        directories: member.renewing.directories(),
-    };
-    api.context.hear(asker.told.clone());
-    let mut services = Services::start(children, vec![own::hears(&asker), own::keeps(&asker.told, asker.root)])?;
+    let data = member.data.clone();
+    let told = Told::default();
+    api.context.hear(told.clone());
+    let mut services = Services::start(children, Vec::new())?;
     let serving = serving.insert(Serving { services: services.clone(), own: Vec::new(), data });
     api.show(&services);
-    let is_worker = member.assignment.kubernetes().contains(&KubernetesRole::Worker);
+    let is_worker = member.desired.assignment.kubernetes().contains(&KubernetesRole::Worker);
     let node = if is_worker { storage::Node::Awaited } else { storage::Node::Never };
     let mut units = own::of_a_member(board, &services, &serving.data, node);
-    units.extend([own::mesh(&mesh, &asker.told, board.facts()), own::directory(&member.renewing)]);
+    units.extend([own::mesh(&mesh, &told, board.facts()), own::directory(&member.renewing)]);
     serving.take(&api.tree, units).await?;
-    let office = Office::new(board, &services, &api.context, member, asker);
-    let mut shows = office.shows();
-    office.begin().await?;
-    serving.take(&api.tree, vec![own::office(&office)]).await?;
+    let performer = Performer::new(board, &services, &api.context, (member, told), Path::new(enrolment::ROOT));
+    let (mut shows, mut desired, begun) = (performer.shows(), performer.desired(), watch::Sender::new(false));
+    serving.take(&api.tree, vec![member::unit(&performer, &begun)]).await?;
+    let mut begins = begun.subscribe();
+    let _we_hold_the_sender = api.tree.beside(begins.wait_for(|begun| *begun)).await?.map(drop);
     board.settled(&underway.runs(), "");
     board.condition(api::ConditionName::Running, api::Truth::True, "");
     let context = api.context.clone();
@@ -162,8 +149,9 @@ pub(crate) async fn member(
             // First: the owner's first call may be the one that asks for the end.
             biased;
             () = context.claimed.notified() => enrolment::forget_first_contact().await?,
-            Ok(()) = shows.changed() => {
-                let identity = shows.borrow_and_update().clone();
+            // Owners are those of the desired state that is kept, of whom there may be others now.
+            Ok(()) = async { tokio::select! { changed = shows.changed() => changed, changed = desired.changed() => changed } } => {
+                let (identity, owners) = (shows.borrow_and_update().clone(), enrolment::owners(&desired.borrow_and_update()));
                 machine.api.prove(&identity, &owners)?;
             }
             how = machine.asked() => break how?,

@@ -12,8 +12,8 @@ use crate::{
 };
 
 pub(crate) const CASES: &[Case] = &[
-    case("a damaged assignment needs the owner", |t| {
-        waits(t, Spoilt::Content("/data/cairn/assignment"), ("NeedsOwner", "`assignment`"))
+    case("a damaged desired state needs the owner", |t| {
+        waits(t, Spoilt::Content("/data/cairn/desired"), ("NeedsOwner", "`desired`"))
     }),
     case("a damaged key needs the owner", |t| {
         waits(t, Spoilt::Content("/data/cairn/etcd.key"), ("NeedsOwner", "`etcd.key`"))

@@ -48,7 +48,7 @@ pub use status::{LevelInForce, MachineStatus, Profile};
 pub use time::UnixMillis;
 pub use timeline::{Milestone, MilestoneKind};
 pub use tunnel::{Target, TunnelPart};
-pub use vpn::{Announced, HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, PeersAnswer};
+pub use vpn::{Announced, HandedOver, MOST_NEWS_BYTES, MOST_NEWS_PEERS, decode_word};
 pub use wire::{debug_client, debug_server, public_client, public_server, vpn_client, vpn_server};
 
 /// All services and messages of this crate as an encoded `FileDescriptorSet`.

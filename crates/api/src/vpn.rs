@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cluster::Word;
 use cluster::desired::Desired;
 use cluster::peer::Peer;
 use cluster::peers::News;
@@ -35,17 +36,6 @@ pub struct Announced {
     pub key_generation: u32,
     /// Epoch of the cold-start key that the machine holds a share of, where it cannot say so in the records itself.
     pub epoch: Option<u32>,
-}
-
-/// Message of the stream of peers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PeersAnswer {
-    /// News of the machines.
-    News(News),
-    /// Desired state of the machine that asks.
-    Desired(Box<Desired>),
-    /// Where the coordinators are, signed: whoever takes it verifies it.
-    Directory(Vec<u8>),
 }
 
 /// Keys that make a coordinator of a machine.
@@ -100,15 +90,13 @@ impl From<wire::PeersRequest> for Option<StateVersion> {
     }
 }
 
-impl PeersAnswer {
-    /// Reads one from its bytes.
-    ///
-    /// # Errors
-    /// [`Malformed`] names the field that cannot be read.
-    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let read = wire::PeersResponse::decode(bytes);
-        read.map_err(|_| Malformed::new("news", Problem::Unusable))?.try_into()
-    }
+/// Reads a word of a coordinator from its bytes.
+///
+/// # Errors
+/// [`Malformed`] names the field that cannot be read.
+pub fn decode_word(bytes: &[u8]) -> Result<Word, Malformed> {
+    let read = wire::PeersResponse::decode(bytes);
+    read.map_err(|_| Malformed::new("news", Problem::Unusable))?.try_into()
 }
 
 impl From<HandedOver> for wire::HandOverResponse {
@@ -127,19 +115,19 @@ impl TryFrom<wire::HandOverResponse> for HandedOver {
     }
 }
 
-impl From<PeersAnswer> for wire::PeersResponse {
-    fn from(answer: PeersAnswer) -> Self {
+impl From<Word> for wire::PeersResponse {
+    fn from(answer: Word) -> Self {
         use wire::peers_response::News as Wire;
         let news = match answer {
-            PeersAnswer::Directory(signed) => Wire::Directory(signed),
-            PeersAnswer::Desired(desired) => Wire::Desired(desired.encode()),
-            PeersAnswer::News(News::Nothing) => Wire::Unchanged(wire::PeersUnchanged {}),
-            PeersAnswer::News(News::Behind) => Wire::Behind(wire::PeersBehind {}),
-            PeersAnswer::News(News::Whole { version, peers }) => Wire::Whole(wire::PeersWhole {
+            Word::Directory(signed) => Wire::Directory(signed),
+            Word::Desired(desired) => Wire::Desired(desired.encode()),
+            Word::News(News::Nothing) => Wire::Unchanged(wire::PeersUnchanged {}),
+            Word::News(News::Behind) => Wire::Behind(wire::PeersBehind {}),
+            Word::News(News::Whole { version, peers }) => Wire::Whole(wire::PeersWhole {
                 version: Some(version.into()),
                 peers: peers.into_values().map(Into::into).collect(),
             }),
-            PeersAnswer::News(News::Changed { since, version, peers }) => {
+            Word::News(News::Changed { since, version, peers }) => {
                 let gone = peers.iter().filter(|(_, peer)| peer.is_none()).map(|(id, _)| id.0.to_vec()).collect();
                 let peers = peers.into_values().flatten().map(Into::into).collect();
                 Wire::Changed(wire::PeersChanged {
@@ -154,7 +142,7 @@ impl From<PeersAnswer> for wire::PeersResponse {
     }
 }
 
-impl TryFrom<wire::PeersResponse> for PeersAnswer {
+impl TryFrom<wire::PeersResponse> for Word {
     type Error = Malformed;
 
     fn try_from(answer: wire::PeersResponse) -> Result<Self, Malformed> {
@@ -321,10 +309,10 @@ mod tests {
     /// Proves: M2
     #[test]
     fn every_kind_of_news_crosses_the_wire() {
-        let news = [News::Nothing, News::Behind, whole(), changed()].map(PeersAnswer::News);
-        for answer in news.into_iter().chain([PeersAnswer::Directory(vec![1, 2]), PeersAnswer::Desired(desired())]) {
+        let news = [News::Nothing, News::Behind, whole(), changed()].map(Word::News);
+        for answer in news.into_iter().chain([Word::Directory(vec![1, 2]), Word::Desired(desired())]) {
             let bytes = wire::PeersResponse::from(answer.clone()).encode_to_vec();
-            assert_eq!(PeersAnswer::decode(&bytes), Ok(answer));
+            assert_eq!(decode_word(&bytes), Ok(answer));
         }
         for known in [None, Some(NEW)] {
             assert_eq!(Option::<StateVersion>::from(wire::PeersRequest::from(known)), known);
@@ -348,7 +336,7 @@ mod tests {
         use wire::peers_response::News as Wire;
         let refused = |news| {
             let answer = wire::PeersResponse { news };
-            PeersAnswer::try_from(answer).expect_err("malformed").to_string()
+            Word::try_from(answer).expect_err("malformed").to_string()
         };
         let good: wire::ClusterPeer = peer(2).into();
         let told = |peers| Some(Wire::Whole(wire::PeersWhole { version: Some(NEW.into()), peers }));
@@ -375,13 +363,13 @@ mod tests {
             wire::ClusterPeer { machine_id: id.to_vec(), ..good.clone() }
         });
         assert_eq!(refused(told(many.collect())), "field `peers` is out of range");
-        let wire::PeersResponse { news: Some(Wire::Changed(twice)), .. } = PeersAnswer::News(changed()).into() else {
+        let wire::PeersResponse { news: Some(Wire::Changed(twice)), .. } = Word::News(changed()).into() else {
             panic!("a change");
         };
         let twice = wire::PeersChanged { gone: vec![vec![2; 16]], ..twice };
         assert_eq!(refused(Some(Wire::Changed(twice))), "field `gone` is out of range");
         assert_eq!(refused(Some(Wire::Desired(vec![8, 1]))), "field `desired` cannot be used");
-        assert_eq!(PeersAnswer::decode(&[0xff]).map(|_| ()).expect_err("malformed").field, "news");
+        assert_eq!(decode_word(&[0xff]).map(|_| ()).expect_err("malformed").field, "news");
     }
 
     #[test]
@@ -394,7 +382,7 @@ mod tests {
             (peer.machine, peer)
         };
         let peers = (0..MOST_NEWS_PEERS).map(of).collect();
-        let bytes = wire::PeersResponse::from(PeersAnswer::News(News::Whole { version: NEW, peers })).encoded_len();
+        let bytes = wire::PeersResponse::from(Word::News(News::Whole { version: NEW, peers })).encoded_len();
         assert!(bytes <= MOST_NEWS_BYTES, "{bytes}");
     }
 }

@@ -2,7 +2,7 @@
 //! to that machine alone. Nothing in it is secret.
 //!
 //! ```text
-//!   State ─ desired(machine) ─► Desired ─ bytes ─► the machine, unless it is behind what that knows
+//!   State ─ desired(machine) ─► Desired ─ bytes ─► the machine, unless it is behind what that knows ─ the same bytes ─► its DATA
 //!
 //! message Desired     { uint32 version = 1; optional StateVersion at = 2; uint32 standing = 3; bytes assignment = 4;
 //!                       Prefix vpn_prefix = 5; Prefix pods_prefix = 6; Prefix services_prefix = 7;
@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use keys::assignment;
-use keys::network::{PREFIX, PrefixWire, prefix_to_wire};
+use keys::network::{PREFIX, PrefixWire, judge_prefixes, prefix_to_wire};
 use keys::numbers;
 use model::{
-    Assignment, ClusterRole, ColdStart, DiskUuid, KubernetesRole, Level, MachineId, NodeName, Prefixes, SERVICE_PREFIX,
-    Uuid,
+    Assignment, ClusterRole, ColdStart, DiskUuid, Ipv4Prefix, KubernetesRole, Level, MachineId, NodeName, Prefixes,
+    SERVICE_PREFIX, Uuid,
 };
 use prost::Message as _;
 
@@ -168,6 +168,12 @@ impl Desired {
             && (level, cold_start) == (&other.level, &other.cold_start)
     }
 
+    /// The same for a machine that is no coordinator: so every machine begins that joins.
+    #[must_use]
+    pub fn as_node(self) -> Self {
+        Self { assignment: self.assignment.as_node(), etcd: EtcdPart::Out, ..self }
+    }
+
     /// Whether it is older than what a machine knows: then another coordinator is asked.
     #[must_use]
     pub fn is_behind(&self, known: Option<StateVersion>) -> bool {
@@ -235,11 +241,30 @@ impl Desired {
             level: known("level", wire.level, numbers::level::of)?,
             cold_start: known("cold start policy", wire.cold_start, numbers::cold_start::of)?,
         };
-        if desired.etcd != EtcdPart::Out && desired.assignment.role() == ClusterRole::Node {
-            return Err(BadRecord::Contradiction("a member of etcd is a coordinator"));
-        }
-        Ok(desired)
+        judge_prefixes(&desired.prefixes)?;
+        desired.contradiction().map_or(Ok(desired), |what| Err(BadRecord::Contradiction(what)))
     }
+
+    /// Finds what of it cannot be true together.
+    fn contradiction(&self) -> Option<&'static str> {
+        let Self { assignment, prefixes, .. } = self;
+        [
+            (self.etcd != EtcdPart::Out && assignment.role() == ClusterRole::Node, "a member of etcd is a coordinator"),
+            (!is_host(prefixes.vpn, assignment.vpn_ip()), "the machine's address is one of the VPN prefix"),
+            (
+                assignment.pods().is_some_and(|pods| !prefixes.pods.contains(pods.address())),
+                "the machine's pod prefix is one of the cluster's",
+            ),
+        ]
+        .into_iter()
+        .find_map(|(is_so, what)| is_so.then_some(what))
+    }
+}
+
+/// Whether a machine may have `address`: the first and the last of a prefix are nobody's.
+pub(crate) fn is_host(prefix: Ipv4Prefix, address: Ipv4Addr) -> bool {
+    let last = !u32::from(prefix.mask());
+    prefix.contains(address) && ![0, last].contains(&(u32::from(address) & last))
 }
 
 fn coordinators(wire: &[CoordinatorWire]) -> Result<BTreeMap<MachineId, Coordinator>, BadRecord> {

@@ -27,16 +27,17 @@ impl State {
     }
 }
 
-/// More revisions than a cluster writes between two directories that a machine hears of.
-const MOST_REVISIONS: u64 = 1 << 32;
-
-/// Whether no cluster goes from one version of its directory to the other while a machine is away: by several recoveries, or by more
-/// revisions than are written. Whoever once held the CA's key signs any version.
+/// Whether no cluster goes from one version of its directory to the other while a machine is away. Whoever once held the CA's key signs
+/// any version.
 #[must_use]
 pub const fn is_jump(from: u64, to: u64) -> bool {
-    const REVISION: u64 = (1 << REVISION_BITS) - 1;
-    let recoveries = (to >> REVISION_BITS).saturating_sub(from >> REVISION_BITS);
-    recoveries > 1 || (to & REVISION).saturating_sub(from & REVISION) >= MOST_REVISIONS
+    of_version(to).jumps_from(of_version(from))
+}
+
+/// Version of the state that a directory's version stands for.
+#[must_use]
+pub const fn of_version(version: u64) -> StateVersion {
+    StateVersion { recoveries: version >> REVISION_BITS, revision: version & ((1 << REVISION_BITS) - 1) }
 }
 
 /// As one number that only rises.

@@ -16,6 +16,7 @@
 //! * [`redeem`]: what a machine asks with that holds a ticket, and what it is answered.
 //! * [`peer`], [`peers`]: a machine, as all others hear of it, and what of them has changed.
 //! * [`desired`](mod@desired): what one machine is to be.
+//! * [`word`]: what a coordinator says to one machine.
 //! * [`directory`]: where the coordinators are, for a machine that cannot read yet what it knows of its peers.
 //! * [`role`]: what a machine does, for the cluster and for Kubernetes.
 
@@ -37,6 +38,7 @@ pub mod role;
 pub mod state;
 pub mod txn;
 pub mod view;
+pub mod word;
 
 pub use decide::decide;
 pub use decision::Decision;
@@ -45,6 +47,7 @@ pub use request::Request;
 pub use state::State;
 pub use txn::Txn;
 pub use view::View;
+pub use word::Word;
 
 #[cfg(test)]
 mod fixture;

@@ -87,6 +87,19 @@ pub struct StateVersion {
     pub revision: u64,
 }
 
+impl StateVersion {
+    /// Whether no cluster goes from `known` to this one while a machine is away: by several recoveries, or by more revisions than are
+    /// written.
+    #[must_use]
+    pub const fn jumps_from(self, known: Self) -> bool {
+        self.recoveries.saturating_sub(known.recoveries) > 1
+            || self.revision.saturating_sub(known.revision) >= MOST_REVISIONS
+    }
+}
+
+/// More revisions than a cluster writes while a machine is away.
+const MOST_REVISIONS: u64 = 1 << 32;
+
 /// Everything under Cairn's prefix, as of one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {

@@ -6,6 +6,8 @@
 //!    Material, Issued ──┘        └── Keeper, the directory's signature
 //! ```
 
+use cluster::desired::{self, Desired, EtcdPart, Shares};
+use cluster::record::{Owner, Standing};
 use keys::cold_start::Epoch;
 use keys::data_key::{ClusterHalf, Holder};
 use keys::directory::{Coordinator, Directory, Unsigned};
@@ -14,7 +16,8 @@ use keys::pair::{File, TooLarge};
 use keys::recovery::{Context, Kind};
 use keys::share::{Share, ShareKey};
 use model::{
-    Assignment, ClusterKey, ColdStart, DiskUuid, FirstContact, Level, LocalKey, MasterSecret, NodeName, Secret, Uuid,
+    Assignment, ClusterKey, ColdStart, DiskUuid, FirstContact, KubernetesRole, Level, LocalKey, MasterSecret, NodeName,
+    OwnerPubKey, Prefixes, Secret, Uuid,
 };
 
 use crate::config::Create;
@@ -125,6 +128,8 @@ impl Draft {
         let share = self.share()?;
         let cluster_key = self.cluster_key();
         let Self { site, create, first_contact, material, issued, holder } = self;
+        let node_name = site.node.clone().unwrap_or_else(|| NodeName::derived(holder.machine));
+        let desired = first_desired(&create, &node_name, &holder);
         let context = Context {
             kind: Kind::MasterSecret,
             cluster: holder.cluster,
@@ -139,7 +144,7 @@ impl Draft {
         files.push(esp(File::Record, next.record, record.emit(next.record.generation)?));
         files.push(esp(File::Directory, next.directory, directory));
         let making = Making {
-            node_name: site.node.clone().unwrap_or_else(|| NodeName::derived(holder.machine)),
+            node_name,
             site,
             binding,
             identity: material.identity,
@@ -156,11 +161,7 @@ impl Draft {
             cold_start: create.cold_start,
             vpn_prefix: create.vpn_prefix,
             minimum_directory: 1,
-            data: NewData::Created {
-                assignment: Assignment::first(create.vpn_prefix, create.kubernetes_roles),
-                master_secret: material.master_secret,
-                first_contact,
-            },
+            data: NewData::Created { desired, master_secret: material.master_secret, first_contact },
             files,
         };
         making.plan(now)
@@ -182,6 +183,31 @@ impl Draft {
             }
             (ColdStart::Automatic, Level::Insecure) | (ColdStart::Manual, _) => Ok(None),
         }
+    }
+}
+
+/// Desired state of the machine that creates a cluster: what its first records will say of it, at a version that nobody knows yet. No
+/// epoch of the cold-start key stands in them, so it says nothing of shares.
+fn first_desired(create: &Create, name: &NodeName, holder: &Holder) -> Desired {
+    let prefixes = Prefixes::of(create.vpn_prefix);
+    let assignment = Assignment::first(&prefixes, create.kubernetes_roles.clone());
+    let own = desired::Coordinator {
+        name: name.clone(),
+        vpn_ip: assignment.vpn_ip(),
+        votes: true,
+        control_plane: assignment.kubernetes().contains(&KubernetesRole::ControlPlane),
+    };
+    Desired {
+        at: None,
+        standing: Standing::Member,
+        assignment,
+        prefixes,
+        coordinators: [(holder.machine, own)].into(),
+        etcd: EtcdPart::Voter,
+        shares: Shares::default(),
+        owners: vec![Owner { key: OwnerPubKey(create.owner_pub_key), recovery: create.owner_recovery }],
+        level: create.level,
+        cold_start: create.cold_start,
     }
 }
 

@@ -298,19 +298,21 @@ impl Asker {
         if sha256(&[&issued.ca_spki]) != ticket.ca_spki || cluster != ticket.cluster {
             return Err(NotAccepted::OtherCluster);
         }
-        let owner = answer.owners.iter().find(|owner| owner.key == *owner_pub_key).ok_or(NotAccepted::OtherOwner)?;
+        let owner =
+            answer.desired.owners.iter().find(|owner| owner.key == *owner_pub_key).ok_or(NotAccepted::OtherOwner)?;
         let number = keys::numbers::level::number;
-        if number(*level) < number(answer.level) {
-            return Err(NotAccepted::Level { found: *level, least: answer.level });
+        let least = answer.desired.level;
+        if number(*level) < number(least) {
+            return Err(NotAccepted::Level { found: *level, least });
         }
         if self.site.node.as_ref().is_some_and(|name| *name != answer.node_name) {
             return Err(NotAccepted::OtherName);
         }
-        if answer.assignment.role() == ClusterRole::Coordinator {
+        if answer.desired.assignment.role() == ClusterRole::Coordinator {
             return Err(NotAccepted::Coordinator);
         }
         if let NetworkConfig::Static { address, prefix_bits, dns, .. } = &self.site.network {
-            let kept = KeptPrefixes::of(answer.vpn_prefix);
+            let kept = KeptPrefixes::of(answer.desired.prefixes.vpn);
             kept.judge_link(*address, *prefix_bits)?;
             dns.iter().try_for_each(|resolver| kept.judge_resolver(*resolver))?;
         }
@@ -395,6 +397,7 @@ impl Draft {
             ),
             esp(File::Record, next.record, record.emit(next.record.generation)?),
         ];
+        let peers = Known::of_answer(answer.version(), answer.peers);
         let making = Making {
             site,
             fresh,
@@ -410,14 +413,10 @@ impl Draft {
             owner_pub_key: redeem.owner_pub_key.0,
             owner_recovery,
             level: redeem.level,
-            cold_start: answer.cold_start,
-            vpn_prefix: answer.vpn_prefix,
+            cold_start: answer.desired.cold_start,
+            vpn_prefix: answer.desired.prefixes.vpn,
             minimum_directory: directory,
-            data: NewData::Joined {
-                assignment: answer.assignment,
-                vpn_key: attempt.vpn_key,
-                peers: Known::of_answer(answer.peer_version, answer.peers),
-            },
+            data: NewData::Joined { desired: answer.desired, vpn_key: attempt.vpn_key, peers },
             files,
         };
         making.plan(now)

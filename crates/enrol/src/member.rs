@@ -5,7 +5,6 @@ use std::sync::Arc;
 use keys::binding::Binding;
 use keys::directory::DirectoryMinimum;
 use keys::identity::Identity;
-use keys::recovery::RecoveryPubKey;
 use keys::share::ShareKey;
 use model::{ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, Protection};
 
@@ -37,8 +36,6 @@ pub struct Membership {
 /// Facts that the first machine writes into its cluster's records, as far as its seal says them.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// The owner's X25519 public key.
-    pub owner_recovery: RecoveryPubKey,
     /// The machine's data partition.
     pub disk: DiskUuid,
     /// How the data partition is protected.
@@ -62,7 +59,6 @@ impl Membership {
             config: body.config,
             minimum,
             recorded: Recorded {
-                owner_recovery: body.owner_recovery,
                 disk: body.disk,
                 level: body.level,
                 key_generation: body.key_generation,

@@ -8,11 +8,12 @@
 
 use std::fmt;
 
+use cluster::desired::Desired;
 use cluster::peers::Known;
 use keys::data_key::{Holder, Opened, Volume};
 use keys::header::{HEADER_BYTES, Header, State};
 use keys::pair::File;
-use model::{Assignment, DiskUuid, FirstContact, MasterSecret, VpnPrivKey};
+use model::{DiskUuid, FirstContact, MasterSecret, VpnPrivKey};
 use zeroize::Zeroizing;
 
 use crate::found::{Leftover, Leftovers};
@@ -245,8 +246,8 @@ pub enum Mapping {
 pub enum NewData {
     /// Contents for a cluster's first machine; beside CA keys and VPN key, which the shell made.
     Created {
-        /// The machine's assignment in its cluster.
-        assignment: Assignment,
+        /// Desired state of the machine, told by nobody yet.
+        desired: Desired,
         /// Secret that every cluster key derives from; until etcd holds it wrapped.
         master_secret: MasterSecret,
         /// Until the owner's first authenticated call.
@@ -254,8 +255,8 @@ pub enum NewData {
     },
     /// Contents for a machine that joined.
     Joined {
-        /// The machine's assignment in its cluster.
-        assignment: Assignment,
+        /// Desired state of the machine, as the cluster's answer says it.
+        desired: Desired,
         /// The machine's key in the VPN.
         vpn_key: VpnPrivKey,
         /// Peers that the machine exchanges packets with first.

@@ -209,6 +209,12 @@ impl Renewal {
         }
     }
 
+    /// Directory that lies on the ESP and is believed.
+    #[must_use]
+    pub const fn held(&self) -> Option<&Directory> {
+        self.held.as_ref()
+    }
+
     /// Coordinators that should be heard, too: those that have not given what is the newest, while too few vouch for that.
     #[must_use]
     pub fn missing(&self) -> Vec<MachineId> {

@@ -4,8 +4,9 @@
 
 use std::convert::Infallible;
 
+use cluster::desired::{Desired, EtcdPart, Shares};
 use cluster::epochs::Holding;
-use cluster::record::{Generations, Owner, Release, UnixSeconds};
+use cluster::record::{Generations, Owner, Release, Standing, UnixSeconds};
 use cluster::redeem::{Answer, Redeem};
 use cluster::state::StateVersion;
 use keys::binding::TpmObject;
@@ -18,7 +19,7 @@ use keys::pair::{File, Next, SLOT_BYTES};
 use keys::recovery::RecoveryPubKey;
 use model::{
     Assignment, BootClass, ClusterId, ClusterKey, ClusterRole, ColdStart, DiskUuid, Level, MachineId, MachinePubKey,
-    MasterSecret, NodeName, OwnerPubKey, POD_PREFIX, PcrSelection, RootHash, Secret, VPN_PREFIX,
+    MasterSecret, NodeName, OwnerPubKey, PcrSelection, Prefixes, RootHash, Secret, VPN_PREFIX,
 };
 use zeroize::Zeroizing;
 
@@ -153,21 +154,27 @@ impl Store {
         let coordinators = vec![Coordinator { machine: coordinator, endpoints: vec!["192.0.2.1:7836".to_owned()] }];
         let vpn_ip = VPN_PREFIX.nth(u32::try_from(at).expect("a few") + 2).expect("an address");
         let assignment = Assignment::new(vpn_ip, self.role, [].into(), None);
+        let desired = Desired {
+            at: Some(StateVersion::default()),
+            standing: Standing::Admitted,
+            assignment: assignment.expect("they fit"),
+            prefixes: Prefixes::of(VPN_PREFIX),
+            coordinators: [].into(),
+            etcd: EtcdPart::Out,
+            shares: Shares::default(),
+            owners: vec![Owner { key: OwnerPubKey(owner().public()), recovery: RecoveryPubKey::of(&secret(2)) }],
+            level: Level::Insecure,
+            cold_start: ColdStart::Automatic,
+        };
         Some(Answer {
             time: UnixSeconds(1_800_000_000),
             certificate: b"machine certificate".to_vec(),
             ca_certificate: b"CA certificate".to_vec(),
-            owners: vec![Owner { key: OwnerPubKey(owner().public()), recovery: RecoveryPubKey::of(&secret(2)) }],
-            level: Level::Insecure,
-            cold_start: ColdStart::Automatic,
-            vpn_prefix: VPN_PREFIX,
-            pods_prefix: POD_PREFIX,
+            desired,
             node_name: NodeName::derived(machine_id(&machine.0)),
-            assignment: assignment.expect("they fit"),
             key_generation: 1,
             cluster_key: Self::half(asks.1, 1),
             directory: ca().sign(&Directory { cluster, version: 5, coordinators }.unsigned()),
-            peer_version: StateVersion::default(),
             peers: vec![],
         })
     }

@@ -78,14 +78,14 @@ formats::strict_message! {
 
 #[cfg(test)]
 mod tests {
-    use model::{KubernetesRole, VPN_PREFIX};
+    use model::{KubernetesRole, Prefixes, VPN_PREFIX};
 
     use super::*;
 
     #[test]
     fn what_was_kept_is_read_back() {
         for kubernetes in [&[][..], &KubernetesRole::ALL[..1], KubernetesRole::ALL] {
-            let assignment = Assignment::first(VPN_PREFIX, kubernetes.iter().copied().collect());
+            let assignment = Assignment::first(&Prefixes::of(VPN_PREFIX), kubernetes.iter().copied().collect());
             assert_eq!(decode(&encode(&assignment)), Ok(assignment));
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use data_encoding::HEXLOWER;
 use model::{
     Assignment, BootClass, ClusterId, ClusterKey, ColdStart, ConfigDigest, DiskUuid, FirstContact, KubernetesRole,
-    Level, LocalKey, MachineId, MasterSecret, NetworkConfig, NodeName, PcrSelection, SealRoot, Secret, Uuid,
+    Level, LocalKey, MachineId, MasterSecret, NetworkConfig, NodeName, PcrSelection, Prefixes, SealRoot, Secret, Uuid,
     VPN_PREFIX, VolumeKey, VpnPrivKey,
 };
 use prost::Message as _;
@@ -240,7 +240,7 @@ fn every_format_has_its_known_bytes() {
     let both = epoch_key.wrap(&ClusterHalf { next: Some(ClusterKey(key(0x21))), ..half(0x20) });
     let share = Share::close(&ShareKey::of(&local(), &holder()), epoch(), &value, both);
     golden("share-rotating.hex", &share.emit(2).expect("fits"));
-    let assignment = Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect());
+    let assignment = Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect());
     golden("assignment.hex", &assignment::encode(&assignment));
     let coordinators = vec![Coordinator { machine: identity_machine(), endpoints: vec!["192.0.2.10:7836".into()] }];
     let directory = Directory { cluster: CLUSTER, version: 1, coordinators };

@@ -11,7 +11,7 @@
 use std::net::Ipv4Addr;
 
 use formats::strict::{Field, Kind, Message, Rule};
-use model::{BadPrefix, Ipv4Prefix, KeptPrefixes, LINK_BITS, NetworkConfig, POD_PREFIX, SERVICE_PREFIX, UnfitLink};
+use model::{BadPrefix, Ipv4Prefix, KeptPrefixes, LINK_BITS, NetworkConfig, Prefixes, UnfitLink};
 
 /// The table of `Network`.
 pub const NETWORK: Message = Message {
@@ -206,22 +206,31 @@ pub fn prefix_from_wire(wire: &PrefixWire) -> Result<Ipv4Prefix, BadPrefix> {
 /// [`BadNetwork`] when it is none, has no room, or collides with another prefix or the machine's static network.
 pub fn vpn_prefix_from_wire(wire: &PrefixWire, network: &NetworkConfig) -> Result<Ipv4Prefix, BadNetwork> {
     let vpn = prefix_from_wire(wire).map_err(BadNetwork::VpnPrefix)?;
-    if !(8..=24).contains(&vpn.bits()) {
-        return Err(BadNetwork::VpnBits(vpn.bits()));
-    }
-    if !can_be_a_host(vpn.address()) {
-        return Err(BadNetwork::VpnRange(vpn));
-    }
-    let kept = [(POD_PREFIX, "pods"), (SERVICE_PREFIX, "services")];
-    if let Some((other, what)) = kept.into_iter().find(|(other, _)| vpn.overlaps(*other)) {
-        return Err(BadNetwork::VpnOverlaps { vpn, other, what });
-    }
+    judge_prefixes(&Prefixes::of(vpn))?;
     if let NetworkConfig::Static { address, prefix_bits, gateway: _, dns } = network {
         let kept = KeptPrefixes::of(vpn);
         kept.judge_link(*address, *prefix_bits)?;
         dns.iter().try_for_each(|resolver| kept.judge_resolver(*resolver))?;
     }
     Ok(vpn)
+}
+
+/// Judges the prefixes that a cluster keeps for itself.
+///
+/// # Errors
+/// [`BadNetwork`] when the VPN prefix has no room, or collides with another one.
+pub fn judge_prefixes(prefixes: &Prefixes) -> Result<(), BadNetwork> {
+    let Prefixes { vpn, pods, services } = *prefixes;
+    if !(8..=24).contains(&vpn.bits()) {
+        return Err(BadNetwork::VpnBits(vpn.bits()));
+    }
+    if !can_be_a_host(vpn.address()) {
+        return Err(BadNetwork::VpnRange(vpn));
+    }
+    match [(pods, "pods"), (services, "services")].into_iter().find(|(other, _)| vpn.overlaps(*other)) {
+        Some((other, what)) => Err(BadNetwork::VpnOverlaps { vpn, other, what }),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn can_be_a_host(address: Ipv4Addr) -> bool {

@@ -14,7 +14,7 @@ use kube::{
     Privileges, Probe, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path,
     bootstrap, files, reserve, services, tasks,
 };
-use model::{Assignment, ClusterId, ClusterRole, KubernetesRole, NodeName, VPN_PREFIX, pod_prefix};
+use model::{Assignment, ClusterId, ClusterRole, KubernetesRole, NodeName, Prefixes, VPN_PREFIX, pod_prefix};
 use pki::{AuthorityKind, Usage};
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn plan() -> Plan {
         machine: model::MachineId([0xab; 16]),
         node: NodeName::chosen("node-1").unwrap(),
         cluster: ClusterId([0xcd; 16]),
-        assignment: Assignment::first(VPN_PREFIX, KubernetesRole::ALL.iter().copied().collect()),
+        assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
         etcd: EtcdCluster::New,
         etcd_users: EtcdUsers::Known,
         others: Vec::new(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use crate::machine::{ClusterRole, KubernetesRole};
-use crate::net::{Ipv4Prefix, POD_PREFIX};
+use crate::net::{Ipv4Prefix, POD_PREFIX, Prefixes};
 
 /// A machine's address in the mesh, its roles, and the addresses of its pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub enum BadAssignment {
     /// Workers have pods, and nobody else.
     #[error("a Kubernetes worker, and nobody else, has a prefix for its pods")]
     Pods,
-    /// Pods have a /24 of [`POD_PREFIX`].
-    #[error("{0} is not one of the 256 prefixes for pods")]
+    /// Pods have a /24; whether it is one of the cluster's, the desired state is judged by.
+    #[error("a worker's pods have a prefix of 24 bits, and {0} has not")]
     PodPrefix(Ipv4Prefix),
 }
 
@@ -47,9 +47,7 @@ impl Assignment {
             return Err(BadAssignment::Pods);
         }
         match pods {
-            Some(pods) if pods.bits() != POD_BITS || !POD_PREFIX.contains(pods.address()) => {
-                Err(BadAssignment::PodPrefix(pods))
-            }
+            Some(pods) if pods.bits() != POD_BITS => Err(BadAssignment::PodPrefix(pods)),
             Some(_) | None => Ok(Self { vpn_ip, role, kubernetes, pods }),
         }
     }
@@ -57,20 +55,21 @@ impl Assignment {
     /// Assignment of a cluster's first machine: it coordinates, and has the first address and the first pods of all.
     ///
     /// # Panics
-    /// When `vpn` has one address only.
+    /// When the VPN prefix has one address only.
     #[must_use]
-    pub fn first(vpn: Ipv4Prefix, kubernetes: BTreeSet<KubernetesRole>) -> Self {
-        let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(0));
-        let vpn_ip = vpn.nth(1).expect("a VPN prefix has 8 to 24 bits");
+    pub fn first(prefixes: &Prefixes, kubernetes: BTreeSet<KubernetesRole>) -> Self {
+        let pods = kubernetes
+            .contains(&KubernetesRole::Worker)
+            .then(|| Ipv4Prefix::around(prefixes.pods.address(), POD_BITS).expect("at most 32 bits"));
+        let vpn_ip = prefixes.vpn.nth(1).expect("a VPN prefix has 8 to 24 bits");
         Self { vpn_ip, role: ClusterRole::Coordinator, kubernetes, pods }
     }
 
-    /// The same in another cluster role.
-    ///
-    /// # Errors
-    /// [`BadAssignment`] when a machine in that role cannot have its Kubernetes roles.
-    pub fn with_role(self, role: ClusterRole) -> Result<Self, BadAssignment> {
-        Self::new(self.vpn_ip, role, self.kubernetes, self.pods)
+    /// The same in the role of a node, which runs no control plane.
+    #[must_use]
+    pub fn as_node(mut self) -> Self {
+        self.kubernetes.remove(&KubernetesRole::ControlPlane);
+        Self { role: ClusterRole::Node, ..self }
     }
 
     /// Where the mesh reaches the machine.
@@ -91,7 +90,7 @@ impl Assignment {
         &self.kubernetes
     }
 
-    /// Where a worker's pods get their addresses from: a /24 of [`POD_PREFIX`].
+    /// Where a worker's pods get their addresses from: a /24 of the cluster's.
     #[must_use]
     pub const fn pods(&self) -> Option<Ipv4Prefix> {
         self.pods
@@ -137,7 +136,8 @@ mod tests {
         assert_eq!(assigned(Node, &BOTH, Some("10.244.0.0/24")), Err(BadAssignment::ControlPlane));
         assert_eq!(assigned(Node, worker, None), Err(BadAssignment::Pods));
         assert_eq!(assigned(Coordinator, control_plane, Some("10.244.0.0/24")), Err(BadAssignment::Pods));
-        for foreign in ["10.244.0.0/23", "10.244.0.0/25", "10.245.0.0/24"] {
+        assert!(assigned(Node, worker, Some("10.32.7.0/24")).is_ok(), "a cluster may keep another prefix for pods");
+        for foreign in ["10.244.0.0/23", "10.244.0.0/25"] {
             let pods = foreign.parse().expect("a prefix");
             assert_eq!(assigned(Node, worker, Some(foreign)), Err(BadAssignment::PodPrefix(pods)));
         }
@@ -145,11 +145,16 @@ mod tests {
 
     #[test]
     fn the_first_machine_has_the_first_of_everything() {
-        let first = Assignment::first(VPN_PREFIX, BOTH.into());
+        let first = Assignment::first(&Prefixes::of(VPN_PREFIX), BOTH.into());
         let expected = assigned(ClusterRole::Coordinator, &BOTH, Some("10.244.0.0/24")).expect("they fit");
         assert_eq!(first, Assignment { vpn_ip: Ipv4Addr::new(10, 118, 0, 1), ..expected });
-        let lone = Assignment::first(VPN_PREFIX, BTreeSet::new());
+        let elsewhere = Prefixes { pods: "10.32.0.0/16".parse().expect("a prefix"), ..Prefixes::of(VPN_PREFIX) };
+        let pods = Assignment::first(&elsewhere, BOTH.into()).pods();
+        assert_eq!(pods, Some("10.32.0.0/24".parse().expect("a prefix")));
+        let lone = Assignment::first(&elsewhere, BTreeSet::new());
         assert_eq!((lone.pods(), lone.role()), (None, ClusterRole::Coordinator));
+        let node = assigned(ClusterRole::Node, &BOTH[1..], Some("10.244.0.0/24")).expect("they fit");
+        assert_eq!(first.as_node(), Assignment { vpn_ip: Ipv4Addr::new(10, 118, 0, 1), ..node });
     }
 
     #[test]

@@ -35,6 +35,14 @@ pub struct Prefixes {
     pub services: Ipv4Prefix,
 }
 
+impl Prefixes {
+    /// Prefixes of a cluster that is created in this VPN, and of one of which nothing else is known yet.
+    #[must_use]
+    pub const fn of(vpn: Ipv4Prefix) -> Self {
+        Self { vpn, pods: POD_PREFIX, services: SERVICE_PREFIX }
+    }
+}
+
 /// How many members of etcd may hold a copy without a vote: two voters more are made of a pair of them.
 pub const MOST_ETCD_LEARNERS: usize = 2;
 

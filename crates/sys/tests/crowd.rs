@@ -9,7 +9,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Instant;
 
-use api::{PeersAnswer, wire};
+use api::wire;
+use cluster::Word;
 use cluster::key::Key;
 use cluster::members::MOST_COORDINATORS;
 use cluster::peer::Peer;
@@ -134,14 +135,14 @@ impl Cluster {
     /// Message to a node that knows the peers of this version.
     fn tells(&self, known: Option<StateVersion>) -> Vec<u8> {
         let news = self.seen.state().news(known);
-        wire::PeersResponse::from(PeersAnswer::News(news)).encode_to_vec()
+        wire::PeersResponse::from(Word::News(news)).encode_to_vec()
     }
 
     /// Message that a node is sent besides when a coordinator is elsewhere: the directory, signed.
     fn directory(&self) -> Vec<u8> {
         let largest_signature = vec![0; 72]; // ECDSA over P-256 in DER
         let signed = self.seen.state().directory().expect("there is a cluster").unsigned().signed(largest_signature);
-        wire::PeersResponse::from(PeersAnswer::Directory(signed)).encode_to_vec()
+        wire::PeersResponse::from(Word::Directory(signed)).encode_to_vec()
     }
 }
 
@@ -161,8 +162,8 @@ impl Node {
 
     /// Takes what a coordinator sent.
     fn hears(&mut self, answer: &[u8]) -> Vec<Effect> {
-        let answer = PeersAnswer::decode(answer).expect("a machine takes what its coordinator sends");
-        let PeersAnswer::News(news) = answer else { panic!("news") };
+        let answer = api::decode_word(answer).expect("a machine takes what its coordinator sends");
+        let Word::News(news) = answer else { panic!("news") };
         let fresh = self.known.take(news).into_iter().map(|(id, peer)| (id, peer.as_ref().map(in_the_mesh)));
         let (fresh, mut effects) = (fresh.collect(), Vec::new());
         self.mesh.handle(Event::Changed(fresh), self.now, &mut effects);

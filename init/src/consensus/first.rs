@@ -1,16 +1,12 @@
 //! What a cluster's first machine writes into its records, and what any coordinator says of itself at each boot. Made of its
-//! seal, its assignment and its facts; a cluster that was created before there were records gets the same.
+//! seal, its desired state and its facts; a cluster that was created before there were records gets the same.
 
-use cluster::record::{
-    Admission, Cluster, Endpoints, Generations, Machine, Owner, Policy, Standing, Times, UnixSeconds,
-};
+use cluster::desired::Desired;
+use cluster::record::{Admission, Cluster, Endpoints, Generations, Machine, Policy, Times, UnixSeconds};
 use cluster::request::{Creation, Request};
 use enrol::member::Recorded;
 use keys::endpoint::Endpoint;
-use model::{
-    Assignment, ClusterId, ColdStart, Ipv4Prefix, MachineId, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX,
-    VpnPubKey,
-};
+use model::{ClusterId, MachineId, MachinePubKey, NodeName, VpnPubKey};
 use tokio::sync::watch;
 
 use crate::enrolment::Member;
@@ -25,11 +21,8 @@ pub(crate) struct First {
     key: MachinePubKey,
     name: NodeName,
     cluster: ClusterId,
-    owner: OwnerPubKey,
-    assignment: Assignment,
+    desired: Desired,
     vpn_key: VpnPubKey,
-    vpn_prefix: Ipv4Prefix,
-    cold_start: ColdStart,
     recorded: Recorded,
     facts: Facts,
     /// It created the cluster; nobody else writes the first records.
@@ -44,11 +37,8 @@ impl First {
             key: MachinePubKey(identity.key.public()),
             name: identity.name.clone(),
             cluster: identity.holder.cluster,
-            owner: OwnerPubKey(member.owners[0]),
-            assignment: member.assignment.clone(),
+            desired: member.desired.clone(),
             vpn_key: mesh::public(&member.vpn_key),
-            vpn_prefix: member.vpn_prefix,
-            cold_start: member.cold_start,
             recorded: member.recorded.clone(),
             facts: facts.clone(),
             founds: !member.joined,
@@ -63,19 +53,15 @@ impl First {
     /// A machine that joined, for tests.
     #[cfg(test)]
     pub(super) fn fixture(facts: &Facts) -> Self {
-        use model::{ClusterRole, DiskUuid, Level, Secret, Uuid, VPN_PREFIX};
-        let (key, vpn_ip) = (MachinePubKey([9; 32]), VPN_PREFIX.nth(9).expect("an address"));
+        use model::{DiskUuid, Level, Uuid};
+        let key = MachinePubKey([9; 32]);
         Self {
             key,
             name: NodeName::derived(keys::identity::machine_id(&key.0)),
             cluster: ClusterId([1; 16]),
-            owner: OwnerPubKey([1; 32]),
-            assignment: Assignment::new(vpn_ip, ClusterRole::Coordinator, [].into(), None).expect("they fit"),
+            desired: super::fixture::desired(9),
             vpn_key: VpnPubKey([9; 32]),
-            vpn_prefix: VPN_PREFIX,
-            cold_start: ColdStart::Automatic,
             recorded: Recorded {
-                owner_recovery: keys::recovery::RecoveryPubKey::of(&Secret::take(&mut [2; 32])),
                 disk: DiskUuid(Uuid([9; 16])),
                 level: Level::Encrypted,
                 key_generation: 1,
@@ -103,14 +89,15 @@ impl First {
 
     /// The cluster with its first machine, at Unix time `now`.
     pub(super) fn creation(&self, now: u64) -> Creation {
-        let Recorded { owner_recovery, disk, level, key_generation, storage_key_name } = self.recorded.clone();
+        let Recorded { disk, level, key_generation, storage_key_name } = self.recorded.clone();
+        let Desired { assignment, prefixes, owners, standing, cold_start, .. } = self.desired.clone();
         let (now, boot) = (UnixSeconds(now), self.facts.boot());
         let cluster = Cluster {
             id: self.cluster,
-            vpn_prefix: self.vpn_prefix,
-            pods_prefix: POD_PREFIX,
-            policy: Policy { level, cold_start: self.cold_start, oldest_release: release() },
-            owners: vec![Owner { key: self.owner, recovery: owner_recovery }],
+            vpn_prefix: prefixes.vpn,
+            pods_prefix: prefixes.pods,
+            policy: Policy { level: self.desired.level, cold_start, oldest_release: release() },
+            owners,
             recoveries: 0,
             // Behind the first machine's.
             next_address: 2,
@@ -119,11 +106,11 @@ impl First {
         let machine = Machine {
             key: self.key,
             name: self.name.clone(),
-            role: self.assignment.role(),
-            kubernetes: self.assignment.kubernetes().clone(),
-            standing: Standing::Member,
-            vpn_ip: self.assignment.vpn_ip(),
-            pods: self.assignment.pods(),
+            role: assignment.role(),
+            kubernetes: assignment.kubernetes().clone(),
+            standing,
+            vpn_ip: assignment.vpn_ip(),
+            pods: assignment.pods(),
             vpn_key: self.vpn_key,
             disk,
             generations: Generations::One(key_generation),
@@ -133,7 +120,7 @@ impl First {
             root_hash: boot.root_hash,
             storage_key_name,
             endpoints: Endpoints { reported: self.endpoints(), observed: vec![] },
-            admission: Admission::Owner(self.owner),
+            admission: Admission::Owner(self.desired.owners[0].key),
             times: Times { admitted: now, member: Some(now), removed: None, coordinator: Some(now) },
             awaits_approval: false,
         };
@@ -159,5 +146,29 @@ impl First {
 
     pub(super) fn facts(&self) -> watch::Receiver<Now> {
         self.facts.watch()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cluster::View;
+    use cluster::key::Key;
+    use cluster::state::KeyValue;
+
+    use super::*;
+    use crate::consensus::fixture;
+
+    /// Proves: S5
+    #[test]
+    fn the_first_records_say_what_the_first_machine_kept() {
+        let first = First::fixture(&fixture::facts());
+        let Creation { cluster, machine } = first.creation(1_800_000_000);
+        let put = |key: Key, value| KeyValue { key: key.bytes(), value, mod_revision: 1 };
+        let records = [put(Key::Cluster, cluster.encode()), put(Key::Machine(machine.id()), machine.encode())];
+        let mut view = View::read(records, 1).expect("our own");
+        view.see(fixture::members(&[9]));
+        let told = view.state().desired(&machine.id()).expect("it belongs");
+        let kept = Desired { shares: told.shares.clone(), ..fixture::desired(9) };
+        assert!(told.says_the_same(&kept), "{told:?}");
     }
 }

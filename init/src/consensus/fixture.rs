@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use api::UnixMillis;
 use cluster::View;
+use cluster::desired::{self, Desired, EtcdPart, Shares};
 use cluster::key::Key;
 use cluster::members::{Members, Voter};
 use cluster::record::{
@@ -14,15 +15,27 @@ use cluster::record::{
 use cluster::state::KeyValue;
 use keys::recovery::RecoveryPubKey;
 use model::{
-    BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey, POD_PREFIX,
-    RootHash, Secret, Uuid, VPN_PREFIX, VpnPubKey,
+    Assignment, BootClass, ClusterId, ClusterRole, ColdStart, DiskUuid, Level, MachinePubKey, NodeName, OwnerPubKey,
+    POD_PREFIX, Prefixes, RootHash, SERVICE_PREFIX, Secret, Uuid, VPN_PREFIX, VpnPubKey,
 };
 use pki::{Authority, AuthorityKind, PrivateKey, UnixTime};
 
 use super::{First, Records, Seen};
 use crate::enrolment::{Authorities, Directories};
 use crate::facts::Facts;
+use crate::machine::kernel::Boot;
 use crate::runtime::clock;
+
+/// Facts of a machine that has just started.
+pub(super) fn facts() -> Facts {
+    let boot = Boot {
+        profile: api::Profile::Release,
+        root_hash: RootHash([1; 32]),
+        boot_id: String::from("b"),
+        class: BootClass::Direct,
+    };
+    Facts::new(boot).0
+}
 
 pub(crate) fn machine(n: u8, standing: Standing) -> Machine {
     Machine {
@@ -64,6 +77,25 @@ pub(super) fn cluster() -> Cluster {
         recoveries: 0,
         next_address: 10,
         next_pods: 0,
+    }
+}
+
+/// Desired state of machine `n`, the only coordinator, which was told nothing yet.
+pub(super) fn desired(n: u8) -> Desired {
+    let Machine { name, vpn_ip, .. } = machine(n, Standing::Member);
+    let Cluster { vpn_prefix, pods_prefix, policy, owners, .. } = cluster();
+    let own = desired::Coordinator { name, vpn_ip, votes: true, control_plane: false };
+    Desired {
+        at: None,
+        standing: Standing::Member,
+        assignment: Assignment::new(vpn_ip, ClusterRole::Coordinator, [].into(), None).expect("they fit"),
+        prefixes: Prefixes { vpn: vpn_prefix, pods: pods_prefix, services: SERVICE_PREFIX },
+        coordinators: [(machine(n, Standing::Member).id(), own)].into(),
+        etcd: EtcdPart::Voter,
+        shares: Shares::default(),
+        owners,
+        level: policy.level,
+        cold_start: policy.cold_start,
     }
 }
 

@@ -11,13 +11,13 @@ use cluster::view::View;
 use etcd::audit::Trimming;
 use etcd::wire::etcdserverpb::{RangeRequest, WatchResponse};
 use etcd::{BadAnswer, Progress, Reading, Watched};
+use member::is_news;
 use tokio::time::{MissedTickBehavior, interval};
 use tonic::Streaming;
 
 use super::link::NoAnswer;
 use super::{NotGranted, Records, members, recovery, revocation};
 use crate::enrolment::MakeError;
-use crate::network::mesh::is_news;
 use crate::runtime::clock;
 
 /// How often the audit is looked at: it grows by a line for each change, and each key that is given out.

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cluster::Word;
 use cluster::desired::Desired;
 use cluster::peers::News;
 use cluster::record::Machine;
@@ -15,9 +16,12 @@ use tokio::time::sleep;
 
 use super::directory::Signed;
 use super::{Seen, Unread};
+use crate::runtime::clock;
 
 /// Whoever hears nothing for three times as long asks another coordinator.
 const ALIVE: Duration = Duration::from_secs(5);
+/// A copy that was not kept up for so long tells nobody anything: others may have decided what it has not seen.
+const LAPSED: Duration = Duration::from_secs(10);
 
 /// Why there are no news, and will be none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -25,23 +29,15 @@ pub(crate) enum NoNews {
     /// This coordinator has none itself.
     #[error(transparent)]
     Unread(#[from] Unread),
+    /// The copy was not kept up for a while.
+    #[error("this coordinator has seen no change for {} s; nothing was done; ask another coordinator", LAPSED.as_secs())]
+    Lapsed,
     /// It has not looked at etcd's members yet.
     #[error("etcd's members are not known yet; nothing was done; ask again")]
     Members,
     /// They are for machines that belong.
     #[error("this machine does not belong to the cluster; nothing was done")]
     NotMember,
-}
-
-/// What a machine is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Tells {
-    /// Of the others.
-    News(News),
-    /// Desired state of the machine itself.
-    Desired(Box<Desired>),
-    /// Where the coordinators are, signed.
-    Directory(Vec<u8>),
 }
 
 /// What one machine is told, one after the other.
@@ -68,6 +64,9 @@ impl NewsFor {
     pub(crate) fn may_hear(&self) -> Result<(), NoNews> {
         let seen = self.seen.borrow();
         let state = seen.view.as_ref().ok_or(Unread)?.state();
+        if seen.lost.is_some_and(|lost| Duration::from_millis(clock::unix_millis().since(lost)) >= LAPSED) {
+            return Err(NoNews::Lapsed);
+        }
         let belongs = state.machine(&self.machine).is_some_and(Machine::belongs);
         if !belongs {
             return Err(NoNews::NotMember);
@@ -79,24 +78,24 @@ impl NewsFor {
     ///
     /// # Errors
     /// [`NoNews`] for a machine that belongs no longer.
-    pub(crate) async fn next(&mut self) -> Result<Tells, NoNews> {
+    pub(crate) async fn next(&mut self) -> Result<Word, NoNews> {
         let mut alive = pin!(sleep(ALIVE));
         loop {
             self.seen.mark_unchanged();
             self.may_hear()?;
             if let Some(desired) = self.other_desired()? {
-                return Ok(Tells::Desired(desired));
+                return Ok(Word::Desired(desired));
             }
             if let Some(signed) = self.newer_directory() {
-                return Ok(Tells::Directory(signed));
+                return Ok(Word::Directory(signed));
             }
             let news = self.seen.borrow().view.as_ref().ok_or(Unread)?.state().news(self.known);
             if news != News::Nothing {
                 self.known = news.version().or(self.known);
-                return Ok(Tells::News(news));
+                return Ok(Word::News(news));
             }
             tokio::select! {
-                () = &mut alive => return Ok(Tells::News(News::Nothing)),
+                () = &mut alive => return Ok(Word::News(News::Nothing)),
                 changed = self.seen.changed() => changed.map_err(|_ended| Unread)?,
             }
         }
@@ -134,7 +133,7 @@ mod tests {
     use super::*;
     use crate::consensus::fixture::{machine, members, put, put_cluster};
 
-    const NOTHING: Result<Tells, NoNews> = Ok(Tells::News(News::Nothing));
+    const NOTHING: Result<Word, NoNews> = Ok(Word::News(News::Nothing));
 
     /// A coordinator that has seen two machines, let in in the revisions 1 and 2; and news for the first of them.
     fn seen(known: Option<u64>) -> (watch::Sender<Seen>, NewsFor) {
@@ -150,7 +149,7 @@ mod tests {
     /// The same, for a machine that was told what it is to be.
     async fn seen_and_desired(known: Option<u64>) -> (watch::Sender<Seen>, NewsFor) {
         let (sender, mut news) = seen(known);
-        assert!(matches!(news.next().await, Ok(Tells::Desired(_))), "first of all");
+        assert!(matches!(news.next().await, Ok(Word::Desired(_))), "first of all");
         (sender, news)
     }
 
@@ -165,14 +164,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_machine_hears_all_then_each_change_and_in_between_that_somebody_is_there() {
         let (seen, mut news) = seen_and_desired(None).await;
-        assert!(matches!(news.next().await, Ok(Tells::News(News::Whole { peers, .. })) if peers.len() == 2));
+        assert!(matches!(news.next().await, Ok(Word::News(News::Whole { peers, .. })) if peers.len() == 2));
         let began = tokio::time::Instant::now();
         assert_eq!(news.next().await, NOTHING);
         assert_eq!(began.elapsed(), ALIVE);
         change(&seen, &machine(3, Standing::Admitted), 3);
         let heard = news.next().await;
         assert!(
-            matches!(heard, Ok(Tells::News(News::Changed { peers, .. })) if peers.len() == 1),
+            matches!(heard, Ok(Word::News(News::Changed { peers, .. })) if peers.len() == 1),
             "once, and only what is new"
         );
         assert_eq!((news.next().await, began.elapsed()), (NOTHING, ALIVE * 2));
@@ -185,7 +184,7 @@ mod tests {
         let (_seen, mut news) = seen_and_desired(Some(2)).await;
         assert_eq!((began.elapsed(), news.next().await, began.elapsed()), (Duration::ZERO, NOTHING, ALIVE));
         let (_seen, mut news) = seen_and_desired(Some(3)).await;
-        assert_eq!((news.next().await, began.elapsed()), (Ok(Tells::News(News::Behind)), ALIVE));
+        assert_eq!((news.next().await, began.elapsed()), (Ok(Word::News(News::Behind)), ALIVE));
     }
 
     /// Proves: D11
@@ -194,10 +193,10 @@ mod tests {
         let (seen, mut news) = seen_and_desired(Some(2)).await;
         let signed = |byte| Some(Arc::new(Signed::of(vec![], vec![byte])));
         seen.send_modify(|seen| seen.directory = signed(1));
-        assert_eq!(news.next().await, Ok(Tells::Directory(vec![1])));
+        assert_eq!(news.next().await, Ok(Word::Directory(vec![1])));
         assert_eq!(news.next().await, NOTHING, "once");
         seen.send_modify(|seen| seen.directory = signed(2));
-        assert_eq!((news.next().await, news.next().await), (Ok(Tells::Directory(vec![2])), NOTHING));
+        assert_eq!((news.next().await, news.next().await), (Ok(Word::Directory(vec![2])), NOTHING));
     }
 
     /// Proves: S5
@@ -205,16 +204,16 @@ mod tests {
     async fn a_machine_hears_first_what_it_is_to_be_and_then_when_that_is_another() {
         let (seen, mut news) = seen(Some(2));
         let desired = async |news: &mut NewsFor| match news.next().await {
-            Ok(Tells::Desired(desired)) => (desired.assignment.role(), desired.at.expect("told").revision),
+            Ok(Word::Desired(desired)) => (desired.assignment.role(), desired.at.expect("told").revision),
             other => panic!("it is told first: {other:?}"),
         };
         assert_eq!(desired(&mut news).await, (ClusterRole::Node, 2));
         assert_eq!(news.next().await, NOTHING, "once");
         change(&seen, &Machine { role: ClusterRole::Coordinator, ..machine(1, Standing::Member) }, 3);
         assert_eq!(desired(&mut news).await, (ClusterRole::Coordinator, 3));
-        assert!(matches!(news.next().await, Ok(Tells::News(News::Changed { .. }))), "and then of all");
+        assert!(matches!(news.next().await, Ok(Word::News(News::Changed { .. }))), "and then of all");
         change(&seen, &machine(2, Standing::Member), 4);
-        assert!(matches!(news.next().await, Ok(Tells::News(News::Changed { .. }))), "of the other alone");
+        assert!(matches!(news.next().await, Ok(Word::News(News::Changed { .. }))), "of the other alone");
         seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(members(&[])));
         assert_eq!(news.next().await, Err(NoNews::Members), "who does not know them would call it a node");
     }

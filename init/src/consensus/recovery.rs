@@ -76,6 +76,14 @@ pub(crate) fn noted() -> Result<Option<OwnerPubKey>, Error> {
     read_note(Path::new(DATA))
 }
 
+/// Removes the note of a recovery that is not to be done.
+///
+/// # Errors
+/// [`Error::Note`]: it may lie there still.
+pub(crate) async fn forget() -> Result<(), Error> {
+    tasks::blocking(|| durable::remove(&Path::new(DATA).join(NOTE))).await.map_err(Error::Note)
+}
+
 fn read_note(data: &Path) -> Result<Option<OwnerPubKey>, Error> {
     let note = durable::read(&data.join(NOTE), KEY_BYTES).map_err(Error::Unread)?;
     let key =
@@ -141,7 +149,7 @@ fn request(this: &First, by: OwnerPubKey) -> Request {
 pub(super) async fn finish(records: &Records) -> Result<(), Error> {
     if let Some(by) = noted()? {
         records.decide(request(&records.first, by)).await?;
-        tasks::blocking(|| durable::remove(&Path::new(DATA).join(NOTE))).await.map_err(Error::Note)?;
+        forget().await?;
         tracing::warn!("the cluster goes on with this coordinator's records alone");
     }
     records.seen.send_modify(|seen| seen.recovered = true);

@@ -12,6 +12,7 @@ use etcd::wire::etcdserverpb::{
 };
 use kube::{ETCD_USERS, EtcdRights, EtcdUsers};
 
+use super::electorate::ELECTORATE;
 use super::link::{Link, NoAnswer, in_time};
 use super::recovery::NOTE;
 use super::revocation::REVOKED;
@@ -37,8 +38,8 @@ pub(crate) enum Error {
     #[error("look for `{DATA}/{0}`")]
     Unseen(&'static str, #[source] io::Error),
     /// It was done, and cannot be noted.
-    #[error("write `{DATA}/{MADE}`")]
-    Note(#[source] io::Error),
+    #[error("write `{DATA}/{0}`")]
+    Note(&'static str, #[source] io::Error),
 }
 
 /// Whether the users were made, at this boot or before.
@@ -61,7 +62,7 @@ pub(crate) fn has_begun() -> Result<bool, Error> {
 
 /// Notes, before etcd runs here as a further member, that the cluster has made them: its etcd asks who calls, wherever it runs.
 pub(super) async fn joins() -> Result<(), Error> {
-    tasks::blocking(|| begin(Path::new(DATA))).await.map_err(Error::Note)
+    tasks::blocking(|| begin(Path::new(DATA))).await.map_err(|error| Error::Note(MADE, error))
 }
 
 /// Erases what etcd has here, and all notes with it.
@@ -77,7 +78,7 @@ fn begin(data: &Path) -> io::Result<()> {
 
 /// The note in front of what it is of.
 fn end(data: &Path) -> io::Result<()> {
-    [NOTE, ETCD, MADE, REVOKED].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
+    [NOTE, ETCD, MADE, REVOKED, ELECTORATE].into_iter().try_for_each(|name| durable::remove(&data.join(name)))
 }
 
 /// Makes them, whatever of it was done before, and notes it.
@@ -109,7 +110,7 @@ pub(super) async fn make(link: &Link) -> Result<(), Error> {
         in_time(etcd.auth_enable(AuthEnableRequest {})).await?;
         tracing::info!("etcd asks who calls");
     }
-    tasks::blocking(|| durable::replace(Path::new(DATA), MADE, &[])).await.map_err(Error::Note)
+    tasks::blocking(|| durable::replace(Path::new(DATA), MADE, &[])).await.map_err(|error| Error::Note(MADE, error))
 }
 
 /// What an attempt before this one has made is there.
@@ -131,15 +132,19 @@ mod tests {
     fn neither_an_etcd_that_joins_nor_one_that_comes_later_recovers_what_was_noted_before() {
         let data = tempfile::tempdir().expect("a place for files");
         let note = || fs::write(data.path().join(NOTE), [7; 32]).expect("written");
-        let there = || [NOTE, ETCD, MADE, REVOKED].map(|name| durable::exists(&data.path().join(name)).expect("seen"));
+        let there = || {
+            [NOTE, ETCD, MADE, REVOKED, ELECTORATE].map(|name| durable::exists(&data.path().join(name)).expect("seen"))
+        };
         note();
         begin(data.path()).expect("noted");
-        assert_eq!(there(), [false, false, true, false]);
+        assert_eq!(there(), [false, false, true, false, false]);
         note();
         fs::create_dir_all(data.path().join(ETCD).join("member")).expect("made");
-        fs::write(data.path().join(REVOKED), [7; 32]).expect("written");
-        assert_eq!(there(), [true; 4]);
+        for name in [REVOKED, ELECTORATE] {
+            fs::write(data.path().join(name), [7; 32]).expect("written");
+        }
+        assert_eq!(there(), [true; 5]);
         end(data.path()).expect("erased");
-        assert_eq!(there(), [false; 4]);
+        assert_eq!(there(), [false; 5]);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use cluster::desired::Desired;
 use enrol::member::{Membership, Recorded};
 use keys::data_key::Holder;
 use keys::identity::Identity;
-use model::{Assignment, ClusterRole, ColdStart, ConfigDigest, FirstContact, Ipv4Prefix, VpnPrivKey};
+use model::{Assignment, ClusterRole, ConfigDigest, FirstContact, VpnPrivKey};
 use pki::{Authority, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
 
 use super::renew::Renewing;
@@ -33,23 +34,18 @@ pub(crate) struct Authorities {
 pub(crate) struct Member {
     /// Who it is.
     pub(crate) identity: Arc<Identity>,
-    /// Ed25519 public keys of its owners.
-    pub(crate) owners: Vec<[u8; 32]>,
-    /// What its cluster assigned to it.
-    pub(crate) assignment: Assignment,
-    /// What a coordinator signs with; a node has none of it.
+    /// Desired state of the machine, as its data partition kept it.
+    pub(crate) desired: Desired,
+    /// What a coordinator signs with; a machine that starts as a node has none of it.
     pub(crate) authorities: Option<Arc<Authorities>>,
     /// Whether it came to a cluster that was there, and did not create it.
     pub(crate) joined: bool,
     /// WireGuard's, from DATA.
     pub(crate) vpn_key: VpnPrivKey,
-    /// Where VPN addresses come from.
-    pub(crate) vpn_prefix: Ipv4Prefix,
     /// Until the owner's first authenticated call: what `Claim` answers with. The API takes it.
     pub(crate) first_contact: Option<(FirstContact, ConfigDigest)>,
     /// What its seal says for the cluster's records.
     pub(crate) recorded: Recorded,
-    pub(crate) cold_start: ColdStart,
     /// What keeps its directory.
     pub(crate) renewing: Renewing,
     /// What it holds of the cold-start key.
@@ -79,23 +75,36 @@ impl Member {
         (renewing, shares): (Renewing, Shares),
         data: Mounted,
     ) -> Self {
-        let Kept { assignment, authorities, joined, vpn, first_contact } = kept;
+        let Kept { desired, authorities, joined, vpn, first_contact } = kept;
         Self {
             identity: membership.identity,
-            owners: vec![membership.owner_pub_key],
-            assignment,
+            desired,
             authorities: authorities.map(Arc::new),
             joined,
             vpn_key: vpn,
-            vpn_prefix: membership.vpn_prefix,
             first_contact: first_contact.map(|secret| (secret, membership.config)),
             recorded: membership.recorded,
-            cold_start: membership.cold_start,
             renewing,
             shares,
             data,
         }
     }
+
+    /// Assignment of the machine in the role that it starts in: a node's until it has what makes a coordinator.
+    pub(crate) fn assignment(&self) -> Assignment {
+        let assignment = self.desired.assignment.clone();
+        if self.authorities.is_some() { assignment } else { assignment.as_node() }
+    }
+
+    /// Ed25519 public keys of the cluster's owners.
+    pub(crate) fn owners(&self) -> Vec<[u8; 32]> {
+        owners(&self.desired)
+    }
+}
+
+/// Ed25519 public keys of the owners whom desired state names.
+pub(crate) fn owners(desired: &Desired) -> Vec<[u8; 32]> {
+    desired.owners.iter().map(|owner| owner.key.0).collect()
 }
 
 /// From now on it is a fact who the machine is.

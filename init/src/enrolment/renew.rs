@@ -7,7 +7,7 @@ use std::sync::Arc;
 use enrol::asking::Refused;
 use enrol::member::Membership;
 use enrol::renewal::{Giver, Renewal, Write};
-use keys::directory::DirectoryMinimum;
+use keys::directory::{Directory, DirectoryMinimum};
 use keys::identity::Identity;
 use keys::pair::{File, TooLarge};
 use model::{Chain, MachineId};
@@ -28,6 +28,8 @@ pub(crate) struct Directories {
     heard: watch::Sender<BTreeMap<Giver, Vec<u8>>>,
     /// Which coordinators should be heard, too.
     missing: watch::Sender<Vec<MachineId>>,
+    /// Directory that lies on the ESP and is believed.
+    held: watch::Sender<Option<Arc<Directory>>>,
     /// Takes the owner's, while the machine keeps its own.
     keeper: watch::Sender<Option<mpsc::Sender<Given>>>,
 }
@@ -53,6 +55,11 @@ impl Directories {
     /// Tells which coordinators should be heard, too, so that what one of them says does not raise the seal's minimum alone.
     pub(crate) fn missing(&self) -> watch::Receiver<Vec<MachineId>> {
         self.missing.subscribe()
+    }
+
+    /// Tells which directory lies on the ESP and is believed.
+    pub(crate) fn held(&self) -> watch::Receiver<Option<Arc<Directory>>> {
+        self.held.subscribe()
     }
 
     /// Gives the owner's. Once this returns it is durable, and the machine goes on from it: what others had told counts no more.
@@ -114,6 +121,14 @@ impl Directories {
                 tracing::info!(version = written.version(), "the cluster's directory is renewed");
                 renewal.written(written, clock::now());
             }
+            self.held.send_if_modified(|before| {
+                let held = renewal.held();
+                let is_other = before.as_deref() != held;
+                if is_other {
+                    *before = held.cloned().map(Arc::new);
+                }
+                is_other
+            });
             self.missing.send_if_modified(|before| {
                 let missing = renewal.missing();
                 *before != missing && {

@@ -8,7 +8,7 @@ use enrol::contribute::{self, NotHeld, OnEsp, Voter};
 use enrol::member::Membership;
 use keys::directory::{DirectoryError, DirectoryMinimum};
 use keys::identity::Identity;
-use keys::pair::{File, SLOT_BYTES};
+use keys::pair::{File, SLOT_BYTES, Slot, SlotError};
 use keys::share::ShareKey;
 use model::DiskUuid;
 use pki::CertificateDer;
@@ -128,7 +128,10 @@ impl Shares {
     pub(crate) async fn erase(&self) -> Result<(), esp::Error> {
         let Self(kept) = self.clone();
         tasks::blocking(move || {
-            [0, 1].into_iter().try_for_each(|slot| {
+            let slots = kept.esp.slots(File::Share);
+            let holds = |bytes: &[u8]| Slot::read(File::Share, bytes).err() != Some(SlotError::Blank);
+            let mut held = slots.0.iter().enumerate().filter(|(_, bytes)| holds(bytes));
+            held.try_for_each(|(slot, _)| {
                 perform::write_share(&kept.esp, &contribute::Write { slot, bytes: vec![0; SLOT_BYTES] })
             })
         })

@@ -112,12 +112,6 @@ pub(crate) fn endpoints(links: &[Link]) -> Vec<Endpoint> {
     endpoints
 }
 
-/// Whether others have to be told where the machine is reached: at an address that it has not `said`. One that is gone stays said
-/// until another comes: an address whose lease ended may come back, and whoever is switched off meanwhile would know none at all.
-pub(crate) fn is_news(said: &[Endpoint], now: &[Endpoint]) -> bool {
-    now.iter().any(|endpoint| !said.contains(endpoint))
-}
-
 /// The kernel's number for the interface (netdevice(7)); any socket may ask.
 fn index() -> io::Result<u32> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None)?;
@@ -141,18 +135,5 @@ mod tests {
         let twice = [&links[..2], &links[..2]].concat();
         assert_eq!(endpoints(&twice), said[..2], "each once, wherever it stands");
         assert!(endpoints(&[]).is_empty());
-    }
-
-    /// Proves: M6
-    #[test]
-    fn an_address_that_is_gone_is_not_taken_back_before_another_comes() {
-        let at = |host: u8| Endpoint::read(&format!("192.0.2.{host}:7838")).expect("an endpoint");
-        let said = [at(1), at(2)];
-        for now in [&[at(2), at(1)][..], &[at(1)], &[]] {
-            assert!(!is_news(&said, now), "{now:?}");
-        }
-        for now in [&[at(3)][..], &[at(1), at(3)], &[at(1), at(2), at(3)]] {
-            assert!(is_news(&said, now), "{now:?}");
-        }
     }
 }

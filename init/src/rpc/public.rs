@@ -170,11 +170,12 @@ impl PublicApi {
     /// # Errors
     /// As [`Self::prove`].
     pub(crate) fn admit(&self, member: &mut Member, _behind_the_cap: &Capped) -> Result<(), Error> {
-        self.prove(&member.identity, &member.owners)?;
-        let vpn_ip = member.assignment.vpn_ip();
+        self.prove(&member.identity, &member.owners())?;
+        let vpn = Address { ip: member.desired.assignment.vpn_ip(), prefix: member.desired.prefixes.vpn };
         self.context.facts.update(|now| {
-            now.assignment = Some(member.assignment.clone());
-            now.vpn = Some(Address { ip: vpn_ip, prefix: member.vpn_prefix });
+            now.assignment = Some(member.assignment());
+            now.cold_start = Some(member.desired.cold_start);
+            now.vpn = Some(vpn);
         });
         // Taken, not copied: with the owner's first call it is gone.
         self.context.first_contact(match member.first_contact.take() {
@@ -184,7 +185,7 @@ impl PublicApi {
             None => Claimable::Over,
         });
         if let Some(authorities) = &member.authorities {
-            self.context.admit(KubernetesAccess { authority: authorities.kubernetes.clone(), vpn_ip });
+            self.context.admit(KubernetesAccess { authority: authorities.kubernetes.clone(), vpn_ip: vpn.ip });
         }
         Ok(())
     }

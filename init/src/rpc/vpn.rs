@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::vpn_server::VpnServer;
-use api::{Announced, HandedOver, PeersAnswer, wire};
+use api::{Announced, HandedOver, wire};
 use cluster::peers::News;
 use cluster::record::Machine;
 use cluster::state::{NotHandedOver, StateVersion};
-use cluster::{Denied, View};
+use cluster::{Denied, View, Word};
 use keys::identity::{Identity, machine_id};
 use model::{Chain, MachineId, MachinePubKey, VPN_API_PORT};
 use pki::client_auth::{Who, members};
@@ -31,7 +31,7 @@ use tonic::{Request, Response, Status};
 use super::access::{Methods, Reader};
 use super::underway::Underway;
 use super::{Callers, Front};
-use crate::consensus::{NewsFor, NoNews, NotGranted, Records, Tells};
+use crate::consensus::{NewsFor, NoNews, NotGranted, Records};
 use crate::enrolment;
 use crate::facts::Facts;
 use crate::rpc;
@@ -125,7 +125,7 @@ impl Methods for VpnMethods {
 impl From<NoNews> for Status {
     fn from(error: NoNews) -> Self {
         match error {
-            NoNews::Unread(_) | NoNews::Members => api::not_yet(error.to_string()),
+            NoNews::Unread(_) | NoNews::Lapsed | NoNews::Members => api::not_yet(error.to_string()),
             NoNews::NotMember => Self::permission_denied(error.to_string()),
         }
     }
@@ -211,7 +211,11 @@ impl api::vpn_server::Vpn for Vpn {
     ) -> Result<Response<wire::HandOverResponse>, Status> {
         let machine = machine_id(&member(request.extensions())?.0);
         let _place = self.underway.begin(machine)?;
-        self.records.hands_over_to(machine).map_err(NoNews::from)?.map_err(not_handed_over)?;
+        let may = || self.records.hands_over_to(machine).map_err(NoNews::from)?.map_err(not_handed_over);
+        may()?;
+        // And by what a quorum has now: a copy that is cut off would hand keys to whom the others have removed.
+        self.records.catch_up().await?;
+        may()?;
         let keys = enrolment::hand_over().await.map_err(|error| {
             tracing::error!(%machine, error = %Chain(&error), "a coordinator's keys cannot be handed over");
             Status::unavailable(format!("the keys cannot be read: {}; ask again", Chain(&error)))
@@ -235,8 +239,8 @@ fn told(
         let tells = async {
             loop {
                 let next = news.next().await;
-                let last = matches!(next, Ok(Tells::News(News::Behind)) | Err(_));
-                let answer = next.map(|tells| wire::PeersResponse::from(answer(tells))).map_err(Status::from);
+                let last = matches!(next, Ok(Word::News(News::Behind)) | Err(_));
+                let answer = next.map(wire::PeersResponse::from).map_err(Status::from);
                 let read = timeout(UNREAD, sender.send(answer)).await;
                 if last || !matches!(read, Ok(Ok(()))) {
                     return;
@@ -258,14 +262,6 @@ fn told(
         let _live_as_long_as_the_stream = (&telling, &reads);
         answer
     }))
-}
-
-fn answer(tells: Tells) -> PeersAnswer {
-    match tells {
-        Tells::News(news) => PeersAnswer::News(news),
-        Tells::Desired(desired) => PeersAnswer::Desired(desired),
-        Tells::Directory(signed) => PeersAnswer::Directory(signed),
-    }
 }
 
 #[cfg(test)]

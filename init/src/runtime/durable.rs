@@ -114,6 +114,29 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Overwrites a secret's file, or every file below a directory of them, and removes it, durably. Nothing to do where there is none.
+///
+/// # Errors
+/// What the file system says; some of it may be gone.
+pub(crate) fn erase(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => {
+            for entry in fs::read_dir(path)? {
+                erase(&entry?.path())?;
+            }
+        }
+        Ok(found) if found.is_file() => {
+            let mut file = File::options().write(true).open(path)?;
+            io::copy(&mut io::repeat(0).take(found.len()), &mut file)?;
+            file.sync_all()?;
+        }
+        Ok(_) => {} // a link or a device holds no secret
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    remove(path)
+}
+
 /// A disk of a test's thread that does not give one path, and what lies below it.
 #[cfg(test)]
 pub(crate) mod faults {

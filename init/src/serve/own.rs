@@ -3,22 +3,19 @@
 //!
 //! It must never hold what can be told apart by role: that is `control`'s tree.
 
-use std::path::Path;
 use std::time::Duration;
 
 use supervise::{Critical, Spec};
 use tokio::sync::watch;
 
-use super::office::Office;
 use crate::consensus::Records;
-use crate::consensus::ask::{self, Asker};
 use crate::control;
 use crate::enrolment::Renewing;
 use crate::enrolment::shares::Shares;
 use crate::facts::Facts;
 use crate::machine::board_clock;
+use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::{self, Told};
-use crate::network::mesh::{Mesh, kept};
 use crate::runtime::child::Children;
 use crate::runtime::memory;
 use crate::runtime::services::{Ends, Run, Services, Unit};
@@ -61,21 +58,15 @@ pub(super) fn mesh(mesh: &Mesh, told: &Told, facts: &Facts) -> Unit {
     Unit::task("mesh", Ends::Never, Run::task(keep))
 }
 
-/// On a coordinator, tells them.
-pub(super) fn tells(records: &Records, told: &Told) -> Unit {
-    let (records, told) = (records.clone(), told.clone());
-    Unit::task("cluster.peers", Ends::WellOrAgain, Run::steady(move || records.clone().tell(told.clone())))
-}
-
 /// On a coordinator, notes where they are heard.
-pub(super) fn observes(records: &Records, told: &Told) -> Unit {
+pub(crate) fn observes(records: &Records, told: &Told) -> Unit {
     let (records, told) = (records.clone(), told.clone());
     Unit::task("cluster.observed", Ends::WellOrAgain, Run::steady(move || records.clone().observe(told.clone())))
 }
 
 /// On a coordinator, has it hold its shares of the cold-start key; of which epoch, others are told by `tells` where it cannot
 /// say so in the records.
-pub(super) fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Option<u32>>) -> Unit {
+pub(crate) fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Option<u32>>) -> Unit {
     let (records, shares, tells) = (records.clone(), shares.clone(), tells.clone());
     let hold = move || records.clone().hold(shares.clone(), tells.clone());
     Unit::task("cluster.cold-start", Ends::Never, Run::task(hold))
@@ -85,22 +76,4 @@ pub(super) fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Op
 pub(super) fn directory(renewing: &Renewing) -> Unit {
     let renewing = renewing.clone();
     Unit::task("directory", Ends::Never, Run::task(move || renewing.clone().keep()))
-}
-
-/// Keeps them on DATA; it is stopped before that is closed.
-pub(super) fn keeps(told: &Told, root: &'static Path) -> Unit {
-    let told = told.clone();
-    Unit::task("peers.kept", Ends::Never, Run::task(move || kept::keep(told.clone(), root)))
-}
-
-/// Announces the machine to a coordinator and hears of the others, where it has no records of its own.
-pub(super) fn hears(asker: &Asker) -> Unit {
-    let asker = asker.clone();
-    Unit::task("peers", Ends::Never, Run::task(move || ask::ask(asker.clone())))
-}
-
-/// Has the machine take up and lay down the coordinator's office.
-pub(super) fn office(office: &Office) -> Unit {
-    let office = office.clone();
-    Unit::task("office", Ends::Never, Run::task(move || office.clone().follow()))
 }

@@ -175,7 +175,7 @@ fn wrapped(value: &str) -> Vec<String> {
 mod tests {
     use api::{ConditionName, LevelInForce, Profile};
     use model::{
-        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, MachinePubKey, NodeName, RootHash, VPN_PREFIX,
+        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, MachinePubKey, NodeName, Prefixes, RootHash, VPN_PREFIX,
         WaitState,
     };
 
@@ -425,7 +425,7 @@ mod tests {
             let name = NodeName::chosen("m-1").expect("plain");
             now.names = Some(Names { node: name, machine: MachineId([0xef; 16]), cluster: ClusterId([0xcd; 16]) });
             let both = KubernetesRole::ALL.iter().copied().collect();
-            now.assignment = Some(Assignment::first(VPN_PREFIX, both));
+            now.assignment = Some(Assignment::first(&Prefixes::of(VPN_PREFIX), both));
             now.link("eth0", Some(address([192, 0, 2, 1], 24)));
             now.vpn = Some(address([10, 118, 0, 1], 16));
         });

@@ -1,5 +1,7 @@
 //! Bytes of a desired state against damage, and which state a machine follows.
 
+use std::path::Path;
+
 use keys::cold_start::Epoch;
 use model::{Chain, POD_PREFIX, VPN_PREFIX};
 use proptest::prelude::*;
@@ -34,7 +36,7 @@ fn good() -> Desired {
         at: Some(AT),
         standing: Standing::Draining,
         assignment: Assignment::new(Ipv4Addr::new(10, 118, 0, 2), role, kubernetes, None).expect("they fit"),
-        prefixes: Prefixes { vpn: VPN_PREFIX, pods: POD_PREFIX, services: SERVICE_PREFIX },
+        prefixes: Prefixes::of(VPN_PREFIX),
         coordinators: [1, 2].map(coordinator).into(),
         etcd: EtcdPart::Learner { members },
         shares: Shares { stands: Some(holding(4)), next: Some(holding(5)) },
@@ -42,6 +44,13 @@ fn good() -> Desired {
         level: Level::Authenticated,
         cold_start: ColdStart::Manual,
     }
+}
+
+/// A desired state of a worker, whose pods have these addresses.
+fn worker(pods: [u8; 4]) -> Desired {
+    let pods = Ipv4Prefix::new(pods.into(), 24).expect("a prefix");
+    let assignment = Assignment::new(Ipv4Addr::new(10, 118, 0, 2), ClusterRole::Node, fixture::worker(), Some(pods));
+    Desired { assignment: assignment.expect("they fit"), ..good().as_node() }
 }
 
 fn edited(edit: impl FnOnce(&mut DesiredWire)) -> String {
@@ -70,14 +79,69 @@ fn a_desired_state_that_makes_no_sense_names_what_is_wrong() {
     assert_eq!(edited(|it| it.next.as_mut().expect("one").key_generation = 0), generation);
     let holders = "its epoch makes no sense: an epoch has 1 to 7 holders, not 0";
     assert_eq!(edited(|it| it.stands.as_mut().expect("one").epoch.holders.clear()), holders);
-    let node = assignment::encode(&good().assignment.with_role(ClusterRole::Coordinator).expect("it is one"));
-    assert_eq!(Desired::decode(&good().encode()), Ok(good()));
-    assert!(edited(|it| it.assignment = node[..node.len() - 1].to_vec()).starts_with("its assignment cannot be used"));
-    let plain = Assignment::new(Ipv4Addr::new(10, 118, 0, 2), ClusterRole::Node, [].into(), None).expect("they fit");
+    assert!(edited(|it| it.assignment.truncate(it.assignment.len() - 1)).starts_with("its assignment cannot be used"));
     let member = "it contradicts itself: a member of etcd is a coordinator";
-    assert_eq!(edited(|it| it.assignment = assignment::encode(&plain)), member);
+    assert_eq!(edited(|it| it.assignment = assignment::encode(&good().as_node().assignment)), member);
+    let bits = "its VPN prefix cannot be used: the VPN prefix has 8 to 24 bits, not 30";
+    assert_eq!(edited(|it| it.vpn_prefix = prefix_to_wire("10.118.0.0/30".parse().expect("a prefix"))), bits);
+    let in_pods =
+        "its VPN prefix cannot be used: the VPN prefix 10.244.0.0/16 overlaps 10.244.0.0/16, which is kept for pods";
+    assert_eq!(edited(|it| it.vpn_prefix = it.pods_prefix.clone()), in_pods);
+    let address = "it contradicts itself: the machine's address is one of the VPN prefix";
+    for foreign in [[10, 119, 0, 2], [10, 118, 0, 0], [10, 118, 255, 255]] {
+        let moved = Assignment::new(foreign.into(), ClusterRole::Coordinator, [].into(), None).expect("they fit");
+        assert_eq!(edited(|it| it.assignment = assignment::encode(&moved)), address, "{foreign:?}");
+    }
+    let pods = "it contradicts itself: the machine's pod prefix is one of the cluster's";
+    let half = prefix_to_wire("10.244.128.0/17".parse().expect("a prefix"));
+    let elsewhere = |it: &mut DesiredWire| {
+        (it.etcd, it.members) = (1, vec![]);
+        it.assignment = assignment::encode(&worker([10, 244, 127, 0]).assignment);
+        it.pods_prefix = half.clone();
+    };
+    assert_eq!(edited(elsewhere), pods);
     let too_large = BadRecord::TooLarge { found: MOST_DESIRED_BYTES + 1, most: MOST_DESIRED_BYTES };
     assert_eq!(Desired::decode(&[0; MOST_DESIRED_BYTES + 1]), Err(too_large));
+}
+
+#[test]
+fn a_cluster_may_keep_another_prefix_for_pods() {
+    let pods = "10.32.0.0/16".parse().expect("a prefix");
+    let elsewhere = Desired { prefixes: Prefixes { pods, ..good().prefixes }, ..worker([10, 32, 7, 0]) };
+    assert_eq!(Desired::decode(&elsewhere.encode()), Ok(elsewhere.clone()));
+    let foreign = Desired { assignment: worker([10, 244, 7, 0]).assignment, ..elsewhere.clone() };
+    let refused = BadRecord::Contradiction("the machine's pod prefix is one of the cluster's");
+    assert_eq!(Desired::decode(&foreign.encode()), Err(refused));
+    let prefixes = Prefixes { vpn: pods, ..elsewhere.prefixes };
+    let overlapping = Desired::decode(&Desired { prefixes, ..elsewhere }.encode()).expect_err("they overlap");
+    let words =
+        "its VPN prefix cannot be used: the VPN prefix 10.32.0.0/16 overlaps 10.32.0.0/16, which is kept for pods";
+    assert_eq!(Chain(&overlapping).to_string(), words);
+}
+
+/// Proves: S5
+#[test]
+fn a_desired_state_reads_as_it_was_written_and_has_its_bytes() {
+    let first = Desired { at: None, etcd: EtcdPart::Voter, shares: Shares::default(), ..good() };
+    for desired in [good(), good().as_node(), worker([10, 244, 127, 0]), first] {
+        assert_eq!(Desired::decode(&desired.encode()), Ok(desired));
+    }
+    let hex: String = good().encode().iter().map(|byte| format!("{byte:02x}")).collect();
+    let lines: Vec<_> = hex.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line)).collect();
+    let text = lines.join("\n") + "\n";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/desired.hex");
+    if std::env::var_os("CAIRN_BLESS").is_some() {
+        std::fs::write(&path, &text).expect("golden files can be written");
+    }
+    let golden = std::fs::read_to_string(path).expect("the golden file is committed");
+    assert_eq!(text, golden, "a format is changed in FORMATS.md, the code and here in one step");
+}
+
+#[test]
+fn a_node_is_in_no_etcd_and_runs_no_control_plane() {
+    let node = good().as_node();
+    assert_eq!((node.assignment.role(), &node.etcd), (ClusterRole::Node, &EtcdPart::Out));
+    assert!(node.assignment.kubernetes().is_empty());
 }
 
 #[test]

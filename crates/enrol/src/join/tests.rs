@@ -108,11 +108,11 @@ fn an_answer_that_does_not_fit_is_refused_by_name_and_asked_for_again() {
     let rows: [(&str, Edit); 7] = [
         ("the answer is of another cluster than the ticket's", |_, issued| issued.ca_spki[30] ^= 1),
         ("the cluster does not name the owner who signed this machine's config", |answer, _| {
-            answer.owners[0].key.0[0] ^= 1;
+            answer.desired.owners[0].key.0[0] ^= 1;
         }),
         ("the answer makes a coordinator of the machine before it is a member", |answer, _| {
             let assignment = Assignment::new([10, 118, 0, 2].into(), ClusterRole::Coordinator, [].into(), None);
-            answer.assignment = assignment.expect("they fit");
+            answer.desired.assignment = assignment.expect("they fit");
         }),
         ("the answer's directory is not believed: the directory is not signed by this cluster", |answer, _| {
             let cluster = cluster_id(&ca().spki);
@@ -126,7 +126,7 @@ fn an_answer_that_does_not_fit_is_refused_by_name_and_asked_for_again() {
         (
             "the machine's static network does not fit the cluster: 192.0.2.10/24 overlaps 192.0.0.0/16, which is kept for \
              the VPN",
-            |answer, _| answer.vpn_prefix = "192.0.0.0/16".parse().expect("a prefix"),
+            |answer, _| answer.desired.prefixes.vpn = "192.0.0.0/16".parse().expect("a prefix"),
         ),
         ("the answer's directory is not believed: Signed is empty", |answer, _| answer.directory.clear()),
     ];
@@ -145,7 +145,7 @@ fn an_answer_that_does_not_fit_is_refused_by_name_and_asked_for_again() {
     assert_eq!(named.accept(answer).map(|_| ()).expect_err("a name").1, NotAccepted::OtherName);
     let encrypted = asker_of(World::invited(Level::Encrypted, None).found(), &mut Recorder::default());
     let mut strict = admission(&encrypted);
-    strict.answer.level = Level::Authenticated;
+    strict.answer.desired.level = Level::Authenticated;
     let level = NotAccepted::Level { found: Level::Encrypted, least: Level::Authenticated };
     assert_eq!(encrypted.accept(strict).map(|_| ()).expect_err("a level").1, level);
 }

@@ -3,21 +3,15 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use cluster::peers::{Known, MOST_KNOWN_BYTES};
 use cluster::record::BadRecord;
 use keys::endpoint::MOST_ENDPOINTS;
 
-use super::peers::Told;
-use crate::runtime::services::until;
-use crate::runtime::{clock, durable, tasks};
+use crate::runtime::durable;
 
 /// Its name; `/data/cairn` has it.
 pub(crate) const FILE: &str = "peers";
-
-/// Between two writes: somebody may be moving all the time, and each write is a sync of every machine's disk.
-const BETWEEN: Duration = Duration::from_secs(10);
 
 /// Why what was known is not known any more.
 #[derive(Debug, thiserror::Error)]
@@ -39,28 +33,11 @@ pub(crate) fn read(root: &Path) -> Result<Option<Known>, ReadError> {
     Ok(bytes.map(|bytes| Known::decode(&bytes)).transpose()?)
 }
 
-/// Keeps what is told, whoever tells it; a task for good.
+/// Puts it in the place of what was there, unless the next boot would not read it.
 ///
 /// # Errors
 /// What the file system says; what was there is there still.
-pub(crate) async fn keep(told: Told, root: &'static Path) -> io::Result<()> {
-    let mut versions = told.versions();
-    let before = tasks::blocking(move || read(root)).await;
-    let mut kept = before.ok().flatten().and_then(|known| known.version());
-    let mut next = clock::now();
-    loop {
-        let _the_sender_is_ours = versions.wait_for(|version| version.is_some() && *version != kept).await.map(drop);
-        // Whatever was told meanwhile is written with it.
-        until(Some(next)).await;
-        let known = told.known();
-        kept = known.version();
-        tasks::blocking(move || write(root, &known)).await?;
-        next = clock::now() + BETWEEN;
-    }
-}
-
-/// Puts it in the place of what was there, unless the next boot would not read it.
-fn write(root: &Path, known: &Known) -> io::Result<()> {
+pub(crate) fn write(root: &Path, known: &Known) -> io::Result<()> {
     let kept = match known.encode() {
         Ok(None) => return Ok(()),
         Ok(Some(kept)) => kept,
@@ -77,16 +54,12 @@ fn write(root: &Path, known: &Known) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::fs;
-    use std::pin::pin;
 
     use cluster::peer::Peer;
-    use cluster::peers::News;
     use cluster::state::StateVersion;
     use keys::endpoint::Endpoint;
     use model::{MachineId, VpnPubKey};
-    use tokio::time::timeout;
 
     use super::*;
 
@@ -118,31 +91,5 @@ mod tests {
         assert_eq!(read(root).expect("reads"), Some(known));
         fs::write(root.join(FILE), [0; 3]).expect("writable");
         assert!(matches!(read(root), Err(ReadError::Record(_))));
-    }
-
-    /// Who changes its record without end has nobody write without end. Proves: Q1
-    #[tokio::test(start_paused = true)]
-    async fn what_is_told_in_ten_seconds_is_written_once() {
-        let place = tempfile::tempdir().expect("a place for files");
-        let root: &'static Path = Box::leak(place.path().into());
-        let told = Told::default();
-        let tell = |revision| {
-            let version = StateVersion { recoveries: 0, revision };
-            told.take(News::Whole { version, peers: BTreeMap::new() });
-        };
-        let mut keeps = pin!(keep(told.clone(), root));
-        let mut after = async |seconds| {
-            let ended = timeout(Duration::from_secs(seconds), keeps.as_mut()).await;
-            assert!(ended.is_err(), "it keeps for good: {ended:?}");
-            read(root).expect("reads").and_then(|known| known.version()).map(|version| version.revision)
-        };
-        tell(1);
-        assert_eq!(after(1).await, Some(1), "at once");
-        (2..=100).for_each(tell);
-        assert_eq!(after(8).await, Some(1));
-        assert_eq!(after(2).await, Some(100), "the last of them");
-        assert_eq!(after(60).await, Some(100));
-        tell(101);
-        assert_eq!(after(1).await, Some(101), "at once again");
     }
 }

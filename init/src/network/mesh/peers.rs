@@ -16,7 +16,7 @@ use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::echoes::Echoes;
 use super::roll::Roll;
@@ -35,8 +35,6 @@ pub(crate) struct Told(Arc<Shared>);
 struct Shared {
     peers: Mutex<Heard>,
     news: Notify,
-    /// As of when all of it is.
-    version: watch::Sender<Option<StateVersion>>,
     /// Who wants to know which of them are there.
     roll: Roll,
     /// Where machines were heard that the cluster does not name, since that was asked last. Coordinators ask.
@@ -59,14 +57,8 @@ impl Told {
 
     /// What was told before this boot is heard.
     pub(crate) fn begin(&self, known: Known) {
-        self.0.version.send_replace(known.version());
         lock::even_if_poisoned(&self.0.peers).known = known;
         self.0.news.notify_one();
-    }
-
-    /// Tells when something was told that was not known.
-    pub(super) fn versions(&self) -> watch::Receiver<Option<StateVersion>> {
-        self.0.version.subscribe()
     }
 
     /// All that was told.
@@ -100,12 +92,6 @@ impl Told {
         lock::even_if_poisoned(&self.0.peers).known.peers().get(machine).map(|peer| peer.vpn_ip)
     }
 
-    /// Whose place in the VPN an address is.
-    pub(crate) fn machine_at(&self, vpn_ip: Ipv4Addr) -> Option<MachineId> {
-        let heard = lock::even_if_poisoned(&self.0.peers);
-        heard.known.peers().values().find(|peer| peer.vpn_ip == vpn_ip).map(|peer| peer.machine)
-    }
-
     /// Takes what a coordinator said.
     pub(crate) fn take(&self, news: News) {
         let mut heard = lock::even_if_poisoned(&self.0.peers);
@@ -114,7 +100,6 @@ impl Told {
             heard.fresh.extend(fresh);
             self.0.news.notify_one();
         }
-        self.0.version.send_if_modified(|version| std::mem::replace(version, heard.known.version()) != *version);
     }
 
     /// All of it; nothing before something was told.
@@ -388,8 +373,8 @@ mod tests {
             changed = told.changed().await;
         }
         assert_eq!(changed.keys().copied().collect::<Vec<_>>(), [MachineId([1; 16]), MachineId([3; 16])]);
-        let at = |n| told.machine_at(Ipv4Addr::new(10, 118, 0, n));
-        assert_eq!([at(1), at(2), at(3)], [None, Some(MachineId([2; 16])), Some(MachineId([3; 16]))]);
+        let at = |n| told.vpn_ip(&MachineId([n; 16]));
+        assert_eq!([at(1), at(2), at(3)], [None, Some(peer(2).vpn_ip), Some(peer(3).vpn_ip)]);
         assert!(changed[&MachineId([1; 16])].is_none() && changed[&MachineId([3; 16])].is_some());
         let gone = [(MachineId([3; 16]), None)].into();
         told.take(News::Changed { since: version, version: StateVersion { revision: 9, ..VERSION }, peers: gone });

@@ -127,11 +127,6 @@ impl Context {
         self.records.send_replace(records);
     }
 
-    /// Tells whether it coordinates, and by which records.
-    pub(crate) fn coordinating(&self) -> watch::Receiver<Option<Records>> {
-        self.records.subscribe()
-    }
-
     /// The cluster's records, on a coordinator.
     pub(super) fn records(&self) -> Result<Records, NoCoordinator> {
         self.records.borrow().clone().ok_or(NoCoordinator)

@@ -1,0 +1,263 @@
+//! Effects that a member's life asks for, and events that tell what became of them. No key is in either.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use cluster::Word;
+use cluster::desired::Desired;
+use cluster::peers::News;
+use cluster::state::StateVersion;
+use keys::endpoint::Endpoint;
+use model::{MachineId, NodeName};
+
+use crate::announcement::Announcement;
+use crate::source::Place;
+
+/// How etcd is started, as long as it has no data of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EtcdPlan {
+    /// A cluster's first etcd.
+    New,
+    /// One more member beside those that there are.
+    Existing {
+        /// The other members, name and VPN address; none needed once etcd has begun.
+        others: Vec<(NodeName, Ipv4Addr)>,
+    },
+    /// A lone member that goes on with the data, and takes all others out.
+    Recovered,
+}
+
+/// Face of the machine: what its APIs show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Face {
+    /// A node.
+    Node,
+    /// Still a coordinator in name; records and shares are given no more.
+    Leaving,
+    /// A coordinator with its certificate, its records and its shares.
+    Coordinator,
+}
+
+/// File that is replaced durably.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum File {
+    /// Desired state of the machine.
+    Desired(Box<Desired>),
+    /// Other coordinators by the machine's own records, read while etcd had a leader.
+    Electorate(BTreeSet<MachineId>),
+    /// Peers as the mesh knows them.
+    Peers,
+}
+
+/// Effect to be performed. One of a [`Kind`] is under way at a time; each may be done twice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Listen to this coordinator, and to no other.
+    Attend {
+        /// The coordinator, by id and VPN address.
+        coordinator: Place,
+        /// Version of the peers that the machine knows; none asks for all.
+        known: Option<StateVersion>,
+    },
+    /// Listen to nobody.
+    Leave,
+    /// Announce the machine to the coordinator that is attended.
+    Announce(Announcement),
+    /// Ask a further coordinator for its directory alone.
+    AskDirectory(Place),
+    /// Pass on the directory that a coordinator told; it is not believed yet.
+    Directory {
+        /// Who told it.
+        by: MachineId,
+        /// Bytes as they came.
+        signed: Vec<u8>,
+    },
+    /// Tell the mesh.
+    Mesh(News),
+    /// Replace a file.
+    Keep(File),
+    /// Note that etcd knows its users, and that no recovery is due: etcd comes as a further member.
+    NoteJoin,
+    /// Have this coordinator hand its keys over, and keep them.
+    TakeKeys(Place),
+    /// Look whether etcd has begun here.
+    LookAtEtcd,
+    /// Run what a coordinator runs, with an etcd started like this; or none of it.
+    Units(Option<EtcdPlan>),
+    /// Show the machine so.
+    Face(Face),
+    /// Erase the shares of the cold-start key.
+    EraseShares,
+    /// Erase a coordinator's keys, on DATA and in memory.
+    EraseKeys,
+    /// Erase etcd's notes, then its data.
+    EraseEtcd,
+    /// Write the recovery into the records, then remove its note.
+    CommitRecovery,
+    /// Remove the note of a recovery that is not to be done.
+    DropRecovery,
+    /// Stop here: only an owner can go on, for this reason.
+    NeedOwner(Need),
+    /// Show this text of this part, or that it has nothing to say.
+    Report(Part, Option<String>),
+}
+
+/// Part of a member's life that has something to report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The coordinator role.
+    Role,
+    /// Word that the machine is a node, which too few coordinators say.
+    Doubt,
+    /// Coordinators that the machine listens to.
+    Source,
+    /// Files on the data partition.
+    Keep,
+}
+
+/// Reason for which only an owner can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Need {
+    /// The only coordinator has lost its keys.
+    #[error(
+        "this machine is the cluster's only coordinator, and its keys or etcd's data are not there; nothing was erased"
+    )]
+    Alone,
+}
+
+/// Kind of an effect that ends with [`Event::Done`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// [`Effect::Announce`].
+    Announce,
+    /// [`Effect::AskDirectory`].
+    AskDirectory,
+    /// [`Effect::Keep`] of desired state or of the electorate.
+    Keep,
+    /// [`Effect::Keep`] of peers.
+    KeepPeers,
+    /// [`Effect::NoteJoin`].
+    NoteJoin,
+    /// [`Effect::TakeKeys`].
+    TakeKeys,
+    /// [`Effect::LookAtEtcd`].
+    LookAtEtcd,
+    /// [`Effect::Units`].
+    Units,
+    /// [`Effect::Face`].
+    Face,
+    /// [`Effect::EraseShares`].
+    EraseShares,
+    /// [`Effect::EraseKeys`].
+    EraseKeys,
+    /// [`Effect::EraseEtcd`].
+    EraseEtcd,
+    /// [`Effect::CommitRecovery`].
+    CommitRecovery,
+    /// [`Effect::DropRecovery`].
+    DropRecovery,
+}
+
+impl Kind {
+    /// Whether the effect is a step of the coordinator role.
+    #[must_use]
+    pub const fn is_of_the_role(&self) -> bool {
+        !matches!(self, Self::Announce | Self::AskDirectory | Self::Keep | Self::KeepPeers)
+    }
+}
+
+impl Effect {
+    /// Kind under which the effect ends; none where it has no end.
+    #[must_use]
+    pub const fn kind(&self) -> Option<Kind> {
+        Some(match self {
+            Self::Announce(_) => Kind::Announce,
+            Self::AskDirectory(_) => Kind::AskDirectory,
+            Self::Keep(File::Desired(_) | File::Electorate(_)) => Kind::Keep,
+            Self::Keep(File::Peers) => Kind::KeepPeers,
+            Self::NoteJoin => Kind::NoteJoin,
+            Self::TakeKeys(_) => Kind::TakeKeys,
+            Self::LookAtEtcd => Kind::LookAtEtcd,
+            Self::Units(_) => Kind::Units,
+            Self::Face(_) => Kind::Face,
+            Self::EraseShares => Kind::EraseShares,
+            Self::EraseKeys => Kind::EraseKeys,
+            Self::EraseEtcd => Kind::EraseEtcd,
+            Self::CommitRecovery => Kind::CommitRecovery,
+            Self::DropRecovery => Kind::DropRecovery,
+            Self::Attend { .. }
+            | Self::Leave
+            | Self::Directory { .. }
+            | Self::Mesh(_)
+            | Self::NeedOwner(_)
+            | Self::Report(..) => return None,
+        })
+    }
+}
+
+/// Event that a member's life goes on by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Word of a coordinator.
+    Told {
+        /// Who speaks.
+        by: MachineId,
+        /// The word.
+        word: Word,
+    },
+    /// The connection to a coordinator that was attended has ended.
+    Left {
+        /// Who is gone.
+        by: MachineId,
+        /// Reason, for people.
+        why: String,
+    },
+    /// State of the machine's own records.
+    Records(Records),
+    /// Places where the machine is reached now.
+    Endpoints(Vec<Endpoint>),
+    /// Epoch of the cold-start key whose share others are to acknowledge for the machine.
+    Epoch(Option<u32>),
+    /// Directory that lies on the ESP.
+    Directory {
+        /// Version of the state that it is of.
+        at: StateVersion,
+        /// Coordinators that it names, as far as their VPN addresses are known.
+        coordinators: Vec<Place>,
+    },
+    /// Coordinators whose directory should be heard, too.
+    Missing(BTreeSet<MachineId>),
+    /// An owner has noted that the cluster is to be recovered with this machine.
+    Recover,
+    /// An owner says at the machine itself that what is left of a coordinator is to be erased.
+    Erase,
+    /// End of an effect.
+    Done(Kind, Result<Outcome, String>),
+    /// A deadline may have come.
+    Tick,
+}
+
+/// State of the machine's own records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Records {
+    /// Not kept up by a quorum.
+    Lost,
+    /// Kept up by a quorum.
+    Kept {
+        /// Desired state of the machine itself; none before etcd's members were looked at, or where its record does not belong.
+        desired: Option<Box<Desired>>,
+        /// Version of the peers that the mesh was told of by them.
+        peers: Option<StateVersion>,
+    },
+}
+
+/// Outcome of an effect that was performed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Performed.
+    Whole,
+    /// The coordinator asks for it later.
+    PutOff,
+    /// Whether etcd has begun.
+    Begun(bool),
+}

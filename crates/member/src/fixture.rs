@@ -1,0 +1,253 @@
+//! World for tests: the disk of one machine, its units, and the effects that it performs. Machine 1 is the one whose life it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use cluster::Word;
+use cluster::desired::{Coordinator, Desired, EtcdPart, Shares};
+use cluster::record::{Owner, Standing};
+use cluster::state::StateVersion;
+use keys::recovery::RecoveryPubKey;
+use model::{
+    Assignment, ClusterRole, ColdStart, Level, MachineId, NodeName, OwnerPubKey, POD_PREFIX, Prefixes, SERVICE_PREFIX,
+    Secret, VPN_PREFIX,
+};
+
+use crate::{Announcement, Effect, EtcdPlan, Event, Face, File, Found, FoundRole, Kind, Member, Outcome};
+
+pub(crate) fn id(n: u8) -> MachineId {
+    MachineId([n; 16])
+}
+
+pub(crate) fn ids(of: &[u8]) -> BTreeSet<MachineId> {
+    of.iter().copied().map(id).collect()
+}
+
+fn vpn_ip(n: u8) -> Ipv4Addr {
+    VPN_PREFIX.nth(n.into()).expect("an address")
+}
+
+pub(crate) fn member(n: u8) -> (NodeName, Ipv4Addr) {
+    (NodeName::derived(id(n)), vpn_ip(n))
+}
+
+pub(crate) const fn version(revision: u64) -> Option<StateVersion> {
+    Some(StateVersion { recoveries: 0, revision })
+}
+
+/// Desired state of machine 1 as of a revision, in a cluster of these coordinators.
+pub(crate) fn desired(revision: u64, role: ClusterRole, coordinators: &[u8]) -> Desired {
+    let coordinator = |n: &u8| {
+        let (name, vpn_ip) = member(*n);
+        (id(*n), Coordinator { name, vpn_ip, votes: true, control_plane: false })
+    };
+    Desired {
+        at: version(revision),
+        standing: Standing::Member,
+        assignment: Assignment::new(vpn_ip(1), role, [].into(), None).expect("they fit"),
+        prefixes: Prefixes { vpn: VPN_PREFIX, pods: POD_PREFIX, services: SERVICE_PREFIX },
+        coordinators: coordinators.iter().map(coordinator).collect(),
+        etcd: if role == ClusterRole::Coordinator { EtcdPart::Voter } else { EtcdPart::Out },
+        shares: Shares::default(),
+        owners: vec![Owner { key: OwnerPubKey([1; 32]), recovery: RecoveryPubKey::of(&Secret::take(&mut [2; 32])) }],
+        level: Level::Encrypted,
+        cold_start: ColdStart::Automatic,
+    }
+}
+
+/// The same, of a machine that etcd has added beside these.
+pub(crate) fn learner(revision: u64, members: &[u8]) -> Desired {
+    let members: Vec<_> = members.iter().chain(&[1]).map(|n| member(*n)).collect();
+    Desired { etcd: EtcdPart::Learner { members }, ..desired(revision, ClusterRole::Coordinator, &[1, 2, 3]) }
+}
+
+/// Disk, units and face of one machine.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) kept: Desired,
+    pub(crate) electorate: Option<BTreeSet<MachineId>>,
+    pub(crate) keys: bool,
+    pub(crate) shares: bool,
+    /// Whether etcd has a log of its own.
+    pub(crate) begun: bool,
+    pub(crate) note: bool,
+    pub(crate) units: Option<EtcdPlan>,
+    pub(crate) face: Option<Face>,
+    pub(crate) life: Option<Member>,
+    /// Effects that were asked for and not performed.
+    pub(crate) queue: Vec<Effect>,
+    /// All that was performed since [`Self::past`] was asked.
+    performed: Vec<Effect>,
+    /// Whether etcd begins as soon as it runs.
+    pub(crate) etcd_begins: bool,
+}
+
+impl World {
+    /// A machine that is off.
+    pub(crate) fn new(kept: Desired) -> Self {
+        Self {
+            now: testkit::origin(),
+            kept,
+            electorate: None,
+            keys: false,
+            shares: false,
+            begun: false,
+            note: false,
+            units: None,
+            face: None,
+            life: None,
+            queue: Vec::new(),
+            performed: Vec::new(),
+            etcd_begins: true,
+        }
+    }
+
+    /// A coordinator beside 2 and 3, that is off.
+    pub(crate) fn coordinator() -> Self {
+        let mut world = Self::new(desired(10, ClusterRole::Coordinator, &[1, 2, 3]));
+        (world.keys, world.shares, world.begun) = (true, true, true);
+        world.electorate = Some(ids(&[2, 3]));
+        world
+    }
+
+    /// A node that is off.
+    pub(crate) fn node() -> Self {
+        Self::new(desired(10, ClusterRole::Node, &[2, 3]))
+    }
+
+    /// Begins a life from what lies there.
+    pub(crate) fn start(&mut self) -> &mut Self {
+        let found = Found {
+            own: id(1),
+            desired: self.kept.clone(),
+            peers: None,
+            electorate: self.electorate.clone(),
+            announcement: Announcement::default(),
+            role: FoundRole { keys: self.keys, begun: self.begun, recovery: self.note, running: self.units.clone() },
+        };
+        self.queue.clear();
+        self.life = Some(Member::start(found, self.now, &mut self.queue));
+        self
+    }
+
+    /// Ends the boot: what ran is gone.
+    pub(crate) fn cut(&mut self) -> &mut Self {
+        (self.life, self.units, self.face) = (None, None, None);
+        self.queue.clear();
+        self
+    }
+
+    pub(crate) fn handle(&mut self, event: Event) -> &mut Self {
+        self.life.as_mut().expect("it lives").handle(event, self.now, &mut self.queue);
+        self
+    }
+
+    /// Performs what was asked for until nothing more is.
+    pub(crate) fn settle(&mut self) -> &mut Self {
+        while !self.queue.is_empty() {
+            let effect = self.queue.remove(0);
+            if let Some((kind, outcome)) = self.perform(effect) {
+                self.handle(Event::Done(kind, Ok(outcome)));
+            }
+        }
+        self
+    }
+
+    /// Performs one effect; its end, if it has one.
+    pub(crate) fn perform(&mut self, effect: Effect) -> Option<(Kind, Outcome)> {
+        let mut outcome = Outcome::Whole;
+        match &effect {
+            Effect::Keep(File::Desired(desired)) => self.kept = (**desired).clone(),
+            Effect::Keep(File::Electorate(electorate)) => self.electorate = Some(electorate.clone()),
+            Effect::NoteJoin | Effect::CommitRecovery | Effect::DropRecovery => self.note = false,
+            Effect::TakeKeys(_) => self.keys = true,
+            Effect::LookAtEtcd => outcome = Outcome::Begun(self.begun),
+            Effect::Units(plan) => {
+                assert!(plan.is_none() || self.keys, "units without keys: {effect:?}");
+                self.units.clone_from(plan);
+                self.begun |= plan.is_some() && self.etcd_begins;
+                self.shares |= plan.is_some();
+            }
+            Effect::Face(face) => self.face = Some(*face),
+            Effect::EraseShares => {
+                assert_eq!(self.units, None, "units run");
+                self.shares = false;
+            }
+            Effect::EraseKeys => {
+                assert_eq!(self.units, None, "units run");
+                self.keys = false;
+            }
+            Effect::EraseEtcd => {
+                assert_eq!(self.units, None, "units run");
+                (self.begun, self.note, self.electorate) = (false, false, None);
+            }
+            Effect::Announce(_)
+            | Effect::AskDirectory(_)
+            | Effect::Keep(File::Peers)
+            | Effect::Attend { .. }
+            | Effect::Leave
+            | Effect::Directory { .. }
+            | Effect::Mesh(_)
+            | Effect::NeedOwner(_)
+            | Effect::Report(..) => {}
+        }
+        if matches!(effect, Effect::EraseShares | Effect::EraseKeys | Effect::EraseEtcd) {
+            let is_node = self.kept.assignment.role() == ClusterRole::Node;
+            assert!(is_node || !self.begun, "{effect:?} of a coordinator whose etcd has begun");
+        }
+        let kind = effect.kind();
+        self.performed.push(effect);
+        kind.map(|kind| (kind, outcome))
+    }
+
+    /// Effects that were performed since this was asked last.
+    pub(crate) fn past(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.performed)
+    }
+
+    /// Steps of the role among them, by kind.
+    pub(crate) fn steps(&mut self) -> Vec<Kind> {
+        let kinds = self.past().into_iter().filter_map(|effect| effect.kind());
+        kinds.filter(|kind| kind.is_of_the_role() || *kind == Kind::Keep).collect()
+    }
+
+    /// Passes time, deadline by deadline; all that is asked for is performed.
+    pub(crate) fn pass(&mut self, seconds: u64) -> &mut Self {
+        let end = self.now + Duration::from_secs(seconds);
+        while let Some((due, _why)) = self.life.as_ref().expect("it lives").poll_timeout()
+            && due <= end
+        {
+            self.now = self.now.max(due);
+            self.handle(Event::Tick).settle();
+        }
+        self.now = end;
+        self
+    }
+
+    /// Coordinator that is listened to.
+    pub(crate) fn attended(&self) -> Option<MachineId> {
+        self.life.as_ref().expect("it lives").attended()
+    }
+
+    /// Passes time until a coordinator is listened to, has it tell desired state, and performs what follows.
+    pub(crate) fn hears(&mut self, says: &BTreeMap<u8, Desired>) -> &mut Self {
+        for _ in 0..20 {
+            let Some(by) = self.attended() else {
+                self.pass(1);
+                continue;
+            };
+            match says.get(&by.0[0]) {
+                Some(desired) => {
+                    self.handle(Event::Told { by, word: Word::Desired(desired.clone().into()) }).settle();
+                    if self.attended() == Some(by) {
+                        return self;
+                    }
+                }
+                None => drop(self.handle(Event::Left { by, why: String::from("refuses") }).settle()),
+            }
+        }
+        self
+    }
+}

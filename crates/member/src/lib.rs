@@ -1,0 +1,35 @@
+//! A member's life: what the cluster says that a machine is to be, what of it is there, and the effects that are the difference. After a
+//! cut or a panic it is found anew, and what is right causes no effect.
+//!
+//! ```text
+//!   Found ─ start ─► Member ◄─ Event ── words of coordinators, own records, the owner, ends of effects
+//!                      └─ Effect ─────► connections, files, units, what the APIs show
+//!   source: whom it hears  ·  belief: which word it takes  ·  keep: which file is due  ·  role: the next step
+//! ```
+//!
+//! # Invariants
+//! - Desired state is durable before it is obeyed: `tests::desired_state_is_kept_before_it_is_obeyed`.
+//! - One coordinator that lies erases nothing: `tests::one_voice_erases_nothing`.
+//! - A lower version changes nothing: `tests::a_lower_version_is_refused_and_its_teller_left`.
+//! - A recovery found at a start is done only where nobody who answers has a leader:
+//!   `tests::a_note_of_an_earlier_boot_is_dropped_where_others_lead`.
+
+mod announcement;
+mod belief;
+mod effect;
+mod keep;
+mod life;
+mod role;
+mod source;
+
+#[cfg(test)]
+mod fixture;
+#[cfg(test)]
+mod tests;
+
+pub use announcement::{Announcement, is_news};
+pub use belief::Disbelief;
+pub use effect::{Effect, EtcdPlan, Event, Face, File, Kind, Need, Outcome, Part, Records};
+pub use life::{Found, Member};
+pub use role::{AGAIN, Found as FoundRole};
+pub use source::{LAPSE, Place, SILENT};

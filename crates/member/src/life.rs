@@ -1,0 +1,412 @@
+//! Member: one value that holds all parts, takes events, and asks for effects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use cluster::Word;
+use cluster::desired::Desired;
+use cluster::peers::News;
+use cluster::state::StateVersion;
+use model::{ClusterRole, MachineId};
+
+use crate::announcement::{Announcement, Announcing};
+use crate::belief::{Belief, Disbelief, is_confirmed};
+use crate::effect::{Effect, Event, File, Kind, Outcome, Part, Records};
+use crate::keep::Keeping;
+use crate::role::{self, Goal, Role, Step};
+use crate::source::{Place, Source, Turn, round};
+
+/// Time between two rounds for a second voice, while one coordinator says that the machine is a node.
+const SECOND_VOICE: Duration = Duration::from_secs(30);
+
+/// Facts that a start reads, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The machine itself.
+    pub own: MachineId,
+    /// Desired state that is kept.
+    pub desired: Desired,
+    /// Version of the peers that are kept.
+    pub peers: Option<StateVersion>,
+    /// Other coordinators as the machine's own records named them last, while etcd had a leader; none where it never read them.
+    pub electorate: Option<BTreeSet<MachineId>>,
+    /// Announcement of the machine as it is reached now.
+    pub announcement: Announcement,
+    /// Parts of a coordinator that are there.
+    pub role: role::Found,
+}
+
+/// Life of one member.
+#[derive(Debug, Clone)]
+pub struct Member {
+    own: MachineId,
+    belief: Belief,
+    source: Source,
+    announcing: Announcing,
+    keeping: Keeping,
+    role: Role,
+    /// Whether desired state was heard in this boot.
+    heard: bool,
+    /// Desired state of a node, by too few voices yet.
+    doubtful: Option<Box<Desired>>,
+    /// Coordinators that say so.
+    voices: BTreeSet<MachineId>,
+    second_voice: Option<Instant>,
+    electorate: Option<BTreeSet<MachineId>>,
+    directory: Option<(StateVersion, Vec<Place>)>,
+    missing: BTreeSet<MachineId>,
+    underway: BTreeMap<Kind, Effect>,
+    step_due: Option<(Instant, &'static str)>,
+    reported: BTreeMap<Part, String>,
+}
+
+impl Member {
+    /// Begins the life of a machine whose data is open.
+    #[must_use]
+    pub fn start(found: Found, now: Instant, out: &mut Vec<Effect>) -> Self {
+        let Found { own, desired, peers, electorate, announcement, role: found } = found;
+        let coordinates = desired.assignment.role() == ClusterRole::Coordinator && found.keys && found.begun;
+        let role = Role::new(&found, desired.at.is_none(), now);
+        let waits_for_records = coordinates && !role.asks_who_leads();
+        let mut member = Self {
+            own,
+            belief: Belief::new(desired, peers),
+            source: Source::begin(waits_for_records, now),
+            announcing: Announcing::new(announcement),
+            keeping: Keeping::default(),
+            role,
+            heard: false,
+            doubtful: None,
+            voices: BTreeSet::new(),
+            second_voice: None,
+            electorate,
+            directory: None,
+            missing: BTreeSet::new(),
+            underway: BTreeMap::new(),
+            step_due: None,
+            reported: BTreeMap::new(),
+        };
+        member.advance(now, out);
+        member
+    }
+
+    /// Takes an event.
+    pub fn handle(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
+        match event {
+            Event::Told { by, word } => self.told(by, word, now, out),
+            Event::Left { by, why } => self.left(by, why, now, out),
+            Event::Records(records) => self.records(records, now, out),
+            Event::Endpoints(endpoints) => self.announcing.endpoints(endpoints),
+            Event::Epoch(epoch) => self.announcing.epoch(epoch),
+            Event::Directory { at, coordinators } => self.directory = Some((at, coordinators)),
+            Event::Missing(machines) => self.missing = machines,
+            Event::Recover => self.role.recover(),
+            Event::Erase => {
+                if let Some(desired) = self.doubtful.clone() {
+                    self.keeping.desired(Some(desired));
+                }
+            }
+            Event::Done(kind, outcome) => self.done(kind, outcome, now, out),
+            Event::Tick => {}
+        }
+        self.advance(now, out);
+    }
+
+    /// Next deadline, and why.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        let announcing = self.announcing.due().map(|due| (due, "the announcement was put off"));
+        let second = self.second_voice.map(|due| (due, "a second voice is sought"));
+        [self.source.due(), announcing, self.keeping.due(), self.step_due, second].into_iter().flatten().min()
+    }
+
+    /// Coordinator that is listened to.
+    #[must_use]
+    pub const fn attended(&self) -> Option<MachineId> {
+        self.source.attended()
+    }
+
+    /// Desired state that the machine goes by.
+    #[must_use]
+    pub const fn desired(&self) -> &Desired {
+        self.belief.desired()
+    }
+
+    /// Coordinators that are believed: those of the newer of desired state and signed directory.
+    fn believed(&self) -> Vec<Place> {
+        let desired = self.belief.desired();
+        match &self.directory {
+            Some((at, coordinators)) if Some(*at) > desired.at => coordinators.clone(),
+            Some(_) | None => desired.coordinators.iter().map(|(id, it)| (*id, it.vpn_ip)).collect(),
+        }
+    }
+
+    fn others(&self) -> BTreeSet<MachineId> {
+        self.believed().into_iter().map(|(machine, _)| machine).filter(|machine| *machine != self.own).collect()
+    }
+
+    fn told(&mut self, by: MachineId, word: Word, now: Instant, out: &mut Vec<Effect>) {
+        if self.source.attended() != Some(by) {
+            return; // its stream had not ended yet when it was left
+        }
+        self.source.told(now);
+        self.report(Part::Source, None, out);
+        match word {
+            Word::Directory(signed) => out.push(Effect::Directory { by, signed }),
+            Word::Desired(desired) => self.told_desired(by, desired, now, out),
+            Word::News(news) => self.told_news(by, news, now, out),
+        }
+    }
+
+    fn told_news(&mut self, by: MachineId, news: News, now: Instant, out: &mut Vec<Effect>) {
+        let others = self.others();
+        let Some(version) = news.version() else {
+            if news == News::Behind {
+                self.belief.doubt(by, &others);
+                self.disbelieve(by, Disbelief::Behind, now, out);
+            }
+            return;
+        };
+        match self.belief.judge(by, Some(version), &others) {
+            Ok(()) => {
+                self.belief.take_peers(version);
+                self.keeping.peers();
+                out.push(Effect::Mesh(news));
+            }
+            Err(why) => self.disbelieve(by, why, now, out),
+        }
+    }
+
+    fn told_desired(&mut self, by: MachineId, desired: Box<Desired>, now: Instant, out: &mut Vec<Effect>) {
+        // Only a coordinator that has a leader tells anybody what to be.
+        if self.role.others_lead() {
+            let text = "other coordinators have a leader: the recovery that was noted in an earlier boot is not done";
+            self.report(Part::Role, Some(text.to_owned()), out);
+        }
+        if let Err(why) = self.belief.judge(by, desired.at, &self.others()) {
+            return self.disbelieve(by, why, now, out);
+        }
+        if !self.is_doubtful(&desired) {
+            self.report(Part::Doubt, None, out);
+            return self.believe(desired);
+        }
+        let is_new = self.voices.insert(by);
+        let electorate = self.electorate.clone().unwrap_or_default();
+        if is_confirmed(&self.voices, &electorate) {
+            return self.keeping.desired(Some(desired));
+        }
+        self.doubtful = Some(desired);
+        let text = "one coordinator says that this machine is a node; what a coordinator has is kept here until a second one says so";
+        self.report(Part::Doubt, Some(text.to_owned()), out);
+        if is_new && !electorate.is_subset(&self.voices) {
+            self.seek(now, out);
+        }
+    }
+
+    /// Whether a word needs a second voice: it makes a node of a coordinator whose own records named others.
+    fn is_doubtful(&self, desired: &Desired) -> bool {
+        desired.assignment.role() == ClusterRole::Node
+            && self.belief.desired().assignment.role() == ClusterRole::Coordinator
+            && self.electorate.is_some()
+            && self.role.is_worth_confirming()
+    }
+
+    /// Asks those first who have not said yet that the machine is a node.
+    fn seek(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        self.second_voice = Some(now + SECOND_VOICE);
+        self.turn(out, |source, turns| source.anew(now, turns));
+    }
+
+    /// Has desired state that was judged be kept, and obeyed then.
+    fn believe(&mut self, desired: Box<Desired>) {
+        self.certain();
+        if desired.says_the_same(self.belief.desired()) {
+            self.keeping.desired(None);
+            self.belief.take(*desired);
+            self.heard = true;
+        } else {
+            self.keeping.desired(Some(desired));
+        }
+    }
+
+    /// No voice says any more that the machine is a node, or enough do.
+    fn certain(&mut self) {
+        self.doubtful = None;
+        self.voices.clear();
+        self.second_voice = None;
+    }
+
+    fn disbelieve(&mut self, by: MachineId, why: Disbelief, now: Instant, out: &mut Vec<Effect>) {
+        out.push(Effect::Leave);
+        self.left(by, why.to_string(), now, out);
+    }
+
+    fn left(&mut self, by: MachineId, why: String, now: Instant, out: &mut Vec<Effect>) {
+        if self.source.attended() != Some(by) {
+            return; // it was left before
+        }
+        self.report(Part::Source, Some(why), out);
+        self.silence();
+        self.turn(out, |source, turns| source.left(now, turns));
+    }
+
+    /// Nobody hears the machine any more.
+    fn silence(&mut self) {
+        self.announcing.leaves();
+        self.underway.remove(&Kind::Announce);
+    }
+
+    fn records(&mut self, records: Records, now: Instant, out: &mut Vec<Effect>) {
+        let Records::Kept { desired, peers } = records else { return self.source.lost(now) };
+        if !self.role.runs() {
+            return; // of units that are gone by now
+        }
+        self.turn(out, Source::kept);
+        if let Some(version) = peers {
+            self.belief.take_peers(version);
+            self.keeping.peers();
+        }
+        let Some(desired) = desired else { return };
+        let electorate: BTreeSet<_> = desired.coordinators.keys().filter(|id| **id != self.own).copied().collect();
+        if self.electorate.as_ref() != Some(&electorate) {
+            self.electorate = Some(electorate.clone());
+            self.keeping.electorate(electorate);
+        }
+        self.believe(desired);
+    }
+
+    fn done(&mut self, kind: Kind, outcome: Result<Outcome, String>, now: Instant, out: &mut Vec<Effect>) {
+        let Some(effect) = self.underway.remove(&kind) else { return };
+        match (&effect, &outcome) {
+            (Effect::Announce(_), Ok(Outcome::PutOff)) => self.announcing.put_off(now),
+            (Effect::Announce(_), Ok(_)) => self.announcing.heard(),
+            (Effect::Announce(_), Err(why)) => {
+                if let Some(by) = self.source.attended() {
+                    out.push(Effect::Leave);
+                    self.left(by, why.clone(), now, out);
+                }
+            }
+            (Effect::AskDirectory(_), _) => {}
+            (Effect::Keep(File::Desired(desired)), Ok(_)) => {
+                if desired.assignment.role() == ClusterRole::Node {
+                    self.certain();
+                }
+                self.belief.take((**desired).clone());
+                self.heard = true;
+                self.report(Part::Keep, None, out);
+            }
+            (Effect::Keep(_), Ok(_)) => self.report(Part::Keep, None, out),
+            (Effect::Keep(file), Err(why)) => {
+                self.keeping.failed(file, now);
+                self.report(Part::Keep, Some(why.clone()), out);
+            }
+            _ if self.role.busy() == Some(kind) => {
+                if let Err(why) = &outcome {
+                    self.report(Part::Role, Some(why.clone()), out);
+                }
+                if outcome.is_ok() && matches!(effect, Effect::Units(None)) {
+                    self.source.none(now);
+                }
+                self.role.done(&effect, outcome.map_err(drop), now);
+            }
+            _ => {} // every other kind is the role's
+        }
+    }
+
+    /// Asks for all that is due and not under way.
+    fn advance(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        if self.second_voice.is_some_and(|due| now >= due) {
+            self.seek(now, out);
+        }
+        let (own, believed) = (self.own, self.believed());
+        let first: BTreeSet<_> = match (&self.doubtful, &self.electorate) {
+            (Some(_), Some(electorate)) => electorate.difference(&self.voices).copied().collect(),
+            _ => BTreeSet::new(),
+        };
+        self.turn(out, |source, turns| source.tick(now, || round(own, &first, &believed), turns));
+        let mut due = Vec::new();
+        let is_underway = |kind| self.underway.contains_key(&kind);
+        self.keeping.next(is_underway(Kind::Keep), is_underway(Kind::KeepPeers), now, &mut due);
+        if self.source.attended().is_some() {
+            due.extend(self.announcing.next(now).map(Effect::Announce));
+        }
+        if !self.underway.contains_key(&Kind::AskDirectory) {
+            due.extend(self.next_missing().map(Effect::AskDirectory));
+        }
+        due.extend(self.step(now, out));
+        for effect in due {
+            if let Some(kind) = effect.kind() {
+                self.underway.insert(kind, effect.clone());
+            }
+            out.push(effect);
+        }
+    }
+
+    /// Next coordinator whose directory is missing, each once.
+    fn next_missing(&mut self) -> Option<Place> {
+        let (attended, believed) = (self.source.attended()?, self.believed());
+        while let Some(machine) = self.missing.pop_first() {
+            let place = believed.iter().find(|(it, _)| *it == machine && *it != attended && *it != self.own);
+            if let Some(place) = place {
+                return Some(*place);
+            }
+        }
+        None
+    }
+
+    /// Next step of the role.
+    fn step(&mut self, now: Instant, out: &mut Vec<Effect>) -> Option<Effect> {
+        let givers: Vec<_> = round(self.own, &BTreeSet::new(), &self.believed()).into();
+        let desired = self.belief.desired();
+        let goal = match (desired.assignment.role(), &self.doubtful) {
+            (ClusterRole::Node, _) => Goal::Node,
+            (ClusterRole::Coordinator, Some(_)) => Goal::Stopped,
+            (ClusterRole::Coordinator, None) => Goal::Coordinator { desired, heard: self.heard, givers: &givers },
+        };
+        let step = self.role.step(goal, now);
+        self.step_due = None;
+        match step {
+            Step::Do(Effect::NeedOwner(need)) => {
+                // Said once: the life ends with it.
+                return (self.reported.insert(Part::Role, need.to_string()) != Some(need.to_string()))
+                    .then_some(Effect::NeedOwner(need));
+            }
+            Step::Do(effect) => return Some(effect),
+            Step::At(due, why) => self.step_due = Some((due, why)),
+            Step::Wait(why) => self.report(Part::Role, Some(why.to_owned()), out),
+            Step::Rest if self.role.busy().is_none() => self.report(Part::Role, None, out),
+            Step::Rest => {}
+        }
+        None
+    }
+
+    fn turn(&mut self, out: &mut Vec<Effect>, change: impl FnOnce(&mut Source, &mut Vec<Turn>)) {
+        let mut turns = Vec::new();
+        change(&mut self.source, &mut turns);
+        for turn in turns {
+            match turn {
+                Turn::Attend(coordinator) => {
+                    self.silence();
+                    self.announcing.attends();
+                    out.push(Effect::Attend { coordinator, known: self.belief.asks_with() });
+                }
+                Turn::Leave => {
+                    self.silence();
+                    out.push(Effect::Leave);
+                }
+                Turn::RoundOver { heard: false } => self.role.nobody_leads(),
+                Turn::RoundOver { heard: true } => {}
+            }
+        }
+    }
+
+    fn report(&mut self, part: Part, text: Option<String>, out: &mut Vec<Effect>) {
+        if self.reported.get(&part) != text.as_ref() {
+            match &text {
+                Some(text) => drop(self.reported.insert(part, text.clone())),
+                None => drop(self.reported.remove(&part)),
+            }
+            out.push(Effect::Report(part, text));
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Coordinator role of the machine: what of it runs and lies here, and the next step from there to what is wanted. Each step may be
+//! cut or done twice; after a start the steps follow from what is found.
+//!
+//! ```text
+//!   promote: join noted ▸ keys in the folder ▸ units ▸ face
+//!   demote:  face without records ▸ units gone ▸ shares erased ▸ keys ▸ etcd ▸ face of a node
+//!   recover: units gone ▸ etcd recovered ▸ committed ▸ units gone ▸ etcd as always
+//! ```
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use cluster::desired::{Desired, EtcdPart};
+use model::NodeName;
+
+use crate::effect::{Effect, EtcdPlan, Face, Kind, Need, Outcome};
+use crate::source::Place;
+
+/// Pause behind a step that failed: mostly another coordinator or etcd is not ready yet.
+pub const AGAIN: Duration = Duration::from_secs(1);
+/// Time that etcd mostly takes until it has begun, after which its members are compared.
+const BEGINS: Duration = Duration::from_secs(10);
+
+/// Role that the machine is to have.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal<'a> {
+    /// Coordinator.
+    Coordinator {
+        /// Desired state that is kept.
+        desired: &'a Desired,
+        /// Whether it was heard in this boot.
+        heard: bool,
+        /// Coordinators that keys may come from.
+        givers: &'a [Place],
+    },
+    /// Node; what is left of a coordinator is erased.
+    Node,
+    /// Node by one voice: nothing of a coordinator runs, and nothing is erased.
+    Stopped,
+}
+
+/// Next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Perform this.
+    Do(Effect),
+    /// Look again then.
+    At(Instant, &'static str),
+    /// Nothing differs.
+    Rest,
+    /// Nothing can be done before something else is heard, for this reason.
+    Wait(&'static str),
+}
+
+/// Recovery of the cluster with this machine alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recovery {
+    No,
+    /// A note of an earlier boot lies there; others may lead by now.
+    Found,
+    /// Others lead: the note is to go.
+    Over,
+    Due,
+    Committed,
+}
+
+/// Facts about what runs and lies here of a coordinator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Role {
+    keys: bool,
+    /// Whether etcd has begun; none where that has to be looked at.
+    begun: Option<bool>,
+    running: Option<EtcdPlan>,
+    /// When the units were started.
+    since: Instant,
+    face: Option<Face>,
+    /// Keys and data of a coordinator that never began lie here since before this boot.
+    stale: bool,
+    shares_erased: bool,
+    keys_erased: bool,
+    etcd_erased: bool,
+    join_noted: bool,
+    recovery: Recovery,
+    /// Tries of having keys handed over.
+    tries: usize,
+    busy: Option<Kind>,
+    again: Option<Instant>,
+}
+
+/// Facts that a start reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Whether a coordinator's keys are there, whole.
+    pub keys: bool,
+    /// Whether etcd has begun.
+    pub begun: bool,
+    /// Whether a recovery was noted.
+    pub recovery: bool,
+    /// How etcd was started that runs already: the machine's life begins anew behind a panic.
+    pub running: Option<EtcdPlan>,
+}
+
+impl Role {
+    pub(crate) fn new(found: &Found, created: bool, now: Instant) -> Self {
+        let Found { keys, begun, recovery, running } = found.clone();
+        Self {
+            keys,
+            begun: Some(begun),
+            stale: running.is_none() && keys && !begun && !created,
+            since: now,
+            face: None,
+            shares_erased: false,
+            keys_erased: false,
+            etcd_erased: false,
+            join_noted: false,
+            recovery: match (recovery, &running) {
+                (false, _) => Recovery::No,
+                // Whoever noted it in this boot has asked the others.
+                (true, Some(_)) => Recovery::Due,
+                (true, None) => Recovery::Found,
+            },
+            running,
+            tries: 0,
+            busy: None,
+            again: None,
+        }
+    }
+
+    /// Whether anything lies here that only a confirmed word may erase: etcd has begun.
+    pub(crate) fn is_worth_confirming(&self) -> bool {
+        self.begun != Some(false) && !(self.shares_erased && self.keys_erased && self.etcd_erased)
+    }
+
+    /// Whether units of a coordinator run.
+    pub(crate) const fn runs(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Kind of the step that is under way.
+    pub(crate) const fn busy(&self) -> Option<Kind> {
+        self.busy
+    }
+
+    /// Whether it has to be known whether others lead, before anything runs.
+    pub(crate) fn asks_who_leads(&self) -> bool {
+        self.recovery == Recovery::Found
+    }
+
+    /// Somebody has a leader: what was noted in an earlier boot is over.
+    pub(crate) fn others_lead(&mut self) -> bool {
+        let was = self.recovery == Recovery::Found;
+        if was {
+            self.recovery = Recovery::Over;
+        }
+        was
+    }
+
+    /// Nobody who answered has a leader.
+    pub(crate) fn nobody_leads(&mut self) {
+        if self.recovery == Recovery::Found {
+            self.recovery = Recovery::Due;
+        }
+    }
+
+    /// An owner has noted a recovery.
+    pub(crate) fn recover(&mut self) {
+        if self.running.is_some() {
+            self.recovery = Recovery::Due;
+        }
+    }
+
+    /// Takes the end of the step that was under way.
+    pub(crate) fn done(&mut self, effect: &Effect, outcome: Result<Outcome, ()>, now: Instant) {
+        self.busy = None;
+        let Ok(outcome) = outcome else {
+            self.again = Some(now + AGAIN);
+            if matches!(effect, Effect::TakeKeys(_)) {
+                self.tries += 1;
+            }
+            if matches!(effect, Effect::Units(_)) {
+                // Half of them may run.
+                self.face = self.face.map(|_| Face::Leaving);
+            }
+            return;
+        };
+        self.again = None;
+        match effect {
+            Effect::NoteJoin => {
+                self.join_noted = true;
+                self.recovery = Recovery::No;
+            }
+            Effect::TakeKeys(_) => self.keys = true,
+            Effect::LookAtEtcd => {
+                if let Outcome::Begun(begun) = outcome {
+                    self.begun = Some(begun);
+                }
+            }
+            Effect::Units(plan) => {
+                // It may have begun in the meantime; whoever recovers has data.
+                let recovered = plan.as_ref().or(self.running.as_ref()) == Some(&EtcdPlan::Recovered);
+                self.begun = (self.begun == Some(true) || recovered).then_some(true);
+                if plan.is_some() {
+                    // The APIs are to show the records of these.
+                    self.face = None;
+                }
+                (self.running, self.since) = (plan.clone(), now);
+            }
+            Effect::Face(face) => self.face = Some(*face),
+            Effect::EraseShares => self.shares_erased = true,
+            Effect::EraseKeys => (self.keys, self.keys_erased) = (false, true),
+            Effect::EraseEtcd => {
+                (self.begun, self.etcd_erased, self.stale) = (Some(false), true, false);
+                (self.join_noted, self.recovery) = (false, Recovery::No);
+            }
+            Effect::CommitRecovery => self.recovery = Recovery::Committed,
+            Effect::DropRecovery => self.recovery = Recovery::No,
+            // No step of the role.
+            Effect::Attend { .. }
+            | Effect::Leave
+            | Effect::Announce(_)
+            | Effect::AskDirectory(_)
+            | Effect::Directory { .. }
+            | Effect::Mesh(_)
+            | Effect::Keep(_)
+            | Effect::NeedOwner(_)
+            | Effect::Report(..) => {}
+        }
+    }
+
+    /// Next step towards `goal`; it is under way once it is given.
+    pub(crate) fn step(&mut self, goal: Goal<'_>, now: Instant) -> Step {
+        if self.busy.is_some() {
+            return Step::Rest;
+        }
+        if let Some(again) = self.again
+            && now < again
+        {
+            return Step::At(again, "a step is tried again");
+        }
+        let step = match goal {
+            Goal::Node => self.towards_node(),
+            Goal::Stopped => self.towards_stopped(),
+            Goal::Coordinator { desired, heard, givers } => self.towards_coordinator(desired, heard, givers, now),
+        };
+        if self.running.is_some() && self.begun == Some(false) {
+            self.begun = None; // it held for this step alone
+        }
+        if let Step::Do(effect) = &step {
+            self.busy = effect.kind();
+            if matches!(effect, Effect::TakeKeys(_) | Effect::Units(Some(_))) {
+                (self.shares_erased, self.keys_erased, self.etcd_erased) = (false, false, false);
+            }
+        }
+        step
+    }
+
+    fn towards_stopped(&self) -> Step {
+        match (&self.face, &self.running) {
+            (Some(Face::Coordinator), _) => Step::Do(Effect::Face(Face::Leaving)),
+            (_, Some(_)) => Step::Do(Effect::Units(None)),
+            (Some(Face::Node), None) => Step::Rest,
+            (Some(Face::Leaving) | None, None) => Step::Do(Effect::Face(Face::Node)),
+        }
+    }
+
+    fn towards_node(&self) -> Step {
+        if self.face == Some(Face::Coordinator) {
+            return Step::Do(Effect::Face(Face::Leaving));
+        }
+        if self.running.is_some() {
+            return Step::Do(Effect::Units(None));
+        }
+        if !self.shares_erased {
+            return Step::Do(Effect::EraseShares);
+        }
+        if !self.keys_erased {
+            return Step::Do(Effect::EraseKeys);
+        }
+        if !self.etcd_erased {
+            return Step::Do(Effect::EraseEtcd);
+        }
+        if self.face != Some(Face::Node) {
+            return Step::Do(Effect::Face(Face::Node));
+        }
+        Step::Rest
+    }
+
+    fn towards_coordinator(&self, desired: &Desired, heard: bool, givers: &[Place], now: Instant) -> Step {
+        if let Some(step) = self.recovery(givers) {
+            return step;
+        }
+        if !self.keys || self.stale {
+            return self.get_keys(desired, heard, givers);
+        }
+        let Some(running) = &self.running else { return self.begin(desired) };
+        if self.face != Some(Face::Coordinator) {
+            return Step::Do(Effect::Face(Face::Coordinator));
+        }
+        // etcd begins only beside the very members that there are.
+        let EtcdPlan::Existing { others } = running else { return Step::Rest };
+        if self.begun == Some(true) || other_members(desired).is_none_or(|members| members == *others) {
+            return Step::Rest;
+        }
+        let due = self.since + BEGINS;
+        match self.begun {
+            _ if now < due => Step::At(due, "etcd's members are others"),
+            None => Step::Do(Effect::LookAtEtcd),
+            Some(_) => Step::Do(Effect::Units(None)),
+        }
+    }
+
+    fn recovery(&self, givers: &[Place]) -> Option<Step> {
+        let effect = match (self.recovery, &self.running) {
+            // Committed in this boot, or before a panic of the life.
+            (Recovery::No | Recovery::Committed, Some(EtcdPlan::Recovered)) => Effect::Units(None),
+            (Recovery::No | Recovery::Committed, _) => return None,
+            (Recovery::Found, _) if givers.is_empty() => Effect::Units(Some(EtcdPlan::Recovered)),
+            (Recovery::Found, _) => return Some(Step::Wait("whether other coordinators have a leader is asked")),
+            (Recovery::Over, _) => Effect::DropRecovery,
+            (Recovery::Due, None) => Effect::Units(Some(EtcdPlan::Recovered)),
+            (Recovery::Due, Some(EtcdPlan::Recovered)) if self.face != Some(Face::Coordinator) => {
+                Effect::Face(Face::Coordinator)
+            }
+            (Recovery::Due, Some(EtcdPlan::Recovered)) => Effect::CommitRecovery,
+            (Recovery::Due, Some(EtcdPlan::New | EtcdPlan::Existing { .. })) => Effect::Units(None),
+        };
+        Some(Step::Do(effect))
+    }
+
+    fn get_keys(&self, desired: &Desired, heard: bool, givers: &[Place]) -> Step {
+        let Some(giver) = givers.get(self.tries % givers.len().max(1)) else {
+            return Step::Do(Effect::NeedOwner(Need::Alone));
+        };
+        if self.stale {
+            return Step::Do(if self.keys { Effect::EraseKeys } else { Effect::EraseEtcd });
+        }
+        match &desired.etcd {
+            _ if !heard => Step::Wait("no coordinator has said yet what this machine is to be"),
+            EtcdPart::Out => Step::Wait("etcd has not added this machine yet"),
+            EtcdPart::Voter => Step::Wait(
+                "this machine votes in etcd and has none of its data: make it a node first, then a coordinator",
+            ),
+            EtcdPart::Learner { .. } if !self.join_noted => Step::Do(Effect::NoteJoin),
+            EtcdPart::Learner { .. } => Step::Do(Effect::TakeKeys(*giver)),
+        }
+    }
+
+    fn begin(&self, desired: &Desired) -> Step {
+        let plan = match (self.begun, &desired.etcd) {
+            (None, _) => return Step::Do(Effect::LookAtEtcd),
+            (Some(true), _) => EtcdPlan::Existing { others: Vec::new() },
+            (Some(false), _) if desired.at.is_none() => EtcdPlan::New,
+            (Some(false), EtcdPart::Learner { .. }) => {
+                EtcdPlan::Existing { others: other_members(desired).unwrap_or_default() }
+            }
+            (Some(false), EtcdPart::Out) => return Step::Wait("etcd has not added this machine yet"),
+            (Some(false), EtcdPart::Voter) => {
+                return Step::Wait(
+                    "this machine votes in etcd and has none of its data: make it a node first, then a coordinator",
+                );
+            }
+        };
+        Step::Do(Effect::Units(Some(plan)))
+    }
+}
+
+/// Members beside which a learner's etcd begins; none where the machine is no learner.
+fn other_members(desired: &Desired) -> Option<Vec<(NodeName, Ipv4Addr)>> {
+    let EtcdPart::Learner { members } = &desired.etcd else { return None };
+    let own = desired.assignment.vpn_ip();
+    Some(members.iter().filter(|(_, vpn_ip)| *vpn_ip != own).cloned().collect())
+}

@@ -1,0 +1,395 @@
+//! Lives of one machine: promotions, demotions and recoveries with cuts anywhere, and coordinators that lie.
+
+use std::collections::BTreeMap;
+
+use cluster::Word;
+use cluster::desired::Desired;
+use cluster::peers::News;
+use cluster::state::StateVersion;
+use model::ClusterRole::{Coordinator, Node};
+use proptest::prelude::*;
+
+use crate::fixture::{World, desired, ids, learner, member, version};
+use crate::{Effect, EtcdPlan, Event, Face, File, Kind, Need, Outcome, Records};
+
+/// The same word by each of these coordinators.
+fn all_say(who: &[u8], word: &Desired) -> BTreeMap<u8, Desired> {
+    who.iter().map(|n| (*n, word.clone())).collect()
+}
+
+fn node(revision: u64) -> Desired {
+    desired(revision, Node, &[2, 3])
+}
+
+/// What a machine is in the end.
+fn end(world: &World) -> (Option<Face>, bool, bool, bool, Option<EtcdPlan>) {
+    (world.face, world.keys, world.shares, world.begun, world.units.clone())
+}
+
+fn node_end() -> (Option<Face>, bool, bool, bool, Option<EtcdPlan>) {
+    (Some(Face::Node), false, false, false, None)
+}
+
+/// Proves: S14
+#[test]
+fn promotion_notes_takes_keys_starts_and_shows_in_order() {
+    let mut world = World::node();
+    world.start().settle().past();
+    world.hears(&all_say(&[2, 3], &learner(11, &[2, 3])));
+    assert_eq!(world.steps(), [Kind::Keep, Kind::NoteJoin, Kind::TakeKeys, Kind::Units, Kind::Face]);
+    let others = vec![member(2), member(3)];
+    assert_eq!(world.units, Some(EtcdPlan::Existing { others }));
+    assert_eq!(end(&world).0, Some(Face::Coordinator));
+}
+
+/// Proves: S14
+#[test]
+fn demotion_hides_stops_and_erases_in_order() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    assert_eq!(world.steps(), [Kind::Units, Kind::Face]);
+    world.hears(&all_say(&[2, 3], &node(11)));
+    let steps = world.steps();
+    let first = [Kind::Face, Kind::Units, Kind::Face, Kind::Keep];
+    assert_eq!(steps[..4], first, "nothing is shown and nothing runs behind the first voice");
+    assert_eq!(steps[4..], [Kind::EraseShares, Kind::EraseKeys, Kind::EraseEtcd]);
+    assert_eq!(end(&world), node_end());
+}
+
+/// Proves: S14
+#[test]
+fn desired_state_is_kept_before_it_is_obeyed() {
+    let mut world = World::node();
+    world.start().settle();
+    world.pass(1);
+    let by = world.attended().expect("somebody");
+    world.past();
+    world.handle(Event::Told { by, word: Word::Desired(learner(11, &[2, 3]).into()) });
+    let asked = std::mem::take(&mut world.queue);
+    assert!(matches!(&asked[..], [Effect::Keep(File::Desired(_))]), "{asked:?}");
+    world.handle(Event::Done(Kind::Keep, Err(String::from("no space")))).settle().pass(1);
+    assert_eq!(world.steps().first(), Some(&Kind::Keep), "it is written again, and obeyed then");
+    assert_eq!(world.face, Some(Face::Coordinator));
+}
+
+/// Proves: S14, Q1
+#[test]
+fn one_voice_erases_nothing() {
+    for truth in [None, Some(desired(12, Coordinator, &[1, 2, 3]))] {
+        let mut world = World::coordinator();
+        world.start().settle();
+        let mut says = all_say(&[2], &node(11));
+        says.extend(truth.clone().map(|truth| (3, truth)));
+        world.hears(&says).pass(300);
+        assert!(world.keys && world.shares && world.begun, "nothing is erased");
+        let is_running = world.units.is_some();
+        assert_eq!(is_running, truth.is_some(), "who hears the truth goes on");
+        world.cut().start().settle();
+        assert!(world.units.is_some(), "the word of one is not kept");
+    }
+}
+
+/// Proves: S14
+#[test]
+fn a_second_voice_is_sought_among_those_that_own_records_named() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    world.hears(&all_say(&[2], &node(11))).pass(1);
+    for _ in 0..3 {
+        assert!(world.keys);
+        world.pass(31);
+        world.hears(&all_say(&[2], &node(11)));
+    }
+    world.pass(31).hears(&all_say(&[2, 3], &node(11)));
+    assert_eq!(end(&world), node_end());
+}
+
+/// The lists that a liar names count for nothing. Proves: Q1
+#[test]
+fn voices_are_counted_by_own_records_alone() {
+    let mut world = World::coordinator();
+    world.kept = desired(10, Coordinator, &[1, 2, 8, 9]);
+    world.start().settle();
+    let says = all_say(&[2, 8, 9], &node(11));
+    for _ in 0..5 {
+        world.hears(&says).pass(40);
+    }
+    assert!(world.keys && world.begun);
+}
+
+/// Proves: K6
+#[test]
+fn an_owner_erases_what_no_two_voices_can_end() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    world.handle(Event::Erase).settle();
+    assert!(world.keys, "nobody said that it is a node");
+    world.hears(&all_say(&[2], &node(11)));
+    assert!(world.keys);
+    world.handle(Event::Erase).settle();
+    assert_eq!(end(&world), node_end());
+}
+
+/// Proves: S14
+#[test]
+fn own_records_that_a_quorum_keeps_need_no_second_voice() {
+    let mut world = World::coordinator();
+    world.start().settle();
+    let kept = |desired: Desired| Event::Records(Records::Kept { desired: Some(desired.into()), peers: version(11) });
+    world.handle(kept(desired(11, Coordinator, &[1, 4]))).settle();
+    assert_eq!(world.electorate, Some(ids(&[4])));
+    world.handle(kept(node(12))).settle();
+    assert_eq!(end(&world), node_end());
+}
+
+/// Proves: Q1
+#[test]
+fn a_lower_version_is_refused_and_its_teller_left() {
+    let mut world = World::node();
+    world.start().settle().pass(1);
+    let by = world.attended().expect("somebody");
+    for word in [
+        Word::Desired(learner(9, &[2]).into()),
+        Word::Desired(Desired { at: version(10 + (1 << 32)), ..learner(9, &[2]) }.into()),
+        Word::Desired(Desired { at: Some(StateVersion { recoveries: 2, revision: 10 }), ..learner(9, &[2]) }.into()),
+        Word::News(News::Behind),
+        Word::News(News::Whole { version: version(9).expect("one"), peers: BTreeMap::new() }),
+    ] {
+        let mut world = world.clone();
+        world.handle(Event::Told { by, word: word.clone() }).settle();
+        assert_ne!(world.attended(), Some(by), "{word:?}");
+        assert_eq!(world.kept, node(10));
+        assert!(!world.past().iter().any(|effect| matches!(effect, Effect::Mesh(_))));
+    }
+    world.handle(Event::Told { by, word: Word::Desired(learner(10, &[2]).into()) }).settle();
+    assert_eq!(world.kept, learner(10, &[2]), "an equal version is taken");
+}
+
+/// A machine that one coordinator has told of a far future, or that was off through two recoveries. Proves: K6
+#[test]
+fn two_voices_end_what_one_has_said() {
+    let mut world = World::new(desired(1 << 31, Node, &[2, 3]));
+    world.start().settle().pass(1);
+    let older = all_say(&[2, 3], &learner(11, &[2, 3]));
+    world.hears(&older).pass(5).hears(&older);
+    assert_eq!(world.face, Some(Face::Coordinator));
+    let mut world = World::node();
+    world.start().settle();
+    let at = Some(StateVersion { recoveries: 3, revision: 11 });
+    let one = all_say(&[2], &Desired { at, ..learner(11, &[2]) });
+    for _ in 0..5 {
+        world.hears(&one).pass(20);
+    }
+    assert_eq!(world.face, Some(Face::Node), "one voice is not enough");
+    let both = all_say(&[2, 3], &one[&2]);
+    world.hears(&both).pass(20).hears(&both);
+    assert_eq!(world.face, Some(Face::Coordinator));
+}
+
+/// Proves: K6
+#[test]
+fn a_recovery_stops_recovers_commits_and_goes_on() {
+    let mut world = World::coordinator();
+    world.start().settle().past();
+    world.note = true;
+    world.handle(Event::Recover).settle();
+    let existing = Some(EtcdPlan::Existing { others: vec![] });
+    let steps = [Kind::Units, Kind::Units, Kind::Face, Kind::CommitRecovery, Kind::Units, Kind::Units, Kind::Face];
+    assert_eq!((world.steps(), world.note, world.units.clone()), (steps.to_vec(), false, existing));
+}
+
+/// Proves: K6
+#[test]
+fn a_note_of_an_earlier_boot_is_dropped_where_others_lead() {
+    let mut world = World::coordinator();
+    world.note = true;
+    world.start().settle();
+    assert_eq!(world.units, None, "nothing runs before others were asked");
+    world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
+    assert!(!world.note);
+    assert!(!world.past().contains(&Effect::Units(Some(EtcdPlan::Recovered))));
+    assert!(world.units.is_some());
+}
+
+/// Proves: K6
+#[test]
+fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
+    for coordinators in [&[1, 2, 3][..], &[1]] {
+        let mut world = World::coordinator();
+        world.kept = desired(10, Coordinator, coordinators);
+        world.note = true;
+        world.start().settle().pass(60);
+        assert!(world.past().contains(&Effect::CommitRecovery));
+        assert_eq!((world.note, world.units.clone()), (false, Some(EtcdPlan::Existing { others: vec![] })));
+    }
+}
+
+/// Proves: D14
+#[test]
+fn a_lone_coordinator_without_keys_needs_its_owner() {
+    let mut world = World::new(desired(10, Coordinator, &[1]));
+    world.keys = true;
+    world.start().settle().pass(60);
+    let asked = world.past();
+    let need = asked.iter().filter(|effect| **effect == Effect::NeedOwner(Need::Alone));
+    assert_eq!((need.count(), world.keys, world.units.clone()), (1, true, None), "{asked:?}");
+}
+
+/// Proves: S14
+#[test]
+fn a_voter_without_etcds_data_starts_nothing() {
+    let mut world = World::coordinator();
+    world.begun = false;
+    world.start().settle();
+    assert!(!world.keys, "keys of a promotion that was cut go");
+    world.hears(&all_say(&[2, 3], &desired(11, Coordinator, &[1, 2, 3]))).pass(60);
+    assert_eq!((world.units.clone(), world.keys), (None, false));
+    world.hears(&all_say(&[2, 3], &learner(12, &[2, 3])));
+    assert!(world.units.is_some());
+}
+
+/// Proves: S14
+#[test]
+fn an_etcd_that_has_not_begun_is_replaced_for_other_members() {
+    let mut world = World::node();
+    world.etcd_begins = false;
+    world.start().settle();
+    world.hears(&all_say(&[2, 3], &learner(11, &[2, 3]))).past();
+    world.pass(9).hears(&all_say(&[2, 3], &learner(12, &[2]))).pass(2);
+    assert_eq!(world.units, Some(EtcdPlan::Existing { others: vec![member(2)] }));
+    let steps = world.steps();
+    assert_eq!(steps, [Kind::Keep, Kind::LookAtEtcd, Kind::Units, Kind::LookAtEtcd, Kind::Units, Kind::Face]);
+    world.begun = true;
+    world.hears(&all_say(&[2, 3], &learner(13, &[3]))).pass(20);
+    assert_eq!(world.units, Some(EtcdPlan::Existing { others: vec![member(2)] }), "it has begun");
+    assert_eq!(world.steps(), [Kind::Keep, Kind::LookAtEtcd]);
+}
+
+/// Proves: S14
+#[test]
+fn what_is_right_causes_no_step() {
+    for (mut world, word) in [(World::coordinator(), desired(11, Coordinator, &[1, 2, 3])), (World::node(), node(11))] {
+        world.start().settle().past();
+        world.hears(&all_say(&[2, 3], &word)).pass(100);
+        assert_eq!(world.steps(), []);
+        // A panic of the life, while its units run.
+        world.start().settle();
+        let faces = world.steps().into_iter().filter(|kind| *kind == Kind::Units);
+        assert_eq!(faces.count(), 0, "no unit is touched");
+    }
+}
+
+#[test]
+fn words_of_a_coordinator_that_was_left_are_not_heard() {
+    let mut world = World::node();
+    world.start().settle().pass(1);
+    let by = world.attended().expect("somebody");
+    world.handle(Event::Left { by, why: String::from("gone") }).settle();
+    world.handle(Event::Told { by, word: Word::Desired(learner(11, &[2]).into()) }).settle();
+    assert_eq!(world.kept, node(10));
+}
+
+/// An end of an effect that was not asked for changes nothing. Proves: S14
+#[test]
+fn only_the_end_of_the_step_that_is_under_way_counts() {
+    let mut world = World::node();
+    world.start().settle();
+    world.hears(&all_say(&[2, 3], &desired(11, Coordinator, &[1, 2, 3])));
+    for kind in [Kind::TakeKeys, Kind::NoteJoin, Kind::Units, Kind::Face, Kind::EraseEtcd] {
+        let before = world.life.clone().expect("it lives").poll_timeout();
+        world.handle(Event::Done(kind, Ok(Outcome::Whole))).settle();
+        assert_eq!(world.life.as_ref().expect("it lives").poll_timeout(), before);
+        assert_eq!((world.units.clone(), world.face), (None, Some(Face::Node)));
+    }
+}
+
+/// One step of a random life.
+#[derive(Debug, Clone)]
+enum Chance {
+    /// So many effects are performed, and then the machine is cut off its power.
+    Cut(usize),
+    /// The life panics behind so many effects; its units run on.
+    Panic(usize),
+    /// An effect fails.
+    Fails(usize),
+    Pass(u64),
+}
+
+fn chance() -> impl Strategy<Value = Chance> {
+    prop_oneof![
+        (0_usize..8).prop_map(Chance::Cut),
+        (0_usize..8).prop_map(Chance::Panic),
+        (0_usize..8).prop_map(Chance::Fails),
+        (1_u64..40).prop_map(Chance::Pass),
+    ]
+}
+
+impl World {
+    /// Performs the next effects, at most so many.
+    fn perform_some(&mut self, most: usize) {
+        for _ in 0..most {
+            if self.queue.is_empty() {
+                return;
+            }
+            let effect = self.queue.remove(0);
+            if let Some((kind, outcome)) = self.perform(effect) {
+                self.handle(Event::Done(kind, Ok(outcome)));
+            }
+        }
+    }
+
+    /// The attended coordinator says what holds.
+    fn is_told(&mut self, word: &Desired) {
+        if let Some(by) = self.attended() {
+            self.handle(Event::Told { by, word: Word::Desired(word.clone().into()) });
+        }
+    }
+}
+
+proptest! {
+    /// Wherever a promotion or a demotion is cut, panics or fails: the end is the same. The world checks after each effect that nothing
+    /// is erased but on a kept word. Proves: S14, D14
+    #[test]
+    fn no_cut_changes_the_end(chances in prop::collection::vec(chance(), 0..12), promote in any::<bool>()) {
+        let (mut world, word) = match promote {
+            true => (World::node(), learner(11, &[2, 3])),
+            false => (World::coordinator(), node(11)),
+        };
+        world.start();
+        for chance in chances {
+            world.is_told(&word);
+            match chance {
+                Chance::Cut(behind) => {
+                    world.perform_some(behind);
+                    world.cut().start();
+                }
+                Chance::Panic(behind) => {
+                    world.perform_some(behind);
+                    world.start();
+                }
+                Chance::Fails(behind) => {
+                    world.perform_some(behind);
+                    if let Some(kind) = world.queue.first().and_then(Effect::kind) {
+                        world.queue.remove(0);
+                        world.handle(Event::Done(kind, Err(String::from("fails"))));
+                    }
+                }
+                Chance::Pass(seconds) => drop(world.settle().pass(seconds)),
+            }
+        }
+        world.settle();
+        let says = all_say(&[2, 3], &word);
+        for _ in 0..4 {
+            world.hears(&says).pass(40);
+        }
+        if promote {
+            prop_assert_eq!(end(&world), (Some(Face::Coordinator), true, true, true, world.units.clone()));
+            let is_member = matches!(world.units, Some(EtcdPlan::Existing { .. }));
+            prop_assert!(is_member);
+        } else {
+            prop_assert_eq!(end(&world), node_end());
+        }
+        prop_assert!(word.says_the_same(&world.kept));
+
+    }
+}

@@ -1,0 +1,318 @@
+//! Effects of a member's life on this machine: units, files, keys, and what the APIs show. Decides nothing; each may be done twice.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ::member::{EtcdPlan, Face, File, Outcome, Place};
+use api::HandedOver;
+use cluster::desired::Desired;
+use keys::identity::Identity;
+use kube::{Coordinator, EtcdCluster, Plan};
+use model::Assignment;
+use supervise::{Name, NotGivenUp, NotTaken};
+use tokio::sync::watch;
+
+use super::attend::{CallError, ClientError, Dialler};
+use crate::consensus::{self, First, Records, RecoveryError, UsersError};
+use crate::control;
+use crate::enrolment::{self, LoadError, Member};
+use crate::machine::esp;
+use crate::network::mesh::kept;
+use crate::network::mesh::peers::Told;
+use crate::rpc::public::Context;
+use crate::rpc::vpn;
+use crate::runtime::services::Services;
+use crate::runtime::{lock, tasks};
+use crate::serve::own;
+use crate::shown::board::Board;
+
+/// Why an effect is not performed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// No coordinator can be asked.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A coordinator does not do what it was asked for.
+    #[error("a coordinator")]
+    Call(#[from] CallError),
+    /// Keys or desired state cannot be kept, read or erased.
+    #[error("keep what this machine is to be")]
+    Keep(#[from] LoadError),
+    /// Peers cannot be kept.
+    #[error("write the file of peers")]
+    Peers(#[source] io::Error),
+    /// Whether etcd has begun, or knows its users, cannot be seen or not be noted.
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    /// The note of a recovery cannot be read or removed.
+    #[error("see whether the cluster is to be recovered")]
+    Recovery(#[from] RecoveryError),
+    /// No certificate.
+    #[error("issue a coordinator's certificate")]
+    Issue(#[from] pki::IssueError),
+    /// The records cannot be kept.
+    #[error(transparent)]
+    Records(#[from] consensus::Error),
+    /// A coordinator's services cannot be prepared.
+    #[error(transparent)]
+    Control(#[from] control::Error),
+    /// The VPN API cannot be opened.
+    #[error(transparent)]
+    Vpn(#[from] vpn::Error),
+    /// The tree does not take the services.
+    #[error("start a coordinator's services")]
+    Start(#[from] NotTaken),
+    /// The tree does not give the services up.
+    #[error("stop a coordinator's services")]
+    Stop(#[from] NotGivenUp),
+    /// Shares of the cold-start key cannot be erased.
+    #[error("erase the shares of the cold-start key")]
+    Shares(#[from] esp::Error),
+    /// etcd's data, or keys in memory, cannot be erased.
+    #[error("erase what a coordinator has")]
+    Erase(#[source] io::Error),
+    /// No units of a coordinator run.
+    #[error("this machine runs nothing of a coordinator")]
+    Idle,
+}
+
+/// Performer of a member's effects; clones share it, and what runs outlives the life that began it.
+#[derive(Debug, Clone)]
+pub(crate) struct Performer(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    board: Board,
+    services: Services,
+    context: Arc<Context>,
+    member: Member,
+    /// Desired state that is kept.
+    desired: watch::Sender<Desired>,
+    told: Told,
+    /// Folder of what a member keeps.
+    root: &'static Path,
+    /// Identity that the machine is to show.
+    shows: watch::Sender<Arc<Identity>>,
+    /// Epoch of the cold-start key whose share others are to acknowledge.
+    epoch: watch::Sender<Option<u32>>,
+    running: watch::Sender<Option<Records>>,
+    runs: Mutex<Option<Runs>>,
+}
+
+/// Units of a coordinator that run.
+#[derive(Debug, Clone)]
+struct Runs {
+    services: Vec<Name>,
+    /// How etcd was started; none while units are stopped or started.
+    plan: Option<EtcdPlan>,
+    identity: Arc<Identity>,
+    assignment: Assignment,
+}
+
+impl Performer {
+    /// Performer of a member of which nothing runs yet.
+    pub(crate) fn new(
+        board: &Board,
+        services: &Services,
+        context: &Arc<Context>,
+        (member, told): (Member, Told),
+        root: &'static Path,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            board: board.clone(),
+            services: services.clone(),
+            context: context.clone(),
+            shows: watch::Sender::new(member.identity.clone()),
+            desired: watch::Sender::new(member.desired.clone()),
+            member,
+            told,
+            root,
+            epoch: watch::Sender::new(None),
+            running: watch::Sender::new(None),
+            runs: Mutex::new(None),
+        }))
+    }
+
+    /// Tells the identity that the machine is to show, when that is another.
+    pub(crate) fn shows(&self) -> watch::Receiver<Arc<Identity>> {
+        self.0.shows.subscribe()
+    }
+
+    /// Tells desired state once it is kept.
+    pub(crate) fn desired(&self) -> watch::Receiver<Desired> {
+        self.0.desired.subscribe()
+    }
+
+    pub(super) fn member(&self) -> &Member {
+        &self.0.member
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.0.context
+    }
+
+    pub(super) fn board(&self) -> &Board {
+        &self.0.board
+    }
+
+    pub(super) fn told(&self) -> &Told {
+        &self.0.told
+    }
+
+    /// Tells of which epoch the machine holds a share that others are to acknowledge.
+    pub(super) fn epoch(&self) -> watch::Receiver<Option<u32>> {
+        self.0.epoch.subscribe()
+    }
+
+    /// Tells which records the units that run keep.
+    pub(super) fn records(&self) -> watch::Receiver<Option<Records>> {
+        self.0.running.subscribe()
+    }
+
+    /// How etcd was started that runs.
+    pub(super) fn plan(&self) -> Option<EtcdPlan> {
+        lock::even_if_poisoned(&self.0.runs).as_ref().and_then(|runs| runs.plan.clone())
+    }
+
+    pub(super) async fn keep(self, file: File) -> Result<Outcome, Error> {
+        let Shared { root, told, desired, .. } = &*self.0;
+        let root = *root;
+        match file {
+            File::Desired(kept) => {
+                enrolment::keep(root, (*kept).clone()).await?;
+                desired.send_replace(*kept);
+            }
+            File::Electorate(electorate) => consensus::keep_electorate(electorate).await?,
+            File::Peers => {
+                let known = told.known();
+                tasks::blocking(move || kept::write(root, &known)).await.map_err(Error::Peers)?;
+            }
+        }
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) async fn note_join() -> Result<Outcome, Error> {
+        consensus::joins_etcd().await?;
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) async fn take_keys(self, dialler: Dialler, from: Place) -> Result<Outcome, Error> {
+        let HandedOver { keys } = dialler.hand_over(from).await?;
+        enrolment::take_up(keys, self.0.member.identity.clone()).await?;
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) fn look_at_etcd() -> Result<Outcome, Error> {
+        Ok(Outcome::Begun(consensus::etcd_has_begun()?))
+    }
+
+    /// Runs what a coordinator runs, or none of it.
+    pub(super) async fn units(self, plan: Option<EtcdPlan>) -> Result<Outcome, Error> {
+        self.stop().await?;
+        if let Some(plan) = plan {
+            self.begin(plan).await?;
+        }
+        Ok(Outcome::Whole)
+    }
+
+    async fn stop(&self) -> Result<(), Error> {
+        let names = lock::even_if_poisoned(&self.0.runs).as_mut().map(|runs| {
+            runs.plan = None;
+            runs.services.clone()
+        });
+        self.0.running.send_replace(None);
+        if let Some(names) = names {
+            self.0.services.give_up(names).await?;
+            *lock::even_if_poisoned(&self.0.runs) = None;
+        }
+        Ok(())
+    }
+
+    async fn begin(&self, plan: EtcdPlan) -> Result<(), Error> {
+        let Shared { board, services, member, desired, told, epoch, running, runs, .. } = &*self.0;
+        let authorities = Arc::new(enrolment::authorities().await?);
+        let identity = Arc::new(authorities.coordinator(&member.identity)?);
+        let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
+        let assignment = desired.borrow().assignment.clone();
+        let (etcd, others) = match &plan {
+            EtcdPlan::New => (EtcdCluster::New, Vec::new()),
+            EtcdPlan::Existing { others } => (EtcdCluster::Existing, others.clone()),
+            EtcdPlan::Recovered => (EtcdCluster::Recovered, Vec::new()),
+        };
+        let planned = Arc::new(Plan {
+            machine: identity.holder.machine,
+            node: identity.name.clone(),
+            cluster: identity.holder.cluster,
+            assignment: assignment.clone(),
+            etcd,
+            etcd_users: consensus::etcd_users()?,
+            others: others.into_iter().map(|(node, vpn)| Coordinator { node, vpn }).collect(),
+            bin: "/bin",
+        });
+        let mut units = control::units(board, &planned, &authorities, &records).await?;
+        units.push(own::observes(&records, told));
+        units.push(own::holds(&records, &member.shares, epoch));
+        units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
+        let names = units.iter().map(|unit| unit.spec.name.clone()).collect();
+        services.take(units).await?;
+        *lock::even_if_poisoned(runs) = Some(Runs { services: names, plan: Some(plan), identity, assignment });
+        running.send_replace(Some(records));
+        Ok(())
+    }
+
+    /// Shows the machine so.
+    pub(super) fn face(&self, face: Face) -> Result<Outcome, Error> {
+        let Shared { board, context, member, desired, shows, running, runs, .. } = &*self.0;
+        let role = match face {
+            Face::Coordinator => {
+                let runs = lock::even_if_poisoned(runs).clone().ok_or(Error::Idle)?;
+                context.coordinate(running.borrow().clone());
+                context.ways.exchange.opens(&member.shares);
+                board.facts().update(|now| now.assignment = Some(runs.assignment));
+                shows.send_replace(runs.identity);
+                tracing::info!("this machine is a coordinator");
+                return Ok(Outcome::Whole);
+            }
+            Face::Leaving => None,
+            Face::Node => Some(desired.borrow().assignment.clone().as_node()),
+        };
+        context.coordinate(None);
+        context.ways.exchange.over();
+        shows.send_if_modified(|shown| {
+            !Arc::ptr_eq(&std::mem::replace(shown, member.identity.clone()), &member.identity)
+        });
+        if let Some(node) = role {
+            // Who asks hears it only now: `cairnctl machine remove` waits for it.
+            board.facts().update(|now| now.assignment = Some(node));
+        }
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) async fn erase_shares(self) -> Result<Outcome, Error> {
+        self.0.member.shares.erase().await?;
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) async fn erase_keys() -> Result<Outcome, Error> {
+        enrolment::lay_down().await?;
+        control::erase_keys().await.map_err(Error::Erase)?;
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) async fn erase_etcd() -> Result<Outcome, Error> {
+        consensus::erase_etcd().await.map_err(Error::Erase)?;
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) async fn commit_recovery(self) -> Result<Outcome, Error> {
+        let records = self.0.running.borrow().clone().ok_or(Error::Idle)?;
+        records.recovered().await;
+        Ok(Outcome::Whole)
+    }
+
+    pub(super) async fn drop_recovery() -> Result<Outcome, Error> {
+        consensus::drop_recovery().await?;
+        Ok(Outcome::Whole)
+    }
+}
