@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::Plan;
 use model::ClusterId;
 use serde::{Deserialize, Serialize};
+use services::ServicePlan;
 
 /// Programs that one side runs, and their arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,8 +36,9 @@ const OURS: &str = "/bin/init";
 
 /// The arguments of every service of a plan, as evidence has them.
 #[must_use]
-pub fn argv(plan: &Plan) -> BTreeMap<String, Vec<String>> {
-    kube::services(plan).into_iter().map(|service| (service.name.to_owned(), service.argv)).collect()
+pub fn argv(plan: &ServicePlan) -> BTreeMap<String, Vec<String>> {
+    let argv = |unit: services::Unit| Some((unit.spec.name.to_string(), unit.as_program()?.argv.clone()));
+    services::wanted(plan).into_iter().filter_map(argv).collect()
 }
 
 /// All that differs, but for PID 1 itself and the id of the cluster, which is drawn at create.
@@ -67,7 +68,7 @@ fn compare(floor: &BTreeMap<String, String>, cairn: &BTreeMap<String, String>) -
 mod tests {
     use super::*;
 
-    fn side(plan: &Plan, init: &str) -> Evidence {
+    fn side(plan: &ServicePlan, init: &str) -> Evidence {
         let sha256 = [("/bin/init", init), ("/bin/etcd", "e7cd"), ("/bin/kube", "c0be")];
         let sha256 = sha256.map(|(path, hash)| (path.to_owned(), hash.to_owned())).into();
         Evidence { argv: argv(plan), sha256, ours: 0, resident: None }
@@ -77,7 +78,7 @@ mod tests {
     fn only_pid_1_and_the_clusters_id_may_differ() {
         let cluster = ClusterId([7; 16]);
         let floor = side(&crate::floor::plan(), "f100");
-        let mut cairn = side(&Plan { cluster, ..crate::floor::plan() }, "ca13");
+        let mut cairn = side(&ServicePlan { cluster, ..crate::floor::plan() }, "ca13");
         assert_eq!(differences(&floor, (&cairn, cluster)), []);
         assert_eq!(differences(&floor, (&cairn, ClusterId([8; 16]))).len(), 1, "etcd names the cluster");
         cairn.argv.get_mut("etcd").unwrap().push("--more".to_owned());

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use kube::{Credential, EtcdCluster, EtcdUsers, OwnerKubeconfig, Plan};
 use model::{
     Assignment, ClusterId, KUBERNETES_API_PORT, KubernetesRole, MachineId, NodeName, Prefixes, Secret, VPN_PREFIX,
 };
 use pki::{Authority, AuthorityKind, IssueError, KeyError, PrivateKey, Profile, UnixTime};
+use services::{Credential, EtcdCluster, EtcdPlan, EtcdUsers, OwnerKubeconfig, ServicePlan, Unit};
 use zeroize::Zeroizing;
 
 /// The node's name on both sides, so that arguments are equal to the letter.
@@ -32,16 +32,14 @@ pub const COMMAND_LINE: &str = "root=/dev/vda rootfstype=erofs ro init=/bin/init
 
 /// The machine. Only the cluster's id differs from Cairn's, which is drawn at create.
 #[must_use]
-pub fn plan() -> Plan {
-    Plan {
+pub fn plan() -> ServicePlan {
+    ServicePlan {
         machine: MachineId([0; 16]),
         node: NodeName::chosen(NODE).expect("a constant of lower-case letters"),
         cluster: ClusterId([0; 16]),
         assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
-        etcd: EtcdCluster::New,
         // It has no users: nobody but the apiserver ever calls.
-        etcd_users: EtcdUsers::Known,
-        others: Vec::new(),
+        etcd: EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known },
         bin: "/bin",
     }
 }
@@ -95,18 +93,19 @@ impl Keys {
     ///
     /// # Errors
     /// [`KeysError`]
-    pub fn files(&self, plan: &Plan, now: UnixTime) -> Result<Vec<FloorFile>, KeysError> {
+    pub fn files(&self, plan: &ServicePlan, now: UnixTime) -> Result<Vec<FloorFile>, KeysError> {
         let mut files = Vec::new();
         let mut put = |path: &str, bytes: &[u8]| {
-            let below = path.strip_prefix("/run").expect("kube writes below /run only");
+            let below = path.strip_prefix("/run").expect("services write below /run only");
             files.push(FloorFile { path: format!("{RUN}{below}"), bytes: bytes.to_vec() });
         };
-        for file in kube::files(plan) {
+        let units = services::wanted(plan);
+        for file in units.iter().filter_map(Unit::as_program).flat_map(|program| &program.files) {
             // Straight to the apiserver: the floor needs no balancer over coordinators, Cairn has one.
             put(file.path, file.contents.replace(&balanced(), &direct(plan)).as_bytes());
         }
         for authority in [&self.etcd, &self.kubernetes] {
-            put(&kube::authority_path(authority.kind()), pki::certificate_pem(authority.certificate()).as_bytes());
+            put(&services::authority_path(authority.kind()), pki::certificate_pem(authority.certificate()).as_bytes());
         }
         for credential in Credential::ALL {
             let profile = credential.profile(plan);
@@ -118,10 +117,10 @@ impl Keys {
             put(&credential.certificate_path(), pki::certificate_pem(&issued.certificate).as_bytes());
             put(&credential.key_path(), pki::private_key_pem(&issued.key.to_pkcs8()?).as_bytes());
         }
-        put(kube::ETCD_REVOKED, &self.etcd.revoke(&BTreeSet::new(), now)?);
-        put(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&self.service_accounts.to_pkcs8()?).as_bytes());
-        put(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(self.service_accounts.public()).as_bytes());
-        put(kube::SECRETS_ENCRYPTION, kube::secrets_encryption(&self.secrets).as_bytes());
+        put(services::ETCD_REVOKED, &self.etcd.revoke(&BTreeSet::new(), now)?);
+        put(services::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&self.service_accounts.to_pkcs8()?).as_bytes());
+        put(services::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(self.service_accounts.public()).as_bytes());
+        put(services::SECRETS_ENCRYPTION, services::secrets_encryption(&self.secrets).as_bytes());
         Ok(files)
     }
 
@@ -131,7 +130,7 @@ impl Keys {
     /// [`KeysError`]
     pub fn kubeconfig(&self, server: SocketAddrV4, now: UnixTime) -> Result<Zeroizing<String>, KeysError> {
         let issued = self.kubernetes.issue_with_key(&Profile::KubeBootstrap, now)?;
-        Ok(kube::owner_kubeconfig(&OwnerKubeconfig {
+        Ok(services::owner_kubeconfig(&OwnerKubeconfig {
             server,
             authority: &pki::certificate_pem(self.kubernetes.certificate()),
             certificate: &pki::certificate_pem(&issued.certificate),
@@ -146,7 +145,7 @@ fn balanced() -> String {
 }
 
 /// URL of this coordinator's own apiserver.
-fn direct(plan: &Plan) -> String {
+fn direct(plan: &ServicePlan) -> String {
     format!("https://{}", SocketAddrV4::new(plan.vpn(), KUBERNETES_API_PORT))
 }
 
@@ -165,10 +164,15 @@ mod tests {
         let files = Keys::create(now).unwrap().files(&plan, now).unwrap();
         let mut there: BTreeSet<String> = files.iter().map(|file| file.path.replacen(RUN, "/run", 1)).collect();
         assert_eq!(there.len(), files.len(), "no path twice");
-        there.extend(kube::DIRECTORIES.iter().map(|directory| directory.path.to_owned()));
-        for service in kube::services(&plan) {
-            for file in service.files {
-                assert!(there.contains(&file), "{} needs {file}", service.name);
+        there.extend(services::DIRECTORIES.iter().map(|directory| directory.path.to_owned()));
+        for unit in services::wanted(&plan) {
+            let Some(program) = unit.as_program() else { continue };
+            for file in program.credentials.iter().flat_map(|one| [one.certificate_path(), one.key_path()]) {
+                assert!(there.contains(&file), "{} needs {file}", unit.spec.name);
+            }
+            for named in program.argv.iter().filter_map(|argument| Some(argument.split_once('=')?.1)) {
+                let is_read = named.starts_with("/run/cairn/") && !named.ends_with("/kubelet");
+                assert!(!is_read || there.contains(named), "{} needs {named}", unit.spec.name);
             }
         }
     }

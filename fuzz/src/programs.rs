@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use etcd::wire::etcdserverpb::{MemberListResponse, RangeResponse, StatusResponse, TxnResponse, WatchResponse};
 use etcd::{Progress, Reading, members};
-use kube::node_roles;
-use kube::node_status::{ThisBoot, readiness};
 use prost::Message;
+use services::node_roles;
+use services::node_status::{ThisBoot, readiness};
 
 use crate::{ParseVerdict, outcome};
 

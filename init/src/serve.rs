@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use enrol::plan::Capped;
-use model::{Chain, Halted, KubernetesRole, Underway};
-use supervise::{Name, NotTaken, StopReason};
+use model::{Chain, Halted, Underway};
+use supervise::StopReason;
 use tokio::sync::watch;
 
 use crate::enrolment::{self, Member};
@@ -19,7 +19,7 @@ use crate::network::mesh::Mesh;
 use crate::network::mesh::peers::Told;
 use crate::rpc::public::{Broken, PublicApi};
 use crate::runtime::child::Children;
-use crate::runtime::services::{Escalation, Services, Unit, until};
+use crate::runtime::services::{Escalation, Services, until};
 use crate::runtime::{clock, tasks};
 use crate::shown::board::Board;
 use crate::shown::fatal::{Fatal, Remedy};
@@ -45,19 +45,7 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 struct Serving {
     services: Services,
-    /// Tasks of PID 1's own tree that are a member's.
-    own: Vec<Name>,
     data: Mounted,
-}
-
-impl Serving {
-    /// Has `tree` run `units` for as long as the machine serves.
-    async fn take(&mut self, tree: &Services, units: Vec<Unit>) -> Result<(), NotTaken> {
-        let names: Vec<_> = units.iter().map(|unit| unit.spec.name.clone()).collect();
-        tree.take(units).await?;
-        self.own.extend(names);
-        Ok(())
-    }
 }
 
 impl Machine {
@@ -85,9 +73,9 @@ impl Machine {
 
     /// Stops what a member runs, and closes its data. Nothing to do where nothing runs.
     async fn close(&mut self, how: PowerRequest) {
-        let Some(Serving { services, own, data }) = self.serving.take() else { return };
+        let Some(Serving { services, data }) = self.serving.take() else { return };
         // First: what takes up and lays down would find half of it gone.
-        if let Err(error) = self.api.tree.give_up(own).await {
+        if let Err(error) = self.api.tree.want(Vec::new()).await {
             tracing::debug!(error = %Chain(&error), "a member's own tasks are left to the end");
         }
         let left = services.stop(reason(how), STOP_WITHIN).await;
@@ -129,16 +117,14 @@ pub(crate) async fn member(
     let told = Told::default();
     api.context.hear(told.clone());
     let mut services = Services::start(children, Vec::new())?;
-    let serving = serving.insert(Serving { services: services.clone(), own: Vec::new(), data });
+    let serving = serving.insert(Serving { services: services.clone(), data });
     api.show(&services);
-    let is_worker = member.desired.assignment.kubernetes().contains(&KubernetesRole::Worker);
-    let node = if is_worker { storage::Node::Awaited } else { storage::Node::Never };
-    let mut units = own::of_a_member(board, &services, &serving.data, node);
+    let mut units = own::of_a_member(board, &services, &serving.data);
     units.extend([own::mesh(&mesh, &told, board.facts()), own::directory(&member.renewing)]);
-    serving.take(&api.tree, units).await?;
     let performer = Performer::new(board, &services, &api.context, (member, told), Path::new(enrolment::ROOT));
     let (mut shows, mut desired, begun) = (performer.shows(), performer.desired(), watch::Sender::new(false));
-    serving.take(&api.tree, vec![member::unit(&performer, &begun)]).await?;
+    units.push(member::unit(&performer, &begun));
+    api.tree.want(units).await?;
     let mut begins = begun.subscribe();
     let _we_hold_the_sender = api.tree.beside(begins.wait_for(|begun| *begun)).await?.map(drop);
     board.settled(&underway.runs(), "");

@@ -22,9 +22,11 @@ use std::time::Duration;
 use enrol::plan::HeaderCopy;
 use keys::header::{Copies, Copy, HEADER_BYTES, HEADER_OFFSETS};
 use model::Chain;
+use services::names;
 
 use crate::facts::Now;
 use crate::runtime::child::Children;
+use crate::runtime::services::{Services, Snapshot};
 use crate::shown::board::Board;
 
 pub(crate) use filesystem::{MakeError, MountError};
@@ -163,20 +165,12 @@ pub(crate) fn layers() -> io::Result<Vec<String>> {
 /// Often enough for a person who watches a percentage.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Whether a machine will have a node that people wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Node {
-    /// It has Kubernetes roles.
-    Awaited,
-    /// It has none.
-    Never,
-}
-
 /// Keeps the level in force a fact until every block has its tag, and tagging out of the way of what comes up meanwhile. It
 /// ends at once at other levels.
-pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
+pub(crate) async fn report(board: Board, data: Mounted, services: Services) {
     let facts = board.facts();
-    let mut changes = facts.watch();
+    let (mut changes, mut units) = (facts.watch(), services.watch());
+    let ready = |now: &Now| now.has_held(api::ConditionName::NodeReady);
     loop {
         let level = match data.level() {
             Ok(level) => level,
@@ -187,8 +181,7 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
             }
         };
         let tagging = matches!(level, api::LevelInForce::Tagging { .. });
-        let ready = |now: &Now| now.has_held(api::ConditionName::NodeReady);
-        let awaited = node == Node::Awaited && !facts.read(ready);
+        let awaited = node_awaited(&units.borrow(), facts.read(ready));
         let way = tagger::way(tagging, awaited);
         data.0.make_way(way);
         let meanwhile = match way {
@@ -200,13 +193,25 @@ pub(crate) async fn report(board: Board, data: Mounted, node: Node) {
         if !tagging {
             return;
         }
-        if awaited {
-            // Or sooner, when what it makes way for is there.
-            drop(tokio::time::timeout(LOOK, changes.wait_for(ready)).await);
-        } else {
-            tokio::time::sleep(LOOK).await;
+        // Or sooner, when what it makes way for is there, or comes; not where the services have ended.
+        let changed = async {
+            if awaited {
+                changes.wait_for(ready).await.is_ok()
+            } else {
+                units.wait_for(|units| node_awaited(units, facts.read(ready))).await.is_ok()
+            }
+        };
+        match tokio::time::timeout(LOOK, changed).await {
+            Ok(true) | Err(_) => {}
+            Ok(false) => tokio::time::sleep(LOOK).await,
         }
     }
+}
+
+/// Whether people wait for a node: kubelet is to run, and the node was not Ready in this boot. A machine with Kubernetes roles that
+/// has no kubelet will never have one.
+fn node_awaited(units: &[Snapshot], has_been_ready: bool) -> bool {
+    !has_been_ready && units.iter().any(|unit| unit.status.name == *names::KUBELET)
 }
 
 #[cfg(test)]
@@ -215,6 +220,20 @@ mod tests {
     use model::{DiskUuid, Uuid};
 
     use super::*;
+    use crate::runtime::services::{Ends, Run, Unit};
+
+    /// A node of the cluster has Kubernetes roles, but nobody that would make it Ready.
+    #[tokio::test]
+    async fn tagging_makes_way_only_while_kubelet_is_wanted() {
+        let tree = Services::start(&Children::default(), Vec::new()).expect("a tree");
+        let unit = |name: &str| Unit::task(name, Ends::Never, Run::steady(std::future::pending));
+        let mut awaited = Vec::new();
+        for wanted in [vec![unit("etcd")], vec![unit("etcd"), unit("kube.kubelet")], Vec::new()] {
+            tree.want(wanted).await.expect("a table");
+            awaited.push([false, true].map(|has_been_ready| node_awaited(&tree.snapshots(), has_been_ready)));
+        }
+        assert_eq!(awaited, [[false, false], [true, false], [false, false]]);
+    }
 
     #[test]
     fn each_copy_of_the_header_is_written_to_its_own_place() {

@@ -35,7 +35,7 @@ fn collect(services: &Services) -> io::Result<Evidence> {
     let mut argv = BTreeMap::new();
     for (name, pid) in services.running() {
         let line = fs::read_to_string(format!("/proc/{}/cmdline", pid.as_raw_nonzero()))?;
-        argv.insert(name.to_owned(), line.split_terminator('\0').map(str::to_owned).collect());
+        argv.insert(name.to_string(), line.split_terminator('\0').map(str::to_owned).collect());
     }
     let mut sha256 = BTreeMap::new();
     for folder in PROGRAMS {

@@ -4,10 +4,10 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use benches::floor::{ADDRESS, LINK};
-use kube::Plan;
 use model::KUBERNETES_API_PORT;
 use rtnetlink::LinkUnspec;
 use rustix::net::{AddressFamily, SocketType, socket};
+use services::ServicePlan;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use crate::Error;
 
 /// The VPN address on loopback, the public one on the only card; both links up.
-pub(crate) async fn addresses(plan: &Plan, tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
+pub(crate) async fn addresses(plan: &ServicePlan, tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
     let failed = |error: io::Error| Error::System("open the kernel's routing socket", error);
     let (connection, handle, _multicast) = rtnetlink::new_connection().map_err(failed)?;
     tasks.spawn(async move {

@@ -8,8 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::{Plan, ServiceSpec, Until};
 use rustix::process::Pid;
+use services::{Run, ServicePlan, ServiceProgram};
+use supervise::{Name, Need, Spec};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -24,15 +25,21 @@ pub(crate) struct Services(Arc<Mutex<Vec<Service>>>);
 
 #[derive(Debug)]
 struct Service {
-    spec: ServiceSpec,
+    spec: Spec,
+    program: ServiceProgram,
     pid: Option<Pid>,
 }
 
 impl Services {
     /// Starts all that wait for no other to be ready. kubelet and controller-manager end when what they ask is not there,
     /// and starting them in vain takes the processor from the rest: a floor that did would flatter Cairn.
-    pub(crate) fn start(plan: &Plan) -> Result<Self, Error> {
-        let services = kube::services(plan).into_iter().map(|spec| Service { spec, pid: None });
+    pub(crate) fn start(plan: &ServicePlan) -> Result<Self, Error> {
+        // The tasks beside them are Cairn's own.
+        let service = |unit: services::Unit| match unit.run {
+            Run::Program(program) => Some(Service { spec: unit.spec, program, pid: None }),
+            Run::Task(_) => None,
+        };
+        let services = services::wanted(plan).into_iter().filter_map(service);
         let services = Self(Arc::new(Mutex::new(services.collect())));
         services.each(|service| if service.waits_for().next().is_none() { service.start() } else { Ok(()) })?;
         Ok(services)
@@ -40,13 +47,13 @@ impl Services {
 
     /// Starts those that wait for this one.
     pub(crate) fn ready(&self, name: &str) -> Result<(), Error> {
-        self.each(|service| if service.waits_for().any(|other| other == name) { service.start() } else { Ok(()) })
+        self.each(|service| if service.waits_for().any(|other| *other == *name) { service.start() } else { Ok(()) })
     }
 
     /// Name and main process of each that runs.
-    pub(crate) fn running(&self) -> Vec<(&'static str, Pid)> {
+    pub(crate) fn running(&self) -> Vec<(Name, Pid)> {
         let services = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        services.iter().filter_map(|service| Some((service.spec.name, service.pid?))).collect()
+        services.iter().filter_map(|service| Some((service.spec.name.clone(), service.pid?))).collect()
     }
 
     /// Reaps whatever ends, and starts services again.
@@ -74,11 +81,11 @@ impl Services {
     }
 
     /// Which service this process was; others are orphans of containerd.
-    fn ended(&self, pid: Pid) -> Option<&'static str> {
+    fn ended(&self, pid: Pid) -> Option<Name> {
         let mut services = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let service = services.iter_mut().find(|service| service.pid == Some(pid))?;
         service.pid = None;
-        Some(service.spec.name)
+        Some(service.spec.name.clone())
     }
 
     fn each(&self, act: impl FnMut(&mut Service) -> io::Result<()>) -> Result<(), Error> {
@@ -89,16 +96,17 @@ impl Services {
 
 impl Service {
     /// The services that have to be ready before this one. No service waits for two.
-    fn waits_for(&self) -> impl Iterator<Item = &'static str> {
-        self.spec.needs.iter().filter(|need| need.until == Until::Ready).map(|need| need.service)
+    fn waits_for(&self) -> impl Iterator<Item = &Name> {
+        self.spec.needs.iter().filter(|need| matches!(need, Need::Ready(_))).map(Need::service)
     }
 
     /// The same thread reaps, so it knows the pid before its end is seen.
     fn start(&mut self) -> io::Result<()> {
-        let log = File::options().create(true).append(true).open(Path::new(system::LOGS).join(self.spec.name))?;
-        let (program, arguments) = self.spec.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let log =
+            File::options().create(true).append(true).open(Path::new(system::LOGS).join(self.spec.name.as_str()))?;
+        let (program, arguments) = self.program.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        command.arg0(program).args(arguments).env_clear().envs(self.spec.environment.iter().cloned());
+        command.arg0(program).args(arguments).env_clear().envs(self.program.environment.iter().cloned());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/");
         let child = command.spawn()?;
         self.pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

@@ -70,9 +70,9 @@ fn cgroups() -> io::Result<()> {
     fs::create_dir(below("floor"))?;
     fs::write(below("floor/cgroup.procs"), "1")?;
     fs::write(below("cgroup.subtree_control"), CONTROLLERS)?;
-    fs::create_dir(below(kube::POD_CGROUP))?;
-    fs::write(below(kube::POD_CGROUP).join("cgroup.subtree_control"), CONTROLLERS)?;
-    fs::create_dir(below(kube::SHIM_CGROUP))
+    fs::create_dir(below(services::POD_CGROUP))?;
+    fs::write(below(services::POD_CGROUP).join("cgroup.subtree_control"), CONTROLLERS)?;
+    fs::create_dir(below(services::SHIM_CGROUP))
 }
 
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
@@ -98,7 +98,7 @@ pub(crate) fn data() -> Result<(), Error> {
     mount_at(DATA, "/data", "xfs", flags, Some(c"prjquota"))
         .map_err(|error| Error::System("mount /data", error.into()))?;
     // /var of the root is a link to here.
-    for (path, mode) in kube::DIRECTORIES.iter().map(|row| (row.path, row.mode)).chain([("/data/var/lib", 0o755)]) {
+    for (path, mode) in services::DIRECTORIES.iter().map(|row| (row.path, row.mode)).chain([("/data/var/lib", 0o755)]) {
         fs::create_dir_all(path).map_err(|error| Error::System(path, error))?;
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| Error::System(path, error))?;
     }
@@ -130,7 +130,7 @@ pub(crate) fn end(services: impl IntoIterator<Item = Pid>) -> Result<(), Error> 
     for pid in services {
         let _gone_already = rustix::process::kill_process(pid, Signal::KILL);
     }
-    for group in [kube::POD_CGROUP, kube::SHIM_CGROUP] {
+    for group in [services::POD_CGROUP, services::SHIM_CGROUP] {
         let kill = Path::new(CGROUPS).join(group.trim_start_matches('/')).join("cgroup.kill");
         fs::write(kill, "1").map_err(|error| Error::System("kill pods", error))?;
     }

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use benches::BootMilestone;
-use kube::node_status::{self, Readiness, ThisBoot};
-use kube::{Credential, Plan};
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT};
 use pki::{AuthorityKind, CertificateDer, Identity, PrivateKey};
 use probe::http::{Endpoint, Session, Tls};
@@ -16,6 +14,8 @@ use probe::{PAUSE, Probe};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
 use rustls::time_provider::DefaultTimeProvider;
+use services::node_status::{self, NodeReadiness, ThisBoot};
+use services::{Credential, ServicePlan};
 use tokio::time::sleep;
 
 use crate::services::Services;
@@ -26,7 +26,7 @@ const NODE_LOOK: Duration = Duration::from_millis(250);
 
 /// Waits for containerd's socket; then starts what waits for it, and imports the images.
 pub(crate) async fn containerd(services: Services) -> Result<(), Error> {
-    Probe::UnixSocket(kube::CONTAINERD_SOCKET.into()).succeeded().await;
+    Probe::UnixSocket(services::CONTAINERD_SOCKET.into()).succeeded().await;
     tell(BootMilestone::Containerd);
     services.ready("containerd")?;
     while let Err(error) = import::import().await {
@@ -45,7 +45,7 @@ pub(crate) async fn etcd() -> Result<(), Error> {
 }
 
 /// Waits for the apiserver, starts what waits for it, then waits for the node; as the node, like Cairn.
-pub(crate) async fn kubernetes(plan: Plan, services: Services) -> Result<(), Error> {
+pub(crate) async fn kubernetes(plan: ServicePlan, services: Services) -> Result<(), Error> {
     let address = SocketAddr::from((plan.vpn(), KUBERNETES_API_PORT));
     let mut apiserver = session(address, AuthorityKind::Kubernetes, Credential::KubeletClient)?;
     apiserver.ready("/readyz").await;
@@ -60,7 +60,7 @@ pub(crate) async fn kubernetes(plan: Plan, services: Services) -> Result<(), Err
     loop {
         if let (Ok(node), Ok(lease)) = (apiserver.get(&node).await, apiserver.get(&lease).await)
             && (node.status, lease.status) == (200, 200)
-            && node_status::readiness(&node.body, &lease.body, boot).is_ok_and(|said| said == Readiness::Ready)
+            && node_status::readiness(&node.body, &lease.body, boot).is_ok_and(|said| said == NodeReadiness::Ready)
         {
             tell(BootMilestone::NodeReady);
             return Ok(());
@@ -76,7 +76,7 @@ fn tell(milestone: BootMilestone) {
 /// Asks an HTTPS server of this machine, as a client whose certificate Cairn would use.
 fn session(address: SocketAddr, authority: AuthorityKind, client: Credential) -> Result<Session, Error> {
     let failed = |error: io::Error| Error::System("read the watcher's certificates", error);
-    let authority = certificate(&kube::authority_path(authority)).map_err(failed)?;
+    let authority = certificate(&services::authority_path(authority)).map_err(failed)?;
     let chain = vec![certificate(&client.certificate_path()).map_err(failed)?];
     let key = key(&client.key_path()).map_err(failed)?;
     let identity = Identity { chain, key: &key };

@@ -13,8 +13,8 @@ use containerd_client::services::v1::{
     CreateImageRequest, GetImageRequest, Image, UpdateImageRequest, WriteAction, WriteContentRequest,
 };
 use containerd_client::types::Descriptor;
-use kube::images::{IMAGES, PINNED_LABEL};
 use serde::Deserialize;
+use services::images::{IMAGES, PINNED_LABEL};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Request, Status};
 
@@ -60,7 +60,7 @@ struct Manifest {
 /// # Errors
 /// [`Error`] names the archive; what was imported before it stays, and the same again goes on from there.
 pub async fn import() -> Result<(), Error> {
-    let client = Client::from_path(kube::CONTAINERD_SOCKET).await.map_err(Error::Connect)?;
+    let client = Client::from_path(services::CONTAINERD_SOCKET).await.map_err(Error::Connect)?;
     for image in IMAGES {
         let blobs = read(image.archive).map_err(|error| Error::Archive(image.archive, error))?;
         import_one(&client, image.reference, image.archive, &blobs).await?;
@@ -147,7 +147,7 @@ fn there_already(status: Status) -> Result<(), Status> {
 /// A request in the namespace that kubelet's containers live in.
 fn request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    let namespace = MetadataValue::from_static(kube::CONTAINERD_NAMESPACE);
+    let namespace = MetadataValue::from_static(services::CONTAINERD_NAMESPACE);
     request.metadata_mut().insert("containerd-namespace", namespace);
     request
 }

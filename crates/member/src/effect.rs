@@ -15,7 +15,7 @@ use crate::source::Place;
 
 /// How etcd is started, as long as it has no data of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum EtcdPlan {
+pub enum EtcdStart {
     /// A cluster's first etcd.
     New,
     /// One more member beside those that there are.
@@ -83,7 +83,7 @@ pub enum Effect {
     /// Look whether etcd has begun here.
     LookAtEtcd,
     /// Run what a coordinator runs, with an etcd started like this; or none of it.
-    Units(Option<EtcdPlan>),
+    Units(Option<EtcdStart>),
     /// Show the machine so.
     Face(Face),
     /// Erase the shares of the cold-start key.

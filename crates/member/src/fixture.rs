@@ -14,7 +14,7 @@ use model::{
     Secret, VPN_PREFIX,
 };
 
-use crate::{Announcement, Effect, EtcdPlan, Event, Face, File, Found, FoundRole, Kind, Member, Outcome};
+use crate::{Announcement, Effect, EtcdStart, Event, Face, File, Found, FoundRole, Kind, Member, Outcome};
 
 pub(crate) fn id(n: u8) -> MachineId {
     MachineId([n; 16])
@@ -73,7 +73,7 @@ pub(crate) struct World {
     /// Whether etcd has a log of its own.
     pub(crate) begun: bool,
     pub(crate) note: bool,
-    pub(crate) units: Option<EtcdPlan>,
+    pub(crate) units: Option<EtcdStart>,
     pub(crate) face: Option<Face>,
     pub(crate) life: Option<Member>,
     /// Effects that were asked for and not performed.

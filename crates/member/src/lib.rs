@@ -29,7 +29,7 @@ mod tests;
 
 pub use announcement::{Announcement, is_news};
 pub use belief::Disbelief;
-pub use effect::{Effect, EtcdPlan, Event, Face, File, Kind, Need, Outcome, Part, Records};
+pub use effect::{Effect, EtcdStart, Event, Face, File, Kind, Need, Outcome, Part, Records};
 pub use life::{Found, Member};
 pub use role::{AGAIN, Found as FoundRole};
 pub use source::{LAPSE, Place, SILENT};

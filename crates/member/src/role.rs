@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use cluster::desired::{Desired, EtcdPart};
 use model::NodeName;
 
-use crate::effect::{Effect, EtcdPlan, Face, Kind, Need, Outcome};
+use crate::effect::{Effect, EtcdStart, Face, Kind, Need, Outcome};
 use crate::source::Place;
 
 /// Pause behind a step that failed: mostly another coordinator or etcd is not ready yet.
@@ -70,7 +70,7 @@ pub(crate) struct Role {
     keys: bool,
     /// Whether etcd has begun; none where that has to be looked at.
     begun: Option<bool>,
-    running: Option<EtcdPlan>,
+    running: Option<EtcdStart>,
     /// When the units were started.
     since: Instant,
     face: Option<Face>,
@@ -97,7 +97,7 @@ pub struct Found {
     /// Whether a recovery was noted.
     pub recovery: bool,
     /// How etcd was started that runs already: the machine's life begins anew behind a panic.
-    pub running: Option<EtcdPlan>,
+    pub running: Option<EtcdStart>,
 }
 
 impl Role {
@@ -197,7 +197,7 @@ impl Role {
             }
             Effect::Units(plan) => {
                 // It may have begun in the meantime; whoever recovers has data.
-                let recovered = plan.as_ref().or(self.running.as_ref()) == Some(&EtcdPlan::Recovered);
+                let recovered = plan.as_ref().or(self.running.as_ref()) == Some(&EtcdStart::Recovered);
                 self.begun = (self.begun == Some(true) || recovered).then_some(true);
                 if plan.is_some() {
                     // The APIs are to show the records of these.
@@ -297,7 +297,7 @@ impl Role {
             return Step::Do(Effect::Face(Face::Coordinator));
         }
         // etcd begins only beside the very members that there are.
-        let EtcdPlan::Existing { others } = running else { return Step::Rest };
+        let EtcdStart::Existing { others } = running else { return Step::Rest };
         if self.begun == Some(true) || other_members(desired).is_none_or(|members| members == *others) {
             return Step::Rest;
         }
@@ -312,17 +312,17 @@ impl Role {
     fn recovery(&self, givers: &[Place]) -> Option<Step> {
         let effect = match (self.recovery, &self.running) {
             // Committed in this boot, or before a panic of the life.
-            (Recovery::No | Recovery::Committed, Some(EtcdPlan::Recovered)) => Effect::Units(None),
+            (Recovery::No | Recovery::Committed, Some(EtcdStart::Recovered)) => Effect::Units(None),
             (Recovery::No | Recovery::Committed, _) => return None,
-            (Recovery::Found, _) if givers.is_empty() => Effect::Units(Some(EtcdPlan::Recovered)),
+            (Recovery::Found, _) if givers.is_empty() => Effect::Units(Some(EtcdStart::Recovered)),
             (Recovery::Found, _) => return Some(Step::Wait("whether other coordinators have a leader is asked")),
             (Recovery::Over, _) => Effect::DropRecovery,
-            (Recovery::Due, None) => Effect::Units(Some(EtcdPlan::Recovered)),
-            (Recovery::Due, Some(EtcdPlan::Recovered)) if self.face != Some(Face::Coordinator) => {
+            (Recovery::Due, None) => Effect::Units(Some(EtcdStart::Recovered)),
+            (Recovery::Due, Some(EtcdStart::Recovered)) if self.face != Some(Face::Coordinator) => {
                 Effect::Face(Face::Coordinator)
             }
-            (Recovery::Due, Some(EtcdPlan::Recovered)) => Effect::CommitRecovery,
-            (Recovery::Due, Some(EtcdPlan::New | EtcdPlan::Existing { .. })) => Effect::Units(None),
+            (Recovery::Due, Some(EtcdStart::Recovered)) => Effect::CommitRecovery,
+            (Recovery::Due, Some(EtcdStart::New | EtcdStart::Existing { .. })) => Effect::Units(None),
         };
         Some(Step::Do(effect))
     }
@@ -348,10 +348,10 @@ impl Role {
     fn begin(&self, desired: &Desired) -> Step {
         let plan = match (self.begun, &desired.etcd) {
             (None, _) => return Step::Do(Effect::LookAtEtcd),
-            (Some(true), _) => EtcdPlan::Existing { others: Vec::new() },
-            (Some(false), _) if desired.at.is_none() => EtcdPlan::New,
+            (Some(true), _) => EtcdStart::Existing { others: Vec::new() },
+            (Some(false), _) if desired.at.is_none() => EtcdStart::New,
             (Some(false), EtcdPart::Learner { .. }) => {
-                EtcdPlan::Existing { others: other_members(desired).unwrap_or_default() }
+                EtcdStart::Existing { others: other_members(desired).unwrap_or_default() }
             }
             (Some(false), EtcdPart::Out) => return Step::Wait("etcd has not added this machine yet"),
             (Some(false), EtcdPart::Voter) => {

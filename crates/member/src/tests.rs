@@ -10,7 +10,7 @@ use model::ClusterRole::{Coordinator, Node};
 use proptest::prelude::*;
 
 use crate::fixture::{World, desired, ids, learner, member, version};
-use crate::{Effect, EtcdPlan, Event, Face, File, Kind, Need, Outcome, Records};
+use crate::{Effect, EtcdStart, Event, Face, File, Kind, Need, Outcome, Records};
 
 /// The same word by each of these coordinators.
 fn all_say(who: &[u8], word: &Desired) -> BTreeMap<u8, Desired> {
@@ -22,11 +22,11 @@ fn node(revision: u64) -> Desired {
 }
 
 /// What a machine is in the end.
-fn end(world: &World) -> (Option<Face>, bool, bool, bool, Option<EtcdPlan>) {
+fn end(world: &World) -> (Option<Face>, bool, bool, bool, Option<EtcdStart>) {
     (world.face, world.keys, world.shares, world.begun, world.units.clone())
 }
 
-fn node_end() -> (Option<Face>, bool, bool, bool, Option<EtcdPlan>) {
+fn node_end() -> (Option<Face>, bool, bool, bool, Option<EtcdStart>) {
     (Some(Face::Node), false, false, false, None)
 }
 
@@ -38,7 +38,7 @@ fn promotion_notes_takes_keys_starts_and_shows_in_order() {
     world.hears(&all_say(&[2, 3], &learner(11, &[2, 3])));
     assert_eq!(world.steps(), [Kind::Keep, Kind::NoteJoin, Kind::TakeKeys, Kind::Units, Kind::Face]);
     let others = vec![member(2), member(3)];
-    assert_eq!(world.units, Some(EtcdPlan::Existing { others }));
+    assert_eq!(world.units, Some(EtcdStart::Existing { others }));
     assert_eq!(end(&world).0, Some(Face::Coordinator));
 }
 
@@ -193,7 +193,7 @@ fn a_recovery_stops_recovers_commits_and_goes_on() {
     world.start().settle().past();
     world.note = true;
     world.handle(Event::Recover).settle();
-    let existing = Some(EtcdPlan::Existing { others: vec![] });
+    let existing = Some(EtcdStart::Existing { others: vec![] });
     let steps = [Kind::Units, Kind::Units, Kind::Face, Kind::CommitRecovery, Kind::Units, Kind::Units, Kind::Face];
     assert_eq!((world.steps(), world.note, world.units.clone()), (steps.to_vec(), false, existing));
 }
@@ -207,7 +207,7 @@ fn a_note_of_an_earlier_boot_is_dropped_where_others_lead() {
     assert_eq!(world.units, None, "nothing runs before others were asked");
     world.hears(&all_say(&[3], &desired(11, Coordinator, &[1, 2, 3])));
     assert!(!world.note);
-    assert!(!world.past().contains(&Effect::Units(Some(EtcdPlan::Recovered))));
+    assert!(!world.past().contains(&Effect::Units(Some(EtcdStart::Recovered))));
     assert!(world.units.is_some());
 }
 
@@ -220,7 +220,7 @@ fn a_note_of_an_earlier_boot_is_done_where_nobody_leads() {
         world.note = true;
         world.start().settle().pass(60);
         assert!(world.past().contains(&Effect::CommitRecovery));
-        assert_eq!((world.note, world.units.clone()), (false, Some(EtcdPlan::Existing { others: vec![] })));
+        assert_eq!((world.note, world.units.clone()), (false, Some(EtcdStart::Existing { others: vec![] })));
     }
 }
 
@@ -256,12 +256,12 @@ fn an_etcd_that_has_not_begun_is_replaced_for_other_members() {
     world.start().settle();
     world.hears(&all_say(&[2, 3], &learner(11, &[2, 3]))).past();
     world.pass(9).hears(&all_say(&[2, 3], &learner(12, &[2]))).pass(2);
-    assert_eq!(world.units, Some(EtcdPlan::Existing { others: vec![member(2)] }));
+    assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }));
     let steps = world.steps();
     assert_eq!(steps, [Kind::Keep, Kind::LookAtEtcd, Kind::Units, Kind::LookAtEtcd, Kind::Units, Kind::Face]);
     world.begun = true;
     world.hears(&all_say(&[2, 3], &learner(13, &[3]))).pass(20);
-    assert_eq!(world.units, Some(EtcdPlan::Existing { others: vec![member(2)] }), "it has begun");
+    assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }), "it has begun");
     assert_eq!(world.steps(), [Kind::Keep, Kind::LookAtEtcd]);
 }
 
@@ -384,7 +384,7 @@ proptest! {
         }
         if promote {
             prop_assert_eq!(end(&world), (Some(Face::Coordinator), true, true, true, world.units.clone()));
-            let is_member = matches!(world.units, Some(EtcdPlan::Existing { .. }));
+            let is_member = matches!(world.units, Some(EtcdStart::Existing { .. }));
             prop_assert!(is_member);
         } else {
             prop_assert_eq!(end(&world), node_end());

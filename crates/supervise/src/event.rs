@@ -10,7 +10,7 @@ use crate::{Ending, Name};
 pub struct Instance {
     /// The service that runs.
     pub service: Name,
-    /// Which run: it grows with each, also over the time in which the service was given up. In a tree that never gave one up
+    /// Which run: it grows with each, also over the time in which nobody wanted the service. In a tree that no service has left
     /// it counts from 1.
     pub attempt: u64,
 }
@@ -103,8 +103,9 @@ pub enum Effect {
         /// in this time.
         within: Duration,
     },
-    /// A service that was given up is gone, as is all that needed it. Its name is free.
-    GivenUp(Name),
+    /// Report that nothing is left of a service that is not wanted any more, or not as it was; nor of those that needed it and left.
+    /// If the name is wanted, what it stands for now is started when its needs hold.
+    Left(Name),
     /// No service is left running but the listed ones; the machine has ended and only reports from now on.
     AllStopped {
         /// Reason of the first request to stop.

@@ -15,15 +15,17 @@
 //!       │                                           and also stops is gone)   │
 //!       └────────────────────────────────────────────────────────────────────┴──► Waiting, Stopped, Finished, Failed
 //! ```
-//! A tree takes services while it runs and gives them up. One that is given up goes from wherever it is by Draining and
-//! Stopping to Leaving, where nothing of it runs, and out of the tree once nothing that needs it is left there:
+//! Beside its own services, which stay, a tree runs those that are wanted, and is told the whole set of them. What is not wanted
+//! any more, or not as it is, goes from wherever it is by Draining and Stopping to Leaving, where nothing of it runs, and out of
+//! the tree once nothing that needs it and also leaves is there. What is equal is not touched:
 //! ```text
-//!   take ──► Waiting ··· any state ── give up ──► Draining ──► Stopping ──► Leaving ──► GivenUp: the name is free
-//!                                       └──────── nothing of it runs ──────────┘
+//!   want ──► Waiting ··· any state ── want others ──► Draining ──► Stopping ──► Leaving ──► Left
+//!               ▲                          └──────── nothing of it runs ──────────┘          │
+//!               └──────────────── the name is wanted (again, or as another service) ─────────┘
 //! ```
-//! Taking judges the whole table with the new services in it; giving up refuses what a service that stays needs. There is no
-//! deadline over all that is given up: each has its own, and one that survives SIGKILL keeps what it needs from being
-//! stopped under it, and is killed again and again.
+//! A set is judged with the tree's own services, and refused where that is no table; so nobody who stays needs what leaves.
+//! There is no deadline over all that leaves: each has its own, and one that survives SIGKILL keeps what it needs from being
+//! stopped under it, and is killed again and again. Once the whole tree stops, what leaves stops with all others and stays.
 //!
 //! What a shell keeps to:
 //! - every event about an instance names the [`Instance`] of the [`Effect::Start`] that made it;
@@ -38,6 +40,6 @@ mod tree;
 mod unit;
 
 pub use event::{Effect, Event, Exit, Instance, Report, StopReason};
-pub use spec::{Backoff, Critical, InvalidTree, Name, Need, NotGivenUp, NotTaken, Readiness, Restart, Spec};
+pub use spec::{Backoff, ChangeError, Critical, Fingerprint, InvalidTree, Name, Need, Readiness, Restart, Spec};
 pub use tree::Tree;
 pub use unit::{Blocker, Ending, State, Status};

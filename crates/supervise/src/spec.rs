@@ -3,6 +3,7 @@
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,11 +65,14 @@ impl fmt::Debug for Name {
     }
 }
 
-/// A service or a task: what it waits for, how long it may take, what happens when it ends.
-#[derive(Debug, Clone)]
+/// A service or a task: what it waits for, how long it may take, what happens when it ends. Two that are equal are the same
+/// service, and one of them takes the place of the other without a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
     /// Unique in its tree.
     pub name: Name,
+    /// Content that the shell starts under this name, as far as the tree compares it.
+    pub content: Fingerprint,
     /// Needs that must hold before it is started. Losing one later does not stop it.
     pub needs: Vec<Need>,
     /// Members of one group are restarted together when one of them fails.
@@ -83,6 +87,24 @@ pub struct Spec {
     pub ready: Readiness,
     /// When its failures are no longer its own matter.
     pub critical: Option<Critical>,
+}
+
+/// Fingerprint of what a shell starts for a service: another program, argument or file is another fingerprint. A chance of 2^-64
+/// that a change goes unseen is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Fingerprint(u64);
+
+impl Fingerprint {
+    /// Fingerprint of a task, which is the same as long as its name and its spec are.
+    pub const TASK: Self = Self(0);
+
+    /// Fingerprint of data. It is compared within this process only, and kept nowhere.
+    #[must_use]
+    pub fn of(content: &impl Hash) -> Self {
+        let mut hasher = DefaultHasher::new();
+        content.hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 /// Need that a service waits for before it is started.
@@ -211,43 +233,12 @@ pub enum InvalidTree {
     Critical(Name),
 }
 
-/// Why services are not taken into a tree that runs. Nothing has changed then.
+/// Why a tree that runs does not change as it is told to. Nothing has changed then.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NotTaken {
-    /// With them the table would be none.
+pub enum ChangeError {
+    /// The table would be none.
     #[error(transparent)]
     Invalid(#[from] InvalidTree),
-    /// The service of that name has been given up, and something of it is left.
-    #[error("service `{0}` is being given up and not gone yet")]
-    NotGone(Name),
-    /// A service that one of them needs has been given up.
-    #[error("service `{service}` needs `{need}`, which is being given up")]
-    NeedLeaves {
-        /// Service that needs it.
-        service: Name,
-        /// The service that is being given up.
-        need: Name,
-    },
-    /// The whole tree stops.
-    #[error("all services are being stopped")]
-    Stopping,
-}
-
-/// Why services are not given up. Nothing has changed then.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum NotGivenUp {
-    /// The tree has none of that name.
-    #[error("no service is named `{0}`")]
-    Unknown(Name),
-    /// A service that stays needs it. It is not taken along: whoever gives something up says all that goes with it, so that
-    /// nothing ends that nobody named.
-    #[error("service `{by}` stays and needs `{service}`")]
-    Needed {
-        /// The service that was to be given up.
-        service: Name,
-        /// Service that needs it.
-        by: Name,
-    },
     /// The whole tree stops.
     #[error("all services are being stopped")]
     Stopping,
@@ -263,7 +254,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Reads the table's order.
+    /// Judges a table, and reads its order.
     ///
     /// # Errors
     /// [`InvalidTree`] names the first thing that cannot work.
@@ -274,29 +265,34 @@ impl Order {
                 return Err(InvalidTree::Duplicate(spec.name.clone()));
             }
         }
-        let mut needs = Vec::with_capacity(specs.len());
         for spec in specs {
-            let mut indices = Vec::with_capacity(spec.needs.len());
             for need in &spec.needs {
                 let (service, name) = (|| spec.name.clone(), || need.service().clone());
-                let unknown = || InvalidTree::UnknownNeed { service: service(), need: name() };
-                let index = specs.iter().position(|other| other.name == *need.service()).ok_or_else(unknown)?;
-                if let (Need::Finished(_), Restart::Always(_)) = (need, specs[index].restart) {
+                let needed = specs.iter().find(|other| other.name == *need.service());
+                let needed = needed.ok_or_else(|| InvalidTree::UnknownNeed { service: service(), need: name() })?;
+                if let (Need::Finished(_), Restart::Always(_)) = (need, needed.restart) {
                     return Err(InvalidTree::NeverFinishes { service: service(), need: name() });
                 }
-                indices.push(index);
             }
-            needs.push(indices);
         }
+        let order = Self::read(specs);
         let mut settled = vec![false; specs.len()];
         for index in 0..specs.len() {
             let mut path = Vec::new();
-            if let Some(circle) = find_circle(index, &needs, &mut settled, &mut path) {
+            if let Some(circle) = find_circle(index, &order.needs, &mut settled, &mut path) {
                 return Err(InvalidTree::Circle(circle.into_iter().map(|index| specs[index].name.clone()).collect()));
             }
         }
+        Ok(order)
+    }
+
+    /// Reads the order of specs of which each names only others among them.
+    pub(crate) fn read(specs: &[&Spec]) -> Self {
+        let index = |need: &Need| specs.iter().position(|other| other.name == *need.service());
+        let index = |need| index(need).expect("each need names one of them");
+        let needs: Vec<Vec<usize>> = specs.iter().map(|spec| spec.needs.iter().map(index).collect()).collect();
         let dependents = (0..specs.len()).map(|index| all_dependents(index, &needs)).collect();
-        Ok(Self { needs, dependents })
+        Self { needs, dependents }
     }
 }
 
@@ -366,6 +362,7 @@ mod tests {
     fn spec(name: &str, needs: &[Need]) -> Spec {
         Spec {
             name: name.into(),
+            content: Fingerprint::TASK,
             needs: needs.to_vec(),
             group: None,
             start_deadline: Duration::from_secs(10),

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::spec::Order;
 use crate::unit::{Phase, Run, Stage, Then, Unit};
 use crate::{
-    Blocker, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, NotGivenUp, NotTaken, Readiness, Report,
-    Restart, Spec, Status, StopReason,
+    Blocker, ChangeError, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Readiness, Report, Restart, Spec,
+    Status, StopReason,
 };
 
 /// Between two kills of what survives them: a process in uninterruptible sleep may need that long.
@@ -24,11 +24,14 @@ const KILL_RESERVE: Duration = Duration::from_secs(5);
 /// Supervision tree: all services with their states, and the order of their needs.
 #[derive(Debug)]
 pub struct Tree {
+    /// First its own, then those that are wanted, or were and leave.
     units: Vec<Unit>,
+    /// How many of them are its own.
+    own: usize,
     order: Order,
     course: Course,
-    /// The highest attempt of all services that were given up: who comes later under the same name counts on from here.
-    attempts_given_up: u64,
+    /// The highest attempt of all services that have left: who comes later under the same name counts on from here.
+    attempts_left: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,65 +50,90 @@ enum Fit {
 }
 
 impl Tree {
-    /// Takes the table and starts what needs nothing.
+    /// Takes the table of its own services, which stay for as long as it runs, and starts what needs nothing.
     ///
     /// # Errors
     /// [`InvalidTree`] names the services of a table that cannot work.
     pub fn start(specs: Vec<Spec>, now: Instant, out: &mut Vec<Effect>) -> Result<Self, InvalidTree> {
         let order = Order::of(&specs.iter().collect::<Vec<_>>())?;
-        let units = specs.into_iter().map(|spec| Unit::new(spec, 0, now)).collect();
-        let mut tree = Self { units, order, course: Course::Running, attempts_given_up: 0 };
+        let units: Vec<Unit> = specs.into_iter().map(|spec| Unit::new(spec, 0, now)).collect();
+        let mut tree = Self { own: units.len(), units, order, course: Course::Running, attempts_left: 0 };
         tree.settle(now, out);
         Ok(tree)
     }
 
-    /// Takes further services, all of them or none, and starts those whose needs hold.
+    /// Takes further services of its own, all of them or none, which stay for as long as it runs, and starts those whose needs
+    /// hold. They need each other and those that were its own before, none of those that are wanted.
     ///
     /// # Errors
-    /// [`NotTaken`]: they cannot be part of this tree, or not now.
-    pub fn take(&mut self, specs: Vec<Spec>, now: Instant, out: &mut Vec<Effect>) -> Result<(), NotTaken> {
-        if !matches!(self.course, Course::Running) {
-            return Err(NotTaken::Stopping);
+    /// [`ChangeError`]
+    pub fn take(&mut self, specs: Vec<Spec>, now: Instant, out: &mut Vec<Effect>) -> Result<(), ChangeError> {
+        self.judge(&specs)?;
+        let (_, wanted) = self.units.split_at(self.own);
+        if let Some(named) = specs.iter().find(|spec| wanted.iter().any(|unit| unit.spec.name == spec.name)) {
+            return Err(InvalidTree::Duplicate(named.name.clone()).into());
         }
-        let leaving = |name: &Name| self.units.iter().any(|unit| unit.spec.name == *name && unit.is_leaving());
-        for Spec { name, needs, .. } in &specs {
-            if leaving(name) {
-                return Err(NotTaken::NotGone(name.clone()));
-            }
-            if let Some(need) = needs.iter().map(Need::service).find(|need| leaving(need)) {
-                return Err(NotTaken::NeedLeaves { service: name.clone(), need: need.clone() });
-            }
-        }
-        self.order = Order::of(&self.units.iter().map(|unit| &unit.spec).chain(&specs).collect::<Vec<_>>())?;
-        let before = self.attempts_given_up;
-        self.units.extend(specs.into_iter().map(|spec| Unit::new(spec, before, now)));
-        self.settle(now, out);
+        let fresh: Vec<Unit> = specs.into_iter().map(|spec| Unit::new(spec, self.attempts_left, now)).collect();
+        let more = self.own + fresh.len();
+        self.units.splice(self.own..self.own, fresh);
+        self.own = more;
+        self.change(now, out);
         Ok(())
     }
 
-    /// Gives up services, all of them or none: each is stopped once all that need it are gone, and [`Effect::GivenUp`] tells
-    /// when nothing of it is left. One that is on its way already goes on as it does.
+    /// Runs `specs` beside its own services from now on, and nothing else. What is not among them leaves after all that need it
+    /// have left; what is new starts; what differs leaves alone, and its successor waits until it has left, as does a name that
+    /// returns on its way out. What is equal is not touched. Returns the names of `specs` that are started anew, now or later;
+    /// where such a name is in the tree already, [`Effect::Left`] comes first.
     ///
     /// # Errors
-    /// [`NotGivenUp`]: not here, or needed by what stays.
-    pub fn give_up(&mut self, names: &[Name], now: Instant, out: &mut Vec<Effect>) -> Result<(), NotGivenUp> {
-        if !matches!(self.course, Course::Running) {
-            return Err(NotGivenUp::Stopping);
-        }
-        if let Some(unknown) = names.iter().find(|name| self.index(name.as_str()).is_none()) {
-            return Err(NotGivenUp::Unknown(unknown.clone()));
-        }
-        let goes = |unit: &Unit| unit.is_leaving() || names.contains(&unit.spec.name);
-        for unit in self.units.iter().filter(|unit| !goes(unit)) {
-            if let Some(needed) = unit.spec.needs.iter().map(Need::service).find(|need| names.contains(need)) {
-                return Err(NotGivenUp::Needed { service: needed.clone(), by: unit.spec.name.clone() });
+    /// [`ChangeError`]
+    pub fn want(&mut self, specs: Vec<Spec>, now: Instant, out: &mut Vec<Effect>) -> Result<Vec<Name>, ChangeError> {
+        self.judge(&specs)?;
+        let mut wanted: Vec<Option<Spec>> = specs.into_iter().map(Some).collect();
+        let mut anew = Vec::new();
+        for unit in &mut self.units[self.own..] {
+            let named = |spec: &&mut Option<Spec>| spec.as_ref().is_some_and(|spec| spec.name == unit.spec.name);
+            let next = wanted.iter_mut().find(named).and_then(Option::take);
+            if !unit.is_leaving() && next.as_ref() == Some(&unit.spec) {
+                continue;
             }
+            anew.extend(next.as_ref().map(|spec| spec.name.clone()));
+            unit.leave(next, now);
         }
-        for unit in self.units.iter_mut().filter(|unit| names.contains(&unit.spec.name)) {
-            unit.leave(now);
+        for spec in wanted.into_iter().flatten() {
+            anew.push(spec.name.clone());
+            self.units.push(Unit::new(spec, self.attempts_left, now));
         }
-        self.settle(now, out);
+        self.change(now, out);
+        Ok(anew)
+    }
+
+    /// Services that are on their way out: [`Effect::Left`] tells of each when it is gone.
+    pub fn leaving(&self) -> impl Iterator<Item = &Name> {
+        self.units.iter().filter(|unit| unit.is_leaving()).map(|unit| &unit.spec.name)
+    }
+
+    /// Judges `specs` as a table beside the tree's own services.
+    fn judge(&self, specs: &[Spec]) -> Result<(), ChangeError> {
+        if !matches!(self.course, Course::Running) {
+            return Err(ChangeError::Stopping);
+        }
+        Order::of(&self.units[..self.own].iter().map(|unit| &unit.spec).chain(specs).collect::<Vec<_>>())?;
         Ok(())
+    }
+
+    /// Reads the order of a table that has changed, and goes on by it.
+    fn change(&mut self, now: Instant, out: &mut Vec<Effect>) {
+        self.read_order();
+        self.settle(now, out);
+    }
+
+    /// Reads the order of a table in which services on their way out stand beside those of a later set. Each that is needed is there:
+    /// what leaves, and what it is replaced by, does so after all that need it and leave. So nothing of an earlier set comes to need
+    /// a later one, and needs go in no circle.
+    fn read_order(&mut self) {
+        self.order = Order::read(&self.units.iter().map(|unit| &unit.spec).collect::<Vec<_>>());
     }
 
     /// Takes one event and appends what is to be done, in order.
@@ -346,6 +374,7 @@ impl Tree {
         }
         self.course = Course::Ordered { reason, kill_at, end };
         for unit in &mut self.units {
+            unit.stay(now);
             match unit.phase {
                 Phase::Waiting | Phase::BackingOff { .. } => unit.enter(Phase::Stopped, now),
                 Phase::Up { run, stage: Stage::Starting { .. } | Stage::Ready { .. } } => {
@@ -407,7 +436,7 @@ impl Tree {
         self.units[index].enter(phase, now);
     }
 
-    /// A service and those restarted with it, in the order of the table. Who has been given up belongs to no group any more.
+    /// A service and those restarted with it, in the order of the table. What leaves belongs to no group any more.
     fn members(&self, index: usize) -> Vec<usize> {
         let unit = &self.units[index];
         if unit.spec.group.is_none() || unit.is_leaving() {
@@ -501,7 +530,7 @@ impl Tree {
     /// Takes the steps that have become possible: stops whose dependents are gone, leaving, starts whose needs hold,
     /// the end of all.
     fn settle(&mut self, now: Instant, out: &mut Vec<Effect>) {
-        self.let_go(out);
+        self.let_go(now, out);
         for index in 0..self.units.len() {
             let free = !self.order.dependents[index].iter().any(|&other| self.units[other].is_ending());
             let unit = &mut self.units[index];
@@ -528,17 +557,21 @@ impl Tree {
         }
     }
 
-    /// Takes out of the tree who was given up, does not run any more and is needed by nobody; one may free the next.
-    fn let_go(&mut self, out: &mut Vec<Effect>) {
+    /// Takes out of the tree what leaves, does not run any more and is needed by nothing that also leaves, and puts in its place
+    /// what is wanted there; one may free the next.
+    fn let_go(&mut self, now: Instant, out: &mut Vec<Effect>) {
         let free = |tree: &Self, index: usize| {
-            matches!(tree.units[index].phase, Phase::Leaving) && tree.order.dependents[index].is_empty()
+            matches!(tree.units[index].phase, Phase::Leaving)
+                && !tree.order.dependents[index].iter().any(|&other| tree.units[other].is_leaving())
         };
         while let Some(index) = (0..self.units.len()).find(|&index| free(self, index)) {
-            let gone = self.units.remove(index);
-            self.attempts_given_up = self.attempts_given_up.max(gone.attempts);
-            let left: Vec<&Spec> = self.units.iter().map(|unit| &unit.spec).collect();
-            self.order = Order::of(&left).expect("a tree without what nobody needs is a tree");
-            out.push(Effect::GivenUp(gone.spec.name));
+            let mut gone = self.units.remove(index);
+            self.attempts_left = self.attempts_left.max(gone.attempts);
+            if let Some(spec) = gone.next.take() {
+                self.units.insert(index, Unit::new(spec, self.attempts_left, now));
+            }
+            self.read_order();
+            out.push(Effect::Left(gone.spec.name));
         }
     }
 

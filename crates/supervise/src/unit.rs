@@ -50,7 +50,7 @@ pub enum State {
     },
     /// To be stopped, or told to stop and not yet gone.
     Stopping,
-    /// Stopped for good: with the whole tree, or given up and waiting for the end of what needs it.
+    /// Stopped for good: with the whole tree, or on its way out and waiting for the end of what needs it.
     Stopped,
     /// A task that did what it was for.
     Finished,
@@ -81,6 +81,8 @@ pub enum Ending {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) spec: Spec,
+    /// Successor in its place and name once it has left; only while it is on its way out.
+    pub(crate) next: Option<Spec>,
     pub(crate) phase: Phase,
     pub(crate) since: Instant,
     pub(crate) attempts: u64,
@@ -107,7 +109,7 @@ pub(crate) enum Phase {
     Stopped,
     Finished,
     Failed,
-    /// Given up, and nothing of it runs: it goes once nothing in the tree needs it.
+    /// On its way out, and nothing of it runs: it goes once nothing that also leaves needs it.
     Leaving,
 }
 
@@ -159,6 +161,7 @@ impl Unit {
     pub(crate) fn new(spec: Spec, before: u64, now: Instant) -> Self {
         Self {
             spec,
+            next: None,
             phase: Phase::Waiting,
             since: now,
             attempts: before,
@@ -209,13 +212,14 @@ impl Unit {
         self.then().is_some()
     }
 
-    /// Whether it has been given up.
+    /// Whether it is on its way out of the tree.
     pub(crate) const fn is_leaving(&self) -> bool {
         matches!(self.phase, Phase::Leaving) || matches!(self.then(), Some(Then::Leave))
     }
 
-    /// From now on it is on its way out of the tree.
-    pub(crate) fn leave(&mut self, now: Instant) {
+    /// From now on it is on its way out of the tree, and `next` takes its place.
+    pub(crate) fn leave(&mut self, next: Option<Spec>, now: Instant) {
+        self.next = next;
         match &mut self.phase {
             Phase::Up { stage: Stage::Draining { then } | Stage::Stopping { then, .. }, .. } => *then = Then::Leave,
             Phase::Up { run, stage: Stage::Starting { .. } | Stage::Ready { .. } } => {
@@ -226,6 +230,24 @@ impl Unit {
                 self.enter(Phase::Leaving, now);
             }
             Phase::Leaving => {}
+        }
+    }
+
+    /// From now on it stays in the tree, though it was on its way out: it stops with all others, and nothing takes its place.
+    pub(crate) fn stay(&mut self, now: Instant) {
+        self.next = None;
+        match &mut self.phase {
+            Phase::Leaving => self.enter(Phase::Stopped, now),
+            Phase::Up {
+                stage: Stage::Draining { then: then @ Then::Leave } | Stage::Stopping { then: then @ Then::Leave, .. },
+                ..
+            } => *then = Then::Wait,
+            Phase::Up { .. }
+            | Phase::Waiting
+            | Phase::BackingOff { .. }
+            | Phase::Stopped
+            | Phase::Finished
+            | Phase::Failed => {}
         }
     }
 

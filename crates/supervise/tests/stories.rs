@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use supervise::{
-    Backoff, Blocker, Critical, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, NotGivenUp, NotTaken,
-    Readiness, Report, Restart, Spec, State, StopReason, Tree,
+    Backoff, Blocker, ChangeError, Critical, Effect, Ending, Event, Exit, Fingerprint, Instance, InvalidTree, Name,
+    Need, Readiness, Report, Restart, Spec, State, StopReason, Tree,
 };
 
 const BACKOFF: Backoff =
@@ -14,6 +14,7 @@ const BACKOFF: Backoff =
 fn spec(name: &str, needs: &[Need]) -> Spec {
     Spec {
         name: name.into(),
+        content: Fingerprint::TASK,
         needs: needs.to_vec(),
         group: None,
         start_deadline: Duration::from_secs(10),
@@ -499,15 +500,15 @@ fn what_does_not_fit_is_reported() {
 
 /// Requests to the tree, with what it says at once or why it refuses.
 impl Story {
-    fn take(&mut self, specs: Vec<Spec>) -> Result<Vec<Effect>, NotTaken> {
+    fn take(&mut self, specs: Vec<Spec>) -> Result<Vec<Effect>, ChangeError> {
         let mut out = Vec::new();
         self.tree.take(specs, self.now, &mut out).map(|()| out)
     }
 
-    fn give_up(&mut self, names: &[&str]) -> Result<Vec<Effect>, NotGivenUp> {
-        let names: Vec<Name> = names.iter().map(|name| Name::from(*name)).collect();
+    fn want(&mut self, specs: &[&Spec]) -> Result<Vec<Effect>, ChangeError> {
         let mut out = Vec::new();
-        self.tree.give_up(&names, self.now, &mut out).map(|()| out)
+        let specs = specs.iter().map(|spec| (*spec).clone()).collect();
+        self.tree.want(specs, self.now, &mut out).map(|_anew| out)
     }
 
     fn names(&self) -> Vec<String> {
@@ -515,97 +516,127 @@ impl Story {
     }
 }
 
-fn given_up(name: &str) -> Effect {
-    Effect::GivenUp(name.into())
+fn left(name: &str) -> Effect {
+    Effect::Left(name.into())
+}
+
+/// A service as [`spec`] makes it, with another program.
+fn changed(name: &str, needs: &[Need]) -> Spec {
+    Spec { content: Fingerprint::of(&"changed"), ..spec(name, needs) }
 }
 
 /// Proves: O2. A role comes: its services start by their needs, among those that run already.
 #[test]
-fn services_that_are_taken_start_by_their_needs() {
+fn services_that_are_wanted_start_by_their_needs() {
     let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
-    let scheduler = spec("scheduler", &[Need::ready("apiserver")]);
-    let out = story.take(vec![scheduler, spec("apiserver", &[Need::ready("etcd")])]).expect("they fit");
+    let (scheduler, apiserver) =
+        (spec("scheduler", &[Need::ready("apiserver")]), spec("apiserver", &[Need::ready("etcd")]));
+    let out = story.want(&[&scheduler, &apiserver]).expect("they fit");
     assert_eq!(out, [], "etcd has not been spawned");
     assert_eq!(story.names(), ["etcd", "scheduler", "apiserver"]);
     assert_eq!(story.tell(Event::Spawned(run("etcd", 1))), [Effect::Start(run("apiserver", 1))]);
     assert_eq!(story.tell(Event::Spawned(run("apiserver", 1))), [Effect::Start(run("scheduler", 1))]);
-    assert_eq!(story.take(vec![spec("mesh", &[Need::ready("etcd")])]), Ok(vec![Effect::Start(run("mesh", 1))]));
+    let mesh = spec("mesh", &[Need::ready("etcd")]);
+    assert_eq!(story.want(&[&mesh, &scheduler, &apiserver]), Ok(vec![Effect::Start(run("mesh", 1))]));
 }
 
 /// Proves: O2. A role goes: who needs others stops first, and each leaves only when nothing in the tree needs it.
 #[test]
-fn services_that_are_given_up_stop_after_those_that_need_them() {
-    let specs = vec![
-        spec("etcd", &[]),
+fn what_is_not_wanted_stops_after_those_that_need_it() {
+    let (import, apiserver, scheduler) = (
         Spec { restart: Restart::Never, ..spec("import", &[Need::ready("etcd")]) },
         spec("apiserver", &[Need::ready("import")]),
         spec("scheduler", &[Need::ready("apiserver")]),
-    ];
-    let (mut story, _) = Story::begin(specs);
+    );
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    story.want(&[&import, &apiserver, &scheduler]).expect("a table");
     story.tell(Event::Spawned(run("etcd", 1)));
     story.tell(Event::Spawned(run("import", 1)));
     story.die(run("import", 1), Exit::Code(0));
     story.tell(Event::Spawned(run("apiserver", 1)));
     story.tell(Event::SpawnFailed { instance: run("scheduler", 1), errno: 12 });
     assert_eq!(
-        story.give_up(&["apiserver", "import", "scheduler"]),
-        Ok(vec![given_up("scheduler"), Effect::Terminate(run("apiserver", 1))]),
+        story.want(&[]),
+        Ok(vec![left("scheduler"), Effect::Terminate(run("apiserver", 1))]),
         "what does not run is gone at once, unless what needs it is there"
     );
+    assert_eq!(story.tree.leaving().map(Name::as_str).collect::<Vec<_>>(), ["import", "apiserver"]);
     assert_eq!(story.state("import"), State::Stopped, "it has ended and waits for the end of apiserver");
     assert_eq!(story.wait_for("stop deadline").last(), Some(&Effect::Kill(run("apiserver", 1))));
     let out = story.tell(Event::Exited { instance: run("apiserver", 1), exit: Exit::Signal(9) });
     assert_eq!(out, [], "children of it are left");
     let out = story.tell(Event::CgroupEmpty(run("apiserver", 1)));
-    assert_eq!(out, [given_up("apiserver"), given_up("import")]);
+    assert_eq!(out, [left("apiserver"), left("import")]);
     assert_eq!((story.names(), story.tree.status("import")), (vec!["etcd".to_owned()], None));
     assert_eq!((story.state("etcd"), story.tree.poll_timeout()), (State::Ready, None));
 }
 
-/// Proves: O2. Nothing is stopped under a service that stays, and nothing that nobody named is stopped.
+/// Proves: O2. Nothing is stopped under a service that stays, and a tree's own services stay.
 #[test]
-fn what_a_service_that_stays_needs_is_not_given_up() {
-    let specs = vec![spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")]), spec("log", &[])];
-    let (mut story, _) = Story::begin(specs);
-    for name in ["etcd", "apiserver", "log"] {
+fn a_set_without_what_it_needs_is_refused() {
+    let (etcd, apiserver) = (spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")]));
+    let (mut story, _) = Story::begin(vec![spec("log", &[])]);
+    story.want(&[&etcd, &apiserver]).expect("a table");
+    for name in ["log", "etcd", "apiserver"] {
         story.tell(Event::Spawned(run(name, 1)));
     }
-    let needed = NotGivenUp::Needed { service: "etcd".into(), by: "apiserver".into() };
-    assert_eq!(needed.to_string(), "service `apiserver` stays and needs `etcd`");
-    assert_eq!(story.give_up(&["log", "etcd"]), Err(needed));
-    assert_eq!(story.state("log"), State::Ready, "all or none");
-    let unknown = story.give_up(&["log", "etdc"]).expect_err("no such service");
-    assert_eq!((unknown.to_string().as_str(), story.state("log")), ("no service is named `etdc`", State::Ready));
-    // Once what needs it is on its way out, it may follow; asked twice, it goes on as it does.
-    assert_eq!(story.give_up(&["apiserver"]), Ok(vec![Effect::Terminate(run("apiserver", 1))]));
-    assert_eq!(story.give_up(&["etcd"]), Ok(vec![]));
-    assert_eq!(story.give_up(&["etcd", "apiserver"]), Ok(vec![]));
+    let refused = story.want(&[&apiserver]).expect_err("etcd is needed");
+    assert_eq!(refused.to_string(), "service `apiserver` needs `etcd`, which is not in the tree");
+    let own = story.want(&[&spec("log", &[])]).expect_err("the tree has it");
+    assert_eq!(own, InvalidTree::Duplicate("log".into()).into());
+    assert_eq!(story.state("etcd"), State::Ready, "all or none");
+    // While apiserver leaves, etcd may follow; asked twice, both go on as they do.
+    assert_eq!(story.want(&[&etcd]), Ok(vec![Effect::Terminate(run("apiserver", 1))]));
+    assert_eq!(story.want(&[]), Ok(vec![]));
+    assert_eq!(story.want(&[]), Ok(vec![]));
     let out = story.die(run("apiserver", 1), Exit::Code(0));
-    assert_eq!(out, [given_up("apiserver"), Effect::Terminate(run("etcd", 1))]);
+    assert_eq!(out, [left("apiserver"), Effect::Terminate(run("etcd", 1))]);
+    assert_eq!(story.die(run("etcd", 1), Exit::Code(0)), [left("etcd")]);
+    assert_eq!((story.names(), story.state("log")), (vec!["log".to_owned()], State::Ready));
+}
+
+/// Proves: O2. What needs a service that is replaced goes on without it.
+#[test]
+fn a_service_that_differs_is_replaced_alone() {
+    let (etcd, apiserver) = (spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")]));
+    let member = |name: &str| Spec { group: Some("core".into()), ..spec(name, &[]) };
+    let (mut story, _) = Story::begin(Vec::new());
+    story.want(&[&etcd, &apiserver, &member("a"), &member("b")]).expect("a table");
+    for name in ["etcd", "a", "b", "apiserver"] {
+        story.tell(Event::Spawned(run(name, 1)));
+    }
+    let others = Spec { content: Fingerprint::of(&"changed"), ..member("a") };
+    let out = story.want(&[&changed("etcd", &[]), &apiserver, &others, &member("b")]);
+    assert_eq!(out, Ok(vec![Effect::Terminate(run("etcd", 1)), Effect::Terminate(run("a", 1))]));
+    let out = story.die(run("etcd", 1), Exit::Code(0));
+    assert_eq!(out, [left("etcd"), Effect::Start(run("etcd", 2))]);
+    assert_eq!(story.die(run("a", 1), Exit::Code(0)), [left("a"), Effect::Start(run("a", 2))]);
+    assert_eq!((story.state("apiserver"), story.state("b")), (State::Ready, State::Ready));
+    // One that does not run is replaced at once.
+    story.tell(Event::SpawnFailed { instance: run("etcd", 2), errno: 12 });
+    let out = story.want(&[&etcd, &apiserver]).expect("a table");
+    assert!(out.starts_with(&[left("etcd")]) && out.contains(&Effect::Start(run("etcd", 3))), "{out:?}");
+    assert_eq!(story.tree.status("etcd").map(|status| (status.restarts, status.failures)), Some((0, 0)));
 }
 
 /// Proves: O2. The name is free when nothing is left, not sooner; and no word about the old service meets the new one.
 #[test]
-fn a_service_comes_back_once_nothing_of_it_is_left() {
-    let (mut story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")])]);
+fn a_name_that_returns_waits_until_it_has_left() {
+    let (etcd, apiserver) = (spec("etcd", &[]), spec("apiserver", &[Need::started("etcd")]));
+    let (mut story, _) = Story::begin(Vec::new());
+    story.want(&[&etcd, &apiserver]).expect("a table");
     story.tell(Event::Spawned(run("etcd", 1)));
     story.tell(Event::SpawnFailed { instance: run("apiserver", 1), errno: 12 });
-    let again = || spec("apiserver", &[Need::started("etcd")]);
-    assert_eq!(story.take(vec![again()]), Err(InvalidTree::Duplicate("apiserver".into()).into()));
     story.wait_for("back-off");
     story.tell(Event::Spawned(run("apiserver", 2)));
-    assert_eq!(story.give_up(&["apiserver", "etcd"]), Ok(vec![Effect::Terminate(run("apiserver", 2))]));
-    let early = story.take(vec![again()]).expect_err("its process is there");
-    assert_eq!(early.to_string(), "service `apiserver` is being given up and not gone yet");
-    let early = story.take(vec![spec("mesh", &[Need::started("etcd")])]).expect_err("etcd goes");
-    assert_eq!(early.to_string(), "service `mesh` needs `etcd`, which is being given up");
-    story.die(run("apiserver", 2), Exit::Code(0));
-    story.die(run("etcd", 1), Exit::Code(0));
-    assert_eq!(story.names(), [""; 0]);
-    let orphan = story.take(vec![again()]).expect_err("etcd is gone");
-    assert_eq!(orphan.to_string(), "service `apiserver` needs `etcd`, which is not in the tree");
-    assert_eq!(story.take(vec![spec("etcd", &[]), again()]), Ok(vec![Effect::Start(run("etcd", 3))]));
-    assert_eq!(story.tell(Event::Spawned(run("etcd", 3))), [Effect::Start(run("apiserver", 3))]);
+    assert_eq!(story.want(&[]), Ok(vec![Effect::Terminate(run("apiserver", 2))]));
+    let out = story.want(&[&etcd, &apiserver, &spec("mesh", &[Need::started("etcd")])]);
+    assert_eq!(out, Ok(vec![]), "both go on leaving, and etcd that leaves is nobody's need");
+    let out = story.die(run("apiserver", 2), Exit::Code(0));
+    assert_eq!(out, [left("apiserver"), Effect::Terminate(run("etcd", 1))]);
+    assert_eq!(story.die(run("etcd", 1), Exit::Code(0)), [left("etcd"), Effect::Start(run("etcd", 3))]);
+    let out = story.tell(Event::Spawned(run("etcd", 3)));
+    assert_eq!(out, [Effect::Start(run("apiserver", 3)), Effect::Start(run("mesh", 1))]);
     let status = story.tree.status("apiserver").expect("there");
     assert_eq!((status.restarts, status.failures, status.last), (0, 0, None), "nothing of the old one is left");
     let late = Event::Ready(run("apiserver", 2));
@@ -615,40 +646,62 @@ fn a_service_comes_back_once_nothing_of_it_is_left() {
     assert_eq!(story.tree.status("apiserver").expect("there").restarts, 1);
 }
 
-/// Proves: O2. Whoever is being given up is neither started again nor waited for, by its group or anybody.
+/// Proves: O2. Whoever leaves is neither started again nor waited for, by its group or anybody.
 #[test]
-fn a_service_that_is_given_up_is_in_no_group_any_more() {
-    let member = |name, needs: &[Need]| Spec { group: Some("core".into()), ..spec(name, needs) };
-    let (mut story, _) = Story::begin(vec![member("etcd", &[]), member("apiserver", &[])]);
+fn a_service_that_leaves_is_in_no_group_any_more() {
+    let member = |name: &str| Spec { group: Some("core".into()), ..spec(name, &[]) };
+    let (mut story, _) = Story::begin(Vec::new());
+    story.want(&[&member("etcd"), &member("apiserver")]).expect("a table");
     for name in ["etcd", "apiserver"] {
         story.tell(Event::Spawned(run(name, 1)));
     }
-    assert_eq!(story.give_up(&["etcd"]), Ok(vec![Effect::Terminate(run("etcd", 1))]));
+    assert_eq!(story.want(&[&member("apiserver")]), Ok(vec![Effect::Terminate(run("etcd", 1))]));
     let asked = Event::RestartRequested("etcd".into());
     let report = Report::DoesNotFit { event: asked.clone(), state: "stopping" };
     assert_eq!(story.tell(asked), [Effect::Report(report)]);
     assert_eq!(story.tell(Event::RestartRequested("apiserver".into())), [Effect::Terminate(run("apiserver", 1))]);
     let out = story.die(run("apiserver", 1), Exit::Signal(15));
     assert_eq!(out, [Effect::Start(run("apiserver", 2))], "without waiting for etcd");
-    assert_eq!(story.die(run("etcd", 1), Exit::Signal(15)), [given_up("etcd")]);
+    assert_eq!(story.die(run("etcd", 1), Exit::Signal(15)), [left("etcd")]);
     assert_eq!(story.state("apiserver"), State::Starting, "a group that is smaller goes on");
 }
 
-/// Proves: O12. The stop of all takes along what is being given up, and nothing comes or goes by itself any more.
+/// Proves: O2. A boot takes services one after the other, and whatever is wanted later leaves them alone.
 #[test]
-fn a_tree_that_stops_takes_nothing_and_gives_nothing_up() {
-    let (mut story, _) = Story::begin(vec![spec("etcd", &[]), spec("apiserver", &[Need::ready("etcd")])]);
-    story.tell(Event::Spawned(run("etcd", 1)));
-    story.tell(Event::Spawned(run("apiserver", 1)));
-    story.give_up(&["apiserver"]).expect("nobody needs it");
+fn services_that_are_taken_stay() {
+    let (mut story, _) = Story::begin(vec![spec("log", &[])]);
+    story.want(&[&spec("mesh", &[])]).expect("a table");
+    let duplicate = story.take(vec![spec("mesh", &[])]).expect_err("it is wanted");
+    assert_eq!(duplicate, InvalidTree::Duplicate("mesh".into()).into());
+    let unsure = story.take(vec![spec("api", &[Need::started("mesh")])]).expect_err("mesh may leave");
+    assert_eq!(unsure.to_string(), "service `api` needs `mesh`, which is not in the tree");
+    assert_eq!(story.take(vec![spec("api", &[])]), Ok(vec![Effect::Start(run("api", 1))]));
+    assert_eq!(story.names(), ["log", "api", "mesh"]);
+    story.tell(Event::SpawnFailed { instance: run("mesh", 1), errno: 12 });
+    assert_eq!(story.want(&[]), Ok(vec![left("mesh")]));
+    assert_eq!(story.names(), ["log", "api"]);
+}
+
+/// Proves: O12. What leaves stops with all others, and nothing comes or goes by itself any more.
+#[test]
+fn a_tree_that_stops_is_changed_no_more() {
+    let (apiserver, kubelet) = (spec("apiserver", &[Need::ready("etcd")]), spec("kubelet", &[Need::ready("etcd")]));
+    let (mut story, _) = Story::begin(vec![spec("etcd", &[])]);
+    story.want(&[&apiserver, &kubelet]).expect("a table");
+    for name in ["etcd", "apiserver", "kubelet"] {
+        story.tell(Event::Spawned(run(name, 1)));
+    }
+    story.want(&[&changed("apiserver", &[])]).expect("a table");
     assert_eq!(story.tell(Event::StopAll { reason: StopReason::Reboot, within: Duration::from_secs(8) }), []);
-    assert_eq!(story.take(vec![spec("mesh", &[])]), Err(NotTaken::Stopping));
-    assert_eq!(story.give_up(&["etcd"]), Err(NotGivenUp::Stopping));
+    assert_eq!(story.want(&[]), Err(ChangeError::Stopping));
+    assert_eq!(story.take(vec![spec("mesh", &[])]), Err(ChangeError::Stopping));
+    assert_eq!(story.die(run("kubelet", 1), Exit::Signal(15)), []);
     let out = story.die(run("apiserver", 1), Exit::Signal(15));
-    assert_eq!(out, [given_up("apiserver"), Effect::Terminate(run("etcd", 1))]);
+    assert_eq!(out, [Effect::Terminate(run("etcd", 1))]);
+    assert_eq!([story.state("apiserver"), story.state("kubelet")], [State::Stopped, State::Stopped]);
     let out = story.die(run("etcd", 1), Exit::Signal(15));
     assert_eq!(out, [Effect::AllStopped { reason: StopReason::Reboot, left: vec![] }]);
-    assert_eq!(story.take(vec![spec("mesh", &[])]), Err(NotTaken::Stopping));
+    assert_eq!(story.want(&[&apiserver]), Err(ChangeError::Stopping));
 }
 
 /// The table is judged before anything starts.

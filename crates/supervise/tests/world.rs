@@ -1,6 +1,6 @@
 //! The tree against a small model of the world, in virtual time: services that start slowly or never, die of
 //! anything at any moment, leave children behind, ignore SIGTERM, survive SIGKILL for a while; and whoever owns the tree,
-//! who takes services into it and gives them up at any moment, too.
+//! who wants other services at any moment, too.
 //! The model judges every effect; it must never look into the machine except through its public face.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use supervise::{
-    Backoff, Critical, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, Need, NotGivenUp, NotTaken, Readiness,
-    Report, Restart, Spec, State, StopReason, Tree,
+    Backoff, ChangeError, Critical, Effect, Ending, Event, Exit, Fingerprint, Instance, Name, Need, Readiness, Report,
+    Restart, Spec, State, StopReason, Tree,
 };
 
 const NAMES: [&str; 7] = ["kernel", "uplink", "mesh", "etcd", "containerd", "apiserver", "kubelet"];
@@ -74,22 +74,27 @@ enum Due {
     ReportEmpty,
     Restart,
     StopAll(Duration),
-    /// Services of the table that have their bit here are taken, or given up.
-    Take(u8),
-    GiveUp(u8),
+    /// The set of this index is wanted.
+    Want(usize),
 }
 
 struct World {
     now: Instant,
     tree: Tree,
-    /// All services that there may be, in the order of their needs.
-    specs: Vec<Spec>,
+    /// Services of the tree's own.
+    own: Vec<Spec>,
+    /// Sets that are wanted beside them, in time.
+    sets: Vec<Vec<Spec>>,
+    /// The set that was wanted last and was a table.
+    wanted: BTreeMap<Name, Spec>,
     /// Services that the tree has, as the world knows it.
-    present: BTreeSet<Name>,
-    /// Services among them that have been given up.
+    present: BTreeMap<Name, Spec>,
+    /// Services among them that leave.
     leaving: BTreeSet<Name>,
-    /// Told to stop for reasons of their own before they were given up, whose order does not bind them.
+    /// Told to stop for reasons of their own before they had to leave, whose order does not bind them.
     stopping_before_leaving: BTreeSet<Name>,
+    /// Services that are to be restarted since somebody asks for it, or since they were not ready in time.
+    asked: BTreeSet<Name>,
     /// The last attempt of each name.
     attempts: BTreeMap<Name, u64>,
     scripts: Vec<Script>,
@@ -111,20 +116,22 @@ struct World {
 }
 
 impl World {
-    /// A tree that begins with the first services of the table.
-    fn new(specs: Vec<Spec>, first: usize, scripts: Vec<Script>) -> Self {
+    /// A tree that begins with its own services, and is to have `sets` beside them.
+    fn new(own: Vec<Spec>, sets: Vec<Vec<Spec>>, scripts: Vec<Script>) -> Self {
         let now = testkit::origin();
         let mut out = Vec::new();
-        let begins = specs[..first.min(specs.len())].to_vec();
-        let present = begins.iter().map(|spec| spec.name.clone()).collect();
-        let tree = Tree::start(begins, now, &mut out).expect("needs name earlier services only");
+        let present = own.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
+        let tree = Tree::start(own.clone(), now, &mut out).expect("needs name earlier services only");
         let mut world = Self {
             now,
             tree,
-            specs,
+            own,
+            sets,
+            wanted: BTreeMap::new(),
             present,
             leaving: BTreeSet::new(),
             stopping_before_leaving: BTreeSet::new(),
+            asked: BTreeSet::new(),
             attempts: BTreeMap::new(),
             scripts,
             next_script: 0,
@@ -177,18 +184,20 @@ impl World {
     fn happen(&mut self, instance: Instance, due: Due) {
         match due {
             Due::Restart => {
-                if self.present.contains(&instance.service) {
+                if self.present.contains_key(&instance.service) {
+                    self.asked.insert(instance.service.clone());
                     self.tell(Event::RestartRequested(instance.service));
                 }
                 return;
             }
-            Due::Take(which) => return self.take(which),
-            Due::GiveUp(which) => return self.give_up(which),
+            Due::Want(set) => return self.want(set),
             Due::StopAll(within) => {
                 let until = self.now + within;
                 if self.stop_until.is_none() {
                     let stopping = self.tree.statuses().into_iter().filter(|status| status.state == State::Stopping);
                     self.stopping_before = stopping.map(|status| status.name).collect();
+                    // What leaves stops with all others, and nothing takes its place.
+                    self.leaving.clear();
                 }
                 self.stop_until = Some(self.stop_until.map_or(until, |earlier| earlier.min(until)));
                 return self.tell(Event::StopAll { reason: StopReason::PowerOff, within });
@@ -269,7 +278,7 @@ impl World {
                     self.tell(Event::CgroupEmpty(instance));
                 }
             }
-            Due::Restart | Due::StopAll(_) | Due::Take(_) | Due::GiveUp(_) => {}
+            Due::Restart | Due::StopAll(_) | Due::Want(_) => {}
         }
     }
 
@@ -285,7 +294,7 @@ impl World {
     }
 
     fn spec(&self, name: &Name) -> &Spec {
-        self.specs.iter().find(|spec| spec.name == *name).expect("a service of this tree")
+        self.present.get(name).expect("a service of this tree")
     }
 
     /// All that `name` needs, through others too.
@@ -303,92 +312,66 @@ impl World {
         found
     }
 
-    /// The services of the table that have their bit in `which`.
-    fn named(&self, which: u8) -> Vec<Spec> {
-        let specs = self.specs.iter().enumerate().filter(|(index, _)| which & (1 << index) != 0);
-        specs.map(|(_, spec)| spec.clone()).collect()
-    }
-
-    /// `which`, and all of the table that need them.
-    fn with_dependents(&self, which: u8) -> u8 {
-        let chosen: Vec<Name> = self.named(which).into_iter().map(|spec| spec.name).collect();
-        let needs_one = |spec: &Spec| self.needs_of(&spec.name).iter().any(|need| chosen.contains(need));
-        let dependents = self.specs.iter().enumerate().filter(|(_, spec)| needs_one(spec));
-        dependents.fold(which, |which, (index, _)| which | 1 << index)
-    }
-
-    fn take(&mut self, which: u8) {
-        // What needs others comes before them: the order of a table means nothing.
-        let specs: Vec<Spec> = self.named(which).into_iter().rev().collect();
-        let names: Vec<Name> = specs.iter().map(|spec| spec.name.clone()).collect();
-        let needs = || specs.iter().flat_map(|spec| &spec.needs).map(Need::service);
+    /// Has the tree want a set, and judges what it says: a set is taken exactly where it is a table beside the tree's own.
+    fn want(&mut self, set: usize) {
+        let specs = self.sets[set].clone();
+        let table = [self.own.clone(), specs.clone()].concat();
+        let is_table = Tree::start(table, self.now, &mut Vec::new()).is_ok();
         let before = self.tree.statuses();
         let mut out = Vec::new();
-        let result = self.tree.take(specs.clone(), self.now, &mut out);
-        let leaves = |name: &Name| self.leaving.contains(name);
-        let fits = match &result {
-            Ok(()) => {
-                self.stop_until.is_none()
-                    && !names.iter().any(|name| self.present.contains(name))
-                    && needs().all(|need| names.contains(need) || self.present.contains(need) && !leaves(need))
+        let anew = match self.tree.want(specs.clone(), self.now, &mut out) {
+            Ok(anew) => anew,
+            Err(refused) => {
+                let stops = self.stop_until.is_some();
+                assert!(
+                    stops == (refused == ChangeError::Stopping) && (stops || !is_table),
+                    "{refused} about {specs:?}"
+                );
+                assert_eq!((&out[..], self.tree.statuses()), (&[][..], before), "a refusal changes nothing");
+                return;
             }
-            Err(NotTaken::Stopping) => self.stop_until.is_some(),
-            Err(NotTaken::NotGone(name)) => names.contains(name) && leaves(name),
-            Err(NotTaken::NeedLeaves { service, need }) => names.contains(service) && leaves(need),
-            Err(NotTaken::Invalid(InvalidTree::Duplicate(name))) => names.contains(name) && self.present.contains(name),
-            Err(NotTaken::Invalid(InvalidTree::UnknownNeed { service, need })) => {
-                names.contains(service) && !names.contains(need) && !self.present.contains(need)
-            }
-            Err(NotTaken::Invalid(_)) => false,
         };
-        assert!(fits, "{result:?} about {names:?} in {:?}, of which {:?} leave", self.present, self.leaving);
-        if result.is_ok() {
-            self.present.extend(names);
-        } else {
-            assert_eq!((&out[..], self.tree.statuses()), (&[][..], before), "a refusal changes nothing");
+        assert!(self.stop_until.is_none() && is_table, "{specs:?} beside {:?}", self.own);
+        let equal = specs.iter().filter(|spec| self.present.get(&spec.name) == Some(spec)).map(|spec| &spec.name);
+        let equal: BTreeSet<Name> = equal.filter(|name| !self.leaving.contains(*name)).cloned().collect();
+        let is_own = |name: &Name| self.own.iter().any(|spec| spec.name == *name);
+        for status in before {
+            let stays = is_own(&status.name) || equal.contains(&status.name);
+            if stays && !matches!(status.state, State::Waiting(_)) {
+                assert_eq!(self.tree.status(status.name.as_str()), Some(status), "what is equal is not touched");
+            } else if !stays {
+                let fresh = self.leaving.insert(status.name.clone());
+                // One that was replaced alone while it was being spawned is told so as soon as it exists.
+                let untold = self.alive.get(&status.name).is_some_and(|run| !run.spawned);
+                if status.state == State::Stopping && (fresh || untold) {
+                    self.stopping_before_leaving.insert(status.name);
+                }
+            }
+        }
+        let expected: BTreeSet<&Name> =
+            specs.iter().map(|spec| &spec.name).filter(|name| !equal.contains(*name)).collect();
+        assert_eq!(anew.iter().collect::<BTreeSet<_>>(), expected, "what is new, differs or returns is started");
+        self.wanted = specs.iter().map(|spec| (spec.name.clone(), spec.clone())).collect();
+        for spec in specs {
+            self.present.entry(spec.name.clone()).or_insert(spec);
         }
         self.perform(out);
     }
 
-    fn give_up(&mut self, which: u8) {
-        let names: Vec<Name> = self.named(which).into_iter().map(|spec| spec.name).collect();
-        let before = self.tree.statuses();
-        let mut out = Vec::new();
-        let result = self.tree.give_up(&names, self.now, &mut out);
-        let stays = |name: &Name| self.present.contains(name) && !self.leaving.contains(name) && !names.contains(name);
-        let needed = |service: &Name, by: &Name| self.spec(by).needs.iter().any(|need| need.service() == service);
-        let fits = match &result {
-            Ok(()) => {
-                let staying = || self.present.iter().filter(|name| stays(name));
-                self.stop_until.is_none()
-                    && names.iter().all(|name| self.present.contains(name) && !staying().any(|by| needed(name, by)))
-            }
-            Err(NotGivenUp::Stopping) => self.stop_until.is_some(),
-            Err(NotGivenUp::Unknown(name)) => names.contains(name) && !self.present.contains(name),
-            Err(NotGivenUp::Needed { service, by }) => names.contains(service) && stays(by) && needed(service, by),
-        };
-        assert!(fits, "{result:?} about {names:?} in {:?}, of which {:?} leave", self.present, self.leaving);
-        if result.is_ok() {
-            let was_stopping =
-                |name: &&Name| before.iter().any(|status| status.name == **name && status.state == State::Stopping);
-            let fresh = names.iter().filter(|name| !self.leaving.contains(*name));
-            self.stopping_before_leaving.extend(fresh.filter(was_stopping).cloned());
-            self.leaving.extend(names);
-        } else {
-            assert_eq!((&out[..], self.tree.statuses()), (&[][..], before), "a refusal changes nothing");
-        }
-        self.perform(out);
-    }
-
-    /// Ends a service that was given up, of which nothing is left.
-    fn given_up(&mut self, name: &Name) {
-        assert!(self.leaving.remove(name) && self.present.remove(name), "{name} was given up, and once");
+    /// Ends a service that leaves, of which nothing is left; what is wanted under its name takes its place.
+    fn left(&mut self, name: &Name) {
+        assert!(self.leaving.remove(name), "{name} leaves, and once");
         assert!(!self.alive.contains_key(name), "{name} is gone while something of it runs");
-        assert!(self.tree.status(name.as_str()).is_none() && self.tree.find(name.as_str()).is_none());
-        for other in &self.present {
-            assert!(!self.needs_of(other).contains(name), "{name} is gone before {other}, which needs it");
+        for other in &self.leaving {
+            assert!(!self.needs_of(other).contains(name), "{name} is gone before {other}, which needs it and leaves");
         }
+        match self.wanted.get(name) {
+            Some(spec) => drop(self.present.insert(name.clone(), spec.clone())),
+            None => drop(self.present.remove(name)),
+        }
+        assert_eq!(self.tree.find(name.as_str()).is_some(), self.present.contains_key(name), "{name}");
         self.stopping_before_leaving.remove(name);
+        self.asked.remove(name);
         self.waits.remove(name);
         self.finished.retain(|finished| finished != name);
         self.escalated.retain(|escalated| escalated != name);
@@ -417,7 +400,7 @@ impl World {
                     self.escalated.push(service);
                 }
                 Effect::Report(report) => self.note(report),
-                Effect::GivenUp(name) => self.given_up(&name),
+                Effect::Left(name) => self.left(&name),
                 Effect::AllStopped { left, .. } => {
                     let until = self.stop_until.expect("stopped because it was asked to");
                     assert!(self.now <= until, "the stop ends in time");
@@ -436,7 +419,7 @@ impl World {
     fn start(&mut self, instance: Instance) {
         let name = &instance.service;
         assert!(self.stop_until.is_none(), "{name} started during the stop");
-        assert!(self.present.contains(name) && !self.leaving.contains(name), "{name} started after it was given up");
+        assert!(self.present.contains_key(name) && !self.leaving.contains(name), "{name} started on its way out");
         assert!(!self.alive.contains_key(name), "two instances of {name}");
         let earlier = self.attempts.insert(name.clone(), instance.attempt);
         assert!(earlier.is_none_or(|earlier| earlier < instance.attempt), "two runs of {name} have one number");
@@ -453,7 +436,7 @@ impl World {
         }
         if let Some(group) = &self.spec(name).group {
             let beside = |spec: &&Spec| spec.group.as_ref() == Some(group) && spec.name != *name;
-            for other in self.specs.iter().filter(beside).filter(|other| !self.leaving.contains(&other.name)) {
+            for other in self.present.values().filter(beside).filter(|other| !self.leaving.contains(&other.name)) {
                 let run = self.alive.get(&other.name);
                 assert!(
                     run.is_none_or(|run| !run.told_to_stop && !run.exit_seen),
@@ -464,6 +447,7 @@ impl World {
         }
         let script = self.next_script % self.scripts.len();
         self.next_script += 1;
+        self.asked.remove(name);
         self.finished.retain(|finished| finished != name);
         self.alive.insert(
             name.clone(),
@@ -492,10 +476,15 @@ impl World {
             let behind = self.alive.keys().find(|other| self.needs_of(other).contains(&instance.service));
             assert_eq!(behind, None, "{} told to stop before what needs it was gone", instance.service);
         }
-        let leaves = |name: &Name| self.leaving.contains(name) && !self.stopping_before_leaving.contains(name);
-        if leaves(&instance.service) && !self.forced {
-            let behind = self.alive.keys().find(|other| self.needs_of(other).contains(&instance.service));
-            assert_eq!(behind, None, "{} given up before what needs it was gone", instance.service);
+        let name = &instance.service;
+        if self.leaving.contains(name) && !self.stopping_before_leaving.contains(name) && !self.forced {
+            let waited = |other: &&Name| self.leaving.contains(*other) || !self.wanted.contains_key(name);
+            let behind = self.alive.keys().filter(waited).find(|other| self.needs_of(other).contains(name));
+            assert_eq!(behind, None, "{name} has to leave before what needs it was gone");
+        }
+        if self.stop_until.is_none() && !self.leaving.contains(name) {
+            let cause = self.spec(name).group.is_some() || self.asked.contains(name);
+            assert!(cause, "{name} told to stop though it stays, and nobody asked for it");
         }
         let run = self.alive.get_mut(&instance.service).expect("told to stop while it exists");
         assert!(run.spawned && !run.told_to_stop, "told to stop once, after its spawn");
@@ -518,7 +507,10 @@ impl World {
 
     fn note(&mut self, report: Report) {
         match report {
-            Report::Failed { instance, failures, retry: Some(delay), .. } => {
+            Report::Failed { instance, failures, ending, retry: Some(delay) } => {
+                if ending == Ending::StartDeadline {
+                    self.asked.insert(instance.service.clone());
+                }
                 let waits = self.waits.entry(instance.service).or_default();
                 if failures == 1 {
                     waits.clear();
@@ -535,11 +527,8 @@ impl World {
                 self.waits.remove(&instance.service);
             }
             Report::StopForced { .. } => self.forced = true,
-            Report::Failed { retry: None, .. }
-            | Report::Finished(_)
-            | Report::StopDeadline(_)
-            | Report::Unkillable { .. }
-            | Report::DoesNotFit { .. } => {}
+            Report::Failed { instance, .. } => drop(self.asked.insert(instance.service)),
+            Report::Finished(_) | Report::StopDeadline(_) | Report::Unkillable { .. } | Report::DoesNotFit { .. } => {}
             Report::UnknownService(event) | Report::StaleInstance(event) => {
                 panic!("the world speaks only of what exists: {event:?}")
             }
@@ -580,8 +569,8 @@ fn script() -> impl Strategy<Value = Script> {
     )
 }
 
-/// A service of a random tree; needs point to earlier services only.
-fn spec(index: usize) -> impl Strategy<Value = Spec> {
+/// A service of a random table, whose services have `names`; needs point to earlier services only.
+fn spec(names: [&'static str; 7], index: usize) -> impl Strategy<Value = Spec> {
     let needs = proptest::collection::btree_map(0..index.max(1), 0_u8..3, 0..=index.min(3));
     let critical = prop_oneof![
         3 => Just(None),
@@ -592,9 +581,9 @@ fn spec(index: usize) -> impl Strategy<Value = Spec> {
             let needs: Vec<Need> = needs
                 .into_iter()
                 .map(|(other, kind)| match kind {
-                    0 => Need::ready(NAMES[other]),
-                    1 => Need::started(NAMES[other]),
-                    _ => Need::finished(NAMES[other]),
+                    0 => Need::ready(names[other]),
+                    1 => Need::started(names[other]),
+                    _ => Need::finished(names[other]),
                 })
                 .collect();
             let group = (group == 0).then(|| Name::from("pair"));
@@ -604,7 +593,8 @@ fn spec(index: usize) -> impl Strategy<Value = Spec> {
                 (None | Some(_), _) => Restart::Always(BACKOFF),
             };
             Spec {
-                name: NAMES[index].into(),
+                name: names[index].into(),
+                content: Fingerprint::TASK,
                 needs,
                 group,
                 start_deadline: Duration::from_secs(2),
@@ -617,14 +607,85 @@ fn spec(index: usize) -> impl Strategy<Value = Spec> {
     )
 }
 
+/// A table; the order of its services is that of [`NAMES`] or the opposite, so that two of them may contradict each other.
 fn specs() -> impl Strategy<Value = Vec<Spec>> {
-    (1..=NAMES.len()).prop_flat_map(|count| (0..count).map(spec).collect::<Vec<_>>()).prop_map(ending)
+    let names = any::<bool>().prop_map(|opposite| {
+        let mut names = NAMES;
+        if opposite {
+            names.reverse();
+        }
+        names
+    });
+    (names, 1..=NAMES.len())
+        .prop_flat_map(|(names, count)| (0..count).map(|index| spec(names, index)).collect::<Vec<_>>())
 }
 
-/// Specs in which nobody waits for the end of a service that runs for good, but until that is ready.
-fn ending(mut specs: Vec<Spec>) -> Vec<Spec> {
+/// Whether a set has all that a service of it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chosen {
+    /// Services alone that have their bit in the mask: mostly refused.
+    Alone,
+    /// With all that they need.
+    WithNeeds,
+}
+
+/// How a set is chosen from tables: by a mask of the first, with some services as the second has them, and others changed in their
+/// content alone.
+#[derive(Debug, Clone)]
+struct Choice {
+    at: u64,
+    chosen: Chosen,
+    mask: u8,
+    second: u8,
+    changed: u8,
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    let chosen = prop_oneof![1 => Just(Chosen::Alone), 6 => Just(Chosen::WithNeeds)];
+    // Sets differ in little, as a rule.
+    let few = || prop_oneof![2 => Just(0_u8), 1 => any::<u8>()];
+    (0_u64..60_000, chosen, any::<u8>(), few(), few()).prop_map(|(at, chosen, mask, second, changed)| Choice {
+        at,
+        chosen,
+        mask,
+        second,
+        changed,
+    })
+}
+
+impl Choice {
+    fn set(&self, first: &[Spec], second: &[Spec], own: &[Spec]) -> Vec<Spec> {
+        let bit = |mask: u8, name: &Name| {
+            NAMES.iter().position(|other| name == other).is_some_and(|bit| mask & (1 << bit) != 0)
+        };
+        let named = |name: &Name| {
+            let table = if bit(self.second, name) { second } else { first };
+            let spec = table.iter().chain(first).find(|spec| spec.name == *name)?;
+            let content = if bit(self.changed, name) { Fingerprint::of(&"changed") } else { Fingerprint::TASK };
+            Some(Spec { content, ..spec.clone() })
+        };
+        let is_own = |name: &Name| own.iter().any(|spec| spec.name == *name);
+        let mut set: Vec<Spec> = Vec::new();
+        let mut open: Vec<Name> = NAMES.map(Name::from).into_iter().filter(|name| bit(self.mask, name)).collect();
+        while let Some(name) = open.pop() {
+            if is_own(&name) || set.iter().any(|spec| spec.name == name) {
+                continue;
+            }
+            if let Some(spec) = named(&name) {
+                if self.chosen == Chosen::WithNeeds {
+                    open.extend(spec.needs.iter().map(|need| need.service().clone()));
+                }
+                set.push(spec);
+            }
+        }
+        ending(own, set)
+    }
+}
+
+/// Specs in which nobody waits for the end of a service that runs for good, be it of `own`, but until that is ready.
+fn ending(own: &[Spec], mut specs: Vec<Spec>) -> Vec<Spec> {
     let endless = |spec: &&Spec| matches!(spec.restart, Restart::Always(_));
-    let endless: Vec<Name> = specs.iter().filter(endless).map(|spec| spec.name.clone()).collect();
+    let endless: Vec<Name> = own.iter().chain(&specs).filter(endless).map(|spec| spec.name.clone()).collect();
     for need in specs.iter_mut().flat_map(|spec| &mut spec.needs) {
         if let Need::Finished(name) = need
             && endless.contains(name)
@@ -640,32 +701,29 @@ proptest! {
 
     /// Proves: O2, O12. Whatever the world does: one instance at a time, no start before its needs hold, group members
     /// start only when all are ready to, back-off grows and is forgiven by stable uptime only, the stop goes in
-    /// reverse order of needs, ends within its time and nothing but reports follows it. Services come and go meanwhile:
-    /// what stays keeps what it needs, who goes stops after all that need it and leaves nothing, and may come back.
+    /// reverse order of needs, ends within its time and nothing but reports follows it. Other services are wanted meanwhile:
+    /// what is equal is not touched, what differs is replaced alone, who leaves stops after all that need it and leave,
+    /// leaves nothing, and comes back only then.
     #[test]
     fn the_tree_keeps_its_rules_in_any_world(
-        specs in specs(),
-        first in 0..=NAMES.len(),
-        taken in proptest::collection::vec((0_u64..60_000, any::<u8>()), 0..6),
-        given_up in proptest::collection::vec((0_u64..60_000, any::<u8>()), 0..6),
+        first in specs(),
+        second in specs(),
+        own in 0..3_usize,
+        choices in proptest::collection::vec(choice(), 0..8),
         scripts in proptest::collection::vec(script(), 1..24),
         restarts in proptest::collection::vec((0_u64..60_000, 0..NAMES.len()), 0..4),
         stop_at in 0_u64..90_000,
         within in 100_u64..30_000,
     ) {
-        let mut world = World::new(specs, first, scripts);
+        let own = ending(&[], first[..own.min(first.len())].to_vec());
+        let sets = choices.iter().map(|choice| choice.set(&first, &second, &own)).collect();
+        let mut world = World::new(own, sets, scripts);
         let nobody = Instance { service: "".into(), attempt: 0 };
         for (at, index) in restarts {
-            let service = world.specs[index % world.specs.len()].name.clone();
-            world.plan(at, Instance { service, attempt: 0 }, Due::Restart);
+            world.plan(at, Instance { service: NAMES[index].into(), attempt: 0 }, Due::Restart);
         }
-        for (at, which) in taken {
-            world.plan(at, nobody.clone(), Due::Take(which));
-        }
-        for (at, which) in given_up {
-            // Mostly with all that needs them, or it would be refused nearly always.
-            let which = if at % 4 == 0 { which } else { world.with_dependents(which) };
-            world.plan(at, nobody.clone(), Due::GiveUp(which));
+        for (index, choice) in choices.iter().enumerate() {
+            world.plan(choice.at, nobody.clone(), Due::Want(index));
         }
         world.plan(stop_at, nobody.clone(), Due::StopAll(Duration::from_millis(within)));
         world.plan(stop_at + 50, nobody, Due::StopAll(Duration::from_millis(within * 2)));
@@ -679,27 +737,23 @@ proptest! {
         for status in world.tree.statuses().into_iter().filter(|status| !world.left.contains(&status.name)) {
             prop_assert!(matches!(status.state, State::Stopped | State::Finished | State::Failed), "{status:?}");
         }
-        for name in &world.leaving {
-            let kept = |left: &Name| left == name || world.needs_of(left).contains(name);
-            prop_assert!(world.left.iter().any(kept), "{name} was given up, and nothing kept it");
-        }
     }
 
-    /// A world that stops misbehaving ends up with every service up that it wants: nothing is forgotten on the way, what was
-    /// given up is gone, and all of it comes back when it is taken again.
+    /// A world that stops misbehaving ends up with every service up that is wanted, as it was wanted last: nothing is forgotten on
+    /// the way, and what is not wanted is gone.
     #[test]
     fn a_healthy_world_becomes_ready(
-        mut specs in specs(),
+        mut first in specs(),
+        mut second in specs(),
         mut scripts in proptest::collection::vec(script(), 0..16),
-        first in 0..=NAMES.len(),
-        which in any::<u8>(),
-        at in 0_u64..20_000,
+        own in 0..3_usize,
+        choices in proptest::collection::vec(choice(), 1..5),
     ) {
-        for spec in &mut specs {
+        for spec in first.iter_mut().chain(&mut second) {
             spec.restart = Restart::Always(BACKOFF);
             spec.critical = None;
         }
-        let specs = ending(specs);
+        let own = ending(&[], first[..own.min(first.len())].to_vec());
         let bad = scripts.len();
         let healthy = Script {
             spawn: Spawn::Takes(1),
@@ -712,27 +766,22 @@ proptest! {
         };
         // Later runs are healthy: the scripts are used round and round, so there are more of these than of runs.
         scripts.extend(std::iter::repeat_n(healthy, 10_000));
-        let mut world = World::new(specs, first, scripts);
+        let sets = choices.iter().map(|choice| choice.set(&first, &second, &own)).collect();
+        let mut world = World::new(own, sets, scripts);
         let nobody = Instance { service: "".into(), attempt: 0 };
-        let all = u8::MAX;
-        let later = world.specs.len() - world.present.len();
-        let begun = (1_u8 << world.present.len()).wrapping_sub(1);
-        if later > 0 {
-            world.plan(at / 2, nobody.clone(), Due::Take(all & !begun));
+        for (index, choice) in choices.iter().enumerate() {
+            // Soon after one another: what the one has leave is there still when the next is wanted.
+            world.plan(choice.at / 20, nobody.clone(), Due::Want(index));
         }
-        let gone = world.with_dependents(which);
-        world.plan(at, nobody.clone(), Due::GiveUp(gone));
-        let rest = |world: &mut World| {
-            (0..50_000).find(|_| !world.step()).expect("the world comes to rest");
-        };
-        rest(&mut world);
-        let there: Vec<Name> = world.named(all & !gone).into_iter().map(|spec| spec.name).collect();
-        prop_assert_eq!(world.present.iter().cloned().collect::<BTreeSet<_>>(), there.into_iter().collect());
+        (0..50_000).find(|_| !world.step()).expect("the world comes to rest");
         prop_assert!(world.leaving.is_empty(), "{:?}", world.leaving);
-        world.plan(1, nobody, Due::Take(gone));
-        rest(&mut world);
+        prop_assert_eq!(world.tree.leaving().count(), 0);
+        let own = world.own.iter().map(|spec| (spec.name.clone(), spec.clone()));
+        let all: BTreeMap<Name, Spec> = own.chain(world.wanted.clone()).collect();
+        prop_assert_eq!(&world.present, &all);
         prop_assert!(world.next_script < 10_000 + bad);
-        prop_assert_eq!(world.tree.statuses().len(), world.specs.len());
+        let names: BTreeSet<Name> = world.tree.statuses().into_iter().map(|status| status.name).collect();
+        prop_assert_eq!(names, all.into_keys().collect());
         for status in world.tree.statuses() {
             prop_assert_eq!(status.state, State::Ready, "{}", status.name);
             prop_assert_eq!(status.failures, 0);

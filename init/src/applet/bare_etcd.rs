@@ -68,7 +68,7 @@ async fn revoked(authority: &Authority) -> Result<[(&'static str, Result<(), NoA
     let (listed, other) = (MachineId([1; 16]), MachineId([2; 16]));
     let before = ask(listed).await?;
     let list = authority.revoke(&[listed].into(), UnixTime::since_unix_epoch(clock::unix()))?;
-    fs::write(kube::ETCD_REVOKED, list)?;
+    fs::write(services::ETCD_REVOKED, list)?;
     Ok([("not yet revoked", before), ("revoked", ask(listed).await?), ("another", ask(other).await?)])
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn keep(records: &Records) -> Result<Infallible, Error> {
         let revoked = seen.borrow_and_update().view.as_ref().and_then(|view| view.state().revoked());
         if let Some(machines) = revoked.filter(|machines| listed.as_ref() != Some(machines)) {
             let list = signed(&records.authorities.etcd, &machines)?;
-            tasks::blocking(move || write(Path::new(DATA), Path::new(kube::ETCD_REVOKED), &list))
+            tasks::blocking(move || write(Path::new(DATA), Path::new(services::ETCD_REVOKED), &list))
                 .await
                 .map_err(Error::Write)?;
             if !machines.is_empty() {

@@ -10,7 +10,7 @@ use etcd::wire::etcdserverpb::{
     AuthEnableRequest, AuthRoleAddRequest, AuthRoleGrantPermissionRequest, AuthStatusRequest, AuthUserAddRequest,
     AuthUserGrantRoleRequest,
 };
-use kube::{ETCD_USERS, EtcdRights, EtcdUsers};
+use services::{ETCD_USERS, EtcdRights, EtcdUsers};
 
 use super::electorate::ELECTORATE;
 use super::link::{Link, NoAnswer, in_time};

@@ -4,32 +4,126 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
+use cluster::desired::Desired;
+use services::{ServicePlan, ServiceRole};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// Serves 127.0.0.1:6443 for good: each connection goes to the first of `coordinators` that accepts.
-pub(crate) async fn serve(coordinators: Vec<SocketAddrV4>) -> io::Result<()> {
+/// Serves 127.0.0.1:6443 for good: each connection goes to the first of `apiservers` that accepts, as they are when it comes.
+pub(crate) async fn serve(apiservers: impl Fn() -> Vec<SocketAddrV4>) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, model::KUBERNETES_API_PORT)).await?;
+    accept(listener, apiservers).await
+}
+
+/// Where the cluster has apiservers: that of this machine first, if it has one, then those of which it is told.
+pub(crate) fn apiservers(plan: &ServicePlan, desired: &Desired) -> Vec<SocketAddrV4> {
+    let own = plan.wants(ServiceRole::ControlPlane).then(|| plan.vpn());
+    let told = desired.coordinators.values();
+    let others = told.filter(|other| other.control_plane && other.vpn_ip != plan.vpn()).map(|other| other.vpn_ip);
+    own.into_iter().chain(others).map(|vpn_ip| SocketAddrV4::new(vpn_ip, model::KUBERNETES_API_PORT)).collect()
+}
+
+async fn accept(listener: TcpListener, apiservers: impl Fn() -> Vec<SocketAddrV4>) -> io::Result<()> {
     let mut carried = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => {
                 let (client, _peer) = accepted?;
-                carried.spawn(carry(client, coordinators.clone()));
+                carried.spawn(carry(client, apiservers()));
             }
             Some(_ended) = carried.join_next() => {}
         }
     }
 }
 
-async fn carry(mut client: TcpStream, coordinators: Vec<SocketAddrV4>) {
-    for address in coordinators {
+async fn carry(mut client: TcpStream, apiservers: Vec<SocketAddrV4>) {
+    for address in apiservers {
         if let Ok(mut server) = TcpStream::connect(SocketAddr::from(address)).await {
             // Requests are small and answers awaited: nothing is gained by holding bytes back.
             let _latency_only = client.set_nodelay(true).and(server.set_nodelay(true));
             let _either_end_closed = copy_bidirectional(&mut client, &mut server).await;
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use cluster::desired::{Coordinator, EtcdPart, Shares};
+    use cluster::record::Standing;
+    use model::{Assignment, ClusterId, ClusterRole, ColdStart, KubernetesRole, Level, MachineId, NodeName, Prefixes};
+    use services::{EtcdCluster, EtcdPlan, EtcdUsers};
+    use tokio::io::AsyncReadExt;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::runtime::tasks;
+
+    /// Proves: W1
+    #[test]
+    fn all_control_planes_are_behind_the_balancer() {
+        let address = |last| Ipv4Addr::new(10, 118, 0, last);
+        let kubernetes = |last: u8, role, kubernetes: &[KubernetesRole]| {
+            Assignment::new(address(last), role, kubernetes.iter().copied().collect(), None).expect("they fit")
+        };
+        let plan = |assignment: Assignment| ServicePlan {
+            machine: MachineId([1; 16]),
+            node: NodeName::chosen("a").expect("a name"),
+            cluster: ClusterId([2; 16]),
+            assignment,
+            // A machine that was restarted knows no members of its etcd.
+            etcd: EtcdPlan { begins: EtcdCluster::Existing, others: Vec::new(), users: EtcdUsers::Known },
+            bin: "/bin",
+        };
+        let coordinator = |last: u8, control_plane| {
+            let name = NodeName::chosen(&format!("c{last}")).expect("a name");
+            (MachineId([last; 16]), Coordinator { name, vpn_ip: address(last), votes: true, control_plane })
+        };
+        let own = kubernetes(2, ClusterRole::Coordinator, &[KubernetesRole::ControlPlane]);
+        let desired = Desired {
+            at: None,
+            standing: Standing::Member,
+            assignment: own.clone(),
+            prefixes: Prefixes { vpn: model::VPN_PREFIX, pods: model::POD_PREFIX, services: model::SERVICE_PREFIX },
+            coordinators: BTreeMap::from([coordinator(1, true), coordinator(2, true), coordinator(3, false)]),
+            etcd: EtcdPart::Voter,
+            shares: Shares::default(),
+            owners: Vec::new(),
+            level: Level::Insecure,
+            cold_start: ColdStart::Automatic,
+        };
+        let told = |assignment: &Assignment| apiservers(&plan(assignment.clone()), &desired);
+        let at = |last| SocketAddrV4::new(address(last), model::KUBERNETES_API_PORT);
+        assert_eq!(told(&own), [at(2), at(1)], "its own first; who has no control plane is not asked");
+        let node = kubernetes(9, ClusterRole::Node, &[]);
+        assert_eq!(told(&node), [at(1), at(2)]);
+        let alone = Desired { coordinators: BTreeMap::new(), ..desired.clone() };
+        assert_eq!(apiservers(&plan(own), &alone), [at(2)]);
+        assert_eq!(apiservers(&plan(node), &alone), []);
+    }
+
+    /// Proves: W1
+    #[tokio::test]
+    async fn a_connection_goes_to_those_that_are_known_when_it_comes() {
+        let local = || async { TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port") };
+        let address = |listener: &TcpListener| match listener.local_addr() {
+            Ok(SocketAddr::V4(address)) => address,
+            other => panic!("bound to IPv4: {other:?}"),
+        };
+        let (front, first, second) = (local().await, local().await, local().await);
+        let (at, known) = (address(&front), watch::Sender::new(vec![address(&first)]));
+        let seen = known.subscribe();
+        let _serving = tasks::spawn(async move { accept(front, move || seen.borrow().clone()).await });
+        for server in [first, second] {
+            known.send_replace(vec![address(&server)]);
+            let mut client = TcpStream::connect(at).await.expect("the balancer listens");
+            let accepted = tokio::time::timeout(Duration::from_secs(60), server.accept()).await;
+            drop(accepted.expect("it goes there").expect("accepts"));
+            assert_eq!(client.read(&mut [0]).await.expect("closed in order"), 0);
         }
     }
 }

@@ -7,10 +7,10 @@ use std::net::{IpAddr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 
-use kube::{Credential, Plan, Wanted};
 use pki::{AuthorityKind, Identity, Issued, UnixTime};
 use probe::http::{Endpoint, Tls};
 use rustls::pki_types::ServerName;
+use services::{Credential, ServicePlan, ServiceRole};
 
 use super::Error;
 use crate::consensus;
@@ -28,8 +28,12 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Issues all certificates: services find theirs in files, PID 1 keeps its own.
-    pub(super) fn issue(plan: &Plan, authorities: &Authorities) -> Result<Self, Error> {
+    /// Issues all certificates: services find those that they `read` in files, PID 1 keeps its own.
+    pub(super) fn issue(
+        plan: &ServicePlan,
+        authorities: &Authorities,
+        read: impl Iterator<Item = Credential>,
+    ) -> Result<Self, Error> {
         let now = UnixTime::since_unix_epoch(clock::unix());
         let issue = |profile: &pki::Profile<'_>| match profile.row().authority {
             AuthorityKind::Cairn => authorities.cairn.issue_with_key(profile, now),
@@ -38,20 +42,20 @@ impl Clients {
         };
         for authority in [&authorities.etcd, &authorities.kubernetes] {
             let pem = pki::certificate_pem(authority.certificate());
-            write(&kube::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
+            write(&services::authority_path(authority.kind()), pem.as_bytes(), 0o644)?;
         }
-        for credential in Credential::read_on(plan) {
+        for credential in read {
             let Issued { certificate, key } = issue(&credential.profile(plan))?;
             write(&credential.certificate_path(), pki::certificate_pem(&certificate).as_bytes(), 0o644)?;
             write(&credential.key_path(), pki::private_key_pem(&key.to_pkcs8()?).as_bytes(), 0o600)?;
         }
-        if plan.wants(Wanted::Coordinator) {
-            write(kube::ETCD_REVOKED, &consensus::revocation_list(&authorities.etcd)?, 0o600)?;
+        if plan.wants(ServiceRole::Coordinator) {
+            write(services::ETCD_REVOKED, &consensus::revocation_list(&authorities.etcd)?, 0o600)?;
         }
-        if plan.wants(Wanted::ControlPlane) {
+        if plan.wants(ServiceRole::ControlPlane) {
             let accounts = &authorities.service_accounts;
-            write(kube::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
-            write(kube::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
+            write(services::SERVICE_ACCOUNT_KEY, pki::private_key_pem(&accounts.to_pkcs8()?).as_bytes(), 0o600)?;
+            write(services::SERVICE_ACCOUNT_PUBLIC, pki::public_key_pem(accounts.public()).as_bytes(), 0o644)?;
         }
 
         let client = |authority: &pki::Authority, issued: Option<&Issued>| {

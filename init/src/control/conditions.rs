@@ -1,7 +1,8 @@
 //! What the machine says of its services: conditions, milestones of the boot, and what it waits for.
 
 use api::{ConditionName, MilestoneKind, Truth};
-use supervise::State;
+use services::names;
+use supervise::{State, Status};
 
 use crate::runtime::services::{Services, Snapshot};
 use crate::shown::board::Board;
@@ -14,17 +15,17 @@ pub(crate) async fn report(board: Board, services: Services) {
     loop {
         let snapshots = changes.borrow_and_update().clone();
         let mut waits = Vec::new();
-        let told: Vec<ConditionName> = snapshots.iter().filter_map(|snapshot| snapshot.condition).collect();
-        for given_up in standing.extract_if(.., |condition| !told.contains(condition)) {
-            board.condition(given_up, Truth::False, "this machine no longer runs the service");
+        let told: Vec<ConditionName> = snapshots.iter().filter_map(|snapshot| stands_for(&snapshot.status)).collect();
+        for left in standing.extract_if(.., |condition| !told.contains(condition)) {
+            board.condition(left, Truth::False, "this machine no longer runs the service");
         }
         standing = told;
-        for Snapshot { status, condition, .. } in snapshots {
+        for Snapshot { status, .. } in snapshots {
             let ready = matches!(status.state, State::Ready | State::Finished);
             if ready {
                 board.reached(status.name.as_str(), MilestoneKind::Service);
             }
-            if let Some(condition) = condition {
+            if let Some(condition) = stands_for(&status) {
                 let (truth, reason) = if ready { (Truth::True, "") } else { (Truth::False, word(&status.state)) };
                 board.condition(condition, truth, reason);
             }
@@ -36,6 +37,16 @@ pub(crate) async fn report(board: Board, services: Services) {
         if changes.changed().await.is_err() {
             return; // the services have ended
         }
+    }
+}
+
+/// Condition that holds as long as a service is ready.
+fn stands_for(service: &Status) -> Option<ConditionName> {
+    match service.name.as_str() {
+        names::ETCD => Some(ConditionName::EtcdReady),
+        names::CONTAINERD => Some(ConditionName::ContainerdReady),
+        names::APISERVER => Some(ConditionName::KubernetesApiReady),
+        _ => None, // no condition is about the others
     }
 }
 
@@ -74,9 +85,9 @@ mod tests {
             class: BootClass::Direct,
         });
         let (board, reader) = Board::new(facts);
-        let unit = Unit::task("store", Ends::Never, Run::steady(std::future::pending));
-        let unit = Unit { condition: Some(ConditionName::EtcdReady), ..unit };
-        let services = Services::start(&Children::default(), vec![unit]).expect("a tree");
+        let unit = Unit::task(names::ETCD, Ends::Never, Run::steady(std::future::pending));
+        let services = Services::start(&Children::default(), Vec::new()).expect("a tree");
+        services.want(vec![unit]).await.expect("a table");
         let _reporting = tasks::spawn(report(board.clone(), services.clone()));
         let becomes = async |truth, reason: &str| {
             let mut changes = reader.changes();
@@ -94,7 +105,7 @@ mod tests {
             assert!(seen.await.is_ok(), "{truth:?} {reason:?}");
         };
         becomes(Truth::True, "").await;
-        services.give_up(vec!["store".into()]).await.expect("nobody needs it");
+        services.want(Vec::new()).await.expect("a table");
         becomes(Truth::False, "this machine no longer runs the service").await;
     }
 }

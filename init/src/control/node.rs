@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{ConditionName, Truth};
-use kube::node_status::{self, Readiness, ThisBoot};
-use kube::{Plan, Wanted};
 use model::{KubernetesRole, NodeName};
 use pki::{Authority, Identity, Profile, UnixTime};
 use probe::http::{self, Endpoint, Session};
+use services::node_status::{self, NodeReadiness, ThisBoot};
+use services::{ServicePlan, ServiceRole};
 
 use crate::runtime::clock;
 use crate::runtime::tls::Clock;
@@ -35,7 +35,7 @@ pub(super) enum Error {
     Node(u16),
     /// It answers what is no node.
     #[error(transparent)]
-    BadNode(#[from] kube::node_roles::BadNode),
+    BadNode(#[from] services::node_roles::BadNode),
     /// It answers the creation of an object with this HTTP status.
     #[error("create `{name}`: the Kubernetes API answers {status}")]
     Refused { name: &'static str, status: u16 },
@@ -43,22 +43,26 @@ pub(super) enum Error {
 
 /// Creates the objects a new cluster starts with, unless their mark says that this was done, and labels the node with its
 /// roles. The certificate that stands above RBAC is made for this attempt, lasts an hour and never leaves memory.
-pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<Plan>) -> Result<(), Error> {
+pub(super) async fn bootstrap(kubernetes: Arc<Authority>, plan: Arc<ServicePlan>) -> Result<(), Error> {
     let issued = kubernetes.issue_with_key(&Profile::KubeBootstrap, UnixTime::since_unix_epoch(clock::unix()))?;
     let identity = Identity { chain: vec![issued.certificate], key: &issued.key };
     let tls = pki::server_auth::under_authority(kubernetes.certificate().clone(), Some(identity), Arc::new(Clock))?;
     let mut api = Session::with(super::clients::endpoint(plan.kubernetes_api(), Arc::new(tls)));
-    match api.get(&kube::bootstrap::mark_path()).await?.status {
+    match api.get(&services::bootstrap::mark_path()).await?.status {
         200 => {}
         404 => create(&mut api).await?,
         status => return Err(Error::Mark(status)),
     }
     // Who runs no pods is no node of Kubernetes.
-    if plan.wants(Wanted::Worker) { label(&mut api, &plan.node, plan.assignment.kubernetes()).await } else { Ok(()) }
+    if plan.wants(ServiceRole::Worker) {
+        label(&mut api, &plan.node, plan.assignment.kubernetes()).await
+    } else {
+        Ok(())
+    }
 }
 
 async fn create(api: &mut Session) -> Result<(), Error> {
-    for object in kube::bootstrap::objects() {
+    for object in services::bootstrap::objects() {
         let answer = api.post(object.path, object.body.into()).await?;
         match answer.status {
             201 | 409 => {}
@@ -79,7 +83,7 @@ async fn label(api: &mut Session, node: &NodeName, roles: &BTreeSet<KubernetesRo
             status => return Err(Error::Node(status)),
         }
     };
-    if let Some(patch) = kube::node_roles::patch(&registered, roles)? {
+    if let Some(patch) = services::node_roles::patch(&registered, roles)? {
         match api.merge(&path, patch.into()).await?.status {
             200 => {}
             status => return Err(Error::Node(status)),
@@ -94,15 +98,15 @@ const SOON: Duration = Duration::from_millis(250);
 const LATER: Duration = Duration::from_secs(10);
 
 /// Keeps the condition NodeReady; a task for good.
-pub(super) async fn observe(board: Board, api: Endpoint, plan: Arc<Plan>, began: i64) -> Result<(), Error> {
+pub(super) async fn observe(board: Board, api: Endpoint, plan: Arc<ServicePlan>, began: i64) -> Result<(), Error> {
     let boot = ThisBoot { id: &board.facts().boot().boot_id, since: began };
     let mut api = Session::with(api);
     loop {
         let (truth, reason) = match look(&mut api, &plan.node, boot).await {
-            Ok(Readiness::Ready) => (Truth::True, String::new()),
-            Ok(Readiness::EarlierBoot) => (Truth::False, String::from("the node's record is of an earlier boot")),
-            Ok(Readiness::LeaseNotRenewed) => (Truth::False, String::from("kubelet has not renewed its lease yet")),
-            Ok(Readiness::NotReady) => (Truth::False, String::from("kubelet says it is not ready yet")),
+            Ok(NodeReadiness::Ready) => (Truth::True, String::new()),
+            Ok(NodeReadiness::EarlierBoot) => (Truth::False, String::from("the node's record is of an earlier boot")),
+            Ok(NodeReadiness::LeaseNotRenewed) => (Truth::False, String::from("kubelet has not renewed its lease yet")),
+            Ok(NodeReadiness::NotReady) => (Truth::False, String::from("kubelet says it is not ready yet")),
             Err(reason) => (Truth::False, reason),
         };
         board.condition(ConditionName::NodeReady, truth, &reason);
@@ -110,14 +114,14 @@ pub(super) async fn observe(board: Board, api: Endpoint, plan: Arc<Plan>, began:
     }
 }
 
-async fn look(api: &mut Session, node: &NodeName, boot: ThisBoot<'_>) -> Result<Readiness, String> {
+async fn look(api: &mut Session, node: &NodeName, boot: ThisBoot<'_>) -> Result<NodeReadiness, String> {
     let silent = |error: http::Error| format!("the Kubernetes API does not answer: {error}");
     let answer = api.get(&node_status::node_path(node)).await.map_err(silent)?;
     let lease = api.get(&node_status::lease_path(node)).await.map_err(silent)?;
     match (answer.status, lease.status) {
         (200, 200) => node_status::readiness(&answer.body, &lease.body, boot).map_err(|error| error.to_string()),
         (404, _) => Err(String::from("the node is not registered yet")),
-        (200, 404) => Ok(Readiness::LeaseNotRenewed),
+        (200, 404) => Ok(NodeReadiness::LeaseNotRenewed),
         (status, _) => Err(format!("the Kubernetes API answers {status}")),
     }
 }

@@ -16,7 +16,7 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Waits to be stopped, then ends all pods.
 pub(super) async fn end_when(stop: Stop) -> Result<(), Failure> {
     let _asked = stop.await;
-    let Some(pods) = Cgroup::at(kube::POD_CGROUP) else { return Ok(()) };
+    let Some(pods) = Cgroup::at(services::POD_CGROUP) else { return Ok(()) };
     signal(pods.path(), Signal::TERM)?;
     if tokio::time::timeout(GRACE, pods.empty()).await.is_err() {
         tracing::warn!(grace = ?GRACE, "pods ignore SIGTERM, killed");

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use api::Profile;
-use kube::reserve;
 use model::{BootClass, MachineId, NodeName, RootHash};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use services::reserve;
 
 use crate::runtime::durable;
 
@@ -147,13 +147,13 @@ fn cgroups(most: u64) -> [Row; 12] {
         file("/", "cgroup.subtree_control", CONTROLLERS, "all that is bounded below"),
         group("/services", "each service has its own below"),
         file("/services", "cgroup.subtree_control", of_services, "what services are bounded by"),
-        group(kube::POD_CGROUP, "kubelet manages pods in it"),
-        file(kube::POD_CGROUP, "cgroup.subtree_control", CONTROLLERS, "what kubelet bounds pods by"),
-        group(kube::SHIM_CGROUP, "containerd puts the pods' shims into it"),
+        group(services::POD_CGROUP, "kubelet manages pods in it"),
+        file(services::POD_CGROUP, "cgroup.subtree_control", CONTROLLERS, "what kubelet bounds pods by"),
+        group(services::SHIM_CGROUP, "containerd puts the pods' shims into it"),
         file("/init", "memory.min", Value::Number(reserve::MEMORY_OF_PID_1), "PID 1 is not what is reclaimed from"),
         file("/services", "memory.low", Value::Number(reserve::MEMORY), "pods do not push out what carries them"),
-        file(kube::POD_CGROUP, "pids.max", of_pods, "pods cannot take the machine's last process"),
-        file(kube::SHIM_CGROUP, "pids.max", of_shims, "nor can what carries them"),
+        file(services::POD_CGROUP, "pids.max", of_pods, "pods cannot take the machine's last process"),
+        file(services::SHIM_CGROUP, "pids.max", of_shims, "nor can what carries them"),
     ]
 }
 

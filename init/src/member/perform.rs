@@ -4,18 +4,18 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ::member::{EtcdPlan, Face, File, Outcome, Place};
+use ::member::{EtcdStart, Face, File, Outcome, Place};
 use api::HandedOver;
 use cluster::desired::Desired;
 use keys::identity::Identity;
-use kube::{Coordinator, EtcdCluster, Plan};
 use model::Assignment;
-use supervise::{Name, NotGivenUp, NotTaken};
+use services::{EtcdCluster, EtcdPlan, ServicePlan};
+use supervise::ChangeError;
 use tokio::sync::watch;
 
 use super::attend::{CallError, ClientError, Dialler};
 use crate::consensus::{self, First, Records, RecoveryError, UsersError};
-use crate::control;
+use crate::control::{self, Ground};
 use crate::enrolment::{self, LoadError, Member};
 use crate::machine::esp;
 use crate::network::mesh::kept;
@@ -60,12 +60,9 @@ pub(crate) enum Error {
     /// The VPN API cannot be opened.
     #[error(transparent)]
     Vpn(#[from] vpn::Error),
-    /// The tree does not take the services.
-    #[error("start a coordinator's services")]
-    Start(#[from] NotTaken),
-    /// The tree does not give the services up.
-    #[error("stop a coordinator's services")]
-    Stop(#[from] NotGivenUp),
+    /// The tree does not start or stop the services.
+    #[error("change a coordinator's services")]
+    Services(#[from] ChangeError),
     /// Shares of the cold-start key cannot be erased.
     #[error("erase the shares of the cold-start key")]
     Shares(#[from] esp::Error),
@@ -103,9 +100,8 @@ struct Shared {
 /// Units of a coordinator that run.
 #[derive(Debug, Clone)]
 struct Runs {
-    services: Vec<Name>,
-    /// How etcd was started; none while units are stopped or started.
-    plan: Option<EtcdPlan>,
+    /// How etcd was started.
+    plan: EtcdStart,
     identity: Arc<Identity>,
     assignment: Assignment,
 }
@@ -171,8 +167,8 @@ impl Performer {
     }
 
     /// How etcd was started that runs.
-    pub(super) fn plan(&self) -> Option<EtcdPlan> {
-        lock::even_if_poisoned(&self.0.runs).as_ref().and_then(|runs| runs.plan.clone())
+    pub(super) fn plan(&self) -> Option<EtcdStart> {
+        lock::even_if_poisoned(&self.0.runs).as_ref().map(|runs| runs.plan.clone())
     }
 
     pub(super) async fn keep(self, file: File) -> Result<Outcome, Error> {
@@ -208,7 +204,7 @@ impl Performer {
     }
 
     /// Runs what a coordinator runs, or none of it.
-    pub(super) async fn units(self, plan: Option<EtcdPlan>) -> Result<Outcome, Error> {
+    pub(super) async fn units(self, plan: Option<EtcdStart>) -> Result<Outcome, Error> {
         self.stop().await?;
         if let Some(plan) = plan {
             self.begin(plan).await?;
@@ -217,46 +213,43 @@ impl Performer {
     }
 
     async fn stop(&self) -> Result<(), Error> {
-        let names = lock::even_if_poisoned(&self.0.runs).as_mut().map(|runs| {
-            runs.plan = None;
-            runs.services.clone()
-        });
+        *lock::even_if_poisoned(&self.0.runs) = None;
         self.0.running.send_replace(None);
-        if let Some(names) = names {
-            self.0.services.give_up(names).await?;
-            *lock::even_if_poisoned(&self.0.runs) = None;
-        }
-        Ok(())
+        Ok(self.0.services.want(Vec::new()).await?)
     }
 
-    async fn begin(&self, plan: EtcdPlan) -> Result<(), Error> {
+    async fn begin(&self, plan: EtcdStart) -> Result<(), Error> {
         let Shared { board, services, member, desired, told, epoch, running, runs, .. } = &*self.0;
         let authorities = Arc::new(enrolment::authorities().await?);
         let identity = Arc::new(authorities.coordinator(&member.identity)?);
         let records = Records::of(&authorities, First::of(member, board.facts()), member.renewing.directories())?;
         let assignment = desired.borrow().assignment.clone();
-        let (etcd, others) = match &plan {
-            EtcdPlan::New => (EtcdCluster::New, Vec::new()),
-            EtcdPlan::Existing { others } => (EtcdCluster::Existing, others.clone()),
-            EtcdPlan::Recovered => (EtcdCluster::Recovered, Vec::new()),
+        let (begins, others) = match &plan {
+            EtcdStart::New => (EtcdCluster::New, Vec::new()),
+            EtcdStart::Existing { others } => (EtcdCluster::Existing, others.clone()),
+            EtcdStart::Recovered => (EtcdCluster::Recovered, Vec::new()),
         };
-        let planned = Arc::new(Plan {
+        let planned = Arc::new(ServicePlan {
             machine: identity.holder.machine,
             node: identity.name.clone(),
             cluster: identity.holder.cluster,
             assignment: assignment.clone(),
-            etcd,
-            etcd_users: consensus::etcd_users()?,
-            others: others.into_iter().map(|(node, vpn)| Coordinator { node, vpn }).collect(),
+            etcd: EtcdPlan { begins, others, users: consensus::etcd_users()? },
             bin: "/bin",
         });
-        let mut units = control::units(board, &planned, &authorities, &records).await?;
+        let ground = Ground {
+            board,
+            plan: &planned,
+            authorities: &authorities,
+            records: &records,
+            desired: desired.subscribe(),
+        };
+        let mut units = control::units(ground).await?;
         units.push(own::observes(&records, told));
         units.push(own::holds(&records, &member.shares, epoch));
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
-        let names = units.iter().map(|unit| unit.spec.name.clone()).collect();
-        services.take(units).await?;
-        *lock::even_if_poisoned(runs) = Some(Runs { services: names, plan: Some(plan), identity, assignment });
+        services.want(units).await?;
+        *lock::even_if_poisoned(runs) = Some(Runs { plan, identity, assignment });
         running.send_replace(Some(records));
         Ok(())
     }

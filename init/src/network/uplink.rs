@@ -64,7 +64,7 @@ pub(crate) enum Error {
     Resolvers(#[source] io::Error),
     /// What serves the links is not taken into the tree.
     #[error("start what serves the links")]
-    Tree(#[from] supervise::NotTaken),
+    Tree(#[from] supervise::ChangeError),
     /// A DHCP client cannot use its link.
     #[error("open a packet socket on link `{0}`")]
     Packet(String, #[source] io::Error),

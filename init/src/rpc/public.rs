@@ -26,7 +26,7 @@ use enrol::plan::Capped;
 use keys::identity::Identity;
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
 use pki::{CertificateDer, PrivateKey, PublicKey, machine_tls_name};
-use supervise::{Backoff, Critical, NotTaken, Restart, Spec};
+use supervise::{Backoff, ChangeError, Critical, Restart, Spec};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
@@ -61,7 +61,7 @@ pub(crate) enum Error {
     Tls(#[from] pki::TlsError),
     /// Its task is not taken into the tree.
     #[error("start the public API")]
-    Tree(#[from] NotTaken),
+    Tree(#[from] ChangeError),
 }
 
 /// The API, answering.

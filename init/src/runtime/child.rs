@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use services::{Limits, OwnLog};
 use sys::process::{Exit, Privileges, Program};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::unix::pipe;
@@ -46,36 +47,18 @@ pub(crate) struct Command {
     pub(crate) environment: Vec<(String, String)>,
     /// Whether exec may raise privileges.
     pub(crate) privileges: Privileges,
-    /// Upper bounds of its cgroup.
+    /// Upper bounds of its cgroup: `memory.max` and `pids.max`.
     pub(crate) limits: Limits,
     /// Lines of its output that are kept apart from the rest.
-    pub(crate) apart: Option<Apart>,
-}
-
-/// Lines that go to a log of their own: there they are not lost among others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Apart {
-    /// What such a line begins with.
-    pub(crate) start: &'static str,
-    /// The log that takes them: `kube.audit`.
-    pub(crate) log: &'static str,
+    pub(crate) apart: Option<OwnLog>,
 }
 
 /// Where a line of `service` is kept.
-fn log_of<'a>(service: &'a str, apart: Option<Apart>, line: &[u8]) -> &'a str {
+fn log_of<'a>(service: &'a str, apart: Option<OwnLog>, line: &[u8]) -> &'a str {
     match apart {
-        Some(Apart { start, log }) if line.starts_with(start.as_bytes()) => log,
+        Some(OwnLog { start, log }) if line.starts_with(start.as_bytes()) => log,
         Some(_) | None => service,
     }
-}
-
-/// Bounds of a service's cgroup.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// `memory.max` in bytes.
-    pub(crate) memory: u64,
-    /// `pids.max`.
-    pub(crate) pids: u32,
 }
 
 /// A running child and its cgroup.
@@ -276,7 +259,7 @@ const CHUNK: usize = 8 << 10;
 /// How long the output of a child is listened to that is gone: what it has said is in the pipe by then.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-async fn capture(service: String, apart: Option<Apart>, mut output: pipe::Receiver) {
+async fn capture(service: String, apart: Option<OwnLog>, mut output: pipe::Receiver) {
     let mut held = Vec::new();
     let mut chunk = vec![0; CHUNK];
     loop {
@@ -385,7 +368,7 @@ mod tests {
 
     #[test]
     fn lines_that_begin_so_are_kept_apart_and_all_others_with_their_service() {
-        let apart = Some(Apart { start: "{\"kind\":", log: "a.record" });
+        let apart = Some(OwnLog { start: "{\"kind\":", log: "a.record" });
         assert_eq!(log_of("a", apart, b"{\"kind\":\"Event\"}"), "a.record");
         for (apart, line) in [(apart, &b" {\"kind\":"[..]), (apart, b""), (None, b"{\"kind\":")] {
             assert_eq!(log_of("a", apart, line), "a");

@@ -17,12 +17,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::ConditionName;
 use model::Chain;
 use probe::Probe;
 use rustix::process::{Pid, Signal};
 use supervise::{
-    Backoff, Effect, Ending, Event, Exit, Instance, InvalidTree, Name, NotGivenUp, NotTaken, Readiness, Report,
+    Backoff, ChangeError, Effect, Ending, Event, Exit, Fingerprint, Instance, InvalidTree, Name, Readiness, Report,
     Restart, Spec, Status, StopReason, Tree,
 };
 use tokio::sync::{mpsc, oneshot, watch};
@@ -47,8 +46,6 @@ pub(crate) struct Unit {
     pub(crate) run: Run,
     /// How one sees that it is ready, where its spec asks for a probe.
     pub(crate) probe: Option<Probe>,
-    /// What holds as long as it is ready.
-    pub(crate) condition: Option<ConditionName>,
     /// A directory of which it needs every file: looked at when it fails.
     pub(crate) files: Option<&'static Path>,
 }
@@ -72,6 +69,7 @@ impl Unit {
         };
         let spec = Spec {
             name: name.into(),
+            content: Fingerprint::TASK,
             needs: Vec::new(),
             group: None,
             start_deadline: Duration::from_secs(10),
@@ -83,7 +81,7 @@ impl Unit {
             ready: Readiness::OnStart,
             critical: None,
         };
-        Self { spec, run, probe: None, condition: None, files: None }
+        Self { spec, run, probe: None, files: None }
     }
 }
 
@@ -143,8 +141,6 @@ pub(crate) struct Snapshot {
     pub(crate) status: Status,
     /// Its main process, while there is one.
     pub(crate) pid: Option<Pid>,
-    /// What holds as long as it is ready.
-    pub(crate) condition: Option<ConditionName>,
 }
 
 /// What the tree could not mend by itself.
@@ -180,9 +176,9 @@ pub(crate) struct Services {
 #[derive(Debug)]
 enum Request {
     Restart(String, oneshot::Sender<Result<(), UnknownService>>),
-    Take(Vec<Unit>, oneshot::Sender<Result<(), NotTaken>>),
-    /// Answered when all of them are gone, or at once when they are not given up.
-    GiveUp(Vec<Name>, oneshot::Sender<Result<(), NotGivenUp>>),
+    Take(Vec<Unit>, oneshot::Sender<Result<(), ChangeError>>),
+    /// Answered when all is gone that leaves, or at once when the set is refused.
+    Want(Vec<Unit>, oneshot::Sender<Result<(), ChangeError>>),
     Stop(StopReason, Duration, oneshot::Sender<Vec<Name>>),
 }
 
@@ -212,6 +208,7 @@ impl Services {
         let shell = Shell {
             tree,
             units: units.into_iter().map(|unit| (unit.spec.name.clone(), unit)).collect(),
+            next: HashMap::new(),
             running: HashMap::new(),
             children: children.clone(),
             events,
@@ -262,25 +259,26 @@ impl Services {
         }
     }
 
-    /// Takes further units into the tree, all of them or none; they start when their needs hold.
+    /// Takes further units of the tree's own, all of them or none, which stay; they start when their needs hold.
     ///
     /// # Errors
-    /// [`NotTaken`].
-    pub(crate) async fn take(&self, units: Vec<Unit>) -> Result<(), NotTaken> {
+    /// [`ChangeError`]
+    pub(crate) async fn take(&self, units: Vec<Unit>) -> Result<(), ChangeError> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Take(units, answer)).await.map_err(|_| NotTaken::Stopping)?;
-        answered.await.unwrap_or(Err(NotTaken::Stopping))
+        self.requests.send(Request::Take(units, answer)).await.map_err(|_| ChangeError::Stopping)?;
+        answered.await.unwrap_or(Err(ChangeError::Stopping))
     }
 
-    /// Gives up services, all of them or none, and waits until nothing of them is left. Whoever does not wait to the end has
-    /// given them up all the same.
+    /// Runs `units` beside the tree's own from now on, and nothing else: one whose spec is equal to that of a unit that runs is
+    /// that unit, and is not touched. Waits until nothing is left of what leaves; whoever does not wait to the end has wanted them
+    /// all the same.
     ///
     /// # Errors
-    /// [`NotGivenUp`]; also when the whole tree stops meanwhile.
-    pub(crate) async fn give_up(&self, names: Vec<Name>) -> Result<(), NotGivenUp> {
+    /// [`ChangeError`]; also when the whole tree stops meanwhile.
+    pub(crate) async fn want(&self, units: Vec<Unit>) -> Result<(), ChangeError> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::GiveUp(names, answer)).await.map_err(|_| NotGivenUp::Stopping)?;
-        answered.await.unwrap_or(Err(NotGivenUp::Stopping))
+        self.requests.send(Request::Want(units, answer)).await.map_err(|_| ChangeError::Stopping)?;
+        answered.await.unwrap_or(Err(ChangeError::Stopping))
     }
 
     /// Asks for a fresh run of `service` and its group.
@@ -327,13 +325,15 @@ enum Body {
 #[derive(Debug)]
 struct Leaving {
     services: Vec<Name>,
-    answer: oneshot::Sender<Result<(), NotGivenUp>>,
+    answer: oneshot::Sender<Result<(), ChangeError>>,
 }
 
 #[derive(Debug)]
 struct Shell {
     tree: Tree,
     units: HashMap<Name, Unit>,
+    /// What takes the place of units that leave.
+    next: HashMap<Name, Unit>,
     running: HashMap<Name, Alive>,
     children: Children,
     events: mpsc::Sender<Event>,
@@ -392,20 +392,34 @@ impl Shell {
                 let _asker_gave_up = answer.send(taken);
                 None
             }
-            Request::GiveUp(names, answer) => {
+            Request::Want(units, answer) => {
                 let mut effects = Vec::new();
-                match self.tree.give_up(&names, clock::now(), &mut effects) {
-                    Ok(()) => self.leaving.push(Leaving { services: names, answer }),
+                let specs = units.iter().map(|unit| unit.spec.clone()).collect();
+                match self.tree.want(specs, clock::now(), &mut effects) {
+                    Ok(anew) => {
+                        self.know(units, &anew);
+                        self.perform(effects);
+                        let services = self.tree.leaving().cloned().collect();
+                        self.leaving.push(Leaving { services, answer });
+                        self.tell_who_waits();
+                    }
                     Err(refused) => drop(answer.send(Err(refused))),
                 }
-                self.perform(effects);
-                self.tell_who_waits();
                 None
             }
             Request::Stop(reason, within, answer) => {
                 self.stopping = Some(answer);
                 Some(Event::StopAll { reason, within })
             }
+        }
+    }
+
+    /// Keeps those of `units` that are started anew: at once, or when what has their name has left.
+    fn know(&mut self, units: Vec<Unit>, anew: &[Name]) {
+        self.next.clear();
+        for unit in units.into_iter().filter(|unit| anew.contains(&unit.spec.name)) {
+            let known = if self.units.contains_key(&unit.spec.name) { &mut self.next } else { &mut self.units };
+            known.insert(unit.spec.name.clone(), unit);
         }
     }
 
@@ -427,7 +441,7 @@ impl Shell {
                     tracing::error!(service = service.as_str(), failures, within = ?within, "service failed too often");
                     self.escalation.send_replace(Some(Escalation::Service(service)));
                 }
-                Effect::GivenUp(name) => self.given_up(&name),
+                Effect::Left(name) => self.left(&name),
                 Effect::AllStopped { left, .. } => {
                     let left = left.into_iter().map(|instance| instance.service).collect();
                     if let Some(answer) = self.stopping.take() {
@@ -441,8 +455,7 @@ impl Shell {
                 Some(Body::Process { pid, .. }) => Some(*pid),
                 Some(Body::Task { .. }) | None => None,
             };
-            let condition = self.units.get(&status.name).and_then(|unit| unit.condition);
-            Snapshot { status, pid, condition }
+            Snapshot { status, pid }
         });
         self.state.send_replace(snapshots.collect());
     }
@@ -527,15 +540,16 @@ impl Shell {
         }
     }
 
-    /// Nothing runs of a service that was given up: what is kept for it goes, and whoever waits for that is told.
-    fn given_up(&mut self, name: &Name) {
+    /// Nothing runs of a service that leaves: what is kept for it goes, what takes its place comes, and whoever waits is told.
+    fn left(&mut self, name: &Name) {
         if let Some(Unit { run: Run::Child(_), .. }) = self.units.remove(name)
             && let Err(error) = Cgroup::remove(name.as_str())
         {
             // It is used again when the name comes back.
             tracing::warn!(service = name.as_str(), %error, "cgroup of a service that is gone stays");
         }
-        tracing::info!(service = name.as_str(), "service given up");
+        tracing::info!(service = name.as_str(), "service has left");
+        self.units.extend(self.next.remove_entry(name));
         for waiting in &mut self.leaving {
             waiting.services.retain(|waited| waited != name);
         }

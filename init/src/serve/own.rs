@@ -21,7 +21,7 @@ use crate::runtime::memory;
 use crate::runtime::services::{Ends, Run, Services, Unit};
 use crate::shown::board::Board;
 use crate::shown::{kmsg, last_words};
-use crate::storage::{self, Mounted, Node};
+use crate::storage::{self, Mounted};
 
 /// Those that are there before anything else; `console` shows the board.
 pub(crate) fn from_the_start(console: Run, children: &Children, facts: &Facts) -> Vec<Unit> {
@@ -39,15 +39,18 @@ pub(crate) fn from_the_start(console: Run, children: &Children, facts: &Facts) -
 }
 
 /// Those of a member that serves. They end by themselves when `services` have ended and `data` is closed.
-pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted, node: Node) -> Vec<Unit> {
+pub(super) fn of_a_member(board: &Board, services: &Services, data: &Mounted) -> Vec<Unit> {
     let (reported, changed) = ((board.clone(), services.clone()), services.clone());
-    let measured = (board.clone(), data.clone());
+    let measured = (board.clone(), data.clone(), services.clone());
     let task = |name, run| Unit::task(name, Ends::WellOrAgain, run);
     vec![
         task("conditions", Run::steady(move || control::report(reported.0.clone(), reported.1.clone()))),
         task("memory", Run::steady(move || memory::keep_small(changed.clone()))),
         task("last-words", Run::steady(last_words::collect)),
-        task("protection", Run::steady(move || storage::report(measured.0.clone(), measured.1.clone(), node))),
+        task(
+            "protection",
+            Run::steady(move || storage::report(measured.0.clone(), measured.1.clone(), measured.2.clone())),
+        ),
     ]
 }
 

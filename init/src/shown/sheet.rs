@@ -175,8 +175,8 @@ fn wrapped(value: &str) -> Vec<String> {
 mod tests {
     use api::{ConditionName, LevelInForce, Profile};
     use model::{
-        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, MachinePubKey, NodeName, Prefixes, RootHash, VPN_PREFIX,
-        WaitState,
+        BootClass, ClusterId, Ipv4Prefix, KubernetesRole, MachineId, MachinePubKey, NodeName, Prefixes, RootHash,
+        VPN_PREFIX, WaitState,
     };
 
     use super::*;

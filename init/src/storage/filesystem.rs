@@ -6,10 +6,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount as mount_at, unmount as unmount_at};
+use services::Limits;
 use sys::process::{Exit, Privileges};
 
 use super::DATA;
-use crate::runtime::child::{Children, Command, Limits};
+use crate::runtime::child::{Children, Command};
 use crate::runtime::tasks;
 
 /// The program, as the image has it.

@@ -30,7 +30,7 @@ impl Way {
     }
 }
 
-/// Tagging makes way for a node that has not been Ready in this boot. On a machine without one, services are up before they
+/// Tagging makes way for a node that is to run and has not been Ready in this boot. On a machine without one, services are up before they
 /// could be in each other's way; and whoever uses a node later has to live with what it does.
 pub(super) const fn way(tagging: bool, node_awaited: bool) -> Way {
     if tagging && node_awaited { Way::Behind } else { Way::Equal }

@@ -13,7 +13,6 @@ use ::image::{ManifestEntry, names};
 use ::tests::Stranger;
 use anyhow::{Context, Result, ensure};
 use benches::{Arrival, BootMilestone, evidence, evidence::Evidence, floor};
-use kube::Plan;
 use model::{Level, PUBLIC_API_PORT};
 use qemu::{
     Deadline, Machine, Vm,
@@ -21,6 +20,7 @@ use qemu::{
     run::Tie,
 };
 use serde_json::Value;
+use services::ServicePlan;
 
 use super::{
     follow::{self, Told},
@@ -158,7 +158,7 @@ impl<'a> Cairn<'a> {
             | ManifestEntry::Device => None,
         };
         let sha256: BTreeMap<String, String> = manifest.root.iter().filter_map(hash).collect();
-        let argv = evidence::argv(&Plan { cluster, ..floor::plan() });
+        let argv = evidence::argv(&ServicePlan { cluster, ..floor::plan() });
         let processes = services.as_array().context("read the services")?.iter().filter(|one| one["pid"].is_u64());
         let ours = processes.filter(|one| one["name"].as_str().is_none_or(|name| !argv.contains_key(name))).count();
         Ok(Boot { seen, evidence: Evidence { argv, sha256, ours, resident: None }, cluster })

@@ -46,8 +46,8 @@ const CRATES: &[(&str, Kind)] = &[
     ("enrol", Kind::Pure),
     ("formats", Kind::Pure),
     ("keys", Kind::Pure),
-    ("kube", Kind::Pure),
     ("pki", Kind::Pure),
+    ("services", Kind::Pure),
     ("supervise", Kind::Pure),
     ("api", Kind::Wire),
     ("etcd", Kind::Wire),
@@ -234,7 +234,7 @@ mod tests {
         let wrong = [
             ("model", "formats"),
             ("keys", "sys"),
-            ("kube", "api"),
+            ("services", "api"),
             ("cluster", "pki"),
             ("cluster", "mesh"),
             ("cluster", "api"),

@@ -10,14 +10,15 @@ use api::wire;
 use api::wire::FaultKind;
 use probe::Probe;
 use rustix::process::Signal;
-use supervise::{Backoff, Name, NotGivenUp, Readiness, Restart, Spec};
+use services::Limits;
+use supervise::{Backoff, Fingerprint, Readiness, Restart, Spec};
 use sys::process::{Exit, Privileges};
 use tonic::{Request, Response, Status};
 
 use super::context::{Broken, Context};
 use crate::applet::{misbehave, secrets};
 use crate::control::balancer;
-use crate::runtime::child::{Command, Limits};
+use crate::runtime::child::Command;
 use crate::runtime::services::{Run, Services, Unit};
 use crate::runtime::tasks;
 
@@ -46,9 +47,9 @@ impl api::debug_server::Debug for Debug {
         let argument = request.argument.as_str();
         let seen = match request.kind() {
             FaultKind::Children => self.children(argument).await?,
-            FaultKind::Panic => self.panic(argument)?,
+            FaultKind::Panic => self.panic(argument).await?,
             FaultKind::KillService => self.kill(argument)?,
-            FaultKind::TestService => self.start(argument)?,
+            FaultKind::TestService => self.start(argument).await?,
             FaultKind::GiveUp => self.give_up(argument).await?,
             FaultKind::SearchMemory => Self::search(argument).await?,
             FaultKind::Unspecified => return Err(Status::invalid_argument("no such fault; nothing was done")),
@@ -90,9 +91,9 @@ impl Debug {
     }
 
     /// Has a task panic: one of its own, the API's, or what is no task at all.
-    fn panic(&self, part: &str) -> Result<String, Status> {
+    async fn panic(&self, part: &str) -> Result<String, Status> {
         let part = match part {
-            "" => return self.start("test.panic"),
+            "" => return self.start("test.panic").await,
             "api" => Broken::Api,
             "main" => Broken::Main,
             _ => return Err(Status::invalid_argument(format!("nothing called `{part}` panics; nothing was done"))),
@@ -110,19 +111,17 @@ impl Debug {
         Ok(format!("killed {}", pid.as_raw_nonzero()))
     }
 
-    /// Has the tree give up services of its own, named with a space between them, and waits until nothing of them is left.
-    async fn give_up(&self, services: &str) -> Result<String, Status> {
-        let names: Vec<Name> = services.split(' ').map(Name::from).collect();
-        let has_one = |tree: &Services| tree.snapshots().iter().any(|snapshot| names.contains(&snapshot.status.name));
-        let tree = self.context.trees().into_iter().find(has_one);
-        let tree = tree.ok_or_else(|| Status::not_found(format!("no service of `{services}`; nothing was done")))?;
-        let refused = |refused: NotGivenUp| Status::failed_precondition(format!("{refused}; nothing was done"));
-        tree.give_up(names).await.map_err(refused)?;
-        Ok(format!("gave up {services}"))
+    /// Ends a test service and those that were started with it, and waits until nothing of them is left.
+    async fn give_up(&self, service: &str) -> Result<String, Status> {
+        let has_it = |tree: &Services| tree.snapshots().iter().any(|snapshot| snapshot.status.name == service);
+        let tree = self.context.trees().into_iter().find(has_it).filter(|_| unit(service).is_some());
+        let tree = tree.ok_or_else(|| Status::not_found(format!("no test service `{service}`; nothing was done")))?;
+        tree.want(Vec::new()).await.map_err(|error| Status::internal(error.to_string()))?;
+        Ok(format!("gave up {service}"))
     }
 
     /// Starts a test service, or a group of two, as a tree of its own; it runs until the machine ends.
-    fn start(&self, service: &str) -> Result<String, Status> {
+    async fn start(&self, service: &str) -> Result<String, Status> {
         let units = match service {
             "test.pair" => ["test.pair-a", "test.pair-b"].into_iter().filter_map(unit).collect(),
             // The balancer as it is, and a program that asks through it.
@@ -137,9 +136,10 @@ impl Debug {
         }
         let tree = {
             let _its_tasks_run_there = self.main.enter();
-            Services::start(&self.context.children, units)
+            Services::start(&self.context.children, Vec::new())
         };
         let tree = tree.map_err(|error| Status::internal(error.to_string()))?;
+        tree.want(units).await.map_err(|error| Status::internal(error.to_string()))?;
         self.context.show(&tree);
         Ok(format!("started {service}"))
     }
@@ -167,7 +167,7 @@ fn unit(service: &str) -> Option<Unit> {
         "test.trace" => ("test.trace", Restart::Never, Run::Child(program("test-trace"))),
         "test.places" => ("test.places", Restart::Never, Run::Child(program("test-places"))),
         "test.processes" => ("test.processes", Restart::Never, Run::Child(program("test-processes"))),
-        "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(vec![misbehave::ECHO]))),
+        "test.balancer" => ("test.balancer", always, Run::task(|| balancer::serve(|| vec![misbehave::ECHO]))),
         "test.latency" => ("test.latency", always, Run::Child(program("test-latency"))),
         "test.router" => ("test.router", Restart::Never, Run::Child(program("test-router"))),
         "test.returns" => ("test.returns", Restart::Never, Run::Child(program("test-returns"))),
@@ -181,6 +181,7 @@ fn unit(service: &str) -> Option<Unit> {
     let probe = (name == "test.unready").then(|| Probe::UnixSocket("/run/nobody".into()));
     let spec = Spec {
         name: name.into(),
+        content: Fingerprint::TASK,
         needs: Vec::new(),
         group: name.starts_with("test.pair-").then(|| "test.pair".into()),
         start_deadline: Duration::from_secs(if probe.is_some() { 2 } else { 60 }),
@@ -189,7 +190,7 @@ fn unit(service: &str) -> Option<Unit> {
         ready: if probe.is_some() { Readiness::Probe } else { Readiness::OnStart },
         critical: None,
     };
-    Some(Unit { spec, run, probe, condition: None, files: None })
+    Some(Unit { spec, run, probe, files: None })
 }
 
 async fn panics() -> io::Result<()> {

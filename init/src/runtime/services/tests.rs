@@ -31,20 +31,51 @@ async fn ready(tree: &Services, expected: &[&str]) {
 async fn units_come_and_go_while_the_tree_runs_and_come_back_under_their_names() {
     let mut tree = Services::start(&Children::default(), vec![stays("a", &[])]).expect("a tree");
     assert_eq!(soon(tree.beside(async { 7 })).await, Ok(7));
+    soon(tree.take(vec![stays("0", &[])])).await.expect("it fits");
     for _ in 0..2 {
-        soon(tree.take(vec![stays("b", &["a"]), stays("c", &["b"])])).await.expect("they fit");
-        ready(&tree, &["a", "b", "c"]).await;
+        soon(tree.want(vec![stays("b", &["a"]), stays("c", &["b"])])).await.expect("they fit");
+        ready(&tree, &["a", "0", "b", "c"]).await;
         let taken = soon(tree.take(vec![stays("c", &[])])).await.expect_err("its name is taken");
         assert_eq!(taken.to_string(), "two services are named `c`");
-        let needed = soon(tree.give_up(vec!["b".into()])).await.expect_err("c stays");
-        assert_eq!(needed.to_string(), "service `c` stays and needs `b`");
-        soon(tree.give_up(vec!["b".into(), "c".into()])).await.expect("together");
-        ready(&tree, &["a"]).await;
+        let needed = soon(tree.want(vec![stays("c", &["b"])])).await.expect_err("c needs it");
+        assert_eq!(needed.to_string(), "service `c` needs `b`, which is not in the tree");
+        soon(tree.want(Vec::new())).await.expect("together");
+        ready(&tree, &["a", "0"]).await;
     }
-    soon(tree.give_up(Vec::new())).await.expect("nothing is soon done");
+    soon(tree.want(Vec::new())).await.expect("nothing is soon done");
     assert_eq!(soon(tree.stop(StopReason::Reboot, Duration::from_secs(10))).await, [""; 0]);
-    assert_eq!(soon(tree.take(vec![stays("d", &[])])).await, Err(NotTaken::Stopping));
-    assert_eq!(soon(tree.give_up(vec!["a".into()])).await, Err(NotGivenUp::Stopping));
+    assert_eq!(soon(tree.take(vec![stays("d", &[])])).await, Err(ChangeError::Stopping));
+    assert_eq!(soon(tree.want(Vec::new())).await, Err(ChangeError::Stopping));
+}
+
+/// A task that tells by `runs` which of them runs, and stays.
+fn tells(content: u8, runs: &watch::Sender<Vec<u8>>) -> Unit {
+    let runs = runs.clone();
+    let task = Run::steady(move || {
+        runs.send_modify(|runs| runs.push(content));
+        std::future::pending()
+    });
+    let unit = Unit::task("task", Ends::Never, task);
+    Unit { spec: Spec { content: Fingerprint::of(&content), ..unit.spec }, ..unit }
+}
+
+/// Proves: O2
+#[tokio::test]
+async fn a_unit_that_is_equal_runs_on_and_one_that_differs_is_replaced() {
+    let tree = Services::start(&Children::default(), Vec::new()).expect("a tree");
+    let runs = watch::Sender::new(Vec::new());
+    let mut seen = runs.subscribe();
+    for (content, expected) in [(1, &[1][..]), (1, &[1]), (2, &[1, 2]), (2, &[1, 2]), (1, &[1, 2, 1])] {
+        soon(tree.want(vec![tells(content, &runs), stays("other", &["task"])])).await.expect("a table");
+        assert!(soon(seen.wait_for(|runs| runs == expected)).await.is_ok(), "{content}: {:?}", runs.borrow());
+        ready(&tree, &["task", "other"]).await;
+    }
+    assert!(tree.snapshots().iter().all(|one| one.status.restarts == 0), "each is a service of its own");
+    // Whoever does not wait to the end has wanted them all the same.
+    let _not_awaited = tokio::time::timeout(Duration::ZERO, tree.want(vec![tells(2, &runs)])).await;
+    soon(tree.want(vec![tells(3, &runs)])).await.expect("a table");
+    assert!(soon(seen.wait_for(|runs| runs.ends_with(&[3]))).await.is_ok(), "{:?}", runs.borrow());
+    ready(&tree, &["task"]).await;
 }
 
 /// Proves: O1, O2
@@ -100,7 +131,7 @@ async fn the_end_of_supervision_itself_is_told() {
     let breaks = Run::Task(Box::new(|_stop| panic!("a test wants to see it")));
     let mut tree = Services::start(&Children::default(), Vec::new()).expect("a tree");
     let taken = soon(tree.take(vec![Unit::task("breaks", Ends::Never, breaks)])).await;
-    assert_eq!(taken, Err(NotTaken::Stopping), "nobody answers");
+    assert_eq!(taken, Err(ChangeError::Stopping), "nobody answers");
     assert_eq!(soon(tree.escalated()).await, Escalation::Supervision);
     let left_where_it_is = soon(tree.beside(std::future::pending::<()>())).await;
     assert_eq!(left_where_it_is, Err(Escalation::Supervision));

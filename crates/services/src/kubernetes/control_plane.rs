@@ -4,17 +4,14 @@
 use model::{ETCD_CLIENT_PORT, KUBERNETES_API_PORT, SERVICE_PREFIX};
 use pki::AuthorityKind;
 use serde_json::json;
+use supervise::Need;
 
 use crate::credential::{Credential, authority_path};
-use crate::plan::{EtcdUsers, LOCAL_API, Plan, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC};
-use crate::secrets::SECRETS_ENCRYPTION;
-use crate::service::{
-    Condition, Limits, Need, OwnLog, Privileges, Probe, ServiceFile, ServiceSpec, Until, Wanted, loopback, paths,
-};
-use crate::task::Task;
-use crate::{audit, etcd, kubeconfig};
-
-pub(crate) const APISERVER: &str = "kube.apiserver";
+use crate::kubernetes::secrets::SECRETS_ENCRYPTION;
+use crate::kubernetes::{audit, kubeconfig};
+use crate::plan::{EtcdUsers, LOCAL_API, ServicePlan};
+use crate::unit::{Limits, OwnLog, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
+use crate::{SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, names};
 
 const ADMISSION: &str = "/run/cairn/kube/admission.json";
 const CONTROLLER_MANAGER_CONFIG: &str = "/run/cairn/kube/controller-manager.kubeconfig";
@@ -24,28 +21,12 @@ const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 const CONTROLLER_MANAGER_PORT: u16 = 10257;
 const SCHEDULER_PORT: u16 = 10259;
 
-pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
+pub(crate) fn apiserver(plan: &ServicePlan) -> Unit {
     let vpn = plan.vpn();
     let (server, kubelet, store) =
         (Credential::Apiserver, Credential::ApiserverKubeletClient, Credential::EtcdApiserverClient);
     let kubernetes = authority_path(AuthorityKind::Kubernetes);
-    let mut files = paths(&[server, kubelet, store], &[AuthorityKind::Kubernetes, AuthorityKind::Etcd]);
-    files.extend([ADMISSION, audit::POLICY, SECRETS_ENCRYPTION].map(str::to_owned));
-    files.extend([SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC].map(str::to_owned));
-    let mut needs = vec![Need {
-        service: etcd::NAME,
-        until: Until::Started,
-        because: "it retries etcd by itself; to wait until etcd is ready costs seconds",
-    }];
-    if plan.etcd_users == EtcdUsers::Unknown {
-        needs.push(Need {
-            service: Task::Users.name(),
-            until: Until::Finished,
-            because: "an etcd that does not ask who calls would let it do everything",
-        });
-    }
-    ServiceSpec {
-        name: APISERVER,
+    let program = ServiceProgram {
         argv: vec![
             plan.program("kube-apiserver"),
             format!("--bind-address={vpn}"),
@@ -89,28 +70,33 @@ pub(crate) fn apiserver(plan: &Plan) -> ServiceSpec {
             "--profiling=false".to_owned(),
         ],
         environment: Vec::new(),
-        files,
-        probe: Probe::HttpsGet {
+        files: vec![
+            ServiceFile { path: ADMISSION, contents: admission() },
+            ServiceFile { path: audit::POLICY, contents: audit::policy() },
+        ],
+        credentials: vec![server, kubelet, store],
+        probe: ReadinessProbe::HttpsGet {
             address: std::net::SocketAddrV4::new(vpn, KUBERNETES_API_PORT),
             path: "/readyz",
             authority: AuthorityKind::Kubernetes,
             client: Some(Credential::KubeletClient),
         },
-        needs,
-        wanted_by: Wanted::ControlPlane,
         limits: Limits::gib(3, 1024),
-        privileges: Privileges::Fixed,
-        condition: Some(Condition::KubernetesApi),
+        privileges: ServicePrivileges::Fixed,
         record: Some(OwnLog { start: audit::LINE, log: audit::LOG }),
         data: None,
+    };
+    // It retries etcd by itself; to wait until etcd is ready costs seconds.
+    let mut needs = vec![Need::started(names::ETCD)];
+    if plan.etcd.users == EtcdUsers::Unknown {
+        // An etcd that does not ask who calls would let it do everything.
+        needs.push(Need::finished(names::MAKES_USERS));
     }
+    Unit::program(names::APISERVER, needs, program)
 }
 
-pub(crate) fn controller_manager(plan: &Plan) -> ServiceSpec {
-    let (client, server) = (Credential::ControllerManager, Credential::ControllerManagerServer);
-    let mut files = paths(&[client, server], &[AuthorityKind::Kubernetes]);
-    files.extend([CONTROLLER_MANAGER_CONFIG, SERVICE_ACCOUNT_KEY, "/data/kubelet/volume-plugins"].map(str::to_owned));
-    let mut argv = vec![
+pub(crate) fn controller_manager(plan: &ServicePlan) -> Unit {
+    let argv = vec![
         plan.program("kube-controller-manager"),
         format!("--kubeconfig={CONTROLLER_MANAGER_CONFIG}"),
         "--use-service-account-credentials=true".to_owned(),
@@ -121,81 +107,59 @@ pub(crate) fn controller_manager(plan: &Plan) -> ServiceSpec {
         // Its default lies on the read-only root.
         "--flex-volume-plugin-dir=/data/kubelet/volume-plugins".to_owned(),
     ];
-    argv.extend(serving(plan, server, CONTROLLER_MANAGER_PORT));
-    ServiceSpec {
-        name: "kube.controller-manager",
-        argv,
-        environment: Vec::new(),
-        files,
-        probe: health(CONTROLLER_MANAGER_PORT),
-        needs: vec![Need {
-            service: APISERVER,
-            until: Until::Ready,
-            because: "it exits when it asks before the roles are there",
-        }],
-        wanted_by: Wanted::ControlPlane,
-        limits: Limits::gib(1, 1024),
-        privileges: Privileges::Fixed,
-        condition: None,
-        record: None,
-        data: None,
-    }
+    let (client, server) = (Credential::ControllerManager, Credential::ControllerManagerServer);
+    let program = controller(argv, CONTROLLER_MANAGER_CONFIG, (client, server), CONTROLLER_MANAGER_PORT);
+    // It exits when it asks before the roles are there.
+    Unit::program(names::CONTROLLER_MANAGER, vec![Need::ready(names::APISERVER)], program)
 }
 
-pub(crate) fn scheduler(plan: &Plan) -> ServiceSpec {
+pub(crate) fn scheduler(plan: &ServicePlan) -> Unit {
+    let argv = vec![plan.program("kube-scheduler"), format!("--kubeconfig={SCHEDULER_CONFIG}")];
     let (client, server) = (Credential::Scheduler, Credential::SchedulerServer);
-    let mut files = paths(&[client, server], &[AuthorityKind::Kubernetes]);
-    files.push(SCHEDULER_CONFIG.to_owned());
-    let mut argv = vec![plan.program("kube-scheduler"), format!("--kubeconfig={SCHEDULER_CONFIG}")];
-    argv.extend(serving(plan, server, SCHEDULER_PORT));
-    ServiceSpec {
-        name: "kube.scheduler",
+    let program = controller(argv, SCHEDULER_CONFIG, (client, server), SCHEDULER_PORT);
+    // It has nothing to do before, and takes the processor from the apiserver's start.
+    Unit::program(names::SCHEDULER, vec![Need::ready(names::APISERVER)], program)
+}
+
+/// Program of one of the two controllers: it begins with `argv`, and finds the API by the kubeconfig at `config`.
+fn controller(
+    mut argv: Vec<String>,
+    config: &'static str,
+    (client, server): (Credential, Credential),
+    port: u16,
+) -> ServiceProgram {
+    argv.extend(serving(server, port));
+    ServiceProgram {
         argv,
         environment: Vec::new(),
-        files,
-        probe: health(SCHEDULER_PORT),
-        needs: vec![Need {
-            service: APISERVER,
-            until: Until::Ready,
-            because: "it has nothing to do before, and takes the processor from the apiserver's start",
-        }],
-        wanted_by: Wanted::ControlPlane,
+        files: vec![ServiceFile { path: config, contents: kubeconfig::of_service(client, LOCAL_API) }],
+        credentials: vec![client, server],
+        probe: ReadinessProbe::HttpsGet {
+            address: loopback(port),
+            path: "/healthz",
+            authority: AuthorityKind::Kubernetes,
+            client: None,
+        },
         limits: Limits::gib(1, 1024),
-        privileges: Privileges::Fixed,
-        condition: None,
+        privileges: ServicePrivileges::Fixed,
         record: None,
         data: None,
     }
-}
-
-pub(crate) fn files() -> Vec<ServiceFile> {
-    vec![
-        ServiceFile { path: ADMISSION, contents: admission() },
-        ServiceFile { path: audit::POLICY, contents: audit::policy() },
-        ServiceFile {
-            path: CONTROLLER_MANAGER_CONFIG,
-            contents: kubeconfig::of_service(Credential::ControllerManager, LOCAL_API),
-        },
-        ServiceFile { path: SCHEDULER_CONFIG, contents: kubeconfig::of_service(Credential::Scheduler, LOCAL_API) },
-    ]
 }
 
 /// How the two controllers serve: on loopback, with certificates of ours (else each makes an RSA key at each start),
 /// and without a kubeconfig for callers, so that nothing but `/healthz` answers.
-fn serving(plan: &Plan, server: Credential, port: u16) -> [String; 7] {
+fn serving(server: Credential, port: u16) -> [String; 7] {
     [
         "--bind-address=127.0.0.1".to_owned(),
         format!("--secure-port={port}"),
         format!("--tls-cert-file={}", server.certificate_path()),
         format!("--tls-private-key-file={}", server.key_path()),
         "--tls-min-version=VersionTLS13".to_owned(),
-        plan.elect_leader().to_owned(),
+        // Also where one coordinator is the only one, which others may join: what it decides is read when it starts.
+        "--leader-elect=true".to_owned(),
         "--profiling=false".to_owned(),
     ]
-}
-
-const fn health(port: u16) -> Probe {
-    Probe::HttpsGet { address: loopback(port), path: "/healthz", authority: AuthorityKind::Kubernetes, client: None }
 }
 
 /// PodSecurity *baseline* everywhere. No namespace is exempt here, `kube-system` neither: one that needs more says so

@@ -4,24 +4,21 @@
 use model::NodeName;
 use pki::AuthorityKind;
 use serde_json::json;
+use supervise::Need;
 
 use crate::credential::{Credential, authority_path};
-use crate::plan::{LOCAL_API, Plan};
-use crate::service::{Limits, Need, PODS, Privileges, Probe, ServiceFile, ServiceSpec, Until, Wanted, loopback, paths};
-use crate::{CONTAINERD_SOCKET, POD_CGROUP, containerd, kubeconfig, reserve};
+use crate::kubernetes::{kubeconfig, reserve};
+use crate::plan::{LOCAL_API, ServicePlan};
+use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit, loopback};
+use crate::{CONTAINERD_SOCKET, POD_CGROUP, names};
 
 const CONFIG: &str = "/run/cairn/kube/kubelet.json";
 const KUBECONFIG: &str = "/run/cairn/kube/kubelet.kubeconfig";
 const HEALTH_PORT: u16 = 10248;
 
-pub(crate) fn service(plan: &Plan) -> ServiceSpec {
+pub(crate) fn unit(plan: &ServicePlan) -> Unit {
     let node: &NodeName = &plan.node;
-    let mut files = paths(&[Credential::KubeletClient, Credential::KubeletServer], &[AuthorityKind::Kubernetes]);
-    files.extend(
-        [CONFIG, KUBECONFIG, "/data/kubelet", "/data/kubelet/volume-plugins", "/data/var/log/pods"].map(str::to_owned),
-    );
-    ServiceSpec {
-        name: "kube.kubelet",
+    let program = ServiceProgram {
         argv: vec![
             plan.program("kubelet"),
             format!("--config={CONFIG}"),
@@ -33,38 +30,32 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         ],
         // It runs `mount` and `umount`.
         environment: vec![("PATH", plan.bin.to_owned())],
-        files,
-        probe: Probe::HttpGet { address: loopback(HEALTH_PORT), path: "/healthz" },
-        needs: vec![
-            Need {
-                service: containerd::NAME,
-                until: Until::Ready,
-                because: "it exits when containerd's socket is not there; the apiserver it retries by itself",
-            },
-            Need {
-                service: PODS,
-                until: Until::Started,
-                because: "at the end it is gone before pods are told to end: it would start them again",
-            },
-        ],
-        wanted_by: Wanted::Worker,
+        files: files(plan),
+        credentials: vec![Credential::KubeletClient, Credential::KubeletServer],
+        probe: ReadinessProbe::HttpGet { address: loopback(HEALTH_PORT), path: "/healthz" },
         limits: Limits::gib(1, 4096),
         // It mounts, and runs what volumes need.
-        privileges: Privileges::MayGrow,
-        condition: None,
+        privileges: ServicePrivileges::MayGrow,
         record: None,
         data: None,
-    }
+    };
+    let needs = vec![
+        // It exits when containerd's socket is not there; the apiserver it retries by itself.
+        Need::ready(names::CONTAINERD),
+        // At the end it is gone before pods are told to end: it would start them again.
+        Need::started(names::PODS),
+    ];
+    Unit::program(names::KUBELET, needs, program)
 }
 
-pub(crate) fn files(plan: &Plan) -> Vec<ServiceFile> {
+fn files(plan: &ServicePlan) -> Vec<ServiceFile> {
     vec![
         ServiceFile { path: CONFIG, contents: configuration(plan) },
         ServiceFile { path: KUBECONFIG, contents: kubeconfig::of_service(Credential::KubeletClient, LOCAL_API) },
     ]
 }
 
-fn configuration(plan: &Plan) -> String {
+fn configuration(plan: &ServicePlan) -> String {
     let server = Credential::KubeletServer;
     let configuration = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",

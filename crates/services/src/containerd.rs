@@ -1,15 +1,16 @@
 //! containerd: one runtime (runc), one snapshotter (overlayfs), one network, no registry.
 //! Configuration: version 3 as v2.4 reads it (cmd/containerd/server/config, internal/cri/config).
 
+pub mod images;
+
 use model::Ipv4Prefix;
 use serde_json::json;
 
-use crate::images::PAUSE;
-use crate::plan::Plan;
-use crate::service::{Condition, Limits, Privileges, Probe, ServiceFile, ServiceSpec, Wanted};
-use crate::{CONTAINERD_SOCKET, SHIM_CGROUP};
+use crate::plan::ServicePlan;
+use crate::unit::{Limits, ReadinessProbe, ServiceFile, ServicePrivileges, ServiceProgram, Unit};
+use crate::{CONTAINERD_SOCKET, SHIM_CGROUP, names};
 
-pub(crate) const NAME: &str = "containerd";
+use images::PAUSE;
 
 const CONFIG: &str = "/run/cairn/kube/containerd.toml";
 const NETWORKS: &str = "/run/cairn/kube/net.d";
@@ -40,26 +41,24 @@ const DISABLED: &[&str] = &[
     "io.containerd.ttrpc.v1.otelttrpc",
 ];
 
-pub(crate) fn service(plan: &Plan) -> ServiceSpec {
-    ServiceSpec {
-        name: NAME,
+pub(crate) fn unit(plan: &ServicePlan) -> Unit {
+    let program = ServiceProgram {
         argv: vec![plan.program("containerd"), format!("--config={CONFIG}")],
         // It looks for its shim, and the shim for runc, by name.
         environment: vec![("PATH", plan.bin.to_owned())],
-        files: [CONFIG, NETWORK, "/data/containerd"].map(str::to_owned).to_vec(),
-        probe: Probe::UnixSocket { path: CONTAINERD_SOCKET },
-        needs: Vec::new(),
-        wanted_by: Wanted::Worker,
+        files: files(plan),
+        credentials: Vec::new(),
+        probe: ReadinessProbe::UnixSocket { path: CONTAINERD_SOCKET },
         // With the shims of all pods.
         limits: Limits::gib(2, 16 << 10),
-        privileges: Privileges::MayGrow,
-        condition: Some(Condition::Containerd),
+        privileges: ServicePrivileges::MayGrow,
         record: None,
         data: None,
-    }
+    };
+    Unit::program(names::CONTAINERD, Vec::new(), program)
 }
 
-pub(crate) fn files(plan: &Plan) -> Vec<ServiceFile> {
+fn files(plan: &ServicePlan) -> Vec<ServiceFile> {
     let network = plan.assignment.pods().map(|pods| ServiceFile { path: NETWORK, contents: network(pods) });
     std::iter::once(ServiceFile { path: CONFIG, contents: configuration() }).chain(network).collect()
 }

@@ -1,23 +1,23 @@
 //! etcd: TLS both ways for clients and for members, on the VPN address and loopback only.
 //! Flags: `etcd --help` of v3.7 (server/etcdmain/help.go).
 
+pub(crate) mod users;
+
 use model::{ETCD_CLIENT_PORT, MOST_ETCD_LEARNERS, etcd_peer_url};
-use pki::{AuthorityKind, ETCD_KUBERNETES, ETCD_PEER_NAME, ETCD_ROOT};
+use pki::{AuthorityKind, ETCD_PEER_NAME};
 
 use crate::credential::{Credential, authority_path};
-use crate::plan::{ETCD_REVOKED, EtcdCluster, Plan};
-use crate::service::{Condition, Limits, Privileges, Probe, ServiceSpec, Wanted, loopback, paths};
+use crate::plan::{EtcdCluster, ServicePlan};
+use crate::unit::{Limits, ReadinessProbe, ServicePrivileges, ServiceProgram, Unit, loopback};
+use crate::{ETCD_REVOKED, names};
 
-pub(crate) const NAME: &str = "etcd";
-
-pub(crate) fn service(plan: &Plan) -> ServiceSpec {
+pub(crate) fn unit(plan: &ServicePlan) -> Unit {
     let (node, vpn, cluster) = (&plan.node, plan.vpn(), plan.cluster);
     let (server, peer) = (Credential::EtcdServer, Credential::EtcdPeer);
     let authority = authority_path(AuthorityKind::Etcd);
     let peer_url = etcd_peer_url(vpn);
-    let recovers = (plan.etcd == EtcdCluster::Recovered).then(|| "--force-new-cluster=true".to_owned());
-    ServiceSpec {
-        name: NAME,
+    let recovers = (plan.etcd.begins == EtcdCluster::Recovered).then(|| "--force-new-cluster=true".to_owned());
+    let program = ServiceProgram {
         argv: [
             plan.program("etcd"),
             format!("--name={node}"),
@@ -49,7 +49,7 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
             "--tls-min-version=TLS1.3".to_owned(),
             // A second, HTTP way to the same keys that nobody uses.
             "--enable-grpc-gateway=false".to_owned(),
-            // By itself: the apiserver's user may not (see [`ETCD_USERS`]).
+            // By itself: the apiserver's user may not (see [`users::ETCD_USERS`]).
             "--auto-compaction-mode=periodic".to_owned(),
             format!("--auto-compaction-retention={HISTORY}"),
             "--log-outputs=stderr".to_owned(),
@@ -58,22 +58,20 @@ pub(crate) fn service(plan: &Plan) -> ServiceSpec {
         .chain(recovers)
         .collect(),
         environment: Vec::new(),
-        files: [paths(&[server, peer], &[AuthorityKind::Etcd]), vec!["/data/etcd".to_owned(), ETCD_REVOKED.to_owned()]]
-            .concat(),
-        probe: Probe::HttpsGet {
+        files: Vec::new(),
+        credentials: vec![server, peer],
+        probe: ReadinessProbe::HttpsGet {
             address: loopback(ETCD_CLIENT_PORT),
             path: "/readyz",
             authority: AuthorityKind::Etcd,
             client: Some(Credential::EtcdMachineClient),
         },
-        needs: Vec::new(),
-        wanted_by: Wanted::Coordinator,
         limits: Limits::gib(1, 1024),
-        privileges: Privileges::Fixed,
-        condition: Some(Condition::Etcd),
+        privileges: ServicePrivileges::Fixed,
         record: None,
         data: Some("/data/etcd"),
-    }
+    };
+    Unit::program(names::ETCD, Vec::new(), program)
 }
 
 /// How often a leader is heard of, and after how long without it another is elected, each in milliseconds. Heartbeats are about
@@ -86,49 +84,14 @@ const ELECTION_MS: u32 = 5 * HEARTBEAT_MS;
 /// reads anew.
 const HISTORY: &str = "5m";
 
-/// A user of etcd, known by the common name of its certificate; it has no password.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EtcdUser {
-    /// Name of the user: the common name of the client's certificate.
-    pub name: &'static str,
-    /// Keys that the user may read and write.
-    pub may: EtcdRights,
-    /// Why so much and no more.
-    pub because: &'static str,
-}
-
-/// Rights of a user of etcd.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EtcdRights {
-    /// Everything.
-    All,
-    /// Read and write the keys that begin so, and nothing else.
-    Keys(&'static str),
-}
-
-/// All users of etcd. Authentication is switched on when they are made, and before the apiserver first starts.
-pub const ETCD_USERS: [EtcdUser; 2] = [
-    EtcdUser {
-        name: ETCD_ROOT,
-        may: EtcdRights::All,
-        because: "PID 1 of a coordinator keeps the cluster's records, makes users and changes members",
-    },
-    EtcdUser {
-        name: ETCD_KUBERNETES,
-        may: EtcdRights::Keys("/registry/"),
-        because: "neither the apiserver nor who takes it over reads a ticket or a machine's record",
-    },
-];
-
 /// All members by name.
-fn members(plan: &Plan) -> String {
-    let members =
-        plan.coordinators().into_iter().map(|member| format!("{}={}", member.node, etcd_peer_url(member.vpn)));
+fn members(plan: &ServicePlan) -> String {
+    let members = plan.members().map(|(node, vpn)| format!("{node}={}", etcd_peer_url(vpn)));
     members.collect::<Vec<_>>().join(",")
 }
 
-const fn state(plan: &Plan) -> &'static str {
-    match plan.etcd {
+const fn state(plan: &ServicePlan) -> &'static str {
+    match plan.etcd.begins {
         EtcdCluster::New => "new",
         EtcdCluster::Existing | EtcdCluster::Recovered => "existing",
     }

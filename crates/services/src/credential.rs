@@ -4,8 +4,7 @@
 
 use pki::{AuthorityKind, Profile};
 
-use crate::plan::{Plan, kubernetes_service};
-use crate::service::Wanted;
+use crate::plan::{ServicePlan, kubernetes_service};
 
 /// A key and its certificate, as two PEM files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,29 +53,9 @@ impl Credential {
         Self::KubeletServer,
     ];
 
-    /// Credentials that services of this machine read from their files.
-    pub fn read_on(plan: &Plan) -> impl Iterator<Item = Self> + '_ {
-        Self::ALL.into_iter().filter(|credential| credential.is_written() && plan.wants(credential.wanted_by()))
-    }
-
-    /// The role whose services read it.
-    const fn wanted_by(self) -> Wanted {
-        match self {
-            Self::EtcdServer | Self::EtcdPeer | Self::EtcdMachineClient => Wanted::Coordinator,
-            Self::EtcdApiserverClient
-            | Self::Apiserver
-            | Self::ApiserverKubeletClient
-            | Self::ControllerManager
-            | Self::ControllerManagerServer
-            | Self::Scheduler
-            | Self::SchedulerServer => Wanted::ControlPlane,
-            Self::KubeletClient | Self::KubeletServer => Wanted::Worker,
-        }
-    }
-
     /// The profile its certificate follows; the profile says which authority signs it.
     #[must_use]
-    pub fn profile(self, plan: &Plan) -> Profile<'_> {
+    pub fn profile(self, plan: &ServicePlan) -> Profile<'_> {
         let (machine, node, vpn) = (plan.machine, &plan.node, plan.vpn());
         match self {
             Self::EtcdServer => Profile::EtcdServer { machine, node, vpn },
@@ -104,12 +83,6 @@ impl Credential {
     #[must_use]
     pub fn key_path(self) -> String {
         format!("/run/cairn/pki/{}.key", self.stem())
-    }
-
-    /// Whether a service reads it from its files. One that only PID 1 uses stays in its memory.
-    #[must_use]
-    pub const fn is_written(self) -> bool {
-        !matches!(self, Self::EtcdMachineClient)
     }
 
     const fn stem(self) -> &'static str {

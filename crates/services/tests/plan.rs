@@ -9,26 +9,44 @@ use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use kube::{
-    Coordinator, Credential, DIRECTORIES, ETCD_REVOKED, ETCD_USERS, EtcdCluster, EtcdRights, EtcdUsers, Plan,
-    Privileges, Probe, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, Until, Wanted, authority_path,
-    bootstrap, files, reserve, services, tasks,
-};
 use model::{Assignment, ClusterId, ClusterRole, KubernetesRole, NodeName, Prefixes, VPN_PREFIX, pod_prefix};
 use pki::{AuthorityKind, Usage};
 use proptest::prelude::*;
+use services::{
+    Credential, DIRECTORIES, ETCD_REVOKED, ETCD_USERS, EtcdCluster, EtcdPlan, EtcdRights, EtcdUsers, ReadinessProbe,
+    Run, SECRETS_ENCRYPTION, SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, ServiceFile, ServicePlan, ServicePrivileges,
+    ServiceProgram, ServiceRole, Task, Unit, authority_path, bootstrap, reserve, wanted,
+};
+use supervise::{Fingerprint, Need, Spec, Tree};
 
-fn plan() -> Plan {
-    Plan {
+fn plan() -> ServicePlan {
+    ServicePlan {
         machine: model::MachineId([0xab; 16]),
         node: NodeName::chosen("node-1").unwrap(),
         cluster: ClusterId([0xcd; 16]),
         assignment: Assignment::first(&Prefixes::of(VPN_PREFIX), KubernetesRole::ALL.iter().copied().collect()),
-        etcd: EtcdCluster::New,
-        etcd_users: EtcdUsers::Known,
-        others: Vec::new(),
+        etcd: EtcdPlan { begins: EtcdCluster::New, others: Vec::new(), users: EtcdUsers::Known },
         bin: "/usr/bin",
     }
+}
+
+/// Spec and program of each unit that is one, in the order of their start.
+fn programs(plan: &ServicePlan) -> Vec<(Spec, ServiceProgram)> {
+    let program = |unit: Unit| match unit.run {
+        Run::Program(program) => Some((unit.spec, program)),
+        Run::Task(_) => None,
+    };
+    wanted(plan).into_iter().filter_map(program).collect()
+}
+
+/// Spec and program of the unit called `name`.
+fn program(plan: &ServicePlan, name: &str) -> (Spec, ServiceProgram) {
+    programs(plan).into_iter().find(|(spec, _)| spec.name == *name).unwrap()
+}
+
+/// All texts that programs read.
+fn files(plan: &ServicePlan) -> Vec<ServiceFile> {
+    programs(plan).into_iter().flat_map(|(_, program)| program.files).collect()
 }
 
 /// Assignment of a machine with this role and these roles of Kubernetes.
@@ -37,56 +55,62 @@ fn assigned(role: ClusterRole, kubernetes: &[KubernetesRole]) -> Assignment {
     Assignment::new(Ipv4Addr::new(10, 118, 0, 1), role, kubernetes.iter().copied().collect(), pods).unwrap()
 }
 
-fn plans() -> impl Strategy<Value = Plan> {
+fn plans() -> impl Strategy<Value = ServicePlan> {
     let role = proptest::sample::select(ClusterRole::ALL);
-    let etcd = proptest::sample::select(&[EtcdCluster::New, EtcdCluster::Existing]);
+    let begins = proptest::sample::select(&[EtcdCluster::New, EtcdCluster::Existing]);
     let kubernetes = proptest::sample::subsequence(KubernetesRole::ALL, 0..=2);
     let name = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
     let users = proptest::sample::select(&[EtcdUsers::Unknown, EtcdUsers::Known]);
-    let what = (role, (etcd, users), kubernetes);
+    let what = (role, (begins, users), kubernetes);
     (name, any::<[u8; 16]>(), any::<[u8; 2]>(), any::<u8>(), any::<bool>(), what).prop_filter_map(
         "a name kept for derived ones, or a control plane without etcd",
-        |(name, cluster, [c, d], pods, lone, (role, (etcd, etcd_users), kubernetes))| {
+        |(name, cluster, [c, d], pods, lone, (role, (begins, users), kubernetes))| {
             let pods = kubernetes.contains(&KubernetesRole::Worker).then(|| pod_prefix(pods));
             let vpn_ip = Ipv4Addr::new(10, 118, c, d);
-            Some(Plan {
+            Some(ServicePlan {
                 machine: model::MachineId([0xab; 16]),
                 node: NodeName::chosen(&name).ok()?,
                 cluster: ClusterId(cluster),
                 assignment: Assignment::new(vpn_ip, role, kubernetes.into_iter().collect(), pods).ok()?,
-                etcd,
-                etcd_users,
-                others: if lone { Vec::new() } else { vec![other()] },
+                etcd: EtcdPlan { begins, others: if lone { Vec::new() } else { vec![other()] }, users },
                 bin: "/usr/bin",
             })
         },
     )
 }
 
-fn other() -> Coordinator {
-    Coordinator { node: NodeName::chosen("other").unwrap(), vpn: Ipv4Addr::new(10, 118, 7, 7) }
+fn other() -> (NodeName, Ipv4Addr) {
+    (NodeName::chosen("other").unwrap(), Ipv4Addr::new(10, 118, 7, 7))
 }
 
-/// Everything that exists before the first service starts, besides the image.
-fn provided(plan: &Plan) -> BTreeSet<String> {
+/// Files of a credential.
+fn paths(credential: Credential) -> [String; 2] {
+    [credential.certificate_path(), credential.key_path()]
+}
+
+/// Every secret and certificate that exists before the first service starts.
+fn provided(plan: &ServicePlan) -> BTreeSet<String> {
     let accounts = [SERVICE_ACCOUNT_KEY, SERVICE_ACCOUNT_PUBLIC, SECRETS_ENCRYPTION].map(str::to_owned);
     let authorities = [AuthorityKind::Etcd, AuthorityKind::Kubernetes].map(authority_path);
-    let kubernetes = plan.wants(Wanted::ControlPlane);
-    files(plan)
-        .into_iter()
-        .map(|file| file.path.to_owned())
-        .chain(Credential::read_on(plan).flat_map(|credential| [credential.certificate_path(), credential.key_path()]))
+    let kubernetes = plan.wants(ServiceRole::ControlPlane);
+    let credentials = programs(plan).into_iter().flat_map(|(_, program)| program.credentials);
+    credentials
+        .flat_map(paths)
         .chain(authorities)
         .chain(accounts.into_iter().filter(|_| kubernetes))
-        .chain(plan.wants(Wanted::Coordinator).then(|| ETCD_REVOKED.to_owned()))
-        .chain(DIRECTORIES.iter().map(|directory| directory.path.to_owned()))
+        .chain(plan.wants(ServiceRole::Coordinator).then(|| ETCD_REVOKED.to_owned()))
         .collect()
 }
 
-/// All that a service is told: its arguments and the files it reads.
-fn texts(plan: &Plan) -> Vec<(String, String)> {
-    let arguments = services(plan).into_iter().map(|service| (service.name.to_owned(), service.argv.join("\n")));
-    arguments.chain(files(plan).into_iter().map(|file| (file.path.to_owned(), file.contents))).collect()
+/// All that a program is told: its arguments and the files it reads.
+fn text(program: &ServiceProgram) -> String {
+    let files = program.files.iter().map(|file| file.contents.as_str());
+    program.argv.iter().map(String::as_str).chain(files).collect::<Vec<_>>().join("\n")
+}
+
+/// Paths below `folder` that a text names.
+fn named<'a>(text: &'a str, folder: &'a str) -> impl Iterator<Item = &'a str> {
+    text.split(['=', '"', '\n', ',', ' ']).filter(move |word| word.starts_with(folder))
 }
 
 proptest! {
@@ -94,8 +118,8 @@ proptest! {
     #[test]
     fn nothing_listens_but_on_the_vpns_address_and_loopback(plan in plans()) {
         let vpn = plan.vpn().to_string();
-        for service in services(&plan) {
-            for argument in &service.argv {
+        for (_, program) in programs(&plan) {
+            for argument in &program.argv {
                 let Some((flag, value)) = argument.split_once('=') else { continue };
                 let listens = flag.contains("listen") || flag.contains("bind") || flag.contains("advertise");
                 if listens && !flag.contains("port") {
@@ -106,15 +130,15 @@ proptest! {
                 }
             }
         }
-        for (name, text) in texts(&plan) {
+        for (spec, program) in programs(&plan) {
             // The one 0.0.0.0 is a route in the pods' network.
-            let text = text.replace(r#""dst": "0.0.0.0/0""#, "");
-            prop_assert!(!text.contains("0.0.0.0") && !text.contains("::"), "{name}");
-            prop_assert!(!text.contains("http://"), "{name}");
+            let text = text(&program).replace(r#""dst": "0.0.0.0/0""#, "");
+            prop_assert!(!text.contains("0.0.0.0") && !text.contains("::"), "{}", spec.name);
+            prop_assert!(!text.contains("http://"), "{}", spec.name);
         }
         for servant in ["kube.apiserver", "kube.controller-manager", "kube.scheduler"] {
-            let Some(service) = services(&plan).into_iter().find(|service| service.name == servant) else { continue };
-            prop_assert!(service.argv.iter().any(|argument| argument.starts_with("--bind-address=")), "{servant}");
+            let Some((_, program)) = programs(&plan).into_iter().find(|(spec, _)| spec.name == *servant) else { continue };
+            prop_assert!(program.argv.iter().any(|argument| argument.starts_with("--bind-address=")), "{servant}");
         }
     }
 
@@ -122,56 +146,104 @@ proptest! {
     #[test]
     fn each_path_a_service_names_is_provided_and_no_other_file(plan in plans()) {
         let provided = provided(&plan);
-        let mut named = BTreeSet::new();
-        for service in services(&plan) {
-            for path in &service.files {
-                prop_assert!(provided.contains(path), "{}: {path}", service.name);
+        let mut all = BTreeSet::new();
+        for (spec, program) in programs(&plan) {
+            let text = text(&program);
+            let own: BTreeSet<String> = program.credentials.iter().copied().flat_map(paths).collect();
+            for path in named(&text, "/run/cairn/pki/") {
+                prop_assert!(provided.contains(path), "{}: {path}", spec.name);
+                let others = Credential::ALL.into_iter().flat_map(paths).any(|other| other == path);
+                prop_assert!(!others || own.contains(path), "{}: {path} is another's", spec.name);
+                all.insert(path.to_owned());
             }
-            named.extend(service.files);
-        }
-        for (name, text) in texts(&plan) {
-            for path in text.split(['=', '"', '\n', ',', ' ']).filter(|word| word.starts_with("/run/cairn/pki/")) {
-                prop_assert!(provided.contains(path) && named.contains(path), "{name}: {path}");
+            for path in own.into_iter().chain(program.files.iter().map(|file| file.path.to_owned())) {
+                // A network is found by its folder.
+                let folder = path.rsplit_once('/').map(|(folder, _)| format!("\"{folder}\"")).unwrap_or_default();
+                prop_assert!(text.contains(&path) || text.contains(&folder), "{}: {path}", spec.name);
+            }
+            for path in named(&text, "/data/") {
+                prop_assert!(DIRECTORIES.iter().any(|made| made.path == path), "{}: {path}", spec.name);
             }
         }
         for path in &provided {
-            let directory = DIRECTORIES.iter().any(|made| made.path == path);
             // Certificates of authorities are no secret, and there on every machine.
-            prop_assert!(named.contains(path) || directory || path.ends_with("-ca.crt"), "{path}");
+            prop_assert!(all.contains(path) || path.ends_with("-ca.crt"), "{path}");
         }
     }
 
     /// Proves: W7
     #[test]
     fn no_argument_and_no_file_holds_a_secret_or_an_authoritys_key(plan in plans()) {
-        for (name, text) in texts(&plan) {
-            prop_assert!(!text.contains("PRIVATE KEY") && !text.contains("key-data"), "{name}");
-            prop_assert!(!text.contains("ca.key") && !text.contains("cluster-signing"), "{name}");
+        for (spec, program) in programs(&plan) {
+            let text = text(&program);
+            prop_assert!(!text.contains("PRIVATE KEY") && !text.contains("key-data"), "{}", spec.name);
+            prop_assert!(!text.contains("ca.key") && !text.contains("cluster-signing"), "{}", spec.name);
         }
     }
 
     /// Proves: O2
     #[test]
-    fn each_need_names_what_runs_on_the_same_machine(plan in plans()) {
-        let (services, tasks) = (services(&plan), tasks(&plan));
-        let names: Vec<_> =
-            services.iter().map(|service| service.name).chain(tasks.iter().map(|task| task.name())).collect();
-        let of_tasks = tasks.iter().flat_map(|task| task.needs(&plan));
-        for need in services.iter().flat_map(|service| service.needs.clone()).chain(of_tasks) {
-            prop_assert!(names.contains(&need.service), "{} in {names:?}", need.service);
-        }
-        prop_assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    fn the_units_of_each_plan_are_a_table(plan in plans()) {
+        let specs = wanted(&plan).into_iter().map(|unit| unit.spec).collect();
+        let tree = Tree::start(specs, testkit::origin(), &mut Vec::new());
+        prop_assert!(tree.is_ok(), "{:?}", tree.err());
     }
+}
 
-    #[test]
-    fn a_lone_coordinator_elects_nobody(plan in plans()) {
-        let electing = services(&plan)
-            .iter()
-            .filter(|service| service.argv.iter().any(|argument| argument == "--leader-elect=true"))
-            .count();
-        let several = plan.wants(Wanted::ControlPlane) && !plan.others.is_empty();
-        prop_assert_eq!(electing, if several { 2 } else { 0 });
-    }
+/// Names of the units that another plan has replaced, comes with or goes without.
+fn differ(one: &ServicePlan, other: &ServicePlan) -> String {
+    let (one, other) = (wanted(one), wanted(other));
+    let differs = |unit: &&Unit| !one.contains(unit) || !other.contains(unit);
+    let names: BTreeSet<_> = one.iter().chain(&other).filter(differs).map(|unit| unit.spec.name.as_str()).collect();
+    Vec::from_iter(names).join(" ")
+}
+
+/// Proves: O2
+#[test]
+fn what_changes_replaces_the_units_that_it_is_about() {
+    use KubernetesRole::{ControlPlane, Worker};
+    let now = plan();
+    let with = |etcd: EtcdPlan| differ(&now, &ServicePlan { etcd, ..now.clone() });
+    assert_eq!(with(now.etcd.clone()), "");
+    assert_eq!(with(EtcdPlan { others: vec![other()], ..now.etcd.clone() }), "etcd");
+    assert_eq!(with(EtcdPlan { begins: EtcdCluster::Recovered, ..now.etcd.clone() }), "etcd");
+    assert_eq!(with(EtcdPlan { users: EtcdUsers::Unknown, ..now.etcd.clone() }), "cluster etcd.users kube.apiserver");
+    let other = |pods| {
+        let both = [ControlPlane, Worker].into_iter().collect();
+        let vpn_ip = now.assignment.vpn_ip();
+        let assignment = Assignment::new(vpn_ip, ClusterRole::Coordinator, both, Some(pod_prefix(pods))).unwrap();
+        ServicePlan { assignment, ..now.clone() }
+    };
+    assert_eq!(differ(&other(3), &other(4)), "containerd", "its network is its pods'");
+}
+
+/// A program is told apart by all of it: what is not in the fingerprint would not be replaced.
+///
+/// Proves: O2
+#[test]
+fn each_part_of_a_program_is_in_its_fingerprint() {
+    let (spec, program) = program(&plan(), "containerd");
+    assert_eq!(spec.content, Fingerprint::of(&program));
+    let mut others = vec![program; 4];
+    others[0].argv.push("--more".to_owned());
+    others[1].files[0].contents.push(' ');
+    others[2].limits.memory += 1;
+    others[3].credentials.push(Credential::EtcdPeer);
+    let prints: BTreeSet<_> = others.iter().map(|other| format!("{:?}", Fingerprint::of(other))).collect();
+    assert_eq!(prints.len(), 4);
+    assert!(others.iter().all(|other| Fingerprint::of(other) != spec.content));
+}
+
+/// A restart forgets who the others are; who leads is found out beside them all the same.
+///
+/// Proves: W1
+#[test]
+fn whoever_runs_a_control_plane_elects_its_leaders() {
+    let restarted = EtcdPlan { begins: EtcdCluster::Existing, others: Vec::new(), users: EtcdUsers::Known };
+    let services = programs(&ServicePlan { etcd: restarted, ..plan() });
+    let elects = |program: &ServiceProgram| program.argv.iter().any(|argument| argument == "--leader-elect=true");
+    let electing = services.iter().filter(|(_, program)| elects(program)).map(|(spec, _)| spec.name.as_str());
+    assert_eq!(electing.collect::<Vec<_>>(), ["kube.controller-manager", "kube.scheduler"]);
 }
 
 /// Written out, each service by name: what it may take, and whether what it executes may have more privileges.
@@ -180,10 +252,11 @@ proptest! {
 #[test]
 fn each_service_has_bounds_of_its_own() {
     const GIB: u64 = 1 << 30;
-    let seen: Vec<_> = services(&plan())
-        .iter()
-        .map(|spec| (spec.name, spec.limits.memory, spec.limits.pids, spec.privileges == Privileges::MayGrow))
-        .collect();
+    let bounds = |(spec, program): (Spec, ServiceProgram)| {
+        let limits = program.limits;
+        (spec.name.to_string(), limits.memory, limits.pids, program.privileges == ServicePrivileges::MayGrow)
+    };
+    let seen: Vec<_> = programs(&plan()).into_iter().map(bounds).collect();
     let expected = [
         ("etcd", GIB, 1024, false),
         ("containerd", 2 * GIB, 16_384, true),
@@ -192,7 +265,7 @@ fn each_service_has_bounds_of_its_own() {
         ("kube.controller-manager", GIB, 1024, false),
         ("kube.scheduler", GIB, 1024, false),
     ];
-    assert_eq!(seen, expected);
+    assert_eq!(seen, expected.map(|(name, memory, pids, grows)| (name.to_owned(), memory, pids, grows)));
 }
 
 /// Proves: O2
@@ -201,9 +274,8 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
     use ClusterRole::{Coordinator, Node};
     use KubernetesRole::{ControlPlane, Worker};
     let runs = |role, kubernetes: &[KubernetesRole]| {
-        let plan = Plan { assignment: assigned(role, kubernetes), ..plan() };
-        let tasks = tasks(&plan).into_iter().map(|task| task.name());
-        services(&plan).into_iter().map(|service| service.name).chain(tasks).collect::<Vec<_>>().join(" ")
+        let plan = ServicePlan { assignment: assigned(role, kubernetes), ..plan() };
+        wanted(&plan).iter().map(|unit| unit.spec.name.as_str()).collect::<Vec<_>>().join(" ")
     };
     let all = "etcd containerd kube.apiserver kube.kubelet kube.controller-manager kube.scheduler \
                cluster kube.balancer images kube.bootstrap kube.observer pods";
@@ -219,22 +291,19 @@ fn a_machine_runs_what_its_roles_want_and_nothing_else() {
 /// An etcd without users lets everybody who reaches it read and write everything.
 #[test]
 fn nobody_but_pid_1_reaches_an_etcd_that_does_not_ask_who_calls() {
-    let plan = Plan { etcd_users: EtcdUsers::Unknown, ..plan() };
-    let apiserver = services(&plan).into_iter().find(|service| service.name == "kube.apiserver").unwrap();
-    let needs: Vec<_> = apiserver.needs.iter().map(|need| (need.service, need.until)).collect();
-    assert_eq!(needs, [("etcd", Until::Started), ("etcd.users", Until::Finished)]);
+    let plan = ServicePlan { etcd: EtcdPlan { users: EtcdUsers::Unknown, ..plan().etcd }, ..plan() };
+    let (apiserver, _) = program(&plan, "kube.apiserver");
+    assert_eq!(apiserver.needs, [Need::started("etcd"), Need::finished("etcd.users")]);
     // Each user that is made is another revision of etcd's rights, and questions of the one before are refused.
-    let records = tasks(&plan).into_iter().find(|task| task.name() == "cluster").unwrap().needs(&plan);
-    let needs: Vec<_> = records.iter().map(|need| (need.service, need.until)).collect();
-    assert_eq!(needs, [("etcd", Until::Ready), ("etcd.users", Until::Finished)]);
-    let first = tasks(&plan).into_iter().next().map(|task| (task.name(), task.needs(&plan)[0].service));
-    assert_eq!(first, Some(("etcd.users", "etcd")));
+    let task = |task| wanted(&plan).into_iter().find(|unit| unit.run == Run::Task(task)).unwrap().spec;
+    assert_eq!(task(Task::Cluster).needs, [Need::ready("etcd"), Need::finished("etcd.users")]);
+    assert_eq!(task(Task::Users).needs, [Need::ready("etcd")]);
     let [root, kubernetes] = ETCD_USERS;
     assert_eq!((root.name, root.may), ("root", EtcdRights::All));
     assert_eq!((kubernetes.name, kubernetes.may), ("kubernetes", EtcdRights::Keys("/registry/")));
     // The apiserver's certificate is that user's, and no member's is any user's, whatever its node is called.
     let called = |node: &str, credential: Credential| {
-        let plan = Plan { node: NodeName::chosen(node).unwrap(), ..plan.clone() };
+        let plan = ServicePlan { node: NodeName::chosen(node).unwrap(), ..plan.clone() };
         credential.profile(&plan).row().common_name
     };
     assert_eq!(called("node-1", Credential::EtcdApiserverClient), kubernetes.name);
@@ -252,18 +321,22 @@ const FORCES: &str = "--force-new-cluster=true";
 /// Proves: K6
 #[test]
 fn a_member_of_etcd_knows_the_others_and_its_cluster() {
-    let plan = Plan { etcd: EtcdCluster::Existing, others: vec![other()], ..plan() };
-    let argv = services(&plan).swap_remove(0).argv;
+    let etcd = EtcdPlan { begins: EtcdCluster::Existing, others: vec![other()], ..plan().etcd };
+    let plan = ServicePlan { etcd, ..plan() };
+    let argv = program(&plan, "etcd").1.argv;
     let members = "--initial-cluster=node-1=https://10.118.0.1:7834,other=https://10.118.7.7:7834";
     assert!(argv.iter().any(|argument| argument == members), "{argv:?}");
     assert!(argv.iter().any(|argument| argument == "--initial-cluster-state=existing"), "{argv:?}");
     assert_eq!(plan.kubernetes_api().to_string(), "10.118.0.1:6443");
     // It takes all other members out, whenever it starts: never but in a recovery.
-    let forces = |etcd| services(&Plan { etcd, ..plan.clone() }).swap_remove(0).argv.contains(&FORCES.to_owned());
+    let forces = |begins| {
+        let etcd = EtcdPlan { begins, ..plan.etcd.clone() };
+        program(&ServicePlan { etcd, ..plan.clone() }, "etcd").1.argv.contains(&FORCES.to_owned())
+    };
     let begins = [EtcdCluster::New, EtcdCluster::Existing, EtcdCluster::Recovered];
     assert_eq!(begins.map(forces), [false, false, true]);
-    let node = Plan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), ..plan };
-    assert_eq!((node.coordinators(), node.kubernetes_api().to_string()), (vec![other()], "127.0.0.1:6443".to_owned()));
+    let node = ServicePlan { assignment: assigned(ClusterRole::Node, &[KubernetesRole::Worker]), ..plan };
+    assert_eq!(node.kubernetes_api().to_string(), "127.0.0.1:6443");
 }
 
 #[test]
@@ -317,8 +390,7 @@ fn pods_are_bounded_and_the_machine_keeps_its_share() {
 
 #[test]
 fn a_pods_token_lasts_as_said_and_requests_are_written_down() {
-    let services = services(&plan());
-    let apiserver = services.iter().find(|service| service.name == "kube.apiserver").unwrap();
+    let (_, apiserver) = program(&plan(), "kube.apiserver");
     for flag in [
         "--service-account-extend-token-expiration=false",
         "--audit-log-path=-",
@@ -332,10 +404,10 @@ fn a_pods_token_lasts_as_said_and_requests_are_written_down() {
 #[test]
 fn each_probe_shows_a_certificate_of_the_authority_it_meets() {
     let plan = plan();
-    for service in services(&plan) {
-        if let Probe::HttpsGet { authority, client: Some(client), .. } = service.probe {
+    for (spec, program) in programs(&plan) {
+        if let ReadinessProbe::HttpsGet { authority, client: Some(client), .. } = program.probe {
             let row = client.profile(&plan).row();
-            assert_eq!((row.authority, row.usage), (authority, Usage::Client), "{}", service.name);
+            assert_eq!((row.authority, row.usage), (authority, Usage::Client), "{}", spec.name);
         }
     }
 }
@@ -382,23 +454,18 @@ fn the_first_objects_end_with_a_mark_that_allows_nothing() {
 fn one_plan_is_what_its_golden_files_say() {
     let plan = plan();
     let mut spelled = String::new();
-    for service in services(&plan) {
-        writeln!(spelled, "{}", service.name).unwrap();
-        for argument in &service.argv {
+    for (spec, program) in programs(&plan) {
+        writeln!(spelled, "{}", spec.name).unwrap();
+        for argument in &program.argv {
             writeln!(spelled, "    {argument}").unwrap();
         }
-        for (name, value) in &service.environment {
+        for (name, value) in &program.environment {
             writeln!(spelled, "  env {name}={value}").unwrap();
         }
-        for need in &service.needs {
-            let until = match need.until {
-                Until::Started => "started",
-                Until::Ready => "ready",
-                Until::Finished => "finished",
-            };
-            writeln!(spelled, "  needs {} {until}: {}", need.service, need.because).unwrap();
+        for need in &spec.needs {
+            writeln!(spelled, "  needs {need:?}").unwrap();
         }
-        writeln!(spelled, "  ready when {:?}\n", service.probe).unwrap();
+        writeln!(spelled, "  ready when {:?}\n", program.probe).unwrap();
     }
     golden("services.txt", &spelled);
     for file in files(&plan) {

@@ -25,7 +25,7 @@ const fn label(role: KubernetesRole) -> &'static str {
 #[error("read the node")]
 pub struct BadNode(#[source] serde_json::Error);
 
-/// Patch to be merged into the node, whose object is `node` (RFC 7396, to [`crate::node_status::node_path`]), so that
+/// Patch to be merged into the node, whose object is `node` (RFC 7396, to [`crate::kubernetes::node_status::node_path`]), so that
 /// it shows `roles`; nothing where it was done before.
 ///
 /// # Errors

@@ -31,7 +31,7 @@ pub struct ThisBoot<'a> {
 
 /// Readiness of the node in this boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Readiness {
+pub enum NodeReadiness {
     /// Ready, said by this boot's kubelet.
     Ready,
     /// The apiserver knows the status of an earlier boot only.
@@ -99,7 +99,7 @@ struct LeaseSpec {
 ///
 /// # Errors
 /// [`NodeStatusError`] when one of them is not what the API says it is.
-pub fn readiness(node: &[u8], lease: &[u8], boot: ThisBoot<'_>) -> Result<Readiness, NodeStatusError> {
+pub fn readiness(node: &[u8], lease: &[u8], boot: ThisBoot<'_>) -> Result<NodeReadiness, NodeStatusError> {
     let node: Node = serde_json::from_slice(node).map_err(NodeStatusError::Node)?;
     let lease: Lease = serde_json::from_slice(lease).map_err(NodeStatusError::Lease)?;
     let renewed = lease
@@ -110,13 +110,13 @@ pub fn readiness(node: &[u8], lease: &[u8], boot: ThisBoot<'_>) -> Result<Readin
         .map(OffsetDateTime::unix_timestamp);
     let ready = node.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True");
     Ok(if node.status.node_info.boot_id != boot.id {
-        Readiness::EarlierBoot
+        NodeReadiness::EarlierBoot
     } else if renewed.is_none_or(|renewed| renewed < boot.since) {
-        Readiness::LeaseNotRenewed
+        NodeReadiness::LeaseNotRenewed
     } else if ready {
-        Readiness::Ready
+        NodeReadiness::Ready
     } else {
-        Readiness::NotReady
+        NodeReadiness::NotReady
     })
 }
 
@@ -154,17 +154,17 @@ mod tests {
         // 1 795 000 000 is 2026-11-18T11:06:40Z.
         let (before, after) = (lease("2026-11-18T11:06:39.999999Z"), lease("2026-11-18T11:06:40.000001Z"));
         let cases = [
-            (node("f2b0", "True"), &after, Readiness::Ready),
-            (node("f2b0", "False"), &after, Readiness::NotReady),
-            (node("f2b0", "Unknown"), &after, Readiness::NotReady),
-            (node("0000", "True"), &after, Readiness::EarlierBoot),
-            (node("f2b0", "True"), &before, Readiness::LeaseNotRenewed),
-            (br#"{"kind":"Node"}"#.to_vec(), &after, Readiness::EarlierBoot),
+            (node("f2b0", "True"), &after, NodeReadiness::Ready),
+            (node("f2b0", "False"), &after, NodeReadiness::NotReady),
+            (node("f2b0", "Unknown"), &after, NodeReadiness::NotReady),
+            (node("0000", "True"), &after, NodeReadiness::EarlierBoot),
+            (node("f2b0", "True"), &before, NodeReadiness::LeaseNotRenewed),
+            (br#"{"kind":"Node"}"#.to_vec(), &after, NodeReadiness::EarlierBoot),
         ];
         for (node, lease, expected) in cases {
             assert_eq!(readiness(&node, lease, BOOT).unwrap(), expected);
         }
-        assert_eq!(readiness(&node("f2b0", "True"), b"{}", BOOT).unwrap(), Readiness::LeaseNotRenewed);
+        assert_eq!(readiness(&node("f2b0", "True"), b"{}", BOOT).unwrap(), NodeReadiness::LeaseNotRenewed);
     }
 
     /// Every node of one machine has conditions that are true and not this one.
@@ -179,11 +179,15 @@ mod tests {
                 { "type": other, "status": "True" },
                 { "type": "Ready", "status": "False" },
             ]);
-            assert_eq!(with(conditions), Readiness::NotReady, "{other}");
-            assert_eq!(with(serde_json::json!([{ "type": other, "status": "True" }])), Readiness::NotReady, "{other}");
+            assert_eq!(with(conditions), NodeReadiness::NotReady, "{other}");
+            assert_eq!(
+                with(serde_json::json!([{ "type": other, "status": "True" }])),
+                NodeReadiness::NotReady,
+                "{other}"
+            );
         }
-        assert_eq!(with(serde_json::json!([])), Readiness::NotReady);
-        assert_eq!(with(serde_json::json!([{ "type": "Ready", "status": "True" }])), Readiness::Ready);
+        assert_eq!(with(serde_json::json!([])), NodeReadiness::NotReady);
+        assert_eq!(with(serde_json::json!([{ "type": "Ready", "status": "True" }])), NodeReadiness::Ready);
     }
 
     #[test]

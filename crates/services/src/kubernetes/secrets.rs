@@ -1,5 +1,5 @@
 //! How the apiserver encrypts Secrets in etcd: a configuration with the key inside, so it is a secret itself. It must
-//! never be among [`crate::files`], which are readable to all.
+//! never be among the files of a unit, which are readable to all.
 //!
 //! Format: `EncryptionConfiguration` of apiserver.config.k8s.io/v1 (k8s.io/apiserver, pkg/server/options/encryptionconfig).
 

@@ -1,0 +1,23 @@
+//! Directories that services work in. What is under /run is memory.
+
+/// A directory that has to exist before the first service starts, owned by root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceDirectory {
+    /// Absolute.
+    pub path: &'static str,
+    /// Permission bits of the directory (chmod(2)).
+    pub mode: u32,
+}
+
+/// All of them, parents first. What is under /run is memory.
+pub const DIRECTORIES: &[ServiceDirectory] = &[
+    ServiceDirectory { path: "/run/cairn/kube", mode: 0o755 },
+    ServiceDirectory { path: "/run/cairn/kube/net.d", mode: 0o755 },
+    ServiceDirectory { path: "/run/cairn/pki", mode: 0o700 },
+    // etcd complains about anything wider.
+    ServiceDirectory { path: "/data/etcd", mode: 0o700 },
+    ServiceDirectory { path: "/data/containerd", mode: 0o711 },
+    ServiceDirectory { path: "/data/kubelet", mode: 0o750 },
+    ServiceDirectory { path: "/data/kubelet/volume-plugins", mode: 0o755 },
+    ServiceDirectory { path: "/data/var/log/pods", mode: 0o755 },
+];

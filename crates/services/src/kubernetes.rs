@@ -1,0 +1,11 @@
+//! Kubernetes: its control plane, its node's agent, its first objects, and what PID 1 reads and writes of a node.
+
+pub mod audit;
+pub mod bootstrap;
+pub(crate) mod control_plane;
+pub(crate) mod kubeconfig;
+pub(crate) mod kubelet;
+pub mod node_roles;
+pub mod node_status;
+pub mod reserve;
+pub(crate) mod secrets;

@@ -1,0 +1,28 @@
+//! Names of units in the tree, in logs and on the command line. They stand here, since units need each other by name.
+
+/// etcd.
+pub const ETCD: &str = "etcd";
+/// containerd with the shims of all pods.
+pub const CONTAINERD: &str = "containerd";
+/// This machine's apiserver.
+pub const APISERVER: &str = "kube.apiserver";
+/// kubelet, by which the machine is a node of Kubernetes.
+pub const KUBELET: &str = "kube.kubelet";
+/// Controller manager of this machine.
+pub const CONTROLLER_MANAGER: &str = "kube.controller-manager";
+/// Scheduler of this machine.
+pub const SCHEDULER: &str = "kube.scheduler";
+/// Task that makes etcd's users.
+pub const MAKES_USERS: &str = "etcd.users";
+/// Task that keeps the cluster's records.
+pub const RECORDS: &str = "cluster";
+/// Task that carries connections to an apiserver that answers.
+pub const BALANCER: &str = "kube.balancer";
+/// Task that imports images.
+pub const IMAGES: &str = "images";
+/// Task that creates a cluster's first objects.
+pub const BOOTSTRAP: &str = "kube.bootstrap";
+/// Task that looks whether the node is Ready.
+pub const OBSERVER: &str = "kube.observer";
+/// Task that ends pods, which kubelet and PID 1 have to agree on.
+pub const PODS: &str = "pods";

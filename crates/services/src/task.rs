@@ -1,0 +1,101 @@
+//! Tasks of PID 1 itself for etcd and Kubernetes on a machine, beside the programs: what each waits for and which role
+//! wants it. What a task does is PID 1's matter.
+
+use std::time::Duration;
+
+use supervise::{Backoff, Need, Restart, Spec};
+
+use crate::names;
+use crate::plan::{EtcdUsers, ServicePlan, ServiceRole};
+use crate::spec::{BACKOFF, lasting};
+
+/// A task of PID 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Task {
+    /// Makes etcd's users, and has it ask who calls.
+    Users,
+    /// Keeps the cluster's records, and decides over them.
+    Cluster,
+    /// Carries this machine's clients of the Kubernetes API to one that answers.
+    Balancer,
+    /// Imports the images that the root brings.
+    Images,
+    /// Creates the first objects of a new cluster, and labels the node.
+    Bootstrap,
+    /// Looks whether the node is Ready.
+    Observer,
+    /// Ends the pods when the machine ends.
+    Pods,
+}
+
+/// Between two tries to read the cluster's records: without quorum they fail for as long as that lasts, and are read as soon as
+/// etcd has one again.
+const WITHOUT_QUORUM: Duration = Duration::from_secs(2);
+/// For pods, each of which has 30 s.
+const PODS_END: Duration = Duration::from_secs(40);
+
+impl Task {
+    const ALL: [Self; 7] =
+        [Self::Users, Self::Cluster, Self::Balancer, Self::Images, Self::Bootstrap, Self::Observer, Self::Pods];
+
+    /// Name of the task in the tree.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Users => names::MAKES_USERS,
+            Self::Cluster => names::RECORDS,
+            Self::Balancer => names::BALANCER,
+            Self::Images => names::IMAGES,
+            Self::Bootstrap => names::BOOTSTRAP,
+            Self::Observer => names::OBSERVER,
+            Self::Pods => names::PODS,
+        }
+    }
+
+    /// Units that the task waits for on a machine of this plan.
+    pub(crate) fn needs(self, plan: &ServicePlan) -> Vec<Need> {
+        match self {
+            // They ask this machine's etcd; while its users are made it refuses who asked before.
+            Self::Cluster if plan.etcd.users == EtcdUsers::Unknown => {
+                vec![Need::ready(names::ETCD), Need::finished(names::MAKES_USERS)]
+            }
+            Self::Users | Self::Cluster => vec![Need::ready(names::ETCD)],
+            // Images are written to containerd's store by its API; at the end pods are gone before it is.
+            Self::Images | Self::Pods => vec![Need::ready(names::CONTAINERD)],
+            Self::Bootstrap => vec![Need::ready(names::APISERVER)],
+            Self::Observer if plan.wants(ServiceRole::ControlPlane) => vec![Need::ready(names::APISERVER)],
+            // It asks another machine's, which no tree of this one knows.
+            Self::Observer | Self::Balancer => Vec::new(),
+        }
+    }
+
+    /// How the task begins, and what its end means.
+    pub(crate) fn spec(self, plan: &ServicePlan) -> Spec {
+        let spec = lasting(self.name(), self.needs(plan));
+        match self {
+            Self::Users | Self::Images | Self::Bootstrap => Spec { restart: Restart::UntilSuccess(BACKOFF), ..spec },
+            Self::Cluster => {
+                let backoff = Backoff { cap: WITHOUT_QUORUM, ..BACKOFF };
+                Spec { restart: Restart::Always(backoff), ..spec }
+            }
+            Self::Balancer | Self::Observer => spec,
+            Self::Pods => Spec { stop_deadline: PODS_END, ..spec },
+        }
+    }
+
+    /// The roles any of which wants it.
+    const fn wanted_by(self) -> &'static [ServiceRole] {
+        match self {
+            Self::Users | Self::Cluster => &[ServiceRole::Coordinator],
+            Self::Balancer => &[ServiceRole::ControlPlane, ServiceRole::Worker],
+            Self::Bootstrap => &[ServiceRole::ControlPlane],
+            Self::Images | Self::Observer | Self::Pods => &[ServiceRole::Worker],
+        }
+    }
+
+    /// The tasks that the machine's roles want. What is done for good is none.
+    pub(crate) fn wanted(plan: &ServicePlan) -> impl Iterator<Item = Self> + '_ {
+        let done = |task: &Self| *task == Self::Users && plan.etcd.users == EtcdUsers::Known;
+        let wanted = move |task: &Self| !done(task) && task.wanted_by().iter().any(|role| plan.wants(*role));
+        Self::ALL.into_iter().filter(wanted)
+    }
+}
