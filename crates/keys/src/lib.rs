@@ -17,7 +17,8 @@
 //! * [`coordinator`]: what one coordinator gives to the next.
 //! * [`assignment`]: what the cluster assigned to the machine, as its data partition keeps it.
 //! * [`binding`], [`network`], [`numbers`]: what several of them, and the enrolment config, hold alike.
-//! * [`ticket`]: what lets machines join; [`endpoint`]: where somebody may be reached.
+//! * [`ticket`]: what lets machines join; [`endpoint`]: where somebody may be reached; [`introduction`]: what two owners tell each
+//!   other of themselves and their cluster; [`text`]: bytes as one line.
 //! * [`wiped`]: decoding without copies that nobody wipes.
 //! * [`recovery`]: what only the owner can open; [`first_contact`]: the proof that `Claim` answers; [`activation`]: those of a
 //!   blank machine and of whoever hands it its config.
@@ -34,6 +35,7 @@ pub mod endpoint;
 pub mod first_contact;
 pub mod header;
 pub mod identity;
+pub mod introduction;
 pub mod network;
 pub mod numbers;
 pub mod pair;
@@ -43,6 +45,7 @@ pub mod recovery;
 pub mod seal;
 mod shamir;
 pub mod share;
+pub mod text;
 pub mod ticket;
 pub mod wiped;
 

@@ -64,6 +64,10 @@ purposes! {
     Ticket = "ticket",
     /// Digest: its first bytes tell a mistyped ticket from a whole one.
     TicketChecksum = "checksum/ticket",
+    /// Digest: its first bytes tell a mistyped text of an owner's keys from a whole one.
+    OwnerChecksum = "checksum/owner",
+    /// Digest: the same of a text that says where a cluster is.
+    PlaceChecksum = "checksum/place",
     /// Signature: a ticket's, over the request to redeem it.
     Redeem = "redeem",
     /// Key: the cold-start key of an epoch, and the rest of the polynomial that its shares lie on.

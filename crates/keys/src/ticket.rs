@@ -5,12 +5,10 @@
 //! message Ticket { uint32 version = 1; bytes cluster_id = 2; bytes ca_spki_sha256 = 3;
 //!                  repeated string coordinator_public_endpoints = 4; bytes seed = 5; uint64 not_after = 6;
 //!                  optional bytes machine_public_key = 7; }
-//! text:  "cairn-ticket-" ‖ base32 (RFC 4648, lower case, no padding) of Ticket ‖ first 4 bytes of
-//!        SHA-256("cairn/v1/checksum/ticket" ‖ Ticket)
+//! text:  as of `text`, with "cairn-ticket-" and the label "cairn/v1/checksum/ticket"
 //! proof: Ed25519 by the ticket's key over "cairn/v1/redeem" ‖ TLS exporter (32 bytes) ‖ body of the request
 //! ```
 
-use data_encoding::BASE32_NOPAD;
 use formats::strict::{self, Malformed};
 use model::{ClusterId, MachinePubKey, TicketId, TicketPubKey};
 use prost::Message as _;
@@ -20,6 +18,7 @@ use crate::derive::{secret, sha256};
 use crate::endpoint::{self, BadEndpoint, Endpoint};
 use crate::identity::{self, BadSignature, SigningKey};
 use crate::purpose::Purpose;
+use crate::text::{BadText, TextForm};
 use crate::wiped;
 
 /// Label of the TLS 1.3 exporter (RFC 8446, section 7.5) whose 32 bytes go into the proof; its context is absent.
@@ -30,7 +29,8 @@ pub const TEXT_PREFIX: &str = "cairn-ticket-";
 pub const MOST_TICKET_BYTES: usize = 4096;
 
 const VERSION: u32 = 1;
-const CHECKSUM_BYTES: usize = 4;
+const TEXT: TextForm =
+    TextForm { what: "ticket", prefix: TEXT_PREFIX, checksum: Purpose::TicketChecksum, most: MOST_TICKET_BYTES };
 
 /// Lets machines join the cluster that it names.
 #[derive(Debug)]
@@ -91,21 +91,9 @@ pub enum BadTicket {
 /// Why a text is no ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BadTicketText {
-    /// Does not begin with [`TEXT_PREFIX`].
-    #[error("a ticket's text begins with {TEXT_PREFIX}")]
-    Prefix,
-    /// Longer than any ticket's.
-    #[error("the ticket's text has {0} letters, more than any ticket")]
-    TooLong(usize),
-    /// A letter that is not in base32, or a length or last letter that base32 does not give.
-    #[error("the ticket's text is not base32 in lower case")]
-    Base32,
-    /// Too short for a checksum.
-    #[error("the ticket's text is cut short")]
-    Short,
-    /// Another checksum.
-    #[error("the ticket's text was mistyped or cut: its checksum is another")]
-    Checksum,
+    /// The text is not whole.
+    #[error(transparent)]
+    Text(#[from] BadText),
     /// The text holds, what is in it does not.
     #[error("the ticket's text is whole")]
     Ticket(#[from] BadTicket),
@@ -180,27 +168,13 @@ impl Ticket {
     /// # Errors
     /// [`BadTicketText`] says whether the text or the ticket in it is wrong.
     pub fn from_text(text: &str) -> Result<Self, BadTicketText> {
-        let letters = text.trim().strip_prefix(TEXT_PREFIX).ok_or(BadTicketText::Prefix)?;
-        if letters.len() > BASE32_NOPAD.encode_len(MOST_TICKET_BYTES + CHECKSUM_BYTES) {
-            return Err(BadTicketText::TooLong(letters.len()));
-        }
-        if letters.bytes().any(|letter| letter.is_ascii_uppercase()) {
-            return Err(BadTicketText::Base32);
-        }
-        let upper = Zeroizing::new(letters.to_ascii_uppercase());
-        let bytes = Zeroizing::new(BASE32_NOPAD.decode(upper.as_bytes()).map_err(|_| BadTicketText::Base32)?);
-        let length = bytes.len().checked_sub(CHECKSUM_BYTES).ok_or(BadTicketText::Short)?;
-        let (ticket, sum) = bytes.split_at(length);
-        if checksum(ticket) != sum {
-            return Err(BadTicketText::Checksum);
-        }
-        Ok(Self::decode(ticket)?)
+        Ok(Self::decode(&TEXT.read(text)?)?)
     }
 
     /// The ticket as text, for a terminal, a file or a chat.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
-        to_text(&self.encode())
+        TEXT.write(&self.encode())
     }
 
     /// Public key of the ticket: what the cluster keeps.
@@ -228,19 +202,6 @@ impl Ticket {
 /// [`BadSignature`] when the key, the connection or the body is another.
 pub fn verify(key: &TicketPubKey, exporter: &[u8; 32], body: &[u8], signature: &[u8]) -> Result<(), BadSignature> {
     identity::verify(&key.0, Purpose::Redeem, &[exporter, body].concat(), signature)
-}
-
-fn to_text(ticket: &[u8]) -> Zeroizing<String> {
-    let bytes = Zeroizing::new([ticket, &checksum(ticket)].concat());
-    let mut letters = Zeroizing::new(BASE32_NOPAD.encode(&bytes));
-    letters.make_ascii_lowercase();
-    Zeroizing::new([TEXT_PREFIX, &letters].concat())
-}
-
-fn checksum(ticket: &[u8]) -> [u8; CHECKSUM_BYTES] {
-    let mut sum = [0; CHECKSUM_BYTES];
-    sum.copy_from_slice(&sha256(&[Purpose::TicketChecksum.bytes(), ticket])[..CHECKSUM_BYTES]);
-    sum
 }
 
 formats::strict_message! {

@@ -7,6 +7,7 @@ use model::{Chain, Secret};
 use proptest::prelude::*;
 
 use super::*;
+use crate::text::TextProblem;
 
 fn good() -> Ticket {
     Ticket {
@@ -213,7 +214,7 @@ fn a_text_that_was_mistyped_is_called_that() {
         swapped.swap(at, at - 1);
         String::from_utf8(swapped).expect("letters")
     };
-    let prefix = "a ticket's text begins with cairn-ticket-";
+    let prefix = "the ticket's text has to begin with cairn-ticket-";
     let base32 = "the ticket's text is not base32 in lower case";
     let checksum = "the ticket's text was mistyped or cut: its checksum is another";
     let rows: Vec<(&str, String, &str)> = vec![
@@ -226,12 +227,12 @@ fn a_text_that_was_mistyped_is_called_that() {
         (
             "a megabyte",
             format!("{TEXT_PREFIX}{}", "a".repeat(1 << 20)),
-            "the ticket's text has 1048576 letters, more than any ticket",
+            "the ticket's text has 1048576 letters, more than any",
         ),
         (
             "a letter more than the largest has",
             format!("{TEXT_PREFIX}{}", "a".repeat(6561)),
-            "the ticket's text has 6561 letters, more than any ticket",
+            "the ticket's text has 6561 letters, more than any",
         ),
         ("capitals", format!("{TEXT_PREFIX}{}", letters.to_uppercase()), base32),
         ("one capital", format!("{TEXT_PREFIX}{}{}", letters[..1].to_uppercase(), &letters[1..]), base32),
@@ -251,12 +252,12 @@ fn a_text_that_was_mistyped_is_called_that() {
         ("cut in front", format!("{TEXT_PREFIX}{}", &letters[8..]), checksum),
         (
             "a whole text of no ticket",
-            to_text(&[]).to_string(),
+            TEXT.write(&[]).to_string(),
             "the ticket's text is whole: the ticket is malformed: Ticket is empty",
         ),
         (
             "a whole text of a newer one",
-            to_text(&[8, 2, 0x7a, 1, 1]).to_string(),
+            TEXT.write(&[8, 2, 0x7a, 1, 1]).to_string(),
             "the ticket's text is whole: the ticket was written by a newer Cairn (version 2)",
         ),
     ];
@@ -318,8 +319,14 @@ fn the_largest_ticket_is_looked_at_and_none_that_is_larger() {
     assert!(matches!(Ticket::decode(&bytes(0)), Err(BadTicket::Malformed(_))));
     assert_eq!(Ticket::decode(&bytes(1)).map(|_| ()), Err(BadTicket::TooLarge(MOST_TICKET_BYTES + 1)));
     let letters = |count: usize| format!("{TEXT_PREFIX}{}", "a".repeat(count));
-    let most = BASE32_NOPAD.encode_len(MOST_TICKET_BYTES + CHECKSUM_BYTES);
-    let refused = |count| Ticket::from_text(&letters(count)).map(|_| ());
-    assert_eq!(refused(most), Err(BadTicketText::Checksum));
-    assert_eq!(refused(most + 1), Err(BadTicketText::TooLong(most + 1)));
+    let most = 6560;
+    let refused = |count| {
+        let problem = match Ticket::from_text(&letters(count)) {
+            Err(BadTicketText::Text(BadText { problem, .. })) => Some(problem),
+            Ok(_) | Err(BadTicketText::Ticket(_)) => None,
+        };
+        problem.expect("it is no text")
+    };
+    assert_eq!(refused(most), TextProblem::Checksum);
+    assert_eq!(refused(most + 1), TextProblem::Letters(most + 1));
 }
