@@ -7,7 +7,7 @@ use clap_complete::engine::ArgValueCandidates;
 use model::{BadNodeName, NodeName};
 
 use crate::commands::{
-    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, recover, ticket,
+    cluster, completion, condition, enrol, image, kubeconfig, kubectl, machine, network, owner, recover, ticket,
 };
 use crate::complete;
 use crate::failure::EXIT_CODES;
@@ -87,6 +87,9 @@ pub(crate) enum Command {
     /// Tickets, by which machines join: issue, list, revoke
     #[command(subcommand)]
     Ticket(ticket::Command),
+    /// Owners of the cluster: list, add, remove
+    #[command(subcommand)]
+    Owner(owner::Command),
     /// Another name of `ticket issue`: print a ticket for one machine
     Goldenticket(ticket::Issue),
     /// Open the machines that wait for their keys, as the owner

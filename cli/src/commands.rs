@@ -4,6 +4,7 @@ mod blank;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod condition;
+mod confirm;
 pub(crate) mod enrol;
 #[cfg(test)]
 pub(crate) mod home;
@@ -15,6 +16,7 @@ mod meant;
 pub(crate) mod network;
 mod open;
 mod out_file;
+pub(crate) mod owner;
 mod records;
 pub(crate) mod recover;
 mod secret_input;
@@ -50,6 +52,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Cluster(command) => wait(cluster::run(&command, Context::of_user(global)?, out)).map(done),
         Command::Machine(command) => wait(machine::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Ticket(command) => wait(ticket::run(&command, &Context::of_user(global)?, out)).map(done),
+        Command::Owner(command) => wait(owner::run(&command, &Context::of_user(global)?, out)).map(done),
         Command::Goldenticket(issue) => {
             wait(ticket::run(&ticket::Command::Issue(issue), &Context::of_user(global)?, out)).map(done)
         }

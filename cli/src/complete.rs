@@ -3,7 +3,7 @@
 //! ```text
 //!   shell ──CAIRN_COMPLETE=bash cairnctl -- WORDS──► answer ──► commands and options (clap knows them)
 //!                                                           ├─► clusters, machines, conditions
-//!                                                           └─► services: asked of the machine, if it is pinned
+//!                                                           └─► services, owners: asked of the machine, if it is pinned
 //! ```
 //! Whoever presses Tab wants no error and no wait: what cannot be found out is left out. First contact is never made here.
 
@@ -79,26 +79,40 @@ pub(crate) fn conditions() -> Vec<CompletionCandidate> {
 
 /// The services of the machine that the command line means.
 pub(crate) fn services() -> Vec<CompletionCandidate> {
-    asked().into_iter().map(CompletionCandidate::new).collect()
+    asked(services_of).into_iter().map(CompletionCandidate::new).collect()
 }
 
 /// The same, the stems of several, and the machine's own logs.
 pub(crate) fn logs() -> Vec<CompletionCandidate> {
-    with_stems(asked()).into_iter().map(CompletionCandidate::new).collect()
+    with_stems(asked(services_of)).into_iter().map(CompletionCandidate::new).collect()
 }
 
-fn asked() -> Vec<String> {
+/// The owners of the cluster that the command line means, by their keys.
+pub(crate) fn owners() -> Vec<CompletionCandidate> {
+    asked(owners_of).into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn asked(what: impl AsyncFnOnce(Session) -> Option<Vec<String>>) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (Some(context), Ok(runtime)) = (context(std::env::args_os()), runtime) else { return Vec::new() };
-    runtime.block_on(async { timeout(PATIENCE, services_of(&context)).await.ok().flatten() }).unwrap_or_default()
+    let answered = async { what(pinned(&context).await?).await };
+    runtime.block_on(async { timeout(PATIENCE, answered).await.ok().flatten() }).unwrap_or_default()
 }
 
-async fn services_of(context: &Context) -> Option<Vec<String>> {
+/// A session with the machine that is meant, if it is pinned.
+async fn pinned(context: &Context) -> Option<Session> {
     let meant = context.meant().ok()?;
     let pins = meant.pins()?;
     let (address, owner) = (context.address(&meant).ok()?, context.store.owner().ok()?);
-    let mut session = Session::open(&address, &pins, &owner).await.ok()?;
+    Session::open(&address, &pins, &owner).await.ok()
+}
+
+async fn services_of(mut session: Session) -> Option<Vec<String>> {
     Some(session.services().await.ok()?.into_iter().map(|service| service.name).collect())
+}
+
+async fn owners_of(mut session: Session) -> Option<Vec<String>> {
+    Some(session.owners().await.ok()?.rows.into_iter().map(|row| row.owner.key.to_string()).collect())
 }
 
 fn with_stems(services: Vec<String>) -> BTreeSet<String> {
@@ -129,7 +143,7 @@ mod tests {
 
     use super::*;
     use crate::commands::home;
-    use crate::machine::fake::{Answer, Fake, Lie};
+    use crate::machine::fake::{self, Answer, Fake, Lie};
     use crate::store::ClusterRecord;
 
     #[tokio::test]
@@ -141,14 +155,18 @@ mod tests {
         record.machines_mut()[0].address = Some(fake.address.to_string());
         context.keep(&record);
 
-        assert_eq!(services_of(&context).await, None);
+        assert!(pinned(&context).await.is_none());
         assert_eq!(fake.calls(), [""; 0], "the Tab key claims nothing");
         let wanted: Vec<String> = {
             let (mut session, _) = context.open().await.unwrap();
             session.services().await.unwrap().into_iter().map(|service| service.name).collect()
         };
         assert!(!wanted.is_empty());
-        assert_eq!(services_of(&context).await, Some(wanted));
+        assert_eq!(services_of(pinned(&context).await.unwrap()).await, Some(wanted));
+        let listed = fake::owner(3);
+        fake.owners.lock().unwrap().push(listed.clone());
+        let owners = owners_of(pinned(&context).await.unwrap()).await;
+        assert_eq!(owners, Some(vec![listed.owner.key.to_string()]));
     }
 
     #[test]

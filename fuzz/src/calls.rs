@@ -4,11 +4,13 @@
 
 use api::wire;
 use api::{
-    Announced, Claim, Condition, HandedOver, KeyAsked, KeyGiven, KeyReleased, Listed, ListedMachine, ListedTicket,
-    MachineChange, MachineStatus, Malformed, Milestone, NewTicket, PublicState, Recovery, Service, TunnelPart,
+    Announced, Claim, Condition, HandedOver, KeyAsked, KeyGiven, KeyReleased, Listed, ListedMachine, ListedOwner,
+    ListedTicket, MachineChange, MachineStatus, Malformed, Milestone, NewTicket, PublicState, Recovery, Service,
+    TunnelPart,
 };
+use cluster::record::Owner;
 use cluster::request::Offer;
-use model::{MachineId, TicketId};
+use model::{MachineId, OwnerPubKey, TicketId};
 use prost::Message;
 
 use crate::{ParseVerdict, outcome};
@@ -107,6 +109,21 @@ pub fn machine_list(bytes: &[u8]) -> ParseVerdict {
 /// A piece of the list of tickets.
 pub fn ticket_list(bytes: &[u8]) -> ParseVerdict {
     message::<wire::ListTicketsResponse, Listed<ListedTicket>>(bytes)
+}
+
+/// An owner who is to be added.
+pub fn owner_added(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::AddOwnerRequest, Owner>(bytes)
+}
+
+/// The owner who is to be removed.
+pub fn owner_removed(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::RemoveOwnerRequest, OwnerPubKey>(bytes)
+}
+
+/// The list of owners.
+pub fn owner_list(bytes: &[u8]) -> ParseVerdict {
+    message::<wire::ListOwnersResponse, Listed<ListedOwner>>(bytes)
 }
 
 /// All that a machine says of itself to its owner.

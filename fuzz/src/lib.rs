@@ -24,6 +24,7 @@ use keys::activation::{Code, Connection, Tries, Waiting};
 use keys::coordinator::CoordinatorKeys;
 use keys::header::{Copy, HEADER_BYTES};
 use keys::identity::SigningKey;
+use keys::introduction::{ClusterPlace, OwnerKeys};
 use keys::pair::{self, File, SLOT_BYTES, Slot};
 use keys::purpose::Purpose;
 use keys::ticket::Ticket;
@@ -76,6 +77,8 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "record", run: record, because: "the owner's tool opens records that machines show it" },
     FuzzTarget { name: "ticket", run: ticket, because: "a ticket comes by chat and by ESP" },
     FuzzTarget { name: "ticket_text", run: ticket_text, because: "people type and paste it" },
+    FuzzTarget { name: "owner_text", run: owner_text, because: "people type and paste it" },
+    FuzzTarget { name: "place_text", run: place_text, because: "people type and paste it" },
     FuzzTarget { name: "activation_code", run: activation_code, because: "people type it" },
     FuzzTarget { name: "handed_in", run: handed_in, because: "strangers send it to a blank machine's public API" },
     FuzzTarget { name: "redeem", run: redeem, because: "strangers send it to the public API" },
@@ -151,6 +154,17 @@ pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget {
         name: "ticket_list",
         run: calls::ticket_list,
+        because: "a machine may run another version, or be hostile",
+    },
+    FuzzTarget { name: "owner_added", run: calls::owner_added, because: "an owner's tool may be of another version" },
+    FuzzTarget {
+        name: "owner_removed",
+        run: calls::owner_removed,
+        because: "an owner's tool may be of another version",
+    },
+    FuzzTarget {
+        name: "owner_list",
+        run: calls::owner_list,
         because: "a machine may run another version, or be hostile",
     },
     FuzzTarget { name: "status", run: calls::status, because: "a machine may run another version, or be hostile" },
@@ -366,6 +380,24 @@ pub fn ticket(bytes: &[u8]) -> ParseVerdict {
 /// A ticket's text, and the bytes in it.
 pub fn ticket_text(bytes: &[u8]) -> ParseVerdict {
     outcome(&Ticket::from_text(&String::from_utf8_lossy(bytes)))
+}
+
+/// Text of an owner's keys: what is read says the same again.
+pub fn owner_text(bytes: &[u8]) -> ParseVerdict {
+    let read = OwnerKeys::from_text(&String::from_utf8_lossy(bytes));
+    if let Ok(keys) = &read {
+        assert_eq!(OwnerKeys::from_text(&keys.to_text()).as_ref(), Ok(keys), "an owner says the same again");
+    }
+    outcome(&read)
+}
+
+/// Text of a cluster's place: what is read says the same again.
+pub fn place_text(bytes: &[u8]) -> ParseVerdict {
+    let read = ClusterPlace::from_text(&String::from_utf8_lossy(bytes));
+    if let Ok(place) = &read {
+        assert_eq!(ClusterPlace::from_text(&place.to_text()).as_ref(), Ok(place), "a place says the same again");
+    }
+    outcome(&read)
 }
 
 /// The code of a blank machine: what is read is shown so that it is read.

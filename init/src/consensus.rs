@@ -41,6 +41,7 @@ use door::PutOff;
 use enrol::renewal::Giver;
 use etcd::wire::etcdserverpb::RangeRequest;
 use keys::endpoint::Endpoint;
+use keys::recovery::RecoveryPubKey;
 use model::MachineId;
 use pki::{Authority, Identity, Profile, UnixTime};
 use tokio::sync::{Mutex, watch};
@@ -294,6 +295,11 @@ impl Records {
         Ok(())
     }
 
+    /// Key of the owner whom this machine's recovery record is for.
+    pub(crate) fn recovery_key(&self) -> RecoveryPubKey {
+        self.first.recovery_key()
+    }
+
     /// Answers a question about what was seen, and says since when it may be old. `question` must not come back here.
     ///
     /// # Errors
@@ -397,7 +403,44 @@ fn leaderless(silent: Option<Duration>) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use cluster::key::Key;
+    use cluster::record::Standing;
+    use cluster::state::{Change, KeyValue};
+
     use super::*;
+
+    /// At each change of its records, as long as these are kept up and say who etcd's members are. Proves: S14
+    #[tokio::test(start_paused = true)]
+    async fn a_coordinator_tells_itself_who_its_owners_are() {
+        let own = fixture::machine(9, Standing::Member);
+        let (records, told) = (fixture::records(&fixture::facts(), &[own], None), Told::default());
+        let mut word = records.own();
+        let mut owners =
+            async || match timeout(Duration::from_secs(2), word.next(&told)).await.expect("within two seconds") {
+                member::Records::Kept { desired, .. } => {
+                    Ok(desired.map(|desired| desired.owners.iter().map(|owner| owner.key.0[0]).collect::<Vec<_>>()))
+                }
+                member::Records::Lost => Err("lost"),
+            };
+        let change = |seen: &mut Seen, owners: &[u8], revision| {
+            let value = fixture::owned_by(owners).encode();
+            let put = Change::Put(KeyValue { key: Key::Cluster.bytes(), value, mod_revision: revision });
+            seen.view.as_mut().expect("it was read").take([put], revision).expect("our own");
+        };
+        assert_eq!(owners().await, Ok(Some(vec![1])));
+        records.seen.send_modify(|seen| change(seen, &[1, 2], 3));
+        assert_eq!(owners().await, Ok(Some(vec![1, 2])));
+        let members = |voters: &[u8]| {
+            records.seen.send_modify(|seen| seen.view.as_mut().expect("it was read").see(fixture::members(voters)));
+        };
+        members(&[]);
+        assert_eq!(owners().await, Ok(None), "without a look at etcd's members it would call itself a node");
+        members(&[9]);
+        records.seen.send_modify(|seen| change(seen, &[2], 4));
+        assert_eq!(owners().await, Ok(Some(vec![2])));
+        records.seen.send_modify(|seen| seen.lost = Some(clock::unix_millis()));
+        assert_eq!(owners().await, Err("lost"));
+    }
 
     /// A share is worth a key: while records can be asked they decide.
     ///

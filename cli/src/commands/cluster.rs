@@ -1,6 +1,6 @@
 //! `cluster …`: clusters this host knows, and virtual ones it runs.
 
-mod confirm;
+mod connect;
 mod coordinators;
 mod create;
 mod destroy;
@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Create(create::Arguments),
     /// Have a blank machine create a cluster, by the code on its screen
     Init(init::Init),
+    /// Know a cluster whose owner has added you, by the text that they give you
+    Connect(connect::Arguments),
     /// Add a virtual machine to a cluster of such
     Add(create::Add),
     /// List the clusters this host knows
@@ -95,6 +97,7 @@ impl Command {
         match self {
             Self::Create(arguments) => arguments.name(),
             Self::Init(arguments) => arguments.name(),
+            Self::Connect(arguments) => arguments.name(),
             Self::Status(named) | Self::Start(named) | Self::Proxy(named) => named.name.as_ref(),
             Self::Stop(arguments) => arguments.name(),
             Self::Save(arguments) => arguments.name(),
@@ -109,6 +112,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
     let context = &context.meaning(command.name())?;
     if let (
         Command::Create(_)
+        | Command::Connect(_)
         | Command::Add(_)
         | Command::List
         | Command::Save(_)
@@ -124,6 +128,7 @@ pub(crate) async fn run(command: &Command, context: Context, out: &mut dyn Write
     match command {
         Command::Create(arguments) => create::run(arguments, context, out).await,
         Command::Init(arguments) => init::run(arguments, context, out).await,
+        Command::Connect(arguments) => connect::run(arguments, context, out).await,
         Command::Add(arguments) => create::add(arguments, context, out).await,
         Command::Link(arguments) => link::run(arguments, context, out),
         Command::List => list::run(context, out).await,

@@ -9,16 +9,20 @@ use std::sync::{Arc, Mutex};
 
 use api::wire::*;
 use api::{
-    Claim, Condition, Listed, ListedMachine, MachineStatus, PublicState, Truth, UnixMillis, public_client,
+    Claim, Condition, Listed, ListedMachine, ListedOwner, MachineStatus, PublicState, Truth, UnixMillis, public_client,
     public_server,
 };
+use cluster::Denied;
+use cluster::record::Owner;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use keys::activation::{Connection, Tries, Verdict, Waiting};
 use keys::first_contact::{EXPORTER_LABEL, Transcript, prove};
 use keys::identity::{self, SigningKey};
+use keys::recovery::RecoveryPubKey;
 use model::{
-    BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, Protection, RootHash, Secret,
+    BootClass, ClusterRole, ConfigDigest, FirstContact, MachineId, MachineState, OwnerPubKey, Protection, RootHash,
+    Secret,
 };
 use pki::client_auth::{Named, Owners, nameless_certificate, server_config};
 use pki::{Authority, AuthorityKind, CertificateDer, Identity, PrivateKey, Profile, PublicKey, machine_tls_name};
@@ -82,6 +86,8 @@ pub(crate) struct Fake {
     pub(crate) machine: MachineId,
     /// Machines that it lists as the cluster's.
     pub(crate) listed: Arc<Mutex<Vec<ListedMachine>>>,
+    /// Owners that it lists as the cluster's.
+    pub(crate) owners: Owned,
     /// The configs that it took while it was blank.
     pub(crate) configs: Arc<Mutex<Vec<Vec<u8>>>>,
     /// Whether it refuses them all.
@@ -101,6 +107,9 @@ pub(crate) struct Fake {
 /// Directories given to a fake that waits for its key; none where it does not wait.
 type Waits = Arc<Mutex<Option<Vec<Vec<u8>>>>>;
 
+/// Owners of a fake's cluster.
+type Owned = Arc<Mutex<Vec<ListedOwner>>>;
+
 /// Where the machines are to which it carries bytes.
 type Behind = Arc<Mutex<HashMap<MachineId, Address>>>;
 
@@ -119,8 +128,16 @@ struct Api {
     owner: bool,
     role: ClusterRole,
     listed: Arc<Mutex<Vec<ListedMachine>>>,
+    owners: Owned,
     calls: Arc<Mutex<Vec<&'static str>>>,
     behind: Behind,
+}
+
+/// An owner whom the fake's recovery record is not for, with keys made from `seed`.
+pub(crate) fn owner(seed: u8) -> ListedOwner {
+    let secret = || Secret::take(&mut [seed; 32]);
+    let key = OwnerPubKey(SigningKey::from_seed(secret()).public());
+    ListedOwner { owner: Owner { key, recovery: RecoveryPubKey::of(&secret()) }, recovers: false }
 }
 
 impl Fake {
@@ -161,6 +178,8 @@ impl Fake {
         let (behind, configs, refuses, unknown) = (Behind::default(), Arc::default(), Arc::default(), Arc::default());
         let (taken, refusing, leaf_spki) = (Arc::clone(&configs), Arc::clone(&refuses), boot.public().pin().0);
         let waits = Waits::default();
+        let owned = Owned::default();
+        let possessed = Arc::clone(&owned);
         let (leads, elects, awaits) = (Arc::clone(&behind), Arc::clone(&unknown), Arc::clone(&waits));
         let takes = Arc::<Mutex<Option<u32>>>::default();
         let prepares = Arc::clone(&takes);
@@ -172,6 +191,7 @@ impl Fake {
                 let (acceptor, answer, calls) = (acceptor.clone(), Arc::clone(&answer), Arc::clone(&seen));
                 let (leaf, authority, behind) = (leaf.clone(), authority.clone(), Arc::clone(&leads));
                 let (listed, configs, refuses) = (Arc::clone(&lists), Arc::clone(&taken), Arc::clone(&refusing));
+                let owners = Arc::clone(&possessed);
                 let (unknown, takes, waits) = (Arc::clone(&elects), Arc::clone(&prepares), Arc::clone(&awaits));
                 connections.spawn(async move {
                     // A caller that is refused ends here.
@@ -198,6 +218,7 @@ impl Fake {
                         owner,
                         role,
                         listed,
+                        owners,
                         calls,
                         behind,
                     };
@@ -212,6 +233,7 @@ impl Fake {
             address,
             machine,
             listed,
+            owners: owned,
             configs,
             refuses,
             takes,
@@ -538,6 +560,38 @@ impl public_server::Public for Api {
     async fn revoke_ticket(&self, _: Request<RevokeTicketRequest>) -> Result<Response<RevokeTicketResponse>, Status> {
         self.owners_call("RevokeTicket")?;
         Err(Status::not_found("the cluster does not know this ticket; nothing was changed"))
+    }
+
+    async fn add_owner(&self, request: Request<AddOwnerRequest>) -> Result<Response<AddOwnerResponse>, Status> {
+        self.owners_call("AddOwner")?;
+        let (owner, mut owners) = (Owner::try_from(request.into_inner())?, self.owners.lock().unwrap());
+        match owners.iter().find(|row| row.owner.key == owner.key) {
+            Some(row) if row.owner != owner => {
+                return Err(Status::failed_precondition(Denied::OtherRecoveryKey.to_string()));
+            }
+            Some(_) => {}
+            None => owners.push(ListedOwner { owner, recovers: false }),
+        }
+        Ok(Response::new(AddOwnerResponse {}))
+    }
+
+    async fn list_owners(&self, _: Request<ListOwnersRequest>) -> Result<Response<ListOwnersResponse>, Status> {
+        self.owners_call("ListOwners")?;
+        let rows = self.owners.lock().unwrap().clone();
+        Ok(Response::new(Listed { old_since: None, rows }.into()))
+    }
+
+    async fn remove_owner(
+        &self,
+        request: Request<RemoveOwnerRequest>,
+    ) -> Result<Response<RemoveOwnerResponse>, Status> {
+        self.owners_call("RemoveOwner")?;
+        let (key, mut owners) = (OwnerPubKey::try_from(request.into_inner())?, self.owners.lock().unwrap());
+        if owners.iter().all(|row| row.owner.key == key) {
+            return Err(Status::failed_precondition(Denied::LastOwner.to_string()));
+        }
+        owners.retain(|row| row.owner.key != key);
+        Ok(Response::new(RemoveOwnerResponse {}))
     }
 
     async fn redeem(&self, _: Request<RedeemRequest>) -> Result<Response<RedeemResponse>, Status> {

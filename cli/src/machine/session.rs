@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use api::public_client::PublicClient;
 use api::wire::{
-    ChangeMachineRequest, ConditionsRequest, DirectoryRequest, GetStateRequest, GiveClusterKeyRequest,
-    GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest, ListTicketsRequest,
-    PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest, RestartServiceRequest,
-    RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest, WaitConditionRequest,
+    AddOwnerRequest, ChangeMachineRequest, ConditionsRequest, DirectoryRequest, GetStateRequest, GiveClusterKeyRequest,
+    GiveDirectoryRequest, IssueTicketRequest, KubeconfigRequest, ListMachinesRequest, ListOwnersRequest,
+    ListTicketsRequest, PowerOffRequest, RebootRequest, RecoverClusterRequest, RecoveryRecordRequest,
+    RemoveOwnerRequest, RestartServiceRequest, RevokeTicketRequest, ServicesRequest, StatusRequest, TimelineRequest,
+    WaitConditionRequest,
 };
 use api::{
-    ClientCertificate, Condition, KeyGiven, Listed, ListedMachine, ListedTicket, LogEntry, LogQuery, MachineChange,
-    MachineStatus, Milestone, NewTicket, PublicState, Recovery, RecoveryPlan, Service, Target, limits,
+    ClientCertificate, Condition, KeyGiven, Listed, ListedMachine, ListedOwner, ListedTicket, LogEntry, LogQuery,
+    MachineChange, MachineStatus, Milestone, NewTicket, PublicState, Recovery, RecoveryPlan, Service, Target, limits,
 };
+use cluster::record;
 use cluster::request::Offer;
-use model::{MachineId, NodeName, TicketId};
+use model::{MachineId, NodeName, OwnerPubKey, TicketId};
 use pki::{Identity, IssueError, KeyError, TlsError};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
@@ -256,6 +258,24 @@ impl Session {
     pub(crate) async fn revoke_ticket(&mut self, id: TicketId) -> Result<(), CallError> {
         let request: RevokeTicketRequest = id.into();
         decided(async || soon("RevokeTicket", self.client.revoke_ticket(request.clone())).await.map(drop)).await
+    }
+
+    /// Has a person own the cluster, too.
+    pub(crate) async fn add_owner(&mut self, owner: record::Owner) -> Result<(), CallError> {
+        let request: AddOwnerRequest = owner.into();
+        decided(async || soon("AddOwner", self.client.add_owner(request.clone())).await.map(drop)).await
+    }
+
+    /// All owners of the cluster.
+    pub(crate) async fn owners(&mut self) -> Result<Listed<ListedOwner>, CallError> {
+        let answer = soon("ListOwners", self.client.list_owners(ListOwnersRequest {})).await?;
+        answer.try_into().map_err(CallError::answer("ListOwners"))
+    }
+
+    /// Has a person own the cluster no more.
+    pub(crate) async fn remove_owner(&mut self, key: OwnerPubKey) -> Result<(), CallError> {
+        let request: RemoveOwnerRequest = key.into();
+        decided(async || soon("RemoveOwner", self.client.remove_owner(request.clone())).await.map(drop)).await
     }
 
     /// Recovery record that a machine that waits for its key shows its owner.

@@ -78,7 +78,8 @@ pub(crate) struct ClusterRecord {
     cluster: Option<Cluster>,
     /// The network of its virtual machines; none for hardware.
     pub network: Option<VirtualNetwork>,
-    /// Machines of the cluster, at least one, each of another name; the first is the one that made it.
+    /// Machines of the cluster, at least one, each of another name; the first is the one that made it, or that this
+    /// host came to know it by.
     #[serde(deserialize_with = "one_or_more")]
     machines: Vec<MachineRecord>,
     /// Other machines of the cluster, as its coordinators listed them last: whichever of them is left is reached.
@@ -286,6 +287,14 @@ impl ClusterRecord {
         let contact = Contact::Awaiting { config };
         let first = MachineRecord { contact, ..MachineRecord::joining(Self::first_name()) };
         Self { version: VERSION, name, cluster: None, network: None, machines: vec![first], others: Vec::new() }
+    }
+
+    /// A cluster that others made, and one of its machines, which is known by these.
+    pub(crate) fn of_coordinator(name: ClusterName, machine: NodeName, pins: Pins) -> Self {
+        let (first, Pins { cluster, authority, machine: id }) = (MachineRecord::joining(machine), pins);
+        let machines = vec![MachineRecord { contact: Contact::Pinned { machine: id }, ..first }];
+        let cluster = Some(Cluster { id: cluster, authority });
+        Self { version: VERSION, name, cluster, network: None, machines, others: Vec::new() }
     }
 
     /// Name of every cluster's first machine.

@@ -103,6 +103,9 @@ pub const TABLE: &[Row] = &[
     changing("/cairn.v1.Public/IssueTicket", MEMBER, "lets machines into the cluster"),
     owner("/cairn.v1.Public/ListTickets", MEMBER, "tells who may be let in"),
     changing("/cairn.v1.Public/RevokeTicket", MEMBER, "keeps machines out of the cluster"),
+    changing("/cairn.v1.Public/AddOwner", MEMBER, "gives a person all that an owner has"),
+    owner("/cairn.v1.Public/ListOwners", MEMBER, "names who owns the cluster"),
+    changing("/cairn.v1.Public/RemoveOwner", MEMBER, "takes from a person all that an owner has"),
     Row {
         audit: Audit::Recorded,
         permission: Permission::Machine,
@@ -362,6 +365,8 @@ mod tests {
             "RecoverCluster",
             "IssueTicket",
             "RevokeTicket",
+            "AddOwner",
+            "RemoveOwner",
             "Redeem",
             "ReleaseKey",
             "GiveClusterKey",
@@ -401,7 +406,7 @@ mod tests {
     fn each_method_is_answered_in_these_states_to_these_callers() {
         let owned = [Enrolling, AwaitingKeys, Running, NeedsOwner, Failed];
         let serving = [Enrolling, Running, Failed];
-        let expected: [(&str, Permission, &[MachineState]); 32] = [
+        let expected: [(&str, Permission, &[MachineState]); 35] = [
             (
                 "Public/GetState",
                 Permission::Anyone,
@@ -427,6 +432,9 @@ mod tests {
             ("Public/IssueTicket", Permission::Owner, &[Running]),
             ("Public/ListTickets", Permission::Owner, &[Running]),
             ("Public/RevokeTicket", Permission::Owner, &[Running]),
+            ("Public/AddOwner", Permission::Owner, &[Running]),
+            ("Public/ListOwners", Permission::Owner, &[Running]),
+            ("Public/RemoveOwner", Permission::Owner, &[Running]),
             ("Public/Redeem", Permission::Machine, &[Running]),
             ("Public/ReleaseKey", Permission::Machine, &[Running]),
             ("Public/RecoveryRecord", Permission::Owner, &[AwaitingKeys]),

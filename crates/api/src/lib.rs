@@ -21,6 +21,7 @@ mod log;
 mod malformed;
 mod not_yet;
 mod open;
+mod owners;
 mod records;
 mod service;
 mod status;
@@ -40,6 +41,7 @@ pub use log::{LogEntry, LogQuery};
 pub use malformed::{Malformed, Problem};
 pub use not_yet::{NOT_YET, not_yet};
 pub use open::{Claim, PublicState};
+pub use owners::ListedOwner;
 pub use records::{
     EtcdMember, Listed, ListedMachine, ListedTicket, MachineChange, NewTicket, OtherMember, RecoveryPlan,
 };

@@ -179,10 +179,12 @@ pub enum Denied {
     #[error("a cluster has at most {MOST_OWNERS} owners")]
     OwnersExhausted,
     /// Without this owner nobody could ask for anything.
-    #[error("it is the last owner")]
+    #[error("it is the last owner, and without one nobody could ask the cluster for anything; add another owner first")]
     LastOwner,
     /// The same owner with another recovery key.
-    #[error("this owner is known with another recovery key")]
+    #[error(
+        "this owner is known with another recovery key; to give the owner this one, remove the owner and add them again"
+    )]
     OtherRecoveryKey,
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use keys::binding::Binding;
 use keys::directory::DirectoryMinimum;
 use keys::identity::Identity;
+use keys::recovery::RecoveryPubKey;
 use keys::share::ShareKey;
 use model::{ColdStart, ConfigDigest, DiskUuid, Ipv4Prefix, Level, Protection};
 
@@ -17,6 +18,8 @@ pub struct Membership {
     pub identity: Arc<Identity>,
     /// The owner's Ed25519 public key.
     pub owner_pub_key: [u8; 32],
+    /// Key that the machine's recovery record is sealed to: the same owner's, for ever.
+    pub recovery_key: RecoveryPubKey,
     /// Where VPN addresses come from.
     pub vpn_prefix: Ipv4Prefix,
     /// Protection that stands between a thief and the data.
@@ -53,6 +56,7 @@ impl Membership {
         Self {
             protection: protection(&clear.binding, body.level, body.cold_start),
             owner_pub_key: body.owner_pub_key,
+            recovery_key: body.owner_recovery,
             vpn_prefix: clear.vpn_prefix,
             cold_start: body.cold_start,
             share_key: body.share_key(),

@@ -6,6 +6,7 @@ use cluster::record::{Admission, Cluster, Endpoints, Generations, Machine, Polic
 use cluster::request::{Creation, Request};
 use enrol::member::Recorded;
 use keys::endpoint::Endpoint;
+use keys::recovery::RecoveryPubKey;
 use model::{ClusterId, MachineId, MachinePubKey, NodeName, VpnPubKey};
 use tokio::sync::watch;
 
@@ -24,6 +25,7 @@ pub(crate) struct First {
     desired: Desired,
     vpn_key: VpnPubKey,
     recorded: Recorded,
+    recovery_key: RecoveryPubKey,
     facts: Facts,
     /// It created the cluster; nobody else writes the first records.
     founds: bool,
@@ -40,6 +42,7 @@ impl First {
             desired: member.desired.clone(),
             vpn_key: mesh::public(&member.vpn_key),
             recorded: member.recorded.clone(),
+            recovery_key: member.recovery_key,
             facts: facts.clone(),
             founds: !member.joined,
         }
@@ -67,6 +70,7 @@ impl First {
                 key_generation: 1,
                 storage_key_name: None,
             },
+            recovery_key: super::fixture::cluster().owners[0].recovery,
             facts: facts.clone(),
             founds: false,
         }
@@ -80,6 +84,11 @@ impl First {
     /// Which machine it is.
     pub(super) fn machine(&self) -> MachineId {
         keys::identity::machine_id(&self.key.0)
+    }
+
+    /// Key that the machine's recovery record is sealed to.
+    pub(super) const fn recovery_key(&self) -> RecoveryPubKey {
+        self.recovery_key
     }
 
     /// Whether it is the one that created the cluster.

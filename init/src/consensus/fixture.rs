@@ -99,6 +99,12 @@ pub(super) fn desired(n: u8) -> Desired {
     }
 }
 
+/// The cluster with these owners.
+pub(super) fn owned_by(owners: &[u8]) -> Cluster {
+    let owner = |n: &u8| Owner { key: OwnerPubKey([*n; 32]), ..cluster().owners.remove(0) };
+    Cluster { owners: owners.iter().map(owner).collect(), ..cluster() }
+}
+
 /// The cluster's record in etcd.
 pub(super) fn put_cluster(mod_revision: u64) -> KeyValue {
     KeyValue { key: Key::Cluster.bytes(), value: cluster().encode(), mod_revision }

@@ -6,6 +6,7 @@ use cluster::desired::Desired;
 use enrol::member::{Membership, Recorded};
 use keys::data_key::Holder;
 use keys::identity::Identity;
+use keys::recovery::RecoveryPubKey;
 use model::{Assignment, ClusterRole, ConfigDigest, FirstContact, VpnPrivKey};
 use pki::{Authority, IssueError, PrivateKey, Profile, PublicKey, UnixTime};
 
@@ -44,6 +45,8 @@ pub(crate) struct Member {
     pub(crate) vpn_key: VpnPrivKey,
     /// Until the owner's first authenticated call: what `Claim` answers with. The API takes it.
     pub(crate) first_contact: Option<(FirstContact, ConfigDigest)>,
+    /// Key that its recovery record is sealed to.
+    pub(crate) recovery_key: RecoveryPubKey,
     /// What its seal says for the cluster's records.
     pub(crate) recorded: Recorded,
     /// What keeps its directory.
@@ -83,6 +86,7 @@ impl Member {
             joined,
             vpn_key: vpn,
             first_contact: first_contact.map(|secret| (secret, membership.config)),
+            recovery_key: membership.recovery_key,
             recorded: membership.recorded,
             renewing,
             shares,

@@ -6,9 +6,9 @@ use std::io::Write;
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
 
-use super::confirm::confirm;
 use super::start;
 use crate::commands::Context;
+use crate::commands::confirm::confirm;
 use crate::complete;
 use crate::failure::{Advice, Code, Failure, NOTHING};
 use crate::screen;
@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments, context: &Context, out: &mut dyn Write)
         store.load(name)?;
     }
     if !arguments.yes {
-        confirm(&format!("all data of cluster `{name}`"), name, out)?;
+        confirm(&format!("all data of cluster `{name}`"), &name.to_string(), out)?;
     }
     start::end_all(store, name).map_err(|failure| failure.leaving("nothing of the cluster was removed"))?;
     store.remove(name, &lock).map_err(|error| {

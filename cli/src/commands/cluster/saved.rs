@@ -7,9 +7,9 @@ use clap_complete::engine::ArgValueCandidates;
 use qemu::saved::{MANIFEST, fresh_name};
 use serde::Serialize;
 
-use super::confirm::confirm;
 use crate::clock;
 use crate::commands::Context;
+use crate::commands::confirm::confirm;
 use crate::complete;
 use crate::failure::Failure;
 use crate::saved_cluster::{SavedCluster, SavedError, SavedName};
@@ -107,7 +107,7 @@ pub(crate) fn forget(arguments: &Forget, context: &Context, out: &mut dyn Write)
     }
     let _lock = context.store.lock_saved(&folder)?;
     if !arguments.yes {
-        confirm(&format!("the saved cluster `{name}`"), name, out)?;
+        confirm(&format!("the saved cluster `{name}`"), &name.to_string(), out)?;
     }
     // From here on nobody takes it for one.
     remove_private(&folder.join(MANIFEST))?;

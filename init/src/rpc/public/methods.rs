@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use api::debug_server::DebugServer;
 use api::public_server::PublicServer;
-use api::{ConditionName, HandedIn, KeyAsked, KeyGiven, LogQuery, PublicState, Service, wire};
-use cluster::request::Offer;
+use api::{ConditionName, HandedIn, KeyAsked, KeyGiven, LogQuery, MachineChange, PublicState, Service, wire};
+use cluster::record::Owner;
+use cluster::request::{Asks, Offer};
 use keys::cold_start::Contribution;
-use model::{MachineId, TicketId};
+use model::{MachineId, OwnerPubKey, TicketId};
 use tokio::runtime::Handle;
 use tonic::body::Body;
 use tonic::codegen::{BoxFuture, Service as _, http};
@@ -220,8 +221,8 @@ impl api::public_server::Public for Public {
         request: Request<wire::ChangeMachineRequest>,
     ) -> Result<Response<wire::ChangeMachineResponse>, Status> {
         let by = records::owner(&request)?;
-        let (machine, change) = request.into_inner().try_into()?;
-        records::change(&self.0.records()?, by, machine, change).await?;
+        let (machine, change): (MachineId, MachineChange) = request.into_inner().try_into()?;
+        records::ask(&self.0.records()?, by, change.asks(machine)).await?;
         Ok(Response::new(wire::ChangeMachineResponse {}))
     }
 
@@ -263,8 +264,35 @@ impl api::public_server::Public for Public {
     ) -> Result<Response<wire::RevokeTicketResponse>, Status> {
         let by = records::owner(&request)?;
         let id = TicketId::try_from(request.into_inner())?;
-        records::revoke(&self.0.records()?, by, id).await?;
+        records::ask(&self.0.records()?, by, Asks::RevokeTicket(id)).await?;
         Ok(Response::new(wire::RevokeTicketResponse {}))
+    }
+
+    async fn add_owner(
+        &self,
+        request: Request<wire::AddOwnerRequest>,
+    ) -> Result<Response<wire::AddOwnerResponse>, Status> {
+        let by = records::owner(&request)?;
+        let owner = Owner::try_from(request.into_inner())?;
+        records::ask(&self.0.records()?, by, Asks::AddOwner(owner)).await?;
+        Ok(Response::new(wire::AddOwnerResponse {}))
+    }
+
+    async fn list_owners(
+        &self,
+        _: Request<wire::ListOwnersRequest>,
+    ) -> Result<Response<wire::ListOwnersResponse>, Status> {
+        Ok(Response::new(records::owners(&self.0.records()?)?.into()))
+    }
+
+    async fn remove_owner(
+        &self,
+        request: Request<wire::RemoveOwnerRequest>,
+    ) -> Result<Response<wire::RemoveOwnerResponse>, Status> {
+        let by = records::owner(&request)?;
+        let key = OwnerPubKey::try_from(request.into_inner())?;
+        records::ask(&self.0.records()?, by, Asks::RemoveOwner(key)).await?;
+        Ok(Response::new(wire::RemoveOwnerResponse {}))
     }
 
     async fn redeem(&self, request: Request<wire::RedeemRequest>) -> Result<Response<wire::RedeemResponse>, Status> {

@@ -1,12 +1,12 @@
-//! What owners ask of the cluster's records: lists, in pieces; tickets, issued and revoked. Decides nothing: `consensus` does.
+//! What owners ask of the cluster's records: lists, in pieces; tickets; changes of machines and owners. Decides nothing: `consensus` does.
 
-use api::{Listed, ListedMachine, ListedTicket, MachineChange, NewTicket};
+use api::{Listed, ListedMachine, ListedOwner, ListedTicket, NewTicket};
 use cluster::View;
 use cluster::denied::Denied;
-use cluster::record::{Machine, Standing};
+use cluster::record::{Machine, Owner, Standing};
 use cluster::request::{self, Asks, Offer};
 use cluster::txn::Granted;
-use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT, TicketId};
+use model::{MachineId, OwnerPubKey, PUBLIC_API_PORT};
 use pki::client_auth::Who;
 use tonic::{Request, Status};
 
@@ -88,6 +88,13 @@ pub(super) fn tickets(records: &Records) -> Result<Vec<Listed<ListedTicket>>, St
     Ok(records.read(|view, old_since| pieces(rows(view), old_since))?)
 }
 
+/// All owners, and whom of them this machine's recovery record is for.
+pub(super) fn owners(records: &Records) -> Result<Listed<ListedOwner>, Status> {
+    let row = |owner: &Owner| ListedOwner { recovers: owner.recovery == records.recovery_key(), owner: owner.clone() };
+    let rows = |view: &View| view.state().cluster().iter().flat_map(|cluster| &cluster.owners).map(row).collect();
+    Ok(records.read(|view, old_since| Listed { old_since, rows: rows(view) })?)
+}
+
 /// A ticket that would give a machine what nothing starts there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -118,20 +125,9 @@ pub(super) async fn issue(records: &Records, by: OwnerPubKey, offer: Offer) -> R
     })
 }
 
-/// Changes what a machine is to the cluster.
-pub(super) async fn change(
-    records: &Records,
-    by: OwnerPubKey,
-    machine: MachineId,
-    change: MachineChange,
-) -> Result<(), Status> {
-    records.grant(request::Request::Owner { by, asks: change.asks(machine) }).await?;
-    Ok(())
-}
-
-/// Revokes a ticket.
-pub(super) async fn revoke(records: &Records, by: OwnerPubKey, id: TicketId) -> Result<(), Status> {
-    records.grant(request::Request::Owner { by, asks: Asks::RevokeTicket(id) }).await?;
+/// Has the cluster's records say what an owner asks for; nothing comes of it but that.
+pub(super) async fn ask(records: &Records, by: OwnerPubKey, asks: Asks) -> Result<(), Status> {
+    records.grant(request::Request::Owner { by, asks }).await?;
     Ok(())
 }
 
@@ -204,6 +200,16 @@ mod tests {
         assert_eq!(shown(NotGranted::Unread(Unread)).0, api::NOT_YET);
         assert_eq!(Status::from(Unread).code(), api::NOT_YET);
         assert_eq!(Status::from(NoCoordinator).code(), tonic::Code::FailedPrecondition);
+    }
+
+    /// Proves: Q1
+    #[tokio::test]
+    async fn owners_are_listed_with_whom_the_recovery_record_is_for() {
+        let machine = crate::rpc::world::Machine::running();
+        let records = fixture::records(&machine.facts, &[], None);
+        let listed = owners(&records).expect("it was read");
+        assert_eq!((listed.old_since, listed.rows.len(), listed.rows[0].recovers), (None, 1, true));
+        assert_eq!(listed.rows[0].owner.recovery, records.recovery_key());
     }
 
     /// Proves: S3

@@ -3,7 +3,6 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::failure::{Advice, Code, NOTHING};
-use crate::store::ClusterName;
 
 /// Why a loss is not confirmed; nothing is lost then.
 #[derive(Debug, thiserror::Error)]
@@ -13,10 +12,10 @@ pub(crate) enum ConfirmError {
     NoTerminal,
     /// The answer was another.
     #[error("`{0}` was not confirmed")]
-    Refused(ClusterName),
+    Refused(String),
     /// The question or its answer got lost.
     #[error("ask whether `{name}` is meant")]
-    Ask { name: ClusterName, source: io::Error },
+    Ask { name: String, source: io::Error },
 }
 
 impl Advice for ConfirmError {
@@ -40,15 +39,15 @@ impl Advice for ConfirmError {
 }
 
 /// Asks a person at a terminal for the name of what is to be lost; `what` begins the sentence.
-pub(super) fn confirm(what: &str, name: &ClusterName, out: &mut dyn Write) -> Result<(), ConfirmError> {
+pub(super) fn confirm(what: &str, name: &str, out: &mut dyn Write) -> Result<(), ConfirmError> {
     let input = io::stdin();
     if !input.is_terminal() {
         return Err(ConfirmError::NoTerminal);
     }
-    let lost = |source| ConfirmError::Ask { name: name.clone(), source };
-    write!(out, "{what} will be lost; type its name to go on: ").map_err(lost)?;
+    let lost = |source| ConfirmError::Ask { name: name.to_owned(), source };
+    write!(out, "{what} will be lost; type `{name}` to go on: ").map_err(lost)?;
     out.flush().map_err(lost)?;
     let mut answer = String::new();
     input.lock().read_line(&mut answer).map_err(lost)?;
-    if answer.trim_end() == name.to_string() { Ok(()) } else { Err(ConfirmError::Refused(name.clone())) }
+    if answer.trim_end() == name { Ok(()) } else { Err(ConfirmError::Refused(name.to_owned())) }
 }
