@@ -205,3 +205,62 @@ impl Nameless {
         Ok(Front { tls: Arc::new(tls), callers: Callers::Any(owners) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+    use keys::data_key::Holder;
+    use keys::identity::SigningKey;
+    use model::{ClusterRole, NodeName, Secret};
+    use pki::{Authority, AuthorityKind, Profile, UnixTime};
+    use tonic::Code;
+    use tonic::codegen::http::Request;
+
+    use super::*;
+    use crate::rpc::access::Gate;
+    use crate::rpc::world::{Machine, origin};
+    use crate::runtime::clock;
+
+    fn identity() -> Identity {
+        let (now, key) = (UnixTime::since_unix_epoch(clock::unix()), SigningKey::from_seed(Secret::take(&mut [5; 32])));
+        let authority = Authority::create(AuthorityKind::Cairn, now).expect("a CA");
+        let (machine, cluster) =
+            (keys::identity::machine_id(&key.public()), keys::identity::cluster_id(&authority.public().spki()));
+        let profile = Profile::Machine { machine, cluster, role: ClusterRole::Node };
+        let certificate =
+            authority.issue(&profile, &PublicKey::from_ed25519(key.public()), now).expect("a certificate");
+        Identity {
+            key: key.into(),
+            holder: Holder { machine, cluster },
+            name: NodeName::derived(machine),
+            certificate: certificate.to_vec(),
+            ca_certificate: authority.certificate().to_vec(),
+        }
+    }
+
+    /// Proves: Q1
+    #[tokio::test]
+    async fn an_open_session_goes_by_the_owners_that_are_proved_now() {
+        let machine = Machine::running();
+        let key = PrivateKey::generate().expect("a key");
+        let nameless = Nameless { certificate: nameless_certificate(&key).expect("a certificate"), key };
+        let Machine { context, front, owner, .. } = &machine;
+        let tree = Services::start(&Children::default(), Vec::new()).expect("a tree");
+        let api =
+            PublicApi { context: context.clone(), power: mpsc::channel(1).1, tree, front: front.clone(), nameless };
+        let new = PrivateKey::ed25519(&Secret::take(&mut [7; 32])).expect("a key");
+        let [old_key, new_key] = [owner, &new].map(|key| key.public().as_ed25519().expect("it is one"));
+        let of_old = machine.gate(origin(Some(owner), "192.0.2.8:1008"));
+        let ask = async |gate: &Gate| {
+            let request = Request::post("/cairn.v1.Public/Status").header("content-type", "application/grpc");
+            let answer = gate.answer(request.body(Full::from(&[0; 5][..])).expect("a request")).await;
+            tonic::Status::from_header_map(answer.headers()).map_or(Code::Ok, |status| status.code())
+        };
+        let identity = identity();
+        api.prove(&identity, &[old_key, new_key]).expect("they fit");
+        let of_new = machine.gate(origin(Some(&new), "192.0.2.8:1009"));
+        assert_eq!((ask(&of_old).await, ask(&of_new).await), (Code::Ok, Code::Ok));
+        api.prove(&identity, &[new_key]).expect("they fit");
+        assert_eq!((ask(&of_old).await, ask(&of_new).await), (Code::PermissionDenied, Code::Ok));
+    }
+}
