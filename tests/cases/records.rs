@@ -6,7 +6,7 @@ use keys::ticket::Ticket;
 use serde_json::{Value, json};
 
 use super::victim::{VICTIM, Victim};
-use crate::{Case, Context, Fleet, FleetKind, NAME, Need, Starts};
+use crate::{Case, Context, Fleet, FleetKind, NAME, Need, Owner, Starts, name};
 
 pub(crate) const CASES: &[Case] = &[
     Case {
@@ -29,6 +29,11 @@ pub(crate) const CASES: &[Case] = &[
     case("a ticket that never was is not revoked", unknown),
     case("no ticket gives a machine what nothing starts there", kubernetes),
     case("tickets are listed after a reboot as before", rebooted),
+    Case {
+        proves: &["Q1"],
+        starts: Starts::From(FleetKind::Five),
+        ..case("a new owner is let in by every machine, and let out when removed", owners)
+    },
 ];
 
 const fn case(name: &'static str, run: fn(&Context) -> anyhow::Result<()>) -> Case {
@@ -172,3 +177,27 @@ fn as_issued() -> Value {
 fn are_listed(machines: &Value) -> bool {
     machines["machines"][0].is_object()
 }
+
+/// Coordinators go by their own records, nodes by what they are told.
+fn owners(t: &Context) -> anyhow::Result<()> {
+    let (fleet, new) = (Fleet::copy(t, FleetKind::Five)?, Owner::new(t.dir().join("new"))?);
+    let added = fleet.ask(&["owner", "add", new.run(&["owner", "show"])?.trim()])?;
+    let text = |field: &str| added[field].as_str().context("a text").map(str::to_owned);
+    new.run(&["cluster", "connect", &text("place")?, "--name", NAME])?;
+    new.run(&["-c", NAME, "machine", "list"])?;
+    let asks = |machine: u32| {
+        Ok::<_, anyhow::Error>(new.ask(NAME, fleet.vm(machine)?, &["-m", &name(machine), "machine", "status"]))
+    };
+    for machine in fleet.on() {
+        fleet.until(t.within(2), || Ok(asks(machine)??))?;
+    }
+    fleet.ask(&["owner", "remove", &text("public_key")?, "--yes"])?;
+    let let_out = |machine| asks(machine)?.err().filter(|refused| refused.code == REFUSED).context("it is let in");
+    for machine in fleet.on() {
+        fleet.until(t.within(2), || let_out(machine))?;
+    }
+    Ok(())
+}
+
+/// Exit code of `cairnctl` for who is not let in.
+const REFUSED: i32 = 4;
