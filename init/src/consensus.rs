@@ -106,16 +106,16 @@ pub(crate) struct Own {
 
 impl Own {
     /// Next state of the records; `told` hears of the peers that they name.
-    pub(crate) async fn next(&mut self, told: &Told) -> member::Records {
+    pub(crate) async fn next(&mut self, told: &Told) -> member::OwnRecords {
         let _we_hold_the_sender = self.seen.changed().await;
         let seen = self.seen.borrow_and_update();
-        let Some(view) = seen.view.as_ref().filter(|_| seen.is_kept()) else { return member::Records::Lost };
+        let Some(view) = seen.view.as_ref().filter(|_| seen.is_kept()) else { return member::OwnRecords::Lost };
         let state = view.state();
         told.take(state.news(told.version()));
         // Whoever has not looked at etcd's members would call itself a node.
         let looked = !state.members().voters.is_empty();
         let desired = looked.then(|| state.desired(&self.machine)).flatten().map(Box::new);
-        member::Records::Kept { desired, peers: told.version() }
+        member::OwnRecords::Kept { desired, peers: told.version() }
     }
 }
 
@@ -417,10 +417,10 @@ mod tests {
         let mut word = records.own();
         let mut owners =
             async || match timeout(Duration::from_secs(2), word.next(&told)).await.expect("within two seconds") {
-                member::Records::Kept { desired, .. } => {
+                member::OwnRecords::Kept { desired, .. } => {
                     Ok(desired.map(|desired| desired.owners.iter().map(|owner| owner.key.0[0]).collect::<Vec<_>>()))
                 }
-                member::Records::Lost => Err("lost"),
+                member::OwnRecords::Lost => Err("lost"),
             };
         let change = |seen: &mut Seen, owners: &[u8], revision| {
             let value = fixture::owned_by(owners).encode();

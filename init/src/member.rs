@@ -13,7 +13,8 @@ use std::future::pending;
 use std::sync::Arc;
 
 use ::member::{
-    Announcement, Effect, Event, Found, FoundRole, Kind, Member as Life, Need, Outcome, Part, Place, Records as OwnWord,
+    Announcement, Effect, EffectKind, EffectOutcome, Event, Life, LifeFacts, OwnRecords, OwnerReason, Part, RoleFacts,
+    VpnPlace,
 };
 use enrol::renewal::Giver;
 use keys::directory::{Coordinator, Directory};
@@ -37,13 +38,13 @@ pub(crate) enum Error {
     Client(#[from] ClientError),
     /// A file cannot be read.
     #[error(transparent)]
-    Found(#[from] FoundError),
+    Unread(#[from] FoundError),
     /// An effect failed, and another try does not help.
     #[error(transparent)]
     Damage(perform::Error),
     /// Only an owner can go on.
     #[error(transparent)]
-    Owner(Need),
+    Owner(OwnerReason),
 }
 
 /// Why it is not known what lies here.
@@ -69,22 +70,26 @@ pub(crate) fn unit(performer: &Performer, begun: &watch::Sender<bool>) -> Unit {
 /// Ends of effects that are under way; dropped, it ends them.
 #[derive(Debug, Default)]
 struct Underway {
-    tasks: JoinSet<Result<Outcome, perform::Error>>,
-    kinds: BTreeMap<Id, Kind>,
+    tasks: JoinSet<Result<EffectOutcome, perform::Error>>,
+    kinds: BTreeMap<Id, EffectKind>,
 }
 
 impl Underway {
-    fn begin(&mut self, kind: Kind, effect: impl Future<Output = Result<Outcome, perform::Error>> + Send + 'static) {
+    fn begin(
+        &mut self,
+        kind: EffectKind,
+        effect: impl Future<Output = Result<EffectOutcome, perform::Error>> + Send + 'static,
+    ) {
         self.kinds.insert(self.tasks.spawn(effect).id(), kind);
     }
 
     /// Ends what of this kind is under way, untold.
-    fn forget(&mut self, kind: Kind) {
+    fn forget(&mut self, kind: EffectKind) {
         self.kinds.retain(|_, it| *it != kind);
     }
 
     /// Next end of an effect; a panic is an error.
-    async fn next(&mut self) -> (Kind, Result<Outcome, Failure>) {
+    async fn next(&mut self) -> (EffectKind, Result<EffectOutcome, Failure>) {
         loop {
             let Some(ended) = self.tasks.join_next_with_id().await else { return pending().await };
             let (id, outcome) = match ended {
@@ -147,7 +152,7 @@ async fn live(performer: Performer, begun: watch::Sender<bool>) -> Result<(), Er
 }
 
 /// Reads what lies here.
-async fn found(performer: &Performer) -> Result<Found, FoundError> {
+async fn found(performer: &Performer) -> Result<LifeFacts, FoundError> {
     let member = performer.member();
     let told = performer.told();
     if told.version().is_none() {
@@ -160,13 +165,13 @@ async fn found(performer: &Performer) -> Result<Found, FoundError> {
     }
     let (desired, keys) = enrolment::desired().await?;
     let links = performer.board().facts().read(|now| endpoints(&now.links));
-    Ok(Found {
+    Ok(LifeFacts {
         own: member.identity.holder.machine,
         desired,
         peers: told.version(),
         electorate: consensus::electorate().await?,
         announcement: Announcement { endpoints: links, epoch: *performer.epoch().borrow() },
-        role: FoundRole {
+        role: RoleFacts {
             keys,
             begun: consensus::etcd_has_begun()?,
             recovery: consensus::recovers()?.is_some(),
@@ -192,11 +197,11 @@ fn perform(
     let (it, dials) = (performer.clone(), dialler.clone());
     match effect {
         Effect::Attend { coordinator, known } => {
-            underway.forget(Kind::Announce);
+            underway.forget(EffectKind::Announce);
             *attended = Some(dialler.attend(coordinator, known));
         }
         Effect::Leave => {
-            underway.forget(Kind::Announce);
+            underway.forget(EffectKind::Announce);
             *attended = None;
         }
         Effect::Announce(said) => {
@@ -208,7 +213,7 @@ fn perform(
         Effect::AskDirectory(place) => begin(Box::pin(async move {
             let signed = dials.directory(place).await?;
             it.member().renewing.directories().tell(Giver::Coordinator(place.0), signed);
-            Ok(Outcome::Whole)
+            Ok(EffectOutcome::Whole)
         })),
         Effect::Directory { by, signed } => {
             performer.member().renewing.directories().tell(Giver::Coordinator(by), signed);
@@ -232,7 +237,7 @@ fn perform(
 }
 
 /// Effect that is being performed.
-type Performed = std::pin::Pin<Box<dyn Future<Output = Result<Outcome, perform::Error>> + Send>>;
+type Performed = std::pin::Pin<Box<dyn Future<Output = Result<EffectOutcome, perform::Error>> + Send>>;
 
 /// Next word of the coordinator that is attended; its end is one, too.
 async fn hear(attended: &mut Option<Attended>) -> Event {
@@ -248,7 +253,7 @@ async fn hear(attended: &mut Option<Attended>) -> Event {
 }
 
 /// End of an effect, as the life hears it. Damage ends the life: no other try mends it.
-fn told(outcome: Result<Outcome, Failure>) -> Result<Result<Outcome, String>, Error> {
+fn told(outcome: Result<EffectOutcome, Failure>) -> Result<Result<EffectOutcome, String>, Error> {
     match outcome {
         Err(Failure::Error(error)) if durable::is_damage(&error) => Err(Error::Damage(error)),
         outcome => Ok(outcome.map_err(|failure| Chain(&failure).to_string())),
@@ -268,7 +273,7 @@ fn report(performer: &Performer, part: Part, text: Option<String>) {
 /// Directory on the ESP, with the places that its coordinators have in the VPN.
 fn known_directory(performer: &Performer, held: &mut watch::Receiver<Option<Arc<Directory>>>) -> Option<Event> {
     let directory = held.borrow_and_update().clone()?;
-    let place = |coordinator: &Coordinator| -> Option<Place> {
+    let place = |coordinator: &Coordinator| -> Option<VpnPlace> {
         Some((coordinator.machine, performer.told().vpn_ip(&coordinator.machine)?))
     };
     let coordinators = directory.coordinators.iter().filter_map(place).collect();
@@ -290,7 +295,7 @@ impl Own {
     }
 
     /// Next state of them.
-    async fn next(&mut self) -> OwnWord {
+    async fn next(&mut self) -> OwnRecords {
         loop {
             let word = async {
                 match &mut self.records {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use keys::endpoint::Endpoint;
 
-/// What the machine says of itself.
+/// Statement of the machine about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Announcement {
     /// Places where the machine is reached.
@@ -24,7 +24,7 @@ pub fn is_news(said: &[Endpoint], now: &[Endpoint]) -> bool {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum State {
-    /// Nobody listens.
+    /// No coordinator listens to the machine.
     Idle,
     /// The coordinator that is attended has heard nothing yet.
     Unsaid,
@@ -56,12 +56,12 @@ impl Announcing {
         self.now.epoch = epoch;
     }
 
-    /// Another coordinator listens.
+    /// Begins anew: another coordinator listens, and has heard nothing.
     pub(crate) fn attends(&mut self) {
         self.state = State::Unsaid;
     }
 
-    /// Nobody listens any more.
+    /// Ends what was said: no coordinator listens any more.
     pub(crate) fn leaves(&mut self) {
         self.state = State::Idle;
     }
@@ -95,7 +95,7 @@ impl Announcing {
         Some(self.now.clone())
     }
 
-    /// Next deadline.
+    /// Deadline by which an announcement that was put off is made again.
     pub(crate) const fn due(&self) -> Option<Instant> {
         match &self.state {
             State::PutOff(again) => Some(*again),

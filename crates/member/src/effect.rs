@@ -11,14 +11,14 @@ use keys::endpoint::Endpoint;
 use model::{MachineId, NodeName};
 
 use crate::announcement::Announcement;
-use crate::source::Place;
+use crate::source::VpnPlace;
 
 /// How etcd is started, as long as it has no data of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdStart {
     /// A cluster's first etcd.
     New,
-    /// One more member beside those that there are.
+    /// A further member beside those that there are.
     Existing {
         /// The other members, name and VPN address; none needed once etcd has begun.
         others: Vec<(NodeName, Ipv4Addr)>,
@@ -38,9 +38,9 @@ pub enum Face {
     Coordinator,
 }
 
-/// File that is replaced durably.
+/// KeptFile that is replaced durably.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum File {
+pub enum KeptFile {
     /// Desired state of the machine.
     Desired(Box<Desired>),
     /// Other coordinators by the machine's own records, read while etcd had a leader.
@@ -49,13 +49,13 @@ pub enum File {
     Peers,
 }
 
-/// Effect to be performed. One of a [`Kind`] is under way at a time; each may be done twice.
+/// Effect to be performed. One of a [`EffectKind`] is under way at a time; each may be done twice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// Listen to this coordinator, and to no other.
     Attend {
         /// The coordinator, by id and VPN address.
-        coordinator: Place,
+        coordinator: VpnPlace,
         /// Version of the peers that the machine knows; none asks for all.
         known: Option<StateVersion>,
     },
@@ -64,10 +64,10 @@ pub enum Effect {
     /// Announce the machine to the coordinator that is attended.
     Announce(Announcement),
     /// Ask a further coordinator for its directory alone.
-    AskDirectory(Place),
+    AskDirectory(VpnPlace),
     /// Pass on the directory that a coordinator told; it is not believed yet.
     Directory {
-        /// Who told it.
+        /// Coordinator that told it.
         by: MachineId,
         /// Bytes as they came.
         signed: Vec<u8>,
@@ -75,11 +75,11 @@ pub enum Effect {
     /// Tell the mesh.
     Mesh(News),
     /// Replace a file.
-    Keep(File),
+    Keep(KeptFile),
     /// Note that etcd knows its users, and that no recovery is due: etcd comes as a further member.
     NoteJoin,
     /// Have this coordinator hand its keys over, and keep them.
-    TakeKeys(Place),
+    TakeKeys(VpnPlace),
     /// Look whether etcd has begun here.
     LookAtEtcd,
     /// Run what a coordinator runs, with an etcd started like this; or none of it.
@@ -97,7 +97,7 @@ pub enum Effect {
     /// Remove the note of a recovery that is not to be done.
     DropRecovery,
     /// Stop here: only an owner can go on, for this reason.
-    NeedOwner(Need),
+    NeedOwner(OwnerReason),
     /// Show this text of this part, or that it has nothing to say.
     Report(Part, Option<String>),
 }
@@ -117,7 +117,7 @@ pub enum Part {
 
 /// Reason for which only an owner can go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Need {
+pub enum OwnerReason {
     /// The only coordinator has lost its keys.
     #[error(
         "this machine is the cluster's only coordinator, and its keys or etcd's data are not there; nothing was erased"
@@ -125,9 +125,9 @@ pub enum Need {
     Alone,
 }
 
-/// Kind of an effect that ends with [`Event::Done`].
+/// EffectKind of an effect that ends with [`Event::Done`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum EffectKind {
     /// [`Effect::Announce`].
     Announce,
     /// [`Effect::AskDirectory`].
@@ -158,7 +158,7 @@ pub enum Kind {
     DropRecovery,
 }
 
-impl Kind {
+impl EffectKind {
     /// Whether the effect is a step of the coordinator role.
     #[must_use]
     pub const fn is_of_the_role(&self) -> bool {
@@ -167,24 +167,24 @@ impl Kind {
 }
 
 impl Effect {
-    /// Kind under which the effect ends; none where it has no end.
+    /// EffectKind under which the effect ends; none where it has no end.
     #[must_use]
-    pub const fn kind(&self) -> Option<Kind> {
+    pub const fn kind(&self) -> Option<EffectKind> {
         Some(match self {
-            Self::Announce(_) => Kind::Announce,
-            Self::AskDirectory(_) => Kind::AskDirectory,
-            Self::Keep(File::Desired(_) | File::Electorate(_)) => Kind::Keep,
-            Self::Keep(File::Peers) => Kind::KeepPeers,
-            Self::NoteJoin => Kind::NoteJoin,
-            Self::TakeKeys(_) => Kind::TakeKeys,
-            Self::LookAtEtcd => Kind::LookAtEtcd,
-            Self::Units(_) => Kind::Units,
-            Self::Face(_) => Kind::Face,
-            Self::EraseShares => Kind::EraseShares,
-            Self::EraseKeys => Kind::EraseKeys,
-            Self::EraseEtcd => Kind::EraseEtcd,
-            Self::CommitRecovery => Kind::CommitRecovery,
-            Self::DropRecovery => Kind::DropRecovery,
+            Self::Announce(_) => EffectKind::Announce,
+            Self::AskDirectory(_) => EffectKind::AskDirectory,
+            Self::Keep(KeptFile::Desired(_) | KeptFile::Electorate(_)) => EffectKind::Keep,
+            Self::Keep(KeptFile::Peers) => EffectKind::KeepPeers,
+            Self::NoteJoin => EffectKind::NoteJoin,
+            Self::TakeKeys(_) => EffectKind::TakeKeys,
+            Self::LookAtEtcd => EffectKind::LookAtEtcd,
+            Self::Units(_) => EffectKind::Units,
+            Self::Face(_) => EffectKind::Face,
+            Self::EraseShares => EffectKind::EraseShares,
+            Self::EraseKeys => EffectKind::EraseKeys,
+            Self::EraseEtcd => EffectKind::EraseEtcd,
+            Self::CommitRecovery => EffectKind::CommitRecovery,
+            Self::DropRecovery => EffectKind::DropRecovery,
             Self::Attend { .. }
             | Self::Leave
             | Self::Directory { .. }
@@ -200,20 +200,20 @@ impl Effect {
 pub enum Event {
     /// Word of a coordinator.
     Told {
-        /// Who speaks.
+        /// Coordinator that speaks.
         by: MachineId,
         /// The word.
         word: Word,
     },
     /// The connection to a coordinator that was attended has ended.
     Left {
-        /// Who is gone.
+        /// Coordinator that is gone.
         by: MachineId,
         /// Reason, for people.
         why: String,
     },
     /// State of the machine's own records.
-    Records(Records),
+    Records(OwnRecords),
     /// Places where the machine is reached now.
     Endpoints(Vec<Endpoint>),
     /// Epoch of the cold-start key whose share others are to acknowledge for the machine.
@@ -223,7 +223,7 @@ pub enum Event {
         /// Version of the state that it is of.
         at: StateVersion,
         /// Coordinators that it names, as far as their VPN addresses are known.
-        coordinators: Vec<Place>,
+        coordinators: Vec<VpnPlace>,
     },
     /// Coordinators whose directory should be heard, too.
     Missing(BTreeSet<MachineId>),
@@ -232,14 +232,14 @@ pub enum Event {
     /// An owner says at the machine itself that what is left of a coordinator is to be erased.
     Erase,
     /// End of an effect.
-    Done(Kind, Result<Outcome, String>),
+    Done(EffectKind, Result<EffectOutcome, String>),
     /// A deadline may have come.
     Tick,
 }
 
 /// State of the machine's own records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Records {
+pub enum OwnRecords {
     /// Not kept up by a quorum.
     Lost,
     /// Kept up by a quorum.
@@ -251,9 +251,9 @@ pub enum Records {
     },
 }
 
-/// Outcome of an effect that was performed.
+/// EffectOutcome of an effect that was performed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum EffectOutcome {
     /// Performed.
     Whole,
     /// The coordinator asks for it later.

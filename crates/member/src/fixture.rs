@@ -14,7 +14,9 @@ use model::{
     Secret, VPN_PREFIX,
 };
 
-use crate::{Announcement, Effect, EtcdStart, Event, Face, File, Found, FoundRole, Kind, Member, Outcome};
+use crate::{
+    Announcement, Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, Life, LifeFacts, RoleFacts,
+};
 
 pub(crate) fn id(n: u8) -> MachineId {
     MachineId([n; 16])
@@ -75,7 +77,7 @@ pub(crate) struct World {
     pub(crate) note: bool,
     pub(crate) units: Option<EtcdStart>,
     pub(crate) face: Option<Face>,
-    pub(crate) life: Option<Member>,
+    pub(crate) life: Option<Life>,
     /// Effects that were asked for and not performed.
     pub(crate) queue: Vec<Effect>,
     /// All that was performed since [`Self::past`] was asked.
@@ -119,16 +121,16 @@ impl World {
 
     /// Begins a life from what lies there.
     pub(crate) fn start(&mut self) -> &mut Self {
-        let found = Found {
+        let found = LifeFacts {
             own: id(1),
             desired: self.kept.clone(),
             peers: None,
             electorate: self.electorate.clone(),
             announcement: Announcement::default(),
-            role: FoundRole { keys: self.keys, begun: self.begun, recovery: self.note, running: self.units.clone() },
+            role: RoleFacts { keys: self.keys, begun: self.begun, recovery: self.note, running: self.units.clone() },
         };
         self.queue.clear();
-        self.life = Some(Member::start(found, self.now, &mut self.queue));
+        self.life = Some(Life::start(found, self.now, &mut self.queue));
         self
     }
 
@@ -156,14 +158,14 @@ impl World {
     }
 
     /// Performs one effect; its end, if it has one.
-    pub(crate) fn perform(&mut self, effect: Effect) -> Option<(Kind, Outcome)> {
-        let mut outcome = Outcome::Whole;
+    pub(crate) fn perform(&mut self, effect: Effect) -> Option<(EffectKind, EffectOutcome)> {
+        let mut outcome = EffectOutcome::Whole;
         match &effect {
-            Effect::Keep(File::Desired(desired)) => self.kept = (**desired).clone(),
-            Effect::Keep(File::Electorate(electorate)) => self.electorate = Some(electorate.clone()),
+            Effect::Keep(KeptFile::Desired(desired)) => self.kept = (**desired).clone(),
+            Effect::Keep(KeptFile::Electorate(electorate)) => self.electorate = Some(electorate.clone()),
             Effect::NoteJoin | Effect::CommitRecovery | Effect::DropRecovery => self.note = false,
             Effect::TakeKeys(_) => self.keys = true,
-            Effect::LookAtEtcd => outcome = Outcome::Begun(self.begun),
+            Effect::LookAtEtcd => outcome = EffectOutcome::Begun(self.begun),
             Effect::Units(plan) => {
                 assert!(plan.is_none() || self.keys, "units without keys: {effect:?}");
                 self.units.clone_from(plan);
@@ -185,7 +187,7 @@ impl World {
             }
             Effect::Announce(_)
             | Effect::AskDirectory(_)
-            | Effect::Keep(File::Peers)
+            | Effect::Keep(KeptFile::Peers)
             | Effect::Attend { .. }
             | Effect::Leave
             | Effect::Directory { .. }
@@ -208,9 +210,9 @@ impl World {
     }
 
     /// Steps of the role among them, by kind.
-    pub(crate) fn steps(&mut self) -> Vec<Kind> {
+    pub(crate) fn steps(&mut self) -> Vec<EffectKind> {
         let kinds = self.past().into_iter().filter_map(|effect| effect.kind());
-        kinds.filter(|kind| kind.is_of_the_role() || *kind == Kind::Keep).collect()
+        kinds.filter(|kind| kind.is_of_the_role() || *kind == EffectKind::Keep).collect()
     }
 
     /// Passes time, deadline by deadline; all that is asked for is performed.

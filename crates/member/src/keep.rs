@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cluster::desired::Desired;
 use model::MachineId;
 
-use crate::effect::{Effect, File};
+use crate::effect::{Effect, KeptFile};
 use crate::role::AGAIN;
 
 /// Least time between two writes of the peers.
@@ -44,30 +44,30 @@ impl Keeping {
         if !keeps && self.again.is_none_or(|again| now >= again) {
             // The electorate first: whoever is a node by desired state needs none.
             if let Some(electorate) = self.electorate.take() {
-                out.push(Effect::Keep(File::Electorate(electorate)));
+                out.push(Effect::Keep(KeptFile::Electorate(electorate)));
             } else if let Some(desired) = self.desired.take() {
-                out.push(Effect::Keep(File::Desired(desired)));
+                out.push(Effect::Keep(KeptFile::Desired(desired)));
             }
         }
         if !keeps_peers && self.peers && self.next_peers.is_none_or(|next| now >= next) {
             self.peers = false;
             self.next_peers = Some(now + BETWEEN);
-            out.push(Effect::Keep(File::Peers));
+            out.push(Effect::Keep(KeptFile::Peers));
         }
     }
 
     /// A write of `file` failed: it is tried again, unless another one is wanted by now.
-    pub(crate) fn failed(&mut self, file: &File, now: Instant) {
+    pub(crate) fn failed(&mut self, file: &KeptFile, now: Instant) {
         match file {
-            File::Desired(desired) => {
+            KeptFile::Desired(desired) => {
                 self.desired.get_or_insert_with(|| desired.clone());
                 self.again = Some(now + AGAIN);
             }
-            File::Electorate(electorate) => {
+            KeptFile::Electorate(electorate) => {
                 self.electorate.get_or_insert_with(|| electorate.clone());
                 self.again = Some(now + AGAIN);
             }
-            File::Peers => self.peers = true,
+            KeptFile::Peers => self.peers = true,
         }
     }
 

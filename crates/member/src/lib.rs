@@ -2,7 +2,7 @@
 //! cut or a panic it is found anew, and what is right causes no effect.
 //!
 //! ```text
-//!   Found ─ start ─► Member ◄─ Event ── words of coordinators, own records, the owner, ends of effects
+//!   facts ─ start ─► Life ◄─ Event ── words of coordinators, own records, the owner, ends of effects
 //!                      └─ Effect ─────► connections, files, units, what the APIs show
 //!   source: whom it hears  ·  belief: which word it takes  ·  keep: which file is due  ·  role: the next step
 //! ```
@@ -29,7 +29,7 @@ mod tests;
 
 pub use announcement::{Announcement, is_news};
 pub use belief::Disbelief;
-pub use effect::{Effect, EtcdStart, Event, Face, File, Kind, Need, Outcome, Part, Records};
-pub use life::{Found, Member};
-pub use role::{AGAIN, Found as FoundRole};
-pub use source::{LAPSE, Place, SILENT};
+pub use effect::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason, Part};
+pub use life::{Life, LifeFacts};
+pub use role::{AGAIN, RoleFacts};
+pub use source::{LAPSE, SILENT, VpnPlace};

@@ -1,4 +1,4 @@
-//! Member: one value that holds all parts, takes events, and asks for effects.
+//! Life: one value that holds all parts, takes events, and asks for effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,17 +11,17 @@ use model::{ClusterRole, MachineId};
 
 use crate::announcement::{Announcement, Announcing};
 use crate::belief::{Belief, Disbelief, is_confirmed};
-use crate::effect::{Effect, Event, File, Kind, Outcome, Part, Records};
+use crate::effect::{Effect, EffectKind, EffectOutcome, Event, KeptFile, OwnRecords, Part};
 use crate::keep::Keeping;
 use crate::role::{self, Goal, Role, Step};
-use crate::source::{Place, Source, Turn, round};
+use crate::source::{Source, Turn, VpnPlace, round};
 
 /// Time between two rounds for a second voice, while one coordinator says that the machine is a node.
 const SECOND_VOICE: Duration = Duration::from_secs(30);
 
 /// Facts that a start reads, once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct LifeFacts {
     /// The machine itself.
     pub own: MachineId,
     /// Desired state that is kept.
@@ -33,12 +33,12 @@ pub struct Found {
     /// Announcement of the machine as it is reached now.
     pub announcement: Announcement,
     /// Parts of a coordinator that are there.
-    pub role: role::Found,
+    pub role: role::RoleFacts,
 }
 
 /// Life of one member.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct Life {
     own: MachineId,
     belief: Belief,
     source: Source,
@@ -53,18 +53,18 @@ pub struct Member {
     voices: BTreeSet<MachineId>,
     second_voice: Option<Instant>,
     electorate: Option<BTreeSet<MachineId>>,
-    directory: Option<(StateVersion, Vec<Place>)>,
+    directory: Option<(StateVersion, Vec<VpnPlace>)>,
     missing: BTreeSet<MachineId>,
-    underway: BTreeMap<Kind, Effect>,
+    underway: BTreeMap<EffectKind, Effect>,
     step_due: Option<(Instant, &'static str)>,
     reported: BTreeMap<Part, String>,
 }
 
-impl Member {
+impl Life {
     /// Begins the life of a machine whose data is open.
     #[must_use]
-    pub fn start(found: Found, now: Instant, out: &mut Vec<Effect>) -> Self {
-        let Found { own, desired, peers, electorate, announcement, role: found } = found;
+    pub fn start(found: LifeFacts, now: Instant, out: &mut Vec<Effect>) -> Self {
+        let LifeFacts { own, desired, peers, electorate, announcement, role: found } = found;
         let coordinates = desired.assignment.role() == ClusterRole::Coordinator && found.keys && found.begun;
         let role = Role::new(&found, desired.at.is_none(), now);
         let waits_for_records = coordinates && !role.asks_who_leads();
@@ -90,7 +90,7 @@ impl Member {
         member
     }
 
-    /// Takes an event.
+    /// Takes an event, and asks for the effects that follow.
     pub fn handle(&mut self, event: Event, now: Instant, out: &mut Vec<Effect>) {
         match event {
             Event::Told { by, word } => self.told(by, word, now, out),
@@ -133,7 +133,7 @@ impl Member {
     }
 
     /// Coordinators that are believed: those of the newer of desired state and signed directory.
-    fn believed(&self) -> Vec<Place> {
+    fn believed(&self) -> Vec<VpnPlace> {
         let desired = self.belief.desired();
         match &self.directory {
             Some((at, coordinators)) if Some(*at) > desired.at => coordinators.clone(),
@@ -250,14 +250,14 @@ impl Member {
         self.turn(out, |source, turns| source.left(now, turns));
     }
 
-    /// Nobody hears the machine any more.
+    /// Ends the announcing: no coordinator hears the machine any more.
     fn silence(&mut self) {
         self.announcing.leaves();
-        self.underway.remove(&Kind::Announce);
+        self.underway.remove(&EffectKind::Announce);
     }
 
-    fn records(&mut self, records: Records, now: Instant, out: &mut Vec<Effect>) {
-        let Records::Kept { desired, peers } = records else { return self.source.lost(now) };
+    fn records(&mut self, records: OwnRecords, now: Instant, out: &mut Vec<Effect>) {
+        let OwnRecords::Kept { desired, peers } = records else { return self.source.lost(now) };
         if !self.role.runs() {
             return; // of units that are gone by now
         }
@@ -275,10 +275,10 @@ impl Member {
         self.believe(desired);
     }
 
-    fn done(&mut self, kind: Kind, outcome: Result<Outcome, String>, now: Instant, out: &mut Vec<Effect>) {
+    fn done(&mut self, kind: EffectKind, outcome: Result<EffectOutcome, String>, now: Instant, out: &mut Vec<Effect>) {
         let Some(effect) = self.underway.remove(&kind) else { return };
         match (&effect, &outcome) {
-            (Effect::Announce(_), Ok(Outcome::PutOff)) => self.announcing.put_off(now),
+            (Effect::Announce(_), Ok(EffectOutcome::PutOff)) => self.announcing.put_off(now),
             (Effect::Announce(_), Ok(_)) => self.announcing.heard(),
             (Effect::Announce(_), Err(why)) => {
                 if let Some(by) = self.source.attended() {
@@ -287,7 +287,7 @@ impl Member {
                 }
             }
             (Effect::AskDirectory(_), _) => {}
-            (Effect::Keep(File::Desired(desired)), Ok(_)) => {
+            (Effect::Keep(KeptFile::Desired(desired)), Ok(_)) => {
                 if desired.assignment.role() == ClusterRole::Node {
                     self.certain();
                 }
@@ -326,11 +326,11 @@ impl Member {
         self.turn(out, |source, turns| source.tick(now, || round(own, &first, &believed), turns));
         let mut due = Vec::new();
         let is_underway = |kind| self.underway.contains_key(&kind);
-        self.keeping.next(is_underway(Kind::Keep), is_underway(Kind::KeepPeers), now, &mut due);
+        self.keeping.next(is_underway(EffectKind::Keep), is_underway(EffectKind::KeepPeers), now, &mut due);
         if self.source.attended().is_some() {
             due.extend(self.announcing.next(now).map(Effect::Announce));
         }
-        if !self.underway.contains_key(&Kind::AskDirectory) {
+        if !self.underway.contains_key(&EffectKind::AskDirectory) {
             due.extend(self.next_missing().map(Effect::AskDirectory));
         }
         due.extend(self.step(now, out));
@@ -343,7 +343,7 @@ impl Member {
     }
 
     /// Next coordinator whose directory is missing, each once.
-    fn next_missing(&mut self) -> Option<Place> {
+    fn next_missing(&mut self) -> Option<VpnPlace> {
         let (attended, believed) = (self.source.attended()?, self.believed());
         while let Some(machine) = self.missing.pop_first() {
             let place = believed.iter().find(|(it, _)| *it == machine && *it != attended && *it != self.own);

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use cluster::desired::{Desired, EtcdPart};
 use model::NodeName;
 
-use crate::effect::{Effect, EtcdStart, Face, Kind, Need, Outcome};
-use crate::source::Place;
+use crate::effect::{Effect, EffectKind, EffectOutcome, EtcdStart, Face, OwnerReason};
+use crate::source::VpnPlace;
 
 /// Pause behind a step that failed: mostly another coordinator or etcd is not ready yet.
 pub const AGAIN: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(crate) enum Goal<'a> {
         /// Whether it was heard in this boot.
         heard: bool,
         /// Coordinators that keys may come from.
-        givers: &'a [Place],
+        givers: &'a [VpnPlace],
     },
     /// Node; what is left of a coordinator is erased.
     Node,
@@ -39,16 +39,16 @@ pub(crate) enum Goal<'a> {
     Stopped,
 }
 
-/// Next step.
+/// Next step towards the role that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Perform this.
     Do(Effect),
     /// Look again then.
     At(Instant, &'static str),
-    /// Nothing differs.
+    /// Wait for an event: all is as it should be, or a step is under way.
     Rest,
-    /// Nothing can be done before something else is heard, for this reason.
+    /// Wait until something else is heard, for this reason.
     Wait(&'static str),
 }
 
@@ -57,7 +57,7 @@ pub(crate) enum Step {
 enum Recovery {
     No,
     /// A note of an earlier boot lies there; others may lead by now.
-    Found,
+    Noted,
     /// Others lead: the note is to go.
     Over,
     Due,
@@ -83,13 +83,13 @@ pub(crate) struct Role {
     recovery: Recovery,
     /// Tries of having keys handed over.
     tries: usize,
-    busy: Option<Kind>,
+    busy: Option<EffectKind>,
     again: Option<Instant>,
 }
 
 /// Facts that a start reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct RoleFacts {
     /// Whether a coordinator's keys are there, whole.
     pub keys: bool,
     /// Whether etcd has begun.
@@ -101,8 +101,8 @@ pub struct Found {
 }
 
 impl Role {
-    pub(crate) fn new(found: &Found, created: bool, now: Instant) -> Self {
-        let Found { keys, begun, recovery, running } = found.clone();
+    pub(crate) fn new(found: &RoleFacts, created: bool, now: Instant) -> Self {
+        let RoleFacts { keys, begun, recovery, running } = found.clone();
         Self {
             keys,
             begun: Some(begun),
@@ -117,7 +117,7 @@ impl Role {
                 (false, _) => Recovery::No,
                 // Whoever noted it in this boot has asked the others.
                 (true, Some(_)) => Recovery::Due,
-                (true, None) => Recovery::Found,
+                (true, None) => Recovery::Noted,
             },
             running,
             tries: 0,
@@ -136,28 +136,28 @@ impl Role {
         self.running.is_some()
     }
 
-    /// Kind of the step that is under way.
-    pub(crate) const fn busy(&self) -> Option<Kind> {
+    /// EffectKind of the step that is under way.
+    pub(crate) const fn busy(&self) -> Option<EffectKind> {
         self.busy
     }
 
     /// Whether it has to be known whether others lead, before anything runs.
     pub(crate) fn asks_who_leads(&self) -> bool {
-        self.recovery == Recovery::Found
+        self.recovery == Recovery::Noted
     }
 
     /// Somebody has a leader: what was noted in an earlier boot is over.
     pub(crate) fn others_lead(&mut self) -> bool {
-        let was = self.recovery == Recovery::Found;
+        let was = self.recovery == Recovery::Noted;
         if was {
             self.recovery = Recovery::Over;
         }
         was
     }
 
-    /// Nobody who answered has a leader.
+    /// Lets a recovery that was noted be done: no coordinator that answered has a leader.
     pub(crate) fn nobody_leads(&mut self) {
-        if self.recovery == Recovery::Found {
+        if self.recovery == Recovery::Noted {
             self.recovery = Recovery::Due;
         }
     }
@@ -170,7 +170,7 @@ impl Role {
     }
 
     /// Takes the end of the step that was under way.
-    pub(crate) fn done(&mut self, effect: &Effect, outcome: Result<Outcome, ()>, now: Instant) {
+    pub(crate) fn done(&mut self, effect: &Effect, outcome: Result<EffectOutcome, ()>, now: Instant) {
         self.busy = None;
         let Ok(outcome) = outcome else {
             self.again = Some(now + AGAIN);
@@ -191,7 +191,7 @@ impl Role {
             }
             Effect::TakeKeys(_) => self.keys = true,
             Effect::LookAtEtcd => {
-                if let Outcome::Begun(begun) = outcome {
+                if let EffectOutcome::Begun(begun) = outcome {
                     self.begun = Some(begun);
                 }
             }
@@ -285,12 +285,12 @@ impl Role {
         Step::Rest
     }
 
-    fn towards_coordinator(&self, desired: &Desired, heard: bool, givers: &[Place], now: Instant) -> Step {
+    fn towards_coordinator(&self, desired: &Desired, heard: bool, givers: &[VpnPlace], now: Instant) -> Step {
         if let Some(step) = self.recovery(givers) {
             return step;
         }
         if !self.keys || self.stale {
-            return self.get_keys(desired, heard, givers);
+            return self.towards_keys(desired, heard, givers);
         }
         let Some(running) = &self.running else { return self.begin(desired) };
         if self.face != Some(Face::Coordinator) {
@@ -309,13 +309,13 @@ impl Role {
         }
     }
 
-    fn recovery(&self, givers: &[Place]) -> Option<Step> {
+    fn recovery(&self, givers: &[VpnPlace]) -> Option<Step> {
         let effect = match (self.recovery, &self.running) {
             // Committed in this boot, or before a panic of the life.
             (Recovery::No | Recovery::Committed, Some(EtcdStart::Recovered)) => Effect::Units(None),
             (Recovery::No | Recovery::Committed, _) => return None,
-            (Recovery::Found, _) if givers.is_empty() => Effect::Units(Some(EtcdStart::Recovered)),
-            (Recovery::Found, _) => return Some(Step::Wait("whether other coordinators have a leader is asked")),
+            (Recovery::Noted, _) if givers.is_empty() => Effect::Units(Some(EtcdStart::Recovered)),
+            (Recovery::Noted, _) => return Some(Step::Wait("whether other coordinators have a leader is asked")),
             (Recovery::Over, _) => Effect::DropRecovery,
             (Recovery::Due, None) => Effect::Units(Some(EtcdStart::Recovered)),
             (Recovery::Due, Some(EtcdStart::Recovered)) if self.face != Some(Face::Coordinator) => {
@@ -327,9 +327,9 @@ impl Role {
         Some(Step::Do(effect))
     }
 
-    fn get_keys(&self, desired: &Desired, heard: bool, givers: &[Place]) -> Step {
+    fn towards_keys(&self, desired: &Desired, heard: bool, givers: &[VpnPlace]) -> Step {
         let Some(giver) = givers.get(self.tries % givers.len().max(1)) else {
-            return Step::Do(Effect::NeedOwner(Need::Alone));
+            return Step::Do(Effect::NeedOwner(OwnerReason::Alone));
         };
         if self.stale {
             return Step::Do(if self.keys { Effect::EraseKeys } else { Effect::EraseEtcd });

@@ -23,16 +23,16 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Coordinator with its address in the VPN.
-pub type Place = (MachineId, Ipv4Addr);
+pub type VpnPlace = (MachineId, Ipv4Addr);
 
 /// Change of whom the machine listens to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// Listen to this coordinator, and to no other.
-    Attend(Place),
+    Attend(VpnPlace),
     /// Listen to nobody.
     Leave,
-    /// Nobody is left to ask in this round.
+    /// End a round: all were asked.
     RoundOver {
         /// Whether anybody told anything in it.
         heard: bool,
@@ -51,7 +51,7 @@ enum State {
 struct Attending {
     whom: MachineId,
     silent_at: Instant,
-    rest: VecDeque<Place>,
+    rest: VecDeque<VpnPlace>,
     /// Whether anybody told anything in this round.
     heard: bool,
 }
@@ -117,7 +117,7 @@ impl Source {
         }
     }
 
-    /// Nothing more is heard of the coordinator that was attended: the next one is.
+    /// Turns to the next one: no more is heard of the coordinator that was attended.
     pub(crate) fn left(&mut self, now: Instant, out: &mut Vec<Turn>) {
         let State::Attend(Attending { rest, heard, .. }) = &mut self.state else { return };
         let (rest, heard) = (std::mem::take(rest), *heard);
@@ -125,7 +125,7 @@ impl Source {
     }
 
     /// Acts on deadlines that have come; `round` are those whom a round that begins now asks, in this order.
-    pub(crate) fn tick(&mut self, now: Instant, round: impl FnOnce() -> VecDeque<Place>, out: &mut Vec<Turn>) {
+    pub(crate) fn tick(&mut self, now: Instant, round: impl FnOnce() -> VecDeque<VpnPlace>, out: &mut Vec<Turn>) {
         match &self.state {
             State::Lapse(due) | State::Pause(due) if now >= *due => self.next(round(), false, now, out),
             State::Attend(Attending { silent_at, .. }) if now >= *silent_at => {
@@ -136,7 +136,7 @@ impl Source {
         }
     }
 
-    fn next(&mut self, mut rest: VecDeque<Place>, heard: bool, now: Instant, out: &mut Vec<Turn>) {
+    fn next(&mut self, mut rest: VecDeque<VpnPlace>, heard: bool, now: Instant, out: &mut Vec<Turn>) {
         if let Some(place) = rest.pop_front() {
             self.state = State::Attend(Attending { whom: place.0, silent_at: now + SILENT, rest, heard });
             out.push(Turn::Attend(place));
@@ -159,8 +159,9 @@ impl Source {
 }
 
 /// Order of a round: `first` before the others, each once, without the machine itself.
-pub(crate) fn round(own: MachineId, first: &BTreeSet<MachineId>, believed: &[Place]) -> VecDeque<Place> {
-    let (ahead, behind): (Vec<Place>, Vec<Place>) = believed.iter().partition(|(machine, _)| first.contains(machine));
+pub(crate) fn round(own: MachineId, first: &BTreeSet<MachineId>, believed: &[VpnPlace]) -> VecDeque<VpnPlace> {
+    let (ahead, behind): (Vec<VpnPlace>, Vec<VpnPlace>) =
+        believed.iter().partition(|(machine, _)| first.contains(machine));
     ahead.into_iter().chain(behind).filter(|(machine, _)| *machine != own).collect()
 }
 
@@ -168,7 +169,7 @@ pub(crate) fn round(own: MachineId, first: &BTreeSet<MachineId>, believed: &[Pla
 mod tests {
     use super::*;
 
-    fn place(n: u8) -> Place {
+    fn place(n: u8) -> VpnPlace {
         (MachineId([n; 16]), Ipv4Addr::new(10, 118, 0, n))
     }
 

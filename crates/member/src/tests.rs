@@ -10,7 +10,7 @@ use model::ClusterRole::{Coordinator, Node};
 use proptest::prelude::*;
 
 use crate::fixture::{World, desired, ids, learner, member, version};
-use crate::{Effect, EtcdStart, Event, Face, File, Kind, Need, Outcome, Records};
+use crate::{Effect, EffectKind, EffectOutcome, EtcdStart, Event, Face, KeptFile, OwnRecords, OwnerReason};
 
 /// The same word by each of these coordinators.
 fn all_say(who: &[u8], word: &Desired) -> BTreeMap<u8, Desired> {
@@ -21,7 +21,7 @@ fn node(revision: u64) -> Desired {
     desired(revision, Node, &[2, 3])
 }
 
-/// What a machine is in the end.
+/// Face, keys, shares, etcd and units of a machine in the end.
 fn end(world: &World) -> (Option<Face>, bool, bool, bool, Option<EtcdStart>) {
     (world.face, world.keys, world.shares, world.begun, world.units.clone())
 }
@@ -36,7 +36,10 @@ fn promotion_notes_takes_keys_starts_and_shows_in_order() {
     let mut world = World::node();
     world.start().settle().past();
     world.hears(&all_say(&[2, 3], &learner(11, &[2, 3])));
-    assert_eq!(world.steps(), [Kind::Keep, Kind::NoteJoin, Kind::TakeKeys, Kind::Units, Kind::Face]);
+    assert_eq!(
+        world.steps(),
+        [EffectKind::Keep, EffectKind::NoteJoin, EffectKind::TakeKeys, EffectKind::Units, EffectKind::Face]
+    );
     let others = vec![member(2), member(3)];
     assert_eq!(world.units, Some(EtcdStart::Existing { others }));
     assert_eq!(end(&world).0, Some(Face::Coordinator));
@@ -47,12 +50,12 @@ fn promotion_notes_takes_keys_starts_and_shows_in_order() {
 fn demotion_hides_stops_and_erases_in_order() {
     let mut world = World::coordinator();
     world.start().settle();
-    assert_eq!(world.steps(), [Kind::Units, Kind::Face]);
+    assert_eq!(world.steps(), [EffectKind::Units, EffectKind::Face]);
     world.hears(&all_say(&[2, 3], &node(11)));
     let steps = world.steps();
-    let first = [Kind::Face, Kind::Units, Kind::Face, Kind::Keep];
+    let first = [EffectKind::Face, EffectKind::Units, EffectKind::Face, EffectKind::Keep];
     assert_eq!(steps[..4], first, "nothing is shown and nothing runs behind the first voice");
-    assert_eq!(steps[4..], [Kind::EraseShares, Kind::EraseKeys, Kind::EraseEtcd]);
+    assert_eq!(steps[4..], [EffectKind::EraseShares, EffectKind::EraseKeys, EffectKind::EraseEtcd]);
     assert_eq!(end(&world), node_end());
 }
 
@@ -66,9 +69,9 @@ fn desired_state_is_kept_before_it_is_obeyed() {
     world.past();
     world.handle(Event::Told { by, word: Word::Desired(learner(11, &[2, 3]).into()) });
     let asked = std::mem::take(&mut world.queue);
-    assert!(matches!(&asked[..], [Effect::Keep(File::Desired(_))]), "{asked:?}");
-    world.handle(Event::Done(Kind::Keep, Err(String::from("no space")))).settle().pass(1);
-    assert_eq!(world.steps().first(), Some(&Kind::Keep), "it is written again, and obeyed then");
+    assert!(matches!(&asked[..], [Effect::Keep(KeptFile::Desired(_))]), "{asked:?}");
+    world.handle(Event::Done(EffectKind::Keep, Err(String::from("no space")))).settle().pass(1);
+    assert_eq!(world.steps().first(), Some(&EffectKind::Keep), "it is written again, and obeyed then");
     assert_eq!(world.face, Some(Face::Coordinator));
 }
 
@@ -135,7 +138,8 @@ fn an_owner_erases_what_no_two_voices_can_end() {
 fn own_records_that_a_quorum_keeps_need_no_second_voice() {
     let mut world = World::coordinator();
     world.start().settle();
-    let kept = |desired: Desired| Event::Records(Records::Kept { desired: Some(desired.into()), peers: version(11) });
+    let kept =
+        |desired: Desired| Event::Records(OwnRecords::Kept { desired: Some(desired.into()), peers: version(11) });
     world.handle(kept(desired(11, Coordinator, &[1, 4]))).settle();
     assert_eq!(world.electorate, Some(ids(&[4])));
     world.handle(kept(node(12))).settle();
@@ -194,7 +198,15 @@ fn a_recovery_stops_recovers_commits_and_goes_on() {
     world.note = true;
     world.handle(Event::Recover).settle();
     let existing = Some(EtcdStart::Existing { others: vec![] });
-    let steps = [Kind::Units, Kind::Units, Kind::Face, Kind::CommitRecovery, Kind::Units, Kind::Units, Kind::Face];
+    let steps = [
+        EffectKind::Units,
+        EffectKind::Units,
+        EffectKind::Face,
+        EffectKind::CommitRecovery,
+        EffectKind::Units,
+        EffectKind::Units,
+        EffectKind::Face,
+    ];
     assert_eq!((world.steps(), world.note, world.units.clone()), (steps.to_vec(), false, existing));
 }
 
@@ -231,7 +243,7 @@ fn a_lone_coordinator_without_keys_needs_its_owner() {
     world.keys = true;
     world.start().settle().pass(60);
     let asked = world.past();
-    let need = asked.iter().filter(|effect| **effect == Effect::NeedOwner(Need::Alone));
+    let need = asked.iter().filter(|effect| **effect == Effect::NeedOwner(OwnerReason::Alone));
     assert_eq!((need.count(), world.keys, world.units.clone()), (1, true, None), "{asked:?}");
 }
 
@@ -258,11 +270,21 @@ fn an_etcd_that_has_not_begun_is_replaced_for_other_members() {
     world.pass(9).hears(&all_say(&[2, 3], &learner(12, &[2]))).pass(2);
     assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }));
     let steps = world.steps();
-    assert_eq!(steps, [Kind::Keep, Kind::LookAtEtcd, Kind::Units, Kind::LookAtEtcd, Kind::Units, Kind::Face]);
+    assert_eq!(
+        steps,
+        [
+            EffectKind::Keep,
+            EffectKind::LookAtEtcd,
+            EffectKind::Units,
+            EffectKind::LookAtEtcd,
+            EffectKind::Units,
+            EffectKind::Face
+        ]
+    );
     world.begun = true;
     world.hears(&all_say(&[2, 3], &learner(13, &[3]))).pass(20);
     assert_eq!(world.units, Some(EtcdStart::Existing { others: vec![member(2)] }), "it has begun");
-    assert_eq!(world.steps(), [Kind::Keep, Kind::LookAtEtcd]);
+    assert_eq!(world.steps(), [EffectKind::Keep, EffectKind::LookAtEtcd]);
 }
 
 /// Proves: S14
@@ -274,7 +296,7 @@ fn what_is_right_causes_no_step() {
         assert_eq!(world.steps(), []);
         // A panic of the life, while its units run.
         world.start().settle();
-        let faces = world.steps().into_iter().filter(|kind| *kind == Kind::Units);
+        let faces = world.steps().into_iter().filter(|kind| *kind == EffectKind::Units);
         assert_eq!(faces.count(), 0, "no unit is touched");
     }
 }
@@ -295,15 +317,16 @@ fn only_the_end_of_the_step_that_is_under_way_counts() {
     let mut world = World::node();
     world.start().settle();
     world.hears(&all_say(&[2, 3], &desired(11, Coordinator, &[1, 2, 3])));
-    for kind in [Kind::TakeKeys, Kind::NoteJoin, Kind::Units, Kind::Face, Kind::EraseEtcd] {
+    for kind in [EffectKind::TakeKeys, EffectKind::NoteJoin, EffectKind::Units, EffectKind::Face, EffectKind::EraseEtcd]
+    {
         let before = world.life.clone().expect("it lives").poll_timeout();
-        world.handle(Event::Done(kind, Ok(Outcome::Whole))).settle();
+        world.handle(Event::Done(kind, Ok(EffectOutcome::Whole))).settle();
         assert_eq!(world.life.as_ref().expect("it lives").poll_timeout(), before);
         assert_eq!((world.units.clone(), world.face), (None, Some(Face::Node)));
     }
 }
 
-/// One step of a random life.
+/// Step of a random life.
 #[derive(Debug, Clone)]
 enum Chance {
     /// So many effects are performed, and then the machine is cut off its power.

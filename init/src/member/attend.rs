@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::member::{Announcement, Outcome, Place, SILENT};
+use ::member::{Announcement, EffectOutcome, SILENT, VpnPlace};
 use api::vpn_client::VpnClient;
 use api::{Announced, HandedOver, MOST_NEWS_BYTES, Malformed, wire};
 use cluster::Word;
@@ -107,7 +107,7 @@ impl Dialler {
     }
 
     /// Listens to a coordinator, as a machine that knows the peers of a version.
-    pub(super) fn attend(&self, (by, address): Place, known: Option<StateVersion>) -> Attended {
+    pub(super) fn attend(&self, (by, address): VpnPlace, known: Option<StateVersion>) -> Attended {
         let client = self.client(address);
         // One word is under way while the one before is obeyed.
         let (sender, words) = mpsc::channel(1);
@@ -136,13 +136,17 @@ impl Dialler {
     ///
     /// # Errors
     /// [`CallError`].
-    pub(super) async fn announce(self, attended: VpnClient<Channel>, said: Announcement) -> Result<Outcome, CallError> {
+    pub(super) async fn announce(
+        self,
+        attended: VpnClient<Channel>,
+        said: Announcement,
+    ) -> Result<EffectOutcome, CallError> {
         let mut client = attended;
         let Announcement { endpoints, epoch } = said;
         let announced = Announced { release: release(), endpoints, key_generation: self.key_generation, epoch };
         match in_time(client.announce(wire::AnnounceRequest::from(announced))).await {
-            Ok(_) => Ok(Outcome::Whole),
-            Err(CallError::Refused(status)) if status.code() == Code::ResourceExhausted => Ok(Outcome::PutOff),
+            Ok(_) => Ok(EffectOutcome::Whole),
+            Err(CallError::Refused(status)) if status.code() == Code::ResourceExhausted => Ok(EffectOutcome::PutOff),
             Err(error) => Err(error),
         }
     }
@@ -151,7 +155,7 @@ impl Dialler {
     ///
     /// # Errors
     /// [`CallError`].
-    pub(super) async fn hand_over(self, (_, address): Place) -> Result<HandedOver, CallError> {
+    pub(super) async fn hand_over(self, (_, address): VpnPlace) -> Result<HandedOver, CallError> {
         let answer = in_time(self.client(address).hand_over(wire::HandOverRequest {})).await?;
         Ok(HandedOver::try_from(answer)?)
     }
@@ -160,7 +164,7 @@ impl Dialler {
     ///
     /// # Errors
     /// [`CallError`].
-    pub(super) async fn directory(self, (_, address): Place) -> Result<Vec<u8>, CallError> {
+    pub(super) async fn directory(self, (_, address): VpnPlace) -> Result<Vec<u8>, CallError> {
         let mut client = self.client(address);
         let told = async {
             let mut news = client.peers(wire::PeersRequest::from(None)).await?.into_inner();

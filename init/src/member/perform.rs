@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ::member::{EtcdStart, Face, File, Outcome, Place};
+use ::member::{EffectOutcome, EtcdStart, Face, KeptFile, VpnPlace};
 use api::HandedOver;
 use cluster::desired::Desired;
 use keys::identity::Identity;
@@ -16,15 +16,15 @@ use tokio::sync::watch;
 use super::attend::{CallError, ClientError, Dialler};
 use crate::consensus::{self, First, Records, RecoveryError, UsersError};
 use crate::control::{self, Ground};
+use crate::enrolment::shares::Shares;
 use crate::enrolment::{self, LoadError, Member};
 use crate::machine::esp;
 use crate::network::mesh::kept;
 use crate::network::mesh::peers::Told;
 use crate::rpc::public::Context;
 use crate::rpc::vpn;
-use crate::runtime::services::Services;
+use crate::runtime::services::{Ends, Run, Services, Unit};
 use crate::runtime::{lock, tasks};
-use crate::serve::own;
 use crate::shown::board::Board;
 
 /// Why an effect is not performed.
@@ -171,45 +171,45 @@ impl Performer {
         lock::even_if_poisoned(&self.0.runs).as_ref().map(|runs| runs.plan.clone())
     }
 
-    pub(super) async fn keep(self, file: File) -> Result<Outcome, Error> {
+    pub(super) async fn keep(self, file: KeptFile) -> Result<EffectOutcome, Error> {
         let Shared { root, told, desired, .. } = &*self.0;
         let root = *root;
         match file {
-            File::Desired(kept) => {
+            KeptFile::Desired(kept) => {
                 enrolment::keep(root, (*kept).clone()).await?;
                 desired.send_replace(*kept);
             }
-            File::Electorate(electorate) => consensus::keep_electorate(electorate).await?,
-            File::Peers => {
+            KeptFile::Electorate(electorate) => consensus::keep_electorate(electorate).await?,
+            KeptFile::Peers => {
                 let known = told.known();
                 tasks::blocking(move || kept::write(root, &known)).await.map_err(Error::Peers)?;
             }
         }
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn note_join() -> Result<Outcome, Error> {
+    pub(super) async fn note_join() -> Result<EffectOutcome, Error> {
         consensus::joins_etcd().await?;
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn take_keys(self, dialler: Dialler, from: Place) -> Result<Outcome, Error> {
+    pub(super) async fn take_keys(self, dialler: Dialler, from: VpnPlace) -> Result<EffectOutcome, Error> {
         let HandedOver { keys } = dialler.hand_over(from).await?;
         enrolment::take_up(keys, self.0.member.identity.clone()).await?;
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) fn look_at_etcd() -> Result<Outcome, Error> {
-        Ok(Outcome::Begun(consensus::etcd_has_begun()?))
+    pub(super) fn look_at_etcd() -> Result<EffectOutcome, Error> {
+        Ok(EffectOutcome::Begun(consensus::etcd_has_begun()?))
     }
 
     /// Runs what a coordinator runs, or none of it.
-    pub(super) async fn units(self, plan: Option<EtcdStart>) -> Result<Outcome, Error> {
+    pub(super) async fn units(self, plan: Option<EtcdStart>) -> Result<EffectOutcome, Error> {
         self.stop().await?;
         if let Some(plan) = plan {
             self.begin(plan).await?;
         }
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
     async fn stop(&self) -> Result<(), Error> {
@@ -245,8 +245,8 @@ impl Performer {
             desired: desired.subscribe(),
         };
         let mut units = control::units(ground).await?;
-        units.push(own::observes(&records, told));
-        units.push(own::holds(&records, &member.shares, epoch));
+        units.push(observes(&records, told));
+        units.push(holds(&records, &member.shares, epoch));
         units.push(vpn::unit(&identity, assignment.vpn_ip(), board.facts(), &records)?);
         services.want(units).await?;
         *lock::even_if_poisoned(runs) = Some(Runs { plan, identity, assignment });
@@ -255,7 +255,7 @@ impl Performer {
     }
 
     /// Shows the machine so.
-    pub(super) fn face(&self, face: Face) -> Result<Outcome, Error> {
+    pub(super) fn face(&self, face: Face) -> Result<EffectOutcome, Error> {
         let Shared { board, context, member, desired, shows, running, runs, .. } = &*self.0;
         let role = match face {
             Face::Coordinator => {
@@ -265,7 +265,7 @@ impl Performer {
                 board.facts().update(|now| now.assignment = Some(runs.assignment));
                 shows.send_replace(runs.identity);
                 tracing::info!("this machine is a coordinator");
-                return Ok(Outcome::Whole);
+                return Ok(EffectOutcome::Whole);
             }
             Face::Leaving => None,
             Face::Node => Some(desired.borrow().assignment.clone().as_node()),
@@ -279,33 +279,46 @@ impl Performer {
             // Who asks hears it only now: `cairnctl machine remove` waits for it.
             board.facts().update(|now| now.assignment = Some(node));
         }
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn erase_shares(self) -> Result<Outcome, Error> {
+    pub(super) async fn erase_shares(self) -> Result<EffectOutcome, Error> {
         self.0.member.shares.erase().await?;
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn erase_keys() -> Result<Outcome, Error> {
+    pub(super) async fn erase_keys() -> Result<EffectOutcome, Error> {
         enrolment::lay_down().await?;
         control::erase_keys().await.map_err(Error::Erase)?;
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn erase_etcd() -> Result<Outcome, Error> {
+    pub(super) async fn erase_etcd() -> Result<EffectOutcome, Error> {
         consensus::erase_etcd().await.map_err(Error::Erase)?;
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn commit_recovery(self) -> Result<Outcome, Error> {
+    pub(super) async fn commit_recovery(self) -> Result<EffectOutcome, Error> {
         let records = self.0.running.borrow().clone().ok_or(Error::Idle)?;
         records.recovered().await;
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
 
-    pub(super) async fn drop_recovery() -> Result<Outcome, Error> {
+    pub(super) async fn drop_recovery() -> Result<EffectOutcome, Error> {
         consensus::drop_recovery().await?;
-        Ok(Outcome::Whole)
+        Ok(EffectOutcome::Whole)
     }
+}
+
+/// Unit that notes where machines are heard that do not say that they are there.
+fn observes(records: &Records, told: &Told) -> Unit {
+    let (records, told) = (records.clone(), told.clone());
+    Unit::task("cluster.observed", Ends::WellOrAgain, Run::steady(move || records.clone().observe(told.clone())))
+}
+
+/// Unit that has the machine hold its shares of the cold-start key; `tells` is of which epoch others are to acknowledge one for it.
+fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Option<u32>>) -> Unit {
+    let (records, shares, tells) = (records.clone(), shares.clone(), tells.clone());
+    let hold = move || records.clone().hold(shares.clone(), tells.clone());
+    Unit::task("cluster.cold-start", Ends::Never, Run::task(hold))
 }

@@ -6,12 +6,9 @@
 use std::time::Duration;
 
 use supervise::{Critical, Spec};
-use tokio::sync::watch;
 
-use crate::consensus::Records;
 use crate::control;
 use crate::enrolment::Renewing;
-use crate::enrolment::shares::Shares;
 use crate::facts::Facts;
 use crate::machine::board_clock;
 use crate::network::mesh::Mesh;
@@ -59,20 +56,6 @@ pub(super) fn mesh(mesh: &Mesh, told: &Told, facts: &Facts) -> Unit {
     let (mesh, told, standstills) = (mesh.clone(), told.clone(), facts.standstills().clone());
     let keep = move || peers::keep(mesh.clone(), told.clone(), standstills.watch());
     Unit::task("mesh", Ends::Never, Run::task(keep))
-}
-
-/// On a coordinator, notes where they are heard.
-pub(crate) fn observes(records: &Records, told: &Told) -> Unit {
-    let (records, told) = (records.clone(), told.clone());
-    Unit::task("cluster.observed", Ends::WellOrAgain, Run::steady(move || records.clone().observe(told.clone())))
-}
-
-/// On a coordinator, has it hold its shares of the cold-start key; of which epoch, others are told by `tells` where it cannot
-/// say so in the records.
-pub(crate) fn holds(records: &Records, shares: &Shares, tells: &watch::Sender<Option<u32>>) -> Unit {
-    let (records, shares, tells) = (records.clone(), shares.clone(), tells.clone());
-    let hold = move || records.clone().hold(shares.clone(), tells.clone());
-    Unit::task("cluster.cold-start", Ends::Never, Run::task(hold))
 }
 
 /// Keeps the newest directory that is heard of on the ESP.

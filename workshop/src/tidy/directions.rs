@@ -42,6 +42,7 @@ const CRATES: &[(&str, Kind)] = &[
     ("cluster", Kind::Pure),
     ("dhcp", Kind::Pure),
     ("door", Kind::Pure),
+    ("member", Kind::Pure),
     ("mesh", Kind::Pure),
     ("enrol", Kind::Pure),
     ("formats", Kind::Pure),

@@ -18,6 +18,7 @@ const ROOMS: &[&str] = &[
     "control",
     "applet",
     "rpc",
+    "member",
     "serve",
     "boot",
     "main",
